@@ -1,0 +1,1 @@
+//! `#[derive(Tree)]`: flattens and rebuilds structured arguments and results.

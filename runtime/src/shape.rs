@@ -1,0 +1,127 @@
+//! Shapes: extents per axis, outermost first, row-major.
+//!
+//! Guarantees nothing about size; who allocates asks [`Shape::checked_len`].
+
+use std::fmt;
+use std::ops::Deref;
+
+use smallvec::SmallVec;
+
+/// The extents of a tensor, outermost axis first; no axes for a scalar.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Shape(SmallVec<[usize; 4]>);
+
+impl Shape {
+    /// The shape with these extents.
+    pub fn new(extents: &[usize]) -> Shape {
+        Shape(SmallVec::from_slice(extents))
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of elements, if it fits `usize`.
+    pub fn checked_len(&self) -> Option<usize> {
+        if self.0.contains(&0) {
+            return Some(0);
+        }
+        self.0.iter().try_fold(1_usize, |n, &d| n.checked_mul(d))
+    }
+
+    /// The number of elements.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not fit `usize`; shapes of existing tensors always fit.
+    pub fn n_elements(&self) -> usize {
+        self.checked_len().expect("the shape of an existing tensor fits usize")
+    }
+
+    /// The row-major strides, in elements.
+    pub fn strides(&self) -> SmallVec<[usize; 4]> {
+        let mut strides = SmallVec::from_elem(1, self.rank());
+        for axis in (1..self.rank()).rev() {
+            strides[axis - 1] = strides[axis] * self.0[axis];
+        }
+        strides
+    }
+
+    /// The extents, mutable.
+    pub fn extents_mut(&mut self) -> &mut SmallVec<[usize; 4]> {
+        &mut self.0
+    }
+}
+
+impl Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (axis, extent) in self.0.iter().enumerate() {
+            write!(f, "{}{extent}", if axis == 0 { "" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromIterator<usize> for Shape {
+    fn from_iter<I: IntoIterator<Item = usize>>(extents: I) -> Shape {
+        Shape(extents.into_iter().collect())
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Shape {
+        shape.clone()
+    }
+}
+
+impl From<&[usize]> for Shape {
+    fn from(extents: &[usize]) -> Shape {
+        Shape::new(extents)
+    }
+}
+
+impl From<Vec<usize>> for Shape {
+    fn from(extents: Vec<usize>) -> Shape {
+        Shape(SmallVec::from_vec(extents))
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Shape {
+    fn from(extents: [usize; N]) -> Shape {
+        Shape::new(&extents)
+    }
+}
+
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(extents: &[usize; N]) -> Shape {
+        Shape::new(extents)
+    }
+}
+
+impl From<usize> for Shape {
+    fn from(extent: usize) -> Shape {
+        Shape::new(&[extent])
+    }
+}
+
+impl From<()> for Shape {
+    fn from((): ()) -> Shape {
+        Shape::default()
+    }
+}

@@ -1,0 +1,1 @@
+//! Trace-caching automatic differentiation with a just-in-time compiler.
