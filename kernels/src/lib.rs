@@ -2,13 +2,17 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
-#[allow(dead_code)]
 mod cpu;
 mod error;
+mod execute;
 pub mod ir;
-#[allow(dead_code)]
+mod library;
+mod plan;
 mod schedule;
 mod simplify;
 
 pub use error::{Error, Result};
+pub use execute::{Executable, StepTime};
+pub use library::Library;
+pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;

@@ -3,7 +3,7 @@
 //! Guarantees rounding to nearest even towards floats, truncation from floats to integers, and saturation
 //! of what integers. Every result is the exact value rounded once.
 
-use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use retape_runtime::{DType, Scalar};
 use smallvec::smallvec;
@@ -167,11 +167,6 @@ impl Emitter<'_> {
         let zero = self.constant(Scalar::from_f64(0.0, dtype));
         let zero = self.vectorised(&zero);
         self.select(&mask, &one, &zero)
-    }
-
-    /// An ordered comparison with itself: false for NaN only.
-    pub(super) fn is_number(&mut self, x: Value) -> Value {
-        self.b.ins().fcmp(FloatCC::Equal, x, x)
     }
 
     /// `min(max(x, 0), len - 1)` of a position.

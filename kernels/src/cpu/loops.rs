@@ -386,7 +386,6 @@ impl<'a, 'f> Loops<'a, 'f> {
             Inst::Index(axis) => Some(axis.index()) == self.axis,
             _ => false,
         };
-        // The range of a flat nest is not part of its code, but positions of one buffer in 32 bits are checked there.
         let short = self.axis.is_some_and(|a| self.kernel.axes[a].extent <= i32::MAX as usize);
         along && short && dtype.size() <= 4 && dtype != DType::Bool && !dtype.is_half()
     }

@@ -38,6 +38,7 @@ pub(crate) struct Function {
     key: Key,
     code: Arc<Code>,
     offset: usize,
+    len: usize,
 }
 
 type Key = [u8; 32];
@@ -52,9 +53,9 @@ impl Drop for Function {
 }
 
 impl Function {
-    /// The bytes of the mapping that the function lies in.
-    pub(crate) fn mapped_bytes(&self) -> usize {
-        self.code.len()
+    /// The bytes of its code.
+    pub(crate) fn bytes(&self) -> usize {
+        self.len
     }
 }
 
@@ -95,7 +96,8 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
             param.len = 0;
         }
     }
-    if nest.form == Form::Flat && !whole {
+    // Coordinates of short axes are counted in 32 bits.
+    if nest.form == Form::Flat && !whole && kernel.axes[0].extent <= i32::MAX as usize {
         kernel.axes[0].extent = 0;
     }
     kernel
@@ -123,18 +125,18 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
         *slots[n].lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
     });
     let mut bytes = Vec::new();
-    let mut offsets = Vec::new();
+    let mut places = Vec::new();
     for slot in slots {
         let code = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
         let code = code.unwrap_or_else(|| Err(Error::Internal("a function was not compiled".into())))?;
         bytes.resize(bytes.len().next_multiple_of(64), 0);
-        offsets.push(bytes.len());
+        places.push((bytes.len(), code.len()));
         bytes.extend(code);
     }
     if !missing.is_empty() {
         let code = Arc::new(Code::new(&bytes)?);
-        for (&n, &offset) in missing.iter().zip(&offsets) {
-            let function = Arc::new(Function { key: keys[n], code: code.clone(), offset });
+        for (&n, &(offset, len)) in missing.iter().zip(&places) {
+            let function = Arc::new(Function { key: keys[n], code: code.clone(), offset, len });
             CACHE.insert(keys[n], Arc::downgrade(&function));
             functions[n] = Some(function);
         }
