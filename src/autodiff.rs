@@ -55,7 +55,9 @@ fn checked(
         Err(tape.as_ref().map_or_else(|| Tensor::poisoned(error.clone()), |tape| tape.fail(error.clone())))
     };
     let Some(tape_of_all) = &tape else {
-        return fail("nothing is being traced; call `value_and_grad` or `vjp`, or take it inside a traced closure".into());
+        return fail(
+            "nothing is being traced; call `value_and_grad` or `vjp`, or take it inside a traced closure".into(),
+        );
     };
     if tape_of_all.is_finished() {
         return fail("the trace has ended; take gradients inside the closure".into());
@@ -72,7 +74,9 @@ fn checked(
         }
     }
     match outputs.iter().find(|(output, _)| !output.dtype().is_float()) {
-        Some((output, _)) => fail(format!("the differentiated value is {}; only floats have gradients", output.dtype())),
+        Some((output, _)) => {
+            fail(format!("the differentiated value is {}; only floats have gradients", output.dtype()))
+        }
         None => Ok((Arc::clone(tape_of_all), targets)),
     }
 }
@@ -126,10 +130,8 @@ impl<'w> Backward<'w> {
         let gradient = |(position, target): (usize, &Traced)| match self.cotangents.get(&target.id) {
             Some(ct) => ct.clone(),
             None if unused == Unused::Refuse && !self.is_used(target) => {
-                let message = format!(
-                    "the value does not depend on {}; leave it out, or ask for `grad_or_zero`",
-                    name(position)
-                );
+                let message =
+                    format!("the value does not depend on {}; leave it out, or ask for `grad_or_zero`", name(position));
                 self.tape.fail(Error::Gradient { message, at: self.at })
             }
             None => self.tape.value(target.id, target.ty.clone()).constant_like(0.0, self.at),

@@ -113,3 +113,18 @@ impl From<retape_runtime::Error> for Error {
         Error::Device(source)
     }
 }
+
+impl From<retape_runtime::Reentrant> for Error {
+    fn from(_: retape_runtime::Reentrant) -> Error {
+        Error::Cache("the function called itself with the signature that is being traced".into())
+    }
+}
+
+impl From<retape_kernels::Error> for Error {
+    fn from(source: retape_kernels::Error) -> Error {
+        match source {
+            retape_kernels::Error::Runtime(source) => Error::Device(source),
+            other => Error::Internal(format!("{other:?}")),
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Gradients of tensors and of closures.
 
 use smallvec::SmallVec;
+use std::panic::Location;
 
 use crate::autodiff::{self, Unused};
 use crate::eager;
@@ -26,13 +27,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn grad<T: Tree>(&self, wrt: &T) -> T {
-        gradient(self, wrt, Unused::Refuse, Caller::caller())
+        gradient(self, wrt, Unused::Refuse, Location::caller())
     }
 
     /// As [`grad`](Tensor::grad), but zero for what this scalar does not depend on.
     #[track_caller]
     pub fn grad_or_zero<T: Tree>(&self, wrt: &T) -> T {
-        gradient(self, wrt, Unused::Zero, Caller::caller())
+        gradient(self, wrt, Unused::Zero, Location::caller())
     }
 }
 
@@ -70,7 +71,7 @@ fn gradient<T: Tree>(loss: &Tensor, wrt: &T, unused: Unused, at: Caller) -> T {
 /// ```
 #[track_caller]
 pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tensor, T)> {
-    let caller = Caller::caller();
+    let caller = Location::caller();
     run(at, |x: &T| {
         let value = f(x);
         let gradient = gradient(&value, x, Unused::Refuse, caller);
@@ -93,7 +94,7 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
 /// ```
 #[track_caller]
 pub fn vjp<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T, cotangents: &R) -> Result<(R, T)> {
-    let caller = Caller::caller();
+    let caller = Location::caller();
     run(at, |x: &T| {
         let value = f(x);
         let gradient = pull_back(&value, x, cotangents, caller);
@@ -132,7 +133,7 @@ fn run<T: Tree, R: Tree>(at: &T, f: impl Fn(&T) -> R) -> Result<R> {
         // Concrete leaves become inputs of the trace, so that all of the argument can be differentiated.
         let lift = |tensor: &&Tensor| match tensor.as_traced() {
             Some(_) => Tensor::clone(tensor),
-            None => tape.value(tape.resolve(tensor, Caller::caller()), tensor.ty().expect("concrete").clone()),
+            None => tape.value(tape.resolve(tensor, Location::caller()), tensor.ty().expect("concrete").clone()),
         };
         let lifted: SmallVec<[Tensor; 16]> = leaves.tensors.iter().map(lift).collect();
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
@@ -141,7 +142,6 @@ fn run<T: Tree, R: Tree>(at: &T, f: impl Fn(&T) -> R) -> Result<R> {
     let params: Vec<Tensor> =
         leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
     let traced = crate::trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
-    let inputs: Vec<Tensor> = leaves.tensors.iter().map(|tensor| Tensor::clone(tensor)).collect();
-    let results = eager::evaluate(&traced, &inputs)?;
+    let results = eager::evaluate(&traced, &leaves.tensors)?;
     R::read(&mut Reader::new(&traced.words, &results))
 }

@@ -166,6 +166,7 @@ impl State {
 }
 
 fn escaped(op: &'static str, at: Caller) -> Error {
-    let message = "a traced tensor was used after its trace had ended; return it from the closure instead of storing it";
+    let message =
+        "a traced tensor was used after its trace had ended; return it from the closure instead of storing it";
     Error::Escaped { op, message, at }
 }

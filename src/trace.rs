@@ -1,15 +1,16 @@
 //! Running a closure on traced tensors, and what comes out of it.
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::error::{Caller, Error, Result};
+use crate::Graph;
+use crate::error::{Error, Result};
 use crate::graph::ValueId;
 use crate::tape::{Capture, Tape};
 use crate::tensor::Tensor;
 use crate::tree::{Tree, Writer};
-use crate::Graph;
 
 /// A traced closure: its graph, and where each tensor of the result comes from.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
         };
         if !Arc::ptr_eq(&traced.tape, tape) {
             let message = "the closure returned a traced tensor of another trace";
-            return Err(Error::Escaped { op: "return", message, at: Caller::caller() });
+            return Err(Error::Escaped { op: "return", message, at: Location::caller() });
         }
         let parameter = tape.with_graph(|graph| graph.params().iter().position(|&id| id == traced.id));
         sources.push(match parameter {
@@ -90,11 +91,11 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
 
 impl Trace {
     /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
-    pub(crate) fn results(&self, inputs: &[Tensor], outputs: &[Tensor]) -> Vec<Tensor> {
+    pub(crate) fn results(&self, inputs: &[&Tensor], outputs: &[Tensor]) -> Vec<Tensor> {
         let n_args = self.graph.params().len() - self.captures.len();
         let tensor = |source: &Source| match source {
             Source::Output(position) => outputs[*position].clone(),
-            Source::Parameter(position) if *position < n_args => inputs[*position].clone(),
+            Source::Parameter(position) if *position < n_args => Tensor::clone(inputs[*position]),
             Source::Parameter(position) => self.captures[position - n_args].tensor.clone(),
             Source::Constant(tensor) => tensor.clone(),
         };

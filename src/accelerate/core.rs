@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use retape_runtime::Cache;
+use retape_runtime::{Cache, Capacity};
 
 use super::entry::Entry;
 use super::signature::Signature;
@@ -47,7 +47,7 @@ impl Outcome {
 
 impl Core {
     pub(super) fn new() -> Core {
-        Core { cache: Cache::new(), enabled: AtomicBool::new(true) }
+        Core { cache: Cache::new(Capacity::default()), enabled: AtomicBool::new(true) }
     }
 
     /// The hot path: a signature, a lookup, a run.
@@ -60,50 +60,21 @@ impl Core {
         }
         let signature = Signature::new(std::mem::take(&mut leaves.words));
         let hash = signature.hash();
-        let entry = match self.cache.get(&hash, &signature) {
-            Some(entry) => entry,
-            None => self.miss(hash, signature, &leaves.tensors, trace)?,
-        };
-        let tensors = entry.run(&leaves.tensors)?;
+        let args = &leaves.tensors;
+        let (entry, _) = self.cache.get_or_try_insert_with(&hash, &signature, || make(&signature, args, trace))?;
+        let tensors = entry.run(args)?;
         Ok(Outcome::Ran { entry, tensors })
-    }
-
-    /// The cold path: one thread per signature traces and compiles, the others wait for it.
-    #[cold]
-    fn miss(
-        &self,
-        hash: retape_runtime::Hash32,
-        signature: Signature,
-        args: &[&Tensor],
-        trace: &TraceFn<'_>,
-    ) -> Result<Arc<Entry>> {
-        let words = signature.words().to_vec();
-        let make = || {
-            let start = Instant::now();
-            let traced = traced(&words, args, trace)?;
-            let types = args.iter().map(|arg| arg.ty().expect("checked above").to_string());
-            let entry = Entry::new(traced, types.collect::<Vec<_>>().join(", "), start.elapsed())?;
-            let weight = entry.executable().n_bytes();
-            Ok((entry, weight))
-        };
-        let (entry, _) = self.cache.get_or_try_insert_with(&hash, signature, make)?;
-        Ok(entry)
     }
 
     /// The un-accelerated path.
     fn evaluate(&self, leaves: &Writer<'_>, trace: &TraceFn<'_>) -> Result<Outcome> {
         let trace = traced(&leaves.words, &leaves.tensors, trace)?;
-        let inputs: Vec<Tensor> = leaves.tensors.iter().map(|tensor| Tensor::clone(tensor)).collect();
-        let tensors = eager::evaluate(&trace, &inputs)?;
+        let tensors = eager::evaluate(&trace, &leaves.tensors)?;
         Ok(Outcome::Evaluated { trace, tensors })
     }
 
     /// A call inside another trace: the function becomes part of it.
-    pub(super) fn inline<R>(
-        &self,
-        leaves: &Writer<'_>,
-        body: &dyn Fn(&mut Reader<'_>) -> Result<R>,
-    ) -> Result<R> {
+    pub(super) fn inline<R>(&self, leaves: &Writer<'_>, body: &dyn Fn(&mut Reader<'_>) -> Result<R>) -> Result<R> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
@@ -120,11 +91,11 @@ impl Core {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.cache.capacity()
+        self.cache.capacity().entries
     }
 
     pub(super) fn set_capacity(&self, entries: usize) {
-        self.cache.resize(entries.max(1));
+        self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
     }
 
     pub(super) fn enabled(&self) -> bool {
@@ -134,6 +105,17 @@ impl Core {
     pub(super) fn set_enabled(&self, enabled: bool) {
         self.enabled.store(enabled, Ordering::Relaxed);
     }
+}
+
+/// The cold path: traces and compiles; one thread per signature does, the others wait for it.
+#[cold]
+fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<(Entry, usize)> {
+    let start = Instant::now();
+    let traced = traced(signature.words(), args, trace)?;
+    let types: Vec<String> = args.iter().filter_map(|arg| arg.ty()).map(ToString::to_string).collect();
+    let entry = Entry::new(traced, types.join(", "), start.elapsed())?;
+    let weight = entry.executable().n_bytes();
+    Ok((entry, weight))
 }
 
 /// Runs the function on traced stand-ins for the arguments.

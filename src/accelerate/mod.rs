@@ -9,6 +9,7 @@ mod signature;
 mod stats;
 
 use std::marker::PhantomData;
+use std::panic::Location;
 
 pub use self::function::{Arg, Function};
 pub use self::signature::Signature;
@@ -138,7 +139,7 @@ macro_rules! calls {
             #[track_caller]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
-                let caller = Caller::caller();
+                let caller = Location::caller();
                 let held = ($($name.hold(),)*);
                 let mut leaves = Writer::default();
                 $(leaves.field(Field::Index($index), std::borrow::Borrow::<$type>::borrow(&held.$index));)*

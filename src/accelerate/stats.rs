@@ -71,17 +71,17 @@ pub struct Stats {
 
 impl Stats {
     pub(super) fn of(cache: &Cache<Signature, Entry>) -> Stats {
-        let counters = cache.counters();
+        let counters = cache.stats();
         let mut entries = cache.entries();
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.last_use));
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.stamp));
         Stats {
             hits: counters.hits,
             misses: counters.misses,
             waits: counters.waits,
             evictions: counters.evictions,
             clears: counters.clears,
-            capacity: cache.capacity(),
-            entries: entries.iter().map(|entry| describe(&entry.value, entry.uses)).collect(),
+            capacity: cache.capacity().entries,
+            entries: entries.iter().map(|entry| describe(entry.value(), entry.hits + 1)).collect(),
         }
     }
 
@@ -132,7 +132,11 @@ impl fmt::Display for Stats {
         writeln!(f, "entries    {held} of {capacity} ({} evictions, {} clears)", self.evictions, self.clears)?;
         write!(f, "memory     {} bytes", self.bytes())?;
         for entry in &self.entries {
-            write!(f, "\n  ({})  {} calls, {} steps, {} bytes", entry.arguments, entry.calls, entry.n_steps, entry.bytes)?;
+            write!(
+                f,
+                "\n  ({})  {} calls, {} steps, {} bytes",
+                entry.arguments, entry.calls, entry.n_steps, entry.bytes
+            )?;
             write!(f, ", traced and compiled in {:.2?}", entry.times.total())?;
         }
         Ok(())

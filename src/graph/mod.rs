@@ -140,11 +140,26 @@ impl Graph {
         moved
     }
 
+    /// The graph without the nodes that no output needs.
+    pub fn without_dead_nodes(&self) -> Graph {
+        let mut live = vec![false; self.nodes.len()];
+        for id in &self.outputs {
+            live[id.index()] = true;
+        }
+        for (id, node) in self.iter().rev() {
+            if live[id.index()] {
+                node.args.iter().for_each(|arg| live[arg.index()] = true);
+            }
+        }
+        self.filtered(|id| live[id.index()])
+    }
+
     /// The graph without the nodes that `keep` refuses; parameters are always kept. What is left must not use them.
     pub fn filtered(&self, keep: impl Fn(ValueId) -> bool) -> Graph {
         let mut kept = Graph::default();
         let mut renamed = vec![None; self.nodes.len()];
-        let rename = |renamed: &[Option<ValueId>], id: ValueId| renamed[id.index()].expect("a kept node uses kept nodes");
+        let rename =
+            |renamed: &[Option<ValueId>], id: ValueId| renamed[id.index()].expect("a kept node uses kept nodes");
         for (id, node) in self.iter() {
             if keep(id) || matches!(node.op, Op::Parameter(_)) {
                 let args = node.args.iter().map(|&arg| rename(&renamed, arg)).collect();

@@ -126,7 +126,8 @@ impl<'t> Parser<'t> {
         let mut regions = vec![];
         if let Some(header) = region {
             regions.push(self.graph(line, header)?);
-            while let Some(&(line, header)) = self.lines.get(self.next).filter(|(_, text)| text.starts_with("graph (")) {
+            while let Some(&(line, header)) = self.lines.get(self.next).filter(|(_, text)| text.starts_with("graph ("))
+            {
                 self.next += 1;
                 regions.push(self.graph(line, header)?);
             }

@@ -2,6 +2,9 @@
 
 use smallvec::SmallVec;
 
+use crate::error::{Caller, Error};
+use crate::tensor::Tensor;
+
 /// Axes of a tensor: an axis, several in an array, slice or vector, or `..` for all.
 ///
 /// Negative axes count from the end. Which axes exist is checked when they are applied to a tensor.
@@ -67,5 +70,43 @@ impl From<&[isize]> for Axes {
 impl From<Vec<isize>> for Axes {
     fn from(axes: Vec<isize>) -> Axes {
         Axes(Selection::Some(SmallVec::from_vec(axes)))
+    }
+}
+
+impl From<i32> for Axes {
+    fn from(axis: i32) -> Axes {
+        Axes::from(axis as isize)
+    }
+}
+
+impl<const N: usize> From<[i32; N]> for Axes {
+    fn from(axes: [i32; N]) -> Axes {
+        Axes(Selection::Some(axes.iter().map(|&axis| axis as isize).collect()))
+    }
+}
+
+impl Tensor {
+    /// Resolves axes and goes on with them; poisoned if one does not exist.
+    pub(crate) fn over_axes(
+        &self,
+        op: &'static str,
+        axes: Axes,
+        at: Caller,
+        then: impl FnOnce(SmallVec<[usize; 4]>) -> Tensor,
+    ) -> Tensor {
+        match axes.resolve(self.rank()) {
+            Ok(axes) => then(axes),
+            Err(message) => self.refused(op, message, at),
+        }
+    }
+
+    /// The poisoned result of a method that does not accept this tensor; an error it carries itself comes first.
+    pub(crate) fn refused(&self, op: &'static str, message: String, at: Caller) -> Tensor {
+        let error = Error::Type { op, message, at };
+        match (self.error(), self.as_traced()) {
+            (Some(_), _) => self.clone(),
+            (None, Some(traced)) => traced.tape.fail(error),
+            (None, None) => Tensor::poisoned(error),
+        }
     }
 }

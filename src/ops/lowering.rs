@@ -6,7 +6,6 @@ use retape_kernels::ir::{Monoid, Value};
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
-
 /// The computation of one element of a result.
 pub type Body = Box<dyn for<'k> Fn(&dyn Point<'k>) -> Value<'k> + Send + Sync>;
 
@@ -98,4 +97,3 @@ impl Lowering {
         Lowering::Indexed { body: Box::new(body), random: SmallVec::from_slice(random) }
     }
 }
-

@@ -4,26 +4,38 @@
 //! tensors, the lowering, sample inputs, and the public method on [`Tensor`](crate::Tensor). Composites are plain
 //! functions over ops and have no row.
 
+mod arithmetic;
 pub(crate) mod attribute;
+mod axes;
 mod check;
 mod define;
 mod leaf;
 mod lowering;
+mod movement;
+mod reduce;
+mod transcendental;
 
+pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
+pub use axes::Axes;
 pub use define::{Cotangents, OpDef, Sample, Site, TypeError};
 pub use leaf::{Parameter, Splat};
 pub use lowering::{Body, Lowering, Movement, Point};
+pub use movement::*;
+pub use reduce::*;
+pub use transcendental::*;
+
+pub(crate) use check::{addressable, broadcast_all};
 
 use crate::graph::TensorType;
 
 /// Generates `Op` and its dispatch. Rows hold no code.
 macro_rules! ops {
-    ($($name:literal => $($module:ident)::+ :: $op:ident,)*) => {
+    ($($name:literal => $module:ident::$op:ident,)*) => {
         /// Any op: the closed set of what a graph is made of.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Op {
-            $(#[doc = concat!("`", $name, "`.")] $op($($module)::+::$op),)*
+            $(#[doc = concat!("`", $name, "`.")] $op($module::$op),)*
         }
 
         impl Op {
@@ -66,7 +78,7 @@ macro_rules! ops {
             /// Says whether the name or the attributes are not understood.
             pub fn parse(name: &str, attributes: &str) -> Result<Op, String> {
                 match name {
-                    $($name => <$($module)::+::$op as Attributes>::parse_attributes(attributes)
+                    $($name => <$module::$op as Attributes>::parse_attributes(attributes)
                         .map(Op::$op)
                         .ok_or_else(|| format!("{name} has no attributes {{{attributes}}}")),)*
                     _ => Err(format!("no op is called {name}")),
@@ -76,13 +88,13 @@ macro_rules! ops {
             /// Sample applications of every op, from which its checks are made.
             pub fn samples() -> Vec<Sample> {
                 let mut samples = vec![];
-                $(samples.extend(<$($module)::+::$op as OpDef>::samples());)*
+                $(samples.extend(<$module::$op as OpDef>::samples());)*
                 samples
             }
         }
 
-        $(impl From<$($module)::+::$op> for Op {
-            fn from(op: $($module)::+::$op) -> Op {
+        $(impl From<$module::$op> for Op {
+            fn from(op: $module::$op) -> Op {
                 Op::$op(op)
             }
         })*
@@ -93,11 +105,14 @@ ops! {
     "parameter" => leaf::Parameter,
     "splat" => leaf::Splat,
     "add" => arithmetic::Add,
+    "sub" => arithmetic::Sub,
     "mul" => arithmetic::Mul,
+    "div" => arithmetic::Div,
+    "rem" => arithmetic::Rem,
+    "neg" => arithmetic::Neg,
     "tanh" => transcendental::Tanh,
     "reshape" => movement::Reshape,
     "broadcast_to" => movement::BroadcastTo,
     "permute" => movement::Permute,
     "reduce_sum" => reduce::ReduceSum,
-    "matmul" => linalg::MatMul,
 }

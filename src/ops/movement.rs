@@ -79,10 +79,7 @@ impl OpDef for BroadcastTo {
 
     fn samples() -> Vec<Sample> {
         let to = |shape: &[usize]| BroadcastTo { shape: Shape::new(shape) };
-        vec![
-            Sample::floats(to(&[3, 4, 5]), &[&[4, 1]], -1.0..1.0),
-            Sample::floats(to(&[2, 3]), &[&[]], -1.0..1.0),
-        ]
+        vec![Sample::floats(to(&[3, 4, 5]), &[&[4, 1]], -1.0..1.0), Sample::floats(to(&[2, 3]), &[&[]], -1.0..1.0)]
     }
 }
 

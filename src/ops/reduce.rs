@@ -3,13 +3,13 @@
 use retape_kernels::ir::Monoid;
 use retape_runtime::Shape;
 use smallvec::SmallVec;
+use std::panic::Location;
 
 use super::attribute::attributes;
 use super::axes::Axes;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
-use crate::error::Caller;
 use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply};
+use crate::tensor::{Tensor, apply, apply_at};
 
 /// Sum over `axes`, which disappear from the shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +52,8 @@ impl Tensor {
     /// The sum over axes, which disappear from the shape: `x.sum(0)`, `x.sum([0, -1])`, `x.sum(..)`.
     #[track_caller]
     pub fn sum(&self, axes: impl Into<Axes>) -> Tensor {
-        self.over_axes("sum", axes.into(), Caller::caller(), |axes| apply(ReduceSum { axes }, &[self]))
+        let at = Location::caller();
+        self.over_axes("sum", axes.into(), at, |axes| apply_at(ReduceSum { axes }, &[self], at))
     }
 
     /// The sum over ascending axes that exist.

@@ -1,5 +1,6 @@
 //! Applying an op to tensors: at once if all are concrete, onto the tape if one is traced.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::Tensor;
@@ -19,7 +20,12 @@ enum World {
 /// Applies an op to arguments that it takes as they are.
 #[track_caller]
 pub(crate) fn apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
-    let (op, at) = (op.into(), Caller::caller());
+    apply_at(op, args, Location::caller())
+}
+
+/// [`apply`] with the caller's line given, for use inside closures, where it cannot be tracked.
+pub(crate) fn apply_at(op: impl Into<Op>, args: &[&Tensor], at: Caller) -> Tensor {
+    let op = op.into();
     match world(op.name(), args, at) {
         World::Poisoned(tensor) => tensor,
         World::Tape(tape) => tape.record(op, args, at),
@@ -30,7 +36,7 @@ pub(crate) fn apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
 /// Applies an op to arguments after they have been broadcast to a common shape.
 #[track_caller]
 pub(crate) fn broadcast_apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
-    let (op, at) = (op.into(), Caller::caller());
+    let (op, at) = (op.into(), Location::caller());
     let world = world(op.name(), args, at);
     if let World::Poisoned(tensor) = world {
         return tensor;

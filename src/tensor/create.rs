@@ -1,5 +1,6 @@
 //! Making tensors from numbers.
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
@@ -26,7 +27,7 @@ impl Tensor {
         let (elements, shape) = (elements.as_ref(), shape.into());
         if shape.checked_len() != Some(elements.len()) {
             let message = format!("{} elements do not fill the shape {shape}", elements.len());
-            return Err(Error::Type { op: "from_vec", message, at: Caller::caller() });
+            return Err(Error::Type { op: "from_vec", message, at: Location::caller() });
         }
         let bytes = Buffer::copy_of(elements)?;
         Ok(Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, Arc::new(bytes)))
@@ -37,7 +38,7 @@ impl Tensor {
     /// Poisoned if the memory is refused.
     #[track_caller]
     pub fn full<T: Element>(shape: impl Into<Shape>, value: T) -> Tensor {
-        filled(shape.into(), value.to_scalar(), Caller::caller()).unwrap_or_else(Tensor::poisoned)
+        filled(shape.into(), value.to_scalar(), Location::caller()).unwrap_or_else(Tensor::poisoned)
     }
 
     /// Zeros of dtype `f32`.
@@ -56,7 +57,7 @@ impl Tensor {
     #[track_caller]
     pub fn zeros_of(dtype: DType, shape: impl Into<Shape>) -> Tensor {
         let zero = Scalar { dtype, bits: 0 };
-        filled(shape.into(), zero, Caller::caller()).unwrap_or_else(Tensor::poisoned)
+        filled(shape.into(), zero, Location::caller()).unwrap_or_else(Tensor::poisoned)
     }
 
     /// Zeros of the shape and dtype of `self`.
@@ -74,7 +75,7 @@ impl Tensor {
     /// A constant of the shape and dtype of `self`.
     #[track_caller]
     pub fn full_like(&self, value: f64) -> Tensor {
-        let at = Caller::caller();
+        let at = Location::caller();
         match self.ty() {
             Some(ty) if !self.is_traced() => {
                 filled(ty.shape.clone(), Scalar::from_f64(value, ty.dtype), at).unwrap_or_else(Tensor::poisoned)
@@ -111,11 +112,27 @@ fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
     }
 }
 
-impl<T: Element> From<T> for Tensor {
-    fn from(value: T) -> Tensor {
-        Tensor::of_scalar(value.to_scalar())
-    }
+macro_rules! from_scalars {
+    ($($t:ty),*) => {$(
+        impl From<$t> for Tensor {
+            fn from(value: $t) -> Tensor {
+                Tensor::of_scalar(value.to_scalar())
+            }
+        }
+
+        impl Nested for $t {
+            type Element = $t;
+
+            fn extents(_: &mut Vec<usize>) {}
+
+            fn flatten(&self, elements: &mut Vec<$t>) {
+                elements.push(*self);
+            }
+        }
+    )*};
 }
+
+from_scalars!(f32, f64, retape_runtime::f16, retape_runtime::bf16, i32, i64, u32, u8, bool);
 
 impl<T: Element> From<&[T]> for Tensor {
     fn from(elements: &[T]) -> Tensor {
@@ -141,28 +158,36 @@ impl<T: Element> FromIterator<T> for Tensor {
     }
 }
 
-impl<T: Element, const A: usize> From<[T; A]> for Tensor {
-    fn from(x: [T; A]) -> Tensor {
-        dense(&x, Shape::new(&[A]))
+/// An element, or an array of nested elements: `[[1.0, 2.0], [3.0, 4.0]]`.
+pub trait Nested {
+    /// The type of the innermost elements.
+    type Element: Element;
+
+    /// Appends the extents of arrays.
+    fn extents(shape: &mut Vec<usize>);
+
+    /// Appends the elements in row-major order.
+    fn flatten(&self, elements: &mut Vec<Self::Element>);
+}
+
+impl<T: Nested, const N: usize> Nested for [T; N] {
+    type Element = T::Element;
+
+    fn extents(shape: &mut Vec<usize>) {
+        shape.push(N);
+        T::extents(shape);
+    }
+
+    fn flatten(&self, elements: &mut Vec<T::Element>) {
+        self.iter().for_each(|x| x.flatten(elements));
     }
 }
 
-impl<T: Element, const A: usize, const B: usize> From<[[T; B]; A]> for Tensor {
-    fn from(x: [[T; B]; A]) -> Tensor {
-        dense(x.as_flattened(), Shape::new(&[A, B]))
-    }
-}
-
-impl<T: Element, const A: usize, const B: usize, const C: usize> From<[[[T; C]; B]; A]> for Tensor {
-    fn from(x: [[[T; C]; B]; A]) -> Tensor {
-        dense(x.as_flattened().as_flattened(), Shape::new(&[A, B, C]))
-    }
-}
-
-impl<T: Element, const A: usize, const B: usize, const C: usize, const D: usize> From<[[[[T; D]; C]; B]; A]>
-    for Tensor
-{
-    fn from(x: [[[[T; D]; C]; B]; A]) -> Tensor {
-        dense(x.as_flattened().as_flattened().as_flattened(), Shape::new(&[A, B, C, D]))
+impl<T: Nested, const N: usize> From<[T; N]> for Tensor {
+    fn from(array: [T; N]) -> Tensor {
+        let (mut shape, mut elements) = (vec![], vec![]);
+        <[T; N]>::extents(&mut shape);
+        array.flatten(&mut elements);
+        dense(&elements, shape.into())
     }
 }

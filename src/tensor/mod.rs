@@ -9,11 +9,12 @@ mod create;
 mod display;
 mod operators;
 
+use std::panic::Location;
 use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Device, Element};
 
-pub(crate) use apply::{apply, broadcast_apply};
+pub(crate) use apply::{apply, apply_at, broadcast_apply};
 pub use operators::TensorOrScalar;
 
 use crate::error::{Caller, Error, Result};
@@ -170,7 +171,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let at = Caller::caller();
+        let at = Location::caller();
         let concrete = self.value_for("to_vec", at)?;
         if concrete.ty.dtype != T::DTYPE {
             let message = format!("the tensor is {}, not {}; cast it first", concrete.ty, T::DTYPE);
@@ -188,7 +189,7 @@ impl Tensor {
     /// As [`to_vec`](Tensor::to_vec); also if the tensor does not have exactly one element.
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
-        let at = Caller::caller();
+        let at = Location::caller();
         let ty = self.value_for("item", at)?.ty();
         if ty.n_elements() != 1 {
             return Err(Error::Type { op: "item", message: format!("{ty} does not have exactly one element"), at });

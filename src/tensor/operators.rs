@@ -1,6 +1,7 @@
 //! Arithmetic operators on every mix of `Tensor`, `&Tensor` and scalars.
 
 use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
+use std::panic::Location;
 use std::sync::Arc;
 
 use retape_runtime::{Buffer, Element, Scalar, Shape};
@@ -45,7 +46,8 @@ impl Tensor {
             _ if !exact => {
                 let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
                 let error = Error::Type { op: "scalar", message, at };
-                self.as_traced().map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
+                self.as_traced()
+                    .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
             }
             Repr::Traced(traced) => {
                 traced.tape.record(Splat { value: scalar, shape: ty.shape.clone() }.into(), &[], at)
@@ -93,7 +95,7 @@ macro_rules! operator {
 
             #[track_caller]
             fn $method(self, right: $scalar) -> Tensor {
-                let right = self.constant_like(right.to_f64(), Caller::caller());
+                let right = self.constant_like(right.to_f64(), Location::caller());
                 super::broadcast_apply(crate::ops::$op, &[&self, &right])
             }
         }
@@ -103,7 +105,7 @@ macro_rules! operator {
 
             #[track_caller]
             fn $method(self, right: $tensor) -> Tensor {
-                let left = right.constant_like(self.to_f64(), Caller::caller());
+                let left = right.constant_like(self.to_f64(), Location::caller());
                 super::broadcast_apply(crate::ops::$op, &[&left, &right])
             }
         }
