@@ -1,1 +1,5 @@
 //! Trace-caching automatic differentiation with a just-in-time compiler.
+
+#![forbid(unsafe_code)]
+
+pub mod data;
