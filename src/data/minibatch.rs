@@ -107,6 +107,12 @@ impl<'a> IntoIterator for &'a Epoch {
 
 /// Copies the rows `indices` of `data`, each `row_len` long, into one piece.
 ///
+/// ```
+/// let pairs = [1.0, 2.0, 3.0, 4.0];
+/// assert_eq!(retape::data::gather(&pairs, 2, &[1, 0])?, [3.0, 4.0, 1.0, 2.0]);
+/// # Ok::<(), retape::data::DataError>(())
+/// ```
+///
 /// # Errors
 ///
 /// If `data` is no whole number of rows, or an index lies beyond them.
@@ -126,6 +132,11 @@ pub fn gather<T: Copy>(data: &[T], row_len: usize, indices: &[usize]) -> Result<
 }
 
 /// Encodes each label as a row of `n_classes` numbers: one at the label, zero elsewhere.
+///
+/// ```
+/// assert_eq!(retape::data::one_hot(&[1], 3)?, [0.0, 1.0, 0.0]);
+/// # Ok::<(), retape::data::DataError>(())
+/// ```
 ///
 /// # Errors
 ///
