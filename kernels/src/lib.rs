@@ -3,3 +3,6 @@
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
 pub mod ir;
+mod simplify;
+
+pub use simplify::simplify;
