@@ -4,6 +4,7 @@
 mod accelerate;
 mod autodiff;
 mod compile;
+pub mod data;
 mod eager;
 mod error;
 mod grad;
