@@ -160,7 +160,7 @@ fn first_extremes<'x, T: Number>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::testing::{Draw, assert_twins};
+    use crate::library::testing::{Draw, assert_twins, buffer, output_of};
 
     #[test]
     fn kernels_agree_with_their_twins() {
@@ -185,8 +185,8 @@ mod tests {
         x[len - 1] = -1.0;
         let at = |kind, x: &[f32]| {
             let search = ArgReduce { dtype: DType::F32, outer: 1, len, inner: 1, kind };
-            let x = crate::library::testing::Buffer::of(x);
-            crate::library::testing::output_of::<i64>(&search.into(), &[x])[0]
+            let x = buffer(x);
+            output_of::<i64>(&search.into(), &[x])[0]
         };
         assert_eq!(at(Extreme::Max, &x), PART as i64 + 5);
         assert_eq!(at(Extreme::Min, &x), len as i64 - 1);

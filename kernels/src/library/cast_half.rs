@@ -232,7 +232,7 @@ halves! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::testing::{Buffer, Draw, assert_close, drawn};
+    use crate::library::testing::{Draw, assert_close, buffer, drawn};
 
     const PAIRS: [(DType, DType); 10] = [
         (DType::F16, DType::Bf16),
@@ -263,8 +263,8 @@ mod tests {
         let (all, len) = ((0..=u16::MAX).collect::<Vec<u16>>(), 1 << 16);
         for (from, to) in PAIRS {
             let x = match from {
-                DType::F16 => Buffer::of(&all.iter().map(|x| f16::from_bits(*x)).collect::<Vec<_>>()),
-                DType::Bf16 => Buffer::of(&all.iter().map(|x| bf16::from_bits(*x)).collect::<Vec<_>>()),
+                DType::F16 => buffer(&all.iter().map(|x| f16::from_bits(*x)).collect::<Vec<_>>()),
+                DType::Bf16 => buffer(&all.iter().map(|x| bf16::from_bits(*x)).collect::<Vec<_>>()),
                 _ => continue,
             };
             assert_close(&CastHalf { from, to, len }.into(), &[x], 0.0);
@@ -292,8 +292,8 @@ mod tests {
         {
             let single: Vec<f32> = x.iter().map(|x| *x as f32).collect();
             let kernel = |from| CastHalf { from, to, len: x.len() }.into();
-            assert_close(&kernel(DType::F64), &[Buffer::of(&x)], 0.0);
-            assert_close(&kernel(DType::F32), &[Buffer::of(&single)], 0.0);
+            assert_close(&kernel(DType::F64), &[buffer(&x)], 0.0);
+            assert_close(&kernel(DType::F32), &[buffer(&single)], 0.0);
         }
     }
 

@@ -89,10 +89,11 @@ impl Cholesky {
     }
 }
 
-type Body<'a, T> = &'a (dyn Fn(usize, &mut [T]) + Sync);
+/// Calls a body with the number and the elements of each run of `ROWS` rows; the work is in elementary steps.
+type EachRows<'a, T> = &'a dyn Fn(&mut [T], usize, &(dyn Fn(usize, &mut [T]) + Sync));
 
-/// Factors one matrix; `each_rows` calls a body with all runs of `ROWS` rows.
-fn factor<T: Float>(n: usize, a: &[T], l: &mut [T], each_rows: &dyn Fn(&mut [T], usize, Body<'_, T>)) {
+/// Factors one matrix.
+fn factor<T: Float>(n: usize, a: &[T], l: &mut [T], each_rows: EachRows<'_, T>) {
     l.fill(T::default());
     for start in (0..n).step_by(BLOCK) {
         let end = n.min(start + BLOCK);
@@ -277,7 +278,7 @@ impl TriangularSolve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::testing::{Buffer, Draw, assert_close, assert_twins, values_of};
+    use crate::library::testing::{Draw, assert_close, assert_twins, buffer, values_of};
 
     /// A symmetric matrix with eigenvalues from about 1 to 40.
     fn positive(draw: &mut Draw, n: usize) -> Vec<f64> {
@@ -294,8 +295,8 @@ mod tests {
                 let a: Vec<f64> = (0..batch).flat_map(|_| positive(&mut draw, n)).collect();
                 let single: Vec<f32> = a.iter().map(|x| *x as f32).collect();
                 let kernel = |dtype| Cholesky { dtype, batch, n }.into();
-                assert_close(&kernel(DType::F64), &[Buffer::of(&a)], 1e-13);
-                assert_close(&kernel(DType::F32), &[Buffer::of(&single)], 2e-5);
+                assert_close(&kernel(DType::F64), &[buffer(&a)], 1e-13);
+                assert_close(&kernel(DType::F32), &[buffer(&single)], 2e-5);
             }
         }
     }

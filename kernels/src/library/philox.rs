@@ -4,6 +4,8 @@
 //! `i / 4`; it depends on the key and on `i` only. (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 //! 2011.)
 
+use std::array::from_fn;
+
 use retape_runtime::DType;
 
 use super::text::{descriptor, is_countable};
@@ -98,22 +100,19 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 /// The words of the blocks from `block` on: `[word][lane]`.
 #[inline(always)]
 fn side_by_side(block: u64, mut key: [u32; 2]) -> [[u32; LANES]; 4] {
-    let mut words = [[0; LANES]; 4];
-    for lane in 0..LANES {
-        let block = block + lane as u64;
-        (words[0][lane], words[1][lane]) = (block as u32, (block >> 32) as u32);
-    }
+    let at = |lane: usize| block + lane as u64;
+    let mut a: [u32; LANES] = from_fn(|lane| at(lane) as u32);
+    let mut b: [u32; LANES] = from_fn(|lane| (at(lane) >> 32) as u32);
+    let (mut c, mut d) = ([0; LANES], [0; LANES]);
     for _ in 0..ROUNDS {
-        for lane in 0..LANES {
-            let p = u64::from(MULTIPLIERS[0]) * u64::from(words[0][lane]);
-            let q = u64::from(MULTIPLIERS[1]) * u64::from(words[2][lane]);
-            words[0][lane] = (q >> 32) as u32 ^ words[1][lane] ^ key[0];
-            words[2][lane] = (p >> 32) as u32 ^ words[3][lane] ^ key[1];
-            (words[1][lane], words[3][lane]) = (q as u32, p as u32);
-        }
+        let p: [u64; LANES] = from_fn(|lane| u64::from(MULTIPLIERS[0]) * u64::from(a[lane]));
+        let q: [u64; LANES] = from_fn(|lane| u64::from(MULTIPLIERS[1]) * u64::from(c[lane]));
+        a = from_fn(|lane| (q[lane] >> 32) as u32 ^ b[lane] ^ key[0]);
+        c = from_fn(|lane| (p[lane] >> 32) as u32 ^ d[lane] ^ key[1]);
+        (b, d) = (q.map(|q| q as u32), p.map(|p| p as u32));
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
-    words
+    [a, b, c, d]
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ fn line<'x, T>(x: &'x [T], row: usize, inner: usize, columns: &Range<usize>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::testing::{Buffer, Draw, assert_close, drawn, output_of};
+    use crate::library::testing::{Draw, assert_close, buffer, drawn, output_of};
 
     #[test]
     fn kernels_agree_with_their_twins() {
@@ -197,9 +197,9 @@ mod tests {
                     let n = scatter.n_positions();
                     let mut index = || draw.below(20) as i64 - 10;
                     let indices = match index_dtype {
-                        DType::I32 => Buffer::of(&(0..n).map(|_| index() as i32).collect::<Vec<_>>()),
-                        DType::I64 => Buffer::of(&(0..n).map(|_| index()).collect::<Vec<_>>()),
-                        _ => Buffer::of(&(0..n).map(|_| index() as u32).collect::<Vec<_>>()),
+                        DType::I32 => buffer(&(0..n).map(|_| index() as i32).collect::<Vec<_>>()),
+                        DType::I64 => buffer(&(0..n).map(|_| index()).collect::<Vec<_>>()),
+                        _ => buffer(&(0..n).map(|_| index() as u32).collect::<Vec<_>>()),
                     };
                     let base = drawn(&mut draw, dtype, scatter.n_base(), true);
                     let updates = drawn(&mut draw, dtype, scatter.n_updates(), true);
@@ -220,9 +220,9 @@ mod tests {
             n_indices: 6,
             along: false,
         };
-        let base = Buffer::of(&[100.0_f32, 200.0, 300.0]);
-        let indices = Buffer::of(&[0_i64, -1, 3, -4, i64::MIN, 0]);
-        let updates = Buffer::of(&[1.0_f32, 2.0, 4.0, 8.0, 16.0, 32.0]);
+        let base = buffer(&[100.0_f32, 200.0, 300.0]);
+        let indices = buffer(&[0_i64, -1, 3, -4, i64::MIN, 0]);
+        let updates = buffer(&[1.0_f32, 2.0, 4.0, 8.0, 16.0, 32.0]);
         assert_eq!(output_of::<f32>(&scatter.into(), &[base, indices, updates]), [133.0, 200.0, 302.0]);
     }
 }

@@ -168,7 +168,7 @@ sortable! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::testing::{Buffer, Draw, assert_twins, drawn, output_of, values_of};
+    use crate::library::testing::{Draw, assert_twins, buffer, drawn, output_of, values_of};
 
     #[test]
     fn kernels_agree_with_their_twins() {
@@ -189,7 +189,7 @@ mod tests {
         let x = [0.0, f32::NAN, -0.0, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY, 0.0];
         let sorted = |descending| {
             let sort = Sort { dtype: DType::F32, outer: 1, len: x.len(), inner: 1, descending };
-            output_of::<i64>(&sort.into(), &[Buffer::of(&x)])
+            output_of::<i64>(&sort.into(), &[buffer(&x)])
         };
         assert_eq!(sorted(false), [5, 0, 2, 6, 3, 1, 4]);
         assert_eq!(sorted(true), [3, 0, 2, 6, 5, 1, 4]);
@@ -207,7 +207,7 @@ mod tests {
         }
         let x: Vec<i32> = (0..len).map(|_| draw.below(1000) as i32).collect();
         let order = Sort { dtype: DType::I32, outer: 1, len, inner: 1, descending: false };
-        let order: Vec<i64> = output_of(&order.into(), &[Buffer::of(&x)]);
+        let order: Vec<i64> = output_of(&order.into(), &[buffer(&x)]);
         let key = |i: i64| (x[i as usize], i);
         assert!(order.is_sorted_by(|&a, &b| key(a) < key(b)));
         let backwards = Sort { dtype: DType::I64, outer: 1, len: 3, inner: 1, descending: true };

@@ -1,9 +1,11 @@
 //! What the tests of the library kernels share: seeded inputs, aligned buffers and the comparison with the twin.
 
-use retape_runtime::{DType, Element, bf16, f16};
+use std::sync::Mutex;
+
+use retape_runtime::{Buffer, DType, Element, bf16, f16, n_threads, set_n_threads};
 
 use super::Library;
-use super::view::{Plain, view, view_mut};
+use super::view::{Plain, view};
 
 /// A seeded source of numbers (SplitMix64).
 pub(crate) struct Draw(u64);
@@ -36,46 +38,16 @@ impl Draw {
     }
 }
 
-/// A buffer aligned as the kernels expect, of any number of bytes.
-pub(crate) struct Buffer {
-    words: Vec<Line>,
-    len: usize,
-}
-
-#[derive(Clone)]
-#[repr(align(64))]
-struct Line([u8; 64]);
-
-impl Buffer {
-    /// A buffer filled with a byte that is no reasonable result.
-    pub(crate) fn new(len: usize) -> Buffer {
-        Buffer { words: vec![Line([0xa5; 64]); len.div_ceil(64).max(1)], len }
-    }
-
-    pub(crate) fn of<T: Plain>(values: &[T]) -> Buffer {
-        let mut buffer = Buffer::new(size_of_val(values));
-        view_mut::<T>(buffer.bytes_mut(), values.len()).copy_from_slice(values);
-        buffer
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let lines: *const Line = self.words.as_ptr();
-        // SAFETY: a `Line` is 64 initialised bytes without padding, and there are at least `len` of them.
-        unsafe { std::slice::from_raw_parts(lines.cast(), self.len) }
-    }
-
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let lines: *mut Line = self.words.as_mut_ptr();
-        // SAFETY: as above, and the exclusive borrow makes the result exclusive.
-        unsafe { std::slice::from_raw_parts_mut(lines.cast(), self.len) }
-    }
+/// A buffer that holds a copy of `values`.
+pub(crate) fn buffer<T: Plain>(values: &[T]) -> Buffer {
+    Buffer::copy_of(values).unwrap()
 }
 
 /// A buffer of `n` drawn elements.
 pub(crate) fn drawn(draw: &mut Draw, dtype: DType, n: usize, special: bool) -> Buffer {
     fn fill<T: Plain>(n: usize, next: impl FnMut() -> T) -> Buffer {
         let mut next = next;
-        Buffer::of(&(0..n).map(|_| next()).collect::<Vec<T>>())
+        buffer(&(0..n).map(|_| next()).collect::<Vec<T>>())
     }
     match dtype {
         DType::F32 => fill(n, || draw.float(special) as f32),
@@ -92,7 +64,9 @@ pub(crate) fn drawn(draw: &mut Draw, dtype: DType, n: usize, special: bool) -> B
 
 fn outputs_of(kernel: &Library, inputs: &[Buffer], naive: bool) -> Vec<Buffer> {
     let inputs: Vec<&[u8]> = inputs.iter().map(Buffer::bytes).collect();
-    let mut outputs: Vec<Buffer> = kernel.outputs().iter().map(|(dtype, n)| Buffer::new(dtype.size() * n)).collect();
+    // Filled with a byte that makes no reasonable result.
+    let blank = |(dtype, n): &(DType, usize)| Buffer::from_bytes(&vec![0xa5; dtype.size() * n]).unwrap();
+    let mut outputs: Vec<Buffer> = kernel.outputs().iter().map(blank).collect();
     let mut views: Vec<&mut [u8]> = outputs.iter_mut().map(Buffer::bytes_mut).collect();
     match naive {
         false => kernel.run(&inputs, &mut views),
@@ -103,7 +77,7 @@ fn outputs_of(kernel: &Library, inputs: &[Buffer], naive: bool) -> Vec<Buffer> {
 
 /// The values of the only output for these inputs, all of one type.
 pub(crate) fn values_of<T: Plain>(kernel: &Library, inputs: &[&[T]]) -> Vec<T> {
-    let inputs: Vec<Buffer> = inputs.iter().map(|x| Buffer::of(x)).collect();
+    let inputs: Vec<Buffer> = inputs.iter().map(|x| buffer(x)).collect();
     output_of(kernel, &inputs)
 }
 
@@ -111,6 +85,20 @@ pub(crate) fn values_of<T: Plain>(kernel: &Library, inputs: &[&[T]]) -> Vec<T> {
 pub(crate) fn output_of<T: Plain>(kernel: &Library, inputs: &[Buffer]) -> Vec<T> {
     let outputs = outputs_of(kernel, inputs, false);
     view(outputs[0].bytes(), kernel.outputs()[0].1).to_vec()
+}
+
+/// What `body` gives on one thread and on two.
+fn on_one_and_two_threads<R>(body: impl Fn() -> R) -> (R, R) {
+    // The number of threads belongs to the whole process.
+    static SETTING: Mutex<()> = Mutex::new(());
+    let _guard = SETTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = n_threads();
+    set_n_threads(1);
+    let one = body();
+    set_n_threads(2);
+    let two = body();
+    set_n_threads(before);
+    (one, two)
 }
 
 /// Draws inputs with special values and asserts that kernel and twin agree bit by bit, NaN by NaN.
@@ -121,13 +109,13 @@ pub(crate) fn assert_twins(kernel: &Library, draw: &mut Draw) {
 
 /// Asserts that kernel and twin agree on these inputs: floats within `tolerance` times the larger of 1 and their
 /// size, NaN with NaN and infinities with themselves; everything else exactly. Asserts too that the text form reads
-/// back, and that a second run gives the same bits.
+/// back, and that one thread and two give the same bits.
 pub(crate) fn assert_close(kernel: &Library, inputs: &[Buffer], tolerance: f64) {
     assert_eq!(Library::parse(&kernel.to_string()).as_ref(), Some(kernel), "{kernel} reads back");
-    let (fast, again) = (outputs_of(kernel, inputs, false), outputs_of(kernel, inputs, false));
+    let (fast, again) = on_one_and_two_threads(|| outputs_of(kernel, inputs, false));
     let naive = outputs_of(kernel, inputs, true);
     for (((dtype, n), fast), (again, naive)) in kernel.outputs().into_iter().zip(&fast).zip(again.iter().zip(&naive)) {
-        assert_eq!(fast.bytes(), again.bytes(), "{kernel} repeats its bits");
+        assert_eq!(fast.bytes(), again.bytes(), "{kernel} on one thread and on two");
         let same = match dtype {
             DType::F32 => first_difference(view::<f32>(fast.bytes(), n), view(naive.bytes(), n), tolerance),
             DType::F64 => first_difference(view::<f64>(fast.bytes(), n), view(naive.bytes(), n), tolerance),

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::slice;
 
-use retape_runtime::Element;
+use retape_runtime::{Element, parallel_for};
 
 /// Element types of which every bit pattern is a value. `bool` is none and is viewed as `u8`.
 pub(crate) trait Plain: Element {}
@@ -70,8 +70,8 @@ pub(crate) fn exactly<'a, const N: usize>(inputs: &[&'a [u8]]) -> [&'a [u8]; N] 
     inputs.try_into().unwrap_or_else(|_| panic!("{} inputs given to a kernel of {N}", inputs.len()))
 }
 
-/// Work below this many elementary steps stays on the calling thread.
-const WORTH_SHARING: usize = 1 << 15;
+/// Work below this many elementary steps stays on the calling thread; tests share whatever they can.
+const WORTH_SHARING: usize = if cfg!(test) { 1 } else { 1 << 15 };
 
 /// The largest number of shares that work is divided into.
 const MAX_SHARES: usize = 64;
@@ -85,10 +85,6 @@ pub(crate) fn for_each(n: usize, work: usize, body: &(dyn Fn(usize) + Sync)) {
     }
     let share = n.div_ceil(MAX_SHARES);
     parallel_for(n.div_ceil(share), &|i| (i * share..n.min((i + 1) * share)).for_each(body));
-}
-
-fn parallel_for(n: usize, body: &(dyn Fn(usize) + Sync)) {
-    (0..n).for_each(body);
 }
 
 /// A pointer to a buffer that tiles are cut from.
