@@ -3,3 +3,4 @@
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
 pub mod ir;
+pub mod library;
