@@ -323,7 +323,7 @@ mod tests {
         for len in lens {
             let class = class_of(len).unwrap();
             let bytes = class_bytes(class);
-            assert!(bytes >= len && bytes % 64 == 0, "{len} in {bytes}");
+            assert!(bytes >= len && bytes.is_multiple_of(64), "{len} in {bytes}");
             assert!(bytes - len < 64 || 4 * (bytes - len) <= len, "{len} in {bytes}");
             assert_eq!(class_of(bytes), Some(class), "{len}");
         }
