@@ -122,7 +122,7 @@ fn generate(seed: u64, calls: bool) -> Kernel {
     let builder = KernelBuilder::new();
     let mut rng = Rng::new(seed);
     let n_axes = rng.below(5);
-    let extents: Vec<usize> = (0..n_axes).map(|_| if rng.one_in(40) { 0 } else { 1 + rng.below(7) }).collect();
+    let extents = random_extents(&mut rng, n_axes);
     let reduced: Vec<bool> = (0..n_axes).map(|_| rng.one_in(3)).collect();
     for (&extent, &reduced) in extents.iter().zip(&reduced) {
         builder.axis(extent, reduced);
@@ -142,6 +142,18 @@ fn generate(seed: u64, calls: bool) -> Kernel {
     }
     generator.stores();
     builder.finish()
+}
+
+/// Extents of few points in all; some long enough for the vector loops of a compiler, now and then none at all.
+fn random_extents(rng: &mut Rng, n_axes: usize) -> Vec<usize> {
+    let mut room = 1500;
+    let extents = (0..n_axes).map(|_| {
+        let most = if rng.one_in(3) { 70 } else { 7 };
+        let extent = if rng.one_in(40) { 0 } else { 1 + rng.below(most.min(room)) };
+        room /= extent.max(1);
+        extent
+    });
+    extents.collect()
 }
 
 impl<'k> Generator<'k> {

@@ -65,8 +65,10 @@ impl Kernel {
 ///
 /// Fails with the first broken one.
 pub fn verify(kernel: &Kernel) -> Result<(), VerifyError> {
-    let head = kernel.to_string().lines().take(2).collect::<Vec<_>>().join("; ");
-    check_head(kernel).map_err(|message| VerifyError { at: head, message })?;
+    check_head(kernel).map_err(|message| {
+        let at = kernel.to_string().lines().take(2).map(str::trim).collect::<Vec<_>>().join(" ");
+        VerifyError { at, message }
+    })?;
     let mut types = Vec::with_capacity(kernel.insts.len());
     let mut stages = Vec::with_capacity(kernel.insts.len());
     for (i, inst) in kernel.insts.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The text form reads back, and no text makes the parser panic.
 
-use retape_kernels::ir::random::{Rng, random_kernel, random_kernel_with_calls};
-use retape_kernels::ir::{Binary, Compare, Func1, Func2, Kernel, Unary, parse};
+use retape_kernels::ir::random::{Rng, exact_values, random_kernel, random_kernel_with_calls};
+use retape_kernels::ir::{Binary, Compare, Func1, Func2, Inst, Kernel, Monoid, Unary, parse};
+use retape_runtime::DType;
 
 use crate::kernel;
 
@@ -71,6 +72,42 @@ fn random_kernels_read_back() {
         let k = if seed % 2 == 0 { random_kernel(seed) } else { random_kernel_with_calls(seed) };
         k.verify().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{k}"));
         assert_eq!(parse(&k.to_string()).as_ref(), Ok(&k), "seed {seed}");
+    }
+}
+
+/// What other tests rely on random kernels to contain.
+#[test]
+fn random_kernels_are_of_all_kinds() {
+    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    let mut see = |what: String| *seen.entry(what).or_default() += 1;
+    for seed in 0..2000 {
+        let k = random_kernel(seed);
+        let (stages, exact, dtypes) = (k.stages(), exact_values(&k), k.dtypes());
+        for (i, inst) in k.insts.iter().enumerate() {
+            see(inst.to_string().split(' ').next().unwrap_or("").to_string());
+            see(format!("{:?}", stages[i]));
+            see(format!("exact {}", exact[i]));
+            see(dtypes[i].to_string());
+            if let Inst::Reduce(monoid, _) = inst {
+                see(format!("reduce {}", monoid.name()));
+            }
+        }
+        see(format!("empty {}", k.n_points() == 0));
+        see(format!("long {}", k.axes.last().is_some_and(|a| a.extent > 16)));
+        see(format!("{} axes", k.axes.len()));
+    }
+    let mut expected: Vec<String> = ["load", "load_at", "index", "const", "select", "fma", "cast", "bitcast", "Kept"]
+        .into_iter()
+        .chain(["Element", "Tail", "exact true", "exact false", "empty true", "long true", "0 axes", "4 axes"])
+        .map(String::from)
+        .collect();
+    expected.extend(DType::ALL.iter().map(ToString::to_string));
+    expected.extend(Unary::ALL.iter().map(|op| op.name().to_string()));
+    expected.extend(Binary::ALL.iter().map(|op| op.name().to_string()));
+    expected.extend(Compare::ALL.iter().map(|op| op.name().to_string()));
+    expected.extend(Monoid::ALL.iter().map(|m| format!("reduce {}", m.name())));
+    for what in expected {
+        assert!(seen.get(&what).is_some_and(|&n| n >= 20), "{what}: {:?}", seen.get(&what));
     }
 }
 
