@@ -6,3 +6,6 @@ pub mod ir;
 mod simplify;
 
 pub use simplify::simplify;
+pub mod library;
+mod plan;
+pub use plan::{Error, Executable, Plan};

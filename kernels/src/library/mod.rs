@@ -1,0 +1,6 @@
+//! Scaffold.
+#![allow(missing_docs, reason = "scaffold")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Library {
+    None,
+}
