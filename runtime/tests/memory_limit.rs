@@ -24,7 +24,7 @@ fn freed_memory_crosses_threads() {
         let first = Buffer::alloc(len).unwrap();
         let address = first.as_ptr() as usize;
         thread::spawn(move || drop(first)).join().unwrap();
-        let address_of_next = || Buffer::alloc(len).unwrap().as_ptr() as usize;
+        let address_of_next = move || Buffer::alloc(len).unwrap().as_ptr() as usize;
         assert_eq!(address_of_next(), address, "{len}");
         trim();
         let theirs = thread::spawn(address_of_next).join().unwrap();
