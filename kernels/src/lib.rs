@@ -3,3 +3,9 @@
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
 pub mod ir;
+pub mod library;
+mod plan;
+mod simplify;
+
+pub use plan::{Error, Executable, Plan};
+pub use simplify::simplify;
