@@ -2,4 +2,5 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
+pub mod expand;
 pub mod ir;
