@@ -4,6 +4,7 @@
 
 mod error;
 mod execute;
+pub mod expand;
 pub mod ir;
 pub mod library;
 mod plan;
