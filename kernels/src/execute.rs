@@ -10,6 +10,7 @@ use retape_runtime::Buffer;
 use crate::cpu::call::Frame;
 use crate::cpu::{Function, Unit, compile};
 use crate::error::{Error, Result};
+use crate::expand::expand;
 use crate::ir::{Kernel, evaluate};
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Work};
@@ -75,6 +76,7 @@ pub(crate) struct Program {
 }
 
 /// A plan with its machine code.
+#[derive(Debug)]
 pub struct Executable {
     plan: Plan,
     program: Program,
@@ -243,7 +245,7 @@ fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8])
 
 /// The kernel in the form that is compiled.
 pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
-    crate::simplify(kernel)
+    crate::simplify(&expand(kernel))
 }
 
 fn program(plan: &Plan) -> Result<Program> {

@@ -5,14 +5,15 @@
 mod cpu;
 mod error;
 mod execute;
+pub mod expand;
 pub mod ir;
-mod library;
+pub mod library;
 mod plan;
 mod schedule;
 mod simplify;
 
+pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
 pub use execute::{Executable, StepTime};
-pub use library::Library;
 pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;

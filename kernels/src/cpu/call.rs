@@ -34,6 +34,7 @@ impl Function {
 }
 
 /// The memory of one call at a time: the arena, and where each parameter of each nest lies.
+#[derive(Debug)]
 pub(crate) struct Frame {
     arena: Buffer,
     table: Vec<*mut u8>,

@@ -20,11 +20,9 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use dashmap::DashMap;
 use retape_runtime::{Code, parallel_for};
 
-pub(crate) use compile::{clif, disassembly};
-
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
-use crate::schedule::{Form, Nest};
+use crate::schedule::{Form, Nest, schedule};
 
 /// One function to compile: a nest that is called for ranges of its items, or several that run whole, in order.
 #[derive(Clone, Debug)]
@@ -146,4 +144,27 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
         functions[n].clone().or(twin).ok_or_else(|| Error::Internal("a function is missing".into()))
     };
     (0..units.len()).map(found).collect()
+}
+
+/// The CLIF text of the functions that a verified kernel becomes, before optimisation.
+///
+/// # Errors
+///
+/// Fails if no code can be made for this machine.
+pub fn clif(kernel: &Kernel) -> Result<String> {
+    inspect(kernel, compile::clif)
+}
+
+/// The machine instructions of the functions that a verified kernel becomes.
+///
+/// # Errors
+///
+/// As [`clif`].
+pub fn machine_text(kernel: &Kernel) -> Result<String> {
+    inspect(kernel, compile::disassembly)
+}
+
+fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<String> {
+    let schedule = schedule(&crate::execute::prepared(kernel));
+    schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest] })).collect()
 }

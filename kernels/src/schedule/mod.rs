@@ -22,7 +22,7 @@ pub(crate) const MIN_VECTOR_EXTENT: usize = 4;
 
 /// What a parameter of a nest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
+pub(crate) enum Source {
     /// A parameter of the scheduled kernel.
     Param(usize),
     /// Bytes of the scratch memory, from this offset on.
@@ -31,7 +31,7 @@ pub enum Source {
 
 /// How the points of a nest are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub(crate) enum Form {
     /// One kept axis, whose range is what the function is called with.
     Flat,
     /// Vectors along the last kept axis; a grid item is a block of it.
@@ -45,34 +45,34 @@ pub enum Form {
 
 /// One loop nest to compile, and how to call it.
 #[derive(Clone, Debug)]
-pub struct Nest {
+pub(crate) struct Nest {
     /// The canonical kernel: kept axes first, none of extent 1.
-    pub kernel: Kernel,
+    pub(crate) kernel: Kernel,
     /// How it is visited.
-    pub form: Form,
+    pub(crate) form: Form,
     /// Vectors per iteration.
-    pub groups: usize,
+    pub(crate) groups: usize,
     /// What its parameters are.
-    pub sources: SmallVec<[Source; 6]>,
+    pub(crate) sources: SmallVec<[Source; 6]>,
     /// Its grid items.
-    pub items: u64,
+    pub(crate) items: u64,
     /// The grid items of one task; at least 1.
-    pub task: u64,
+    pub(crate) task: u64,
     /// An estimate of the scalar instructions of all items.
-    pub work: u64,
+    pub(crate) work: u64,
 }
 
 /// The nests to run in order, and the scratch memory that they share.
 #[derive(Clone, Debug, Default)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     /// The nests.
-    pub nests: Vec<Nest>,
+    pub(crate) nests: Vec<Nest>,
     /// Bytes of scratch memory.
-    pub scratch: usize,
+    pub(crate) scratch: usize,
 }
 
 /// Schedules a verified, expanded kernel.
-pub fn schedule(kernel: &Kernel) -> Schedule {
+pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
     let sources: Vec<Source> = (0..kernel.params.len()).map(Source::Param).collect();
     let Some(canonical) = canonical(kernel) else { return Schedule::default() };
     if let Some(split) = split::split(&canonical) {
