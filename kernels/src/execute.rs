@@ -265,7 +265,7 @@ fn program(plan: &Plan) -> Result<Program> {
         match (&step.work, schedule) {
             (Work::Library(library), _) => {
                 drafts.push((Draft::Library(library), entries.len(), n..n + 1));
-                entries.extend(step.operands.iter().map(|o| entry(o)));
+                entries.extend(step.operands.iter().map(entry));
             }
             (Work::Kernel(_), Some(schedule)) => {
                 for nest in &schedule.nests {
@@ -293,12 +293,7 @@ fn program(plan: &Plan) -> Result<Program> {
 }
 
 /// Adds a nest to the last function if both are small, else begins another.
-fn place<'a>(
-    drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>,
-    nest: &'a Nest,
-    first: usize,
-    step: usize,
-) {
+fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest: &'a Nest, first: usize, step: usize) {
     if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut() {
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);

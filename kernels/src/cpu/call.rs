@@ -135,8 +135,7 @@ impl Frame {
                 let (read, written) = entries.split_at(*n_inputs);
                 // SAFETY: entries of a verified plan lie inside live memory of at least `len` bytes, and what a
                 // library step writes overlaps neither what it reads nor what else it writes.
-                let inputs: Vec<&[u8]> =
-                    read.iter().zip(pointers).map(|(e, &p)| unsafe { slice(p, e.len) }).collect();
+                let inputs: Vec<&[u8]> = read.iter().zip(pointers).map(|(e, &p)| unsafe { slice(p, e.len) }).collect();
                 let mut outputs: Vec<&mut [u8]> = written
                     .iter()
                     .zip(&pointers[*n_inputs..])

@@ -43,9 +43,9 @@ impl Emitter<'_> {
             return self.non_zero(x);
         }
         let r = match x.dtype {
-            DType::F32 | DType::F64 => self.from_float(dtype, x.dtype, value),
-            DType::Bool => return self.from_bool(dtype, value),
-            DType::I32 | DType::I64 | DType::U32 | DType::U8 => self.from_int(dtype, x.dtype, value),
+            DType::F32 | DType::F64 => self.float_to(dtype, x.dtype, value),
+            DType::Bool => return self.bool_to(dtype, value),
+            DType::I32 | DType::I64 | DType::U32 | DType::U8 => self.int_to(dtype, x.dtype, value),
             DType::F16 | DType::Bf16 => value,
         };
         Val::scalar(dtype, r)
@@ -57,7 +57,7 @@ impl Emitter<'_> {
         self.compare(Compare::Ne, x, &zero)
     }
 
-    fn from_bool(&mut self, dtype: DType, x: Value) -> Val {
+    fn bool_to(&mut self, dtype: DType, x: Value) -> Val {
         if dtype == DType::I64 {
             let r = self.b.ins().uextend(types::I64, x);
             return Val::scalar(dtype, r);
@@ -66,7 +66,7 @@ impl Emitter<'_> {
         self.cast(dtype, &Val::scalar(DType::U8, word))
     }
 
-    fn from_float(&mut self, to: DType, from: DType, x: Value) -> Value {
+    fn float_to(&mut self, to: DType, from: DType, x: Value) -> Value {
         let b = &mut self.b;
         match to {
             DType::F32 if from == DType::F64 => b.ins().fdemote(types::F32, x),
@@ -83,7 +83,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn from_int(&mut self, to: DType, from: DType, x: Value) -> Value {
+    fn int_to(&mut self, to: DType, from: DType, x: Value) -> Value {
         let b = &mut self.b;
         match (to, from) {
             (DType::F32, DType::U32) => b.ins().fcvt_from_uint(types::F32, x),

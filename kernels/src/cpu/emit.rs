@@ -345,9 +345,7 @@ impl Emitter<'_> {
                 let r = self.b.ins().ireduce(types::I32, high);
                 Val::scalar(x.dtype, r)
             }
-            Binary::Div | Binary::Rem if x.vector => {
-                self.per_lane(&[x, y], &mut |e, l| e.int_binary(op, &l[0], &l[1]))
-            }
+            Binary::Div | Binary::Rem if x.vector => self.per_lane(&[x, y], &mut |e, l| e.int_binary(op, &l[0], &l[1])),
             Binary::Div | Binary::Rem => self.divide(op, x, y),
         }
     }

@@ -6,11 +6,11 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, types};
-use retape_runtime::{DType, Scalar};
+use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use super::emit::{Emitter, LANES, Regs, Val};
-use crate::ir::{Affine, Inst, Kernel, Monoid, Stage, ValueId};
+use super::emit::{Emitter, LANES, Val};
+use crate::ir::{Affine, Inst, Kernel, Stage, ValueId};
 use crate::schedule::{Form, Nest};
 
 /// Bodies of at most this many instructions are repeated for the remainder of an axis instead of looped over.
@@ -24,7 +24,10 @@ pub(super) struct Group {
     pub(super) offset: i64,
 }
 
-type Groups = SmallVec<[Group; 8]>;
+pub(super) type Groups = SmallVec<[Group; 8]>;
+
+/// The body of a loop: from the counter and what is carried to what is carried on.
+pub(super) type Body<'b, T> = dyn FnMut(&mut T, Value, Vec<Value>) -> Vec<Value> + 'b;
 
 /// A bound of a loop.
 #[derive(Clone, Copy, Debug)]
@@ -35,25 +38,29 @@ pub(super) enum Bound {
 
 /// What is known at a place of the nest.
 #[derive(Clone)]
-struct Env {
+pub(super) struct Env {
     /// The axes whose coordinates are known, as bits.
-    open: u64,
+    pub(super) open: u64,
     /// The coordinates of open axes other than the vector axis.
-    coordinates: SmallVec<[Option<Value>; 6]>,
+    pub(super) coordinates: SmallVec<[Option<Value>; 6]>,
     /// Addresses of the loads, then of the stores, as far as the coordinates tell.
-    bases: Vec<Value>,
+    pub(super) bases: Vec<Value>,
     /// Values that do not depend on the vector axis.
-    values: Vec<Option<Val>>,
+    pub(super) values: Vec<Option<Val>>,
     /// The position on the vector axis.
-    position: Option<Value>,
-    groups: Groups,
+    pub(super) position: Option<Value>,
+    pub(super) groups: Groups,
     /// Values of each group.
-    group_values: Vec<Vec<Option<Val>>>,
+    pub(super) group_values: Vec<Vec<Option<Val>>>,
+    /// Values that do not depend on the vector axis, in all lanes.
+    pub(super) splats: Vec<Option<Val>>,
+    /// Addresses of the accesses at the position.
+    pub(super) addresses: Vec<Option<Value>>,
 }
 
 /// Which part of the body is wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// What reductions and stores at every point need.
     Body,
     /// What stores at kept points need.
@@ -63,23 +70,23 @@ enum Phase {
 /// Emits one nest.
 pub(super) struct Loops<'a, 'f> {
     pub(super) e: &'a mut Emitter<'f>,
-    nest: &'a Nest,
-    kernel: &'a Kernel,
-    kept: usize,
+    pub(super) nest: &'a Nest,
+    pub(super) kernel: &'a Kernel,
+    pub(super) kept: usize,
     /// The vector axis, if the nest has one.
-    axis: Option<usize>,
-    dtypes: Vec<DType>,
+    pub(super) axis: Option<usize>,
+    pub(super) dtypes: Vec<DType>,
     /// Per instruction, the axes that its value depends on.
-    deps: Vec<u64>,
-    needed: [Vec<bool>; 2],
+    pub(super) deps: Vec<u64>,
+    pub(super) needed: [Vec<bool>; 2],
     /// The instructions that reduce.
-    reduces: Vec<ValueId>,
-    pointers: Vec<Value>,
+    pub(super) reduces: Vec<ValueId>,
+    pub(super) pointers: Vec<Value>,
     /// Of each access, loads first: parameter and map.
-    accesses: Vec<(usize, Affine)>,
+    pub(super) accesses: Vec<(usize, Affine)>,
     /// The access of each load.
-    access_of: Vec<usize>,
-    env: Env,
+    pub(super) access_of: Vec<usize>,
+    pub(super) env: Env,
 }
 
 impl<'a, 'f> Loops<'a, 'f> {
@@ -113,6 +120,8 @@ impl<'a, 'f> Loops<'a, 'f> {
                 position: None,
                 groups: smallvec![],
                 group_values: Vec::new(),
+                splats: vec![None; kernel.insts.len()],
+                addresses: Vec::new(),
             },
         };
         loops.analyse();
@@ -181,7 +190,7 @@ impl<'a, 'f> Loops<'a, 'f> {
     }
 
     /// Makes the coordinate of an axis other than the vector axis known.
-    fn open(&mut self, axis: usize, coordinate: Value) {
+    pub(super) fn open(&mut self, axis: usize, coordinate: Value) {
         self.env.open |= 1 << axis;
         self.env.coordinates[axis] = Some(coordinate);
         for i in 0..self.accesses.len() {
@@ -190,11 +199,14 @@ impl<'a, 'f> Loops<'a, 'f> {
             if bytes != 0 {
                 let distance = self.scaled(coordinate, bytes);
                 self.env.bases[i] = self.e.b.ins().iadd(self.env.bases[i], distance);
+                if let Some(known) = self.env.addresses.get_mut(i) {
+                    *known = None;
+                }
             }
         }
     }
 
-    fn scaled(&mut self, x: Value, factor: i64) -> Value {
+    pub(super) fn scaled(&mut self, x: Value, factor: i64) -> Value {
         match factor {
             1 => x,
             _ if factor > 0 && factor.count_ones() == 1 => self.e.b.ins().ishl_imm_u(x, factor.trailing_zeros() as i64),
@@ -203,237 +215,18 @@ impl<'a, 'f> Loops<'a, 'f> {
     }
 
     /// Opens the vector axis at `position` with some groups.
-    fn open_vector(&mut self, position: Value, groups: Groups) {
+    pub(super) fn open_vector(&mut self, position: Value, groups: Groups) {
         if let Some(axis) = self.axis {
             self.env.open |= 1 << axis;
         }
         self.env.position = Some(position);
         self.env.group_values = vec![vec![None; self.kernel.insts.len()]; groups.len()];
+        self.env.addresses = vec![None; self.accesses.len()];
         self.env.groups = groups;
     }
 
-    fn axis_bit(&self) -> u64 {
+    pub(super) fn axis_bit(&self) -> u64 {
         self.axis.map_or(0, |axis| 1 << axis)
-    }
-
-    /// Emits all instructions of a phase that are not emitted yet and whose coordinates are known.
-    fn ready(&mut self, phase: Phase) {
-        let kernel = self.kernel;
-        for (id, inst) in kernel.insts.iter().enumerate() {
-            let wanted = self.needed[phase as usize][id] && self.deps[id] & !self.env.open == 0;
-            let operands = inst.operands();
-            let made = operands.iter().all(|v| self.is_made(v.index()));
-            if !wanted || !made || matches!(inst, Inst::Reduce(..)) {
-                continue;
-            }
-            if self.deps[id] & self.axis_bit() == 0 {
-                if self.env.values[id].is_none() {
-                    self.env.values[id] = Some(self.element(id, inst));
-                }
-                continue;
-            }
-            for g in 0..self.env.groups.len() {
-                if self.env.group_values[g][id].is_none() {
-                    self.env.group_values[g][id] = Some(self.member(g, id, inst));
-                }
-            }
-        }
-    }
-
-    fn is_made(&self, id: usize) -> bool {
-        let of_groups = !self.env.group_values.is_empty() && self.env.group_values.iter().all(|g| g[id].is_some());
-        self.env.values[id].is_some() || of_groups
-    }
-
-    /// One element that does not depend on the vector axis.
-    fn element(&mut self, id: usize, inst: &Inst<ValueId>) -> Val {
-        match inst {
-            Inst::Load(param, _) => {
-                let dtype = self.kernel.params[param.index()].dtype;
-                let base = self.env.bases[self.access_of[id]];
-                self.e.load(dtype, base, 0)
-            }
-            Inst::Index(axis) => {
-                let coordinate = self.env.coordinates[axis.index()];
-                let value = coordinate.unwrap_or_else(|| self.e.int(0));
-                Val::scalar(DType::I64, value)
-            }
-            _ => {
-                let operands: SmallVec<[Val; 3]> =
-                    inst.operands().iter().filter_map(|v| self.env.values[v.index()].clone()).collect();
-                self.apply(inst, &operands)
-            }
-        }
-    }
-
-    /// The value of a group.
-    fn member(&mut self, g: usize, id: usize, inst: &Inst<ValueId>) -> Val {
-        let group = self.env.groups[g];
-        match inst {
-            Inst::Load(param, at) => self.load_member(group, param.index(), at, self.access_of[id]),
-            Inst::Index(_) => self.position_member(group),
-            Inst::Cast(dtype, x) if self.counts_in_words(*x, *dtype) => {
-                let words = self.word_position_member(group);
-                self.e.cast(*dtype, &words)
-            }
-            _ => {
-                let operands: SmallVec<[Val; 3]> = inst.operands().iter().map(|&v| self.operand(g, v)).collect();
-                self.apply(inst, &operands)
-            }
-        }
-    }
-
-    /// A value as a group sees it.
-    fn operand(&mut self, g: usize, id: ValueId) -> Val {
-        let group = self.env.groups.get(g).copied();
-        let of_group = self.env.group_values.get(g).and_then(|values| values[id.index()].clone());
-        match of_group.or_else(|| self.env.values[id.index()].clone()) {
-            Some(value) if group.is_some_and(|g| g.vector) => self.e.vectorised(&value),
-            Some(value) => value,
-            None => self.e.constant(Scalar::from_f64(0.0, self.dtypes[id.index()])),
-        }
-    }
-
-    fn apply(&mut self, inst: &Inst<ValueId>, x: &[Val]) -> Val {
-        match *inst {
-            Inst::Const(c) => self.e.constant(c),
-            Inst::LoadAt(param, _) => self.load_at(param.index(), &x[0]),
-            Inst::Unary(op, _) => self.e.unary(op, &x[0]),
-            Inst::Binary(op, ..) => self.e.binary(op, &x[0], &x[1]),
-            Inst::Compare(op, ..) => self.e.compare(op, &x[0], &x[1]),
-            Inst::Select(..) => self.e.select(&x[0], &x[1], &x[2]),
-            Inst::Fma(..) => self.e.fma(&x[0], &x[1], &x[2]),
-            Inst::Cast(dtype, _) => self.e.cast(dtype, &x[0]),
-            Inst::Bitcast(dtype, _) => self.e.bitcast(dtype, &x[0]),
-            // Emitted where they have coordinates, or expanded before (`compile` refuses kernels with calls).
-            Inst::Index(_) | Inst::Load(..) | Inst::Reduce(..) | Inst::Call1(..) | Inst::Call2(..) => x[0].clone(),
-        }
-    }
-
-    /// A gather: positions are clamped into the parameter.
-    fn load_at(&mut self, param: usize, at: &Val) -> Val {
-        if at.vector {
-            let lanes: SmallVec<[Val; 4]> = (0..LANES)
-                .map(|lane| {
-                    let at = self.e.lane(at, lane);
-                    self.load_at(param, &at)
-                })
-                .collect();
-            return self.e.assemble(&lanes);
-        }
-        let (dtype, len) = (self.kernel.params[param].dtype, self.kernel.params[param].len);
-        let position = self.e.clamped(at.regs[0], len);
-        let distance = self.scaled(position, dtype.size() as i64);
-        let address = self.e.b.ins().iadd(self.pointers[param], distance);
-        self.e.load(dtype, address, 0)
-    }
-
-    /// The address of the iteration's position, for an access with this stride in bytes.
-    fn address(&mut self, access: usize, stride: i64) -> Value {
-        let base = self.env.bases[access];
-        match self.env.position {
-            Some(position) => {
-                let distance = self.scaled(position, stride);
-                self.e.b.ins().iadd(base, distance)
-            }
-            None => base,
-        }
-    }
-
-    fn load_member(&mut self, group: Group, param: usize, at: &Affine, access: usize) -> Val {
-        let dtype = self.kernel.params[param].dtype;
-        let stride = self.stride(at);
-        let bytes = stride * dtype.size() as i64;
-        let address = self.address(access, bytes);
-        if !group.vector {
-            return self.e.load(dtype, address, group.offset * bytes);
-        }
-        if stride == 1 {
-            return self.e.load_vector(dtype, address, group.offset * bytes);
-        }
-        let lanes: SmallVec<[Val; 4]> =
-            (0..LANES as i64).map(|lane| self.e.load(dtype, address, (group.offset + lane) * bytes)).collect();
-        self.e.assemble(&lanes)
-    }
-
-    fn stride(&self, at: &Affine) -> i64 {
-        self.axis.map_or(0, |axis| at.stride(axis))
-    }
-
-    /// Coordinates along the vector axis.
-    fn position_member(&mut self, group: Group) -> Val {
-        let position = self.group_position(group);
-        if !group.vector {
-            return Val::scalar(DType::I64, position);
-        }
-        let splat = self.e.b.ins().splat(types::I64X2, position);
-        let mut regs = Regs::new();
-        for lanes in [[0, 1], [2, 3]] {
-            let lanes = self.e.vconst_i64(lanes);
-            regs.push(self.e.b.ins().iadd(splat, lanes));
-        }
-        Val::vector(DType::I64, regs)
-    }
-
-    fn group_position(&mut self, group: Group) -> Value {
-        let position = self.env.position.unwrap_or_else(|| self.e.int(0));
-        if group.offset == 0 { position } else { self.e.b.ins().iadd_imm_s(position, group.offset) }
-    }
-
-    /// Whether a cast of a coordinate along the vector axis can start from 32 bits.
-    fn counts_in_words(&self, x: ValueId, dtype: DType) -> bool {
-        let along = match self.kernel.insts[x.index()] {
-            Inst::Index(axis) => Some(axis.index()) == self.axis,
-            _ => false,
-        };
-        let short = self.axis.is_some_and(|a| self.kernel.axes[a].extent <= i32::MAX as usize);
-        along && short && dtype.size() <= 4 && dtype != DType::Bool && !dtype.is_half()
-    }
-
-    fn word_position_member(&mut self, group: Group) -> Val {
-        let position = self.group_position(group);
-        let word = self.e.b.ins().ireduce(types::I32, position);
-        if !group.vector {
-            return Val::scalar(DType::I32, word);
-        }
-        let splat = self.e.b.ins().splat(types::I32X4, word);
-        let lanes = self.e.vconst_i32([0, 1, 2, 3]);
-        let reg = self.e.b.ins().iadd(splat, lanes);
-        Val::vector(DType::I32, smallvec![reg])
-    }
-
-    /// Emits the stores of a phase at the current place.
-    fn store(&mut self, phase: Phase) {
-        let kernel = self.kernel;
-        let n_loads = self.accesses.len() - kernel.stores.len();
-        for (n, store) in kernel.stores.iter().enumerate() {
-            if kernel.uses_reduced(&store.at) != (phase == Phase::Body) {
-                continue;
-            }
-            let (dtype, stride) = (kernel.params[store.param.index()].dtype, self.stride(&store.at));
-            let bytes = stride * dtype.size() as i64;
-            if self.env.groups.is_empty() {
-                let value = self.operand(0, store.value);
-                let base = self.env.bases[n_loads + n];
-                self.e.store(&value, base, 0);
-                continue;
-            }
-            for g in 0..self.env.groups.len() {
-                let group = self.env.groups[g];
-                let value = self.operand(g, store.value);
-                let address = self.address(n_loads + n, bytes);
-                match (group.vector, stride) {
-                    (false, _) => self.e.store(&value, address, group.offset * bytes),
-                    (true, 1) => self.e.store_vector(&value, address, group.offset * bytes),
-                    (true, _) => {
-                        for lane in 0..LANES {
-                            let element = self.e.lane(&value, lane);
-                            self.e.store(&element, address, (group.offset + lane as i64) * bytes);
-                        }
-                    }
-                }
-            }
-        }
     }
 
     /// The loop over grid items: all kept axes but the vector axis, and the blocks of that.
@@ -459,7 +252,7 @@ impl<'a, 'f> Loops<'a, 'f> {
         });
     }
 
-    fn value(&mut self, bound: Bound) -> Value {
+    pub(super) fn value(&mut self, bound: Bound) -> Value {
         match bound {
             Bound::Fixed(x) => self.e.int(x),
             Bound::At(x) => x,
@@ -558,11 +351,11 @@ impl<'a, 'f> Loops<'a, 'f> {
         self.repeat_groups(Bound::Fixed(start + vectors), Bound::Fixed(start + count as i64), 1, one);
     }
 
-    fn repeat_points(&mut self, low: Bound, high: Bound, groups: usize) -> (Value, Vec<Value>) {
+    pub(super) fn repeat_points(&mut self, low: Bound, high: Bound, groups: usize) -> (Value, Vec<Value>) {
         self.repeat_groups(low, high, (groups * LANES) as i64, vector_groups(groups))
     }
 
-    fn repeat_groups(&mut self, low: Bound, high: Bound, step: i64, groups: Groups) -> (Value, Vec<Value>) {
+    pub(super) fn repeat_groups(&mut self, low: Bound, high: Bound, step: i64, groups: Groups) -> (Value, Vec<Value>) {
         self.repeat(low, high, step, vec![], &mut |l, position, _| {
             l.open_vector(position, groups.clone());
             l.point();
@@ -571,7 +364,7 @@ impl<'a, 'f> Loops<'a, 'f> {
     }
 
     /// One point of the kept axes, or as many as the iteration has groups.
-    fn point(&mut self) {
+    pub(super) fn point(&mut self) {
         self.ready(Phase::Body);
         self.ready(Phase::Tail);
         if self.kept < self.kernel.axes.len() {
@@ -583,191 +376,15 @@ impl<'a, 'f> Loops<'a, 'f> {
         self.store(Phase::Tail);
     }
 
-    /// Reductions where no axis is reduced: of one element each.
-    fn reduce_nothing(&mut self) {
-        for id in self.reduces.clone() {
-            for g in 0..self.env.groups.len().max(1) {
-                let x = self.reduced_operand(g, id);
-                let neutral = self.neutral(id, x.vector);
-                let folded = self.e.combine(self.monoid(id), &neutral, &x);
-                self.set(g, id, folded);
-            }
-            self.ready(Phase::Body);
-            self.ready(Phase::Tail);
-        }
-    }
-
-    fn set(&mut self, g: usize, id: ValueId, value: Val) {
-        if self.env.group_values.is_empty() || self.deps[id.index()] & self.axis_bit() == 0 {
-            self.env.values[id.index()] = Some(value);
-        } else {
-            self.env.group_values[g][id.index()] = Some(value);
-        }
-    }
-
-    fn monoid(&self, id: ValueId) -> Monoid {
-        match self.kernel.insts[id.index()] {
-            Inst::Reduce(monoid, _) => monoid,
-            _ => Monoid::Sum,
-        }
-    }
-
-    fn neutral(&mut self, id: ValueId, vector: bool) -> Val {
-        let neutral = self.monoid(id).neutral(self.dtypes[id.index()]);
-        let neutral = self.e.constant(neutral);
-        // An accumulator that starts as a constant is none.
-        let neutral = if vector { self.e.vectorised(&neutral) } else { neutral };
-        Val { constant: None, ..neutral }
-    }
-
-    /// The operand of a reduction, its masks 32 bits wide.
-    fn reduced_operand(&mut self, g: usize, id: ValueId) -> Val {
-        let Inst::Reduce(_, x) = self.kernel.insts[id.index()] else { return self.operand(g, id) };
-        let alone = self.deps[id.index()] & self.axis_bit() == 0 && self.axis.is_some_and(|a| a < self.kept);
-        let value = if alone { self.env.values[x.index()].clone() } else { None };
-        let value = value.unwrap_or_else(|| self.operand(g, x));
-        if value.dtype == DType::Bool { self.e.mask(&value, 1) } else { value }
-    }
-
-    /// Reductions of a `Columns` nest: one accumulator per group, carried through the reduced loops.
-    fn reduce_columns(&mut self) {
-        let mut slots: Vec<(ValueId, usize)> = Vec::new();
-        let mut accumulators = Vec::new();
-        for id in self.reduces.clone() {
-            let alone = self.deps[id.index()] & self.axis_bit() == 0;
-            let groups = if alone { 1 } else { self.env.groups.len() };
-            for g in 0..groups {
-                slots.push((id, g));
-                let vector = !alone && self.env.groups[g].vector;
-                accumulators.push(self.neutral(id, vector));
-            }
-        }
-        let results = self.reduced_loops(self.kept, self.kernel.axes.len(), accumulators, &mut |l, accumulators| {
-            l.ready(Phase::Body);
-            l.store(Phase::Body);
-            let mut next = Vec::new();
-            for (&(id, g), accumulator) in slots.iter().zip(&accumulators) {
-                let x = l.reduced_operand(g, id);
-                next.push(l.e.combine(l.monoid(id), accumulator, &x));
-            }
-            next
-        });
-        for (&(id, g), result) in slots.iter().zip(results) {
-            self.set(g, id, result);
-        }
-    }
-
-    /// Loops over the reduced axes `axis..end`, carrying accumulators.
-    fn reduced_loops(
-        &mut self,
-        axis: usize,
-        end: usize,
-        accumulators: Vec<Val>,
-        body: &mut dyn FnMut(&mut Self, Vec<Val>) -> Vec<Val>,
-    ) -> Vec<Val> {
-        if axis == end {
-            return body(self, accumulators);
-        }
-        let extent = Bound::Fixed(self.kernel.axes[axis].extent as i64);
-        let like = accumulators.clone();
-        let (_, regs) = self.repeat(Bound::Fixed(0), extent, 1, packed(&accumulators), &mut |l, i, regs| {
-            l.open(axis, i);
-            l.ready(Phase::Body);
-            packed(&l.reduced_loops(axis + 1, end, unpacked(&like, &regs), body))
-        });
-        unpacked(&like, &regs)
-    }
-
-    /// One kept point of a `Rows` nest: vector accumulators along the last reduced axis, folded at the end.
-    fn row(&mut self) {
-        let Some(axis) = self.axis else {
-            self.ready(Phase::Body);
-            self.reduce_nothing();
-            return self.store(Phase::Tail);
-        };
-        let extent = self.kernel.axes[axis].extent;
-        let full = self.nest.groups * LANES;
-        let main = extent / full;
-        // The widest iteration decides how many vector accumulators there are; elements share one more.
-        let rest = mixed_groups(extent % full);
-        let vectors = if main > 0 { self.nest.groups } else { rest.iter().filter(|g| g.vector).count() };
-        let lone = usize::from(rest.iter().any(|g| !g.vector));
-        let mut accumulators = Vec::new();
-        for id in self.reduces.clone() {
-            for at in 0..vectors + lone {
-                accumulators.push(self.neutral(id, at < vectors));
-            }
-        }
-        let each = vectors + lone;
-        let results = self.reduced_loops(self.kept, axis, accumulators, &mut |l, accumulators| {
-            let like = accumulators.clone();
-            let end = Bound::Fixed((main * full) as i64);
-            let whole = vector_groups(l.nest.groups);
-            let step = full as i64;
-            let (_, regs) = l.repeat(Bound::Fixed(0), end, step, packed(&like), &mut |l, position, regs| {
-                packed(&l.row_step(position, whole.clone(), unpacked(&like, &regs), vectors, each))
-            });
-            let accumulators = unpacked(&like, &regs);
-            if rest.is_empty() {
-                return accumulators;
-            }
-            let env = l.env.clone();
-            let start = l.e.int((main * full) as i64);
-            let accumulators = l.row_step(start, rest.clone(), accumulators, vectors, each);
-            l.env = env;
-            accumulators
-        });
-        for (n, id) in self.reduces.clone().into_iter().enumerate() {
-            let folded = self.fold_row(id, &results[n * each..(n + 1) * each], vectors);
-            self.env.values[id.index()] = Some(folded);
-        }
-        self.ready(Phase::Tail);
-        self.store(Phase::Tail);
-    }
-
-    fn row_step(&mut self, at: Value, groups: Groups, accumulators: Vec<Val>, vectors: usize, each: usize) -> Vec<Val> {
-        self.open_vector(at, groups);
-        self.ready(Phase::Body);
-        self.store(Phase::Body);
-        let mut next = accumulators;
-        for (n, id) in self.reduces.clone().into_iter().enumerate() {
-            for g in 0..self.env.groups.len() {
-                let slot = n * each + if self.env.groups[g].vector { g } else { vectors };
-                let x = self.reduced_operand(g, id);
-                next[slot] = self.e.combine(self.monoid(id), &next[slot], &x);
-            }
-        }
-        next
-    }
-
-    /// Neighbouring accumulators are combined until one is left, then its lanes, then the lone elements.
-    fn fold_row(&mut self, id: ValueId, accumulators: &[Val], vectors: usize) -> Val {
-        let monoid = self.monoid(id);
-        let mut level = accumulators[..vectors].to_vec();
-        while level.len() > 1 {
-            level = level
-                .chunks(2)
-                .map(|pair| if let [x, y] = pair { self.e.combine(monoid, x, y) } else { pair[0].clone() })
-                .collect();
-        }
-        let folded = level.first().map(|x| self.e.fold_lanes(monoid, x));
-        match (folded, accumulators.get(vectors)) {
-            (Some(x), Some(y)) => self.e.combine(monoid, &x, y),
-            (Some(x), None) => x,
-            (None, Some(y)) => y.clone(),
-            (None, None) => self.neutral(id, false),
-        }
-    }
-
     /// Runs `body` for `i` from `low` in steps while a whole step fits below `high`; returns where it stopped and what
     /// was carried. The environment is as before afterwards.
-    fn repeat(
+    pub(super) fn repeat(
         &mut self,
         low: Bound,
         high: Bound,
         step: i64,
         carried: Vec<Value>,
-        body: &mut dyn FnMut(&mut Self, Value, Vec<Value>) -> Vec<Value>,
+        body: &mut Body<'_, Self>,
     ) -> (Value, Vec<Value>) {
         let trips = match (low, high) {
             (Bound::Fixed(low), Bound::Fixed(high)) => Some((high - low).max(0) / step),
@@ -819,12 +436,12 @@ fn mask_of(at: &Affine) -> u64 {
     at.strides.iter().enumerate().filter(|(_, stride)| **stride != 0).fold(0, |m, (axis, _)| m | 1 << axis)
 }
 
-fn vector_groups(count: usize) -> Groups {
+pub(super) fn vector_groups(count: usize) -> Groups {
     (0..count).map(|g| Group { vector: true, offset: (g * LANES) as i64 }).collect()
 }
 
 /// As many vectors as fit, then elements.
-fn mixed_groups(count: usize) -> Groups {
+pub(super) fn mixed_groups(count: usize) -> Groups {
     let vectors = count / LANES;
     let elements = (vectors * LANES..count).map(|at| Group { vector: false, offset: at as i64 });
     vector_groups(vectors).into_iter().chain(elements).collect()
@@ -832,19 +449,4 @@ fn mixed_groups(count: usize) -> Groups {
 
 fn args(first: Value, rest: &[Value]) -> Vec<BlockArg> {
     std::iter::once(first).chain(rest.iter().copied()).map(BlockArg::from).collect()
-}
-
-fn packed(values: &[Val]) -> Vec<Value> {
-    values.iter().flat_map(|v| v.regs.iter().copied()).collect()
-}
-
-fn unpacked(like: &[Val], regs: &[Value]) -> Vec<Val> {
-    let mut at = 0;
-    let take = |v: &Val| {
-        let end = at + v.regs.len();
-        let regs = regs[at..end].iter().copied().collect();
-        at = end;
-        Val { dtype: v.dtype, vector: v.vector, regs, constant: None }
-    };
-    like.iter().map(take).collect()
 }

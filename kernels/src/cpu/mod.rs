@@ -4,6 +4,7 @@
 //! call of [`compile`] makes lie in one mapping, so that a small function costs its bytes and not a page; the mapping
 //! goes when the last of its functions is dropped.
 
+mod body;
 pub(crate) mod call;
 mod cast;
 mod compile;
@@ -11,6 +12,7 @@ mod emit;
 mod libcalls;
 mod loops;
 mod memory;
+mod reduce;
 #[cfg(test)]
 mod tests;
 

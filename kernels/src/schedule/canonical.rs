@@ -124,9 +124,10 @@ fn merged(mut kernel: Kernel) -> Kernel {
     let mut outer = 0;
     while outer + 1 < kernel.axes.len() {
         let (a, b) = (kernel.axes[outer], kernel.axes[outer + 1]);
-        let indexed = kernel.insts.iter().any(|inst| {
-            matches!(inst, Inst::Index(axis) if axis.index() == outer || axis.index() == outer + 1)
-        });
+        let indexed = kernel
+            .insts
+            .iter()
+            .any(|inst| matches!(inst, Inst::Index(axis) if axis.index() == outer || axis.index() == outer + 1));
         let rows = maps(&kernel).all(|at| at.stride(outer) == at.stride(outer + 1) * b.extent as i64);
         if indexed || !rows || a.reduced != b.reduced {
             outer += 1;
