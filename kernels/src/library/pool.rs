@@ -265,9 +265,13 @@ impl Twin for Fast {
                             }
                         }
                         let start = ((tile.outer * rows + row) * columns + column) * pool.channels + channels.start;
-                        for (channel, (place, ct)) in place.iter().zip(&ct[start..]).enumerate() {
-                            let out = &mut tile.row(*place as usize)[channel];
-                            *out = out.plus(*ct);
+                        let ct = &ct[start..start + channels.len()];
+                        // A choice per position of the window is vector code; writing to `place` would not be.
+                        for position in pool.positions(row, column) {
+                            for ((out, place), ct) in tile.row(position).iter_mut().zip(&place).zip(ct) {
+                                let (old, sum) = (*out, out.plus(*ct));
+                                *out = if *place == position as u32 { sum } else { old };
+                            }
                         }
                     }
                 },
