@@ -202,9 +202,6 @@ macro_rules! terms {
             fn and(self, y: Self) -> Self {
                 self.binary(Binary::And, y)
             }
-            fn or(self, y: Self) -> Self {
-                self.binary(Binary::Or, y)
-            }
             fn xor(self, y: Self) -> Self {
                 self.binary(Binary::Xor, y)
             }
