@@ -1,9 +1,7 @@
 //! The transcendental functions: error bounds, edges, and equality of block kernels with the instructions.
 
 use retape_kernels::expand::{BlockFloat, block1, block2, expand};
-use retape_kernels::ir::{
-    Affine, Binary, Compare, Func1, Func2, Inst, Kernel, Param, ParamId, Store, Unary, ValueId,
-};
+use retape_kernels::ir::{Affine, Binary, Compare, Func1, Func2, Inst, Kernel, Param, ParamId, Store, Unary, ValueId};
 use retape_runtime::{DType, Element, Scalar};
 
 fn one<T: BlockFloat + Default>(func: Func1, x: T) -> T {
@@ -70,9 +68,7 @@ fn scale(func: Func1, x: f64, exact: f64) -> f64 {
     match func {
         Func1::Lgamma | Func1::Digamma if x > 0.0 => exact.abs().max(1.0),
         Func1::Lgamma => exact.abs() + reference(func, 1.0 - x).abs() + 2.0,
-        Func1::Digamma | Func1::Trigamma | Func1::Tetragamma if x < 0.0 => {
-            exact.abs() + reference(func, 1.0 - x).abs()
-        }
+        Func1::Digamma | Func1::Trigamma | Func1::Tetragamma if x < 0.0 => exact.abs() + reference(func, 1.0 - x).abs(),
         _ => exact.abs(),
     }
 }
@@ -108,7 +104,8 @@ fn narrow_arguments() -> impl Iterator<Item = f32> {
 }
 
 fn special_values() -> impl Iterator<Item = f32> {
-    let positive = [0.0, 1.0, 0.5, 2.0, 1.5, 3.0, 8.0, 1e-45, 1e-40, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, f32::NAN];
+    let positive =
+        [0.0, 1.0, 0.5, 2.0, 1.5, 3.0, 8.0, 1e-45, 1e-40, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, f32::NAN];
     let angles = [1.570_796_4, 3.141_592_7, 0.785_398_2, 99_999.99, 100_000.02, 1e10, 1e20, 1e30, 16_367_173e31];
     let bounds = [88.72, 88.73, 87.3, 87.4, 103.9, 104.0, 126.0, 127.0, 128.0, 149.0, 150.0, 17.0, 10.0, 0.625, 4.0];
     let all = positive.into_iter().chain(angles).chain(bounds);

@@ -39,6 +39,12 @@ pub(super) trait Arith:
     /// The float with these bits.
     fn from_bits(bits: Self::Int) -> Self;
 
+    /// `formula(self)`; kernels under construction keep the formula out of line.
+    #[inline(always)]
+    fn apply(self, formula: impl Fn(Self) -> Self) -> Self {
+        formula(self)
+    }
+
     /// The constant for this width.
     #[inline(always)]
     fn by_width(self, narrow: f64, wide: f64) -> Self {

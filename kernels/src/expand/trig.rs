@@ -13,7 +13,12 @@ pub(super) const SMALL_WIDE: f64 = 100_000_000.0;
 
 /// `(sin r - r) / r^3` in `r^2` on `|r| <= pi/4`; minimises the error times `r^2`: 2^-32 and 2^-62.
 const SIN: Poly = Poly {
-    narrow: &[-0.166_666_671_633_720_4, 0.008_333_372_883_498_669, -0.000_198_502_209_968_864_92, 2.802_877_816_066_029_5e-6],
+    narrow: &[
+        -0.166_666_671_633_720_4,
+        0.008_333_372_883_498_669,
+        -0.000_198_502_209_968_864_92,
+        2.802_877_816_066_029_5e-6,
+    ],
     wide: &[
         -0.166_666_666_666_666_66,
         0.008_333_333_333_333_096,
@@ -46,8 +51,8 @@ const TWO_OVER_PI_16: [i64; 14] =
 const TWO_OVER_PI_32: [i64; 38] = [
     0, 0, 2734261102, 1313084713, 4230436817, 4113882560, 3680671129, 1011060801, 4266746795, 3736847713, 3072618042,
     1112396512, 105459434, 164729372, 4263373596, 2972297022, 3900847605, 784024708, 3919343654, 3026157121, 965858873,
-    2203269620, 2625920907, 3187222587, 536385535, 3724908559, 4012839307, 1510632735, 1832287951, 667617719, 1330003814,
-    2657085997, 1965537991, 3957715323, 1023883767, 2320667370, 1811636145, 529358088,
+    2203269620, 2625920907, 3187222587, 536385535, 3724908559, 4012839307, 1510632735, 1832287951, 667617719,
+    1330003814, 2657085997, 1965537991, 3957715323, 1023883767, 2320667370, 1811636145, 529358088,
 ];
 
 /// An angle as `quadrant * pi/2 + rest`; the quadrant counts modulo 4 in its low bits.
@@ -65,7 +70,8 @@ fn reduce<F: Arith, const HUGE: bool>(x: F) -> Reduced<F> {
     }
     let size = x.abs();
     // Infinities and NaN stay with the subtraction, which makes them NaN.
-    let huge = x.lit(if F::WIDE { SMALL_WIDE } else { f64::from(SMALL_NARROW) }).lt(size).and(size.lt(x.lit(f64::INFINITY)));
+    let huge =
+        x.lit(if F::WIDE { SMALL_WIDE } else { f64::from(SMALL_NARROW) }).lt(size).and(size.lt(x.lit(f64::INFINITY)));
     let large = reduce_huge(size);
     let negative = x.lt(x.lit(0.0));
     let quadrant = large.quadrant.lit(0).sub(large.quadrant).when(negative, large.quadrant);
