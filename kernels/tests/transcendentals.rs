@@ -106,9 +106,10 @@ fn narrow_arguments() -> impl Iterator<Item = f32> {
 fn special_values() -> impl Iterator<Item = f32> {
     let positive =
         [0.0, 1.0, 0.5, 2.0, 1.5, 3.0, 8.0, 1e-45, 1e-40, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, f32::NAN];
-    let angles = [1.570_796_4, 3.141_592_7, 0.785_398_2, 99_999.99, 100_000.02, 1e10, 1e20, 1e30, 16_367_173e31];
+    let quarters = (1..9).map(|n| n as f32 * std::f32::consts::FRAC_PI_4);
+    let angles = [99_999.99, 100_000.02, 1e10, 1e20, 1e30, 1.636_717_3e38];
     let bounds = [88.72, 88.73, 87.3, 87.4, 103.9, 104.0, 126.0, 127.0, 128.0, 149.0, 150.0, 17.0, 10.0, 0.625, 4.0];
-    let all = positive.into_iter().chain(angles).chain(bounds);
+    let all = positive.into_iter().chain(quarters).chain(angles).chain(bounds);
     all.flat_map(|x: f32| [x, -x, f32::from_bits(x.to_bits() ^ 1)])
 }
 
