@@ -33,17 +33,8 @@ pub enum DType {
 
 impl DType {
     /// All dtypes, in declaration order.
-    pub const ALL: [DType; 9] = [
-        DType::F32,
-        DType::F64,
-        DType::F16,
-        DType::Bf16,
-        DType::I32,
-        DType::I64,
-        DType::U32,
-        DType::U8,
-        DType::Bool,
-    ];
+    pub const ALL: [DType; 9] =
+        [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32, DType::I64, DType::U32, DType::U8, DType::Bool];
 
     /// Bytes per element.
     pub const fn size(self) -> usize {
@@ -194,6 +185,12 @@ impl Scalar {
             DType::I64 | DType::U32 | DType::U8 | DType::Bool => Some(self.bits as i64),
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => None,
         }
+    }
+}
+
+impl<T: Element> From<T> for Scalar {
+    fn from(x: T) -> Scalar {
+        x.to_scalar()
     }
 }
 

@@ -2,9 +2,29 @@
 //!
 //! This crate knows no op, no graph and no kernel: only data types, memory, threads and cached values.
 
+mod buffer;
+mod cache;
+mod code;
+mod device;
 mod dtype;
+mod error;
+mod flight;
+mod pool;
 mod shape;
+mod stats;
+mod sync;
+mod threads;
 
+pub use buffer::Buffer;
+pub use cache::{Cache, EntryView, Hash32, Outcome, Reentrant, hash_words};
+pub use code::{Code, live_code_bytes};
+pub use device::Device;
 pub use dtype::{DType, Element, Scalar};
+pub use error::{Error, Result};
 pub use half::{bf16, f16};
+pub use pool::{
+    PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
+};
 pub use shape::Shape;
+pub use stats::{CacheStats, Capacity, Event, EventKind};
+pub use threads::{n_threads, parallel_for, set_n_threads};

@@ -1,0 +1,343 @@
+//! Buffers: uniquely owned, 64-byte aligned, always initialised host bytes.
+//!
+//! Guarantees that every byte of a buffer is initialised from the start, so that safe code may read what nobody wrote:
+//! memory comes zeroed from the system, or from the pool, where an earlier buffer left it. Fresh memory is asked for
+//! already zeroed, which for large sizes means untouched pages and no `memset`.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ptr::NonNull;
+use std::slice;
+
+use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
+use crate::pool;
+
+/// The alignment of every buffer: one cache line, and the widest vector register.
+pub(crate) const ALIGN: usize = 64;
+
+/// What every system allocator aligns to without extra work; beyond it, `alloc_zeroed` would clear the bytes itself.
+const SYSTEM_ALIGN: usize = 16;
+
+/// From this size on, blocks are mappings of their own, in huge pages where the system has them: the first touch of
+/// fresh memory costs a fault per page, and the walk over it a translation per page.
+#[cfg(all(target_os = "linux", not(miri)))]
+const MAPPED: usize = 4 << 20;
+
+/// One owned piece of system memory of a size class; what the pool keeps. Thin, since the pool moves it about.
+pub(crate) struct Block(Box<Piece>);
+
+/// What a block is.
+///
+/// Invariant: the `bytes` bytes from `start` on are inside `memory`, aligned and initialised.
+struct Piece {
+    memory: Memory,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Where a block's bytes are.
+enum Memory {
+    /// At this address from the allocator, with `Block::layout`.
+    Heap(NonNull<u8>),
+    /// In these pages, which are unmapped when this is dropped.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    Mapped { _pages: memmap2::MmapMut },
+}
+
+// SAFETY: a block owns its memory alone, and memory has no thread.
+unsafe impl Send for Block {}
+// SAFETY: a shared block gives out no access to its memory.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn layout(bytes: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes.checked_add(ALIGN - SYSTEM_ALIGN)?, SYSTEM_ALIGN).ok()
+    }
+
+    /// A zeroed block of `bytes > 0` bytes, unless the system has no such block.
+    pub(crate) fn fresh(bytes: usize) -> Option<Block> {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if bytes >= MAPPED {
+            return Block::mapped(bytes);
+        }
+        let layout = Block::layout(bytes)?;
+        // SAFETY: the layout's size is at least `ALIGN - SYSTEM_ALIGN`, so not zero.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skip = base.as_ptr().align_offset(ALIGN);
+        debug_assert!(skip <= ALIGN - SYSTEM_ALIGN);
+        // SAFETY: `base` is a multiple of `SYSTEM_ALIGN`, so at most `ALIGN - SYSTEM_ALIGN` bytes are skipped, and the
+        // layout has that many besides `bytes`.
+        let start = unsafe { base.add(skip) };
+        Some(Block(Box::new(Piece { memory: Memory::Heap(base), start, bytes })))
+    }
+
+    /// A block in pages of its own, which are zero until they are written.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn mapped(bytes: usize) -> Option<Block> {
+        let mut pages = memmap2::MmapMut::map_anon(bytes).ok()?;
+        // Without huge pages it is slower, and right all the same.
+        let _ = pages.advise(memmap2::Advice::HugePage);
+        let start = NonNull::new(pages.as_mut_ptr())?;
+        Some(Block(Box::new(Piece { memory: Memory::Mapped { _pages: pages }, start, bytes })))
+    }
+
+    /// The size of the block.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        match self.memory {
+            Memory::Heap(base) => {
+                let layout = Block::layout(self.bytes).expect("the layout that the piece was allocated with is valid");
+                // SAFETY: `base` was allocated with this layout; the piece owns it and is not used again.
+                unsafe { dealloc(base.as_ptr(), layout) }
+            }
+            // The pages go with the field.
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Memory::Mapped { .. } => {}
+        }
+    }
+}
+
+/// Host memory for the elements of one tensor.
+///
+/// Invariant: the `len` bytes from `start` on are initialised, aligned to 64 bytes and owned by this buffer alone.
+pub struct Buffer {
+    start: NonNull<u8>,
+    len: usize,
+    /// The memory; `None` if `len` is zero.
+    block: Option<Block>,
+}
+
+// SAFETY: a buffer owns its bytes alone, as a `Vec<u8>` does.
+unsafe impl Send for Buffer {}
+// SAFETY: a shared buffer only reads its bytes, as a `Vec<u8>` does.
+unsafe impl Sync for Buffer {}
+
+/// Converts a number of elements to bytes.
+fn bytes_of<T: Element>(n_elements: usize) -> Result<usize> {
+    n_elements.checked_mul(size_of::<T>()).ok_or_else(|| Error::Allocation {
+        bytes: usize::MAX,
+        reason: format!("{n_elements} elements of {} overflow the address space", T::DTYPE),
+    })
+}
+
+impl Buffer {
+    /// A buffer of `len` bytes with unspecified contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Allocation`] if the memory limit or the system refuses.
+    pub fn alloc(len: usize) -> Result<Buffer> {
+        Buffer::obtain(len).map(|(buffer, _)| buffer)
+    }
+
+    /// A buffer of `len` zero bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::alloc`].
+    pub fn zeroed(len: usize) -> Result<Buffer> {
+        let (mut buffer, is_fresh) = Buffer::obtain(len)?;
+        if !is_fresh {
+            buffer.bytes_mut().fill(0);
+        }
+        Ok(buffer)
+    }
+
+    /// A buffer that holds a copy of `values`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::alloc`].
+    pub fn copy_of<T: Element>(values: &[T]) -> Result<Buffer> {
+        let len = bytes_of::<T>(values.len())?;
+        // SAFETY: an element is plain old data without padding, so its bytes are initialised and may be read as `u8`;
+        // the slice covers exactly `len` bytes.
+        Buffer::from_bytes(unsafe { slice::from_raw_parts(values.as_ptr().cast::<u8>(), len) })
+    }
+
+    /// A buffer that holds a copy of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::alloc`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Buffer> {
+        let mut buffer = Buffer::alloc(bytes.len())?;
+        buffer.bytes_mut().copy_from_slice(bytes);
+        Ok(buffer)
+    }
+
+    /// A buffer of `len` bytes, and whether they are fresh, hence zero.
+    fn obtain(len: usize) -> Result<(Buffer, bool)> {
+        if len == 0 {
+            let start = NonNull::without_provenance(const { std::num::NonZero::new(ALIGN).expect("not zero") });
+            return Ok((Buffer { start, len, block: None }, true));
+        }
+        let (block, is_fresh) = pool::obtain(len)?;
+        debug_assert!(block.bytes() >= len);
+        Ok((Buffer { start: block.0.start, len, block: Some(block) }, is_fresh))
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of the first byte, a multiple of 64.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// The address of the first byte for writing; who writes through it leaves every byte initialised.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: by the invariant, the bytes are initialised and owned by `self`, which stays borrowed.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    /// The bytes, mutable.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: by the invariant, the bytes are initialised and owned by `self`, which stays borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// The bytes as elements; bytes beyond the last whole element are left out.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `T` is `bool`: not every byte is a truth value. Ask [`Buffer::to_vec`], or read `u8`.
+    pub fn as_slice<T: Element>(&self) -> &[T] {
+        assert!(T::DTYPE != DType::Bool, "bytes are not viewed as bool, they are converted");
+        // SAFETY: the bytes are initialised, and every bit pattern is a valid `T` since `T` is sealed and not `bool`;
+        // the alignment of 64 suffices for each element; the borrow is that of `self`.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().cast::<T>(), self.len / size_of::<T>()) }
+    }
+
+    /// The bytes as elements, mutable; bytes beyond the last whole element are left out.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `T` is `bool`, as [`Buffer::as_slice`] does.
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        assert!(T::DTYPE != DType::Bool, "bytes are not viewed as bool, they are converted");
+        // SAFETY: as in `as_slice`; elements have no padding, so writing one leaves its bytes initialised; the borrow
+        // is the unique one of `self`.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr().cast::<T>(), self.len / size_of::<T>()) }
+    }
+
+    /// The elements, copied; a `bool` is a byte other than 0.
+    pub fn to_vec<T: Element>(&self) -> Vec<T> {
+        if T::DTYPE == DType::Bool {
+            return self.bytes().iter().map(|&byte| T::from_f64(byte.into())).collect();
+        }
+        self.as_slice::<T>().to_vec()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            pool::give_back(block);
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("start", &self.start).field("len", &self.len).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_initialised() {
+        for len in [0, 1, 63, 64, 65, 257, 4096, 100_003, if cfg!(miri) { 3 } else { 5_000_000 }] {
+            let buffer = Buffer::alloc(len).unwrap();
+            assert_eq!(buffer.as_ptr() as usize % ALIGN, 0, "{len}");
+            assert_eq!(buffer.bytes().len(), len);
+            // Reads every byte; a checker would object to one that nobody initialised.
+            let sum: u64 = buffer.bytes().iter().map(|&byte| u64::from(byte)).sum();
+            assert!(sum <= 255 * len as u64);
+        }
+    }
+
+    #[test]
+    fn reused_memory_is_zeroed_on_request() {
+        let mut dirty = Buffer::alloc(7777).unwrap();
+        dirty.bytes_mut().fill(0xab);
+        drop(dirty);
+        assert!(Buffer::zeroed(7777).unwrap().bytes().iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn elements_survive_the_round_trip() {
+        fn check<T: Element>(values: &[T]) {
+            let buffer = Buffer::copy_of(values).unwrap();
+            assert_eq!(buffer.len(), size_of_val(values));
+            assert_eq!(buffer.to_vec::<T>(), values);
+        }
+        check(&[1.5_f32, -0.0, f32::INFINITY]);
+        check(&[1.5_f64, f64::MIN_POSITIVE]);
+        check(&[f16::from_f64(0.5), f16::MAX]);
+        check(&[bf16::from_f64(0.5), bf16::MIN]);
+        check(&[i32::MIN, 7]);
+        check(&[i64::MAX, -7]);
+        check(&[u32::MAX, 7]);
+        check(&[255_u8, 0, 1]);
+        check(&[true, false, true]);
+        check::<f32>(&[]);
+    }
+
+    #[test]
+    fn any_byte_but_zero_is_true() {
+        let buffer = Buffer::from_bytes(&[0, 1, 2, 255]).unwrap();
+        assert_eq!(buffer.to_vec::<bool>(), [false, true, true, true]);
+    }
+
+    #[test]
+    fn bool_is_never_viewed() {
+        let buffer = Buffer::from_bytes(&[2]).unwrap();
+        assert!(std::panic::catch_unwind(|| buffer.as_slice::<bool>().len()).is_err());
+    }
+
+    #[test]
+    fn writes_through_the_slice_reach_the_bytes() {
+        let mut buffer = Buffer::zeroed(10).unwrap();
+        buffer.as_mut_slice::<u32>().copy_from_slice(&[1, 0x0102_0304]);
+        assert_eq!(buffer.as_slice::<u32>(), [1, 0x0102_0304], "the two bytes left over are in no element");
+        assert_eq!(buffer.bytes()[8..], [0, 0]);
+    }
+
+    #[test]
+    fn impossible_sizes_are_errors() {
+        for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize / 2, 1 << 60] {
+            assert!(matches!(Buffer::alloc(len), Err(Error::Allocation { bytes, .. }) if bytes == len), "{len}");
+        }
+    }
+
+    #[test]
+    fn buffers_cross_threads() {
+        let buffer = Buffer::copy_of(&[1_i32, 2, 3]).unwrap();
+        let moved = std::thread::spawn(move || buffer.to_vec::<i32>());
+        assert_eq!(moved.join().unwrap(), [1, 2, 3]);
+    }
+}

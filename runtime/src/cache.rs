@@ -1,0 +1,541 @@
+//! The cache: values by full key, least recently used out first, one maker per key.
+//!
+//! Guarantees that a value is returned for an equal key only (a hash finds candidates, equality decides); that every
+//! call of [`Cache::get`] and [`Cache::get_or_try_insert_with`] is counted as one hit or one miss; that a value is made
+//! once for all threads that ask for it together; and that the capacities are never exceeded.
+//!
+//! The idea: a hit reads one shard of a concurrent map and stamps the entry with a relaxed atomic; no lock that a hit
+//! takes is ever held while a value is made. All that changes the map (insert, evict, clear, pin) happens in turn,
+//! under the board of `flight.rs`, against a ledger of entries; finding the least recently used is a pass over the
+//! ledger, which costs nothing beside the making of a value.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dashmap::DashMap;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::flight::{Boarding, Flights, Ticket};
+use crate::stats::{CacheStats, Capacity, Counters, Event, EventKind, count};
+
+/// A blake3 hash.
+pub type Hash32 = [u8; 32];
+
+/// The hash of a key written as words.
+pub fn hash_words(words: &[u64]) -> Hash32 {
+    let mut hasher = blake3::Hasher::new();
+    let mut block = [0; 1024];
+    for chunk in words.chunks(block.len() / 8) {
+        for (bytes, word) in block.chunks_exact_mut(8).zip(chunk) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        hasher.update(&block[..8 * chunk.len()]);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// How a call came by its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It was there.
+    Hit,
+    /// Another thread was making it, and this one waited; counts as a hit.
+    Shared,
+    /// This call made it.
+    Miss,
+}
+
+/// The refusal to make a value that, directly or through other threads, waits for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reentrant;
+
+impl fmt::Display for Reentrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Error::Reentrant, f)
+    }
+}
+
+impl std::error::Error for Reentrant {}
+
+impl From<Reentrant> for Error {
+    fn from(_: Reentrant) -> Error {
+        Error::Reentrant
+    }
+}
+
+type Observer<K> = Box<dyn Fn(&Event<'_, K>) + Send + Sync>;
+
+/// One value in the cache.
+struct Entry<K, V> {
+    hash: Hash32,
+    key: K,
+    value: Arc<V>,
+    weight: usize,
+    /// The clock at the last use.
+    stamp: AtomicU64,
+    hits: AtomicU64,
+    is_pinned: AtomicBool,
+}
+
+/// An entry at one moment, for inspection.
+pub struct EntryView<K, V> {
+    entry: Arc<Entry<K, V>>,
+    /// The clock of the cache at the last use: of two entries, the larger was used later.
+    pub stamp: u64,
+    /// The hits on this entry.
+    pub hits: u64,
+    /// Whether it is never evicted.
+    pub is_pinned: bool,
+}
+
+impl<K, V> EntryView<K, V> {
+    /// The hash of the key.
+    pub fn hash(&self) -> &Hash32 {
+        &self.entry.hash
+    }
+
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.entry.key
+    }
+
+    /// The value.
+    pub fn value(&self) -> &Arc<V> {
+        &self.entry.value
+    }
+
+    /// The weight given at insertion.
+    pub fn weight(&self) -> usize {
+        self.entry.weight
+    }
+}
+
+/// Takes eight bytes of a hash for the whole: they are as good as any.
+#[derive(Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length that an array writes before its bytes carries nothing.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Entries of one hash: nearly always one.
+type Bucket<K, V> = SmallVec<[Arc<Entry<K, V>>; 1]>;
+
+/// Entries that went out; told of and dropped after all locks are released.
+type Gone<K, V> = Vec<Arc<Entry<K, V>>>;
+
+/// A concurrent map from keys to shared values with two capacities.
+pub struct Cache<K, V> {
+    index: DashMap<Hash32, Bucket<K, V>, BuildHasherDefault<FirstBytes>>,
+    flights: Flights<K, Arc<Entry<K, V>>>,
+    /// All entries.
+    ///
+    /// Invariant: outside of turns (see `Flights::exclusive`), it holds the same entries as `index`.
+    ledger: Mutex<Vec<Arc<Entry<K, V>>>>,
+    /// Counts uses, for stamps.
+    clock: AtomicU64,
+    max_entries: AtomicUsize,
+    /// `usize::MAX` for none.
+    max_weight: AtomicUsize,
+    counters: Counters,
+    observer: Option<Observer<K>>,
+}
+
+impl<K: Eq, V> Default for Cache<K, V> {
+    fn default() -> Cache<K, V> {
+        Cache::new(Capacity::default())
+    }
+}
+
+impl<K: Eq, V> Cache<K, V> {
+    /// An empty cache.
+    pub fn new(capacity: Capacity) -> Cache<K, V> {
+        Cache {
+            index: DashMap::default(),
+            flights: Flights::new(),
+            ledger: Mutex::new(Vec::new()),
+            clock: AtomicU64::new(0),
+            max_entries: AtomicUsize::new(capacity.entries),
+            max_weight: AtomicUsize::new(capacity.weight.unwrap_or(usize::MAX)),
+            counters: Counters::default(),
+            observer: None,
+        }
+    }
+
+    /// Calls `observer` after each event, on the thread where it happened, with no lock held.
+    #[must_use]
+    pub fn with_observer(mut self, observer: impl Fn(&Event<'_, K>) + Send + Sync + 'static) -> Cache<K, V> {
+        self.observer = Some(Box::new(observer));
+        self
+    }
+
+    fn tell(&self, kind: EventKind, hash: &Hash32, key: Option<&K>) {
+        if let Some(observer) = &self.observer {
+            observer(&Event { kind, hash: *hash, key });
+        }
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Vec<Arc<Entry<K, V>>>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<Entry<K, V>>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let bucket = self.index.get(hash)?;
+        bucket.iter().find(|entry| entry.key.borrow() == key).cloned()
+    }
+
+    /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
+    fn hit<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        if self.observer.is_some() {
+            // An observer may do anything, so the entry is taken out of the index's lock.
+            let entry = self.find(hash, key)?;
+            let value = self.use_entry(&entry);
+            self.tell(EventKind::Hit, hash, Some(&entry.key));
+            return Some(value);
+        }
+        let bucket = self.index.get(hash)?;
+        bucket.iter().find(|entry| entry.key.borrow() == key).map(|entry| self.use_entry(entry))
+    }
+
+    fn use_entry(&self, entry: &Entry<K, V>) -> Arc<V> {
+        entry.stamp.store(self.tick(), Relaxed);
+        count(&entry.hits);
+        count(&self.counters.hits);
+        entry.value.clone()
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Relaxed) + 1
+    }
+
+    /// The value of `key`, if it is there; counts as a hit or a miss.
+    pub fn get<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let value = self.hit(hash, key);
+        if value.is_none() {
+            count(&self.counters.misses);
+            self.tell(EventKind::Miss, hash, None);
+        }
+        value
+    }
+
+    /// The value of `key`, if it is there; counts as nothing and is no use.
+    pub fn peek<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        self.find(hash, key).map(|entry| entry.value.clone())
+    }
+
+    /// The value of `key`, made by `make` (with its weight) if it is not there; counts as a hit or a miss.
+    ///
+    /// Of the threads that ask for one key together, one makes the value and the others wait for it. If `make` fails
+    /// or panics, its caller gets that, and one of the others tries with its own `make`. A value made while the cache
+    /// is cleared is returned, but not kept; calls that begin after the clear do not share it.
+    ///
+    /// # Errors
+    ///
+    /// What `make` returns, or [`Reentrant`] if `make` asks for the key that it is making, be it through values that
+    /// other threads make.
+    pub fn get_or_try_insert_with<Q, E>(
+        &self,
+        hash: &Hash32,
+        key: &Q,
+        make: impl FnOnce() -> Result<(V, usize), E>,
+    ) -> Result<(Arc<V>, Outcome), E>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+        E: From<Reentrant>,
+    {
+        match self.hit(hash, key) {
+            Some(value) => Ok((value, Outcome::Hit)),
+            None => self.make_or_wait(hash, key, make),
+        }
+    }
+
+    #[cold]
+    fn make_or_wait<Q, E>(
+        &self,
+        hash: &Hash32,
+        key: &Q,
+        make: impl FnOnce() -> Result<(V, usize), E>,
+    ) -> Result<(Arc<V>, Outcome), E>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+        E: From<Reentrant>,
+    {
+        let mut has_waited = false;
+        loop {
+            let wait = match self.flights.board(hash, key, || self.find(hash, key)) {
+                Boarding::Stored(entry) => {
+                    let value = self.use_entry(&entry);
+                    self.tell(EventKind::Hit, hash, Some(&entry.key));
+                    let outcome = if has_waited { Outcome::Shared } else { Outcome::Hit };
+                    return Ok((value, outcome));
+                }
+                Boarding::Make(ticket) => return self.make(ticket, key, make),
+                Boarding::Wait(wait) => wait,
+                Boarding::Reentrant => {
+                    count(&self.counters.misses);
+                    self.tell(EventKind::Miss, hash, None);
+                    return Err(Reentrant.into());
+                }
+            };
+            if !has_waited {
+                has_waited = true;
+                count(&self.counters.waits);
+                self.tell(EventKind::Wait, hash, None);
+            }
+            if let Some(entry) = wait.value() {
+                let value = self.use_entry(&entry);
+                self.tell(EventKind::Hit, hash, Some(&entry.key));
+                return Ok((value, Outcome::Shared));
+            }
+        }
+    }
+
+    /// Makes the value of the ticket's key.
+    fn make<Q, E>(
+        &self,
+        ticket: Ticket<'_, K, Arc<Entry<K, V>>>,
+        key: &Q,
+        make: impl FnOnce() -> Result<(V, usize), E>,
+    ) -> Result<(Arc<V>, Outcome), E>
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        let hash = *ticket.hash();
+        count(&self.counters.misses);
+        self.tell(EventKind::Miss, &hash, Some(ticket.key()));
+        let (value, weight) = make()?;
+        let value = Arc::new(value);
+        let entry = Arc::new(Entry {
+            hash,
+            key: key.to_owned(),
+            value: value.clone(),
+            weight,
+            stamp: AtomicU64::new(self.tick()),
+            hits: AtomicU64::new(0),
+            is_pinned: AtomicBool::new(false),
+        });
+        match ticket.land(entry.clone(), || self.admit(&entry)).flatten() {
+            Some(gone) => {
+                count(&self.counters.inserts);
+                self.tell(EventKind::Insert, &hash, Some(&entry.key));
+                self.tell_gone(&gone);
+            }
+            None => count(&self.counters.rejected),
+        }
+        Ok((value, Outcome::Miss))
+    }
+
+    /// In turn: puts `entry` in and returns what made way, or `None` if there can be no room for it.
+    fn admit(&self, entry: &Arc<Entry<K, V>>) -> Option<Gone<K, V>> {
+        let mut ledger = self.ledger();
+        debug_assert!(self.find(&entry.hash, &entry.key).is_none(), "a key in the store has no flight");
+        let capacity = self.capacity();
+        let max_entries = capacity.entries.checked_sub(1)?;
+        let max_weight = capacity.max_weight().checked_sub(entry.weight as u128)?;
+        let pinned = || ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
+        if pinned().count() > max_entries || total_weight(pinned()) > max_weight {
+            return None;
+        }
+        let gone = self.evict(&mut ledger, max_entries, max_weight);
+        ledger.push(entry.clone());
+        self.index.entry(entry.hash).or_default().push(entry.clone());
+        Some(gone)
+    }
+
+    /// In turn: takes the least recently used entries out until the rest keeps the bounds, or all the rest is pinned.
+    fn evict(&self, ledger: &mut Vec<Arc<Entry<K, V>>>, max_entries: usize, max_weight: u128) -> Gone<K, V> {
+        let mut gone = Vec::new();
+        let mut weight = total_weight(ledger.iter());
+        while ledger.len() > max_entries || weight > max_weight {
+            let free = ledger.iter().enumerate().filter(|(_, entry)| !entry.is_pinned.load(Relaxed));
+            let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
+            let entry = ledger.swap_remove(oldest);
+            weight -= entry.weight as u128;
+            self.unindex(&entry);
+            gone.push(entry);
+        }
+        gone
+    }
+
+    fn unindex(&self, entry: &Arc<Entry<K, V>>) {
+        if let Some(mut bucket) = self.index.get_mut(&entry.hash) {
+            bucket.retain(|other| !Arc::ptr_eq(other, entry));
+        }
+        self.index.remove_if(&entry.hash, |_, bucket| bucket.is_empty());
+    }
+
+    fn tell_gone(&self, gone: &[Arc<Entry<K, V>>]) {
+        for entry in gone {
+            count(&self.counters.evictions);
+            self.tell(EventKind::Evict, &entry.hash, Some(&entry.key));
+        }
+    }
+
+    /// Takes one entry out, pinned or not; returns whether there was one. Who holds the value keeps it.
+    pub fn remove<Q>(&self, hash: &Hash32, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let gone = self.flights.exclusive(|| {
+            let entry = self.find(hash, key)?;
+            self.ledger().retain(|other| !Arc::ptr_eq(other, &entry));
+            self.unindex(&entry);
+            Some(entry)
+        });
+        self.tell_gone(gone.as_slice());
+        gone.is_some()
+    }
+
+    /// Takes all entries out, pinned ones as well, and lets no value in that is being made now.
+    pub fn clear(&self) {
+        let gone = self.flights.clear(|| {
+            let gone = std::mem::take(&mut *self.ledger());
+            self.index.clear();
+            gone
+        });
+        count(&self.counters.clears);
+        self.tell(EventKind::Clear, &[0; 32], None);
+        drop(gone);
+    }
+
+    /// Keeps an entry from eviction; returns whether there is one.
+    pub fn pin<Q>(&self, hash: &Hash32, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        self.set_pinned(hash, key, true)
+    }
+
+    /// Allows the eviction of an entry again; returns whether there is one.
+    pub fn unpin<Q>(&self, hash: &Hash32, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        self.set_pinned(hash, key, false)
+    }
+
+    fn set_pinned<Q>(&self, hash: &Hash32, key: &Q, is_pinned: bool) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        // In turn, so that no eviction that is under way takes an entry after it was pinned.
+        self.flights.exclusive(|| match self.find(hash, key) {
+            Some(entry) => {
+                entry.is_pinned.store(is_pinned, Relaxed);
+                true
+            }
+            None => false,
+        })
+    }
+
+    /// Changes the capacity, and evicts what is beyond; pinned entries stay.
+    pub fn resize(&self, capacity: Capacity) {
+        let gone = self.flights.exclusive(|| {
+            self.max_entries.store(capacity.entries, Relaxed);
+            self.max_weight.store(capacity.weight.unwrap_or(usize::MAX), Relaxed);
+            self.evict(&mut self.ledger(), capacity.entries, capacity.max_weight())
+        });
+        self.tell_gone(&gone);
+    }
+
+    /// The capacity.
+    pub fn capacity(&self) -> Capacity {
+        let weight = self.max_weight.load(Relaxed);
+        Capacity { entries: self.max_entries.load(Relaxed), weight: (weight != usize::MAX).then_some(weight) }
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.ledger().len()
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entries, last used first.
+    pub fn entries(&self) -> Vec<EntryView<K, V>> {
+        let view = |entry: &Arc<Entry<K, V>>| EntryView {
+            entry: entry.clone(),
+            stamp: entry.stamp.load(Relaxed),
+            hits: entry.hits.load(Relaxed),
+            is_pinned: entry.is_pinned.load(Relaxed),
+        };
+        let mut views: Vec<_> = self.ledger().iter().map(view).collect();
+        views.sort_by_key(|view| std::cmp::Reverse(view.stamp));
+        views
+    }
+
+    /// The numbers.
+    pub fn stats(&self) -> CacheStats {
+        let (occupancy, weight) = {
+            let ledger = self.ledger();
+            (ledger.len(), total_weight(ledger.iter()))
+        };
+        let capacity = self.capacity();
+        let counters = &self.counters;
+        CacheStats {
+            hits: counters.hits.load(Relaxed),
+            misses: counters.misses.load(Relaxed),
+            waits: counters.waits.load(Relaxed),
+            inserts: counters.inserts.load(Relaxed),
+            evictions: counters.evictions.load(Relaxed),
+            rejected: counters.rejected.load(Relaxed),
+            clears: counters.clears.load(Relaxed),
+            occupancy,
+            weight: usize::try_from(weight).unwrap_or(usize::MAX),
+            capacity: capacity.entries,
+            weight_capacity: capacity.weight,
+        }
+    }
+}
+
+/// The sum of weights, which the caller chose, so it may pass `usize`.
+fn total_weight<'a, K: 'a, V: 'a>(entries: impl Iterator<Item = &'a Arc<Entry<K, V>>>) -> u128 {
+    entries.map(|entry| entry.weight as u128).sum()
+}
+
+impl<K, V> fmt::Debug for Cache<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}

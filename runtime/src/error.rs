@@ -1,0 +1,40 @@
+//! Errors of the runtime: memory, devices, executable code.
+//!
+//! Guarantees that running out of memory is a value and never an abort.
+
+use std::fmt;
+
+/// What can go wrong beneath a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Memory that the limit or the system refuses.
+    Allocation {
+        /// The bytes asked for.
+        bytes: usize,
+        /// Who refused and why.
+        reason: String,
+    },
+    /// Executable memory that the system refuses.
+    Code(String),
+    /// A device name that no device has.
+    Device(String),
+    /// A cached value that needs itself while it is being made.
+    Reentrant,
+}
+
+/// The result of a runtime operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Allocation { bytes, reason } => write!(f, "cannot allocate {bytes} bytes: {reason}"),
+            Error::Code(reason) => write!(f, "cannot map executable memory: {reason}"),
+            Error::Device(name) => write!(f, "no device is called `{name}`"),
+            Error::Reentrant => f.write_str("a cached value was asked for while it was being made by its asker"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,467 @@
+//! The pool: size-classed reuse of freed buffers, process-wide.
+//!
+//! Guarantees that what it keeps stays under a cap in bytes, that a request wastes at most a quarter of its size (or
+//! under 64 bytes), and that live memory stays under the memory limit.
+//!
+//! Why: a freed large allocation goes back to the system, and the next one of the same size pays a page fault per 4 KiB
+//! again, which costs more than many kernels do. The idea: each thread has a front, a handful of small blocks that it
+//! reaches without a lock. Behind are a few shards, each a mutex around one stack of blocks per class; a thread uses its
+//! own shard, whose lock is free and whose last block is still in cache, and looks into the others only when its own
+//! has nothing. Over the cap, the class that was idle longest goes first.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+
+use crate::buffer::Block;
+use crate::error::{Error, Result};
+
+const N_SHARDS: usize = 8;
+
+/// Blocks in a front, and the largest that goes there; their product is what a thread hides from the others.
+const N_FRONT: usize = 8;
+const MAX_FRONT: usize = 512 << 10;
+
+/// Sizes up to this are multiples of 64; above, each power of two is split in four.
+const LINEAR: usize = 256;
+const N_LINEAR: usize = LINEAR / 64;
+const LINEAR_LOG2: usize = LINEAR.ilog2() as usize;
+const N_CLASSES: usize = N_LINEAR + 4 * (MAX_LOG2 - LINEAR_LOG2);
+
+/// Requests end here: half of what an allocation may ever be, so that no class size overflows.
+const MAX_LOG2: usize = usize::BITS as usize - 2;
+
+/// Bytes handed out in buffers, in class sizes.
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+/// The most that `LIVE` ever was.
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Bytes held from the system: live ones and kept ones. That only two counters change on the hot path (and one of them
+/// rarely) is why what is kept is a difference.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+/// Cap on kept bytes.
+static KEEP: AtomicUsize = AtomicUsize::new(1 << 30);
+/// Cap on live bytes; `usize::MAX` stands for the machine's memory.
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+static SHARDS: [Mutex<Shard>; N_SHARDS] = [const { Mutex::new(Shard::new()) }; N_SHARDS];
+
+/// The stacks of one shard.
+#[repr(align(128))]
+struct Shard {
+    stacks: [Stack; N_CLASSES],
+    /// Counts uses, to tell which stack was idle longest.
+    tick: u64,
+    reused: u64,
+    fresh: u64,
+}
+
+/// The free blocks of one class.
+struct Stack {
+    blocks: Vec<Block>,
+    last_use: u64,
+}
+
+impl Shard {
+    const fn new() -> Shard {
+        let stacks = [const { Stack { blocks: Vec::new(), last_use: 0 } }; N_CLASSES];
+        Shard { stacks, tick: 0, reused: 0, fresh: 0 }
+    }
+
+    fn touch(&mut self, class: usize) -> &mut Stack {
+        self.tick += 1;
+        let stack = &mut self.stacks[class];
+        stack.last_use = self.tick;
+        stack
+    }
+
+    fn take(&mut self, class: usize) -> Option<Block> {
+        let block = self.touch(class).blocks.pop()?;
+        self.reused += 1;
+        Some(block)
+    }
+
+    /// Removes a block of the class that was idle longest.
+    fn take_stalest(&mut self) -> Option<Block> {
+        let stacks = self.stacks.iter_mut().filter(|stack| !stack.blocks.is_empty());
+        stacks.min_by_key(|stack| stack.last_use)?.blocks.pop()
+    }
+}
+
+/// The blocks that one thread reaches without a lock.
+struct Front {
+    blocks: [Option<Block>; N_FRONT],
+    /// The slot to empty when all are taken: they take turns.
+    next: usize,
+    /// Uses not yet counted in the shard.
+    reused: u64,
+}
+
+thread_local! {
+    static FRONT: RefCell<Front> = const { RefCell::new(Front { blocks: [const { None }; N_FRONT], next: 0, reused: 0 }) };
+}
+
+impl Front {
+    fn take(&mut self, bytes: usize) -> Option<Block> {
+        let is_fit = |block: &Option<Block>| block.as_ref().is_some_and(|block| block.bytes() == bytes);
+        let slot = self.blocks.iter().position(is_fit)?;
+        self.reused += 1;
+        self.blocks[slot].take()
+    }
+
+    /// Keeps a block; returns the one that makes way.
+    fn put(&mut self, block: Block) -> Option<Block> {
+        let slot = self.blocks.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.next = (self.next + 1) % N_FRONT;
+            self.next
+        });
+        self.blocks[slot].replace(block)
+    }
+
+    /// Moves all to the shards.
+    fn flush(&mut self) {
+        lock(home()).reused += std::mem::take(&mut self.reused);
+        self.blocks.iter_mut().filter_map(Option::take).for_each(put_back);
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Runs `f` on this thread's front, unless the thread is ending.
+fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
+    FRONT.try_with(|front| f(&mut front.borrow_mut())).ok()
+}
+
+/// Numbers of the pool at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolStats {
+    /// Bytes in buffers that exist.
+    pub live_bytes: usize,
+    /// The most that `live_bytes` ever was.
+    pub peak_bytes: usize,
+    /// Bytes kept for reuse.
+    pub kept_bytes: usize,
+    /// Allocations served from kept bytes; those of other threads may lag until they end.
+    pub reused: u64,
+    /// Allocations served by the system.
+    pub fresh: u64,
+}
+
+/// The class whose blocks are the smallest that hold `len > 0` bytes.
+fn class_of(len: usize) -> Option<usize> {
+    if len <= LINEAR {
+        return Some(len.div_ceil(64) - 1);
+    }
+    let last = len - 1;
+    let log2 = last.ilog2() as usize;
+    let quarter = (last >> (log2 - 2)) & 3;
+    (log2 < MAX_LOG2).then_some(N_LINEAR + 4 * (log2 - LINEAR_LOG2) + quarter)
+}
+
+/// The size of the blocks of `class`.
+fn class_bytes(class: usize) -> usize {
+    match class.checked_sub(N_LINEAR) {
+        None => (class + 1) * 64,
+        Some(above) => (5 + above % 4) << (above / 4 + LINEAR_LOG2 - 2),
+    }
+}
+
+/// The shard of this thread: threads take turns.
+fn home() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        // Without a destructor, so that a buffer may be dropped by the destructor of another thread-local value.
+        static HOME: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    HOME.with(|home| {
+        if home.get() == usize::MAX {
+            home.set(NEXT.fetch_add(1, Relaxed) % N_SHARDS);
+        }
+        home.get()
+    })
+}
+
+/// Locks a shard; a shard is consistent at every point, so a panic elsewhere does not matter.
+fn lock(shard: usize) -> MutexGuard<'static, Shard> {
+    SHARDS[shard].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_lock(shard: usize) -> Option<MutexGuard<'static, Shard>> {
+    match SHARDS[shard].try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+fn kept_bytes() -> usize {
+    HELD.load(Relaxed).saturating_sub(LIVE.load(Relaxed))
+}
+
+/// A block of at least `len > 0` bytes, and whether it is fresh, hence zeroed.
+pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
+    let refused = |reason: String| Error::Allocation { bytes: len, reason };
+    let class = class_of(len).ok_or_else(|| refused("beyond the address space".to_owned()))?;
+    let bytes = class_bytes(class);
+    let live = LIVE.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    let limit = memory_limit();
+    // The request itself, not its class, is what a caller can compare with the limit.
+    if live.saturating_sub(bytes).saturating_add(len) > limit {
+        LIVE.fetch_sub(bytes, Relaxed);
+        return Err(refused(format!("{} of {limit} bytes are in use", live - bytes)));
+    }
+    let found = match reuse(class, bytes) {
+        Some(block) => Some((block, false)),
+        None => fresh(bytes, limit).map(|block| (block, true)),
+    };
+    let Some(found) = found else {
+        LIVE.fetch_sub(bytes, Relaxed);
+        return Err(refused("the system has no more memory".to_owned()));
+    };
+    if live > PEAK.load(Relaxed) {
+        PEAK.fetch_max(live, Relaxed);
+    }
+    Ok(found)
+}
+
+/// A kept block of `class`, whose size is `bytes`: from this thread's front, else its shard, else another.
+fn reuse(class: usize, bytes: usize) -> Option<Block> {
+    if bytes <= MAX_FRONT
+        && let Some(block) = with_front(|front| front.take(bytes)).flatten()
+    {
+        return Some(block);
+    }
+    let home = home();
+    if let Some(block) = lock(home).take(class) {
+        return Some(block);
+    }
+    let away = (1..N_SHARDS).map(|step| (home + step) % N_SHARDS);
+    // A shard in use by its thread is passed over: waiting may cost more than fresh memory.
+    away.filter_map(try_lock).find_map(|mut shard| shard.take(class))
+}
+
+/// A block from the system; kept blocks are freed if they stand in the way.
+#[cold]
+fn fresh(bytes: usize, limit: usize) -> Option<Block> {
+    let held = HELD.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    if held > limit {
+        trim();
+    }
+    let block = Block::fresh(bytes).or_else(|| {
+        trim();
+        Block::fresh(bytes)
+    });
+    match block {
+        Some(_) => lock(home()).fresh += 1,
+        None => drop(HELD.fetch_sub(bytes, Relaxed)),
+    }
+    block
+}
+
+/// Takes a block back that no buffer uses any more.
+pub(crate) fn give_back(block: Block) {
+    let bytes = block.bytes();
+    LIVE.fetch_sub(bytes, Relaxed);
+    let cap = KEEP.load(Relaxed);
+    if kept_bytes() > cap && (bytes > cap || !shrink(cap)) {
+        return free(block);
+    }
+    if bytes > MAX_FRONT {
+        return put_back(block);
+    }
+    let mut block = Some(block);
+    let displaced = with_front(|front| front.put(block.take()?)).flatten();
+    // The block itself if the thread is ending and has no front any more.
+    block.into_iter().chain(displaced).for_each(put_back);
+}
+
+/// Puts a block into this thread's shard.
+fn put_back(block: Block) {
+    let class = class_of(block.bytes()).expect("a block has the size of its class");
+    lock(home()).touch(class).blocks.push(block);
+}
+
+/// Frees blocks until at most `cap` bytes are kept, this thread's shard first; returns whether that is reached.
+#[cold]
+fn shrink(cap: usize) -> bool {
+    with_front(Front::flush);
+    let home = home();
+    for shard in (0..N_SHARDS).map(|step| (home + step) % N_SHARDS) {
+        while kept_bytes() > cap {
+            // In its own statement, so that the lock is released before the system is called.
+            let stalest = lock(shard).take_stalest();
+            let Some(block) = stalest else { break };
+            free(block);
+        }
+    }
+    kept_bytes() <= cap
+}
+
+/// Returns a block to the system.
+fn free(block: Block) {
+    let bytes = block.bytes();
+    drop(block);
+    HELD.fetch_sub(bytes, Relaxed);
+}
+
+/// Returns all kept memory to the system, but for the few small blocks in the fronts of other threads.
+pub fn trim() {
+    with_front(Front::flush);
+    for shard in 0..N_SHARDS {
+        let kept: Vec<Block> = {
+            let mut shard = lock(shard);
+            shard.stacks.iter_mut().flat_map(|stack| std::mem::take(&mut stack.blocks)).collect()
+        };
+        kept.into_iter().for_each(free);
+    }
+}
+
+/// Sets how many bytes the pool may keep for reuse (at first 1 GiB), and frees what is beyond.
+pub fn set_pool_capacity(bytes: usize) {
+    KEEP.store(bytes, Relaxed);
+    shrink(bytes);
+}
+
+/// The numbers of the pool.
+pub fn pool_stats() -> PoolStats {
+    with_front(|front| lock(home()).reused += std::mem::take(&mut front.reused));
+    let mut stats = PoolStats {
+        live_bytes: live_bytes(),
+        peak_bytes: peak_bytes(),
+        kept_bytes: kept_bytes(),
+        ..PoolStats::default()
+    };
+    for shard in 0..N_SHARDS {
+        let shard = lock(shard);
+        stats.reused += shard.reused;
+        stats.fresh += shard.fresh;
+    }
+    stats
+}
+
+/// Bytes in buffers that exist.
+pub fn live_bytes() -> usize {
+    LIVE.load(Relaxed)
+}
+
+/// The most that [`live_bytes`] ever was.
+pub fn peak_bytes() -> usize {
+    PEAK.load(Relaxed)
+}
+
+/// The bytes that all buffers together may have; at first the memory of the machine.
+pub fn memory_limit() -> usize {
+    match LIMIT.load(Relaxed) {
+        usize::MAX => machine_memory(),
+        limit => limit,
+    }
+}
+
+/// Sets the bytes that all buffers together may have; `usize::MAX` stands for the memory of the machine.
+pub fn set_memory_limit(bytes: usize) {
+    LIMIT.store(bytes, Relaxed);
+}
+
+/// The memory of the machine where the system tells, else all that an address reaches.
+fn machine_memory() -> usize {
+    static MEMORY: OnceLock<usize> = OnceLock::new();
+    *MEMORY.get_or_init(|| {
+        let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| parse_total(&text));
+        total.unwrap_or(isize::MAX as usize)
+    })
+}
+
+/// Reads the line `MemTotal: 123 kB`.
+fn parse_total(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kilobytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Buffer;
+
+    #[test]
+    fn classes_waste_at_most_a_quarter() {
+        let lens = (1..5000).chain((13..40).flat_map(|k| [(1 << k) - 1, 1 << k, (1 << k) + 1, (1 << k) * 11 / 8]));
+        for len in lens {
+            let class = class_of(len).unwrap();
+            let bytes = class_bytes(class);
+            assert!(bytes >= len && bytes.is_multiple_of(64), "{len} in {bytes}");
+            assert!(bytes - len < 64 || 4 * (bytes - len) <= len, "{len} in {bytes}");
+            assert_eq!(class_of(bytes), Some(class), "{len}");
+        }
+    }
+
+    #[test]
+    fn the_largest_class_is_the_last() {
+        assert_eq!(class_of(1 << MAX_LOG2), Some(N_CLASSES - 1));
+        assert_eq!(class_bytes(N_CLASSES - 1), 1 << MAX_LOG2);
+        assert_eq!(class_of((1 << MAX_LOG2) + 1), None);
+        assert_eq!(class_of(usize::MAX), None);
+    }
+
+    #[test]
+    fn meminfo_is_read() {
+        let text = "MemFree: 1 kB\nMemTotal:       16384 kB\nBuffers: 2 kB\n";
+        assert_eq!(parse_total(text), Some(16384 * 1024));
+        assert_eq!(parse_total("MemTotal: lots"), None);
+        assert_eq!(parse_total(""), None);
+    }
+
+    #[test]
+    fn a_shard_gives_up_the_class_idle_longest() {
+        let mut shard = Shard::new();
+        for len in [100, 1000, 10_000] {
+            let class = class_of(len).unwrap();
+            shard.touch(class).blocks.push(Block::fresh(class_bytes(class)).unwrap());
+        }
+        let class = class_of(100).unwrap();
+        let block = shard.take(class).unwrap();
+        shard.touch(class).blocks.push(block);
+        let order: Vec<usize> = std::iter::from_fn(|| shard.take_stalest()).map(|block| block.bytes()).collect();
+        assert_eq!(order, [1024, 10240, 128]);
+    }
+
+    #[test]
+    fn a_front_keeps_a_handful() {
+        let block = |n: usize| Block::fresh(class_bytes(n)).unwrap();
+        let mut front = Front { blocks: [const { None }; N_FRONT], next: 0, reused: 0 };
+        assert!((0..N_FRONT).all(|n| front.put(block(n)).is_none()));
+        let displaced = front.put(block(20)).unwrap().bytes();
+        assert!(front.take(displaced).is_none());
+        assert_eq!(front.take(class_bytes(20)).unwrap().bytes(), class_bytes(20));
+        assert!(front.put(block(21)).is_none(), "a slot is free again");
+        assert_eq!(front.reused, 1);
+        // These blocks never came through the pool, so they must not go back there.
+        front.blocks = [const { None }; N_FRONT];
+        front.reused = 0;
+    }
+
+    /// A size of which no other test has a block.
+    const OWN: usize = 3_333_333;
+
+    #[test]
+    fn freed_memory_comes_back() {
+        let first = Buffer::alloc(OWN).unwrap();
+        let address = first.as_ptr() as usize;
+        drop(first);
+        let reused = pool_stats().reused;
+        assert_eq!(Buffer::alloc(OWN - 100).unwrap().as_ptr() as usize, address);
+        assert!(pool_stats().reused > reused);
+    }
+
+    #[test]
+    fn live_bytes_cover_what_lives() {
+        let buffer = Buffer::alloc(9 * OWN).unwrap();
+        assert!(live_bytes() >= 9 * OWN);
+        assert!(peak_bytes() >= 9 * OWN);
+        drop(buffer);
+    }
+}

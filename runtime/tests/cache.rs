@@ -1,0 +1,378 @@
+//! The cache from outside: counting, order of eviction, capacities, single flight, clear.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use retape_runtime::{Cache, Capacity, Error, EventKind, Hash32, Outcome};
+
+type Numbers = Cache<u32, u32>;
+
+fn hash(key: u32) -> Hash32 {
+    *blake3::hash(&key.to_le_bytes()).as_bytes()
+}
+
+fn with_capacity(entries: usize) -> Numbers {
+    Cache::new(Capacity { entries, weight: None })
+}
+
+/// Asks for `key`, whose value is its double and whose weight is `weight`.
+fn ask_weighing(cache: &Numbers, key: u32, weight: usize) -> Outcome {
+    let made = cache.get_or_try_insert_with(&hash(key), &key, || Ok::<_, Error>((2 * key, weight)));
+    let (value, outcome) = made.unwrap();
+    assert_eq!(*value, 2 * key);
+    outcome
+}
+
+fn ask(cache: &Numbers, key: u32) -> Outcome {
+    ask_weighing(cache, key, 1)
+}
+
+/// The keys, last used first.
+fn keys(cache: &Numbers) -> Vec<u32> {
+    cache.entries().iter().map(|entry| *entry.key()).collect()
+}
+
+/// Waits until `n` calls wait for somebody's value.
+fn until_waits(cache: &Numbers, n: u64) {
+    let start = Instant::now();
+    while cache.stats().waits < n {
+        assert!(start.elapsed() < Duration::from_secs(30), "{n} waits never came: {:?}", cache.stats());
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn calls_are_hits_or_misses() {
+    let cache = Numbers::default();
+    assert_eq!(cache.get(&hash(1), &1), None);
+    assert_eq!(ask(&cache, 1), Outcome::Miss);
+    assert_eq!(ask(&cache, 1), Outcome::Hit);
+    assert_eq!(cache.get(&hash(1), &1).as_deref(), Some(&2));
+    assert_eq!(cache.peek(&hash(1), &1).as_deref(), Some(&2));
+    assert_eq!(cache.peek(&hash(2), &2), None);
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.inserts), (2, 2, 1));
+    assert_eq!((stats.occupancy, stats.weight, stats.capacity), (1, 1, 50));
+    assert_eq!(stats.hit_rate(), 0.5);
+    assert_eq!(cache.entries()[0].hits, 2);
+    let text = "2 hits, 2 misses (50.0% hits), 0 waits, 0 evictions, 0 clears, 1 of 50 entries, weight 1";
+    assert_eq!(stats.to_string(), text);
+}
+
+#[test]
+fn equality_decides_and_not_the_hash() {
+    let cache = Numbers::default();
+    let same = [7; 32];
+    for key in 0..5 {
+        let (value, outcome) = cache.get_or_try_insert_with(&same, &key, || Ok::<_, Error>((key, 1))).unwrap();
+        assert_eq!((*value, outcome), (key, Outcome::Miss));
+    }
+    assert!((0..5).all(|key| cache.get(&same, &key).as_deref() == Some(&key)));
+    assert!(cache.remove(&same, &3));
+    assert_eq!(cache.get(&same, &3), None);
+    assert_eq!(cache.get(&same, &4).as_deref(), Some(&4));
+}
+
+#[test]
+fn borrowed_keys_find_owned_ones() {
+    let cache: Cache<String, usize> = Cache::default();
+    let length = |text: &str| {
+        let hash = *blake3::hash(text.as_bytes()).as_bytes();
+        *cache.get_or_try_insert_with(&hash, text, || Ok::<_, Error>((text.len(), 1))).unwrap().0
+    };
+    assert_eq!((length("four"), length("three"), length("four")), (4, 5, 4));
+    assert_eq!(cache.stats().hits, 1);
+}
+
+#[test]
+fn the_least_recently_used_goes_first() {
+    let cache = with_capacity(3);
+    for key in [1, 2, 3, 1, 4] {
+        ask(&cache, key);
+    }
+    assert_eq!(keys(&cache), [4, 1, 3]);
+    cache.get(&hash(3), &3);
+    // A look that is no use does not save an entry.
+    cache.peek(&hash(1), &1);
+    ask(&cache, 5);
+    assert_eq!(keys(&cache), [5, 3, 4]);
+    assert_eq!(cache.stats().evictions, 2);
+}
+
+#[test]
+fn weights_are_bounded() {
+    let cache = Numbers::new(Capacity { entries: 50, weight: Some(100) });
+    for key in 0..4 {
+        ask_weighing(&cache, key, 30);
+    }
+    assert_eq!((keys(&cache), cache.stats().weight), (vec![3, 2, 1], 90));
+    // It fits beside one other only.
+    ask_weighing(&cache, 4, 70);
+    assert_eq!((keys(&cache), cache.stats().weight), (vec![4, 3], 100));
+    // Too heavy for the whole cache: made, but nothing makes way for it.
+    assert_eq!(ask_weighing(&cache, 5, 101), Outcome::Miss);
+    assert_eq!(ask_weighing(&cache, 5, usize::MAX), Outcome::Miss);
+    assert_eq!((keys(&cache), cache.stats().rejected), (vec![4, 3], 2));
+    cache.resize(Capacity { entries: 50, weight: None });
+    ask_weighing(&cache, 5, usize::MAX);
+    ask_weighing(&cache, 6, usize::MAX);
+    assert_eq!((cache.len(), cache.stats().weight), (4, usize::MAX));
+    cache.resize(Capacity { entries: 3, weight: Some(usize::MAX - 1) });
+    assert_eq!(cache.len(), 0);
+}
+
+#[test]
+fn pinned_entries_stay() {
+    let cache = with_capacity(2);
+    ask(&cache, 1);
+    assert!(cache.pin(&hash(1), &1));
+    assert!(!cache.pin(&hash(9), &9));
+    for key in 2..5 {
+        ask(&cache, key);
+    }
+    assert_eq!(keys(&cache), [4, 1]);
+    cache.pin(&hash(4), &4);
+    // No room beside pinned entries.
+    assert_eq!([ask(&cache, 5), ask(&cache, 5)], [Outcome::Miss; 2]);
+    cache.resize(Capacity { entries: 0, weight: None });
+    assert_eq!(keys(&cache), [4, 1]);
+    cache.unpin(&hash(1), &1);
+    cache.resize(Capacity { entries: 1, weight: None });
+    assert_eq!(keys(&cache), [4]);
+    cache.clear();
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn no_capacity_means_no_cache() {
+    let cache = with_capacity(0);
+    assert_eq!([ask(&cache, 1), ask(&cache, 1)], [Outcome::Miss; 2]);
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn evicted_values_live_on_in_use() {
+    let cache = with_capacity(1);
+    let (held, _) = cache.get_or_try_insert_with(&hash(1), &1, || Ok::<_, Error>((11, 1))).unwrap();
+    let weak = Arc::downgrade(&held);
+    ask(&cache, 2);
+    assert_eq!(cache.peek(&hash(1), &1), None);
+    assert_eq!(*held, 11);
+    drop(held);
+    assert!(weak.upgrade().is_none(), "the cache holds nothing that it evicted");
+}
+
+#[test]
+fn counters_are_exact_with_many_threads() {
+    const N_THREADS: u32 = 8;
+    const N_CALLS: u32 = if cfg!(miri) { 40 } else { 4000 };
+    let cache = with_capacity(5);
+    let made = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for thread in 0..N_THREADS {
+            let (cache, made) = (&cache, &made);
+            scope.spawn(move || {
+                for call in 0..N_CALLS {
+                    let key = (call * 7 + thread * 3 + call * call % 11) % 9;
+                    let make = || {
+                        made.fetch_add(1, Relaxed);
+                        Ok::<_, Error>((2 * key, 1))
+                    };
+                    match (call + thread) % 5 {
+                        0 => drop(cache.get(&hash(key), &key)),
+                        _ => assert_eq!(*cache.get_or_try_insert_with(&hash(key), &key, make).unwrap().0, 2 * key),
+                    }
+                    assert!(cache.len() <= 5);
+                    if call % 501 == 500 {
+                        cache.clear();
+                    }
+                }
+            });
+        }
+    });
+    let stats = cache.stats();
+    assert_eq!(stats.hits + stats.misses, u64::from(N_THREADS * N_CALLS));
+    assert_eq!(stats.inserts + stats.rejected, made.into_inner() as u64);
+    assert!(stats.misses >= stats.inserts + stats.rejected);
+    let cleared = stats.inserts - stats.evictions - stats.occupancy as u64;
+    assert!(cleared <= 5 * stats.clears, "{stats:?}");
+    assert_eq!(keys(&cache).len(), stats.occupancy);
+}
+
+#[test]
+fn one_thread_makes_for_all() {
+    const N_WAITERS: u64 = 7;
+    let cache = Numbers::default();
+    let made = AtomicUsize::new(0);
+    let call = || {
+        let make = || {
+            made.fetch_add(1, Relaxed);
+            until_waits(&cache, N_WAITERS);
+            Ok::<_, Error>((5, 1))
+        };
+        cache.get_or_try_insert_with(&hash(1), &1, make).unwrap()
+    };
+    let results: Vec<_> = thread::scope(|scope| {
+        let calls: Vec<_> = (0..=N_WAITERS).map(|_| scope.spawn(call)).collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    assert_eq!(made.into_inner(), 1);
+    assert!(results.iter().all(|(value, _)| Arc::ptr_eq(value, &results[0].0)));
+    let shared = results.iter().filter(|(_, outcome)| *outcome == Outcome::Shared).count();
+    assert_eq!(shared as u64, N_WAITERS);
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.waits, stats.inserts), (N_WAITERS, 1, N_WAITERS, 1));
+}
+
+#[test]
+fn other_keys_do_not_wait() {
+    let cache = Numbers::default();
+    let (begun, has_begun) = mpsc::channel();
+    let (finish, may_finish) = mpsc::channel();
+    thread::scope(|scope| {
+        let cache = &cache;
+        scope.spawn(move || {
+            let make = || {
+                begun.send(()).unwrap();
+                may_finish.recv().unwrap();
+                Ok::<_, Error>((2, 1))
+            };
+            cache.get_or_try_insert_with(&hash(1), &1, make).unwrap();
+        });
+        has_begun.recv().unwrap();
+        assert_eq!([ask(cache, 2), ask(cache, 2)], [Outcome::Miss, Outcome::Hit]);
+        assert_eq!(cache.stats().waits, 0);
+        finish.send(()).unwrap();
+    });
+    assert_eq!(ask(&cache, 1), Outcome::Hit);
+}
+
+/// Two waiters behind a maker that ends by `fail`: one of them makes the value, the other shares it.
+fn waiters_take_over(fail: impl Fn() -> Error + Sync) {
+    let cache = Numbers::default();
+    let (begun, has_begun) = mpsc::channel();
+    let outcomes = thread::scope(|scope| {
+        let (cache, fail) = (&cache, &fail);
+        let maker = scope.spawn(move || {
+            let make = || {
+                begun.send(()).unwrap();
+                until_waits(cache, 2);
+                Err(fail())
+            };
+            let made = catch_unwind(AssertUnwindSafe(|| cache.get_or_try_insert_with(&hash(1), &1, make)));
+            made.is_err() || made.is_ok_and(|result| result.unwrap_err() == Error::Code("failed".to_owned()))
+        });
+        has_begun.recv().unwrap();
+        let waiters = [scope.spawn(|| ask(cache, 1)), scope.spawn(|| ask(cache, 1))];
+        let mut outcomes = waiters.map(|waiter| waiter.join().unwrap());
+        assert!(maker.join().unwrap());
+        outcomes.sort_by_key(|outcome| *outcome == Outcome::Miss);
+        outcomes
+    });
+    assert_eq!(outcomes, [Outcome::Shared, Outcome::Miss]);
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.inserts, stats.occupancy), (1, 2, 1, 1));
+}
+
+#[test]
+fn waiters_take_over_from_a_failure() {
+    waiters_take_over(|| Error::Code("failed".to_owned()));
+}
+
+#[test]
+fn waiters_take_over_from_a_panic() {
+    waiters_take_over(|| panic!("the maker gives up"));
+}
+
+#[test]
+fn asking_for_oneself_is_an_error() {
+    let cache = Numbers::default();
+    let nested = || cache.get_or_try_insert_with(&hash(1), &1, || Ok::<_, Error>((0, 1)));
+    let made = cache.get_or_try_insert_with(&hash(1), &1, || {
+        assert_eq!(nested().unwrap_err(), Error::Reentrant);
+        // Neither a detour over another key nor a clear changes that.
+        let detour = cache.get_or_try_insert_with(&hash(2), &2, || nested().map(|(value, _)| (*value, 1)));
+        assert_eq!(detour.unwrap_err(), Error::Reentrant);
+        cache.clear();
+        nested().map(|(value, _)| (*value, 1))
+    });
+    assert_eq!(made.unwrap_err(), Error::Reentrant);
+    assert_eq!((cache.stats().misses, cache.stats().occupancy), (5, 0));
+    assert_eq!(ask(&cache, 1), Outcome::Miss, "the failure left nothing behind");
+}
+
+#[test]
+fn circles_over_threads_are_errors() {
+    let cache = Numbers::default();
+    let both_begun = Barrier::new(2);
+    let make = |own: u32, other: u32| {
+        cache.get_or_try_insert_with(&hash(own), &own, || {
+            both_begun.wait();
+            // Each needs what the other makes; the second to ask must not wait.
+            match cache.get_or_try_insert_with(&hash(other), &other, || Ok((other, 1))) {
+                Ok((value, _)) => Ok((*value, 1)),
+                Err(error) => Err(error),
+            }
+        })
+    };
+    let results = thread::scope(|scope| {
+        let calls = [scope.spawn(|| make(1, 2)), scope.spawn(|| make(2, 1))];
+        calls.map(|call| call.join().unwrap())
+    });
+    let refused = results.iter().filter(|result| matches!(result, Err(Error::Reentrant))).count();
+    assert_eq!(refused, 1, "one gives up, and the other then makes both");
+}
+
+#[test]
+fn a_clear_keeps_out_what_is_being_made() {
+    let cache = Numbers::default();
+    let made = cache.get_or_try_insert_with(&hash(1), &1, || {
+        cache.clear();
+        // A later call, on another thread, does not share what was begun before the clear.
+        let later = thread::scope(|scope| scope.spawn(|| ask(&cache, 1)).join().unwrap());
+        assert_eq!(later, Outcome::Miss);
+        Ok::<_, Error>((99, 1))
+    });
+    assert_eq!(*made.unwrap().0, 99);
+    assert_eq!(cache.get(&hash(1), &1).as_deref(), Some(&2), "the later value stays");
+    let stats = cache.stats();
+    assert_eq!((stats.clears, stats.inserts, stats.rejected, stats.occupancy), (1, 1, 1, 1));
+}
+
+#[test]
+fn observers_see_what_happens_in_order() {
+    let log = Arc::new(Mutex::new(String::new()));
+    let sink = log.clone();
+    let cache = with_capacity(2).with_observer(move |event| {
+        let key = event.key.map_or("-".to_owned(), u32::to_string);
+        write!(sink.lock().unwrap(), "{:?} {key}, ", event.kind).unwrap();
+    });
+    for key in [1, 2, 1, 3] {
+        ask(&cache, key);
+    }
+    cache.get(&hash(2), &2);
+    cache.remove(&hash(1), &1);
+    cache.clear();
+    let expected = "Miss 1, Insert 1, Miss 2, Insert 2, Hit 1, Miss 3, Insert 3, Evict 2, Miss -, Evict 1, Clear -, ";
+    assert_eq!(*log.lock().unwrap(), expected);
+}
+
+#[test]
+fn observers_may_use_the_cache() {
+    let cell: Arc<std::sync::OnceLock<Numbers>> = Arc::default();
+    let inner = cell.clone();
+    let cache = with_capacity(1).with_observer(move |event| {
+        if event.kind != EventKind::Clear {
+            inner.get().unwrap().clear();
+        }
+    });
+    let cache = cell.get_or_init(|| cache);
+    ask(cache, 1);
+    assert!(cache.is_empty());
+}

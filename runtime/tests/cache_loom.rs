@@ -1,0 +1,147 @@
+//! Model checking of the single-flight core: the interleavings of make, wait, fail and clear.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p retape-runtime --test cache_loom --release`.
+
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+#[path = "../src/flight.rs"]
+#[allow(dead_code, reason = "the cache uses all of it")]
+mod flight;
+#[path = "../src/sync.rs"]
+mod sync;
+
+use flight::{Boarding, Flights};
+use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+/// A store of one cell, and the number of values made for it.
+struct Cell {
+    flights: Flights<u32, usize>,
+    stored: Mutex<Option<usize>>,
+    n_made: AtomicUsize,
+}
+
+impl Cell {
+    fn new() -> Arc<Cell> {
+        Arc::new(Cell { flights: Flights::new(), stored: Mutex::new(None), n_made: AtomicUsize::new(0) })
+    }
+
+    /// Gets the value, or makes it: each making yields another number.
+    fn get(&self, key: u32, fails: bool) -> Option<usize> {
+        loop {
+            match self.flights.board(&[0; 32], &key, || *self.stored.lock().unwrap()) {
+                Boarding::Stored(value) => return Some(value),
+                Boarding::Make(_lost) if fails => return None,
+                Boarding::Make(ticket) => {
+                    let value = self.n_made.fetch_add(1, SeqCst) + 1;
+                    ticket.land(value, || *self.stored.lock().unwrap() = Some(value));
+                    return Some(value);
+                }
+                Boarding::Wait(wait) => {
+                    if let Some(value) = wait.value() {
+                        return Some(value);
+                    }
+                }
+                Boarding::Reentrant => panic!("nobody here waits for himself"),
+            }
+        }
+    }
+
+    fn clear(&self) {
+        self.flights.clear(|| *self.stored.lock().unwrap() = None);
+    }
+}
+
+/// `n_others` threads and this one ask for the same key.
+fn share(n_others: usize) {
+    let cell = Cell::new();
+    let ask = |_| {
+        let cell = cell.clone();
+        thread::spawn(move || cell.get(1, false))
+    };
+    let others: Vec<_> = (0..n_others).map(ask).collect();
+    assert_eq!(cell.get(1, false), Some(1));
+    for other in others {
+        assert_eq!(other.join().unwrap(), Some(1));
+    }
+    assert_eq!(cell.n_made.load(SeqCst), 1);
+}
+
+#[test]
+fn one_makes_and_the_other_shares() {
+    loom::model(|| share(1));
+}
+
+#[test]
+fn one_makes_and_two_share() {
+    // Three threads have too many interleavings for all to be tried: those with few preemptions are.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| share(2));
+}
+
+#[test]
+fn a_failure_lets_the_other_try() {
+    loom::model(|| {
+        let cell = Cell::new();
+        let failing = {
+            let cell = cell.clone();
+            thread::spawn(move || cell.get(1, true))
+        };
+        assert_eq!(cell.get(1, false), Some(1));
+        // It failed by itself, or the other was first.
+        assert!(matches!(failing.join().unwrap(), None | Some(1)));
+        assert_eq!(*cell.stored.lock().unwrap(), Some(1));
+    });
+}
+
+#[test]
+fn nothing_made_before_a_clear_is_seen_after_it() {
+    loom::model(|| {
+        let cell = Cell::new();
+        let other = {
+            let cell = cell.clone();
+            thread::spawn(move || cell.get(1, false).unwrap())
+        };
+        let begun_before = cell.n_made.load(SeqCst);
+        cell.clear();
+        let mine = cell.get(1, false).unwrap();
+        let others = other.join().unwrap();
+        // Either both share one value made after the clear, or each has its own and the later one is stored.
+        let stored = cell.stored.lock().unwrap().unwrap();
+        assert_eq!(stored, mine);
+        assert!(mine > begun_before, "{mine} was made before the clear");
+        assert!(others == mine || cell.n_made.load(SeqCst) == 2);
+    });
+}
+
+#[test]
+fn circles_are_refused_once() {
+    loom::model(|| {
+        let flights: Arc<Flights<u32, u32>> = Arc::new(Flights::new());
+        // Both make one key and ask for the other's; at most one may be refused, and nobody hangs.
+        let ask = |flights: &Flights<u32, u32>, own: u32, other: u32| {
+            let Boarding::Make(ticket) = flights.board(&[0; 32], &own, || None) else {
+                return false;
+            };
+            let is_refused = match flights.board(&[0; 32], &other, || None) {
+                Boarding::Wait(wait) => {
+                    wait.value();
+                    false
+                }
+                Boarding::Reentrant => true,
+                Boarding::Make(_) | Boarding::Stored(_) => false,
+            };
+            ticket.land(own, || ());
+            is_refused
+        };
+        let other = {
+            let flights = flights.clone();
+            thread::spawn(move || ask(&flights, 1, 2))
+        };
+        let mine = ask(&flights, 2, 1);
+        assert!(!(mine && other.join().unwrap()));
+    });
+}
