@@ -34,11 +34,6 @@ pub struct Tile {
 /// Code that is called once for each finished block; blocks cover the result exactly once.
 pub type Epilogue<'a> = &'a (dyn Fn(Tile) + Sync);
 
-/// Runs `body` for each task below `n_tasks`, over the threads of the process.
-fn parallel_for(n_tasks: usize, body: &(dyn Fn(usize) + Sync)) {
-    (0..n_tasks).for_each(body);
-}
-
 /// The elements of a buffer, which holds exactly `len` of them.
 fn view<'a, T: Element>(bytes: &'a [u8], len: usize, what: &str) -> &'a [T] {
     assert_eq!(bytes.len(), len * size_of::<T>(), "{what}: bytes of {len} elements of {}", T::DTYPE);

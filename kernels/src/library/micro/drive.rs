@@ -27,7 +27,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// The fastest for this machine.
     pub(crate) fn best() -> Engine {
-        Engine { level: Level::best(), parallel_for: super::super::parallel_for, quick: true }
+        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, quick: true }
     }
 }
 
@@ -174,7 +174,8 @@ impl Engine {
         // Few rows do not pay for packing a B that can be read as it is.
         let direct = x.b.direct().filter(|_| x.m <= 2 * kernels.heights[0]);
         let depth = x.k.next_multiple_of(CHUNK) + CHUNK;
-        let strip = (STRIP / depth / width * width).clamp(width, x.n.next_multiple_of(width));
+        let strip = (STRIP / depth).max(width);
+        let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
         for start in (0..x.n).step_by(strip) {
             let cols = start..(start + strip).min(x.n);
             if let Some((b, row)) = direct {
@@ -183,36 +184,35 @@ impl Engine {
             } else {
                 let n_panels = cols.len().div_ceil(width);
                 with_scratch::<T, _>(n_panels * width * x.k, |packed| {
-                    let data = packed.as_mut_ptr();
+                    self.pack_columns(x.b, &cols, x.k, packed);
+                    let data = packed.as_ptr();
                     let columns = Columns { data, row: width, cols, packed: true, depth: x.k, width };
-                    self.pack_columns(x, &columns, data);
                     self.tiles(&kernels, x, &columns, done);
                 });
             }
         }
     }
 
-    /// Packs all column panels of a strip: for each panel all of k, in block order.
-    fn pack_columns<T: Real>(&self, x: &Product<'_, T>, columns: &Columns<T>, packed: *mut T) {
-        let depth = block_depth(x.k);
-        let width = columns.width;
-        let panels = columns.cols.len().div_ceil(width);
-        // About 64 KiB elements to a task.
-        let batch = ((1 << 16) / (width * x.k)).max(1);
-        let out = Output { data: packed, stride: width * x.k, rows: None };
-        let pack = |task: usize| {
+    /// Packs all column panels of `cols` of an operand of `k` steps: for each panel all of k, in block order.
+    pub(super) fn pack_columns<T: Real>(&self, b: &dyn Source<T>, cols: &Range<usize>, k: usize, packed: &mut [T]) {
+        let depth = block_depth(k);
+        let width = T::kernels(self.level).width;
+        let panels = cols.len().div_ceil(width);
+        // Some ten thousand elements to a task.
+        let batch = ((1 << 15) / (width * k)).max(1);
+        let out = Output { data: packed.as_mut_ptr(), stride: width * k, rows: None };
+        (self.parallel_for)(panels.div_ceil(batch), &|task| {
             for panel in task * batch..((task + 1) * batch).min(panels) {
-                let first = columns.cols.start + panel * width;
-                let outer = first..(first + width).min(columns.cols.end);
+                let first = cols.start + panel * width;
+                let outer = first..(first + width).min(cols.end);
                 // SAFETY: the memory of this panel, which no other task uses.
-                let to = unsafe { std::slice::from_raw_parts_mut(out.row(panel), width * x.k) };
+                let to = unsafe { std::slice::from_raw_parts_mut(out.row(panel), width * k) };
                 for (block, to) in to.chunks_mut(width * depth).enumerate() {
-                    let steps = block * depth..((block + 1) * depth).min(x.k);
-                    x.b.pack(outer.clone(), steps, Layout::Interleaved, width, to);
+                    let steps = block * depth..((block + 1) * depth).min(k);
+                    b.pack(outer.clone(), steps, Layout::Interleaved, width, to);
                 }
             }
-        };
-        (self.parallel_for)(panels.div_ceil(batch), &pack);
+        });
     }
 
     /// Computes the tiles of one strip of columns.
