@@ -118,7 +118,7 @@ impl<T> Kernels<T> {
 }
 
 /// Longest chain of one block: a column panel of this depth and a row panel fit into a first-level cache.
-const MAX_DEPTH: usize = 320;
+const MAX_DEPTH: usize = 256;
 
 /// Length of the chains into which `k` steps are cut; depends on `k` alone, for it decides the bits of the result.
 pub(crate) fn block_depth(k: usize) -> usize {

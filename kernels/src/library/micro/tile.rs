@@ -11,6 +11,9 @@ use super::{Layout, Real, block_depth};
 /// Steps of k that a chunked panel keeps together for one row.
 pub(crate) const CHUNK: usize = 16;
 
+/// Steps of k by which a row of B is asked for before its use.
+const AHEAD: usize = 8;
+
 /// One block of C and the packed panels it is made from.
 pub(super) struct Block<T> {
     /// Rows of C.
@@ -118,6 +121,9 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
         while left > 0 {
             let steps = left.min(STEP);
             for _ in 0..steps {
+                for v in 0..NV {
+                    S::prefetch(b.wrapping_add(AHEAD * x.b_row + v * S::LANES));
+                }
                 step::<S, M, NV, STEP>(&mut sums, a, b);
                 a = a.add(if STEP == 1 { M } else { 1 });
                 b = b.add(x.b_row);
