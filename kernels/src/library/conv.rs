@@ -254,9 +254,10 @@ impl Conv2d {
 
 impl Conv2d {
     /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
-    /// a kernel of one tap is a plain product.
+    /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
     fn slides(&self, width: usize) -> bool {
-        width >= 6 && self.kernel_height * self.kernel_width > 1
+        let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
+        width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads)
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
