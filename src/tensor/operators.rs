@@ -20,6 +20,10 @@ pub trait TensorOrScalar: sealed::Sealed {
     /// The operand as a tensor of the dtype of `other`.
     #[doc(hidden)]
     fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor;
+
+    /// The operand if it is a number.
+    #[doc(hidden)]
+    fn number(&self) -> Option<f64>;
 }
 
 impl sealed::Sealed for Tensor {}
@@ -27,12 +31,20 @@ impl TensorOrScalar for Tensor {
     fn tensor_like(self, _: &Tensor, _: Caller) -> Tensor {
         self
     }
+
+    fn number(&self) -> Option<f64> {
+        None
+    }
 }
 
 impl sealed::Sealed for &Tensor {}
 impl TensorOrScalar for &Tensor {
     fn tensor_like(self, _: &Tensor, _: Caller) -> Tensor {
         self.clone()
+    }
+
+    fn number(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -124,6 +136,10 @@ macro_rules! scalar_operands {
         impl TensorOrScalar for $scalar {
             fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor {
                 other.constant_like(self.to_f64(), at)
+            }
+
+            fn number(&self) -> Option<f64> {
+                Some(self.to_f64())
             }
         }
     )*};
