@@ -3,9 +3,9 @@
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
 pub mod ir;
-mod simplify;
-
-pub use simplify::simplify;
 pub mod library;
 mod plan;
+mod simplify;
+
 pub use plan::{Error, Executable, Plan};
+pub use simplify::simplify;
