@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::micro::{Axis, Engine, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window, with_scratch};
 use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
+use super::micro::{Axis, Engine, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window, with_scratch};
 
 /// Which of the three products of a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
