@@ -1,6 +1,6 @@
 //! Bits and truth values, element by element: integers and `bool`; no derivatives.
 
-use std::ops::{BitAnd, BitOr, BitXor, Not as NotOperator};
+use std::ops::Not as NotOperator;
 
 use retape_runtime::DType;
 
@@ -133,35 +133,6 @@ impl Tensor {
         let other = other.tensor_like(self, std::panic::Location::caller());
         broadcast_apply(MulHigh, &[self, &other])
     }
-}
-
-/// Implements an operator on tensors for its op; shifts take numbers as well, through the macro of the other operators.
-macro_rules! operator {
-    ($($trait:ident $method:ident $op:ident: $left:ty, $right:ty;)*) => {$(
-        impl $trait<$right> for $left {
-            type Output = Tensor;
-
-            #[track_caller]
-            fn $method(self, right: $right) -> Tensor {
-                broadcast_apply($op, &[&self, &right])
-            }
-        }
-    )*};
-}
-
-operator! {
-    BitAnd bitand And: Tensor, Tensor;
-    BitAnd bitand And: Tensor, &Tensor;
-    BitAnd bitand And: &Tensor, Tensor;
-    BitAnd bitand And: &Tensor, &Tensor;
-    BitOr bitor Or: Tensor, Tensor;
-    BitOr bitor Or: Tensor, &Tensor;
-    BitOr bitor Or: &Tensor, Tensor;
-    BitOr bitor Or: &Tensor, &Tensor;
-    BitXor bitxor Xor: Tensor, Tensor;
-    BitXor bitxor Xor: Tensor, &Tensor;
-    BitXor bitxor Xor: &Tensor, Tensor;
-    BitXor bitxor Xor: &Tensor, &Tensor;
 }
 
 impl NotOperator for Tensor {

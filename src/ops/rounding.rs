@@ -2,11 +2,7 @@
 
 use retape_runtime::DType;
 
-use super::Cotangents;
 use super::unary::unary;
-
-/// Why a function that rounds has no cotangent.
-const STEPS: &str = "the function is constant between its steps";
 
 unary! {
     /// The absolute value of every element. The derivative at 0 is 0.
@@ -28,17 +24,14 @@ unary! {
     /// # Ok::<(), retape::Error>(())
     /// ```
     Sign sign: number in -2.0..2.0;
-    d(x, y, ct) = Cotangents::zero(STEPS);
     f(v) = v.gt(0.0).select(v.like(1.0), v.lt(0.0).select(v.like(-1.0), v));
 
     /// The largest integral value not above every element.
     Floor floor: float in -3.0..3.0;
-    d(x, y, ct) = Cotangents::zero(STEPS);
     f(v) = v.floor();
 
     /// The smallest integral value not below every element.
     Ceil ceil: float in -3.0..3.0;
-    d(x, y, ct) = Cotangents::zero(STEPS);
     f(v) = v.ceil();
 
     /// The nearest integral value to every element, ties to even.
@@ -49,11 +42,9 @@ unary! {
     /// # Ok::<(), retape::Error>(())
     /// ```
     Round round: float in -3.0..3.0;
-    d(x, y, ct) = Cotangents::zero(STEPS);
     f(v) = v.round();
 
     /// The integral part of every element.
     Trunc trunc: float in -3.0..3.0;
-    d(x, y, ct) = Cotangents::zero(STEPS);
     f(v) = v.trunc();
 }

@@ -120,16 +120,8 @@ fn polygamma(order: u32, x: Value<'_>) -> Value<'_> {
 /// Euler and Maclaurin's formula.
 fn polygamma_right(order: u32, x: Value<'_>) -> Value<'_> {
     /// The Bernoulli numbers of index 2, 4, ...
-    const BERNOULLI: [f64; 8] = [
-        1.0 / 6.0,
-        -1.0 / 30.0,
-        1.0 / 42.0,
-        -1.0 / 30.0,
-        5.0 / 66.0,
-        -691.0 / 2730.0,
-        7.0 / 6.0,
-        -3617.0 / 510.0,
-    ];
+    const BERNOULLI: [f64; 8] =
+        [1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 5.0 / 66.0, -691.0 / 2730.0, 7.0 / 6.0, -3617.0 / 510.0];
     let n = order;
     let factorial = |n: u32| (1..=n).map(f64::from).product::<f64>();
     let power = |x, n: u32| int_power(x, n.into());

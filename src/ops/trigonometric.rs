@@ -24,12 +24,12 @@ unary! {
 
     /// The inverse sine of every element; NaN beyond -1 and 1.
     Asin asin: float in -0.8..0.8;
-    d(x, y, ct) = ct * ((1.0 - x) * (1.0 + x)).rsqrt();
+    d(x, y, ct) = ct * ((1.0_f64 - x) * (1.0_f64 + x)).rsqrt();
     f(v) = v.asin();
 
     /// The inverse cosine of every element; NaN beyond -1 and 1.
     Acos acos: float in -0.8..0.8;
-    d(x, y, ct) = -(ct * ((1.0 - x) * (1.0 + x)).rsqrt());
+    d(x, y, ct) = -(ct * ((1.0_f64 - x) * (1.0_f64 + x)).rsqrt());
     f(v) = v.acos();
 
     /// The inverse tangent of every element.

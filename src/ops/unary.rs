@@ -3,12 +3,21 @@
 /// Declares ops `f(x)` of one tensor, each as one block: the public method with its docs, the derivative as a formula
 /// of the argument `x`, the result `y` and the cotangent `ct`, the formula per element, and the interval of samples.
 ///
-/// The check names the dtypes: `float` or `number`.
+/// The check names the dtypes: `float` or `number`. Without a derivative the function is constant between its steps.
 macro_rules! unary {
+    (@vjp $at:ident) => {{
+        let _ = $at;
+        $crate::ops::Cotangents::zero("the function is constant between its steps")
+    }};
+    (@vjp $at:ident, $x:ident, $y:ident, $ct:ident, $derivative:expr) => {{
+        let ($x, $y, $ct) = (&$at.args[0], $at.output, $at.ct);
+        let _ = ($x, $y);
+        $crate::ops::Cotangents::of([$derivative])
+    }};
     ($(
         $(#[$doc:meta])*
         $op:ident $method:ident: $check:ident in $range:expr;
-        d($x:ident, $y:ident, $ct:ident) = $derivative:expr;
+        $(d($x:ident, $y:ident, $ct:ident) = $derivative:expr;)?
         f($v:ident) = $lowered:expr;
     )*) => {$(
         #[doc = concat!("The op of [`Tensor::", stringify!($method), "`](crate::Tensor::", stringify!($method), ").")]
@@ -30,9 +39,7 @@ macro_rules! unary {
             }
 
             fn vjp(&self, at: &$crate::ops::Site<'_>) -> $crate::ops::Cotangents {
-                let ($x, $y, $ct) = (&at.args[0], at.output, at.ct);
-                let _ = ($x, $y, $ct);
-                $derivative.into()
+                $crate::ops::unary::unary!(@vjp at $(, $x, $y, $ct, $derivative)?)
             }
 
             fn lower(&self, _: &[&$crate::graph::TensorType], _: &$crate::graph::TensorType) -> $crate::ops::Lowering {
@@ -58,12 +65,3 @@ macro_rules! unary {
 }
 
 pub(crate) use unary;
-
-use super::Cotangents;
-use crate::tensor::Tensor;
-
-impl From<Tensor> for Cotangents {
-    fn from(only: Tensor) -> Cotangents {
-        Cotangents::of([only])
-    }
-}
