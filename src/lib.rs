@@ -12,6 +12,7 @@ mod graph;
 pub mod ops;
 mod opt;
 mod plan;
+pub mod random;
 mod tape;
 mod tensor;
 mod trace;
