@@ -2,10 +2,15 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
+mod error;
+mod execute;
+pub mod expand;
 pub mod ir;
-mod simplify;
-
-pub use simplify::simplify;
 pub mod library;
 mod plan;
-pub use plan::{Error, Executable, Plan};
+mod simplify;
+
+pub use error::{Error, Result};
+pub use execute::Executable;
+pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
+pub use simplify::simplify;
