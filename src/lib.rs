@@ -21,6 +21,7 @@ pub use accelerate::{Accelerated, Arg, CompileTimes, EntryStats, Function, Signa
 pub use error::{Caller, Error, Result};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
+pub use ops::{concat, einsum, stack};
 
 pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16};
 pub use tensor::{Tensor, TensorOrScalar};

@@ -62,7 +62,8 @@ impl Equation {
         let result = match right {
             Some(right) => letters(right)?,
             None => {
-                let mut once: Vec<char> = used.iter().copied().filter(|c| used.iter().filter(|d| c == *d).count() == 1).collect();
+                let mut once: Vec<char> =
+                    used.iter().copied().filter(|c| used.iter().filter(|d| c == *d).count() == 1).collect();
                 once.sort_unstable();
                 once
             }
@@ -84,7 +85,11 @@ impl Equation {
         }
         for (position, (letters, operand)) in self.operands.iter().zip(operands).enumerate() {
             if letters.len() != operand.rank() {
-                return Err(format!("operand {position} is {}, but has {} letters", operand.type_text(), letters.len()));
+                return Err(format!(
+                    "operand {position} is {}, but has {} letters",
+                    operand.type_text(),
+                    letters.len()
+                ));
             }
         }
         self.check_extents(operands)?;
@@ -105,7 +110,8 @@ impl Equation {
 
     /// A letter has one extent wherever it stands.
     fn check_extents(&self, operands: &[&Tensor]) -> Result<(), String> {
-        let all = || self.operands.iter().zip(operands).flat_map(|(letters, operand)| letters.iter().zip(operand.shape()));
+        let all =
+            || self.operands.iter().zip(operands).flat_map(|(letters, operand)| letters.iter().zip(operand.shape()));
         for (position, (letter, extent)) in all().enumerate() {
             if let Some((_, other)) = all().take(position).find(|(other, _)| *other == letter)
                 && other != extent
@@ -131,7 +137,9 @@ impl Labelled {
 
     /// Takes the diagonal for each letter that stands twice.
     fn without_repeats(mut self, at: Caller) -> Labelled {
-        while let Some(second) = (1..self.letters.len()).find(|&axis| self.letters[..axis].contains(&self.letters[axis])) {
+        while let Some(second) =
+            (1..self.letters.len()).find(|&axis| self.letters[..axis].contains(&self.letters[axis]))
+        {
             let letter = self.letters[second];
             let first = self.letters.iter().position(|&c| c == letter).unwrap_or(0);
             let others: Vec<usize> = (0..self.letters.len()).filter(|&axis| axis != first && axis != second).collect();
@@ -168,7 +176,9 @@ impl Labelled {
     fn ordered(self, letters: &[char], at: Caller) -> Labelled {
         let axis = |letter: &char| self.letters.iter().position(|c| c == letter);
         match letters.iter().map(axis).collect::<Option<Vec<usize>>>() {
-            Some(order) => Labelled { tensor: self.tensor.unless_poisoned(|t| t.permuted(&order, at)), letters: letters.to_vec() },
+            Some(order) => {
+                Labelled { tensor: self.tensor.unless_poisoned(|t| t.permuted(&order, at)), letters: letters.to_vec() }
+            }
             None => self,
         }
     }

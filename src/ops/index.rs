@@ -183,7 +183,7 @@ impl OpDef for ScatterAdd {
         } else {
             taken_shape(&x.shape, self.axis, &indices.shape)
         };
-        if **updates != x.with_shape(wanted.clone()) {
+        if *updates != x.with_shape(wanted.clone()) {
             refuse!("argument 2 is {updates}, but must be {}", x.with_shape(wanted));
         }
         Ok((*x).clone())

@@ -49,7 +49,11 @@ attributes! {
 impl Slice {
     /// The first elements of every axis, for as many as `shape` says; steps of one.
     fn leading(shape: &[usize]) -> Slice {
-        Slice { start: SmallVec::from_elem(0, shape.len()), step: SmallVec::from_elem(1, shape.len()), shape: Shape::new(shape) }
+        Slice {
+            start: SmallVec::from_elem(0, shape.len()),
+            step: SmallVec::from_elem(1, shape.len()),
+            shape: Shape::new(shape),
+        }
     }
 
     /// Everything, backwards along some axes.
@@ -266,8 +270,7 @@ impl Tensor {
             return self.refused("slice", format!("steps {step:?} must be positive"), at);
         }
         let counts = start.iter().zip(stop).zip(step);
-        let shape: Shape =
-            counts.map(|((&start, &stop), &step)| stop.saturating_sub(start).div_ceil(step)).collect();
+        let shape: Shape = counts.map(|((&start, &stop), &step)| stop.saturating_sub(start).div_ceil(step)).collect();
         let slice =
             Slice { start: SmallVec::from_slice(start), step: step.iter().map(|&step| step as i64).collect(), shape };
         apply_at(slice, &[self], at)
