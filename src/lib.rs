@@ -9,8 +9,10 @@ mod eager;
 mod error;
 mod grad;
 mod graph;
+pub mod nn;
 pub mod ops;
 mod opt;
+pub mod optim;
 mod plan;
 mod tape;
 mod tensor;
@@ -25,4 +27,4 @@ pub use ops::{concat, einsum, stack};
 
 pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16};
 pub use tensor::{Tensor, TensorOrScalar};
-pub use tree::{Field, Reader, Tree, Writer};
+pub use tree::{Field, Reader, Tree, Writer, map, zip_map};

@@ -146,6 +146,31 @@ impl Tensor {
         apply_at(Triangle { lower: false, diagonal }, &[self], Location::caller())
     }
 
+    /// Rows of length `n`, of dtype `f32`, with a one at each index and zeros elsewhere; all zeros for an index out of
+    /// range.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1_i64]).one_hot(3).to_vec::<f32>()?, [0.0, 1.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn one_hot(&self, n: usize) -> Tensor {
+        self.one_hot_of(DType::F32, n)
+    }
+
+    /// As [`one_hot`](Tensor::one_hot), of the given dtype.
+    #[track_caller]
+    pub fn one_hot_of(&self, dtype: DType, n: usize) -> Tensor {
+        let at = Location::caller();
+        if !self.dtype().is_int() {
+            let message = format!("indices are {}, but must be integers: cast them", self.type_text());
+            return self.refused("one_hot", message, at);
+        }
+        let columns = self.nullary(Iota { axis: 0, dtype: DType::I64, shape: Shape::new(&[n]) }, at);
+        self.with_axis(self.rank(), 1, at).cast(DType::I64).eq(&columns).cast(dtype)
+    }
+
     /// Applies an op without arguments where this tensor lives: on its tape, or at once.
     pub(crate) fn nullary(&self, op: impl Into<Op>, at: Caller) -> Tensor {
         match (self.error(), self.as_traced()) {
