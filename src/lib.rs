@@ -14,6 +14,7 @@ pub mod ops;
 mod opt;
 pub mod optim;
 mod plan;
+pub mod random;
 mod tape;
 mod tensor;
 mod trace;

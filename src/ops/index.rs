@@ -256,7 +256,7 @@ impl Tensor {
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: isize) -> Tensor {
         let at = Location::caller();
-        self.along_axis("take", axis, at, |axis| {
+        self.over_axis("take", axis, at, |axis| {
             apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at)
         })
     }
@@ -274,7 +274,7 @@ impl Tensor {
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: isize) -> Tensor {
         let at = Location::caller();
-        self.along_axis("take_along", axis, at, |axis| {
+        self.over_axis("take_along", axis, at, |axis| {
             apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at)
         })
     }
@@ -294,7 +294,7 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
         let at = Location::caller();
-        self.along_axis("scatter_add", axis, at, |axis| {
+        self.over_axis("scatter_add", axis, at, |axis| {
             apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at)
         })
     }
@@ -303,13 +303,13 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add_along(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
         let at = Location::caller();
-        self.along_axis("scatter_add_along", axis, at, |axis| {
+        self.over_axis("scatter_add_along", axis, at, |axis| {
             apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at)
         })
     }
 
     /// Resolves one axis and goes on with it; poisoned if it does not exist.
-    pub(crate) fn along_axis(
+    pub(crate) fn over_axis(
         &self,
         op: &'static str,
         axis: isize,

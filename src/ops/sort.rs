@@ -70,14 +70,14 @@ impl Tensor {
     #[track_caller]
     pub fn argsort(&self, axis: isize) -> Tensor {
         let at = Location::caller();
-        self.along_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
+        self.over_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
     }
 
     /// As [`argsort`](Tensor::argsort), but the largest element comes first; NaN comes last all the same.
     #[track_caller]
     pub fn argsort_descending(&self, axis: isize) -> Tensor {
         let at = Location::caller();
-        self.along_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
+        self.over_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
     }
 
     /// The elements sorted along `axis`, ascending; NaN comes last.
