@@ -6,46 +6,69 @@
 
 mod activation;
 mod arithmetic;
+mod arrange;
 pub(crate) mod attribute;
 mod axes;
 mod check;
 mod compare;
+mod conv;
 mod convert;
 mod define;
+mod einsum;
+mod index;
+mod join;
 mod leaf;
+mod linalg;
 mod logic;
 mod lowering;
+mod matmul;
 mod movement;
+mod pool;
 mod power;
 mod random;
 mod reduce;
 mod rounding;
 mod scan;
+mod slice;
+mod sort;
 mod special;
 mod statistics;
 mod transcendental;
+mod triangle;
 mod trigonometric;
 mod unary;
+mod window;
 
 pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
 pub use axes::Axes;
 pub use compare::*;
+pub use conv::*;
 pub use convert::*;
 pub use define::{Cotangents, OpDef, Sample, Site, TypeError};
+pub use einsum::einsum;
+pub use index::*;
+pub use join::*;
 pub use leaf::{Parameter, Splat};
+pub use linalg::*;
 pub use logic::*;
 pub use lowering::{Body, Lowering, Movement, Point};
+pub use matmul::MatMul;
 pub use movement::*;
+pub use pool::*;
 pub use power::*;
 pub use random::*;
 pub use reduce::*;
 pub use rounding::*;
 pub use scan::*;
+pub use slice::*;
+pub use sort::*;
 pub use special::*;
 pub use transcendental::*;
+pub use triangle::*;
 pub use trigonometric::*;
+pub use window::Padding;
 
 pub(crate) use check::{addressable, broadcast_all};
 
@@ -188,6 +211,26 @@ ops! {
     "reshape" => movement::Reshape,
     "broadcast_to" => movement::BroadcastTo,
     "permute" => movement::Permute,
+    "slice" => slice::Slice,
+    "pad" => slice::Pad,
+    "concat" => join::Concat,
+    "iota" => triangle::Iota,
+    "triangle" => triangle::Triangle,
+    "take" => index::Take,
+    "take_along" => index::TakeAlong,
+    "scatter_add" => index::ScatterAdd,
+    "arg_sort" => sort::ArgSort,
+    "mat_mul" => matmul::MatMul,
+    "cholesky" => linalg::Cholesky,
+    "solve_triangular" => linalg::SolveTriangular,
+    "conv2d" => conv::Conv2d,
+    "conv2d_input_grad" => conv::Conv2dInputGrad,
+    "conv2d_filter_grad" => conv::Conv2dFilterGrad,
+    "max_pool2d" => pool::MaxPool2d,
+    "max_pool2d_grad" => pool::MaxPool2dGrad,
+    "max_pool2d_gather" => pool::MaxPool2dGather,
+    "sum_pool2d" => pool::SumPool2d,
+    "sum_pool2d_grad" => pool::SumPool2dGrad,
     "random_bits" => random::RandomBits,
     "reduce_sum" => reduce::ReduceSum,
     "reduce_prod" => reduce::ReduceProd,

@@ -5,9 +5,12 @@
 //! type are structurally equal exactly if their words are equal, which makes the words the body of a signature.
 
 mod impls;
+mod map;
 mod reader;
 mod writer;
 
+pub(crate) use map::leaves;
+pub use map::{map, zip_map};
 pub use reader::Reader;
 pub use writer::{Field, Writer};
 
