@@ -6,9 +6,15 @@
 
 mod impls;
 mod reader;
+mod statics;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 pub use reader::Reader;
+pub use statics::{Static, StaticLeaf};
+/// Derives the trait [`Tree`](trait@Tree).
+pub use retape_derive::Tree;
 pub use writer::{Field, Writer};
 
 use crate::error::Result;
