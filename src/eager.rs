@@ -102,8 +102,7 @@ fn compiled(key: Key, ty: TensorType) -> Result<Arc<Compiled>> {
 
 fn op_graph((op, args): &Key, ty: TensorType) -> Graph {
     let mut graph = Graph::default();
-    let mut push =
-        |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, regions: vec![], at: None });
+    let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, regions: vec![], at: None });
     let parameter = |(index, arg): (usize, &Arg)| Op::from(Parameter { index, ty: arg.ty.clone() });
     let mut values: Args = args
         .iter()

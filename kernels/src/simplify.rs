@@ -1,7 +1,8 @@
 //! Named local rewrites of kernels, and removal of what no store needs.
 //!
-//! Guarantees the same bits as before for every input, NaN payloads aside: a rule that is exact only for some floats
-//! (`x + 0` turns -0 into +0) applies only where it is exact. To add a rule: one function, one row in [`RULES`].
+//! Guarantees the same bits as before for every input, NaN payloads aside, and correctly rounded ones in place of a
+//! power: a rule that is exact only for some floats (`x + 0` turns -0 into +0) applies only where it is exact.
+//! To add a rule: one function, one row in [`RULES`].
 
 use retape_runtime::{DType, Scalar};
 
@@ -31,6 +32,10 @@ const RULES: &[(&str, Rule)] = &[
 ];
 
 /// Applies all rules until none applies, and removes dead instructions. Parameters and axes stay as they are.
+///
+/// # Panics
+///
+/// May panic if the kernel does not verify.
 pub fn simplify(kernel: &Kernel) -> Kernel {
     let mut kernel = remove_dead(&rewrite(kernel, RULES));
     loop {

@@ -19,14 +19,30 @@ pub(crate) const ALIGN: usize = 64;
 /// What every system allocator aligns to without extra work; beyond it, `alloc_zeroed` would clear the bytes itself.
 const SYSTEM_ALIGN: usize = 16;
 
-/// One owned piece of system memory of a size class; what the pool keeps.
+/// From this size on, blocks are mappings of their own, in huge pages where the system has them: the first touch of
+/// fresh memory costs a fault per page, and the walk over it a translation per page.
+#[cfg(all(target_os = "linux", not(miri)))]
+const MAPPED: usize = 4 << 20;
+
+/// One owned piece of system memory of a size class; what the pool keeps. Thin, since the pool moves it about.
+pub(crate) struct Block(Box<Piece>);
+
+/// What a block is.
 ///
-/// Invariant: `base` was allocated with `Block::layout(self.bytes)`, `start` is the first aligned byte in it, and the
-/// `bytes` bytes from `start` on are inside it and initialised.
-pub(crate) struct Block {
-    base: NonNull<u8>,
+/// Invariant: the `bytes` bytes from `start` on are inside `memory`, aligned and initialised.
+struct Piece {
+    memory: Memory,
     start: NonNull<u8>,
     bytes: usize,
+}
+
+/// Where a block's bytes are.
+enum Memory {
+    /// At this address from the allocator, with `Block::layout`.
+    Heap(NonNull<u8>),
+    /// In these pages, which are unmapped when this is dropped.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    Mapped { _pages: memmap2::MmapMut },
 }
 
 // SAFETY: a block owns its memory alone, and memory has no thread.
@@ -41,6 +57,10 @@ impl Block {
 
     /// A zeroed block of `bytes > 0` bytes, unless the system has no such block.
     pub(crate) fn fresh(bytes: usize) -> Option<Block> {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if bytes >= MAPPED {
+            return Block::mapped(bytes);
+        }
         let layout = Block::layout(bytes)?;
         // SAFETY: the layout's size is at least `ALIGN - SYSTEM_ALIGN`, so not zero.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -49,20 +69,37 @@ impl Block {
         // SAFETY: `base` is a multiple of `SYSTEM_ALIGN`, so at most `ALIGN - SYSTEM_ALIGN` bytes are skipped, and the
         // layout has that many besides `bytes`.
         let start = unsafe { base.add(skip) };
-        Some(Block { base, start, bytes })
+        Some(Block(Box::new(Piece { memory: Memory::Heap(base), start, bytes })))
+    }
+
+    /// A block in pages of its own, which are zero until they are written.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn mapped(bytes: usize) -> Option<Block> {
+        let mut pages = memmap2::MmapMut::map_anon(bytes).ok()?;
+        // Without huge pages it is slower, and right all the same.
+        let _ = pages.advise(memmap2::Advice::HugePage);
+        let start = NonNull::new(pages.as_mut_ptr())?;
+        Some(Block(Box::new(Piece { memory: Memory::Mapped { _pages: pages }, start, bytes })))
     }
 
     /// The size of the block.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.0.bytes
     }
 }
 
-impl Drop for Block {
+impl Drop for Piece {
     fn drop(&mut self) {
-        let layout = Block::layout(self.bytes).expect("the layout that the block was allocated with is valid");
-        // SAFETY: by the invariant, `base` was allocated with this layout; the block owns it and is not used again.
-        unsafe { dealloc(self.base.as_ptr(), layout) }
+        match self.memory {
+            Memory::Heap(base) => {
+                let layout = Block::layout(self.bytes).expect("the layout that the piece was allocated with is valid");
+                // SAFETY: `base` was allocated with this layout; the piece owns it and is not used again.
+                unsafe { dealloc(base.as_ptr(), layout) }
+            }
+            // The pages go with the field.
+            #[cfg(all(target_os = "linux", not(miri)))]
+            Memory::Mapped { .. } => {}
+        }
     }
 }
 
@@ -143,7 +180,7 @@ impl Buffer {
         }
         let (block, is_fresh) = pool::obtain(len)?;
         debug_assert!(block.bytes() >= len);
-        Ok((Buffer { start: block.start, len, block: Some(block) }, is_fresh))
+        Ok((Buffer { start: block.0.start, len, block: Some(block) }, is_fresh))
     }
 
     /// The number of bytes.
@@ -233,7 +270,7 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_initialised() {
-        for len in [0, 1, 63, 64, 65, 257, 4096, 100_003] {
+        for len in [0, 1, 63, 64, 65, 257, 4096, 100_003, if cfg!(miri) { 3 } else { 5_000_000 }] {
             let buffer = Buffer::alloc(len).unwrap();
             assert_eq!(buffer.as_ptr() as usize % ALIGN, 0, "{len}");
             assert_eq!(buffer.bytes().len(), len);

@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::flight::{Boarding, Flights, Ticket};
+use crate::stats::{CacheStats, Capacity, Counters, Event, EventKind, count};
 
 /// A blake3 hash.
 pub type Hash32 = [u8; 32];
@@ -65,35 +66,6 @@ impl From<Reentrant> for Error {
     fn from(_: Reentrant) -> Error {
         Error::Reentrant
     }
-}
-
-/// What happened in a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum EventKind {
-    /// A call found its value, or shared it.
-    Hit,
-    /// A call did not find its value.
-    Miss,
-    /// A call waits for another thread to make its value.
-    Wait,
-    /// A made value went in.
-    Insert,
-    /// A value went out, to keep a capacity or by [`Cache::remove`].
-    Evict,
-    /// All values went out.
-    Clear,
-}
-
-/// One event, as an observer sees it.
-#[derive(Debug)]
-pub struct Event<'a, K> {
-    /// What happened.
-    pub kind: EventKind,
-    /// The hash of the key; zero for [`EventKind::Clear`].
-    pub hash: Hash32,
-    /// The key; absent for [`EventKind::Clear`] and for calls that find no entry and make none.
-    pub key: Option<&'a K>,
 }
 
 type Observer<K> = Box<dyn Fn(&Event<'_, K>) + Send + Sync>;
@@ -141,79 +113,6 @@ impl<K, V> EntryView<K, V> {
     pub fn weight(&self) -> usize {
         self.entry.weight
     }
-}
-
-/// What a cache may hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// Entries.
-    pub entries: usize,
-    /// The sum of weights, if it matters.
-    pub weight: Option<usize>,
-}
-
-impl Default for Capacity {
-    fn default() -> Capacity {
-        Capacity { entries: 50, weight: None }
-    }
-}
-
-impl Capacity {
-    /// The bound on the sum of weights, which may pass `usize`.
-    fn max_weight(self) -> u128 {
-        self.weight.map_or(u128::MAX, |weight| weight as u128)
-    }
-}
-
-/// Numbers of a cache at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CacheStats {
-    /// Calls that found or shared their value.
-    pub hits: u64,
-    /// Calls that did not; each made its value, failed to, or was a `get`.
-    pub misses: u64,
-    /// Calls that waited for another thread; those that then got its value are hits.
-    pub waits: u64,
-    /// Values that went in.
-    pub inserts: u64,
-    /// Values that went out to keep a capacity, or by `remove`.
-    pub evictions: u64,
-    /// Values that were made but not kept: too heavy, no room beside pinned ones, or cleared meanwhile.
-    pub rejected: u64,
-    /// Calls of `clear`.
-    pub clears: u64,
-    /// Entries now.
-    pub occupancy: usize,
-    /// The sum of their weights.
-    pub weight: usize,
-    /// The capacity in entries.
-    pub capacity: usize,
-    /// The capacity in weight.
-    pub weight_capacity: Option<usize>,
-}
-
-impl CacheStats {
-    /// Hits among all calls; 0 before the first.
-    pub fn hit_rate(&self) -> f64 {
-        let calls = self.hits + self.misses;
-        if calls == 0 { 0.0 } else { self.hits as f64 / calls as f64 }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    hits: AtomicU64,
-    misses: AtomicU64,
-    waits: AtomicU64,
-    inserts: AtomicU64,
-    evictions: AtomicU64,
-    rejected: AtomicU64,
-    clears: AtomicU64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Relaxed);
 }
 
 /// Takes eight bytes of a hash for the whole: they are as good as any.

@@ -11,11 +11,12 @@ mod error;
 mod flight;
 mod pool;
 mod shape;
+mod stats;
 mod sync;
 mod threads;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, CacheStats, Capacity, EntryView, Event, EventKind, Hash32, Outcome, Reentrant, hash_words};
+pub use cache::{Cache, EntryView, Hash32, Outcome, Reentrant, hash_words};
 pub use code::{Code, live_code_bytes};
 pub use device::Device;
 pub use dtype::{DType, Element, Scalar};
@@ -25,4 +26,5 @@ pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
 };
 pub use shape::Shape;
+pub use stats::{CacheStats, Capacity, Event, EventKind};
 pub use threads::{n_threads, parallel_for, set_n_threads};

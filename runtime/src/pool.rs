@@ -4,11 +4,12 @@
 //! under 64 bytes), and that live memory stays under the memory limit.
 //!
 //! Why: a freed large allocation goes back to the system, and the next one of the same size pays a page fault per 4 KiB
-//! again, which costs more than many kernels do. The idea: a few shards, each a mutex around one stack of blocks per
-//! class; a thread uses its own shard, so that its lock is free and its last block still in cache, and looks into the
-//! others only when its own has nothing. Over the cap, the class that was idle longest goes first.
+//! again, which costs more than many kernels do. The idea: each thread has a front, a handful of small blocks that it
+//! reaches without a lock. Behind are a few shards, each a mutex around one stack of blocks per class; a thread uses its
+//! own shard, whose lock is free and whose last block is still in cache, and looks into the others only when its own
+//! has nothing. Over the cap, the class that was idle longest goes first.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
@@ -16,6 +17,10 @@ use crate::buffer::Block;
 use crate::error::{Error, Result};
 
 const N_SHARDS: usize = 8;
+
+/// Blocks in a front, and the largest that goes there; their product is what a thread hides from the others.
+const N_FRONT: usize = 8;
+const MAX_FRONT: usize = 512 << 10;
 
 /// Sizes up to this are multiples of 64; above, each power of two is split in four.
 const LINEAR: usize = 256;
@@ -82,6 +87,54 @@ impl Shard {
     }
 }
 
+/// The blocks that one thread reaches without a lock.
+struct Front {
+    blocks: [Option<Block>; N_FRONT],
+    /// The slot to empty when all are taken: they take turns.
+    next: usize,
+    /// Uses not yet counted in the shard.
+    reused: u64,
+}
+
+thread_local! {
+    static FRONT: RefCell<Front> = const { RefCell::new(Front { blocks: [const { None }; N_FRONT], next: 0, reused: 0 }) };
+}
+
+impl Front {
+    fn take(&mut self, bytes: usize) -> Option<Block> {
+        let is_fit = |block: &Option<Block>| block.as_ref().is_some_and(|block| block.bytes() == bytes);
+        let slot = self.blocks.iter().position(is_fit)?;
+        self.reused += 1;
+        self.blocks[slot].take()
+    }
+
+    /// Keeps a block; returns the one that makes way.
+    fn put(&mut self, block: Block) -> Option<Block> {
+        let slot = self.blocks.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.next = (self.next + 1) % N_FRONT;
+            self.next
+        });
+        self.blocks[slot].replace(block)
+    }
+
+    /// Moves all to the shards.
+    fn flush(&mut self) {
+        lock(home()).reused += std::mem::take(&mut self.reused);
+        self.blocks.iter_mut().filter_map(Option::take).for_each(put_back);
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// Runs `f` on this thread's front, unless the thread is ending.
+fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
+    FRONT.try_with(|front| f(&mut front.borrow_mut())).ok()
+}
+
 /// Numbers of the pool at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -92,7 +145,7 @@ pub struct PoolStats {
     pub peak_bytes: usize,
     /// Bytes kept for reuse.
     pub kept_bytes: usize,
-    /// Allocations served from kept bytes.
+    /// Allocations served from kept bytes; those of other threads may lag until they end.
     pub reused: u64,
     /// Allocations served by the system.
     pub fresh: u64,
@@ -161,7 +214,7 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
         LIVE.fetch_sub(bytes, Relaxed);
         return Err(refused(format!("{} of {limit} bytes are in use", live - bytes)));
     }
-    let found = match reuse(class) {
+    let found = match reuse(class, bytes) {
         Some(block) => Some((block, false)),
         None => fresh(bytes, limit).map(|block| (block, true)),
     };
@@ -175,8 +228,13 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     Ok(found)
 }
 
-/// A kept block of `class`, from this thread's shard first.
-fn reuse(class: usize) -> Option<Block> {
+/// A kept block of `class`, whose size is `bytes`: from this thread's front, else its shard, else another.
+fn reuse(class: usize, bytes: usize) -> Option<Block> {
+    if bytes <= MAX_FRONT
+        && let Some(block) = with_front(|front| front.take(bytes)).flatten()
+    {
+        return Some(block);
+    }
     let home = home();
     if let Some(block) = lock(home).take(class) {
         return Some(block);
@@ -207,21 +265,30 @@ fn fresh(bytes: usize, limit: usize) -> Option<Block> {
 /// Takes a block back that no buffer uses any more.
 pub(crate) fn give_back(block: Block) {
     let bytes = block.bytes();
-    let class = class_of(bytes).expect("a block has the size of its class");
     LIVE.fetch_sub(bytes, Relaxed);
     let cap = KEEP.load(Relaxed);
-    if bytes > cap {
+    if kept_bytes() > cap && (bytes > cap || !shrink(cap)) {
         return free(block);
     }
-    if kept_bytes() > cap {
-        shrink(cap);
+    if bytes > MAX_FRONT {
+        return put_back(block);
     }
+    let mut block = Some(block);
+    let displaced = with_front(|front| front.put(block.take()?)).flatten();
+    // The block itself if the thread is ending and has no front any more.
+    block.into_iter().chain(displaced).for_each(put_back);
+}
+
+/// Puts a block into this thread's shard.
+fn put_back(block: Block) {
+    let class = class_of(block.bytes()).expect("a block has the size of its class");
     lock(home()).touch(class).blocks.push(block);
 }
 
-/// Frees blocks until at most `cap` bytes are kept, or none is left; this thread's shard first.
+/// Frees blocks until at most `cap` bytes are kept, this thread's shard first; returns whether that is reached.
 #[cold]
-fn shrink(cap: usize) {
+fn shrink(cap: usize) -> bool {
+    with_front(Front::flush);
     let home = home();
     for shard in (0..N_SHARDS).map(|step| (home + step) % N_SHARDS) {
         while kept_bytes() > cap {
@@ -231,6 +298,7 @@ fn shrink(cap: usize) {
             free(block);
         }
     }
+    kept_bytes() <= cap
 }
 
 /// Returns a block to the system.
@@ -240,8 +308,9 @@ fn free(block: Block) {
     HELD.fetch_sub(bytes, Relaxed);
 }
 
-/// Returns all kept memory to the system.
+/// Returns all kept memory to the system, but for the few small blocks in the fronts of other threads.
 pub fn trim() {
+    with_front(Front::flush);
     for shard in 0..N_SHARDS {
         let kept: Vec<Block> = {
             let mut shard = lock(shard);
@@ -259,6 +328,7 @@ pub fn set_pool_capacity(bytes: usize) {
 
 /// The numbers of the pool.
 pub fn pool_stats() -> PoolStats {
+    with_front(|front| lock(home()).reused += std::mem::take(&mut front.reused));
     let mut stats = PoolStats {
         live_bytes: live_bytes(),
         peak_bytes: peak_bytes(),
@@ -323,7 +393,7 @@ mod tests {
         for len in lens {
             let class = class_of(len).unwrap();
             let bytes = class_bytes(class);
-            assert!(bytes >= len && bytes % 64 == 0, "{len} in {bytes}");
+            assert!(bytes >= len && bytes.is_multiple_of(64), "{len} in {bytes}");
             assert!(bytes - len < 64 || 4 * (bytes - len) <= len, "{len} in {bytes}");
             assert_eq!(class_of(bytes), Some(class), "{len}");
         }
@@ -359,6 +429,21 @@ mod tests {
         assert_eq!(order, [1024, 10240, 128]);
     }
 
+    #[test]
+    fn a_front_keeps_a_handful() {
+        let block = |n: usize| Block::fresh(class_bytes(n)).unwrap();
+        let mut front = Front { blocks: [const { None }; N_FRONT], next: 0, reused: 0 };
+        assert!((0..N_FRONT).all(|n| front.put(block(n)).is_none()));
+        let displaced = front.put(block(20)).unwrap().bytes();
+        assert!(front.take(displaced).is_none());
+        assert_eq!(front.take(class_bytes(20)).unwrap().bytes(), class_bytes(20));
+        assert!(front.put(block(21)).is_none(), "a slot is free again");
+        assert_eq!(front.reused, 1);
+        // These blocks never came through the pool, so they must not go back there.
+        front.blocks = [const { None }; N_FRONT];
+        front.reused = 0;
+    }
+
     /// A size of which no other test has a block.
     const OWN: usize = 3_333_333;
 
@@ -370,14 +455,6 @@ mod tests {
         let reused = pool_stats().reused;
         assert_eq!(Buffer::alloc(OWN - 100).unwrap().as_ptr() as usize, address);
         assert!(pool_stats().reused > reused);
-    }
-
-    #[test]
-    fn memory_freed_by_another_thread_comes_back() {
-        let first = Buffer::alloc(5 * OWN).unwrap();
-        let address = first.as_ptr() as usize;
-        std::thread::spawn(move || drop(first)).join().unwrap();
-        assert_eq!(Buffer::alloc(5 * OWN).unwrap().as_ptr() as usize, address);
     }
 
     #[test]

@@ -61,6 +61,8 @@ fn calls_are_hits_or_misses() {
     assert_eq!((stats.occupancy, stats.weight, stats.capacity), (1, 1, 50));
     assert_eq!(stats.hit_rate(), 0.5);
     assert_eq!(cache.entries()[0].hits, 2);
+    let text = "2 hits, 2 misses (50.0% hits), 0 waits, 0 evictions, 0 clears, 1 of 50 entries, weight 1";
+    assert_eq!(stats.to_string(), text);
 }
 
 #[test]

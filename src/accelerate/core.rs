@@ -114,7 +114,7 @@ fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<
     let traced = traced(signature.words(), args, trace)?;
     let types: Vec<String> = args.iter().filter_map(|arg| arg.ty()).map(ToString::to_string).collect();
     let entry = Entry::new(traced, types.join(", "), start.elapsed())?;
-    let weight = entry.executable().n_bytes();
+    let weight = entry.n_bytes();
     Ok((entry, weight))
 }
 

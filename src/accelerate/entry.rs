@@ -47,6 +47,11 @@ impl Entry {
         Ok(self.trace.results(args, &outputs))
     }
 
+    /// Bytes of machine code and of one arena.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.executable().code_bytes() + self.executable().arena_bytes()
+    }
+
     /// The machine code.
     pub(crate) fn executable(&self) -> &Executable {
         &self.compiled.executable

@@ -111,9 +111,9 @@ fn describe(entry: &Entry, calls: u64) -> EntryStats {
     EntryStats {
         arguments: entry.arguments.clone(),
         calls,
-        bytes: compiled.executable.n_bytes(),
+        bytes: entry.n_bytes(),
         arena_bytes: compiled.executable.arena_bytes(),
-        n_steps: compiled.executable.n_steps(),
+        n_steps: compiled.executable.plan().steps.len(),
         captures: entry.trace.captures.iter().map(capture).collect(),
         times: CompileTimes {
             trace: entry.trace_time,

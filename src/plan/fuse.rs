@@ -100,14 +100,15 @@ impl Groups {
         }
         let (space, folded) = (values.space(root), values.folded(root));
         let kept = || kept_shape(&group.space, &group.folded);
-        let (fit, at) = if space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
-            let folded = if folded.is_empty() { &group.folded } else { folded };
-            (Fit { folded: folded.to_vec(), space }, Place::Element)
-        } else if folded.is_empty() && !group.folded.is_empty() && space == kept() {
-            (Fit { folded: group.folded.clone(), space: group.space.clone() }, Place::Tail)
-        } else {
-            return None;
-        };
+        let (fit, at) =
+            if space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
+                let folded = if folded.is_empty() { &group.folded } else { folded };
+                (Fit { folded: folded.to_vec(), space }, Place::Element)
+            } else if folded.is_empty() && !group.folded.is_empty() && space == kept() {
+                (Fit { folded: group.folded.clone(), space: group.space.clone() }, Place::Tail)
+            } else {
+                return None;
+            };
         let n_axes = values.space(root).len();
         for read in reads {
             match self.group_of.get(&read.value) {

@@ -117,7 +117,7 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
     }
     let mut last_use: HashMap<ValueId, usize> = HashMap::new();
     for (step, draft) in drafts.iter().enumerate() {
-        draft.reads.iter().for_each(|&value| drop(last_use.insert(value, step)));
+        last_use.extend(draft.reads.iter().map(|&value| (value, step)));
     }
     let mut slots = Slots::default();
     let mut steps = vec![];
@@ -134,8 +134,11 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
             }
             places.insert(write, Place::Slot { offset: slots.offset(write).expect("just placed") });
         }
-        let operand = |&value: &ValueId| operand_at(graph, value, places[&value]);
-        let operands = draft.reads.iter().chain(&draft.writes).map(operand).collect();
+        let operand =
+            |(&value, ty): (&ValueId, &BufferType)| Operand { len: ty.len, ..operand_at(graph, value, places[&value]) };
+        // A strided library call may need less than all of what it reads.
+        let (types, _) = draft.work.signature();
+        let operands = draft.reads.iter().chain(&draft.writes).zip(&types).map(operand).collect();
         steps.push(Step { work: draft.work, operands, label: draft.label });
         draft.reads.iter().filter(|value| dies(value)).for_each(|&value| slots.free(value));
         // What nobody reads dies at once.

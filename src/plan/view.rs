@@ -135,12 +135,6 @@ impl View {
         Affine { offset: position.offset, strides: position.strides }
     }
 
-    /// Whether each axis of the value is the axis of the space with the same number.
-    pub(super) fn is_identity(&self) -> bool {
-        let n_axes = self.coordinates.len();
-        *self == View::of_axes(0..n_axes, n_axes)
-    }
-
     /// The offset and the stride per axis of the space, of each coordinate.
     pub(super) fn parts(&self) -> impl Iterator<Item = (i64, &[i64])> {
         self.coordinates.iter().map(|coordinate| (coordinate.offset, &coordinate.strides[..]))

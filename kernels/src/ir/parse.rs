@@ -2,7 +2,19 @@
 //!
 //! Guarantees that `parse(&kernel.to_string())` is the same kernel for every verified kernel, and an error with its
 //! line for any other text; never panics. Reading checks the form only, [`Kernel::verify`] checks the meaning.
-//! Text from `;` to the end of a line is a comment.
+//!
+//! ```text
+//! kernel = "kernel (" [param {", " param}] ") {" [axes] {inst} {store} "}"       one line each
+//! param  = "p" n ": " dtype "[" len "]" [" out"]                                 "out": written
+//! axes   = "axes " axis {", " axis}       axis = "a" n " = " extent [" reduced"]
+//! inst   = "%" n " = " ( "const " number ": " dtype | "index a" n | "load " place | "load_at p" n ", " value
+//!        | "cast " value ": " dtype | "bitcast " value ": " dtype | "reduce " monoid " " value
+//!        | name " " value {", " value} )                                         "select", "fma", or of a table
+//! store  = "store " place ", " value
+//! place  = "p" n "[" term {" + " term} "]"       term = "a" n [" * " stride] | offset
+//! ```
+//!
+//! Ids are numbered from 0 in the order of their definitions. Text from `;` to the end of a line is a comment.
 
 use std::error::Error;
 use std::fmt;

@@ -65,8 +65,10 @@ impl Kernel {
 ///
 /// Fails with the first broken one.
 pub fn verify(kernel: &Kernel) -> Result<(), VerifyError> {
-    let head = kernel.to_string().lines().take(2).collect::<Vec<_>>().join("; ");
-    check_head(kernel).map_err(|message| VerifyError { at: head, message })?;
+    check_head(kernel).map_err(|message| {
+        let at = kernel.to_string().lines().take(2).map(str::trim).collect::<Vec<_>>().join(" ");
+        VerifyError { at, message }
+    })?;
     let mut types = Vec::with_capacity(kernel.insts.len());
     let mut stages = Vec::with_capacity(kernel.insts.len());
     for (i, inst) in kernel.insts.iter().enumerate() {
@@ -270,7 +272,9 @@ fn check_store(kernel: &Kernel, store: &Store, types: &[DType], stages: &[Stage]
     match stages[value.index()] {
         Stage::Tail => ensure!(!uses_reduced, "a value that depends on a reduction is written along reduced axes"),
         Stage::Element => {
-            ensure!(uses_reduced, "a value that varies along reduced axes is written once per kept point");
+            // Row-major strides of shapes without elements are 0 outside the empty axis, which says nothing.
+            let once = !uses_reduced && kernel.kept_len() > 0;
+            ensure!(!once, "a value that varies along reduced axes is written once per kept point");
         }
         Stage::Kept => {}
     }

@@ -4,7 +4,7 @@ use retape_runtime::DType;
 
 use super::number::{Number, is_number, with_number};
 use super::text::{alternatives, descriptor, is_countable};
-use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
 
 alternatives! {
     /// Which element is looked for.
@@ -32,6 +32,9 @@ descriptor! {
         kind: Extreme,
     }
 }
+
+/// Lines that a thread takes at a time, where they are contiguous.
+const LINES: usize = 64;
 
 /// A line of its own is cut into parts of this many elements, which are reduced on all threads.
 const PART: usize = 1 << 14;
@@ -71,6 +74,15 @@ impl ArgReduce {
     }
 
     fn search<T: Number + Plain>(&self, x: &[T], out: &mut [i64], holds: impl Fn(&T, &T) -> bool + Sync) {
+        if self.inner == 1 && self.len <= PART {
+            for_each_chunk(out, LINES, self.n(), &|chunk, out| {
+                for (i, out) in out.iter_mut().enumerate() {
+                    let start = (chunk * LINES + i) * self.len;
+                    *out = first_extreme(&x[start..start + self.len], &holds);
+                }
+            });
+            return;
+        }
         let parts = if self.outer * self.inner == 1 { self.len.div_ceil(PART).max(1) } else { 1 };
         let part = self.len.div_ceil(parts);
         let block = [1, tile_columns(self.outer * parts, self.inner)];
@@ -80,11 +92,19 @@ impl ArgReduce {
             let (o, columns) = (tile.outer, tile.columns.clone());
             for p in tile.rows.clone() {
                 let rows = p * part..self.len.min((p + 1) * part);
+                if self.inner == 1 {
+                    let first = first_extreme(&x[o * self.len + rows.start..o * self.len + rows.end], &holds);
+                    tile.row(p)[0] = rows.start as i64 + first;
+                    continue;
+                }
                 let row = |row: usize| {
                     let start = (o * self.len + row) * self.inner;
                     &x[start + columns.start..start + columns.end]
                 };
-                vectorized(|| first_extremes(rows, row, tile.row(p), &holds));
+                vectorized(
+                    #[inline(always)]
+                    || first_extremes(rows, row, tile.row(p), &holds),
+                );
             }
         });
         if parts == 1 {
@@ -124,6 +144,19 @@ impl ArgReduce {
     }
 }
 
+/// The position of the first extreme in a line, 0 if it is empty.
+#[inline(always)]
+fn first_extreme<T: Number>(line: &[T], holds: impl Fn(&T, &T) -> bool) -> i64 {
+    let Some((&first, rest)) = line.split_first() else { return 0 };
+    let (mut best, mut place) = (first, 0);
+    for (&x, i) in rest.iter().zip(1..) {
+        let keep = holds(&best, &x) | best.is_nan();
+        best = if keep { best } else { x };
+        place = if keep { place } else { i };
+    }
+    place
+}
+
 /// The first extreme of each column among `rows`.
 #[inline(always)]
 fn first_extremes<'x, T: Number>(
@@ -137,22 +170,13 @@ fn first_extremes<'x, T: Number>(
         return;
     };
     out.fill(first as i64);
-    if let [out] = out {
-        let mut best = row(first)[0];
-        for i in rows {
-            let x = row(i)[0];
-            if !(holds(&best, &x) || best.is_nan()) {
-                (best, *out) = (x, i as i64);
-            }
-        }
-        return;
-    }
     let mut best = row(first).to_vec();
     for i in rows {
         for ((best, out), x) in best.iter_mut().zip(out.iter_mut()).zip(row(i)) {
-            let keep = holds(best, x) || best.is_nan();
-            *best = if keep { *best } else { *x };
-            *out = if keep { *out } else { i as i64 };
+            let (old, new, old_place) = (*best, *x, *out);
+            let keep = holds(&old, &new) | old.is_nan();
+            *best = if keep { old } else { new };
+            *out = if keep { old_place } else { i as i64 };
         }
     }
 }

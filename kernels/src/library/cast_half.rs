@@ -150,11 +150,17 @@ impl Convert for f32 {
 
 impl Convert for f64 {
     fn to_singles(x: &[f64], out: &mut [f32]) {
-        vectorized(|| out.iter_mut().zip(x).for_each(|(out, x)| *out = round_to_odd(*x)));
+        vectorized(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, x)| *out = round_to_odd(*x)),
+        );
     }
 
     fn from_singles(x: &[f32], out: &mut [f64]) {
-        vectorized(|| out.iter_mut().zip(x).for_each(|(out, x)| *out = (*x).into()));
+        vectorized(
+            #[inline(always)]
+            || out.iter_mut().zip(x).for_each(|(out, x)| *out = (*x).into()),
+        );
     }
 
     fn exact(self) -> f64 {

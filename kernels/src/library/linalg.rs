@@ -100,7 +100,10 @@ fn factor<T: Float>(n: usize, a: &[T], l: &mut [T], each_rows: EachRows<'_, T>) 
         let (done, below) = l.split_at_mut(end * n);
         for i in start..end {
             let (above, row) = done.split_at_mut(i * n);
-            vectorized(|| factor_row(&a[i * n..], above, &mut row[..n], start..i));
+            vectorized(
+                #[inline(always)]
+                || factor_row(&a[i * n..], above, &mut row[..n], start..i),
+            );
             let pivot = a[i * n + i] - dot(&row[..i], &row[..i]);
             row[i] = if pivot > T::default() { pivot.sqrt() } else { T::NAN };
         }
@@ -108,7 +111,10 @@ fn factor<T: Float>(n: usize, a: &[T], l: &mut [T], each_rows: EachRows<'_, T>) 
         each_rows(below, (n - end) * (end - start) * end, &|chunk, rows| {
             for (i, row) in rows.chunks_mut(n).enumerate() {
                 let i = end + chunk * ROWS + i;
-                vectorized(|| factor_row(&a[i * n..], done, row, start..end));
+                vectorized(
+                    #[inline(always)]
+                    || factor_row(&a[i * n..], done, row, start..end),
+                );
             }
         });
     }
@@ -228,21 +234,24 @@ impl TriangularSolve {
         for_each_tile(out, [self.batch, n, n_rhs], block, self.batch * n * n * n_rhs, &|mut tile| {
             let (a, columns) = (&a[tile.outer * n * n..][..n * n], tile.columns.clone());
             let mut rest = vec![T::default(); columns.len()];
-            vectorized(|| {
-                for (solved, i) in self.order().enumerate() {
-                    let start = (tile.outer * n + i) * n_rhs;
-                    rest.copy_from_slice(&b[start + columns.start..start + columns.end]);
-                    for j in self.order().take(solved) {
-                        let coefficient = self.coefficient(a, i, j);
-                        rest.iter_mut().zip(&*tile.row(j)).for_each(|(rest, x)| *rest = *rest - coefficient * *x);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (solved, i) in self.order().enumerate() {
+                        let start = (tile.outer * n + i) * n_rhs;
+                        rest.copy_from_slice(&b[start + columns.start..start + columns.end]);
+                        for j in self.order().take(solved) {
+                            let coefficient = self.coefficient(a, i, j);
+                            rest.iter_mut().zip(&*tile.row(j)).for_each(|(rest, x)| *rest = *rest - coefficient * *x);
+                        }
+                        if !self.unit_diagonal {
+                            let pivot = a[i * n + i];
+                            rest.iter_mut().for_each(|rest| *rest = *rest / pivot);
+                        }
+                        tile.row(i).copy_from_slice(&rest);
                     }
-                    if !self.unit_diagonal {
-                        let pivot = a[i * n + i];
-                        rest.iter_mut().for_each(|rest| *rest = *rest / pivot);
-                    }
-                    tile.row(i).copy_from_slice(&rest);
-                }
-            });
+                },
+            );
         });
     }
 

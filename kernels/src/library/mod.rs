@@ -8,7 +8,11 @@
 
 mod arg_reduce;
 mod cast_half;
+mod conv;
+mod dense;
 mod linalg;
+mod matmul;
+mod micro;
 mod number;
 mod philox;
 mod pool;
@@ -17,6 +21,8 @@ mod scatter;
 mod sort;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod text;
 mod view;
 
@@ -26,7 +32,10 @@ use retape_runtime::DType;
 
 pub use arg_reduce::{ArgReduce, Extreme};
 pub use cast_half::CastHalf;
+pub use conv::{Conv2d, ConvPass};
+pub use dense::{Epilogue, Tile};
 pub use linalg::{Cholesky, TriangularSolve};
+pub use matmul::{MatMul, Operand};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
 pub use scan::{Scan, ScanKind};
@@ -107,6 +116,8 @@ library! {
     ArgReduce,
     CastHalf,
     Cholesky,
+    Conv2d,
+    MatMul,
     Philox,
     Pool2d,
     Scan,

@@ -19,16 +19,16 @@ pub(crate) trait Number: Element + PartialOrd + Default {
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// The larger value; the first of equals; a NaN wins, the first of two.
+    /// The larger value, the first of equals; a NaN wins.
     #[inline(always)]
     fn larger(self, next: Self) -> Self {
-        if self >= next || self.is_nan() { self } else { next }
+        if (next > self) | next.is_nan() { next } else { self }
     }
 
-    /// The smaller value; the first of equals; a NaN wins, the first of two.
+    /// The smaller value, the first of equals; a NaN wins.
     #[inline(always)]
     fn smaller(self, next: Self) -> Self {
-        if self <= next || self.is_nan() { self } else { next }
+        if (next < self) | next.is_nan() { next } else { self }
     }
 }
 

@@ -4,8 +4,6 @@
 //! `i / 4`; it depends on the key and on `i` only. (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 //! 2011.)
 
-use std::array::from_fn;
-
 use retape_runtime::DType;
 
 use super::text::{descriptor, is_countable};
@@ -24,7 +22,7 @@ const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 
 /// Blocks computed side by side.
-const LANES: usize = 8;
+const LANES: usize = 32;
 
 /// Elements that a thread takes at a time; a multiple of the elements of `LANES` blocks.
 const CHUNK: usize = 1 << 12;
@@ -52,16 +50,19 @@ impl Philox {
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         let (key, out) = self.views(inputs, outputs);
         for_each_chunk(out, CHUNK, self.len, &|i, out| {
-            vectorized(|| {
-                let mut block = (i * (CHUNK / 4)) as u64;
-                for out in out.chunks_mut(4 * LANES) {
-                    let words = side_by_side(block, key);
-                    for (at, out) in out.iter_mut().enumerate() {
-                        *out = words[at % 4][at / 4];
+            vectorized(
+                #[inline(always)]
+                || {
+                    let mut block = (i * (CHUNK / 4)) as u64;
+                    for out in out.chunks_mut(4 * LANES) {
+                        let words = side_by_side(block, key);
+                        for (at, out) in out.iter_mut().enumerate() {
+                            *out = words[at % 4][at / 4];
+                        }
+                        block += LANES as u64;
                     }
-                    block += LANES as u64;
-                }
-            });
+                },
+            );
         });
     }
 
@@ -86,6 +87,7 @@ impl Philox {
 }
 
 /// The block of random words for a counter.
+#[inline(always)]
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let product = |which: usize| u64::from(MULTIPLIERS[which]) * u64::from(counter[2 * which]);
@@ -99,20 +101,14 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 
 /// The words of the blocks from `block` on: `[word][lane]`.
 #[inline(always)]
-fn side_by_side(block: u64, mut key: [u32; 2]) -> [[u32; LANES]; 4] {
-    let at = |lane: usize| block + lane as u64;
-    let mut a: [u32; LANES] = from_fn(|lane| at(lane) as u32);
-    let mut b: [u32; LANES] = from_fn(|lane| (at(lane) >> 32) as u32);
-    let (mut c, mut d) = ([0; LANES], [0; LANES]);
-    for _ in 0..ROUNDS {
-        let p: [u64; LANES] = from_fn(|lane| u64::from(MULTIPLIERS[0]) * u64::from(a[lane]));
-        let q: [u64; LANES] = from_fn(|lane| u64::from(MULTIPLIERS[1]) * u64::from(c[lane]));
-        a = from_fn(|lane| (q[lane] >> 32) as u32 ^ b[lane] ^ key[0]);
-        c = from_fn(|lane| (p[lane] >> 32) as u32 ^ d[lane] ^ key[1]);
-        (b, d) = (q.map(|q| q as u32), p.map(|p| p as u32));
-        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+fn side_by_side(block: u64, key: [u32; 2]) -> [[u32; LANES]; 4] {
+    let mut words = [[0; LANES]; 4];
+    for lane in 0..LANES {
+        let block = block + lane as u64;
+        let [a, b, c, d] = philox([block as u32, (block >> 32) as u32, 0, 0], key);
+        (words[0][lane], words[1][lane], words[2][lane], words[3][lane]) = (a, b, c, d);
     }
-    [a, b, c, d]
+    words
 }
 
 #[cfg(test)]

@@ -226,15 +226,18 @@ impl Twin for Fast {
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
         let [rows, columns] = pool.pooled();
         Fast::each_image(pool, out, &|mut tile| {
-            vectorized(|| {
-                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                    let start = ((tile.outer * rows + row) * columns + column) * pool.channels;
-                    let ct = &ct[start + tile.columns.start..start + tile.columns.end];
-                    for position in pool.positions(row, column) {
-                        tile.row(position).iter_mut().zip(ct).for_each(|(out, ct)| *out = out.plus(*ct));
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                        let start = ((tile.outer * rows + row) * columns + column) * pool.channels;
+                        let ct = &ct[start + tile.columns.start..start + tile.columns.end];
+                        for position in pool.positions(row, column) {
+                            tile.row(position).iter_mut().zip(ct).for_each(|(out, ct)| *out = out.plus(*ct));
+                        }
                     }
-                }
-            });
+                },
+            );
         });
     }
 
@@ -243,27 +246,32 @@ impl Twin for Fast {
         Fast::each_image(pool, out, &|mut tile| {
             let channels = tile.columns.clone();
             let (mut best, mut place) = (vec![T::LOWEST; channels.len()], vec![0_u32; channels.len()]);
-            vectorized(|| {
-                for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                    let mut positions = pool.positions(row, column);
-                    let Some(first) = positions.next() else { continue };
-                    best.copy_from_slice(pool.at(x, tile.outer, first, &channels));
-                    place.fill(first as u32);
-                    for position in positions {
-                        let x = pool.at(x, tile.outer, position, &channels);
-                        for ((best, place), x) in best.iter_mut().zip(&mut place).zip(x) {
-                            let keep = *best >= *x || best.is_nan();
-                            *best = if keep { *best } else { *x };
-                            *place = if keep { *place } else { position as u32 };
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                        let mut positions = pool.positions(row, column);
+                        let Some(first) = positions.next() else { continue };
+                        best.copy_from_slice(pool.at(x, tile.outer, first, &channels));
+                        place.fill(first as u32);
+                        for position in positions {
+                            let x = pool.at(x, tile.outer, position, &channels);
+                            for ((best, place), x) in best.iter_mut().zip(&mut place).zip(x) {
+                                // Values are read before they are chosen from, so that the choice needs no branch.
+                                let (old, new, old_place) = (*best, *x, *place);
+                                let keep = (old >= new) | old.is_nan();
+                                *best = if keep { old } else { new };
+                                *place = if keep { old_place } else { position as u32 };
+                            }
+                        }
+                        let start = ((tile.outer * rows + row) * columns + column) * pool.channels + channels.start;
+                        for (channel, (place, ct)) in place.iter().zip(&ct[start..]).enumerate() {
+                            let out = &mut tile.row(*place as usize)[channel];
+                            *out = out.plus(*ct);
                         }
                     }
-                    let start = ((tile.outer * rows + row) * columns + column) * pool.channels + channels.start;
-                    for (channel, (place, ct)) in place.iter().zip(&ct[start..]).enumerate() {
-                        let out = &mut tile.row(*place as usize)[channel];
-                        *out = out.plus(*ct);
-                    }
-                }
-            });
+                },
+            );
         });
     }
 
@@ -272,26 +280,31 @@ impl Twin for Fast {
         Fast::each_pooled(pool, out, &|mut tile| {
             let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
             let mut best = vec![T::LOWEST; channels.len()];
-            vectorized(|| {
-                for column in tile.rows.clone() {
-                    let out = tile.row(column);
-                    let mut positions = pool.positions(row, column);
-                    let Some(first) = positions.next() else {
-                        out.fill(T::default());
-                        continue;
-                    };
-                    best.copy_from_slice(pool.at(x, image, first, &channels));
-                    out.copy_from_slice(pool.at(t, image, first, &channels));
-                    for position in positions {
-                        let (x, t) = (pool.at(x, image, position, &channels), pool.at(t, image, position, &channels));
-                        for ((out, best), (x, t)) in out.iter_mut().zip(&mut best).zip(x.iter().zip(t)) {
-                            let keep = *best >= *x || best.is_nan();
-                            *best = if keep { *best } else { *x };
-                            *out = if keep { *out } else { *t };
+            vectorized(
+                #[inline(always)]
+                || {
+                    for column in tile.rows.clone() {
+                        let out = tile.row(column);
+                        let mut positions = pool.positions(row, column);
+                        let Some(first) = positions.next() else {
+                            out.fill(T::default());
+                            continue;
+                        };
+                        best.copy_from_slice(pool.at(x, image, first, &channels));
+                        out.copy_from_slice(pool.at(t, image, first, &channels));
+                        for position in positions {
+                            let (x, t) =
+                                (pool.at(x, image, position, &channels), pool.at(t, image, position, &channels));
+                            for ((out, best), (x, t)) in out.iter_mut().zip(&mut best).zip(x.iter().zip(t)) {
+                                let (old, new, old_t, new_t) = (*best, *x, *out, *t);
+                                let keep = (old >= new) | old.is_nan();
+                                *best = if keep { old } else { new };
+                                *out = if keep { old_t } else { new_t };
+                            }
                         }
                     }
-                }
-            });
+                },
+            );
         });
     }
 }
@@ -301,16 +314,19 @@ fn fold_windows<T: Number>(pool: &Pool2d, x: &[T], out: &mut [T], unit: T, combi
     let [rows, _] = pool.pooled();
     Fast::each_pooled(pool, out, &|mut tile| {
         let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
-        vectorized(|| {
-            for column in tile.rows.clone() {
-                let out = tile.row(column);
-                out.fill(unit);
-                for position in pool.positions(row, column) {
-                    let x = pool.at(x, image, position, &channels);
-                    out.iter_mut().zip(x).for_each(|(out, x)| *out = combine(*out, *x));
+        vectorized(
+            #[inline(always)]
+            || {
+                for column in tile.rows.clone() {
+                    let out = tile.row(column);
+                    out.fill(unit);
+                    for position in pool.positions(row, column) {
+                        let x = pool.at(x, image, position, &channels);
+                        out.iter_mut().zip(x).for_each(|(out, x)| *out = combine(*out, *x));
+                    }
                 }
-            }
-        });
+            },
+        );
     });
 }
 

@@ -122,34 +122,37 @@ impl Scan {
                 let start = (o * parts + p) * self.inner;
                 &starts[start + columns.start..start + columns.end]
             });
-            vectorized(|| {
-                if self.inner == 1 {
-                    let x = &x[o * self.len + tile.rows.start..o * self.len + tile.rows.end];
-                    let out = tile.contiguous().expect("rows of one element");
-                    self.scan_line(x, out, start.map(|start| start[0]), unit, &combine);
-                    return;
-                }
-                let mut rows = self.ordered(tile.rows.clone());
-                let mut total = start.map_or_else(|| vec![unit; columns.len()], <[T::Wide]>::to_vec);
-                if start.is_none()
-                    && let Some(row) = rows.next()
-                {
-                    let x = self.line(x, o, row, &columns);
-                    total.iter_mut().zip(x).for_each(|(total, x)| *total = x.widen());
-                    match self.exclusive {
-                        true => tile.row(row).fill(T::narrow(unit)),
-                        false => tile.row(row).copy_from_slice(x),
+            vectorized(
+                #[inline(always)]
+                || {
+                    if self.inner == 1 {
+                        let x = &x[o * self.len + tile.rows.start..o * self.len + tile.rows.end];
+                        let out = tile.contiguous().expect("rows of one element");
+                        self.scan_line(x, out, start.map(|start| start[0]), unit, &combine);
+                        return;
                     }
-                }
-                for row in rows {
-                    let x = self.line(x, o, row, &columns);
-                    for ((out, total), x) in tile.row(row).iter_mut().zip(&mut total).zip(x) {
-                        let next = combine(*total, x.widen());
-                        *out = T::narrow(if self.exclusive { *total } else { next });
-                        *total = next;
+                    let mut rows = self.ordered(tile.rows.clone());
+                    let mut total = start.map_or_else(|| vec![unit; columns.len()], <[T::Wide]>::to_vec);
+                    if start.is_none()
+                        && let Some(row) = rows.next()
+                    {
+                        let x = self.line(x, o, row, &columns);
+                        total.iter_mut().zip(x).for_each(|(total, x)| *total = x.widen());
+                        match self.exclusive {
+                            true => tile.row(row).fill(T::narrow(unit)),
+                            false => tile.row(row).copy_from_slice(x),
+                        }
                     }
-                }
-            });
+                    for row in rows {
+                        let x = self.line(x, o, row, &columns);
+                        for ((out, total), x) in tile.row(row).iter_mut().zip(&mut total).zip(x) {
+                            let next = combine(*total, x.widen());
+                            *out = T::narrow(if self.exclusive { *total } else { next });
+                            *total = next;
+                        }
+                    }
+                },
+            );
         });
     }
 

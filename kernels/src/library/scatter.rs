@@ -134,22 +134,25 @@ impl ScatterAdd {
             for row in tile.rows.clone() {
                 tile.row(row).copy_from_slice(line(base, o * self.len + row, self.inner, &columns));
             }
-            vectorized(|| {
-                for k in 0..self.n_indices {
-                    let updates = line(updates, o * self.n_indices + k, self.inner, &columns);
-                    if self.along {
-                        let indices = line(indices, o * self.n_indices + k, self.inner, &columns);
-                        for (column, (index, update)) in indices.iter().zip(updates).enumerate() {
-                            if let Some(row) = self.destination(*index) {
-                                let out = &mut tile.row(row)[column];
-                                *out = out.plus(*update);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for k in 0..self.n_indices {
+                        let updates = line(updates, o * self.n_indices + k, self.inner, &columns);
+                        if self.along {
+                            let indices = line(indices, o * self.n_indices + k, self.inner, &columns);
+                            for (column, (index, update)) in indices.iter().zip(updates).enumerate() {
+                                if let Some(row) = self.destination(*index) {
+                                    let out = &mut tile.row(row)[column];
+                                    *out = out.plus(*update);
+                                }
                             }
+                        } else if let Some(row) = self.destination(indices[k]) {
+                            tile.row(row).iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
                         }
-                    } else if let Some(row) = self.destination(indices[k]) {
-                        tile.row(row).iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
                     }
-                }
-            });
+                },
+            );
         });
     }
 

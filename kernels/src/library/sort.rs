@@ -60,25 +60,32 @@ impl Sort {
     }
 
     fn sort<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
-        let lines = self.outer * self.inner;
+        let n_lines = self.outer * self.inner;
         let work = self.n().saturating_mul(self.len.max(2).ilog2() as usize);
         let extents = [self.outer, self.len, self.inner];
-        for_each_tile(out, extents, [self.len, tile_columns(self.outer, self.inner)], work, &|mut tile| {
-            let mut entries = Vec::with_capacity(self.len);
-            for (at, column) in tile.columns.clone().enumerate() {
-                let line = x[tile.outer * self.len * self.inner..].iter().skip(column).step_by(self.inner);
-                entries.clear();
-                entries.extend(line.take(self.len).zip(0..).map(|(x, i)| x.entry(i, self.descending)));
-                if lines == 1 && self.len >= 2 * RUN {
-                    for_each_chunk(&mut entries, RUN, work, &|_, run| run.sort_unstable());
+        // A tile is read and written row by row, a cache line at a time.
+        let columns = tile_columns(self.outer, self.inner).min(16);
+        for_each_tile(out, extents, [self.len, columns], work, &|mut tile| {
+            let (width, columns) = (tile.columns.len(), tile.columns.clone());
+            let mut lines = vec![Vec::with_capacity(self.len); width];
+            for (row, position) in (0..self.len).zip(0..) {
+                let start = (tile.outer * self.len + row) * self.inner;
+                for (line, x) in lines.iter_mut().zip(&x[start + columns.start..start + columns.end]) {
+                    line.push(x.entry(position, self.descending));
+                }
+            }
+            for line in &mut lines {
+                if n_lines == 1 && self.len >= 2 * RUN {
+                    for_each_chunk(line, RUN, work, &|_, run| run.sort_unstable());
                     // The stable sort finds the sorted runs and merges them.
-                    entries.sort();
+                    line.sort();
                 } else {
-                    entries.sort_unstable();
+                    line.sort_unstable();
                 }
-                for (row, entry) in entries.iter().enumerate() {
-                    tile.row(row)[at] = T::position(*entry).into();
-                }
+            }
+            for row in 0..self.len {
+                let entries = lines.iter().map(|line| line[row]);
+                tile.row(row).iter_mut().zip(entries).for_each(|(out, entry)| *out = T::position(entry).into());
             }
         });
     }

@@ -1,0 +1,116 @@
+//! Prints the speed of matrix products and convolutions, in GFLOP/s: of the median run and of the best.
+
+use std::time::Instant;
+
+use retape_kernels::library::{Conv2d, ConvPass, MatMul, Operand};
+use retape_runtime::DType;
+
+/// One named measurement.
+struct Case {
+    name: String,
+    flops: f64,
+    lens: Vec<usize>,
+    run: Box<dyn Fn(&[&[u8]], &mut [&mut [u8]])>,
+}
+
+fn main() {
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    for case in cases().iter().filter(|case| case.name.contains(&filter)) {
+        let mut buffers: Vec<Vec<f32>> = case.lens.iter().map(|len| ramp(*len)).collect();
+        let mut out = buffers.pop().unwrap_or_default();
+        let inputs: Vec<&[u8]> = buffers.iter().map(|x| bytes(x)).collect();
+        let [median, best] = times(|| (case.run)(&inputs, &mut [bytes_mut(&mut out)]));
+        let speed = |seconds: f64| case.flops / seconds * 1e-9;
+        let (name, micros) = (&case.name, median * 1e6);
+        let line = format!("{name:40} {micros:9.1} us {:7.1} best {:7.1} GFLOP/s\n", speed(median), speed(best));
+        std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes()).expect("standard output is open");
+    }
+}
+
+/// The products and convolutions that are measured.
+fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let shapes = [[512; 3], [1024; 3], [2048; 3], [128, 512, 784], [128, 10, 512], [8, 512, 512], [32; 3], [64; 3]];
+    for shape in shapes {
+        cases.push(matmul("", MatMul::contiguous(DType::F32, &[], shape)));
+    }
+    for [m, n, k] in [[1024; 3], [128, 784, 512], [784, 512, 128]] {
+        let mut op = MatMul::contiguous(DType::F32, &[], [m, n, k]);
+        op.b = Operand::contiguous(&[], n, k).transposed();
+        cases.push(matmul(" b turned", op.clone()));
+        op.b = Operand::contiguous(&[], k, n);
+        op.a = Operand::contiguous(&[], k, m).transposed();
+        cases.push(matmul(" a turned", op));
+    }
+    cases.push(matmul("", MatMul::contiguous(DType::F32, &[256], [64, 64, 64])));
+    for pass in [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient] {
+        for [extent, channels, kernel, filters, stride] in
+            [[28, 1, 5, 16, 1], [28, 16, 3, 32, 2], [14, 32, 3, 32, 1], [28, 16, 1, 32, 2], [56, 64, 3, 64, 1]]
+        {
+            cases.push(conv(pass, extent, channels, kernel, filters, stride));
+        }
+    }
+    cases
+}
+
+fn matmul(note: &str, op: MatMul) -> Case {
+    let flops = 2.0 * (op.batch.iter().product::<usize>() * op.m * op.n * op.k) as f64;
+    let lens = op.inputs().into_iter().chain(op.outputs()).map(|(_, len)| len).collect();
+    let name = format!("matmul {:?} {}x{}x{}{note}", op.batch, op.m, op.n, op.k);
+    Case { name, flops, lens, run: Box::new(move |inputs, outputs| op.run(inputs, outputs)) }
+}
+
+/// A convolution of 32 images whose result has the image's extent over the stride, rounded up.
+fn conv(pass: ConvPass, extent: usize, channels: usize, kernel: usize, filters: usize, stride: usize) -> Case {
+    let out = extent.div_ceil(stride);
+    let pad = ((out - 1) * stride + kernel).saturating_sub(extent);
+    let op = Conv2d {
+        dtype: DType::F32,
+        batch: 32,
+        height: extent,
+        width: extent,
+        in_channels: channels,
+        kernel_height: kernel,
+        kernel_width: kernel,
+        out_channels: filters,
+        stride: [stride; 2],
+        padding: [[pad / 2, pad - pad / 2]; 2],
+        dilation: [1, 1],
+        groups: 1,
+        pass,
+    };
+    let flops = 2.0 * (32 * out * out * kernel * kernel * channels * filters) as f64;
+    let lens = op.inputs().into_iter().chain(op.outputs()).map(|(_, len)| len).collect();
+    let name = format!("{pass:?} {extent}x{extent}x{channels} {kernel}x{kernel} to {filters} by {stride}");
+    Case { name, flops, lens, run: Box::new(move |inputs, outputs| op.run(inputs, outputs)) }
+}
+
+/// The median and the best time of a call, after a warm-up.
+fn times(mut run: impl FnMut()) -> [f64; 2] {
+    let start = Instant::now();
+    run();
+    let runs = (0.3 / start.elapsed().as_secs_f64().max(1e-6)).clamp(5.0, 2000.0) as usize;
+    let mut times: Vec<f64> = (0..runs)
+        .map(|_| {
+            let start = Instant::now();
+            run();
+            start.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    [times[times.len() / 2], times[0]]
+}
+
+fn ramp(len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect()
+}
+
+fn bytes(x: &[f32]) -> &[u8] {
+    // SAFETY: any bytes of initialised floats are bytes.
+    unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), size_of_val(x)) }
+}
+
+fn bytes_mut(x: &mut [f32]) -> &mut [u8] {
+    // SAFETY: any bytes are a float, and the borrow is exclusive.
+    unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), size_of_val(x)) }
+}

@@ -1,0 +1,436 @@
+//! Two-dimensional convolution and its two gradients, as products over sliding windows.
+//!
+//! Images are channels-last (`NHWC`), filters `HWIO`. No window matrix is ever stored: packing gathers its panels from
+//! the image. Padding is zeros that take part in the sums: an infinite weight over padding gives NaN, as a padded
+//! image would. In an input gradient only the taps that meet an output take part.
+
+use std::ops::Range;
+
+use retape_runtime::DType;
+
+use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
+use super::micro::{Axis, Engine, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window, with_scratch};
+
+/// Which of the three products of a convolution is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConvPass {
+    /// (image, filter) to result.
+    Forward,
+    /// (cotangent of the result, filter) to cotangent of the image; also the transposed convolution.
+    InputGradient,
+    /// (image, cotangent of the result) to cotangent of the filter.
+    FilterGradient,
+}
+
+/// A convolution: image `[batch, height, width, in_channels]`, filter
+/// `[kernel_height, kernel_width, in_channels / groups, out_channels]`, result `[batch, .., .., out_channels]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2d {
+    /// `F32` or `F64`.
+    pub dtype: DType,
+    /// Number of images.
+    pub batch: usize,
+    /// Height of the image.
+    pub height: usize,
+    /// Width of the image.
+    pub width: usize,
+    /// Channels of the image.
+    pub in_channels: usize,
+    /// Height of the filter.
+    pub kernel_height: usize,
+    /// Width of the filter.
+    pub kernel_width: usize,
+    /// Channels of the result.
+    pub out_channels: usize,
+    /// Steps of the window, along height and width; positive.
+    pub stride: [usize; 2],
+    /// Zeros before and after the image, along height and width.
+    pub padding: [[usize; 2]; 2],
+    /// Steps between taps, along height and width; positive.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not mix; divides both channel counts.
+    pub groups: usize,
+    /// What is computed.
+    pub pass: ConvPass,
+}
+
+impl Conv2d {
+    /// Height and width of the result.
+    pub fn out_extent(&self) -> [usize; 2] {
+        let axis = |axis: usize, extent: usize, kernel: usize| {
+            let padded = extent + self.padding[axis][0] + self.padding[axis][1];
+            let reach = if kernel == 0 { 0 } else { (kernel - 1) * self.dilation[axis] + 1 };
+            padded.checked_sub(reach).map_or(0, |room| room / self.stride[axis] + 1)
+        };
+        [axis(0, self.height, self.kernel_height), axis(1, self.width, self.kernel_width)]
+    }
+
+    /// The number of elements of the two inputs' buffers.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        let [x, f, y] = self.lens();
+        let lens = match self.pass {
+            ConvPass::Forward => [x, f],
+            ConvPass::InputGradient => [y, f],
+            ConvPass::FilterGradient => [x, y],
+        };
+        lens.map(|len| (self.dtype, len)).into()
+    }
+
+    /// The number of elements of the result's buffer.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        let [x, f, y] = self.lens();
+        let len = match self.pass {
+            ConvPass::Forward => y,
+            ConvPass::InputGradient => x,
+            ConvPass::FilterGradient => f,
+        };
+        vec![(self.dtype, len)]
+    }
+
+    /// Computes the pass.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the description contradicts itself (a stride of zero, groups that do not divide the channels), or if
+    /// a buffer is missing, of another length or not aligned to its elements.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.run_with(inputs, outputs, &|_| {});
+    }
+
+    /// Computes the pass and calls `epilogue` for each finished block of the result.
+    ///
+    /// # Panics
+    ///
+    /// As [`Conv2d::run`].
+    pub fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        self.run_on(&Engine::best(), inputs, outputs, epilogue);
+    }
+
+    /// [`Conv2d::run_with`] on a given engine.
+    pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        self.check();
+        match self.dtype {
+            DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
+            _ => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+        }
+    }
+
+    /// The naive loops, with sums in f64: what `run` must give, up to rounding, for finite operands.
+    ///
+    /// # Panics
+    ///
+    /// As [`Conv2d::run`].
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.check();
+        match self.dtype {
+            DType::F64 => self.reference_typed::<f64>(inputs, outputs),
+            _ => self.reference_typed::<f32>(inputs, outputs),
+        }
+    }
+
+    /// Asserts what every pass relies on.
+    fn check(&self) {
+        assert_float(self.dtype);
+        assert!(!self.stride.contains(&0), "stride is positive");
+        assert!(!self.dilation.contains(&0), "dilation is positive");
+        assert!(self.groups > 0, "there is a group");
+        assert!(self.in_channels.is_multiple_of(self.groups), "groups divide the input channels");
+        assert!(self.out_channels.is_multiple_of(self.groups), "groups divide the output channels");
+    }
+
+    /// Elements of image, filter and result.
+    fn lens(&self) -> [usize; 3] {
+        let [out_height, out_width] = self.out_extent();
+        [
+            self.batch * self.height * self.width * self.in_channels,
+            self.n_taps() * self.out_channels,
+            self.batch * out_height * out_width * self.out_channels,
+        ]
+    }
+
+    /// Input and output channels of a group.
+    fn channels(&self) -> [usize; 2] {
+        [self.in_channels / self.groups, self.out_channels / self.groups]
+    }
+
+    /// Kernel positions times input channels: the length of a sum of the forward pass.
+    fn n_taps(&self) -> usize {
+        self.kernel_height * self.kernel_width * self.channels()[0]
+    }
+
+    /// The buffers as elements, checked.
+    fn buffers<'i, 'o, T: Real>(
+        &self,
+        inputs: &[&'i [u8]],
+        outputs: &'o mut [&mut [u8]],
+    ) -> ([&'i [T]; 2], &'o mut [T]) {
+        check_arity(inputs, outputs, 2);
+        let lens = self.inputs();
+        let first = view(inputs[0], lens[0].1, "first input");
+        let second = view(inputs[1], lens[1].1, "second input");
+        ([first, second], view_mut(outputs[0], self.outputs()[0].1, "result"))
+    }
+
+    /// The reference for one element type: visits each product of the forward sum.
+    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let ([p, q], out) = self.buffers::<T>(inputs, outputs);
+        let mut sums = vec![0.0; out.len()];
+        self.for_each_term(|x, f, y| {
+            let (at, i, j) = match self.pass {
+                ConvPass::Forward => (y, x, f),
+                ConvPass::InputGradient => (x, y, f),
+                ConvPass::FilterGradient => (f, x, y),
+            };
+            sums[at] += p[i].to_f64() * q[j].to_f64();
+        });
+        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::from_f64(sum));
+    }
+
+    /// Calls `body` with the places in image, filter and result of each product of the forward sum.
+    fn for_each_term(&self, mut body: impl FnMut(usize, usize, usize)) {
+        let [out_height, out_width] = self.out_extent();
+        let [n_in, n_out] = self.channels();
+        let inside = |axis: usize, o: usize, t: usize, extent: usize| {
+            let at = o * self.stride[axis] + t * self.dilation[axis];
+            at.checked_sub(self.padding[axis][0]).filter(|at| *at < extent)
+        };
+        for b in 0..self.batch {
+            for (oy, ox) in grid(out_height, out_width) {
+                for (ky, kx) in grid(self.kernel_height, self.kernel_width) {
+                    let y = inside(0, oy, ky, self.height);
+                    let (Some(y), Some(x)) = (y, inside(1, ox, kx, self.width)) else { continue };
+                    for (co, ci) in grid(self.out_channels, n_in) {
+                        let group = co / n_out;
+                        body(
+                            ((b * self.height + y) * self.width + x) * self.in_channels + group * n_in + ci,
+                            ((ky * self.kernel_width + kx) * n_in + ci) * self.out_channels + co,
+                            ((b * out_height + oy) * out_width + ox) * self.out_channels + co,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// One element type, group by group.
+    fn run_typed<T: Real>(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        let ([p, q], out) = self.buffers::<T>(inputs, outputs);
+        if out.is_empty() {
+            return;
+        }
+        let call = Call { op: self, engine, out: out.as_mut_ptr(), epilogue };
+        for group in 0..self.groups {
+            match self.pass {
+                ConvPass::Forward => call.forward(group, p, q),
+                ConvPass::InputGradient => call.input_gradient(group, p, q),
+                ConvPass::FilterGradient => call.filter_gradient(group, p, q),
+            }
+        }
+    }
+
+    /// The windows of one group of the image.
+    fn window<'a, T: Real>(&self, group: usize, image: &'a [T]) -> Window<'a, T> {
+        let outputs = self.out_extent();
+        let axis = |axis: usize, extent: usize, taps: usize| Axis {
+            outputs: outputs[axis],
+            taps,
+            stride: self.stride[axis] as isize,
+            dilation: self.dilation[axis] as isize,
+            offset: -(self.padding[axis][0] as isize),
+            extent,
+        };
+        let channels = self.channels()[0];
+        Window {
+            image: image.get(group * channels..).unwrap_or_default(),
+            y: axis(0, self.height, self.kernel_height),
+            x: axis(1, self.width, self.kernel_width),
+            pixel: self.in_channels,
+            channels,
+        }
+    }
+}
+
+/// All pairs below the two extents, in row-major order.
+fn grid(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..n).flat_map(move |i| (0..m).map(move |j| (i, j)))
+}
+
+/// The outputs of one axis that share their taps, in an input gradient: those at one distance from the stride's grid.
+struct Phase {
+    /// The cotangent's coordinates against the outputs of the phase.
+    axis: Axis,
+    /// First tap of the filter, and the distance of the phase's taps.
+    tap: usize,
+    step: usize,
+    /// First output; the next ones follow at the distance of the stride.
+    first: usize,
+}
+
+impl Phase {
+    /// The phases of `axis` that have outputs.
+    fn all(op: &Conv2d, axis: usize) -> Vec<Phase> {
+        let extent = [op.height, op.width][axis];
+        (0..op.stride[axis].min(extent)).map(|first| Phase::new(op, axis, first)).collect()
+    }
+
+    /// The phase of output `first`: tap t meets it where `first + padding - t * dilation` is a multiple of the stride.
+    fn new(op: &Conv2d, axis: usize, first: usize) -> Phase {
+        let (stride, dilation) = (op.stride[axis], op.dilation[axis]);
+        let (extent, kernel) = ([op.height, op.width][axis], [op.kernel_height, op.kernel_width][axis]);
+        let step = stride / gcd(stride, dilation);
+        let at = |tap: usize| (first + op.padding[axis][0]) as isize - (tap * dilation) as isize;
+        let tap = (0..step.min(kernel)).find(|tap| at(*tap) % stride as isize == 0);
+        let axis = Axis {
+            outputs: (extent - first).div_ceil(stride),
+            taps: tap.map_or(0, |tap| (kernel - tap).div_ceil(step)),
+            stride: 1,
+            dilation: -((step * dilation / stride) as isize),
+            offset: at(tap.unwrap_or(0)).div_euclid(stride as isize),
+            extent: op.out_extent()[axis],
+        };
+        Phase { axis, tap: tap.unwrap_or(0), step, first }
+    }
+}
+
+/// The greatest common divisor.
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A convolution under way.
+struct Call<'a, T> {
+    op: &'a Conv2d,
+    engine: &'a Engine,
+    out: *mut T,
+    epilogue: Epilogue<'a>,
+}
+
+// SAFETY: tasks write disjoint parts of the result.
+unsafe impl<T: Sync> Sync for Call<'_, T> {}
+
+impl<T: Real> Call<'_, T> {
+    /// Image windows times filter.
+    fn forward(&self, group: usize, image: &[T], filter: &[T]) {
+        let op = self.op;
+        let [_, n_out] = op.channels();
+        let [out_height, out_width] = op.out_extent();
+        let first = group * n_out;
+        // SAFETY: the filter's columns of this group; `filter` outlives the product.
+        let b = unsafe { Strided::new(filter.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
+        let windows = PixelRows(op.window(group, image));
+        let out = self.output(first, op.out_channels, None);
+        let (m, n, k) = (op.batch * out_height * out_width, n_out, op.n_taps());
+        let done = |rows, cols| self.finish(rows, cols, first, op.out_channels);
+        // SAFETY: the output is this group's columns of the result.
+        unsafe { self.engine.multiply(&Product { m, n, k, a: &windows, b: &b, out }, &done) };
+    }
+
+    /// Cotangent windows times transposed filter, phase by phase of the stride.
+    fn input_gradient(&self, group: usize, ct: &[T], filter: &[T]) {
+        let op = self.op;
+        let [n_in, n_out] = op.channels();
+        let first = group * n_in;
+        let dense = op.stride == [1, 1];
+        let phases = (Phase::all(op, 0), Phase::all(op, 1));
+        for y in &phases.0 {
+            for x in &phases.1 {
+                let windows = PixelRows(Window {
+                    image: ct.get(group * n_out..).unwrap_or_default(),
+                    y: y.axis,
+                    x: x.axis,
+                    pixel: op.out_channels,
+                    channels: n_out,
+                });
+                let tap = n_in * op.out_channels;
+                let start = (y.tap * op.kernel_width + x.tap) * tap + group * n_out;
+                let taps = Taps {
+                    filter: filter.get(start..).unwrap_or_default(),
+                    n_x: x.axis.taps,
+                    stride: [y.step * op.kernel_width * tap, x.step * tap],
+                    channels: n_out,
+                    row: op.out_channels,
+                };
+                let place = |row: usize| {
+                    let (line, i) = (row / x.axis.outputs, row % x.axis.outputs);
+                    let (image, j) = (line / y.axis.outputs, line % y.axis.outputs);
+                    let at_y = y.first + j * op.stride[0];
+                    let at_x = x.first + i * op.stride[1];
+                    ((image * op.height + at_y) * op.width + at_x) * op.in_channels
+                };
+                let out = self.output(first, op.in_channels, (!dense).then_some(&place));
+                let m = op.batch * y.axis.outputs * x.axis.outputs;
+                let product = Product { m, n: n_in, k: y.axis.taps * x.axis.taps * n_out, a: &windows, b: &taps, out };
+                // SAFETY: the output is this phase's pixels and this group's channels of the result.
+                unsafe {
+                    self.engine.multiply(&product, &|rows, cols| {
+                        if dense {
+                            self.finish(rows, cols, first, op.in_channels);
+                        }
+                    });
+                }
+            }
+        }
+        if !dense {
+            self.finish_all(op.batch * op.height * op.width, n_in, first, op.in_channels);
+        }
+    }
+
+    /// Transposed image windows times cotangent.
+    fn filter_gradient(&self, group: usize, image: &[T], ct: &[T]) {
+        let op = self.op;
+        let [_, n_out] = op.channels();
+        let [out_height, out_width] = op.out_extent();
+        let first = group * n_out;
+        let (n_taps, n_pixels) = (op.n_taps(), op.batch * out_height * out_width);
+        let windows = TapRows(op.window(group, image));
+        // SAFETY: the cotangent's channels of this group; `ct` outlives the product.
+        let channels = unsafe { Strided::new(ct.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
+        if windows.is_chunked() {
+            let out = self.output(first, op.out_channels, None);
+            let done = |rows, cols| self.finish(rows, cols, first, op.out_channels);
+            let product = Product { m: n_taps, n: n_out, k: n_pixels, a: &windows, b: &channels, out };
+            // SAFETY: the output is this group's columns of the result.
+            unsafe { self.engine.multiply(&product, &done) };
+            return;
+        }
+        // The larger operand is quicker to pack as column panels, so the transposed result is computed.
+        with_scratch::<T, _>(n_taps * n_out, |turned| {
+            let out = Output { data: turned.as_mut_ptr(), stride: n_taps, rows: None };
+            let product = Product { m: n_out, n: n_taps, k: n_pixels, a: &channels, b: &windows, out };
+            // SAFETY: the output is scratch of that size.
+            unsafe { self.engine.multiply(&product, &|_, _| {}) };
+            for (channel, row) in turned.chunks_exact(n_taps).enumerate() {
+                for (tap, x) in row.iter().enumerate() {
+                    // SAFETY: one element of this group's columns of the result.
+                    unsafe { *self.out.add(tap * op.out_channels + first + channel) = *x };
+                }
+            }
+        });
+        self.finish_all(n_taps, n_out, first, op.out_channels);
+    }
+
+    /// The result from column `first` on.
+    fn output<'p>(
+        &self,
+        first: usize,
+        stride: usize,
+        rows: Option<&'p (dyn Fn(usize) -> usize + Sync)>,
+    ) -> Output<'p, T> {
+        Output { data: self.out.wrapping_add(first), stride, rows }
+    }
+
+    /// Tells the epilogue of a finished block of the group whose columns start at `first`.
+    fn finish(&self, rows: Range<usize>, cols: Range<usize>, first: usize, row_stride: usize) {
+        let cols = cols.start + first..cols.end + first;
+        let data = self.out.wrapping_add(rows.start * row_stride + cols.start).cast();
+        (self.epilogue)(Tile { batch: 0, rows, cols, data, row_stride });
+    }
+
+    /// Tells the epilogue of a group's result that was not finished block by block.
+    fn finish_all(&self, n_rows: usize, n_cols: usize, first: usize, row_stride: usize) {
+        const ROWS: usize = 256;
+        (self.engine.parallel_for)(n_rows.div_ceil(ROWS), &|task| {
+            self.finish(task * ROWS..((task + 1) * ROWS).min(n_rows), 0..n_cols, first, row_stride);
+        });
+    }
+}

@@ -1,0 +1,306 @@
+//! Matrix product of strided, batched operands.
+//!
+//! Guarantees that NaN and infinities propagate as in the plain sum: no operand is skipped for being zero.
+
+use std::ops::Range;
+
+use retape_runtime::DType;
+use smallvec::SmallVec;
+
+use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
+use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
+
+/// Where an operand's matrices lie in its buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// First element.
+    pub offset: usize,
+    /// Elements from one matrix to the next, along each batch axis; 0 broadcasts.
+    pub batch_strides: SmallVec<[usize; 4]>,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+    /// Elements from one column to the next.
+    pub col_stride: usize,
+}
+
+impl Operand {
+    /// A row-major operand of matrices of `rows` by `cols` without gaps.
+    pub fn contiguous(batch: &[usize], rows: usize, cols: usize) -> Operand {
+        let mut stride = rows * cols;
+        let mut batch_strides: SmallVec<[usize; 4]> = batch
+            .iter()
+            .rev()
+            .map(|extent| {
+                let here = stride;
+                stride *= extent;
+                here
+            })
+            .collect();
+        batch_strides.reverse();
+        Operand { offset: 0, batch_strides, row_stride: cols, col_stride: 1 }
+    }
+
+    /// The same matrices, transposed.
+    #[must_use]
+    pub fn transposed(mut self) -> Operand {
+        std::mem::swap(&mut self.row_stride, &mut self.col_stride);
+        self
+    }
+
+    /// The number of elements its buffer needs, if no extent is zero.
+    fn len(&self, batch: &[usize], rows: usize, cols: usize) -> usize {
+        if rows == 0 || cols == 0 || batch.contains(&0) {
+            return 0;
+        }
+        let steps = batch.iter().zip(&self.batch_strides).map(|(extent, stride)| (extent - 1) * stride);
+        self.offset + steps.sum::<usize>() + (rows - 1) * self.row_stride + (cols - 1) * self.col_stride + 1
+    }
+
+    /// The first element of matrix `index` of the batch.
+    fn start(&self, batch: &[usize], mut index: usize) -> usize {
+        let mut at = self.offset;
+        for (extent, stride) in batch.iter().zip(&self.batch_strides).rev() {
+            at += index % extent * stride;
+            index /= extent;
+        }
+        at
+    }
+}
+
+/// `c[.., i, j] = sum over p of a[.., i, p] * b[.., p, j]`; the result is row-major `[batch.., m, n]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MatMul {
+    /// `F32` or `F64`.
+    pub dtype: DType,
+    /// Batch extents.
+    pub batch: SmallVec<[usize; 4]>,
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// Length of the sums.
+    pub k: usize,
+    /// Left operand: m rows, k columns.
+    pub a: Operand,
+    /// Right operand: k rows, n columns.
+    pub b: Operand,
+}
+
+impl MatMul {
+    /// The product of contiguous operands `[batch.., m, k]` and `[batch.., k, n]`.
+    pub fn contiguous(dtype: DType, batch: &[usize], [m, n, k]: [usize; 3]) -> MatMul {
+        let (a, b) = (Operand::contiguous(batch, m, k), Operand::contiguous(batch, k, n));
+        MatMul { dtype, batch: batch.into(), m, n, k, a, b }
+    }
+
+    /// The least number of elements of the two operands' buffers.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        let (a, b) = (self.a.len(&self.batch, self.m, self.k), self.b.len(&self.batch, self.k, self.n));
+        vec![(self.dtype, a), (self.dtype, b)]
+    }
+
+    /// The number of elements of the result's buffer.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n_matrices() * self.m * self.n)]
+    }
+
+    /// Computes the product.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a buffer is missing, too short or not aligned to its elements.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.run_with(inputs, outputs, &|_| {});
+    }
+
+    /// Computes the product and calls `epilogue` for each finished block of it.
+    ///
+    /// # Panics
+    ///
+    /// As [`MatMul::run`].
+    pub fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        self.run_on(&Engine::best(), inputs, outputs, epilogue);
+    }
+
+    /// [`MatMul::run_with`] on a given engine.
+    pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        assert_float(self.dtype);
+        match self.dtype {
+            DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
+            _ => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+        }
+    }
+
+    /// The naive loops, with sums in f64: what `run` must give, up to rounding.
+    ///
+    /// # Panics
+    ///
+    /// As [`MatMul::run`].
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert_float(self.dtype);
+        match self.dtype {
+            DType::F64 => self.reference_typed::<f64>(inputs, outputs),
+            _ => self.reference_typed::<f32>(inputs, outputs),
+        }
+    }
+
+    /// Number of matrices in the batch.
+    fn n_matrices(&self) -> usize {
+        self.batch.iter().product()
+    }
+
+    /// The buffers as elements, checked.
+    fn buffers<'i, 'o, T: Real>(
+        &self,
+        inputs: &[&'i [u8]],
+        outputs: &'o mut [&mut [u8]],
+    ) -> ([&'i [T]; 2], &'o mut [T]) {
+        check_arity(inputs, outputs, 2);
+        for operand in [&self.a, &self.b] {
+            assert_eq!(operand.batch_strides.len(), self.batch.len(), "a stride for each batch axis");
+        }
+        let needs = self.inputs();
+        let operand = |index: usize, what: &str| {
+            let view: &[T] = view(inputs[index], inputs[index].len() / size_of::<T>(), what);
+            assert!(view.len() >= needs[index].1, "{what}: {} elements, needs {}", view.len(), needs[index].1);
+            view
+        };
+        let c = view_mut(outputs[0], self.outputs()[0].1, "result");
+        ([operand(0, "left operand"), operand(1, "right operand")], c)
+    }
+
+    /// The reference for one element type.
+    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let ([a, b], c) = self.buffers::<T>(inputs, outputs);
+        for (at, x) in c.iter_mut().enumerate() {
+            let (matrix, i, j) = (at / (self.m * self.n), at / self.n % self.m, at % self.n);
+            let (a_start, b_start) = (self.a.start(&self.batch, matrix), self.b.start(&self.batch, matrix));
+            let term = |p: usize| {
+                let x = a[a_start + i * self.a.row_stride + p * self.a.col_stride];
+                let y = b[b_start + p * self.b.row_stride + j * self.b.col_stride];
+                x.to_f64() * y.to_f64()
+            };
+            *x = T::from_f64((0..self.k).map(term).fold(0.0, |sum, x| sum + x));
+        }
+    }
+
+    /// One element type: folds the batch into the rows where it can, then runs matrix by matrix.
+    fn run_typed<T: Real>(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        let ([a, b], c) = self.buffers::<T>(inputs, outputs);
+        if c.is_empty() {
+            return;
+        }
+        let call = Call { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue };
+        if self.is_one_matrix() {
+            call.tall();
+        } else {
+            call.batch();
+        }
+    }
+
+    /// Whether the batch of left matrices is one tall matrix, and all meet the same right matrix.
+    fn is_one_matrix(&self) -> bool {
+        let mut stride = self.m * self.a.row_stride;
+        self.batch.iter().zip(&self.a.batch_strides).zip(&self.b.batch_strides).rev().all(|((extent, a), b)| {
+            let fits = *extent == 1 || (*a == stride && *b == 0);
+            stride *= extent;
+            fits
+        })
+    }
+}
+
+/// A product under way.
+struct Call<'a, T> {
+    op: &'a MatMul,
+    engine: &'a Engine,
+    a: *const T,
+    b: *const T,
+    c: *mut T,
+    epilogue: Epilogue<'a>,
+}
+
+// SAFETY: tasks read the operands and write disjoint parts of the result.
+unsafe impl<T: Sync> Sync for Call<'_, T> {}
+
+impl<T: Real> Call<'_, T> {
+    /// The operands of matrix `index`.
+    fn operands(&self, index: usize) -> [Strided<T>; 2] {
+        let op = self.op;
+        let strided = |data: *const T, operand: &Operand, outer: usize, inner: usize| {
+            // SAFETY: the buffers were checked to hold all elements that the strides reach, and outlive the call.
+            unsafe { Strided::new(data.add(operand.start(&op.batch, index)), outer as isize, inner as isize) }
+        };
+        [
+            strided(self.a, &op.a, op.a.row_stride, op.a.col_stride),
+            strided(self.b, &op.b, op.b.col_stride, op.b.row_stride),
+        ]
+    }
+
+    /// Tells the epilogue of a finished block.
+    fn finish(&self, batch: usize, rows: Range<usize>, cols: Range<usize>) {
+        let n = self.op.n;
+        // SAFETY: inside the result.
+        let data = unsafe { self.c.add((batch * self.op.m + rows.start) * n + cols.start) };
+        (self.epilogue)(Tile { batch, rows, cols, data: data.cast(), row_stride: n });
+    }
+
+    /// Runs all matrices as one, whose rows follow each other.
+    fn tall(&self) {
+        let op = self.op;
+        let m = op.n_matrices() * op.m;
+        self.product(&self.operands(0), m, self.c, &|rows, cols| {
+            // A block of the tall matrix can span several matrices of the batch.
+            let mut start = rows.start;
+            while start < rows.end {
+                let matrix = start / op.m;
+                let end = rows.end.min((matrix + 1) * op.m);
+                self.finish(matrix, start - matrix * op.m..end - matrix * op.m, cols.clone());
+                start = end;
+            }
+        });
+    }
+
+    /// Runs matrix by matrix: side by side if they are small, else one after the other on all threads.
+    fn batch(&self) {
+        /// Multiplications in a task, and in a product that is worth splitting itself.
+        const TASK: usize = 1 << 20;
+        let op = self.op;
+        let size = op.m * op.n;
+        let work = size.saturating_mul(op.k).max(1);
+        let one = |engine: &Engine, index: usize| {
+            // SAFETY: inside the result.
+            let c = unsafe { self.c.add(index * size) };
+            let call = Call { engine, ..*self };
+            call.product(&self.operands(index), op.m, c, &|rows, cols| self.finish(index, rows, cols));
+        };
+        if work > 16 * TASK {
+            (0..op.n_matrices()).for_each(|index| one(self.engine, index));
+            return;
+        }
+        let serial = Engine { parallel_for: |n, body| (0..n).for_each(body), ..*self.engine };
+        let group = (TASK / work).max(1);
+        (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
+            (task * group..((task + 1) * group).min(op.n_matrices())).for_each(|index| one(&serial, index));
+        });
+    }
+
+    /// Runs one product of `m` rows.
+    fn product(
+        &self,
+        [a, b]: &[Strided<T>; 2],
+        m: usize,
+        c: *mut T,
+        done: &(dyn Fn(Range<usize>, Range<usize>) + Sync),
+    ) {
+        let (n, k) = (self.op.n, self.op.k);
+        if self.engine.quick && (self.op.b.col_stride == 1 || n == 1) && is_quick(m, n, k) {
+            // SAFETY: `c` is m rows of n elements of the result, this task's own.
+            unsafe { quick(self.engine.level, [m, n, k], a, b, c, n) };
+            done(0..m, 0..n);
+            return;
+        }
+        let product = Product { m, n, k, a, b, out: Output { data: c, stride: n, rows: None } };
+        // SAFETY: as above.
+        unsafe { self.engine.multiply(&product, done) };
+    }
+}

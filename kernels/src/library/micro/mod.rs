@@ -1,0 +1,197 @@
+//! Products of matrices, from the registers up: vectors, tiles, panels, blocks, threads.
+//!
+//! Guarantees the same bits for the same shape on every machine and for every number of threads. Each element of the
+//! result is a sum over blocks of k in order; each block is one chain of fused multiply-adds. The blocks depend on k
+//! alone ([`block_depth`], [`drive::split_depth`]).
+//!
+//! The plan is that of BLIS (Van Zee and van de Geijn, 2015): operands are packed into panels that stream through the
+//! caches, and a tile of C stays in registers. Packing reads its operand through the [`Source`] trait, so transposed
+//! operands and the sliding windows of convolutions need no copy of their own.
+
+mod drive;
+mod pack;
+mod scratch;
+mod simd;
+mod tile;
+mod window;
+
+use std::ops::Add;
+
+use retape_runtime::Element;
+
+pub(crate) use drive::{Engine, Output, Product, is_quick, quick};
+#[cfg(test)]
+pub(crate) use drive::{ParallelFor, split_depth};
+use pack::Source;
+pub(crate) use pack::{Strided, Taps};
+pub(crate) use scratch::with_scratch;
+use tile::{Block, CHUNK, Quick};
+pub(crate) use window::{Axis, PixelRows, TapRows, Window};
+
+/// An element type that products are computed in: `f32` or `f64`.
+pub(crate) trait Real: Element + Add<Output = Self> {
+    /// +0.
+    const ZERO: Self;
+
+    /// `self * y + z`, rounded once.
+    fn fused(self, y: Self, z: Self) -> Self;
+
+    /// The kernels for `level`, which the machine must have.
+    fn kernels(level: Level) -> Kernels<Self>;
+}
+
+/// An instruction set for which kernels exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// x86-64 with AVX-512F.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    /// x86-64 with AVX2 and FMA.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// 64-bit Arm.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// Any machine.
+    Portable,
+}
+
+impl Level {
+    /// The levels this machine has, fastest first.
+    pub(crate) fn available() -> impl Iterator<Item = Level> {
+        [
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, is_x86_feature_detected!("avx512f")),
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")),
+            #[cfg(target_arch = "aarch64")]
+            (Level::Neon, true),
+            (Level::Portable, true),
+        ]
+        .into_iter()
+        .filter_map(|(level, present)| present.then_some(level))
+    }
+
+    /// The fastest level this machine has.
+    pub(crate) fn best() -> Level {
+        Level::available().next().unwrap_or(Level::Portable)
+    }
+}
+
+/// How a row panel is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// For each step of k, all rows of the panel: quick to write where rows are neighbours in memory.
+    Interleaved,
+    /// For each [`CHUNK`] steps of k, these steps row by row: quick to write where steps are neighbours in memory.
+    Chunked,
+}
+
+/// The kernels of one level, and the shapes of their panels.
+#[derive(Clone, Copy)]
+pub(crate) struct Kernels<T> {
+    /// Heights of a row panel; the first is used for all but the last panel of a block.
+    heights: [usize; 3],
+    /// Width of a column panel.
+    width: usize,
+    /// Computes a block of C.
+    block: unsafe fn(&Block<T>),
+    /// Computes a small product.
+    quick: unsafe fn(&Quick<T>),
+}
+
+impl<T> Kernels<T> {
+    /// The height of the panel that holds `rows` rows.
+    fn height_for(&self, rows: usize) -> usize {
+        let [m0, m1, m2] = self.heights;
+        if rows > m1 {
+            m0
+        } else if rows > m2 {
+            m1
+        } else {
+            m2
+        }
+    }
+}
+
+/// Longest chain of one block: a column panel of this depth and a row panel fit into a first-level cache.
+const MAX_DEPTH: usize = 256;
+
+/// Length of the chains into which `k` steps are cut; depends on `k` alone, for it decides the bits of the result.
+pub(crate) fn block_depth(k: usize) -> usize {
+    let blocks = k.div_ceil(MAX_DEPTH).max(1);
+    k.div_ceil(blocks).next_multiple_of(CHUNK)
+}
+
+/// Instantiates the kernels of one vector type inside functions that enable its instruction set.
+macro_rules! kernels {
+    ($vector:ty, $features:literal, $m0:literal $m1:literal $m2:literal, $nv:literal) => {{
+        type Elem = <$vector as simd::Simd>::Elem;
+
+        #[target_feature(enable = $features)]
+        unsafe fn block(x: &Block<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { tile::block::<$vector, $m0, $m1, $m2, $nv>(x) }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn quick(x: &Quick<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { tile::quick::<Elem>(x) }
+        }
+
+        Kernels { heights: [$m0, $m1, $m2], width: $nv * <$vector as simd::Simd>::LANES, block, quick }
+    }};
+}
+
+/// The kernels of the portable level.
+fn portable<T: Real>() -> Kernels<T> {
+    Kernels {
+        heights: [4, 2, 1],
+        width: 8,
+        block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
+        quick: tile::quick::<T>,
+    }
+}
+
+impl Real for f32 {
+    const ZERO: f32 = 0.0;
+
+    #[inline(always)]
+    fn fused(self, y: f32, z: f32) -> f32 {
+        self.mul_add(y, z)
+    }
+
+    fn kernels(level: Level) -> Kernels<f32> {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => kernels!(simd::Avx512F32, "avx512f,avx2,fma", 12 8 4, 2),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3),
+            Level::Portable => portable(),
+        }
+    }
+}
+
+impl Real for f64 {
+    const ZERO: f64 = 0.0;
+
+    #[inline(always)]
+    fn fused(self, y: f64, z: f64) -> f64 {
+        self.mul_add(y, z)
+    }
+
+    fn kernels(level: Level) -> Kernels<f64> {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => kernels!(simd::Avx512F64, "avx512f,avx2,fma", 12 8 4, 2),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3),
+            Level::Portable => portable(),
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Operands that can be packed into panels.
+//!
+//! A panel holds `width` rows of the operand (for B: columns) and some steps of k, zero where the operand has no more
+//! rows. Packing costs one read and one write per element, in vectors where the operand's memory order allows.
+
+use std::ops::Range;
+
+use super::tile::CHUNK;
+use super::{Layout, Real};
+
+/// An operand of a product: a matrix with an outer index (row of A, column of B) and an inner one (step of k).
+pub(crate) trait Source<T>: Sync {
+    /// The layout that is quicker to pack as row panels.
+    fn layout(&self) -> Layout;
+
+    /// Writes the panel of rows `outer`, at most `width` of them, and steps `inner`.
+    ///
+    /// `panel` has `width` times the number of steps, rounded up to a multiple of [`CHUNK`], elements. Rows past the
+    /// end of `outer` become zero; what pads the depth stays as it is.
+    fn pack(&self, outer: Range<usize>, inner: Range<usize>, layout: Layout, width: usize, panel: &mut [T]);
+
+    /// The operand itself and the distance of its steps, where it can serve as its own column panels: its rows are
+    /// neighbours in memory.
+    fn direct(&self) -> Option<(*const T, usize)>;
+}
+
+/// Where step `k` of row `i` lies in a panel.
+#[inline(always)]
+pub(super) fn position(layout: Layout, width: usize, i: usize, k: usize) -> usize {
+    match layout {
+        Layout::Interleaved => k * width + i,
+        Layout::Chunked => (k / CHUNK * width + i) * CHUNK + k % CHUNK,
+    }
+}
+
+/// Writes zeros to the rows from `rows` on.
+pub(super) fn clear_rows<T: Real>(rows: usize, steps: usize, layout: Layout, width: usize, panel: &mut [T]) {
+    match layout {
+        Layout::Interleaved if rows < width => {
+            panel.chunks_exact_mut(width).take(steps).for_each(|step| step[rows..].fill(T::ZERO));
+        }
+        Layout::Chunked if rows < width => {
+            let chunks = panel.chunks_exact_mut(width * CHUNK).take(steps.div_ceil(CHUNK));
+            chunks.for_each(|chunk| chunk[rows * CHUNK..].fill(T::ZERO));
+        }
+        Layout::Interleaved | Layout::Chunked => {}
+    }
+}
+
+/// Writes `values` to the steps from `k` on of row `i` of a chunked panel.
+#[inline(always)]
+pub(super) fn write_run<T: Real>(panel: &mut [T], width: usize, i: usize, k: usize, values: &[T]) {
+    let (mut k, mut values) = (k, values);
+    while !values.is_empty() {
+        let n = values.len().min(CHUNK - k % CHUNK);
+        let (now, later) = values.split_at(n);
+        let at = position(Layout::Chunked, width, i, k);
+        if n == CHUNK {
+            // A copy of known length is a few vector moves instead of a call.
+            panel[at..at + CHUNK].copy_from_slice(&now[..CHUNK]);
+        } else {
+            panel[at..at + n].iter_mut().zip(now).for_each(|(to, from)| *to = *from);
+        }
+        values = later;
+        k += n;
+    }
+}
+
+/// Writes zeros to `n` steps from `k` on of row `i` of a chunked panel.
+#[inline(always)]
+pub(super) fn clear_run<T: Real>(panel: &mut [T], width: usize, i: usize, k: usize, n: usize) {
+    for k in k..k + n {
+        panel[position(Layout::Chunked, width, i, k)] = T::ZERO;
+    }
+}
+
+/// A matrix in memory with any strides.
+pub(crate) struct Strided<T> {
+    data: *const T,
+    outer: isize,
+    inner: isize,
+}
+
+// SAFETY: only read, and `new` asks that the memory outlives every use.
+unsafe impl<T: Sync> Sync for Strided<T> {}
+
+impl<T: Real> Strided<T> {
+    /// The matrix whose element (o, i) is at `data + o * outer + i * inner`.
+    ///
+    /// # Safety
+    ///
+    /// All elements that a product asks for are readable, and not written, as long as the value is in use.
+    pub(crate) unsafe fn new(data: *const T, outer: isize, inner: isize) -> Strided<T> {
+        Strided { data, outer, inner }
+    }
+
+    /// The pointer and the two strides.
+    pub(super) fn parts(&self) -> (*const T, isize, isize) {
+        (self.data, self.outer, self.inner)
+    }
+
+    /// Row `i` from step `k` on, `n` steps, which are neighbours in memory.
+    ///
+    /// # Safety
+    ///
+    /// These elements exist.
+    #[inline(always)]
+    unsafe fn row(&self, i: usize, k: usize, n: usize) -> &[T] {
+        // SAFETY: the contract of this function and of `new`.
+        unsafe { std::slice::from_raw_parts(self.data.offset(i as isize * self.outer).add(k), n) }
+    }
+
+    /// Writes an interleaved panel whose steps are neighbours in memory: transposes, eight by eight where it can.
+    fn transpose(&self, outer: Range<usize>, inner: Range<usize>, width: usize, panel: &mut [T]) {
+        let n_steps = inner.len();
+        for i in (0..outer.len()).step_by(8) {
+            let n_rows = (outer.len() - i).min(8);
+            let mut k = 0;
+            while n_rows == 8 && k + 8 <= n_steps {
+                // SAFETY: eight rows and eight steps inside the ranges.
+                let rows: [[T; 8]; 8] = std::array::from_fn(|r| unsafe {
+                    self.data
+                        .offset((outer.start + i + r) as isize * self.outer)
+                        .add(inner.start + k)
+                        .cast::<[T; 8]>()
+                        .read_unaligned()
+                });
+                for s in 0..8 {
+                    let to: &mut [T] = &mut panel[(k + s) * width + i..][..8];
+                    to.copy_from_slice(&std::array::from_fn::<T, 8, _>(|r| rows[r][s]));
+                }
+                k += 8;
+            }
+            for r in i..i + n_rows {
+                // SAFETY: a row and steps inside the ranges.
+                let row = unsafe { self.row(outer.start + r, inner.start + k, n_steps - k) };
+                for (s, x) in row.iter().enumerate() {
+                    panel[(k + s) * width + r] = *x;
+                }
+            }
+        }
+    }
+
+    /// Writes an interleaved panel of `W` rows that are neighbours in memory.
+    fn interleave<const W: usize>(&self, outer: usize, inner: Range<usize>, panel: &mut [T]) {
+        for (k, to) in inner.zip(panel.as_chunks_mut::<W>().0) {
+            // SAFETY: `W` rows of one step inside the ranges, neighbours because the outer stride is one.
+            *to = unsafe { self.data.offset(k as isize * self.inner).add(outer).cast::<[T; W]>().read_unaligned() };
+        }
+    }
+}
+
+impl<T: Real> Source<T> for Strided<T> {
+    fn layout(&self) -> Layout {
+        if self.inner == 1 && self.outer != 1 { Layout::Chunked } else { Layout::Interleaved }
+    }
+
+    fn pack(&self, outer: Range<usize>, inner: Range<usize>, layout: Layout, width: usize, panel: &mut [T]) {
+        let rows = outer.len();
+        clear_rows(rows, inner.len(), layout, width, panel);
+        match (layout, self.outer, self.inner) {
+            (Layout::Chunked, _, 1) => {
+                for i in 0..rows {
+                    // SAFETY: a row and steps inside the ranges.
+                    let row = unsafe { self.row(outer.start + i, inner.start, inner.len()) };
+                    write_run(panel, width, i, 0, row);
+                }
+            }
+            (Layout::Interleaved, 1, _) if rows == width && width.is_multiple_of(4) && width <= 48 => match width {
+                4 => self.interleave::<4>(outer.start, inner, panel),
+                8 => self.interleave::<8>(outer.start, inner, panel),
+                12 => self.interleave::<12>(outer.start, inner, panel),
+                16 => self.interleave::<16>(outer.start, inner, panel),
+                32 => self.interleave::<32>(outer.start, inner, panel),
+                _ => self.gather(outer, inner, layout, width, panel),
+            },
+            (Layout::Interleaved, _, 1) => self.transpose(outer, inner, width, panel),
+            (Layout::Chunked | Layout::Interleaved, _, _) => self.gather(outer, inner, layout, width, panel),
+        }
+    }
+
+    fn direct(&self) -> Option<(*const T, usize)> {
+        (self.outer == 1 && self.inner >= 0).then_some((self.data, self.inner.unsigned_abs()))
+    }
+}
+
+impl<T: Real> Strided<T> {
+    /// Writes any panel, element by element.
+    fn gather(&self, outer: Range<usize>, inner: Range<usize>, layout: Layout, width: usize, panel: &mut [T]) {
+        for (s, k) in inner.enumerate() {
+            for (r, i) in outer.clone().enumerate() {
+                // SAFETY: inside the ranges.
+                let x = unsafe { *self.data.offset(i as isize * self.outer + k as isize * self.inner) };
+                panel[position(layout, width, r, s)] = x;
+            }
+        }
+    }
+}
+
+/// The filter of a convolution as seen by its input gradient: rows are input channels, steps run over the taps of one
+/// phase and, for each, over the output channels.
+pub(crate) struct Taps<'a, T> {
+    /// The filter from its first tap, input channel and output channel on.
+    pub(crate) filter: &'a [T],
+    /// Number of taps of the phase along width.
+    pub(crate) n_x: usize,
+    /// Elements from one tap of the phase to the next, along height and width.
+    pub(crate) stride: [usize; 2],
+    /// Output channels of the group.
+    pub(crate) channels: usize,
+    /// Elements from one input channel to the next.
+    pub(crate) row: usize,
+}
+
+impl<T: Real> Source<T> for Taps<'_, T> {
+    fn layout(&self) -> Layout {
+        Layout::Chunked
+    }
+
+    fn pack(&self, outer: Range<usize>, inner: Range<usize>, layout: Layout, width: usize, panel: &mut [T]) {
+        clear_rows(outer.len(), inner.len(), layout, width, panel);
+        let mut k = inner.start;
+        while k < inner.end {
+            let (tap, channel) = (k / self.channels, k % self.channels);
+            let n = (self.channels - channel).min(inner.end - k);
+            let at = tap / self.n_x * self.stride[0] + tap % self.n_x * self.stride[1] + channel;
+            for (r, i) in outer.clone().enumerate() {
+                let run = &self.filter[at + i * self.row..][..n];
+                for (s, x) in run.iter().enumerate() {
+                    panel[position(layout, width, r, k - inner.start + s)] = *x;
+                }
+            }
+            k += n;
+        }
+    }
+
+    fn direct(&self) -> Option<(*const T, usize)> {
+        None
+    }
+}

@@ -1,0 +1,154 @@
+//! Vector arithmetic, once per instruction set, behind one small trait.
+//!
+//! Guarantees that `mul_add` rounds once in every implementation, so that equal chains give equal bits everywhere.
+//! All methods are `#[inline(always)]` and end up inside a function that enables the instruction set.
+
+use super::Real;
+
+/// Vectors of one element type on one instruction set.
+///
+/// # Safety
+///
+/// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
+/// that is valid for `LANES` (or one) elements; no alignment is asked for.
+pub(crate) trait Simd: Copy + 'static {
+    /// What a lane holds.
+    type Elem: Real;
+    /// `LANES` elements.
+    type Vector: Copy;
+    /// Elements per vector.
+    const LANES: usize;
+
+    /// All lanes +0.
+    unsafe fn zero() -> Self::Vector;
+    /// All lanes `*x`.
+    unsafe fn splat(x: *const Self::Elem) -> Self::Vector;
+    /// The `LANES` elements from `x` on.
+    unsafe fn load(x: *const Self::Elem) -> Self::Vector;
+    /// Writes the `LANES` elements from `x` on.
+    unsafe fn store(x: *mut Self::Elem, value: Self::Vector);
+    /// `x * y + z`, rounded once.
+    unsafe fn mul_add(x: Self::Vector, y: Self::Vector, z: Self::Vector) -> Self::Vector;
+    /// `x + y`.
+    unsafe fn add(x: Self::Vector, y: Self::Vector) -> Self::Vector;
+}
+
+/// Implements [`Simd`] for a marker type by naming the intrinsics.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! simd {
+    ($name:ident, $elem:ty, $vector:ty, $lanes:expr, zero $zero:expr, splat $splat:expr, load $load:expr,
+     store $store:expr, mul_add $mul_add:expr, add $add:expr) => {
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name;
+
+        // SAFETY (all methods): the trait's contract gives the instruction set and the pointers.
+        impl Simd for $name {
+            type Elem = $elem;
+            type Vector = $vector;
+            const LANES: usize = $lanes;
+
+            #[inline(always)]
+            unsafe fn zero() -> $vector {
+                // SAFETY: see the impl.
+                unsafe { $zero }
+            }
+            #[inline(always)]
+            unsafe fn splat(x: *const $elem) -> $vector {
+                // SAFETY: see the impl.
+                unsafe { $splat(*x) }
+            }
+            #[inline(always)]
+            unsafe fn load(x: *const $elem) -> $vector {
+                // SAFETY: see the impl.
+                unsafe { $load(x) }
+            }
+            #[inline(always)]
+            unsafe fn store(x: *mut $elem, value: $vector) {
+                // SAFETY: see the impl.
+                unsafe { $store(x, value) }
+            }
+            #[inline(always)]
+            unsafe fn mul_add(x: $vector, y: $vector, z: $vector) -> $vector {
+                // SAFETY: see the impl.
+                unsafe { $mul_add(x, y, z) }
+            }
+            #[inline(always)]
+            unsafe fn add(x: $vector, y: $vector) -> $vector {
+                // SAFETY: see the impl.
+                unsafe { $add(x, y) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::Simd;
+
+    simd!(Avx512F32, f32, __m512, 16, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
+        store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps);
+    simd!(Avx512F64, f64, __m512d, 8, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
+        store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd);
+    simd!(Avx2F32, f32, __m256, 8, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
+        store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps);
+    simd!(Avx2F64, f64, __m256d, 4, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
+        store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd);
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::arch::aarch64::*;
+
+    use super::Simd;
+
+    // The instruction adds to its first operand.
+    simd!(NeonF32, f32, float32x4_t, 4, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
+        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32);
+    simd!(NeonF64, f64, float64x2_t, 2, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
+        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64);
+}
+#[cfg(target_arch = "aarch64")]
+pub(crate) use arm::{NeonF32, NeonF64};
+
+/// Four lanes in plain Rust; the fused step is a library call where the machine has none.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable<T>(std::marker::PhantomData<T>);
+
+// SAFETY (all methods): needs no instruction set; the trait's contract gives the pointers.
+impl<T: Real> Simd for Portable<T> {
+    type Elem = T;
+    type Vector = [T; 4];
+    const LANES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn zero() -> [T; 4] {
+        [T::ZERO; 4]
+    }
+    #[inline(always)]
+    unsafe fn splat(x: *const T) -> [T; 4] {
+        // SAFETY: see the impl.
+        [unsafe { *x }; 4]
+    }
+    #[inline(always)]
+    unsafe fn load(x: *const T) -> [T; 4] {
+        // SAFETY: see the impl.
+        unsafe { x.cast::<[T; 4]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(x: *mut T, value: [T; 4]) {
+        // SAFETY: see the impl.
+        unsafe { x.cast::<[T; 4]>().write_unaligned(value) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(x: [T; 4], y: [T; 4], z: [T; 4]) -> [T; 4] {
+        std::array::from_fn(|lane| x[lane].fused(y[lane], z[lane]))
+    }
+    #[inline(always)]
+    unsafe fn add(x: [T; 4], y: [T; 4]) -> [T; 4] {
+        std::array::from_fn(|lane| x[lane] + y[lane])
+    }
+}

@@ -1,0 +1,257 @@
+//! The innermost loops: a block of C from packed panels, and a whole small product without packing.
+//!
+//! Each element of C is one chain of fused multiply-adds over the block's depth, starting from +0, whose result is
+//! stored (first block) or added (later blocks). The chain is the same for every tile shape and instruction set.
+
+use std::mem::MaybeUninit;
+
+use super::simd::Simd;
+use super::{Layout, Real, block_depth};
+
+/// Steps of k that a chunked panel keeps together for one row.
+pub(crate) const CHUNK: usize = 16;
+
+/// One block of C and the packed panels it is made from.
+pub(super) struct Block<T> {
+    /// Rows of C.
+    pub(super) rows: usize,
+    /// Columns of C.
+    pub(super) cols: usize,
+    /// Length of the chain.
+    pub(super) depth: usize,
+    /// Row panels, each padded to a multiple of [`CHUNK`] in depth.
+    pub(super) a: *const T,
+    /// How the row panels are laid out.
+    pub(super) layout: Layout,
+    /// Column panels, or B itself.
+    pub(super) b: *const T,
+    /// Distance of two column panels.
+    pub(super) b_panel: usize,
+    /// Distance of two steps of k in a column panel.
+    pub(super) b_row: usize,
+    /// First element of C.
+    pub(super) c: *mut T,
+    /// Distance of two rows of C.
+    pub(super) c_row: usize,
+    /// Whether C is to be overwritten.
+    pub(super) fresh: bool,
+}
+
+/// A small product on strided operands; B has unit column stride.
+pub(super) struct Quick<T> {
+    /// Rows, columns and depth.
+    pub(super) extent: [usize; 3],
+    /// A with its row and column strides.
+    pub(super) a: (*const T, isize, isize),
+    /// B with its row stride.
+    pub(super) b: (*const T, isize),
+    /// C with its row stride.
+    pub(super) c: (*mut T, usize),
+}
+
+/// Computes a block whose row panels are `M0` high, the last one `M0`, `M1` or `M2`, and whose column panels are `NV`
+/// vectors wide.
+///
+/// # Safety
+///
+/// The instruction set of `S`, and a block whose pointers are valid for its extents.
+#[inline(always)]
+pub(super) unsafe fn block<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize>(
+    x: &Block<S::Elem>,
+) {
+    // SAFETY: handed on.
+    unsafe {
+        match x.layout {
+            Layout::Interleaved => panels::<S, M0, M1, M2, NV, 1>(x),
+            Layout::Chunked => panels::<S, M0, M1, M2, NV, CHUNK>(x),
+        }
+    }
+}
+
+/// [`block`] for one layout of the row panels.
+#[inline(always)]
+unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize, const STEP: usize>(
+    x: &Block<S::Elem>,
+) {
+    let pitch = M0 * x.depth.next_multiple_of(CHUNK);
+    for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
+        let cols = (x.cols - j).min(NV * S::LANES);
+        for i in (0..x.rows).step_by(M0) {
+            let rows = (x.rows - i).min(M0);
+            // SAFETY: the panels and the part of C lie inside the block.
+            unsafe {
+                let a = x.a.add(i / M0 * pitch);
+                let b = x.b.add(panel * x.b_panel);
+                let c = x.c.add(i * x.c_row + j);
+                match (rows > M1, rows > M2, cols > S::LANES) {
+                    (true, _, true) => tile::<S, M0, NV, STEP>(x, a, b, c, rows, cols),
+                    (true, _, false) => tile::<S, M0, 1, STEP>(x, a, b, c, rows, cols),
+                    (false, true, true) => tile::<S, M1, NV, STEP>(x, a, b, c, rows, cols),
+                    (false, true, false) => tile::<S, M1, 1, STEP>(x, a, b, c, rows, cols),
+                    (false, false, true) => tile::<S, M2, NV, STEP>(x, a, b, c, rows, cols),
+                    (false, false, false) => tile::<S, M2, 1, STEP>(x, a, b, c, rows, cols),
+                }
+            }
+        }
+    }
+}
+
+/// One tile of C, held in registers over the whole depth.
+#[inline(always)]
+unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
+    x: &Block<S::Elem>,
+    mut a: *const S::Elem,
+    mut b: *const S::Elem,
+    c: *mut S::Elem,
+    rows: usize,
+    cols: usize,
+) {
+    // SAFETY: the caller's block covers the panels; the edge case goes through a local tile.
+    unsafe {
+        let mut sums = [[S::zero(); NV]; M];
+        let mut left = x.depth;
+        while left > 0 {
+            let steps = left.min(STEP);
+            for _ in 0..steps {
+                step::<S, M, NV, STEP>(&mut sums, a, b);
+                a = a.add(if STEP == 1 { M } else { 1 });
+                b = b.add(x.b_row);
+            }
+            // A chunk holds `STEP` steps of the first row, then of the next.
+            if STEP > 1 {
+                a = a.add((M - 1) * STEP);
+            }
+            left -= steps;
+        }
+        if rows == M && cols == NV * S::LANES {
+            for (i, row) in sums.iter().enumerate() {
+                for (v, sum) in row.iter().enumerate() {
+                    let at = c.add(i * x.c_row + v * S::LANES);
+                    S::store(at, if x.fresh { *sum } else { S::add(S::load(at), *sum) });
+                }
+            }
+            return;
+        }
+        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 512];
+        let edge = edge.as_mut_ptr().cast::<S::Elem>();
+        for (i, row) in sums.iter().enumerate() {
+            for (v, sum) in row.iter().enumerate() {
+                S::store(edge.add((i * NV + v) * S::LANES), *sum);
+            }
+        }
+        for i in 0..rows {
+            for j in 0..cols {
+                let (at, sum) = (c.add(i * x.c_row + j), *edge.add(i * NV * S::LANES + j));
+                *at = if x.fresh { sum } else { *at + sum };
+            }
+        }
+    }
+}
+
+/// One step of k: the outer product of a column of A and a row of B.
+#[inline(always)]
+unsafe fn step<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
+    sums: &mut [[S::Vector; NV]; M],
+    a: *const S::Elem,
+    b: *const S::Elem,
+) {
+    // SAFETY: handed on from the tile.
+    unsafe {
+        let mut row = [S::zero(); NV];
+        for (v, part) in row.iter_mut().enumerate() {
+            *part = S::load(b.add(v * S::LANES));
+        }
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let factor = S::splat(a.add(i * STEP));
+            for (s, part) in sum.iter_mut().zip(row) {
+                *s = S::mul_add(factor, part, *s);
+            }
+        }
+    }
+}
+
+/// Computes a small product straight from its operands.
+///
+/// # Safety
+///
+/// The instruction set that the surrounding function enables, and operands valid for the extents.
+#[inline(always)]
+pub(super) unsafe fn quick<T: Real>(x: &Quick<T>) {
+    let [_, n, _] = x.extent;
+    let mut j = 0;
+    // SAFETY: the strips cover the columns once.
+    unsafe {
+        while n - j >= 32 {
+            quick_strip::<T, 32>(x, j);
+            j += 32;
+        }
+        if n - j >= 16 {
+            quick_strip::<T, 16>(x, j);
+            j += 16;
+        }
+        if n - j >= 8 {
+            quick_strip::<T, 8>(x, j);
+            j += 8;
+        }
+        if n - j >= 4 {
+            quick_strip::<T, 4>(x, j);
+            j += 4;
+        }
+        while j < n {
+            quick_strip::<T, 1>(x, j);
+            j += 1;
+        }
+    }
+}
+
+/// `W` columns of a small product, four rows at a time.
+#[inline(always)]
+unsafe fn quick_strip<T: Real, const W: usize>(x: &Quick<T>, j: usize) {
+    let m = x.extent[0];
+    let mut i = 0;
+    // SAFETY: the groups cover the rows once.
+    unsafe {
+        while m - i >= 4 {
+            quick_tile::<T, 4, W>(x, i, j);
+            i += 4;
+        }
+        while i < m {
+            quick_tile::<T, 1, W>(x, i, j);
+            i += 1;
+        }
+    }
+}
+
+/// `M` rows of `W` columns of a small product.
+#[inline(always)]
+unsafe fn quick_tile<T: Real, const M: usize, const W: usize>(x: &Quick<T>, i: usize, j: usize) {
+    let [_, _, k] = x.extent;
+    let depth = block_depth(k);
+    let mut start = 0;
+    while start < k {
+        let end = (start + depth).min(k);
+        let mut sums = [[T::ZERO; W]; M];
+        // SAFETY: rows, columns and steps lie inside the operands.
+        unsafe {
+            for p in start..end {
+                let b = x.b.0.offset(p as isize * x.b.1).add(j).cast::<[T; W]>().read_unaligned();
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    let factor = *x.a.0.offset((i + r) as isize * x.a.1 + p as isize * x.a.2);
+                    for (s, part) in sum.iter_mut().zip(b) {
+                        *s = factor.fused(part, *s);
+                    }
+                }
+            }
+            for (r, sum) in sums.iter().enumerate() {
+                let at = x.c.0.add((i + r) * x.c.1 + j).cast::<[T; W]>();
+                let mut total = *sum;
+                if start > 0 {
+                    let old = at.read_unaligned();
+                    total = std::array::from_fn(|lane| old[lane] + sum[lane]);
+                }
+                at.write_unaligned(total);
+            }
+        }
+        start = end;
+    }
+}

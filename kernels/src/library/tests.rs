@@ -1,0 +1,325 @@
+//! Every kernel against its reference, and against itself on other instruction sets, threads and paths.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use retape_runtime::{DType, Element};
+use smallvec::SmallVec;
+
+use super::micro::{Engine, Level, ParallelFor, block_depth, split_depth};
+use super::{Conv2d, ConvPass, Epilogue, MatMul, Operand};
+
+/// A small generator of test data (xorshift); seeded, so that a failure repeats.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 33) as usize % n
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// Values in -1..1.
+    fn bytes<T: Element>(&mut self, len: usize) -> Bytes {
+        let values: Vec<T> =
+            (0..len).map(|_| T::from_f64((self.next() >> 40) as f64 / f64::from(1 << 23) - 1.0)).collect();
+        Bytes::of(&values)
+    }
+
+    fn bytes_of(&mut self, dtype: DType, len: usize) -> Bytes {
+        if dtype == DType::F64 { self.bytes::<f64>(len) } else { self.bytes::<f32>(len) }
+    }
+}
+
+/// A buffer that is aligned to 8 bytes.
+#[derive(Clone)]
+struct Bytes(Vec<u64>, usize);
+
+impl Bytes {
+    fn of<T: Element>(values: &[T]) -> Bytes {
+        let mut bytes = Bytes::filled(size_of_val(values), 0);
+        for (to, x) in bytes.get_mut().chunks_exact_mut(size_of::<T>()).zip(values) {
+            to.copy_from_slice(&x.to_scalar().bits.to_le_bytes()[..size_of::<T>()]);
+        }
+        bytes
+    }
+
+    fn filled(len: usize, byte: u8) -> Bytes {
+        Bytes(vec![u64::from_ne_bytes([byte; 8]); len.div_ceil(8)], len)
+    }
+
+    fn get(&self) -> &[u8] {
+        // SAFETY: the words are initialised and cover the length.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.1) }
+    }
+
+    fn get_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `get`; the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), self.1) }
+    }
+
+    fn values(&self, dtype: DType) -> Vec<f64> {
+        let get = self.get();
+        if dtype == DType::F64 {
+            get.chunks_exact(8).map(|x| f64::from_le_bytes(x.try_into().unwrap())).collect()
+        } else {
+            get.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap()).into()).collect()
+        }
+    }
+}
+
+/// A kernel under test.
+trait Kernel: std::fmt::Debug + Sync {
+    fn dtype(&self) -> DType;
+    fn lens(&self) -> (Vec<(DType, usize)>, Vec<(DType, usize)>);
+    fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>);
+    fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]);
+}
+
+macro_rules! kernel {
+    ($name:ty) => {
+        impl Kernel for $name {
+            fn dtype(&self) -> DType {
+                self.dtype
+            }
+            fn lens(&self) -> (Vec<(DType, usize)>, Vec<(DType, usize)>) {
+                (self.inputs(), self.outputs())
+            }
+            fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+                self.run_on(engine, inputs, outputs, epilogue);
+            }
+            fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+                self.reference(inputs, outputs);
+            }
+        }
+    };
+}
+kernel!(MatMul);
+kernel!(Conv2d);
+
+fn serial(n: usize, body: &(dyn Fn(usize) + Sync)) {
+    (0..n).for_each(body);
+}
+
+fn backwards(n: usize, body: &(dyn Fn(usize) + Sync)) {
+    (0..n).rev().for_each(body);
+}
+
+fn on_three_threads(n: usize, body: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                loop {
+                    let task = next.fetch_add(1, Ordering::Relaxed);
+                    if task >= n {
+                        break;
+                    }
+                    body(task);
+                }
+            });
+        }
+    });
+}
+
+/// All engines that must agree bit for bit.
+fn engines() -> Vec<Engine> {
+    let mut engines = Vec::new();
+    for level in Level::available() {
+        for quick in [true, false] {
+            engines.push(Engine { level, parallel_for: serial, quick });
+        }
+    }
+    let level = Level::best();
+    for parallel_for in [backwards as ParallelFor, on_three_threads] {
+        engines.push(Engine { level, parallel_for, quick: true });
+    }
+    engines.push(Engine::best());
+    engines
+}
+
+/// Runs a kernel on one engine; the epilogue must see each element once.
+fn run(kernel: &dyn Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
+    let (_, outputs) = kernel.lens();
+    // Stale memory must not show.
+    let mut out = Bytes::filled(outputs[0].1 * kernel.dtype().size(), 0xff);
+    let start = out.get().as_ptr() as usize;
+    let seen = Mutex::new(vec![0u8; outputs[0].1]);
+    kernel.run_on(engine, &inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [out.get_mut()], &|tile| {
+        let first = (tile.data as usize - start) / kernel.dtype().size();
+        for i in 0..tile.rows.len() {
+            for j in 0..tile.cols.len() {
+                seen.lock().unwrap()[first + i * tile.row_stride + j] += 1;
+            }
+        }
+    });
+    assert!(seen.lock().unwrap().iter().all(|n| *n == 1), "{kernel:?}: the epilogue sees each element once");
+    out
+}
+
+/// Checks a kernel against its reference on random data, and all engines against each other.
+fn check(kernel: &dyn Kernel, terms: usize, random: &mut Random) {
+    let (inputs, outputs) = kernel.lens();
+    let dtype = kernel.dtype();
+    let inputs: Vec<Bytes> = inputs.iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+    let mut expected = Bytes::filled(outputs[0].1 * dtype.size(), 0);
+    kernel.reference(&inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [expected.get_mut()]);
+    let mut first: Option<Bytes> = None;
+    for engine in engines() {
+        let out = run(kernel, &engine, &inputs);
+        let Some(first) = &first else {
+            // Terms are below 1, partial sums below `terms`; errors of a chain grow with its length at most.
+            let epsilon = if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+            let bound = epsilon * (terms as f64).max(1.0) * 2.0;
+            for (at, (x, y)) in out.values(dtype).iter().zip(expected.values(dtype)).enumerate() {
+                assert!((x - y).abs() <= bound, "{kernel:?} on {engine:?}: element {at} is {x}, not {y}");
+            }
+            first = Some(out);
+            continue;
+        };
+        assert!(out.get() == first.get(), "{kernel:?}: {engine:?} gives other bits");
+    }
+}
+
+/// An operand with a random memory order, gap and offset.
+fn operand(random: &mut Random, batch: &[usize], rows: usize, cols: usize) -> Operand {
+    let turned = random.below(2) == 0;
+    let (rows, cols) = if turned { (cols, rows) } else { (rows, cols) };
+    let mut operand = Operand::contiguous(batch, rows, cols);
+    if random.below(3) == 0 {
+        let gap = 1 + random.below(3);
+        operand.row_stride = cols * gap + random.below(3);
+        operand.col_stride = gap;
+        let mut stride = rows * operand.row_stride;
+        for (axis, extent) in batch.iter().enumerate().rev() {
+            operand.batch_strides[axis] = stride;
+            stride *= extent;
+        }
+        operand.offset = random.below(5);
+    }
+    for stride in &mut operand.batch_strides {
+        if random.below(3) == 0 {
+            *stride = 0;
+        }
+    }
+    if turned { operand.transposed() } else { operand }
+}
+
+#[test]
+fn matmul_agrees_with_its_reference_on_any_shape_and_stride() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let extents = [0, 1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 16, 17, 24, 31, 32, 33, 48, 50, 64, 65, 97];
+    for round in 0..220 {
+        let dtype = [DType::F32, DType::F64][round % 2];
+        let [m, n, k] = [0; 3].map(|_| random.pick(&extents));
+        let batch: SmallVec<[usize; 4]> = (0..random.below(3)).map(|_| random.pick(&[1, 2, 3])).collect();
+        let (a, b) = (operand(&mut random, &batch, m, k), operand(&mut random, &batch, k, n));
+        check(&MatMul { dtype, batch, m, n, k, a, b }, k, &mut random);
+    }
+}
+
+#[test]
+fn matmul_agrees_with_its_reference_where_it_is_cut() {
+    let mut random = Random(77);
+    // Several blocks of k, few rows, several tasks, partial results.
+    for [m, n, k] in
+        [[3, 5, 700], [30, 40, 1000], [1, 300, 513], [20, 200, 257], [200, 300, 40], [9, 17, 2500], [2, 1, 9000]]
+    {
+        for dtype in [DType::F32, DType::F64] {
+            check(&MatMul::contiguous(dtype, &[], [m, n, k]), k, &mut random);
+            let mut turned = MatMul::contiguous(dtype, &[], [m, n, k]);
+            turned.a = Operand::contiguous(&[], k, m).transposed();
+            turned.b = Operand::contiguous(&[], n, k).transposed();
+            check(&turned, k, &mut random);
+        }
+    }
+    assert!(split_depth(9, 17, 2500) < 2500 && block_depth(700) < 700, "the shapes above take these paths");
+}
+
+/// A random small convolution; some of its extents are zero.
+fn convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> Conv2d {
+    let groups = random.pick(&[1, 1, 1, 2, 3]);
+    let channels = [0; 2].map(|_| groups * random.pick(&[1, 1, 2, 3, 4, 5, 8, 16, 17]));
+    let pad = |random: &mut Random| [random.below(3), random.below(3)];
+    Conv2d {
+        dtype,
+        batch: random.pick(&[0, 1, 1, 2, 3]),
+        height: random.pick(&[0, 1, 2, 5, 7, 8, 13]),
+        width: random.pick(&[1, 2, 3, 6, 7, 14, 19]),
+        in_channels: channels[0],
+        kernel_height: random.pick(&[1, 1, 2, 3, 3, 5]),
+        kernel_width: random.pick(&[1, 1, 2, 3, 3, 5]),
+        out_channels: channels[1],
+        stride: [0; 2].map(|_| 1 + random.below(3)),
+        padding: [pad(random), pad(random)],
+        dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
+        groups,
+        pass,
+    }
+}
+
+#[test]
+fn convolutions_agree_with_their_references_on_any_geometry() {
+    let mut random = Random(0x1234_5678_9abc_def1);
+    for round in 0..240 {
+        let pass = [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient][round % 3];
+        let conv = convolution(&mut random, [DType::F32, DType::F64][round / 3 % 2], pass);
+        let [height, width] = conv.out_extent();
+        let terms = match pass {
+            ConvPass::Forward | ConvPass::InputGradient => {
+                conv.kernel_height * conv.kernel_width * conv.in_channels.max(conv.out_channels)
+            }
+            ConvPass::FilterGradient => conv.batch * height * width,
+        };
+        check(&conv, terms, &mut random);
+    }
+}
+
+#[test]
+fn a_filter_gradient_over_many_pixels_agrees_with_its_reference() {
+    let mut random = Random(5);
+    for (in_channels, stride) in [(1, 1), (1, 2), (4, 1), (3, 2)] {
+        let conv = Conv2d {
+            dtype: DType::F32,
+            batch: 5,
+            height: 25,
+            width: 27,
+            in_channels,
+            kernel_height: 3,
+            kernel_width: 3,
+            out_channels: 6,
+            stride: [1, stride],
+            padding: [[1, 1], [1, 1]],
+            dilation: [1, 1],
+            groups: 1,
+            pass: ConvPass::FilterGradient,
+        };
+        check(&conv, 5 * 25 * 27, &mut random);
+    }
+}
+
+#[test]
+fn nan_and_infinity_propagate_through_zeros() {
+    for [m, n, k] in [[2, 3, 4], [40, 50, 60]] {
+        let op = MatMul::contiguous(DType::F32, &[], [m, n, k]);
+        let mut a = vec![0.0f32; m * k];
+        let mut b = vec![1.0f32; k * n];
+        a[k] = f32::NAN;
+        b[1] = f32::INFINITY;
+        for engine in engines() {
+            let out = run(&op, &engine, &[Bytes::of(&a), Bytes::of(&b)]).values(DType::F32);
+            assert_eq!(out[0], 0.0);
+            assert!(out[1].is_nan(), "0 * inf");
+            assert!(out[n..2 * n].iter().all(|x| x.is_nan()), "the row of the NaN");
+        }
+    }
+}
