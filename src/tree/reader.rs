@@ -95,6 +95,7 @@ impl<'s> Reader<'s> {
     }
 
     /// Whether everything has been read.
+    #[cfg(test)]
     pub(crate) fn is_done(&self) -> bool {
         self.words.is_empty() && self.tensors.len() == 0
     }
