@@ -1,6 +1,6 @@
 //! Arithmetic operators on every mix of `Tensor`, `&Tensor` and scalars.
 
-use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Shl, Shr, Sub};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -20,6 +20,10 @@ pub trait TensorOrScalar: sealed::Sealed {
     /// The operand as a tensor of the dtype of `other`.
     #[doc(hidden)]
     fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor;
+
+    /// The operand if it is a number.
+    #[doc(hidden)]
+    fn number(&self) -> Option<f64>;
 }
 
 impl sealed::Sealed for Tensor {}
@@ -27,12 +31,20 @@ impl TensorOrScalar for Tensor {
     fn tensor_like(self, _: &Tensor, _: Caller) -> Tensor {
         self
     }
+
+    fn number(&self) -> Option<f64> {
+        None
+    }
 }
 
 impl sealed::Sealed for &Tensor {}
 impl TensorOrScalar for &Tensor {
     fn tensor_like(self, _: &Tensor, _: Caller) -> Tensor {
         self.clone()
+    }
+
+    fn number(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -67,56 +79,72 @@ impl Tensor {
     }
 }
 
+/// Implements an operator for its op. The right operand is generic, so that the type of `x + 1.0` is known before
+/// that of the number.
 macro_rules! operator {
-    ($trait:ident, $method:ident, $op:ident) => {
-        operator!(@tensors $trait, $method, $op, Tensor, Tensor);
-        operator!(@tensors $trait, $method, $op, Tensor, &Tensor);
-        operator!(@tensors $trait, $method, $op, &Tensor, Tensor);
-        operator!(@tensors $trait, $method, $op, &Tensor, &Tensor);
-        operator!(@scalars $trait, $method, $op, f32, f64, i32, i64, u32, u8);
+    ($trait:ident, $method:ident, $($scalar:ty),*) => {
+        operator!(@tensor $trait, $method, Tensor);
+        operator!(@tensor $trait, $method, &Tensor);
+        $(
+            operator!(@scalar $trait, $method, $scalar, Tensor);
+            operator!(@scalar $trait, $method, $scalar, &Tensor);
+        )*
     };
-    (@tensors $trait:ident, $method:ident, $op:ident, $left:ty, $right:ty) => {
-        impl $trait<$right> for $left {
+    (@tensor $trait:ident, $method:ident, $left:ty) => {
+        impl<T: TensorOrScalar> $trait<T> for $left {
             type Output = Tensor;
 
             #[track_caller]
-            fn $method(self, right: $right) -> Tensor {
-                super::broadcast_apply(crate::ops::$op, &[&self, &right])
+            fn $method(self, right: T) -> Tensor {
+                let right = right.tensor_like(&self, Location::caller());
+                super::broadcast_apply(crate::ops::$trait, &[&self, &right])
             }
         }
     };
-    (@scalars $trait:ident, $method:ident, $op:ident, $($scalar:ty),*) => {$(
-        operator!(@scalar $trait, $method, $op, $scalar, Tensor);
-        operator!(@scalar $trait, $method, $op, $scalar, &Tensor);
-    )*};
-    (@scalar $trait:ident, $method:ident, $op:ident, $scalar:ty, $tensor:ty) => {
-        impl $trait<$scalar> for $tensor {
-            type Output = Tensor;
-
-            #[track_caller]
-            fn $method(self, right: $scalar) -> Tensor {
-                let right = self.constant_like(right.to_f64(), Location::caller());
-                super::broadcast_apply(crate::ops::$op, &[&self, &right])
-            }
-        }
-
+    (@scalar $trait:ident, $method:ident, $scalar:ty, $tensor:ty) => {
         impl $trait<$tensor> for $scalar {
             type Output = Tensor;
 
             #[track_caller]
             fn $method(self, right: $tensor) -> Tensor {
                 let left = right.constant_like(self.to_f64(), Location::caller());
-                super::broadcast_apply(crate::ops::$op, &[&left, &right])
+                super::broadcast_apply(crate::ops::$trait, &[&left, &right])
             }
         }
     };
 }
 
-operator!(Add, add, Add);
-operator!(Sub, sub, Sub);
-operator!(Mul, mul, Mul);
-operator!(Div, div, Div);
-operator!(Rem, rem, Rem);
+operator!(Add, add, f32, f64, i32, i64, u32, u8);
+operator!(Sub, sub, f32, f64, i32, i64, u32, u8);
+operator!(Mul, mul, f32, f64, i32, i64, u32, u8);
+operator!(Div, div, f32, f64, i32, i64, u32, u8);
+operator!(Rem, rem, f32, f64, i32, i64, u32, u8);
+operator!(Shl, shl, i32, i64, u32, u8);
+operator!(Shr, shr, i32, i64, u32, u8);
+
+/// As `operator`, for ops that are not named as the trait.
+macro_rules! bit_operator {
+    ($($trait:ident $method:ident $op:ident: $left:ty;)*) => {$(
+        impl<T: TensorOrScalar> $trait<T> for $left {
+            type Output = Tensor;
+
+            #[track_caller]
+            fn $method(self, right: T) -> Tensor {
+                let right = right.tensor_like(&self, Location::caller());
+                super::broadcast_apply(crate::ops::$op, &[&self, &right])
+            }
+        }
+    )*};
+}
+
+bit_operator! {
+    BitAnd bitand And: Tensor;
+    BitAnd bitand And: &Tensor;
+    BitOr bitor Or: Tensor;
+    BitOr bitor Or: &Tensor;
+    BitXor bitxor Xor: Tensor;
+    BitXor bitxor Xor: &Tensor;
+}
 
 macro_rules! scalar_operands {
     ($($scalar:ty),*) => {$(
@@ -124,6 +152,10 @@ macro_rules! scalar_operands {
         impl TensorOrScalar for $scalar {
             fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor {
                 other.constant_like(self.to_f64(), at)
+            }
+
+            fn number(&self) -> Option<f64> {
+                Some(self.to_f64())
             }
         }
     )*};

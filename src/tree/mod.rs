@@ -5,12 +5,15 @@
 //! type are structurally equal exactly if their words are equal, which makes the words the body of a signature.
 
 mod impls;
+mod map;
 mod reader;
 mod statics;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+pub(crate) use map::leaves;
+pub use map::{map, zip_map};
 pub use reader::Reader;
 pub use statics::{Static, StaticLeaf};
 /// Derives the trait [`Tree`](trait@Tree).
