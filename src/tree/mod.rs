@@ -15,9 +15,9 @@ mod writer;
 pub(crate) use map::leaves;
 pub use map::{map, zip_map};
 pub use reader::Reader;
-pub use statics::{Static, StaticLeaf};
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
+pub use statics::{Static, StaticLeaf};
 pub use writer::{Field, Writer};
 
 use crate::error::Result;
