@@ -12,6 +12,7 @@ mod graph;
 pub mod ops;
 mod opt;
 mod plan;
+mod replay;
 mod settings;
 mod tape;
 mod tensor;
