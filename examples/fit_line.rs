@@ -5,7 +5,8 @@ use retape::{Tensor, accelerate};
 fn main() -> retape::Result<()> {
     let n = 200;
     let xs: Vec<f32> = (0..n).map(|i| i as f32 / n as f32).collect();
-    let ys: Vec<f32> = xs.iter().enumerate().map(|(i, x)| 3.0 * x - 1.0 + 0.05 * ((i * 37 % 19) as f32 - 9.0)).collect();
+    let ys: Vec<f32> =
+        xs.iter().enumerate().map(|(i, x)| 3.0 * x - 1.0 + 0.05 * ((i * 37 % 19) as f32 - 9.0)).collect();
     let (x, y) = (Tensor::from(xs), Tensor::from(ys));
 
     let step = accelerate(|line: &(Tensor, Tensor), x: &Tensor, y: &Tensor, rate: &Tensor| {
