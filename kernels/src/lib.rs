@@ -2,5 +2,15 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
+mod error;
+mod execute;
+pub mod expand;
 pub mod ir;
 pub mod library;
+mod plan;
+mod simplify;
+
+pub use error::{Error, Result};
+pub use execute::Executable;
+pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
+pub use simplify::simplify;

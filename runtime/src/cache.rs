@@ -26,6 +26,19 @@ use crate::stats::{CacheStats, Capacity, Counters, Event, EventKind, count};
 /// A blake3 hash.
 pub type Hash32 = [u8; 32];
 
+/// The hash of a key written as words.
+pub fn hash_words(words: &[u64]) -> Hash32 {
+    let mut hasher = blake3::Hasher::new();
+    let mut block = [0; 1024];
+    for chunk in words.chunks(block.len() / 8) {
+        for (bytes, word) in block.chunks_exact_mut(8).zip(chunk) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        hasher.update(&block[..8 * chunk.len()]);
+    }
+    *hasher.finalize().as_bytes()
+}
+
 /// How a call came by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {

@@ -188,6 +188,12 @@ impl Scalar {
     }
 }
 
+impl<T: Element> From<T> for Scalar {
+    fn from(x: T) -> Scalar {
+        x.to_scalar()
+    }
+}
+
 impl fmt::Debug for Scalar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} {}", self.dtype)

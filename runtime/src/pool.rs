@@ -444,13 +444,6 @@ mod tests {
         front.reused = 0;
     }
 
-    #[test]
-    fn small_memory_of_an_ended_thread_comes_back() {
-        let address = || Buffer::alloc(OWN / 10).unwrap().as_ptr() as usize;
-        let first = std::thread::spawn(address).join().unwrap();
-        assert_eq!(address(), first);
-    }
-
     /// A size of which no other test has a block.
     const OWN: usize = 3_333_333;
 
@@ -462,14 +455,6 @@ mod tests {
         let reused = pool_stats().reused;
         assert_eq!(Buffer::alloc(OWN - 100).unwrap().as_ptr() as usize, address);
         assert!(pool_stats().reused > reused);
-    }
-
-    #[test]
-    fn memory_freed_by_another_thread_comes_back() {
-        let first = Buffer::alloc(5 * OWN).unwrap();
-        let address = first.as_ptr() as usize;
-        std::thread::spawn(move || drop(first)).join().unwrap();
-        assert_eq!(Buffer::alloc(5 * OWN).unwrap().as_ptr() as usize, address);
     }
 
     #[test]

@@ -1,4 +1,9 @@
-//! The memory limit and the pool's cap, which belong to the whole process: one test, alone in its process.
+//! The memory limit, the pool's cap and its threads, which belong to the whole process: one test, alone in its
+//! process, so that no other test holds a lock or a block.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+use std::thread;
 
 use retape_runtime::{
     Buffer, Error, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
@@ -7,6 +12,27 @@ use retape_runtime::{
 const MIB: usize = 1 << 20;
 
 #[test]
+fn limits_hold_and_threads_share() {
+    limits_hold();
+    freed_memory_crosses_threads();
+}
+
+/// Memory that another thread freed, or kept to itself until it ended, is used again.
+fn freed_memory_crosses_threads() {
+    set_pool_capacity(1 << 30);
+    for len in [100, 100_000, 10_000_000] {
+        let first = Buffer::alloc(len).unwrap();
+        let address = first.as_ptr() as usize;
+        thread::spawn(move || drop(first)).join().unwrap();
+        let address_of_next = move || Buffer::alloc(len).unwrap().as_ptr() as usize;
+        assert_eq!(address_of_next(), address, "{len}");
+        trim();
+        let theirs = thread::spawn(address_of_next).join().unwrap();
+        assert_eq!(address_of_next(), theirs, "{len}");
+    }
+    assert_eq!(pool_stats().live_bytes, 0);
+}
+
 fn limits_hold() {
     // At first the limit is that of the machine.
     let machine = memory_limit();

@@ -8,12 +8,29 @@
 //! Invariant: instructions are in SSA order; operands have smaller ids. [`verify`](Kernel::verify) checks this, the
 //! dtypes, that affine maps stay inside their parameters, and that no two points store to the same element.
 
+mod arith;
+mod build;
+mod eval;
 mod inst;
+mod overlap;
+mod parse;
+mod print;
+#[doc(hidden)]
+pub mod random;
+mod special;
+mod types;
+mod verify;
 
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
+pub use arith::eval_inst;
+pub use build::{KernelBuilder, Operand, Value};
+pub use eval::evaluate;
 pub use inst::{Binary, Compare, Func1, Func2, Inst, Monoid, Unary};
+pub use parse::{ParseError, parse};
+pub use types::Stage;
+pub use verify::{VerifyError, verify};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident $prefix:literal;)*) => {$(

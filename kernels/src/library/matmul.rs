@@ -7,8 +7,8 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
+use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
 use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
-use super::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
 
 /// Where an operand's matrices lie in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -1,66 +1,127 @@
-//! Library kernels: what no generated loop nest expresses well.
+//! Library kernels: what no loop nest expresses well, written by hand once for all element types.
 //!
-//! Each kernel is a plain descriptor with `inputs`, `outputs`, `run` and `reference`, the naive slow twin. Results do
-//! not depend on the number of threads or on the instruction set.
+//! Each kernel is a descriptor: plain data that says which function on which shapes, and nothing else. It lists its
+//! buffers (`inputs`, `outputs`), computes them (`run`), has a naive twin that it is tested against (`reference`) and
+//! a text form. Buffers are dense, row-major and aligned to 64 bytes. Results depend on shapes and inputs only, never
+//! on the number of threads. Shapes of operations along one axis are `(outer, len, inner)`: the extents before, at
+//! and after the axis.
 
+mod arg_reduce;
+mod cast_half;
 mod conv;
+mod dense;
+mod linalg;
 mod matmul;
 mod micro;
+mod number;
+mod philox;
+mod pool;
+mod scan;
+mod scatter;
+mod sort;
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;
+mod text;
+mod view;
 
-use std::ops::Range;
+use std::fmt;
 
-use retape_runtime::{DType, Element};
+use retape_runtime::DType;
 
+pub use arg_reduce::{ArgReduce, Extreme};
+pub use cast_half::CastHalf;
 pub use conv::{Conv2d, ConvPass};
+pub use dense::{Epilogue, Tile};
+pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, Operand};
+pub use philox::Philox;
+pub use pool::{Pool2d, PoolKind, PoolPass};
+pub use scan::{Scan, ScanKind};
+pub use scatter::ScatterAdd;
+pub use sort::Sort;
 
-/// A finished block of a kernel's result, still in cache when an epilogue sees it.
-#[derive(Clone, Debug)]
-pub struct Tile {
-    /// Which of the batch's matrices, in row-major order of the batch extents.
-    pub batch: usize,
-    /// Its rows; for a convolution these are pixels, counted over the whole batch.
-    pub rows: Range<usize>,
-    /// Its columns; for a convolution these are channels.
-    pub cols: Range<usize>,
-    /// First element of the block. Nobody else reads or writes the block during the call.
-    pub data: *mut u8,
-    /// Elements from one row to the next.
-    pub row_stride: usize,
+/// Declares [`Library`] from one row per kernel. Rows hold no code.
+macro_rules! library {
+    ($($type:ident,)*) => {
+        /// A library kernel.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Library {
+            $(
+                #[doc = concat!("See [`", stringify!($type), "`].")]
+                $type($type),
+            )*
+        }
+
+        impl Library {
+            /// The name of the kernel in the text form.
+            pub fn name(&self) -> &'static str {
+                match self { $(Library::$type(_) => $type::NAME,)* }
+            }
+
+            /// The dtype and the number of elements of each input.
+            pub fn inputs(&self) -> Vec<(DType, usize)> {
+                match self { $(Library::$type(kernel) => kernel.inputs(),)* }
+            }
+
+            /// The dtype and the number of elements of each output.
+            pub fn outputs(&self) -> Vec<(DType, usize)> {
+                match self { $(Library::$type(kernel) => kernel.outputs(),)* }
+            }
+
+            /// Computes the outputs.
+            ///
+            /// # Panics
+            /// If the number, the lengths or the alignment of the buffers are not as `inputs` and `outputs` say.
+            pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+                match self { $(Library::$type(kernel) => kernel.run(inputs, outputs),)* }
+            }
+
+            /// Computes the outputs in the naive way.
+            ///
+            /// # Panics
+            /// As [`run`](Library::run).
+            pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+                match self { $(Library::$type(kernel) => kernel.reference(inputs, outputs),)* }
+            }
+
+            /// Reads what `Display` printed.
+            pub fn parse(text: &str) -> Option<Library> {
+                let (name, _) = text.split_once('{')?;
+                match name {
+                    $($type::NAME => $type::parse(text).map(Library::$type),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl fmt::Display for Library {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $(Library::$type(kernel) => kernel.fmt(f),)* }
+            }
+        }
+
+        $(
+            impl From<$type> for Library {
+                fn from(kernel: $type) -> Library {
+                    Library::$type(kernel)
+                }
+            }
+        )*
+    };
 }
 
-/// Code that is called once for each finished block; blocks cover the result exactly once.
-pub type Epilogue<'a> = &'a (dyn Fn(Tile) + Sync);
-
-/// The elements of a buffer, which holds exactly `len` of them.
-fn view<'a, T: Element>(bytes: &'a [u8], len: usize, what: &str) -> &'a [T] {
-    assert_eq!(bytes.len(), len * size_of::<T>(), "{what}: bytes of {len} elements of {}", T::DTYPE);
-    if len == 0 {
-        return &[];
-    }
-    assert!(bytes.as_ptr().cast::<T>().is_aligned(), "{what}: aligned to its element");
-    // SAFETY: length and alignment are checked, and an element has no invalid bit patterns (`T` is a float here).
-    unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), len) }
-}
-
-/// [`view`], to write to.
-fn view_mut<'a, T: Element>(bytes: &'a mut [u8], len: usize, what: &str) -> &'a mut [T] {
-    if view::<T>(bytes, len, what).is_empty() {
-        return &mut [];
-    }
-    // SAFETY: as in `view`; the borrow is exclusive.
-    unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) }
-}
-
-/// Asserts that a kernel is called with as many buffers as it has.
-fn check_arity(inputs: &[&[u8]], outputs: &[&mut [u8]], n_inputs: usize) {
-    assert_eq!(inputs.len(), n_inputs, "number of input buffers");
-    assert_eq!(outputs.len(), 1, "number of output buffers");
-}
-
-/// The two dtypes that products are computed in.
-fn assert_float(dtype: DType) {
-    assert!(dtype.is_float(), "products are computed in f32 and f64, not in {dtype}");
+library! {
+    ArgReduce,
+    CastHalf,
+    Cholesky,
+    Conv2d,
+    MatMul,
+    Philox,
+    Pool2d,
+    Scan,
+    ScatterAdd,
+    Sort,
+    TriangularSolve,
 }

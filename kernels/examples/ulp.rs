@@ -1,0 +1,97 @@
+//! Measures the error of every `f32` function over all 2^32 arguments: `ulp [stride] [function ...]`.
+//!
+//! The reference is double precision: the platform's or `libm`'s, and for the derivatives of `lgamma` the `f64`
+//! formula. A stride above 1 samples.
+
+#![allow(clippy::print_stdout, reason = "printing a table is its purpose")]
+
+use retape_kernels::expand::block1;
+use retape_kernels::ir::Func1;
+
+fn reference(func: Func1, x: f64) -> f64 {
+    match func {
+        Func1::Exp => x.exp(),
+        Func1::Exp2 => x.exp2(),
+        Func1::Expm1 => x.exp_m1(),
+        Func1::Log => x.ln(),
+        Func1::Log2 => x.log2(),
+        Func1::Log1p => x.ln_1p(),
+        Func1::Sin => x.sin(),
+        Func1::Cos => x.cos(),
+        Func1::Tan => x.tan(),
+        Func1::Asin => x.asin(),
+        Func1::Acos => x.acos(),
+        Func1::Atan => x.atan(),
+        Func1::Sinh => x.sinh(),
+        Func1::Cosh => x.cosh(),
+        Func1::Tanh => x.tanh(),
+        Func1::Asinh => libm::asinh(x),
+        Func1::Acosh => libm::acosh(x),
+        Func1::Atanh => libm::atanh(x),
+        Func1::Erf => libm::erf(x),
+        Func1::Erfc => libm::erfc(x),
+        Func1::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Func1::Lgamma => libm::lgamma(x),
+        Func1::Digamma | Func1::Trigamma | Func1::Tetragamma => {
+            let mut y = [0.0];
+            block1(func, &[x], &mut y);
+            y[0]
+        }
+    }
+}
+
+/// The distance of `y` from `exact` in units of the last place of an `f32` near `exact`.
+fn ulps(y: f32, exact: f64) -> f64 {
+    if y.is_nan() || exact.is_nan() {
+        return if y.is_nan() && exact.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    // Infinity is the next number after the largest one.
+    let top = 2f64.powi(128);
+    let (y, exact) = (f64::from(y).clamp(-top, top), exact.clamp(-top, top));
+    let exponent = ((exact.to_bits() >> 52 & 0x7FF) as i32 - 1023).clamp(-126, 127);
+    (y - exact).abs() / 2f64.powi(exponent - 23)
+}
+
+/// The largest error over a share of the bit patterns, and where it is.
+fn worst(func: Func1, share: std::ops::Range<u64>, stride: u64) -> (f64, f32) {
+    const BLOCK: u64 = 4096;
+    let (mut worst, mut at) = (0.0, 0.0);
+    let mut start = share.start;
+    while start < share.end {
+        let bits = (0..BLOCK).map(|i| start + i * stride).take_while(|&b| b < share.end);
+        let x: Vec<f32> = bits.map(|b| f32::from_bits(b as u32)).collect();
+        let mut y = vec![0.0; x.len()];
+        block1(func, &x, &mut y);
+        for (&x, &y) in x.iter().zip(&y) {
+            let error = ulps(y, reference(func, x.into()));
+            if error > worst {
+                (worst, at) = (error, x);
+            }
+        }
+        start += BLOCK * stride;
+    }
+    (worst, at)
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let stride = args.first().and_then(|a| a.parse().ok()).unwrap_or(1);
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
+    let share = (1 << 32) / threads;
+    for &func in Func1::ALL {
+        if args.len() > 1 && !args[1..].iter().any(|a| a == func.name()) {
+            continue;
+        }
+        let parts: Vec<(f64, f32)> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..threads)
+                .map(|t| {
+                    let end = if t + 1 == threads { 1 << 32 } else { (t + 1) * share };
+                    scope.spawn(move || worst(func, t * share..end, stride))
+                })
+                .collect();
+            runs.into_iter().filter_map(|run| run.join().ok()).collect()
+        });
+        let worst = parts.into_iter().fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a });
+        println!("{:10} {:10.3} ulp at {:e} ({:08x})", func.name(), worst.0, worst.1, worst.1.to_bits());
+    }
+}

@@ -1,0 +1,88 @@
+//! Hyperbolic functions and their inverses.
+
+use super::arith::{Arith, Poly};
+use super::exp::{exp_scaled, expm1};
+use super::log::{log1p, log1p_shifted};
+
+/// `(sinh x - x) / x^3` in `x^2` on `|x| <= 1`; minimises the error times `x^2`: 2^-31 and 2^-61.
+const SINH: Poly = Poly {
+    narrow: &[
+        0.166_666_671_633_720_4,
+        0.008_333_315_141_499_043,
+        0.000_198_416_601_051_576_44,
+        2.790_046_892_187_092_5e-6,
+    ],
+    wide: &[
+        0.166_666_666_666_666_69,
+        0.008_333_333_333_332_967,
+        0.000_198_412_698_415_344_68,
+        2.755_731_912_924_46e-6,
+        2.505_212_704_135_334_5e-8,
+        1.605_698_612_287_392_8e-10,
+        7.766_327_616_581_833e-13,
+    ],
+};
+
+/// `sinh x`.
+#[inline(always)]
+pub(super) fn sinh<F: Arith>(x: F) -> F {
+    let a = x.abs();
+    let z = a * a;
+    let near = (a * z).fma(SINH.at(z), a);
+    let half = exp_scaled(a, x.lit(0.0), x.lit(0.5));
+    let far = half - x.lit(0.25) / half;
+    near.when(a.lt(x.lit(1.0)), far).xor_sign(x)
+}
+
+/// `cosh x`.
+#[inline(always)]
+pub(super) fn cosh<F: Arith>(x: F) -> F {
+    let half = exp_scaled(x.abs(), x.lit(0.0), x.lit(0.5));
+    half + x.lit(0.25) / half
+}
+
+/// `tanh x`.
+#[inline(always)]
+pub(super) fn tanh<F: Arith>(x: F) -> F {
+    let a = x.abs().at_most(if F::WIDE { 20.0 } else { 10.0 });
+    let t = expm1(a + a);
+    (t / (t + x.lit(2.0))).xor_sign(x)
+}
+
+/// From here on `asinh` and `acosh` are `log(2 x)`.
+#[inline(always)]
+fn is_large<F: Arith>(x: F) -> F::Mask {
+    x.by_width(1_073_741_824.0, 1.152_921_504_606_847e18).lt(x)
+}
+
+/// `log(1 + near)`, or `log(2 x)` for large `x`.
+#[inline(always)]
+fn log_either<F: Arith>(x: F, near: F) -> F {
+    let large = is_large(x);
+    let y = log1p_shifted(x.when(large, near), x.lit(1.0).when(large, x.lit(0.0)));
+    y.when(x.lt(x.lit(f64::INFINITY)), x)
+}
+
+/// `asinh x`.
+#[inline(always)]
+pub(super) fn asinh<F: Arith>(x: F) -> F {
+    let (a, one) = (x.abs(), x.lit(1.0));
+    let square = a * a;
+    let near = a + square / (one + (one + square).sqrt());
+    log_either(a, near).xor_sign(x)
+}
+
+/// `acosh x`.
+#[inline(always)]
+pub(super) fn acosh<F: Arith>(x: F) -> F {
+    let t = x - x.lit(1.0);
+    let near = t + (t * (t + x.lit(2.0))).sqrt();
+    log_either(x, near).when(x.lit(1.0).le(x), x.lit(f64::NAN))
+}
+
+/// `atanh x`.
+#[inline(always)]
+pub(super) fn atanh<F: Arith>(x: F) -> F {
+    let a = x.abs();
+    (x.lit(0.5) * log1p((a + a) / (x.lit(1.0) - a))).xor_sign(x)
+}

@@ -1,0 +1,115 @@
+//! Transcendental functions in terms of the other instructions, each written once for both float widths.
+//!
+//! A formula is generic code over arithmetic. Run on the values of a kernel it appends instructions ([`expand`]);
+//! run on numbers it computes, and loops over it are what the block kernels are made of. Because both are the same
+//! operations in the same order, they give the same bits.
+//!
+//! Formulas are branch-free and use no tables, so that they vectorise: polynomials after range reduction, selects for
+//! the edges.
+
+mod arith;
+mod block;
+mod erf;
+mod exp;
+mod gamma;
+mod hyperbolic;
+mod log;
+mod pow;
+mod term;
+mod trig;
+
+use std::cell::RefCell;
+
+use retape_runtime::DType;
+
+use crate::ir::{Func1, Func2, Inst, Kernel, Store, ValueId};
+use arith::Arith;
+use term::{Body, Term};
+
+pub use block::{Block1, Block2, BlockFloat, block1, block2};
+
+/// The formula of a function of one operand.
+///
+/// With `HUGE` off, trigonometric functions are right for arguments below the bounds in [`trig`] only.
+#[inline(always)]
+fn call1<F: Arith, const HUGE: bool>(func: Func1, x: F) -> F {
+    match func {
+        Func1::Exp => exp::exp(x),
+        Func1::Exp2 => exp::exp2(x),
+        Func1::Expm1 => exp::expm1(x),
+        Func1::Log => log::log(x),
+        Func1::Log2 => log::log2(x),
+        Func1::Log1p => log::log1p(x),
+        Func1::Sin => trig::sin::<F, HUGE>(x),
+        Func1::Cos => trig::cos::<F, HUGE>(x),
+        Func1::Tan => trig::tan::<F, HUGE>(x),
+        Func1::Asin => trig::asin(x),
+        Func1::Acos => trig::acos(x),
+        Func1::Atan => trig::atan(x),
+        Func1::Sinh => hyperbolic::sinh(x),
+        Func1::Cosh => hyperbolic::cosh(x),
+        Func1::Tanh => hyperbolic::tanh(x),
+        Func1::Asinh => hyperbolic::asinh(x),
+        Func1::Acosh => hyperbolic::acosh(x),
+        Func1::Atanh => hyperbolic::atanh(x),
+        Func1::Erf => erf::erf(x),
+        Func1::Erfc => erf::erfc(x),
+        Func1::Sigmoid => exp::sigmoid(x),
+        Func1::Lgamma => gamma::lgamma(x),
+        Func1::Digamma => gamma::digamma(x),
+        Func1::Trigamma => gamma::trigamma(x),
+        Func1::Tetragamma => gamma::tetragamma(x),
+    }
+}
+
+/// The formula of a function of two operands.
+#[inline(always)]
+fn call2<F: Arith>(func: Func2, x: F, y: F) -> F {
+    match func {
+        Func2::Pow => pow::pow(x, y),
+        Func2::Atan2 => trig::atan2(x, y),
+    }
+}
+
+/// The kernel with every [`Inst::Call1`] and [`Inst::Call2`] replaced by its formula; equal instructions are merged.
+pub fn expand(kernel: &Kernel) -> Kernel {
+    let body = RefCell::new(Body::new());
+    let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        let inst = renamed(inst, |id| ids[id.index()]);
+        let wide = |x| body.borrow().dtype(x) == DType::F64;
+        let id = match inst {
+            Inst::Call1(func, x) if wide(x) => call1::<_, true>(func, Term::<f64>::new(&body, x)).id,
+            Inst::Call1(func, x) => call1::<_, true>(func, Term::<f32>::new(&body, x)).id,
+            Inst::Call2(func, x, y) if wide(x) => {
+                call2(func, Term::<f64>::new(&body, x), Term::<f64>::new(&body, y)).id
+            }
+            Inst::Call2(func, x, y) => call2(func, Term::<f32>::new(&body, x), Term::<f32>::new(&body, y)).id,
+            other => body.borrow_mut().push(other, &kernel.params),
+        };
+        ids.push(id);
+    }
+    let stores = kernel.stores.iter().map(|s| Store { value: ids[s.value.index()], ..s.clone() }).collect();
+    let insts = body.into_inner().insts;
+    Kernel { params: kernel.params.clone(), axes: kernel.axes.clone(), insts, stores }
+}
+
+/// The instruction with other operands.
+fn renamed(inst: &Inst<ValueId>, new: impl Fn(ValueId) -> ValueId) -> Inst<ValueId> {
+    match *inst {
+        Inst::Const(scalar) => Inst::Const(scalar),
+        Inst::Index(axis) => Inst::Index(axis),
+        Inst::Load(param, ref at) => Inst::Load(param, at.clone()),
+        Inst::LoadAt(param, at) => Inst::LoadAt(param, new(at)),
+        Inst::Unary(op, x) => Inst::Unary(op, new(x)),
+        Inst::Binary(op, x, y) => Inst::Binary(op, new(x), new(y)),
+        Inst::Compare(op, x, y) => Inst::Compare(op, new(x), new(y)),
+        Inst::Select(c, x, y) => Inst::Select(new(c), new(x), new(y)),
+        Inst::Fma(x, y, z) => Inst::Fma(new(x), new(y), new(z)),
+        Inst::Cast(dtype, x) => Inst::Cast(dtype, new(x)),
+        Inst::Bitcast(dtype, x) => Inst::Bitcast(dtype, new(x)),
+        Inst::Call1(func, x) => Inst::Call1(func, new(x)),
+        Inst::Call2(func, x, y) => Inst::Call2(func, new(x), new(y)),
+        Inst::Reduce(monoid, x) => Inst::Reduce(monoid, new(x)),
+    }
+}

@@ -1,0 +1,221 @@
+//! The position of the first largest or smallest element along an axis.
+
+use retape_runtime::DType;
+
+use super::number::{Number, is_number, with_number};
+use super::text::{alternatives, descriptor, is_countable};
+use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+
+alternatives! {
+    /// Which element is looked for.
+    Extreme {
+        /// The largest.
+        Max = "max",
+        /// The smallest.
+        Min = "min",
+    }
+}
+
+descriptor! {
+    /// The position (`i64`) of the first extreme of each line along an axis; the first NaN counts as extreme.
+    /// Of an empty line it is 0.
+    ArgReduce "arg_reduce" {
+        /// Any dtype but the 16-bit floats.
+        dtype: DType,
+        /// The number of positions before the axis.
+        outer: usize,
+        /// The extent of the axis.
+        len: usize,
+        /// The number of positions after the axis.
+        inner: usize,
+        /// Which element.
+        kind: Extreme,
+    }
+}
+
+/// Lines that a thread takes at a time, where they are contiguous.
+const LINES: usize = 64;
+
+/// A line of its own is cut into parts of this many elements, which are reduced on all threads.
+const PART: usize = 1 << 14;
+
+impl ArgReduce {
+    /// Whether the descriptor describes a function.
+    pub fn is_valid(&self) -> bool {
+        is_number(self.dtype) && is_countable(&[self.outer, self.len, self.inner])
+    }
+
+    fn n(&self) -> usize {
+        self.outer * self.len * self.inner
+    }
+
+    /// The dtype and the number of elements of each input.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n())]
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(DType::I64, self.outer * self.inner)]
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let [x] = exactly(inputs);
+        let out = view_mut(only(outputs), self.outer * self.inner);
+        with_number!(self.dtype, T => match self.kind {
+            Extreme::Max => self.search::<T>(view(x, self.n()), out, T::ge),
+            Extreme::Min => self.search::<T>(view(x, self.n()), out, T::le),
+        });
+    }
+
+    fn search<T: Number + Plain>(&self, x: &[T], out: &mut [i64], holds: impl Fn(&T, &T) -> bool + Sync) {
+        if self.inner == 1 && self.len <= PART {
+            for_each_chunk(out, LINES, self.n(), &|chunk, out| {
+                for (i, out) in out.iter_mut().enumerate() {
+                    let start = (chunk * LINES + i) * self.len;
+                    *out = first_extreme(&x[start..start + self.len], &holds);
+                }
+            });
+            return;
+        }
+        let parts = if self.outer * self.inner == 1 { self.len.div_ceil(PART).max(1) } else { 1 };
+        let part = self.len.div_ceil(parts);
+        let block = [1, tile_columns(self.outer * parts, self.inner)];
+        // The first extreme of each part, as its position in the whole line.
+        let mut firsts = vec![0; self.outer * parts * self.inner];
+        for_each_tile(&mut firsts, [self.outer, parts, self.inner], block, self.n(), &|mut tile| {
+            let (o, columns) = (tile.outer, tile.columns.clone());
+            for p in tile.rows.clone() {
+                let rows = p * part..self.len.min((p + 1) * part);
+                if self.inner == 1 {
+                    let first = first_extreme(&x[o * self.len + rows.start..o * self.len + rows.end], &holds);
+                    tile.row(p)[0] = rows.start as i64 + first;
+                    continue;
+                }
+                let row = |row: usize| {
+                    let start = (o * self.len + row) * self.inner;
+                    &x[start + columns.start..start + columns.end]
+                };
+                vectorized(
+                    #[inline(always)]
+                    || first_extremes(rows, row, tile.row(p), &holds),
+                );
+            }
+        });
+        if parts == 1 {
+            out.copy_from_slice(&firsts);
+        } else {
+            let better = |a: i64, b: i64| {
+                let (best, next) = (x[a as usize], x[b as usize]);
+                if holds(&best, &next) || best.is_nan() { a } else { b }
+            };
+            out[0] = firsts.into_iter().reduce(better).expect("a line of several parts");
+        }
+    }
+
+    /// Computes the outputs in the naive way: the first element that no other beats.
+    ///
+    /// # Panics
+    /// As [`run`](ArgReduce::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let [x] = exactly(inputs);
+        let out = view_mut::<i64>(only(outputs), self.outer * self.inner);
+        with_number!(self.dtype, T => self.first_unbeaten::<T>(view(x, self.n()), out));
+    }
+
+    fn first_unbeaten<T: Number>(&self, x: &[T], out: &mut [i64]) {
+        for (at, out) in out.iter_mut().enumerate() {
+            let value = |i: usize| x[(at / self.inner * self.len + i) * self.inner + at % self.inner];
+            let unbeaten = |&i: &usize| {
+                (0..self.len).all(|j| match self.kind {
+                    Extreme::Max => value(j) <= value(i),
+                    Extreme::Min => value(j) >= value(i),
+                })
+            };
+            let nan = (0..self.len).find(|&i| value(i).is_nan());
+            *out = nan.or_else(|| (0..self.len).find(unbeaten)).unwrap_or(0) as i64;
+        }
+    }
+}
+
+/// The position of the first extreme in a line, 0 if it is empty.
+#[inline(always)]
+fn first_extreme<T: Number>(line: &[T], holds: impl Fn(&T, &T) -> bool) -> i64 {
+    let Some((&first, rest)) = line.split_first() else { return 0 };
+    let (mut best, mut place) = (first, 0);
+    for (&x, i) in rest.iter().zip(1..) {
+        let keep = holds(&best, &x) | best.is_nan();
+        best = if keep { best } else { x };
+        place = if keep { place } else { i };
+    }
+    place
+}
+
+/// The first extreme of each column among `rows`.
+#[inline(always)]
+fn first_extremes<'x, T: Number>(
+    mut rows: std::ops::Range<usize>,
+    row: impl Fn(usize) -> &'x [T],
+    out: &mut [i64],
+    holds: impl Fn(&T, &T) -> bool,
+) {
+    let Some(first) = rows.next() else {
+        out.fill(0);
+        return;
+    };
+    out.fill(first as i64);
+    let mut best = row(first).to_vec();
+    for i in rows {
+        for ((best, out), x) in best.iter_mut().zip(out.iter_mut()).zip(row(i)) {
+            let (old, new, old_place) = (*best, *x, *out);
+            let keep = holds(&old, &new) | old.is_nan();
+            *best = if keep { old } else { new };
+            *out = if keep { old_place } else { i as i64 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_twins, buffer, output_of};
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(5);
+        for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
+            for &kind in Extreme::ALL {
+                for _ in 0..30 {
+                    let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60][draw.below(5)]);
+                    let inner = [0, 1, 3, 40][draw.below(4)];
+                    assert_twins(&ArgReduce { dtype, outer, len, inner, kind }.into(), &mut draw);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_lines_are_searched_in_parts() {
+        let len = 3 * PART + 7;
+        let mut x = vec![0.0_f32; len];
+        x[PART + 5] = 2.0;
+        x[2 * PART + 1] = 2.0;
+        x[len - 1] = -1.0;
+        let at = |kind, x: &[f32]| {
+            let search = ArgReduce { dtype: DType::F32, outer: 1, len, inner: 1, kind };
+            let x = buffer(x);
+            output_of::<i64>(&search.into(), &[x])[0]
+        };
+        assert_eq!(at(Extreme::Max, &x), PART as i64 + 5);
+        assert_eq!(at(Extreme::Min, &x), len as i64 - 1);
+        (x[2 * PART], x[2 * PART + 9]) = (f32::NAN, f32::NAN);
+        assert_eq!(at(Extreme::Max, &x), 2 * PART as i64);
+        assert_eq!(at(Extreme::Min, &x), 2 * PART as i64);
+    }
+}

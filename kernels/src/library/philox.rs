@@ -1,0 +1,149 @@
+//! Counter-based random numbers: Philox 4x32-10.
+//!
+//! Element `i` is word `i % 4` of the block with counter `[low, high, 0, 0]`, where `low` and `high` are the halves of
+//! `i / 4`; it depends on the key and on `i` only. (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+//! 2011.)
+
+use retape_runtime::DType;
+
+use super::text::{descriptor, is_countable};
+use super::view::{exactly, for_each_chunk, only, vectorized, view, view_mut};
+
+descriptor! {
+    /// Uniformly distributed `u32`s from a key of two `u32`s.
+    Philox "philox" {
+        /// The number of elements.
+        len: usize,
+    }
+}
+
+const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
+const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
+const ROUNDS: usize = 10;
+
+/// Blocks computed side by side.
+const LANES: usize = 32;
+
+/// Elements that a thread takes at a time; a multiple of the elements of `LANES` blocks.
+const CHUNK: usize = 1 << 12;
+
+impl Philox {
+    /// Whether the descriptor describes a function.
+    pub fn is_valid(&self) -> bool {
+        is_countable(&[self.len])
+    }
+
+    /// The dtype and the number of elements of each input: the key.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        vec![(DType::U32, 2)]
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(DType::U32, self.len)]
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let (key, out) = self.views(inputs, outputs);
+        for_each_chunk(out, CHUNK, self.len, &|i, out| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    let mut block = (i * (CHUNK / 4)) as u64;
+                    for out in out.chunks_mut(4 * LANES) {
+                        let words = side_by_side(block, key);
+                        for (at, out) in out.iter_mut().enumerate() {
+                            *out = words[at % 4][at / 4];
+                        }
+                        block += LANES as u64;
+                    }
+                },
+            );
+        });
+    }
+
+    /// Computes the outputs in the naive way, one block per element.
+    ///
+    /// # Panics
+    /// As [`run`](Philox::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let (key, out) = self.views(inputs, outputs);
+        for (i, out) in out.iter_mut().enumerate() {
+            let block = (i / 4) as u64;
+            *out = philox([block as u32, (block >> 32) as u32, 0, 0], key)[i % 4];
+        }
+    }
+
+    fn views<'o>(&self, inputs: &[&[u8]], outputs: &'o mut [&mut [u8]]) -> ([u32; 2], &'o mut [u32]) {
+        assert!(self.is_valid(), "{self}");
+        let [key] = exactly(inputs);
+        let key = view::<u32>(key, 2);
+        ([key[0], key[1]], view_mut(only(outputs), self.len))
+    }
+}
+
+/// The block of random words for a counter.
+#[inline(always)]
+fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+    for _ in 0..ROUNDS {
+        let product = |which: usize| u64::from(MULTIPLIERS[which]) * u64::from(counter[2 * which]);
+        let (p, q) = (product(0), product(1));
+        let high = |product: u64| (product >> 32) as u32;
+        counter = [high(q) ^ counter[1] ^ key[0], q as u32, high(p) ^ counter[3] ^ key[1], p as u32];
+        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+    }
+    counter
+}
+
+/// The words of the blocks from `block` on: `[word][lane]`.
+#[inline(always)]
+fn side_by_side(block: u64, key: [u32; 2]) -> [[u32; LANES]; 4] {
+    let mut words = [[0; LANES]; 4];
+    for lane in 0..LANES {
+        let block = block + lane as u64;
+        let [a, b, c, d] = philox([block as u32, (block >> 32) as u32, 0, 0], key);
+        (words[0][lane], words[1][lane], words[2][lane], words[3][lane]) = (a, b, c, d);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_twins, values_of};
+
+    /// The known answers published with Random123.
+    #[test]
+    fn known_answers() {
+        let zeros = philox([0; 4], [0; 2]);
+        assert_eq!(zeros, [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        let ones = philox([u32::MAX; 4], [u32::MAX; 2]);
+        assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
+        let pi = philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
+        assert_eq!(pi, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
+        assert_eq!(values_of::<u32>(&Philox { len: 4 }.into(), &[&[0, 0]]), zeros);
+    }
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(14);
+        for len in [0, 1, 3, 4, 31, 32, 33, CHUNK - 1, CHUNK, 3 * CHUNK + 5] {
+            assert_twins(&Philox { len }.into(), &mut draw);
+        }
+    }
+
+    #[test]
+    fn lanes_carry_into_the_high_word() {
+        let (block, key) = ((1 << 32) - 3, [7, 8]);
+        let words = side_by_side(block, key);
+        for lane in 0..LANES {
+            let at = block + lane as u64;
+            let expected = philox([at as u32, (at >> 32) as u32, 0, 0], key);
+            assert_eq!(words.map(|word| word[lane]), expected);
+        }
+    }
+}

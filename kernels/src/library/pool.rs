@@ -1,0 +1,472 @@
+//! Pooling over two-dimensional windows, batch x height x width x channels, and its derivatives.
+//!
+//! A window covers input positions only: padding adds nothing to a sum and is -inf to a maximum. The maximum of a
+//! window is its first NaN, or else its first largest element, in row-major order. `Gradient` is the transpose of
+//! `Forward` (of the selection that it made, for a maximum) and `MaxGather` is the transpose of that.
+//! Channels are the vector axis. A gradient adds the windows of one input element in row-major order.
+
+use std::ops::Range;
+
+use retape_runtime::DType;
+
+use super::number::{Number, with_float};
+use super::text::{alternatives, descriptor, is_countable};
+use super::view::{Plain, Tile, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+
+alternatives! {
+    /// What is made of the elements of a window.
+    PoolKind {
+        /// The largest; NaN wins.
+        Max = "max",
+        /// The sum. Average pooling divides by the size of the window afterwards.
+        Sum = "sum",
+    }
+}
+
+alternatives! {
+    /// Which function of the family is computed.
+    PoolPass {
+        /// From x `[batch, height, width, channels]` to the pooled shape.
+        Forward = "forward",
+        /// From ct of the pooled shape (for a maximum: from x and ct) to the shape of x.
+        Gradient = "gradient",
+        /// From x and t of the shape of x to the pooled shape: t where x has its maximum, 0 for an empty window.
+        /// Only for a maximum.
+        MaxGather = "max_gather",
+    }
+}
+
+descriptor! {
+    /// Pooling over windows of an image.
+    Pool2d "pool2d" {
+        /// `f32` or `f64`.
+        dtype: DType,
+        /// The number of images.
+        batch: usize,
+        /// Rows of an image.
+        height: usize,
+        /// Columns of an image.
+        width: usize,
+        /// Channels of an image.
+        channels: usize,
+        /// Rows and columns of a window.
+        window: [usize; 2],
+        /// Rows and columns from a window to the next.
+        stride: [usize; 2],
+        /// Positions added before and after the rows and the columns.
+        padding: [[usize; 2]; 2],
+        /// What is made of a window.
+        kind: PoolKind,
+        /// Which function.
+        pass: PoolPass,
+    }
+}
+
+impl Pool2d {
+    /// Whether the descriptor describes a function.
+    pub fn is_valid(&self) -> bool {
+        let Pool2d { batch, height, width, channels, window, stride, padding, .. } = *self;
+        let countable =
+            |a: usize| [height, width].map(|extent| padding[a].iter().fold(extent, |n, p| n.saturating_add(*p)));
+        let [padded_height, padded_width] = [countable(0)[0], countable(1)[1]];
+        self.dtype.is_float()
+            && (self.kind == PoolKind::Max || self.pass != PoolPass::MaxGather)
+            && window.iter().chain(&stride).all(|&n| n > 0)
+            && is_countable(&[batch, padded_height, padded_width, channels, window[0], window[1]])
+            && is_countable(&[stride[0], padded_height])
+            && is_countable(&[stride[1], padded_width])
+            && height.saturating_mul(width) <= u32::MAX as usize
+    }
+
+    /// Rows and columns of the pooled image.
+    pub fn pooled(&self) -> [usize; 2] {
+        let along = |extent: usize, axis: usize| {
+            let padded = extent + self.padding[axis][0] + self.padding[axis][1];
+            padded.checked_sub(self.window[axis]).map_or(0, |rest| rest / self.stride[axis] + 1)
+        };
+        [along(self.height, 0), along(self.width, 1)]
+    }
+
+    fn n_unpooled(&self) -> usize {
+        self.batch * self.height * self.width * self.channels
+    }
+
+    fn n_pooled(&self) -> usize {
+        let [rows, columns] = self.pooled();
+        self.batch * rows * columns * self.channels
+    }
+
+    fn work(&self) -> usize {
+        self.n_pooled() * self.window[0] * self.window[1]
+    }
+
+    /// The dtype and the number of elements of each input.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        let (x, pooled) = ((self.dtype, self.n_unpooled()), (self.dtype, self.n_pooled()));
+        match (self.pass, self.kind) {
+            (PoolPass::Forward, _) => vec![x],
+            (PoolPass::Gradient, PoolKind::Sum) => vec![pooled],
+            (PoolPass::Gradient, PoolKind::Max) => vec![x, pooled],
+            (PoolPass::MaxGather, _) => vec![x, x],
+        }
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        match self.pass {
+            PoolPass::Forward | PoolPass::MaxGather => vec![(self.dtype, self.n_pooled())],
+            PoolPass::Gradient => vec![(self.dtype, self.n_unpooled())],
+        }
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        with_float!(self.dtype, T => self.dispatch::<T>(inputs, outputs, &Fast));
+    }
+
+    /// Computes the outputs in the naive way, one element at a time.
+    ///
+    /// # Panics
+    /// As [`run`](Pool2d::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        with_float!(self.dtype, T => self.dispatch::<T>(inputs, outputs, &Naive));
+    }
+
+    fn dispatch<T: Number + Plain>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], twin: &impl Twin) {
+        let (n_x, n_pooled) = (self.n_unpooled(), self.n_pooled());
+        let out = only(outputs);
+        match (self.pass, self.kind) {
+            (PoolPass::Forward, kind) => {
+                let [x] = exactly(inputs);
+                twin.forward::<T>(self, kind, view(x, n_x), view_mut(out, n_pooled));
+            }
+            (PoolPass::Gradient, PoolKind::Sum) => {
+                let [ct] = exactly(inputs);
+                twin.sum_gradient::<T>(self, view(ct, n_pooled), view_mut(out, n_x));
+            }
+            (PoolPass::Gradient, PoolKind::Max) => {
+                let [x, ct] = exactly(inputs);
+                twin.max_gradient::<T>(self, view(x, n_x), view(ct, n_pooled), view_mut(out, n_x));
+            }
+            (PoolPass::MaxGather, _) => {
+                let [x, t] = exactly(inputs);
+                twin.max_gather::<T>(self, view(x, n_x), view(t, n_x), view_mut(out, n_pooled));
+            }
+        }
+    }
+
+    /// The input positions along `axis` in the window at `position`.
+    fn covered(&self, axis: usize, position: usize) -> Range<usize> {
+        let extent = [self.height, self.width][axis];
+        let (start, before) = (position * self.stride[axis], self.padding[axis][0]);
+        let end = (start + self.window[axis]).saturating_sub(before).min(extent);
+        start.saturating_sub(before).min(end)..end
+    }
+
+    /// The image positions (row times width plus column) in the window at `row`, `column`, in row-major order.
+    fn positions(&self, row: usize, column: usize) -> impl Iterator<Item = usize> + use<> {
+        let (rows, columns, width) = (self.covered(0, row), self.covered(1, column), self.width);
+        rows.flat_map(move |h| columns.clone().map(move |w| h * width + w))
+    }
+
+    /// The elements of `x` at an image position, in the given channels.
+    #[inline(always)]
+    fn at<'x, T>(&self, x: &'x [T], image: usize, position: usize, channels: &Range<usize>) -> &'x [T] {
+        let start = (image * self.height * self.width + position) * self.channels;
+        &x[start + channels.start..start + channels.end]
+    }
+}
+
+/// The four functions, implemented twice.
+trait Twin {
+    fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]);
+    fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]);
+    fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]);
+    fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]);
+}
+
+/// The kernels: all channels of a position at once.
+struct Fast;
+
+impl Fast {
+    /// Calls `body` with each tile of the pooled image; a tile is a part of one row of windows.
+    fn each_pooled<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(Tile<'_, T>) + Sync)) {
+        let [rows, columns] = pool.pooled();
+        let outer = pool.batch * rows;
+        let block = [columns, tile_columns(outer, pool.channels)];
+        for_each_tile(out, [outer, columns, pool.channels], block, pool.work(), body);
+    }
+
+    /// Calls `body` with each tile of the unpooled images, filled with zeros; a tile is some channels of one image.
+    fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(Tile<'_, T>) + Sync)) {
+        let positions = pool.height * pool.width;
+        let block = [positions, tile_columns(pool.batch, pool.channels)];
+        for_each_tile(out, [pool.batch, positions, pool.channels], block, pool.work(), &|mut tile| {
+            for position in tile.rows.clone() {
+                tile.row(position).fill(T::default());
+            }
+            body(tile);
+        });
+    }
+}
+
+impl Twin for Fast {
+    fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
+        match kind {
+            PoolKind::Max => fold_windows(pool, x, out, T::LOWEST, T::larger),
+            PoolKind::Sum => fold_windows(pool, x, out, T::default(), T::plus),
+        }
+    }
+
+    fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
+        let [rows, columns] = pool.pooled();
+        Fast::each_image(pool, out, &|mut tile| {
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                        let start = ((tile.outer * rows + row) * columns + column) * pool.channels;
+                        let ct = &ct[start + tile.columns.start..start + tile.columns.end];
+                        for position in pool.positions(row, column) {
+                            tile.row(position).iter_mut().zip(ct).for_each(|(out, ct)| *out = out.plus(*ct));
+                        }
+                    }
+                },
+            );
+        });
+    }
+
+    fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
+        let [rows, columns] = pool.pooled();
+        Fast::each_image(pool, out, &|mut tile| {
+            let channels = tile.columns.clone();
+            let (mut best, mut place) = (vec![T::LOWEST; channels.len()], vec![0_u32; channels.len()]);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
+                        let mut positions = pool.positions(row, column);
+                        let Some(first) = positions.next() else { continue };
+                        best.copy_from_slice(pool.at(x, tile.outer, first, &channels));
+                        place.fill(first as u32);
+                        for position in positions {
+                            let x = pool.at(x, tile.outer, position, &channels);
+                            for ((best, place), x) in best.iter_mut().zip(&mut place).zip(x) {
+                                // Values are read before they are chosen from, so that the choice needs no branch.
+                                let (old, new, old_place) = (*best, *x, *place);
+                                let keep = (old >= new) | old.is_nan();
+                                *best = if keep { old } else { new };
+                                *place = if keep { old_place } else { position as u32 };
+                            }
+                        }
+                        let start = ((tile.outer * rows + row) * columns + column) * pool.channels + channels.start;
+                        for (channel, (place, ct)) in place.iter().zip(&ct[start..]).enumerate() {
+                            let out = &mut tile.row(*place as usize)[channel];
+                            *out = out.plus(*ct);
+                        }
+                    }
+                },
+            );
+        });
+    }
+
+    fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
+        let [rows, _] = pool.pooled();
+        Fast::each_pooled(pool, out, &|mut tile| {
+            let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
+            let mut best = vec![T::LOWEST; channels.len()];
+            vectorized(
+                #[inline(always)]
+                || {
+                    for column in tile.rows.clone() {
+                        let out = tile.row(column);
+                        let mut positions = pool.positions(row, column);
+                        let Some(first) = positions.next() else {
+                            out.fill(T::default());
+                            continue;
+                        };
+                        best.copy_from_slice(pool.at(x, image, first, &channels));
+                        out.copy_from_slice(pool.at(t, image, first, &channels));
+                        for position in positions {
+                            let (x, t) =
+                                (pool.at(x, image, position, &channels), pool.at(t, image, position, &channels));
+                            for ((out, best), (x, t)) in out.iter_mut().zip(&mut best).zip(x.iter().zip(t)) {
+                                let (old, new, old_t, new_t) = (*best, *x, *out, *t);
+                                let keep = (old >= new) | old.is_nan();
+                                *best = if keep { old } else { new };
+                                *out = if keep { old_t } else { new_t };
+                            }
+                        }
+                    }
+                },
+            );
+        });
+    }
+}
+
+/// Folds every window with `combine`, in row-major order from `unit`.
+fn fold_windows<T: Number>(pool: &Pool2d, x: &[T], out: &mut [T], unit: T, combine: impl Fn(T, T) -> T + Sync) {
+    let [rows, _] = pool.pooled();
+    Fast::each_pooled(pool, out, &|mut tile| {
+        let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
+        vectorized(
+            #[inline(always)]
+            || {
+                for column in tile.rows.clone() {
+                    let out = tile.row(column);
+                    out.fill(unit);
+                    for position in pool.positions(row, column) {
+                        let x = pool.at(x, image, position, &channels);
+                        out.iter_mut().zip(x).for_each(|(out, x)| *out = combine(*out, *x));
+                    }
+                }
+            },
+        );
+    });
+}
+
+/// The twins: one element of the output at a time, gathering what belongs to it.
+struct Naive;
+
+impl Naive {
+    /// Calls `body` with image, row, column and channel of each element of the pooled images and sets it.
+    fn set_pooled<T>(pool: &Pool2d, out: &mut [T], body: impl Fn(usize, usize, usize, usize) -> T) {
+        let [rows, columns] = pool.pooled();
+        for (at, out) in out.iter_mut().enumerate() {
+            let (at, channel) = (at / pool.channels, at % pool.channels);
+            let (at, column) = (at / columns, at % columns);
+            *out = body(at / rows, at % rows, column, channel);
+        }
+    }
+
+    /// Sets each element of the unpooled images to the sum of what `term` gives for the windows that cover it.
+    /// Windows are given as image, row and column, then the element's position in the image and channel.
+    fn sum_of_windows<T: Number>(pool: &Pool2d, out: &mut [T], term: impl Fn([usize; 3], usize, usize) -> Option<T>) {
+        let [rows, columns] = pool.pooled();
+        for (at, out) in out.iter_mut().enumerate() {
+            let (at, channel) = (at / pool.channels, at % pool.channels);
+            let (image, position) = (at / (pool.height * pool.width), at % (pool.height * pool.width));
+            *out = T::default();
+            for row in 0..rows {
+                for column in 0..columns {
+                    if pool.positions(row, column).any(|covered| covered == position)
+                        && let Some(term) = term([image, row, column], position, channel)
+                    {
+                        *out = out.plus(term);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The position of the maximum of a window.
+    fn place<T: Number>(pool: &Pool2d, x: &[T], [image, row, column]: [usize; 3], channel: usize) -> Option<usize> {
+        let value = |position: usize| pool.at(x, image, position, &(channel..channel + 1))[0];
+        let nan = pool.positions(row, column).find(|&position| value(position).is_nan());
+        nan.or_else(|| {
+            pool.positions(row, column)
+                .find(|&candidate| pool.positions(row, column).all(|position| value(position) <= value(candidate)))
+        })
+    }
+}
+
+impl Twin for Naive {
+    fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
+        Naive::set_pooled(pool, out, |image, row, column, channel| {
+            let value = |position: usize| pool.at(x, image, position, &(channel..channel + 1))[0];
+            match kind {
+                PoolKind::Sum => pool.positions(row, column).map(value).fold(T::default(), T::plus),
+                PoolKind::Max => Naive::place(pool, x, [image, row, column], channel).map_or(T::LOWEST, value),
+            }
+        });
+    }
+
+    fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
+        let [rows, columns] = pool.pooled();
+        Naive::sum_of_windows(pool, out, |[image, row, column], _, channel| {
+            Some(ct[((image * rows + row) * columns + column) * pool.channels + channel])
+        });
+    }
+
+    fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
+        let [rows, columns] = pool.pooled();
+        Naive::sum_of_windows(pool, out, |[image, row, column], position, channel| {
+            let selected = Naive::place(pool, x, [image, row, column], channel) == Some(position);
+            selected.then(|| ct[((image * rows + row) * columns + column) * pool.channels + channel])
+        });
+    }
+
+    fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
+        Naive::set_pooled(pool, out, |image, row, column, channel| {
+            let value = |position: usize| pool.at(t, image, position, &(channel..channel + 1))[0];
+            Naive::place(pool, x, [image, row, column], channel).map_or(T::default(), value)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_twins, values_of};
+
+    fn drawn(draw: &mut Draw, dtype: DType, kind: PoolKind, pass: PoolPass) -> Pool2d {
+        let window = [draw.below(3) + 1, draw.below(4) + 1];
+        Pool2d {
+            dtype,
+            batch: draw.below(4),
+            height: draw.below(8),
+            width: draw.below(8),
+            channels: [0, 1, 3, 16, 37][draw.below(5)],
+            window,
+            stride: [draw.below(3) + 1, draw.below(3) + 1],
+            padding: [[draw.below(3), draw.below(3)], [draw.below(4), draw.below(3)]],
+            kind,
+            pass,
+        }
+    }
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(1);
+        for _ in 0..60 {
+            for dtype in [DType::F32, DType::F64] {
+                for &kind in PoolKind::ALL {
+                    for &pass in PoolPass::ALL {
+                        let pool = drawn(&mut draw, dtype, kind, pass);
+                        if pool.is_valid() {
+                            assert_twins(&pool.into(), &mut draw);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradient_goes_to_the_first_maximum() {
+        let pool = |pass| Pool2d {
+            dtype: DType::F32,
+            batch: 1,
+            height: 2,
+            width: 4,
+            channels: 1,
+            window: [2, 2],
+            stride: [2, 2],
+            padding: [[0, 0]; 2],
+            kind: PoolKind::Max,
+            pass,
+        };
+        let x = [1.0, 3.0, f32::NEG_INFINITY, 5.0, 3.0, 3.0, f32::NAN, f32::NAN];
+        let out = values_of::<f32>(&pool(PoolPass::Gradient).into(), &[&x, &[7.0, 9.0]]);
+        assert_eq!(out, [0.0, 7.0, 0.0, 0.0, 0.0, 0.0, 9.0, 0.0]);
+        let t = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        assert_eq!(values_of::<f32>(&pool(PoolPass::MaxGather).into(), &[&x, &t]), [1.0, 6.0]);
+        let y = values_of::<f32>(&pool(PoolPass::Forward).into(), &[&x]);
+        assert!(y[0] == 3.0 && y[1].is_nan());
+    }
+}

@@ -1,0 +1,338 @@
+//! Cumulative sums, products and extremes along an axis.
+//!
+//! The order of operations is fixed by the shape: a line is folded from its start, or, where few lines are long,
+//! its parts of fixed length are folded each by itself, then their totals, then the parts again from these. Sums and
+//! products of `f32` are kept in `f64` and rounded once per element.
+
+use std::ops::Range;
+
+use retape_runtime::DType;
+
+use super::number::{Number, is_number, with_number};
+use super::text::{alternatives, descriptor, is_countable};
+use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+
+alternatives! {
+    /// The operation that is accumulated.
+    ScanKind {
+        /// Addition; integers wrap.
+        Sum = "sum",
+        /// Multiplication; integers wrap.
+        Prod = "prod",
+        /// The larger; NaN wins.
+        Max = "max",
+        /// The smaller; NaN wins.
+        Min = "min",
+    }
+}
+
+descriptor! {
+    /// A cumulative operation along an axis.
+    Scan "scan" {
+        /// Any dtype but `bool` and the 16-bit floats.
+        dtype: DType,
+        /// The number of positions before the axis.
+        outer: usize,
+        /// The extent of the axis.
+        len: usize,
+        /// The number of positions after the axis.
+        inner: usize,
+        /// The operation.
+        kind: ScanKind,
+        /// Whether lines are accumulated from their end.
+        reverse: bool,
+        /// Whether an element's result excludes the element itself; the first is then the unit of the operation.
+        exclusive: bool,
+    }
+}
+
+/// The length of a part of a long line.
+const PART: usize = 1 << 10;
+
+/// So many lines need not be cut into parts to occupy all threads.
+const ENOUGH_LINES: usize = 16;
+
+impl Scan {
+    /// Whether the descriptor describes a function.
+    pub fn is_valid(&self) -> bool {
+        is_number(self.dtype) && self.dtype != DType::Bool && is_countable(&[self.outer, self.len, self.inner])
+    }
+
+    fn n(&self) -> usize {
+        self.outer * self.len * self.inner
+    }
+
+    /// The dtype and the number of elements of each input.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n())]
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n())]
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let [x] = exactly(inputs);
+        let out = only(outputs);
+        with_number!(self.dtype, T => {
+            type Wide = <T as Number>::Wide;
+            let (x, out) = (view::<T>(x, self.n()), view_mut::<T>(out, self.n()));
+            match self.kind {
+                ScanKind::Sum => self.scan(x, out, Wide::default(), Wide::plus),
+                ScanKind::Prod => self.scan(x, out, Wide::ONE, Wide::times),
+                ScanKind::Max => self.scan(x, out, Wide::LOWEST, Wide::larger),
+                ScanKind::Min => self.scan(x, out, Wide::HIGHEST, Wide::smaller),
+            }
+        });
+    }
+
+    /// `rows` in the order in which they are accumulated.
+    fn ordered(&self, rows: Range<usize>) -> impl Iterator<Item = usize> + use<> {
+        let reverse = self.reverse;
+        (0..rows.len()).map(move |i| if reverse { rows.end - 1 - i } else { rows.start + i })
+    }
+
+    fn line<'x, T>(&self, x: &'x [T], outer: usize, row: usize, columns: &Range<usize>) -> &'x [T] {
+        let start = (outer * self.len + row) * self.inner;
+        &x[start + columns.start..start + columns.end]
+    }
+
+    fn scan<T: Number + Plain>(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        unit: T::Wide,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide + Sync,
+    ) {
+        let cut = self.outer * self.inner < ENOUGH_LINES && self.len >= 4 * PART;
+        let part = if cut { PART } else { self.len.max(1) };
+        let parts = self.len.div_ceil(part);
+        let starts = if cut { self.starts(x, parts, unit, &combine) } else { Vec::new() };
+        let first_part = if self.reverse { parts.saturating_sub(1) } else { 0 };
+        let block = [part, tile_columns(self.outer, self.inner)];
+        for_each_tile(out, [self.outer, self.len, self.inner], block, self.n(), &|mut tile| {
+            let (o, columns, p) = (tile.outer, tile.columns.clone(), tile.rows.start / part);
+            let start = (p != first_part).then(|| {
+                let start = (o * parts + p) * self.inner;
+                &starts[start + columns.start..start + columns.end]
+            });
+            vectorized(
+                #[inline(always)]
+                || {
+                    if self.inner == 1 {
+                        let x = &x[o * self.len + tile.rows.start..o * self.len + tile.rows.end];
+                        let out = tile.contiguous().expect("rows of one element");
+                        self.scan_line(x, out, start.map(|start| start[0]), unit, &combine);
+                        return;
+                    }
+                    let mut rows = self.ordered(tile.rows.clone());
+                    let mut total = start.map_or_else(|| vec![unit; columns.len()], <[T::Wide]>::to_vec);
+                    if start.is_none()
+                        && let Some(row) = rows.next()
+                    {
+                        let x = self.line(x, o, row, &columns);
+                        total.iter_mut().zip(x).for_each(|(total, x)| *total = x.widen());
+                        match self.exclusive {
+                            true => tile.row(row).fill(T::narrow(unit)),
+                            false => tile.row(row).copy_from_slice(x),
+                        }
+                    }
+                    for row in rows {
+                        let x = self.line(x, o, row, &columns);
+                        for ((out, total), x) in tile.row(row).iter_mut().zip(&mut total).zip(x) {
+                            let next = combine(*total, x.widen());
+                            *out = T::narrow(if self.exclusive { *total } else { next });
+                            *total = next;
+                        }
+                    }
+                },
+            );
+        });
+    }
+
+    /// Scans contiguous elements.
+    #[inline(always)]
+    fn scan_line<T: Number>(
+        &self,
+        x: &[T],
+        out: &mut [T],
+        start: Option<T::Wide>,
+        unit: T::Wide,
+        combine: impl Fn(T::Wide, T::Wide) -> T::Wide,
+    ) {
+        let mut total = start;
+        let mut step = |(out, x): (&mut T, &T)| {
+            let next = total.map_or(x.widen(), |total| combine(total, x.widen()));
+            *out = T::narrow(if self.exclusive { total.unwrap_or(unit) } else { next });
+            total = Some(next);
+        };
+        let pairs = out.iter_mut().zip(x);
+        match self.reverse {
+            true => pairs.rev().for_each(&mut step),
+            false => pairs.for_each(&mut step),
+        }
+    }
+
+    /// What each part starts from: the fold of the totals of the parts before it; shaped `[outer, parts, inner]`.
+    fn starts<T: Number>(
+        &self,
+        x: &[T],
+        parts: usize,
+        unit: T::Wide,
+        combine: &(impl Fn(T::Wide, T::Wide) -> T::Wide + Sync),
+    ) -> Vec<T::Wide> {
+        let mut totals = vec![unit; self.outer * parts * self.inner];
+        let extents = [self.outer, parts, self.inner];
+        for_each_tile(&mut totals, extents, [1, self.inner], self.n(), &|mut tile| {
+            let (o, p, columns) = (tile.outer, tile.rows.start, tile.columns.clone());
+            let mut rows = self.ordered(p * PART..self.len.min((p + 1) * PART));
+            let total = tile.row(p);
+            let first = self.line(x, o, rows.next().expect("parts have rows"), &columns);
+            total.iter_mut().zip(first).for_each(|(total, x)| *total = x.widen());
+            for row in rows {
+                let x = self.line(x, o, row, &columns);
+                total.iter_mut().zip(x).for_each(|(total, x)| *total = combine(*total, x.widen()));
+            }
+        });
+        for o in 0..self.outer {
+            let mut before: Option<Vec<T::Wide>> = None;
+            for p in self.ordered(0..parts) {
+                let start = (o * parts + p) * self.inner;
+                let total = &mut totals[start..start + self.inner];
+                match &mut before {
+                    None => before = Some(total.to_vec()),
+                    Some(before) => {
+                        for (before, total) in before.iter_mut().zip(total) {
+                            let next = combine(*before, *total);
+                            *total = std::mem::replace(before, next);
+                        }
+                    }
+                }
+            }
+        }
+        totals
+    }
+
+    /// Computes the outputs in the naive way: each element folds all that belongs to it.
+    ///
+    /// # Panics
+    /// As [`run`](Scan::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let [x] = exactly(inputs);
+        let out = only(outputs);
+        with_number!(self.dtype, T => self.fold_each::<T>(view(x, self.n()), view_mut(out, self.n())));
+    }
+
+    fn fold_each<T: Number>(&self, x: &[T], out: &mut [T]) {
+        let combine = |a: T::Wide, b: T::Wide| match self.kind {
+            ScanKind::Sum => a.plus(b),
+            ScanKind::Prod => a.times(b),
+            ScanKind::Max if a.is_nan() || b.is_nan() => {
+                if a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            ScanKind::Min if a.is_nan() || b.is_nan() => {
+                if a.is_nan() {
+                    a
+                } else {
+                    b
+                }
+            }
+            ScanKind::Max => {
+                if b > a {
+                    b
+                } else {
+                    a
+                }
+            }
+            ScanKind::Min => {
+                if b < a {
+                    b
+                } else {
+                    a
+                }
+            }
+        };
+        let unit = match self.kind {
+            ScanKind::Sum => T::Wide::default(),
+            ScanKind::Prod => T::Wide::ONE,
+            ScanKind::Max => T::Wide::LOWEST,
+            ScanKind::Min => T::Wide::HIGHEST,
+        };
+        for (at, out) in out.iter_mut().enumerate() {
+            let (o, row, column) = (at / self.inner / self.len, at / self.inner % self.len, at % self.inner);
+            let end = row + usize::from(self.exclusive == self.reverse);
+            let rows = if self.reverse { end..self.len } else { 0..end };
+            let belonging = self.ordered(rows).map(|row| x[(o * self.len + row) * self.inner + column].widen());
+            *out = T::narrow(belonging.reduce(combine).unwrap_or(unit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_close, assert_twins, drawn, values_of};
+
+    fn each(mut body: impl FnMut(DType, ScanKind, bool, bool)) {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32, DType::U8] {
+            for &kind in ScanKind::ALL {
+                for flags in 0..4 {
+                    body(dtype, kind, flags & 1 != 0, flags & 2 != 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(6);
+        each(|dtype, kind, reverse, exclusive| {
+            for _ in 0..10 {
+                let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60][draw.below(5)]);
+                let inner = [0, 1, 3, 40][draw.below(4)];
+                assert_twins(&Scan { dtype, outer, len, inner, kind, reverse, exclusive }.into(), &mut draw);
+            }
+        });
+    }
+
+    #[test]
+    fn long_lines_are_scanned_in_parts() {
+        let (mut draw, len) = (Draw::new(7), 4 * PART + 9);
+        for (dtype, kind) in [
+            (DType::F32, ScanKind::Max),
+            (DType::I32, ScanKind::Prod),
+            (DType::U8, ScanKind::Sum),
+            (DType::F64, ScanKind::Sum),
+        ] {
+            for (inner, reverse) in [(1, true), (2, false)] {
+                let scan = Scan { dtype, outer: 1, len, inner, kind, reverse, exclusive: reverse };
+                let x = drawn(&mut draw, dtype, len * inner, kind == ScanKind::Max);
+                // A sum of 4k terms, exact but for the roundings of two orders of f64 additions.
+                assert_close(&scan.into(), &[x], if kind == ScanKind::Sum { 1e-12 } else { 0.0 });
+            }
+        }
+    }
+
+    #[test]
+    fn exclusive_scans_start_with_the_unit() {
+        let scan = |kind, reverse, exclusive, x: &[f32]| {
+            let scan = Scan { dtype: DType::F32, outer: 1, len: x.len(), inner: 1, kind, reverse, exclusive };
+            values_of::<f32>(&scan.into(), &[x])
+        };
+        assert_eq!(scan(ScanKind::Sum, false, true, &[1.0, 2.0, 3.0]), [0.0, 1.0, 3.0]);
+        assert_eq!(scan(ScanKind::Prod, true, true, &[1.0, 2.0, 3.0]), [6.0, 3.0, 1.0]);
+        assert_eq!(scan(ScanKind::Max, false, true, &[1.0, 0.0]), [f32::NEG_INFINITY, 1.0]);
+        assert!(scan(ScanKind::Sum, false, false, &[-0.0])[0].is_sign_negative());
+    }
+}

@@ -1,0 +1,231 @@
+//! Scatter-add along an axis: the transpose of `take` and of `take_along_axis`.
+//!
+//! Updates of one destination are added one after another in the order of their indices, so that the bits are fixed;
+//! tiles divide the positions before and after the axis, never the indices.
+
+use std::ops::Range;
+
+use retape_runtime::DType;
+
+use super::number::{Number, is_number, with_number};
+use super::text::{descriptor, is_countable};
+use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+
+descriptor! {
+    /// From base `[outer, len, inner]`, indices and updates `[outer, n_indices, inner]` to base plus each update at
+    /// its index. Indices are `[n_indices]`, or shaped as updates if `along`. Negative indices count from the end;
+    /// those still out of range are dropped. Integers wrap.
+    ScatterAdd "scatter_add" {
+        /// The dtype of base and updates: any but `bool` and the 16-bit floats.
+        dtype: DType,
+        /// `i32`, `i64` or `u32`.
+        index_dtype: DType,
+        /// The number of positions before the axis.
+        outer: usize,
+        /// The extent of the axis in base.
+        len: usize,
+        /// The number of positions after the axis.
+        inner: usize,
+        /// The extent of the axis in updates.
+        n_indices: usize,
+        /// Whether each update has an index of its own.
+        along: bool,
+    }
+}
+
+impl ScatterAdd {
+    /// Whether the descriptor describes a function.
+    pub fn is_valid(&self) -> bool {
+        is_number(self.dtype)
+            && self.dtype != DType::Bool
+            && matches!(self.index_dtype, DType::I32 | DType::I64 | DType::U32)
+            && is_countable(&[self.outer, self.len, self.inner])
+            && is_countable(&[self.outer, self.n_indices, self.inner])
+    }
+
+    fn n_base(&self) -> usize {
+        self.outer * self.len * self.inner
+    }
+
+    fn n_updates(&self) -> usize {
+        self.outer * self.n_indices * self.inner
+    }
+
+    fn n_positions(&self) -> usize {
+        if self.along { self.n_updates() } else { self.n_indices }
+    }
+
+    /// The dtype and the number of elements of each input: base, indices, updates.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n_base()), (self.index_dtype, self.n_positions()), (self.dtype, self.n_updates())]
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n_base())]
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.with_indices(inputs, outputs, false);
+    }
+
+    /// Computes the outputs in the naive way: each element gathers its updates.
+    ///
+    /// # Panics
+    /// As [`run`](ScatterAdd::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.with_indices(inputs, outputs, true);
+    }
+
+    fn with_indices(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], naive: bool) {
+        assert!(self.is_valid(), "{self}");
+        let [_, indices, _] = exactly(inputs);
+        let n = self.n_positions();
+        match self.index_dtype {
+            DType::I32 => self.with_elements(inputs, view::<i32>(indices, n), outputs, naive),
+            DType::I64 => self.with_elements(inputs, view::<i64>(indices, n), outputs, naive),
+            DType::U32 => self.with_elements(inputs, view::<u32>(indices, n), outputs, naive),
+            other => unreachable!("{other} is no dtype of indices"),
+        }
+    }
+
+    fn with_elements<I: Into<i64> + Copy + Sync>(
+        &self,
+        inputs: &[&[u8]],
+        indices: &[I],
+        outputs: &mut [&mut [u8]],
+        naive: bool,
+    ) {
+        let [base, _, updates] = exactly(inputs);
+        let out = only(outputs);
+        with_number!(self.dtype, T => {
+            let (base, updates) = (view::<T>(base, self.n_base()), view::<T>(updates, self.n_updates()));
+            let out = view_mut::<T>(out, self.n_base());
+            match naive {
+                false => self.scatter(base, indices, updates, out),
+                true => self.gather(base, indices, updates, out),
+            }
+        });
+    }
+
+    /// The position along the axis that an index means.
+    #[inline(always)]
+    fn destination(&self, index: impl Into<i64>) -> Option<usize> {
+        let index = index.into();
+        let position = if index < 0 { index + self.len as i64 } else { index };
+        usize::try_from(position).ok().filter(|&position| position < self.len)
+    }
+
+    fn scatter<T: Number + Plain, I: Into<i64> + Copy + Sync>(
+        &self,
+        base: &[T],
+        indices: &[I],
+        updates: &[T],
+        out: &mut [T],
+    ) {
+        let extents = [self.outer, self.len, self.inner];
+        let block = [self.len, tile_columns(self.outer, self.inner)];
+        for_each_tile(out, extents, block, self.n_base() + self.n_updates(), &|mut tile| {
+            let (o, columns) = (tile.outer, tile.columns.clone());
+            for row in tile.rows.clone() {
+                tile.row(row).copy_from_slice(line(base, o * self.len + row, self.inner, &columns));
+            }
+            vectorized(
+                #[inline(always)]
+                || {
+                    for k in 0..self.n_indices {
+                        let updates = line(updates, o * self.n_indices + k, self.inner, &columns);
+                        if self.along {
+                            let indices = line(indices, o * self.n_indices + k, self.inner, &columns);
+                            for (column, (index, update)) in indices.iter().zip(updates).enumerate() {
+                                if let Some(row) = self.destination(*index) {
+                                    let out = &mut tile.row(row)[column];
+                                    *out = out.plus(*update);
+                                }
+                            }
+                        } else if let Some(row) = self.destination(indices[k]) {
+                            tile.row(row).iter_mut().zip(updates).for_each(|(out, update)| *out = out.plus(*update));
+                        }
+                    }
+                },
+            );
+        });
+    }
+
+    fn gather<T: Number, I: Into<i64> + Copy>(&self, base: &[T], indices: &[I], updates: &[T], out: &mut [T]) {
+        for (at, out) in out.iter_mut().enumerate() {
+            let (o, row, column) = (at / self.inner / self.len, at / self.inner % self.len, at % self.inner);
+            *out = base[at];
+            for k in 0..self.n_indices {
+                let update = (o * self.n_indices + k) * self.inner + column;
+                let index: i64 = indices[if self.along { update } else { k }].into();
+                if index == row as i64 || index == row as i64 - self.len as i64 {
+                    *out = out.plus(updates[update]);
+                }
+            }
+        }
+    }
+}
+
+/// Some columns of a row of a matrix with `inner` columns.
+#[inline(always)]
+fn line<'x, T>(x: &'x [T], row: usize, inner: usize, columns: &Range<usize>) -> &'x [T] {
+    &x[row * inner + columns.start..row * inner + columns.end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_close, buffer, drawn, output_of};
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(4);
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32, DType::U8] {
+            for index_dtype in [DType::I32, DType::I64, DType::U32] {
+                for round in 0..30 {
+                    let scatter = ScatterAdd {
+                        dtype,
+                        index_dtype,
+                        outer: draw.below(4),
+                        len: draw.below(7),
+                        inner: [0, 1, 3, 50][draw.below(4)],
+                        n_indices: draw.below(40),
+                        along: round % 2 == 0,
+                    };
+                    let n = scatter.n_positions();
+                    let mut index = || draw.below(20) as i64 - 10;
+                    let indices = match index_dtype {
+                        DType::I32 => buffer(&(0..n).map(|_| index() as i32).collect::<Vec<_>>()),
+                        DType::I64 => buffer(&(0..n).map(|_| index()).collect::<Vec<_>>()),
+                        _ => buffer(&(0..n).map(|_| index() as u32).collect::<Vec<_>>()),
+                    };
+                    let base = drawn(&mut draw, dtype, scatter.n_base(), true);
+                    let updates = drawn(&mut draw, dtype, scatter.n_updates(), true);
+                    assert_close(&scatter.into(), &[base, indices, updates], 0.0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn indices_wrap_once_and_then_drop() {
+        let scatter = ScatterAdd {
+            dtype: DType::F32,
+            index_dtype: DType::I64,
+            outer: 1,
+            len: 3,
+            inner: 1,
+            n_indices: 6,
+            along: false,
+        };
+        let base = buffer(&[100.0_f32, 200.0, 300.0]);
+        let indices = buffer(&[0_i64, -1, 3, -4, i64::MIN, 0]);
+        let updates = buffer(&[1.0_f32, 2.0, 4.0, 8.0, 16.0, 32.0]);
+        assert_eq!(output_of::<f32>(&scatter.into(), &[base, indices, updates]), [133.0, 200.0, 302.0]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Stable argument sort along an axis.
+//!
+//! Elements become unsigned keys with the wanted order: NaN last in both directions, -0 equal to +0. A key and its
+//! position are sorted as one number, so that no two are equal and any algorithm is stable.
+
+use retape_runtime::DType;
+
+use super::number::{is_number, with_number};
+use super::text::{descriptor, is_countable};
+use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, view, view_mut};
+
+descriptor! {
+    /// The positions (`i64`) that sort each line along an axis; equal elements keep their order and NaN comes last.
+    Sort "sort" {
+        /// Any dtype but the 16-bit floats.
+        dtype: DType,
+        /// The number of positions before the axis.
+        outer: usize,
+        /// The extent of the axis, below 2^32.
+        len: usize,
+        /// The number of positions after the axis.
+        inner: usize,
+        /// Whether the largest element comes first.
+        descending: bool,
+    }
+}
+
+/// A long line is sorted in runs of this many elements, on all threads, which are then merged.
+const RUN: usize = 1 << 15;
+
+impl Sort {
+    /// Whether the descriptor describes a function.
+    pub fn is_valid(&self) -> bool {
+        is_number(self.dtype) && u32::try_from(self.len).is_ok() && is_countable(&[self.outer, self.len, self.inner])
+    }
+
+    fn n(&self) -> usize {
+        self.outer * self.len * self.inner
+    }
+
+    /// The dtype and the number of elements of each input.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.n())]
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(DType::I64, self.n())]
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let [x] = exactly(inputs);
+        let out = view_mut(only(outputs), self.n());
+        with_number!(self.dtype, T => self.sort::<T>(view(x, self.n()), out));
+    }
+
+    fn sort<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
+        let n_lines = self.outer * self.inner;
+        let work = self.n().saturating_mul(self.len.max(2).ilog2() as usize);
+        let extents = [self.outer, self.len, self.inner];
+        // A tile is read and written row by row, a cache line at a time.
+        let columns = tile_columns(self.outer, self.inner).min(16);
+        for_each_tile(out, extents, [self.len, columns], work, &|mut tile| {
+            let (width, columns) = (tile.columns.len(), tile.columns.clone());
+            let mut lines = vec![Vec::with_capacity(self.len); width];
+            for (row, position) in (0..self.len).zip(0..) {
+                let start = (tile.outer * self.len + row) * self.inner;
+                for (line, x) in lines.iter_mut().zip(&x[start + columns.start..start + columns.end]) {
+                    line.push(x.entry(position, self.descending));
+                }
+            }
+            for line in &mut lines {
+                if n_lines == 1 && self.len >= 2 * RUN {
+                    for_each_chunk(line, RUN, work, &|_, run| run.sort_unstable());
+                    // The stable sort finds the sorted runs and merges them.
+                    line.sort();
+                } else {
+                    line.sort_unstable();
+                }
+            }
+            for row in 0..self.len {
+                let entries = lines.iter().map(|line| line[row]);
+                tile.row(row).iter_mut().zip(entries).for_each(|(out, entry)| *out = T::position(entry).into());
+            }
+        });
+    }
+
+    /// Computes the outputs in the naive way: the place of an element is the number of elements before it.
+    ///
+    /// # Panics
+    /// As [`run`](Sort::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let [x] = exactly(inputs);
+        let out = view_mut(only(outputs), self.n());
+        with_number!(self.dtype, T => self.count::<T>(view(x, self.n()), out));
+    }
+
+    fn count<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
+        for (o, inner) in (0..self.outer).flat_map(|o| (0..self.inner).map(move |inner| (o, inner))) {
+            let at = |i: usize| (o * self.len + i) * self.inner + inner;
+            for i in 0..self.len {
+                let place = (0..self.len).filter(|&j| {
+                    let (a, b) = (x[at(j)], x[at(i)]);
+                    let (a_nan, b_nan) = (a.to_f64().is_nan(), b.to_f64().is_nan());
+                    let first = if self.descending { a > b } else { a < b };
+                    let equal = a == b || (a_nan && b_nan);
+                    first || (!a_nan && b_nan) || (equal && j < i)
+                });
+                out[at(place.count())] = i as i64;
+            }
+        }
+    }
+}
+
+/// An element type that has a key.
+trait Sortable: Plain + PartialOrd {
+    /// A key with its position in the line.
+    type Entry: Ord + Copy + Send;
+
+    fn entry(self, position: u32, descending: bool) -> Self::Entry;
+    fn position(entry: Self::Entry) -> u32;
+}
+
+/// An unsigned number with the order of `x`, the two zeros being equal; `None` for NaN.
+macro_rules! float_key {
+    ($x:ident, $bits:ident) => {{
+        const SIGN: $bits = 1 << ($bits::BITS - 1);
+        let bits = ($x + 0.0).to_bits();
+        (!$x.is_nan()).then_some(if bits & SIGN == 0 { bits | SIGN } else { !bits })
+    }};
+}
+
+macro_rules! sortable {
+    ($($t:ident by $key:ident: |$x:ident| $of:expr, as $entry:ty: $join:expr, $position:expr;)*) => {$(
+        impl Sortable for $t {
+            type Entry = $entry;
+
+            #[inline(always)]
+            fn entry(self, position: u32, descending: bool) -> $entry {
+                let $x = self;
+                let key: Option<$key> = $of;
+                let join: fn($key, u32) -> $entry = $join;
+                join(key.map_or($key::MAX, |key| if descending { !key } else { key }), position)
+            }
+
+            #[inline(always)]
+            fn position(entry: $entry) -> u32 {
+                let position: fn($entry) -> u32 = $position;
+                position(entry)
+            }
+        }
+    )*};
+}
+
+/// Joins a key and a position into one number, the key above.
+fn packed(key: u32, position: u32) -> u64 {
+    u64::from(key) << 32 | u64::from(position)
+}
+
+sortable! {
+    f32 by u32: |x| float_key!(x, u32), as u64: packed, |entry| entry as u32;
+    f64 by u64: |x| float_key!(x, u64), as (u64, u32): |key, position| (key, position), |entry| entry.1;
+    i32 by u32: |x| Some(x as u32 ^ 1 << 31), as u64: packed, |entry| entry as u32;
+    i64 by u64: |x| Some(x as u64 ^ 1 << 63), as (u64, u32): |key, position| (key, position), |entry| entry.1;
+    u32 by u32: |x| Some(x), as u64: packed, |entry| entry as u32;
+    u8 by u32: |x| Some(x.into()), as u64: packed, |entry| entry as u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_twins, buffer, drawn, output_of, values_of};
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(2);
+        for dtype in DType::ALL.into_iter().filter(|d| is_number(*d)) {
+            for descending in [false, true] {
+                for _ in 0..20 {
+                    let (outer, len) = (draw.below(4), [0, 1, 2, 9, 60][draw.below(5)]);
+                    let inner = [0, 1, 3, 40][draw.below(4)];
+                    assert_twins(&Sort { dtype, outer, len, inner, descending }.into(), &mut draw);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nan_is_last_and_equals_keep_their_order() {
+        let x = [0.0, f32::NAN, -0.0, f32::INFINITY, -f32::NAN, f32::NEG_INFINITY, 0.0];
+        let sorted = |descending| {
+            let sort = Sort { dtype: DType::F32, outer: 1, len: x.len(), inner: 1, descending };
+            output_of::<i64>(&sort.into(), &[buffer(&x)])
+        };
+        assert_eq!(sorted(false), [5, 0, 2, 6, 3, 1, 4]);
+        assert_eq!(sorted(true), [3, 0, 2, 6, 5, 1, 4]);
+    }
+
+    #[test]
+    fn long_lines_are_sorted() {
+        let (mut draw, len) = (Draw::new(3), 5 * RUN / 2);
+        for dtype in [DType::F32, DType::I64] {
+            let x = drawn(&mut draw, dtype, len, false);
+            let order = output_of::<i64>(&Sort { dtype, outer: 1, len, inner: 1, descending: false }.into(), &[x]);
+            let mut places = vec![false; len];
+            order.iter().for_each(|&i| places[i as usize] = true);
+            assert!(places.iter().all(|&seen| seen), "a permutation");
+        }
+        let x: Vec<i32> = (0..len).map(|_| draw.below(1000) as i32).collect();
+        let order = Sort { dtype: DType::I32, outer: 1, len, inner: 1, descending: false };
+        let order: Vec<i64> = output_of(&order.into(), &[buffer(&x)]);
+        let key = |i: i64| (x[i as usize], i);
+        assert!(order.is_sorted_by(|&a, &b| key(a) < key(b)));
+        let backwards = Sort { dtype: DType::I64, outer: 1, len: 3, inner: 1, descending: true };
+        assert_eq!(values_of::<i64>(&backwards.into(), &[&[i64::MIN, i64::MAX, 0]]), [1, 2, 0]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Text form of library kernels: `name{field=value,...}`, printed by `Display` and read back by `parse`.
+//!
+//! The macro `descriptor!` declares a descriptor once, with its fields; equality, hash, printing and parsing follow
+//! from the declaration. Guarantees `parse(print(x)) == x`; `parse` gives `None` for any other text and for a
+//! descriptor that its own `is_valid` refuses, and never panics.
+
+use std::fmt;
+
+use retape_runtime::DType;
+
+/// A value that may stand in a field of a descriptor.
+pub(crate) trait Field: Sized {
+    /// Prints the value without commas outside brackets.
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// Reads what `print` printed.
+    fn read(text: &str) -> Option<Self>;
+}
+
+/// Whether a shape's number of elements can be counted, so that products of its extents cannot overflow.
+pub(crate) fn is_countable(extents: &[usize]) -> bool {
+    // Zeros are left out, so that every partial product fits too.
+    let product = extents.iter().filter(|&&extent| extent > 0).try_fold(16_usize, |n, &extent| n.checked_mul(extent));
+    product.is_some_and(|bytes| bytes <= isize::MAX as usize)
+}
+
+macro_rules! plain_fields {
+    ($($t:ty)*) => {$(
+        impl Field for $t {
+            fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{self}")
+            }
+            fn read(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+        }
+    )*};
+}
+
+plain_fields! { usize bool }
+
+impl Field for DType {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        DType::from_name(text)
+    }
+}
+
+impl<T: Field, const N: usize> Field for [T; N] {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (i, item) in self.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            item.print(f)?;
+        }
+        f.write_str("]")
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let items = split(text.strip_prefix('[')?.strip_suffix(']')?);
+        items.into_iter().map(T::read).collect::<Option<Vec<T>>>()?.try_into().ok()
+    }
+}
+
+/// Splits at the commas that stand outside brackets; the empty text has no items.
+pub(crate) fn split(text: &str) -> Vec<&str> {
+    if text.is_empty() {
+        return Vec::new();
+    }
+    let (mut items, mut depth, mut start) = (Vec::new(), 0_i64, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'[' => depth += 1,
+            b']' => depth -= 1,
+            b',' if depth == 0 => {
+                items.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    items.push(&text[start..]);
+    items
+}
+
+/// The values in `name{field=value,...}` if the name and all fields are as expected, in order.
+pub(crate) fn values<'t>(text: &'t str, name: &str, fields: &[&str]) -> Option<Vec<&'t str>> {
+    let body = text.strip_prefix(name)?.strip_prefix('{')?.strip_suffix('}')?;
+    let items = split(body);
+    if items.len() != fields.len() {
+        return None;
+    }
+    items.into_iter().zip(fields).map(|(item, field)| item.strip_prefix(field)?.strip_prefix('=')).collect()
+}
+
+/// Declares a descriptor: a plain struct with its name in text, `Display` and `parse`.
+///
+/// The type must have a method `is_valid(&self) -> bool`.
+macro_rules! descriptor {
+    (
+        $(#[$doc:meta])*
+        $type:ident $name:literal { $($(#[$field_doc:meta])* $field:ident: $field_type:ty,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub struct $type { $($(#[$field_doc])* pub $field: $field_type,)* }
+
+        impl $type {
+            /// The name in the text form.
+            pub const NAME: &'static str = $name;
+
+            /// Reads what `Display` printed; `None` if the text is anything else or the descriptor is not valid.
+            pub fn parse(text: &str) -> Option<Self> {
+                let values = $crate::library::text::values(text, $name, &[$(stringify!($field)),*])?;
+                let mut values = values.into_iter();
+                let it = $type { $($field: $crate::library::text::Field::read(values.next()?)?,)* };
+                it.is_valid().then_some(it)
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut separator = concat!($name, "{");
+                $(
+                    write!(f, "{separator}{}=", stringify!($field))?;
+                    $crate::library::text::Field::print(&self.$field, f)?;
+                    separator = ",";
+                )*
+                let _ = separator;
+                f.write_str("}")
+            }
+        }
+    };
+}
+
+/// Declares a closed set of named alternatives that may stand in a field.
+macro_rules! alternatives {
+    ($(#[$doc:meta])* $type:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $type { $($(#[$variant_doc])* $variant,)* }
+
+        impl $type {
+            /// All of them, in declaration order.
+            pub const ALL: &'static [$type] = &[$($type::$variant,)*];
+
+            /// The name in the text form.
+            pub const fn name(self) -> &'static str {
+                match self { $($type::$variant => $text,)* }
+            }
+        }
+
+        impl $crate::library::text::Field for $type {
+            fn print(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+
+            fn read(text: &str) -> Option<Self> {
+                $type::ALL.iter().copied().find(|x| x.name() == text)
+            }
+        }
+    };
+}
+
+pub(crate) use {alternatives, descriptor};

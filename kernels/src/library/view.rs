@@ -1,0 +1,230 @@
+//! Typed views of byte buffers, disjoint tiles of an output, and their distribution over threads.
+//!
+//! The only file of the elementary library kernels with `unsafe` code. Guarantees: a view covers exactly its bytes;
+//! two tiles of one buffer never overlap; the division into tiles depends on shapes only, so that results do not
+//! depend on the number of threads.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::slice;
+
+use retape_runtime::{Element, parallel_for};
+
+/// Element types of which every bit pattern is a value. `bool` is none and is viewed as `u8`.
+pub(crate) trait Plain: Element {}
+impl Plain for f32 {}
+impl Plain for f64 {}
+impl Plain for retape_runtime::f16 {}
+impl Plain for retape_runtime::bf16 {}
+impl Plain for i32 {}
+impl Plain for i64 {}
+impl Plain for u32 {}
+impl Plain for u8 {}
+
+/// The elements in `bytes`.
+///
+/// # Panics
+/// If the buffer is not aligned for `T` or does not hold exactly `len` elements.
+pub(crate) fn view<T: Plain>(bytes: &[u8], len: usize) -> &[T] {
+    assert_eq!(Some(bytes.len()), len.checked_mul(size_of::<T>()), "length of an input of {len} {}", T::DTYPE);
+    if len == 0 {
+        return &[];
+    }
+    assert!(bytes.as_ptr().cast::<T>().is_aligned(), "alignment of an input");
+    // SAFETY: the bytes are initialised, borrowed for the lifetime of the result, as many as `len` elements have and
+    // aligned for `T`, all as just asserted; every bit pattern is a `T` because it is `Plain`.
+    unsafe { slice::from_raw_parts(bytes.as_ptr().cast::<T>(), len) }
+}
+
+/// The elements in `bytes`, to be written.
+///
+/// # Panics
+/// As [`view`].
+pub(crate) fn view_mut<T: Plain>(bytes: &mut [u8], len: usize) -> &mut [T] {
+    assert_eq!(Some(bytes.len()), len.checked_mul(size_of::<T>()), "length of an output of {len} {}", T::DTYPE);
+    if len == 0 {
+        return &mut [];
+    }
+    assert!(bytes.as_ptr().cast::<T>().is_aligned(), "alignment of an output");
+    // SAFETY: as in `view`; the exclusive borrow of the bytes makes the result exclusive, and every `T` is plain
+    // bytes without padding, so that the buffer stays initialised.
+    unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast::<T>(), len) }
+}
+
+/// The only output of a kernel.
+///
+/// # Panics
+/// If there is not exactly one.
+pub(crate) fn only<'a>(outputs: &'a mut [&mut [u8]]) -> &'a mut [u8] {
+    match outputs {
+        [out] => out,
+        _ => panic!("{} outputs given to a kernel of one", outputs.len()),
+    }
+}
+
+/// The `N` inputs of a kernel.
+///
+/// # Panics
+/// If there are not exactly `N`.
+pub(crate) fn exactly<'a, const N: usize>(inputs: &[&'a [u8]]) -> [&'a [u8]; N] {
+    inputs.try_into().unwrap_or_else(|_| panic!("{} inputs given to a kernel of {N}", inputs.len()))
+}
+
+/// Work below this many elementary steps stays on the calling thread; tests share whatever they can.
+const WORTH_SHARING: usize = if cfg!(test) { 1 } else { 1 << 15 };
+
+/// The largest number of shares that work is divided into.
+const MAX_SHARES: usize = 64;
+
+/// Calls `body` with each of `0..n`, on several threads if `work`, the number of elementary steps of all calls
+/// together, is worth it. Calls must be independent of each other.
+pub(crate) fn for_each(n: usize, work: usize, body: &(dyn Fn(usize) + Sync)) {
+    if n <= 1 || work < WORTH_SHARING {
+        (0..n).for_each(body);
+        return;
+    }
+    let share = n.div_ceil(MAX_SHARES);
+    parallel_for(n.div_ceil(share), &|i| (i * share..n.min((i + 1) * share)).for_each(body));
+}
+
+/// A pointer to a buffer that tiles are cut from.
+struct Base<T>(*mut T);
+
+// SAFETY: the pointer comes from an exclusive borrow of a slice of `Send` elements that outlives all uses, and
+// threads reach disjoint elements through it (see `for_each_tile` and `for_each_chunk`).
+unsafe impl<T: Send> Sync for Base<T> {}
+
+impl<T> Base<T> {
+    /// A method, so that closures capture the wrapper and not the bare pointer.
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+/// Calls `body` with the index and the elements of each run of `len` consecutive elements of `out`; the last run may
+/// be shorter.
+pub(crate) fn for_each_chunk<T: Send>(out: &mut [T], len: usize, work: usize, body: &(dyn Fn(usize, &mut [T]) + Sync)) {
+    let total = out.len();
+    let base = Base(out.as_mut_ptr());
+    for_each(total.div_ceil(len.max(1)), work, &|i| {
+        let range = i * len.max(1)..total.min((i + 1) * len.max(1));
+        // SAFETY: the ranges of different `i` are disjoint and within the slice, which is borrowed exclusively for the
+        // whole call; `for_each` calls with each `i` once.
+        let chunk = unsafe { slice::from_raw_parts_mut(base.get().add(range.start), range.len()) };
+        body(i, chunk);
+    });
+}
+
+/// A rectangle of a buffer shaped `[outer, len, inner]`: some rows and columns at one outer position.
+pub(crate) struct Tile<'a, T> {
+    /// The outer position.
+    pub(crate) outer: usize,
+    /// The positions along the middle axis.
+    pub(crate) rows: Range<usize>,
+    /// The positions along the inner axis.
+    pub(crate) columns: Range<usize>,
+    start: *mut T,
+    stride: usize,
+    borrow: PhantomData<&'a mut [T]>,
+}
+
+impl<T> Tile<'_, T> {
+    /// The elements of the tile at position `row` of the middle axis (counted from the axis's start).
+    #[inline(always)]
+    pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
+        assert!(self.rows.contains(&row), "row of a tile");
+        // SAFETY: `start` points to the tile's first element in a slice that outlives the tile; row and columns lie in
+        // the tile, as asserted for the row. Other tiles are disjoint and the result borrows this one exclusively.
+        unsafe { slice::from_raw_parts_mut(self.start.add((row - self.rows.start) * self.stride), self.columns.len()) }
+    }
+
+    /// All elements of the tile, if its rows follow each other without a gap.
+    pub(crate) fn contiguous(&mut self) -> Option<&mut [T]> {
+        // SAFETY: without gaps, the rows of `row` are one run of elements of the tile.
+        (self.stride == self.columns.len())
+            .then(|| unsafe { slice::from_raw_parts_mut(self.start, self.rows.len() * self.stride) })
+    }
+}
+
+/// Cuts `out`, shaped `[outer, len, inner]`, into tiles of at most `rows` by `columns` and calls `body` with each.
+pub(crate) fn for_each_tile<T: Send>(
+    out: &mut [T],
+    [outer, len, inner]: [usize; 3],
+    [rows, columns]: [usize; 2],
+    work: usize,
+    body: &(dyn Fn(Tile<'_, T>) + Sync),
+) {
+    assert_eq!(Some(out.len()), outer.checked_mul(len).and_then(|n| n.checked_mul(inner)), "elements to tile");
+    if out.is_empty() {
+        return;
+    }
+    let (rows, columns) = (rows.clamp(1, len), columns.clamp(1, inner));
+    let (down, across) = (len.div_ceil(rows), inner.div_ceil(columns));
+    let base = Base(out.as_mut_ptr());
+    for_each(outer * down * across, work, &|i| {
+        let (o, row, column) = (i / (down * across), i / across % down * rows, i % across * columns);
+        let start = (o * len + row) * inner + column;
+        body(Tile {
+            outer: o,
+            rows: row..len.min(row + rows),
+            columns: column..inner.min(column + columns),
+            // SAFETY: `o`, `row` and `column` are positions in the buffer, so `start` is below its length. Different
+            // `i` give disjoint rectangles, `for_each` calls with each `i` once, and the tile cannot outlive the call.
+            start: unsafe { base.get().add(start) },
+            stride: inner,
+            borrow: PhantomData,
+        });
+    });
+}
+
+/// How many columns the tiles of an array with `outer` outer and `inner` inner positions have: all of them where the
+/// outer axis has enough tiles, else runs of whole cache lines. At most 512.
+pub(crate) fn tile_columns(outer: usize, inner: usize) -> usize {
+    const ENOUGH_TILES: usize = 8;
+    let runs = ENOUGH_TILES.div_ceil(outer.max(1));
+    inner.div_ceil(runs).next_multiple_of(16).min(512)
+}
+
+/// Runs `body` compiled for AVX2 where the processor has it. The arithmetic is the same: nothing is contracted.
+#[inline(always)]
+pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        #[target_feature(enable = "avx2")]
+        fn with_avx2<R>(body: impl FnOnce() -> R) -> R {
+            body()
+        }
+        // SAFETY: the processor has AVX2, as just checked.
+        return unsafe { with_avx2(body) };
+    }
+    body()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_cover_everything_once() {
+        for extents in [[1, 1, 1], [3, 5, 7], [2, 0, 4], [1, 40, 100], [4, 9, 33]] {
+            for block in [[1, 1], [2, 3], [100, 16], [4, 1000]] {
+                let mut out = vec![0_u32; extents.iter().product()];
+                for_each_tile(&mut out, extents, block, usize::MAX, &|mut tile| {
+                    for row in tile.rows.clone() {
+                        tile.row(row).iter_mut().for_each(|x| *x += 1);
+                    }
+                });
+                assert!(out.iter().all(|&x| x == 1), "{extents:?} in {block:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_cover_everything_once() {
+        for (n, len) in [(0, 4), (1, 4), (1000, 7), (1000, 0)] {
+            let mut out = vec![0; n];
+            for_each_chunk(&mut out, len, usize::MAX, &|i, chunk| chunk.iter_mut().for_each(|x| *x += i + 1));
+            assert!(out.iter().enumerate().all(|(at, &x)| x == at / len.max(1) + 1), "{n} by {len}");
+        }
+    }
+}

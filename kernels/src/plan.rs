@@ -1,0 +1,268 @@
+//! The static plan of a graph: steps over buffers whose places are decided.
+//!
+//! Guarantees of a verified plan: every operand lies inside its buffer and has the dtype and length that its step
+//! expects, inputs and constants are not written, every output is, and no step writes what it reads, unless it is a
+//! kernel that reads and writes each element at the same point.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use retape_runtime::{Buffer, DType};
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::ir::{Inst, Kernel};
+use crate::library::Library;
+
+/// The type of a buffer: a dtype and a number of elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BufferType {
+    /// The dtype of the elements.
+    pub dtype: DType,
+    /// The number of elements.
+    pub len: usize,
+}
+
+/// Where an operand lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// An input of the call.
+    Input(u32),
+    /// A result of the call.
+    Output(u32),
+    /// A constant of the plan.
+    Constant(u32),
+    /// Bytes of the arena from `offset` on.
+    Slot {
+        /// A multiple of the element size.
+        offset: usize,
+    },
+}
+
+/// What a step reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// Where it lies.
+    pub place: Place,
+    /// The dtype of its elements.
+    pub dtype: DType,
+    /// The number of its elements.
+    pub len: usize,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Runs a loop nest.
+    Kernel(Kernel),
+    /// Runs a library kernel.
+    Library(Library),
+}
+
+/// One step of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What it does.
+    pub work: Work,
+    /// What it reads, then what it writes.
+    pub operands: SmallVec<[Operand; 6]>,
+    /// What people call it.
+    pub label: String,
+}
+
+/// Steps to run in order, and the buffers they run on.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The buffers passed to a call.
+    pub inputs: Vec<BufferType>,
+    /// The buffers that a call returns.
+    pub outputs: Vec<BufferType>,
+    /// Buffers that all calls read.
+    pub constants: Vec<Arc<Buffer>>,
+    /// The size of the memory for what lies in between.
+    pub arena_bytes: usize,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+impl BufferType {
+    /// The size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.len.saturating_mul(self.dtype.size())
+    }
+}
+
+impl Operand {
+    /// The type of the operand.
+    pub fn ty(&self) -> BufferType {
+        BufferType { dtype: self.dtype, len: self.len }
+    }
+
+    /// Its bytes in its buffer.
+    fn range(&self) -> Range<usize> {
+        let start = match self.place {
+            Place::Slot { offset } => offset,
+            Place::Input(_) | Place::Output(_) | Place::Constant(_) => 0,
+        };
+        start..start.saturating_add(self.ty().bytes())
+    }
+
+    fn overlaps(&self, other: &Operand) -> bool {
+        let same = match (self.place, other.place) {
+            (Place::Slot { .. }, Place::Slot { .. }) => true,
+            (a, b) => a == b,
+        };
+        let (a, b) = (self.range(), other.range());
+        same && a.start.max(b.start) < a.end.min(b.end)
+    }
+}
+
+impl Work {
+    /// The types of the operands, and how many of them are read.
+    pub fn signature(&self) -> (Vec<BufferType>, usize) {
+        match self {
+            Work::Kernel(kernel) => {
+                let types = kernel.params.iter().map(|p| BufferType { dtype: p.dtype, len: p.len }).collect();
+                (types, kernel.params.iter().filter(|p| !p.written).count())
+            }
+            Work::Library(library) => {
+                let inputs = library.inputs();
+                let n_read = inputs.len();
+                let all = inputs.into_iter().chain(library.outputs());
+                (all.map(|(dtype, len)| BufferType { dtype, len }).collect(), n_read)
+            }
+        }
+    }
+
+    /// Whether parameter `read` may lie where parameter `written` does.
+    fn works_in_place(&self, read: usize, written: usize) -> bool {
+        let Work::Kernel(kernel) = self else { return false };
+        let mut stores = kernel.stores.iter().filter(|s| s.param.index() == written);
+        let (Some(store), None) = (stores.next(), stores.next()) else { return false };
+        kernel.insts.iter().all(|inst| match inst {
+            Inst::Load(p, at) => p.index() != read || *at == store.at,
+            Inst::LoadAt(p, _) => p.index() != read,
+            _ => true,
+        })
+    }
+}
+
+impl Plan {
+    /// Checks the invariants.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first broken one and the step that breaks it.
+    pub fn verify(&self) -> Result<()> {
+        for (n, step) in self.steps.iter().enumerate() {
+            self.verify_step(step).map_err(|reason| Error::Plan(format!("step {n} ({}): {reason}", step.label)))?;
+            if let Work::Kernel(kernel) = &step.work {
+                kernel.verify()?;
+            }
+        }
+        for n in 0..self.outputs.len() {
+            let written = self.steps.iter().any(|step| {
+                let (_, n_read) = step.work.signature();
+                step.operands[n_read..].iter().any(|o| o.place == Place::Output(n as u32))
+            });
+            if !written {
+                return Err(Error::Plan(format!("no step writes output {n}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_step(&self, step: &Step) -> std::result::Result<(), String> {
+        let (types, n_read) = step.work.signature();
+        if types.len() != step.operands.len() {
+            return Err(format!("{} operands instead of {}", step.operands.len(), types.len()));
+        }
+        for (n, (operand, ty)) in step.operands.iter().zip(&types).enumerate() {
+            if operand.ty() != *ty {
+                return Err(format!("operand {n} is {} instead of {ty}", operand.ty()));
+            }
+            self.verify_place(operand, n >= n_read).map_err(|reason| format!("operand {n} {reason}"))?;
+        }
+        for (w, written) in step.operands.iter().enumerate().skip(n_read) {
+            for (o, other) in step.operands.iter().enumerate().take(w).filter(|(_, o)| o.overlaps(written)) {
+                let alike =
+                    o < n_read && other.range() == written.range() && other.dtype.size() == written.dtype.size();
+                if !alike || !step.work.works_in_place(o, w) {
+                    return Err(format!("operand {w} is written over operand {o}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_place(&self, operand: &Operand, written: bool) -> std::result::Result<(), String> {
+        let listed = |types: &[BufferType], n: u32| match types.get(n as usize) {
+            Some(ty) if *ty == operand.ty() => Ok(()),
+            Some(ty) => Err(format!("is {} in a buffer of {ty}", operand.ty())),
+            None => Err("does not exist".into()),
+        };
+        match operand.place {
+            Place::Input(_) | Place::Constant(_) if written => Err("is written but must not be".into()),
+            Place::Input(n) => listed(&self.inputs, n),
+            Place::Output(n) => listed(&self.outputs, n),
+            Place::Constant(n) => match self.constants.get(n as usize) {
+                Some(buffer) if buffer.len() == operand.ty().bytes() => Ok(()),
+                Some(buffer) => Err(format!("is {} in a constant of {} bytes", operand.ty(), buffer.len())),
+                None => Err("does not exist".into()),
+            },
+            Place::Slot { offset } => {
+                if operand.range().end > self.arena_bytes {
+                    return Err(format!("ends at byte {} of {}", operand.range().end, self.arena_bytes));
+                }
+                if offset % operand.dtype.size() != 0 {
+                    return Err(format!("is not aligned at byte {offset}"));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for BufferType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.dtype, self.len)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Input(n) => write!(f, "input {n}"),
+            Place::Output(n) => write!(f, "output {n}"),
+            Place::Constant(n) => write!(f, "constant {n}"),
+            Place::Slot { offset } => write!(f, "slot {offset}"),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types = |types: &[BufferType]| types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
+        writeln!(f, "plan ({}) -> ({})", types(&self.inputs), types(&self.outputs))?;
+        let constants: Vec<String> = self.constants.iter().map(|c| format!("{} bytes", c.len())).collect();
+        writeln!(f, "  constants ({}), arena {} bytes", constants.join(", "), self.arena_bytes)?;
+        for (n, step) in self.steps.iter().enumerate() {
+            let (_, n_read) = step.work.signature();
+            let list = |operands: &[Operand]| {
+                let texts: Vec<String> = operands.iter().map(|o| format!("{}: {}", o.place, o.ty())).collect();
+                texts.join(", ")
+            };
+            let (read, written) = step.operands.split_at(n_read.min(step.operands.len()));
+            writeln!(f, "  {n} {}: ({}) -> ({})", step.label, list(read), list(written))?;
+            let body = match &step.work {
+                Work::Kernel(kernel) => kernel.to_string(),
+                Work::Library(library) => library.to_string(),
+            };
+            for line in body.lines() {
+                writeln!(f, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

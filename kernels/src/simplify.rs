@@ -1,0 +1,276 @@
+//! Named local rewrites of kernels, and removal of what no store needs.
+//!
+//! Guarantees the same bits as before for every input, NaN payloads aside, and correctly rounded ones in place of a
+//! power: a rule that is exact only for some floats (`x + 0` turns -0 into +0) applies only where it is exact.
+//! To add a rule: one function, one row in [`RULES`].
+
+use retape_runtime::{DType, Scalar};
+
+use crate::ir::{Binary, Func2, Inst, Kernel, KernelBuilder, Unary, Value, ValueId};
+
+/// A rule: the value that an instruction makes, said more simply; `None` where the rule does not apply.
+type Rule = for<'k> fn(&'k KernelBuilder, &Inst<ValueId>) -> Option<Value<'k>>;
+
+/// All rules by name; the first that applies is taken.
+const RULES: &[(&str, Rule)] = &[
+    ("mul_one", mul_one),
+    ("add_zero", add_zero),
+    ("sub_zero", sub_zero),
+    ("add_negated", add_negated),
+    ("sub_negated", sub_negated),
+    ("div_one", div_one),
+    ("div_power_of_two", div_power_of_two),
+    ("twice_negated", twice_negated),
+    ("same_operands", same_operands),
+    ("truth_constant", truth_constant),
+    ("select_same", select_same),
+    ("select_constant", select_constant),
+    ("cast_same", cast_same),
+    ("cast_there_and_back", cast_there_and_back),
+    ("bitcast_chain", bitcast_chain),
+    ("pow_constant", pow_constant),
+];
+
+/// Applies all rules until none applies, and removes dead instructions. Parameters and axes stay as they are.
+///
+/// # Panics
+///
+/// May panic if the kernel does not verify.
+pub fn simplify(kernel: &Kernel) -> Kernel {
+    let mut kernel = remove_dead(&rewrite(kernel, RULES));
+    loop {
+        let next = remove_dead(&rewrite(&kernel, RULES));
+        if next == kernel {
+            return kernel;
+        }
+        kernel = next;
+    }
+}
+
+/// Rebuilds a kernel, taking for each instruction the first rule that applies.
+fn rewrite(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {
+    let builder = KernelBuilder::new();
+    for param in &kernel.params {
+        builder.param(param.dtype, param.len, param.written);
+    }
+    for axis in &kernel.axes {
+        builder.axis(axis.extent, axis.reduced);
+    }
+    let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        let inst = inst.map(|v| new[v.index()]);
+        let value = rules.iter().find_map(|(_, rule)| rule(&builder, &inst));
+        new.push(value.unwrap_or_else(|| builder.push(inst)).id());
+    }
+    for store in &kernel.stores {
+        builder.store(store.param, store.at.clone(), builder.value(new[store.value.index()]));
+    }
+    builder.finish()
+}
+
+/// Removes the instructions that no store depends on.
+fn remove_dead(kernel: &Kernel) -> Kernel {
+    let mut live = vec![false; kernel.insts.len()];
+    for store in &kernel.stores {
+        live[store.value.index()] = true;
+    }
+    for (i, inst) in kernel.insts.iter().enumerate().rev() {
+        if live[i] {
+            inst.operands().into_iter().for_each(|v| live[v.index()] = true);
+        }
+    }
+    let mut out = Kernel { insts: Vec::new(), ..kernel.clone() };
+    let mut new = vec![ValueId(0); kernel.insts.len()];
+    for (i, inst) in kernel.insts.iter().enumerate().filter(|&(i, _)| live[i]) {
+        new[i] = ValueId(out.insts.len() as u32);
+        out.insts.push(inst.map(|v| new[v.index()]));
+    }
+    for store in &mut out.stores {
+        store.value = new[store.value.index()];
+    }
+    out
+}
+
+fn constant(k: &KernelBuilder, v: ValueId) -> Option<Scalar> {
+    match k.inst(v) {
+        Inst::Const(c) => Some(c),
+        _ => None,
+    }
+}
+
+/// Whether `v` is the constant `x`; zeros of other signs differ.
+fn is(k: &KernelBuilder, v: ValueId, x: f64) -> bool {
+    constant(k, v).is_some_and(|c| c == Scalar::from_f64(x, c.dtype))
+}
+
+/// The operands of a two-operand instruction.
+fn binary(inst: &Inst<ValueId>, op: Binary) -> Option<(ValueId, ValueId)> {
+    match *inst {
+        Inst::Binary(found, x, y) if found == op => Some((x, y)),
+        _ => None,
+    }
+}
+
+/// `-y` for a value that is the negation of `y`.
+fn negated(k: &KernelBuilder, v: ValueId) -> Option<ValueId> {
+    match k.inst(v) {
+        Inst::Unary(Unary::Neg, y) => Some(y),
+        _ => None,
+    }
+}
+
+fn mul_one<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match binary(inst, Binary::Mul)? {
+        (x, y) if is(k, y, 1.0) => Some(k.value(x)),
+        (x, y) if is(k, x, 1.0) => Some(k.value(y)),
+        _ => None,
+    }
+}
+
+/// Of the two zeros of floats only -0 is neutral: +0 turns -0 into +0.
+fn add_zero<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match binary(inst, Binary::Add)? {
+        (x, y) if is(k, y, -0.0) => Some(k.value(x)),
+        (x, y) if is(k, x, -0.0) => Some(k.value(y)),
+        _ => None,
+    }
+}
+
+/// Of the two zeros of floats only +0 is neutral: -0 - (-0) is +0.
+fn sub_zero<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, y) = binary(inst, Binary::Sub)?;
+    is(k, y, 0.0).then(|| k.value(x))
+}
+
+fn add_negated<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, y) = binary(inst, Binary::Add)?;
+    match (negated(k, x), negated(k, y)) {
+        (_, Some(y)) => Some(k.value(x) - k.value(y)),
+        (Some(x), None) => Some(k.value(y) - k.value(x)),
+        (None, None) => None,
+    }
+}
+
+fn sub_negated<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, y) = binary(inst, Binary::Sub)?;
+    negated(k, y).map(|y| k.value(x) + k.value(y))
+}
+
+fn div_one<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, y) = binary(inst, Binary::Div)?;
+    is(k, y, 1.0).then(|| k.value(x))
+}
+
+/// The quotient and the product are the same real number, rounded once, if the reciprocal is exact.
+fn div_power_of_two<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, y) = binary(inst, Binary::Div)?;
+    let c = constant(k, y)?;
+    let (mantissa, least) = match c.dtype {
+        DType::F32 => ((1_u64 << 23) - 1, f64::from(f32::MIN_POSITIVE)),
+        DType::F64 => ((1_u64 << 52) - 1, f64::MIN_POSITIVE),
+        _ => return None,
+    };
+    let (value, inverse) = (c.to_f64(), 1.0 / c.to_f64());
+    let normal = value.is_finite() && value.abs() >= least && inverse.abs() >= least;
+    (normal && c.bits & mantissa == 0).then(|| k.value(x) * inverse)
+}
+
+fn twice_negated<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Unary(op @ (Unary::Neg | Unary::Not), x) => match k.inst(x) {
+            Inst::Unary(inner, y) if inner == op => Some(k.value(y)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn same_operands<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Binary(Binary::Min | Binary::Max | Binary::And | Binary::Or, x, y) if x == y => Some(k.value(x)),
+        _ => None,
+    }
+}
+
+fn truth_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (op, x, y) = match *inst {
+        Inst::Binary(op @ (Binary::And | Binary::Or), x, y) => (op, x, y),
+        _ => return None,
+    };
+    let (truth, constant, other) = [(x, y), (y, x)].into_iter().find_map(|(c, other)| {
+        let truth = constant(k, c).filter(|c| c.dtype == DType::Bool)?;
+        Some((truth.bits != 0, c, other))
+    })?;
+    let neutral = truth == (op == Binary::And);
+    Some(k.value(if neutral { other } else { constant }))
+}
+
+fn select_same<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Select(_, x, y) if x == y => Some(k.value(x)),
+        _ => None,
+    }
+}
+
+fn select_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Select(c, x, y) => constant(k, c).map(|c| k.value(if c.bits != 0 { x } else { y })),
+        _ => None,
+    }
+}
+
+fn cast_same<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Cast(dtype, x) | Inst::Bitcast(dtype, x) => Some(k.value(x)).filter(|x| x.dtype() == dtype),
+        _ => None,
+    }
+}
+
+/// A cast to a dtype that holds all values, and back.
+fn cast_there_and_back<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Cast(dtype, x) => match k.inst(x) {
+            Inst::Cast(between, y) => Some(k.value(y)).filter(|y| y.dtype() == dtype && holds_all(between, dtype)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether `wide` has all the values of `narrow`.
+fn holds_all(wide: DType, narrow: DType) -> bool {
+    match narrow {
+        DType::Bool => true,
+        // 8 bits are all that the significand of a `bf16` has.
+        DType::U8 => wide != DType::Bool,
+        DType::I32 | DType::U32 => matches!(wide, DType::I64 | DType::F64),
+        DType::F16 | DType::Bf16 => wide.is_float(),
+        DType::F32 => wide == DType::F64,
+        DType::F64 | DType::I64 => false,
+    }
+}
+
+fn bitcast_chain<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    match *inst {
+        Inst::Bitcast(dtype, x) => match k.inst(x) {
+            Inst::Bitcast(_, y) => Some(k.value(y).bitcast(dtype)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The exponents whose power one correctly rounded instruction makes, special cases included.
+fn pow_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, y) = match *inst {
+        Inst::Call2(Func2::Pow, x, y) => (k.value(x), constant(k, y)?.to_f64()),
+        _ => return None,
+    };
+    match y {
+        0.0 => Some(x.like(1.0)),
+        1.0 => Some(x),
+        2.0 => Some(x * x),
+        -1.0 => Some(1.0 / x),
+        _ => None,
+    }
+}

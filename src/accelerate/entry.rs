@@ -1,0 +1,59 @@
+//! One cached trace: machine code, captured tensors, and how results are put together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use retape_kernels::Executable;
+use retape_runtime::Buffer;
+
+use crate::compile::{self, Compiled};
+use crate::error::{Error, Result};
+use crate::graph::TensorType;
+use crate::tensor::Tensor;
+use crate::trace::Trace;
+
+/// A compiled trace.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The readable form of the signature.
+    pub(crate) arguments: String,
+    pub(crate) trace: Trace,
+    pub(crate) trace_time: Duration,
+    pub(crate) compiled: Arc<Compiled>,
+    output_types: Vec<TensorType>,
+}
+
+impl Entry {
+    /// Optimises and compiles what was traced.
+    pub(crate) fn new(trace: Trace, arguments: String, trace_time: Duration) -> Result<Entry> {
+        let compiled = compile::compile(&trace.graph)?;
+        let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
+        Ok(Entry { arguments, trace, trace_time, compiled, output_types })
+    }
+
+    /// Runs the machine code on arguments that have the entry's signature.
+    pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
+        let inputs: smallvec::SmallVec<[&Buffer; 24]> = args
+            .iter()
+            .copied()
+            .chain(captures)
+            .map(|tensor| tensor.as_concrete().map(|concrete| &**concrete.bytes()))
+            .collect::<Option<_>>()
+            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
+        let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
+        let outputs = buffers.into_iter().zip(&self.output_types);
+        let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), Arc::new(bytes))).collect();
+        Ok(self.trace.results(args, &outputs))
+    }
+
+    /// Bytes of machine code and of one arena.
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.executable().code_bytes() + self.executable().arena_bytes()
+    }
+
+    /// The machine code.
+    pub(crate) fn executable(&self) -> &Executable {
+        &self.compiled.executable
+    }
+}

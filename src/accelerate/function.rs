@@ -1,0 +1,88 @@
+//! What can be accelerated, and what its calls can be given.
+
+use std::borrow::Borrow;
+
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::tree::{Reader, Tree};
+
+/// A function of one to eight trees, each taken by reference, that returns a tree.
+///
+/// Implemented for all such closures; spell out the types of their parameters, as in `|x: &Tensor| ..`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be accelerated",
+    note = "it must take one to eight arguments by reference, each a `Tree`, with their types spelled out",
+    note = "it must return a `Tree`: tensors, static values, or structures of them"
+)]
+pub trait Function<Args, R> {
+    /// Reads the arguments and applies the function to them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the stream does not hold the arguments.
+    fn apply(&self, from: &mut Reader<'_>) -> Result<R>;
+}
+
+macro_rules! functions {
+    ($($name:ident $type:ident),*) => {
+        impl<F, $($type,)* R> Function<($($type,)*), R> for F
+        where
+            F: Fn($(&$type),*) -> R,
+            $($type: Tree,)*
+            R: Tree,
+        {
+            fn apply(&self, from: &mut Reader<'_>) -> Result<R> {
+                $(let $name = $type::read(from)?;)*
+                Ok(self($(&$name),*))
+            }
+        }
+    };
+}
+
+functions!(a A);
+functions!(a A, b B);
+functions!(a A, b B, c C);
+functions!(a A, b B, c C, d D);
+functions!(a A, b B, c C, d D, e E);
+functions!(a A, b B, c C, d D, e E, f G);
+functions!(a A, b B, c C, d D, e E, f G, g H);
+functions!(a A, b B, c C, d D, e E, f G, g H, h I);
+
+/// What an argument of type `A` can be passed as: `&A`, `A` itself, or a number where `A` is [`Tensor`].
+pub trait Arg<A> {
+    /// Something that keeps the argument for the time of the call.
+    type Held: Borrow<A>;
+
+    /// Turns the argument into a tree.
+    fn hold(self) -> Self::Held;
+}
+
+impl<A: Tree> Arg<A> for A {
+    type Held = A;
+
+    fn hold(self) -> A {
+        self
+    }
+}
+
+impl<'a, A: Tree> Arg<A> for &'a A {
+    type Held = &'a A;
+
+    fn hold(self) -> &'a A {
+        self
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Arg<Tensor> for $number {
+            type Held = Tensor;
+
+            fn hold(self) -> Tensor {
+                Tensor::from(self)
+            }
+        }
+    )*};
+}
+
+numbers!(f32, f64);

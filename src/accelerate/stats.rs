@@ -1,0 +1,144 @@
+//! What a cache did and holds, as plain data.
+
+use std::fmt;
+use std::time::Duration;
+
+use retape_runtime::Cache;
+
+use super::entry::Entry;
+use super::signature::Signature;
+
+/// The time each stage of a miss took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompileTimes {
+    /// Running the closure on traced tensors, with differentiation.
+    pub trace: Duration,
+    /// Rewriting the graph.
+    pub optimise: Duration,
+    /// Fusion and memory planning.
+    pub plan: Duration,
+    /// Making machine code.
+    pub compile: Duration,
+}
+
+impl CompileTimes {
+    /// All stages together.
+    pub fn total(&self) -> Duration {
+        self.trace + self.optimise + self.plan + self.compile
+    }
+}
+
+/// One cached trace.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EntryStats {
+    /// The dtypes and shapes of the tensors among the arguments.
+    pub arguments: String,
+    /// Calls that this entry served, the first one included.
+    pub calls: u64,
+    /// Bytes of machine code, constants and one arena.
+    pub bytes: usize,
+    /// Bytes of the arena that holds all intermediate values.
+    pub arena_bytes: usize,
+    /// Steps of the plan: fused kernels and library calls.
+    pub n_steps: usize,
+    /// Concrete tensors that the closure captured, with the line that used each.
+    pub captures: Vec<String>,
+    /// What making it cost.
+    pub times: CompileTimes,
+}
+
+/// A cache at one moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Calls that found an entry.
+    pub hits: u64,
+    /// Calls that traced.
+    pub misses: u64,
+    /// Calls that waited for another thread's trace of the same signature; they count as hits.
+    pub waits: u64,
+    /// Entries dropped to make room.
+    pub evictions: u64,
+    /// Times the cache was cleared.
+    pub clears: u64,
+    /// The number of entries the cache may hold.
+    pub capacity: usize,
+    /// The entries it holds, most recently used first.
+    pub entries: Vec<EntryStats>,
+}
+
+impl Stats {
+    pub(super) fn of(cache: &Cache<Signature, Entry>) -> Stats {
+        let counters = cache.stats();
+        let mut entries = cache.entries();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.stamp));
+        Stats {
+            hits: counters.hits,
+            misses: counters.misses,
+            waits: counters.waits,
+            evictions: counters.evictions,
+            clears: counters.clears,
+            capacity: cache.capacity().entries,
+            entries: entries.iter().map(|entry| describe(entry.value(), entry.hits + 1)).collect(),
+        }
+    }
+
+    /// Hits over calls, in `[0, 1]`; 0 before the first call.
+    pub fn hit_rate(&self) -> f64 {
+        let calls = self.hits + self.misses;
+        if calls == 0 { 0.0 } else { self.hits as f64 / calls as f64 }
+    }
+
+    /// Entries over capacity, in `[0, 1]`.
+    pub fn occupancy(&self) -> f64 {
+        self.entries.len() as f64 / self.capacity as f64
+    }
+
+    /// Bytes of all entries.
+    pub fn bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+}
+
+fn describe(entry: &Entry, calls: u64) -> EntryStats {
+    let compiled = &entry.compiled;
+    let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
+        Some(ty) => format!("{ty} at {}", capture.at),
+        None => capture.at.to_string(),
+    };
+    EntryStats {
+        arguments: entry.arguments.clone(),
+        calls,
+        bytes: entry.n_bytes(),
+        arena_bytes: compiled.executable.arena_bytes(),
+        n_steps: compiled.executable.plan().steps.len(),
+        captures: entry.trace.captures.iter().map(capture).collect(),
+        times: CompileTimes {
+            trace: entry.trace_time,
+            optimise: compiled.optimise_time,
+            plan: compiled.plan_time,
+            compile: compiled.compile_time,
+        },
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.hit_rate();
+        writeln!(f, "hit rate   {percent:.4} % ({} hits, {} misses, {} waits)", self.hits, self.misses, self.waits)?;
+        let (held, capacity) = (self.entries.len(), self.capacity);
+        writeln!(f, "entries    {held} of {capacity} ({} evictions, {} clears)", self.evictions, self.clears)?;
+        write!(f, "memory     {} bytes", self.bytes())?;
+        for entry in &self.entries {
+            write!(
+                f,
+                "\n  ({})  {} calls, {} steps, {} bytes",
+                entry.arguments, entry.calls, entry.n_steps, entry.bytes
+            )?;
+            write!(f, ", traced and compiled in {:.2?}", entry.times.total())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! Reverse-mode differentiation, as formulas on the tape.
+//!
+//! The backward pass is recorded on the same tape as the forward pass: it visits the values between the
+//! differentiated ones and the loss from last to first, asks each op's `vjp` for the cotangents of its arguments, and
+//! adds up what meets at a value. As rules are formulas over ops, the result can be differentiated again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Caller, Error};
+use crate::graph::{Graph, ValueId};
+use crate::ops::{Op, Site};
+use crate::tape::Tape;
+use crate::tensor::{Tensor, Traced};
+
+/// What to do with a tensor that the outputs do not depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unused {
+    /// An error that names it.
+    Refuse,
+    /// Its gradient is zero.
+    Zero,
+}
+
+/// The vector-Jacobian products of `outputs` with `cotangents`, with respect to each of `wrt`.
+///
+/// Gives poisoned tensors if there is no such gradient. `name` names an element of `wrt` in messages.
+pub(crate) fn vjp(
+    outputs: &[(&Tensor, Tensor)],
+    wrt: &[&Tensor],
+    unused: Unused,
+    name: &dyn Fn(usize) -> String,
+    at: Caller,
+) -> Vec<Tensor> {
+    match checked(outputs, wrt, name, at) {
+        Ok((tape, targets)) => Backward::new(&tape, outputs, &targets, at).run(unused, name),
+        Err(poison) => vec![poison; wrt.len()],
+    }
+}
+
+/// All tensors are floats on one open tape; the ids of `wrt`.
+fn checked(
+    outputs: &[(&Tensor, Tensor)],
+    wrt: &[&Tensor],
+    name: &dyn Fn(usize) -> String,
+    at: Caller,
+) -> Result<(Arc<Tape>, Vec<Traced>), Tensor> {
+    let all = outputs.iter().flat_map(|(output, ct)| [*output, ct]).chain(wrt.iter().copied());
+    if let Some(poisoned) = all.clone().find(|tensor| tensor.error().is_some()) {
+        return Err(poisoned.clone());
+    }
+    let tape = all.clone().find_map(Tensor::as_traced).map(|traced| Arc::clone(&traced.tape));
+    let fail = |message: String| {
+        let error = Error::Gradient { message, at };
+        Err(tape.as_ref().map_or_else(|| Tensor::poisoned(error.clone()), |tape| tape.fail(error.clone())))
+    };
+    let Some(tape_of_all) = &tape else {
+        return fail(
+            "nothing is being traced; call `value_and_grad` or `vjp`, or take it inside a traced closure".into(),
+        );
+    };
+    if tape_of_all.is_finished() {
+        return fail("the trace has ended; take gradients inside the closure".into());
+    }
+    if all.filter_map(Tensor::as_traced).any(|traced| !Arc::ptr_eq(&traced.tape, tape_of_all)) {
+        return fail("mixes traced tensors of two traces".into());
+    }
+    let mut targets = vec![];
+    for (position, tensor) in wrt.iter().enumerate() {
+        match tensor.as_traced() {
+            Some(traced) if traced.ty.dtype.is_float() => targets.push(traced.clone()),
+            Some(traced) => return fail(format!("{} is {}; only floats have gradients", name(position), traced.ty)),
+            None => return fail(format!("{} is not traced: it is a captured constant of this trace", name(position))),
+        }
+    }
+    match outputs.iter().find(|(output, _)| !output.dtype().is_float()) {
+        Some((output, _)) => {
+            fail(format!("the differentiated value is {}; only floats have gradients", output.dtype()))
+        }
+        None => Ok((Arc::clone(tape_of_all), targets)),
+    }
+}
+
+struct Backward<'w> {
+    tape: &'w Arc<Tape>,
+    targets: &'w [Traced],
+    /// Values that depend on a target, by id.
+    reached: Vec<bool>,
+    /// The sum so far of the cotangents of each value still to be visited.
+    cotangents: HashMap<ValueId, Tensor>,
+    last: Option<ValueId>,
+    at: Caller,
+}
+
+impl<'w> Backward<'w> {
+    fn new(tape: &'w Arc<Tape>, outputs: &[(&Tensor, Tensor)], targets: &'w [Traced], at: Caller) -> Backward<'w> {
+        let reached = tape.with_graph(|graph| reached_from(graph, targets));
+        let mut backward = Backward { tape, targets, reached, cotangents: HashMap::new(), last: None, at };
+        for (output, ct) in outputs {
+            if let Some(traced) = output.as_traced() {
+                backward.last = backward.last.max(Some(traced.id));
+                backward.add(traced.id, ct.clone());
+            }
+        }
+        backward
+    }
+
+    fn depends(&self, id: ValueId) -> bool {
+        self.reached.get(id.index()).copied().unwrap_or(false)
+    }
+
+    fn add(&mut self, id: ValueId, ct: Tensor) {
+        if self.depends(id) {
+            let sum = match self.cotangents.remove(&id) {
+                Some(sum) => sum + ct,
+                None => ct,
+            };
+            self.cotangents.insert(id, sum);
+        }
+    }
+
+    fn run(mut self, unused: Unused, name: &dyn Fn(usize) -> String) -> Vec<Tensor> {
+        let first = self.targets.iter().map(|target| target.id).min();
+        if let (Some(first), Some(last)) = (first, self.last) {
+            for index in (first.0..=last.0).rev() {
+                self.visit(ValueId(index));
+            }
+        }
+        self.tape.record_on_behalf_of(None);
+        let gradient = |(position, target): (usize, &Traced)| match self.cotangents.get(&target.id) {
+            Some(ct) => ct.clone(),
+            None if unused == Unused::Refuse && !self.is_used(target) => {
+                let message =
+                    format!("the value does not depend on {}; leave it out, or ask for `grad_or_zero`", name(position));
+                self.tape.fail(Error::Gradient { message, at: self.at })
+            }
+            None => self.tape.value(target.id, target.ty.clone()).constant_like(0.0, self.at),
+        };
+        self.targets.iter().enumerate().map(gradient).collect()
+    }
+
+    /// Whether the value, or something on the way to it, uses the target at all, be it with a zero derivative.
+    fn is_used(&self, target: &Traced) -> bool {
+        let Some(last) = self.last else { return false };
+        self.tape.with_graph(|graph| reached_from(graph, std::slice::from_ref(target))[last.index()])
+    }
+
+    /// Passes the cotangent of a value on to the arguments of its node.
+    fn visit(&mut self, id: ValueId) {
+        let is_target = self.targets.iter().any(|target| target.id == id);
+        let ct = if is_target { self.cotangents.get(&id).cloned() } else { self.cotangents.remove(&id) };
+        let Some(ct) = ct else { return };
+        let (op, ids, args, output, line) = self.tape.with_graph(|graph| {
+            let node = graph.node(id);
+            let value = |id: ValueId| (id, graph.ty(id).clone());
+            let args: Vec<_> = node.args.iter().map(|&arg| value(arg)).collect();
+            (Op::clone(&node.op), node.args.clone(), args, value(id), node.at)
+        });
+        if !ids.iter().any(|&arg| self.depends(arg)) {
+            return;
+        }
+        let value = |(id, ty)| self.tape.value(id, ty);
+        let args: Vec<Tensor> = args.into_iter().map(value).collect();
+        let output = value(output);
+        self.tape.record_on_behalf_of(line);
+        let cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
+        debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");
+        for (&arg, ct) in ids.iter().zip(cotangents.0) {
+            if let Some(ct) = ct {
+                debug_assert!(ct.error().is_some() || ct.shape() == self.tape.with_graph(|g| g.ty(arg).shape.to_vec()));
+                self.add(arg, ct);
+            }
+        }
+    }
+}
+
+/// For each value whether it depends on one of the targets.
+fn reached_from(graph: &Graph, targets: &[Traced]) -> Vec<bool> {
+    let mut reached = vec![false; graph.n_nodes()];
+    for target in targets {
+        reached[target.id.index()] = true;
+    }
+    for (id, node) in graph.iter() {
+        if node.args.iter().any(|arg| reached[arg.index()]) {
+            reached[id.index()] = true;
+        }
+    }
+    reached
+}

@@ -1,0 +1,56 @@
+//! From graph to machine code: the list of stages, and the process-wide cache of their result.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use retape_kernels::Executable;
+use retape_runtime::Hash32;
+
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::{opt, plan};
+
+/// Machine code for a graph, and what making it cost.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    pub(crate) executable: Executable,
+    pub(crate) optimise_time: Duration,
+    pub(crate) plan_time: Duration,
+    pub(crate) compile_time: Duration,
+}
+
+/// All compiled graphs that someone still holds, by the hash of their optimised text.
+static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
+
+/// Compiles a graph, or finds that an identical one has been compiled.
+pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
+    let start = Instant::now();
+    let optimised = opt::run(graph)?;
+    let optimise_time = start.elapsed();
+    let key = *blake3::hash(optimised.to_string().as_bytes()).as_bytes();
+    if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
+        return Ok(compiled);
+    }
+    let start = Instant::now();
+    let plan = plan::plan(&optimised)?;
+    let plan_time = start.elapsed();
+    let start = Instant::now();
+    let executable = Executable::compile(plan).map_err(failed)?;
+    let compiled = Arc::new(Compiled { executable, optimise_time, plan_time, compile_time: start.elapsed() });
+    let mut shared = shared();
+    if shared.len() >= 64 && shared.len().is_power_of_two() {
+        shared.retain(|_, compiled| compiled.strong_count() > 0);
+    }
+    shared.insert(key, Arc::downgrade(&compiled));
+    Ok(compiled)
+}
+
+fn shared() -> std::sync::MutexGuard<'static, HashMap<Hash32, Weak<Compiled>>> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The error of the crate below as ours.
+pub(crate) fn failed(error: retape_kernels::Error) -> Error {
+    Error::from(error)
+}

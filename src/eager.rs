@@ -1,0 +1,207 @@
+//! Ops outside a trace: compiled one by one, at once.
+//!
+//! An op with the broadcasts of its arguments is a tiny graph. It goes through the same planner and the same code
+//! generator as a trace, and its machine code is kept, by graph, for the next time. Constants are inputs of such
+//! graphs, so that a number which changes from call to call compiles nothing.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use retape_runtime::{Buffer, Shape};
+use smallvec::SmallVec;
+
+use crate::compile::{self, Compiled};
+use crate::error::{Caller, Error, Result};
+use crate::graph::{Args, Graph, Node, TensorType, ValueId};
+use crate::ops::{self, BroadcastTo, Lowering, Op, Parameter};
+use crate::tensor::Tensor;
+use crate::trace::Trace;
+
+/// How many op graphs are kept; beyond it all are dropped and made again as needed.
+const CAPACITY: usize = 4096;
+
+/// An op and the movements that bring its arguments into shape.
+type Key = (Op, SmallVec<[Arg; 3]>);
+
+/// An argument of an op graph: the type of its input, and the movements applied to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Arg {
+    ty: TensorType,
+    movements: SmallVec<[Op; 2]>,
+}
+
+static KERNELS: LazyLock<RwLock<HashMap<Key, Arc<Compiled>>>> = LazyLock::new(RwLock::default);
+
+/// Applies an op to concrete tensors.
+pub(crate) fn run(op: Op, args: &[&Tensor], at: Caller) -> Result<Tensor> {
+    let inputs = args.iter().map(|arg| input(arg, SmallVec::new())).collect::<Result<SmallVec<_>>>()?;
+    apply(op, inputs, at)
+}
+
+/// Applies an op to concrete tensors that are first broadcast to `shape`.
+pub(crate) fn run_broadcast(op: Op, args: &[&Tensor], shape: &Shape, at: Caller) -> Result<Tensor> {
+    let spread = |arg: &&Tensor| match arg.shape() == &**shape {
+        true => input(arg, SmallVec::new()),
+        false => input(arg, SmallVec::from_iter([BroadcastTo { shape: shape.clone() }.into()])),
+    };
+    apply(op, args.iter().map(spread).collect::<Result<SmallVec<_>>>()?, at)
+}
+
+/// An argument with its bytes.
+struct Input {
+    arg: Arg,
+    bytes: Arc<Buffer>,
+}
+
+fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
+    let concrete =
+        tensor.as_concrete().ok_or_else(|| Error::Internal("an eager op has an abstract argument".into()))?;
+    Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, bytes: Arc::clone(concrete.bytes()) })
+}
+
+fn apply(op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
+    let typed = |e: ops::TypeError, op: &Op| Error::Type { op: op.name(), message: e.0, at };
+    let (args, bytes): (SmallVec<[Arg; 3]>, SmallVec<[Arc<Buffer>; 3]>) =
+        inputs.into_iter().map(|input| (input.arg, input.bytes)).unzip();
+    let mut types: SmallVec<[TensorType; 3]> = SmallVec::new();
+    for arg in &args {
+        let mut ty = arg.ty.clone();
+        for movement in &arg.movements {
+            ty = movement.infer(&[&ty]).map_err(|e| typed(e, movement))?;
+        }
+        types.push(ty);
+    }
+    let types: SmallVec<[&TensorType; 3]> = types.iter().collect();
+    let ty = op.infer(&types).and_then(ops::addressable).map_err(|e| typed(e, &op))?;
+    if let (Op::Reshape(_), [only]) = (&op, &bytes[..])
+        && args[0].movements.is_empty()
+    {
+        return Ok(Tensor::concrete(ty, Arc::clone(only)));
+    }
+    let compiled = compiled((op, args), ty.clone())?;
+    let inputs: SmallVec<[&Buffer; 3]> = bytes.iter().map(|bytes| &**bytes).collect();
+    let mut outputs = compiled.executable.run(&inputs).map_err(compile::failed)?;
+    let bytes = outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))?;
+    Ok(Tensor::concrete(ty, Arc::new(bytes)))
+}
+
+/// The machine code of an op graph.
+fn compiled(key: Key, ty: TensorType) -> Result<Arc<Compiled>> {
+    if let Some(compiled) = KERNELS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(Arc::clone(compiled));
+    }
+    let compiled = compile::compile(&op_graph(&key, ty))?;
+    let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
+    if kernels.len() >= CAPACITY {
+        kernels.clear();
+    }
+    kernels.insert(key, Arc::clone(&compiled));
+    Ok(compiled)
+}
+
+fn op_graph((op, args): &Key, ty: TensorType) -> Graph {
+    let mut graph = Graph::default();
+    let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, regions: vec![], at: None });
+    let parameter = |(index, arg): (usize, &Arg)| Op::from(Parameter { index, ty: arg.ty.clone() });
+    let mut values: Args = args
+        .iter()
+        .enumerate()
+        .map(|(index, arg)| push(&mut graph, parameter((index, arg)), Args::new(), arg.ty.clone()))
+        .collect();
+    for (value, arg) in values.iter_mut().zip(args) {
+        for movement in &arg.movements {
+            let ty = movement.infer(&[graph.ty(*value)]).expect("the caller has inferred it");
+            *value = push(&mut graph, movement.clone(), Args::from_iter([*value]), ty);
+        }
+    }
+    let output = push(&mut graph, op.clone(), values, ty);
+    graph.set_outputs(vec![output]);
+    graph
+}
+
+/// Runs a traced graph op by op: the un-accelerated path.
+///
+/// Movements are not carried out on their own: as in other eager libraries they only change how the next op reads its
+/// argument. What nothing needs is left out, and what nothing needs any more is freed.
+pub(crate) fn evaluate(trace: &Trace, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let captures = trace.captures.iter().map(|capture| &capture.tensor);
+    let inputs: Vec<&Tensor> = args.iter().copied().chain(captures).collect();
+    let graph = trace.graph.without_dead_nodes();
+    let outputs = Evaluation::new(&graph, &inputs).run()?;
+    Ok(trace.results(args, &outputs))
+}
+
+struct Evaluation<'g> {
+    graph: &'g Graph,
+    values: Vec<Option<Tensor>>,
+    uses: Vec<u32>,
+}
+
+impl<'g> Evaluation<'g> {
+    fn new(graph: &'g Graph, inputs: &[&Tensor]) -> Evaluation<'g> {
+        let mut values = vec![None; graph.n_nodes()];
+        for (&id, &input) in graph.params().iter().zip(inputs) {
+            values[id.index()] = Some(input.clone());
+        }
+        Evaluation { graph, values, uses: graph.use_counts() }
+    }
+
+    fn run(mut self) -> Result<Vec<Tensor>> {
+        for (id, node) in self.graph.iter() {
+            let types: SmallVec<[&TensorType; 3]> = node.args.iter().map(|&arg| self.graph.ty(arg)).collect();
+            match node.op.lower(&types, &node.ty) {
+                Lowering::Parameter | Lowering::Movement(_) => {}
+                Lowering::Pointwise(_) | Lowering::Indexed { .. } | Lowering::Reduce { .. } | Lowering::Library(_) => {
+                    self.values[id.index()] = Some(self.apply(node)?);
+                    node.args.iter().for_each(|&arg| self.release(arg));
+                }
+            }
+        }
+        let outputs = self.graph.outputs().to_vec();
+        outputs.into_iter().map(|id| self.whole(id)).collect()
+    }
+
+    fn apply(&self, node: &Node) -> Result<Tensor> {
+        if let Op::Splat(splat) = &node.op {
+            return Ok(Tensor::of_scalar(splat.value));
+        }
+        let at = node.at.unwrap_or(Location::caller());
+        let inputs = node.args.iter().map(|&arg| self.read(arg)).collect::<Result<SmallVec<_>>>()?;
+        apply(node.op.clone(), inputs, at)
+    }
+
+    /// A value as an input: the nearest materialised one with the movements after it.
+    fn read(&self, id: ValueId) -> Result<Input> {
+        let node = self.graph.node(id);
+        let mut movements = SmallVec::new();
+        if let Some(value) = &self.values[id.index()] {
+            if value.shape() != &*node.ty.shape {
+                movements.push(BroadcastTo { shape: node.ty.shape.clone() }.into());
+            }
+            return input(value, movements);
+        }
+        let mut read = self.read(node.args[0])?;
+        read.arg.movements.push(node.op.clone());
+        Ok(read)
+    }
+
+    /// A value on its own, in its full shape.
+    fn whole(&self, id: ValueId) -> Result<Tensor> {
+        let mut read = self.read(id)?;
+        let at = Location::caller();
+        match read.arg.movements.pop() {
+            Some(movement) => apply(movement, SmallVec::from_iter([read]), at),
+            None => Ok(Tensor::concrete(read.arg.ty, read.bytes)),
+        }
+    }
+
+    /// Forgets a value after its last use. A movement holds on to what it moves for as long as it is used itself.
+    fn release(&mut self, id: ValueId) {
+        let uses = &mut self.uses[id.index()];
+        *uses = uses.saturating_sub(1);
+        if *uses == 0 && self.values[id.index()].take().is_none() {
+            self.graph.node(id).args.iter().for_each(|&arg| self.release(arg));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Gradients of tensors and of closures.
+
+use smallvec::SmallVec;
+use std::panic::Location;
+
+use crate::autodiff::{self, Unused};
+use crate::eager;
+use crate::error::{Caller, Error, Result};
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+use crate::tree::{Reader, Tree, Writer};
+
+impl Tensor {
+    /// The gradient of this scalar with respect to every tensor of `wrt`, in the same structure.
+    ///
+    /// Both belong to one trace: call it inside a closure given to [`accelerate`](crate::accelerate) or
+    /// [`value_and_grad`]. The result is recorded as ordinary ops and can be differentiated again.
+    ///
+    /// Poisoned if this is not a scalar, if a leaf of `wrt` is not a float tensor of the trace, or if this does not
+    /// depend on it.
+    ///
+    /// ```
+    /// # use retape::{accelerate, Tensor};
+    /// let slope = accelerate(|x: &Tensor| x.square().sum(..).grad(x));
+    /// assert_eq!(slope.call(Tensor::from([1.0_f32, 2.0]))?.to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn grad<T: Tree>(&self, wrt: &T) -> T {
+        gradient(self, wrt, Unused::Refuse, Location::caller())
+    }
+
+    /// As [`grad`](Tensor::grad), but zero for what this scalar does not depend on.
+    #[track_caller]
+    pub fn grad_or_zero<T: Tree>(&self, wrt: &T) -> T {
+        gradient(self, wrt, Unused::Zero, Location::caller())
+    }
+}
+
+fn gradient<T: Tree>(loss: &Tensor, wrt: &T, unused: Unused, at: Caller) -> T {
+    let mut leaves = Writer::with_paths();
+    wrt.write(&mut leaves);
+    let paths = leaves.tensor_paths();
+    let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
+    let scalar = loss.error().is_some() || loss.n_elements() == 1;
+    let gradients = if scalar {
+        let one = loss.constant_like(1.0, at);
+        autodiff::vjp(&[(loss, one)], &leaves.tensors, unused, &name, at)
+    } else {
+        let message = format!("the value has shape {:?}, not one element; use `vjp` with a cotangent", loss.shape());
+        let error = Error::Gradient { message, at };
+        let poison = loss.as_traced().map(|traced| traced.tape.fail(error.clone()));
+        vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); leaves.tensors.len()]
+    };
+    T::read(&mut Reader::new(&leaves.words, &gradients)).expect("a tree reads what it wrote")
+}
+
+/// The value of a scalar function and its gradient with respect to its argument.
+///
+/// Outside a trace the function is traced and its ops run one by one; inside one it becomes part of that trace.
+///
+/// # Errors
+///
+/// Fails if the function is ill-typed for this argument or panics.
+///
+/// ```
+/// # use retape::{value_and_grad, Tensor};
+/// let (y, dy) = value_and_grad(|x: &Tensor| x.square().sum(..), &Tensor::from([3.0_f64]))?;
+/// assert_eq!((y.item::<f64>()?, dy.item::<f64>()?), (9.0, 6.0));
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tensor, T)> {
+    let caller = Location::caller();
+    run(at, |x: &T| {
+        let value = f(x);
+        let gradient = gradient(&value, x, Unused::Refuse, caller);
+        (value, gradient)
+    })
+}
+
+/// The value of a function and the product of `cotangents` with its Jacobian.
+///
+/// # Errors
+///
+/// Fails if the function is ill-typed for this argument or panics, or if the cotangents do not fit its results.
+///
+/// ```
+/// # use retape::{vjp, Tensor};
+/// let x = Tensor::from([1.0_f64, 2.0]);
+/// let (y, dx) = vjp(|x: &Tensor| x.square(), &x, &Tensor::from([1.0_f64, 10.0]))?;
+/// assert_eq!(dx.to_vec::<f64>()?, [2.0, 40.0]);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn vjp<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T, cotangents: &R) -> Result<(R, T)> {
+    let caller = Location::caller();
+    run(at, |x: &T| {
+        let value = f(x);
+        let gradient = pull_back(&value, x, cotangents, caller);
+        (value, gradient)
+    })
+}
+
+fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
+    let (mut values, mut cotangents, mut wrt) = (Writer::default(), Writer::default(), Writer::with_paths());
+    value.write(&mut values);
+    ct.write(&mut cotangents);
+    x.write(&mut wrt);
+    let paths = wrt.tensor_paths();
+    let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
+    let gradients = if values.words == cotangents.words {
+        let seeds: Vec<(&Tensor, Tensor)> =
+            values.tensors.iter().zip(&cotangents.tensors).map(|(value, ct)| (*value, Tensor::clone(ct))).collect();
+        autodiff::vjp(&seeds, &wrt.tensors, Unused::Zero, &name, at)
+    } else {
+        let error = Error::Gradient { message: "the cotangents do not have the structure of the value".into(), at };
+        let traced = values.tensors.iter().chain(&wrt.tensors).find_map(|tensor| tensor.as_traced());
+        let poison = traced.map(|traced| traced.tape.fail(error.clone()));
+        vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); wrt.tensors.len()]
+    };
+    T::read(&mut Reader::new(&wrt.words, &gradients)).expect("a tree reads what it wrote")
+}
+
+/// Runs a function that differentiates: on the tape its arguments are on, or on a fresh one that is evaluated at once.
+fn run<T: Tree, R: Tree>(at: &T, f: impl Fn(&T) -> R) -> Result<R> {
+    let mut leaves = Writer::default();
+    at.write(&mut leaves);
+    if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+        return Err(error.clone());
+    }
+    if let Some(tape) = leaves.tensors.iter().find_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape) {
+        // Concrete leaves become inputs of the trace, so that all of the argument can be differentiated.
+        let lift = |tensor: &&Tensor| match tensor.as_traced() {
+            Some(_) => Tensor::clone(tensor),
+            None => tape.value(tape.resolve(tensor, Location::caller()), tensor.ty().expect("concrete").clone()),
+        };
+        let lifted: SmallVec<[Tensor; 16]> = leaves.tensors.iter().map(lift).collect();
+        return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
+    }
+    let tape = Tape::new();
+    let params: Vec<Tensor> =
+        leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
+    let traced = crate::trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
+    let results = eager::evaluate(&traced, &leaves.tensors)?;
+    R::read(&mut Reader::new(&traced.words, &results))
+}

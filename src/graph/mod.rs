@@ -1,0 +1,184 @@
+//! The tensor graph: what a trace records and what the compiler rewrites.
+//!
+//! A graph is a list of nodes in dependency order. Each node applies one [`Op`] to earlier values and makes one
+//! value, so a value's id is its node's position. Nodes may own sub-graphs (`regions`), which control flow uses.
+//!
+//! Invariant: arguments have smaller ids than their node; parameters are the nodes named in `params`, in order.
+//! [`verify`](Graph::verify) checks this and every type.
+
+mod parse;
+mod print;
+mod types;
+mod verify;
+
+use smallvec::SmallVec;
+
+pub use parse::ParseError;
+pub(crate) use parse::{parse_shape, parse_type};
+pub use types::TensorType;
+pub use verify::VerifyError;
+
+use crate::error::Caller;
+use crate::ops::Op;
+
+/// A value of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+impl ValueId {
+    /// The id as an index into the nodes.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl std::fmt::Display for ValueId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}
+
+/// The arguments of a node.
+pub type Args = SmallVec<[ValueId; 3]>;
+
+/// One op applied to earlier values.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// The op with its attributes.
+    pub op: Op,
+    /// Its arguments.
+    pub args: Args,
+    /// The type of its value.
+    pub ty: TensorType,
+    /// Sub-graphs that the op runs; none for all ops but control flow.
+    pub regions: Vec<Graph>,
+    /// The line of the caller's program that asked for it, if known; no part of the graph's identity.
+    pub at: Option<Caller>,
+}
+
+/// Nodes in dependency order, with parameters and outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    nodes: Vec<Node>,
+    params: Vec<ValueId>,
+    outputs: Vec<ValueId>,
+}
+
+impl Graph {
+    /// Appends a node whose type has been inferred and returns its value.
+    pub fn push(&mut self, node: Node) -> ValueId {
+        let id = ValueId(u32::try_from(self.nodes.len()).expect("a graph has fewer than 2^32 nodes"));
+        debug_assert!(node.args.iter().all(|&arg| arg < id), "arguments come before their node");
+        if matches!(node.op, Op::Parameter(_)) {
+            self.params.push(id);
+        }
+        self.nodes.push(node);
+        id
+    }
+
+    /// The nodes in order; the position of a node is the id of its value.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The nodes with their ids.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ValueId, &Node)> + ExactSizeIterator {
+        self.nodes.iter().enumerate().map(|(index, node)| (ValueId(index as u32), node))
+    }
+
+    /// The node that makes `id`.
+    pub fn node(&self, id: ValueId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The type of `id`.
+    pub fn ty(&self, id: ValueId) -> &TensorType {
+        &self.nodes[id.index()].ty
+    }
+
+    /// The number of nodes.
+    pub fn n_nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The parameters, in order.
+    pub fn params(&self) -> &[ValueId] {
+        &self.params
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> &[ValueId] {
+        &self.outputs
+    }
+
+    /// Names the outputs.
+    pub fn set_outputs(&mut self, outputs: Vec<ValueId>) {
+        self.outputs = outputs;
+    }
+
+    /// How many nodes and outputs use each value.
+    pub fn use_counts(&self) -> Vec<u32> {
+        let mut uses = vec![0; self.nodes.len()];
+        let args = self.nodes.iter().flat_map(|node| node.args.iter());
+        for id in args.chain(&self.outputs) {
+            uses[id.index()] += 1;
+        }
+        uses
+    }
+
+    /// The same graph with the parameters at the front, in order, as the text form has them.
+    pub fn with_parameters_first(&self) -> Graph {
+        let mut moved = Graph::default();
+        let mut renamed = vec![ValueId(0); self.nodes.len()];
+        let others = self.iter().filter(|(_, node)| !matches!(node.op, Op::Parameter(_))).map(|(id, _)| id);
+        for id in self.params.iter().copied().chain(others) {
+            let node = self.node(id);
+            let args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
+            renamed[id.index()] = moved.push(Node { args, ..node.clone() });
+        }
+        moved.outputs = self.outputs.iter().map(|id| renamed[id.index()]).collect();
+        moved
+    }
+
+    /// The graph without the nodes that no output needs.
+    pub fn without_dead_nodes(&self) -> Graph {
+        let mut live = vec![false; self.nodes.len()];
+        for id in &self.outputs {
+            live[id.index()] = true;
+        }
+        for (id, node) in self.iter().rev() {
+            if live[id.index()] {
+                node.args.iter().for_each(|arg| live[arg.index()] = true);
+            }
+        }
+        self.filtered(|id| live[id.index()])
+    }
+
+    /// The graph without the nodes that `keep` refuses; parameters are always kept. What is left must not use them.
+    pub fn filtered(&self, keep: impl Fn(ValueId) -> bool) -> Graph {
+        let mut kept = Graph::default();
+        let mut renamed = vec![None; self.nodes.len()];
+        let rename =
+            |renamed: &[Option<ValueId>], id: ValueId| renamed[id.index()].expect("a kept node uses kept nodes");
+        for (id, node) in self.iter() {
+            if keep(id) || matches!(node.op, Op::Parameter(_)) {
+                let args = node.args.iter().map(|&arg| rename(&renamed, arg)).collect();
+                renamed[id.index()] = Some(kept.push(Node { args, ..node.clone() }));
+            }
+        }
+        kept.outputs = self.outputs.iter().map(|&id| rename(&renamed, id)).collect();
+        kept
+    }
+}
+
+/// Graphs are equal if their nodes, parameters and outputs are; source lines do not count.
+impl PartialEq for Graph {
+    fn eq(&self, other: &Graph) -> bool {
+        let same = |a: &Node, b: &Node| a.op == b.op && a.args == b.args && a.ty == b.ty && a.regions == b.regions;
+        self.outputs == other.outputs
+            && self.nodes.len() == other.nodes.len()
+            && self.nodes.iter().zip(&other.nodes).all(|(a, b)| same(a, b))
+    }
+}
+
+impl Eq for Graph {}

@@ -1,0 +1,201 @@
+//! Text to graph; reads what `Display` prints, and nothing that does not verify.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use retape_runtime::{DType, Shape};
+
+use super::{Args, Graph, Node, TensorType, ValueId};
+use crate::ops::{Op, Parameter};
+
+/// What the parser did not understand, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for ParseError {}
+
+impl std::str::FromStr for Graph {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Graph, ParseError> {
+        let lines = text.lines().enumerate().map(|(index, line)| (index + 1, strip_comment(line)));
+        let mut parser = Parser { lines: lines.filter(|(_, line)| !line.is_empty()).collect(), next: 0, depth: 0 };
+        let (line, header) = parser.take()?;
+        let graph = parser.graph(line, header)?;
+        match parser.lines.get(parser.next) {
+            Some((line, _)) => fail(*line, "text after the graph"),
+            None => Ok(graph),
+        }
+    }
+}
+
+/// Sub-graphs deeper than this are refused, so that hostile text cannot exhaust the stack.
+const MAX_DEPTH: usize = 64;
+
+fn strip_comment(line: &str) -> &str {
+    line.split(';').next().unwrap_or_default().trim()
+}
+
+fn fail<T>(line: usize, message: impl Into<String>) -> Result<T, ParseError> {
+    Err(ParseError { line, message: message.into() })
+}
+
+struct Parser<'t> {
+    lines: Vec<(usize, &'t str)>,
+    next: usize,
+    depth: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn take(&mut self) -> Result<(usize, &'t str), ParseError> {
+        let end = self.lines.last().map_or(1, |(line, _)| *line);
+        let line = self.lines.get(self.next).copied();
+        self.next += 1;
+        line.ok_or(ParseError { line: end, message: "the text ends in the middle of a graph".into() })
+    }
+
+    /// Reads a graph whose first line is `header`; its last line is consumed.
+    fn graph(&mut self, line: usize, header: &'t str) -> Result<Graph, ParseError> {
+        let params = header.strip_prefix("graph (").and_then(|rest| rest.strip_suffix(") {"));
+        let Some(params) = params else { return fail(line, "expected `graph (..) {`") };
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return fail(line, "graphs are nested too deeply");
+        }
+        let mut scope = Scope::default();
+        for (index, param) in split_outside_brackets(params).enumerate() {
+            let Some((name, ty)) = param.split_once(':') else { return fail(line, "expected `%name: type`") };
+            let ty = parse_type(ty.trim()).ok_or(()).or_else(|()| fail(line, format!("no type: {ty}")))?;
+            let op = Op::Parameter(Parameter { index, ty });
+            scope.define(line, name.trim(), op, Args::new(), vec![])?;
+        }
+        loop {
+            let (line, text) = self.take()?;
+            if let Some(outputs) = text.strip_prefix("return") {
+                let outputs = split_outside_brackets(outputs).map(|name| scope.find(line, name.trim()));
+                let outputs = outputs.collect::<Result<_, _>>()?;
+                let (line, close) = self.take()?;
+                self.depth -= 1;
+                // A region's closing brace may open the next region on the same line.
+                if close != "}" {
+                    if !close.starts_with("} ") || self.depth == 0 {
+                        return fail(line, "expected `}`");
+                    }
+                    self.next -= 1;
+                    self.lines[self.next].1 = close[1..].trim();
+                }
+                scope.graph.set_outputs(outputs);
+                return Ok(scope.graph);
+            }
+            self.node(&mut scope, line, text)?;
+        }
+    }
+
+    /// Reads `%3 = add %1, %2 {..} : f32[3]`, with sub-graphs after the type.
+    fn node(&mut self, scope: &mut Scope, line: usize, text: &'t str) -> Result<(), ParseError> {
+        let Some((name, rest)) = text.split_once('=') else { return fail(line, "expected `%name = op ..`") };
+        let rest = rest.trim();
+        let (mnemonic, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (args, rest) = rest.split_at(rest.find(['{', ':']).unwrap_or(rest.len()));
+        let args: Args =
+            split_outside_brackets(args).map(|arg| scope.find(line, arg.trim())).collect::<Result<_, _>>()?;
+        let (attributes, rest) = match rest.trim().strip_prefix('{') {
+            Some(rest) => match rest.split_once('}') {
+                Some((attributes, rest)) => (attributes, rest.trim()),
+                None => return fail(line, "the attributes are not closed"),
+            },
+            None => ("", rest.trim()),
+        };
+        let Some(ty) = rest.strip_prefix(':') else { return fail(line, "expected `: type`") };
+        let (ty, region) = match ty.find(" graph (") {
+            Some(at) => (&ty[..at], Some(ty[at..].trim())),
+            None => (ty, None),
+        };
+        let op = Op::parse(mnemonic, attributes).or_else(|message| fail(line, message))?;
+        let mut regions = vec![];
+        if let Some(header) = region {
+            regions.push(self.graph(line, header)?);
+            while let Some(&(line, header)) = self.lines.get(self.next).filter(|(_, text)| text.starts_with("graph ("))
+            {
+                self.next += 1;
+                regions.push(self.graph(line, header)?);
+            }
+        }
+        let id = scope.define(line, name.trim(), op, args, regions)?;
+        match parse_type(ty.trim()) {
+            Some(ty) if ty == *scope.graph.ty(id) => Ok(()),
+            Some(_) => fail(line, format!("the op makes {}", scope.graph.ty(id))),
+            None => fail(line, format!("no type: {ty}")),
+        }
+    }
+}
+
+/// The graph so far and the names of its values.
+#[derive(Default)]
+struct Scope {
+    graph: Graph,
+    names: HashMap<String, ValueId>,
+}
+
+impl Scope {
+    fn find(&self, line: usize, name: &str) -> Result<ValueId, ParseError> {
+        self.names.get(name).copied().ok_or_else(|| ParseError { line, message: format!("{name} is not defined") })
+    }
+
+    fn define(
+        &mut self,
+        line: usize,
+        name: &str,
+        op: Op,
+        args: Args,
+        regions: Vec<Graph>,
+    ) -> Result<ValueId, ParseError> {
+        let types: Vec<&TensorType> = args.iter().map(|&arg| self.graph.ty(arg)).collect();
+        let ty = op.infer(&types).or_else(|e| fail(line, format!("{}: {e}", op.name())))?;
+        if ty.checked_bytes().is_none() {
+            return fail(line, format!("{ty} is too large to address"));
+        }
+        let id = self.graph.push(Node { op, args, ty, regions, at: None });
+        match self.names.insert(name.to_owned(), id) {
+            Some(_) => fail(line, format!("{name} is defined twice")),
+            None => Ok(id),
+        }
+    }
+}
+
+/// Splits at commas that are not inside square brackets; no parts for blank text.
+fn split_outside_brackets(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+    .filter(|part| !part.trim().is_empty())
+}
+
+/// Reads `f32[3, 4]`.
+pub(crate) fn parse_type(text: &str) -> Option<TensorType> {
+    let (dtype, shape) = text.split_at(text.find('[')?);
+    Some(TensorType { dtype: DType::from_name(dtype)?, shape: parse_shape(shape)? })
+}
+
+/// Reads `[3, 4]`.
+pub(crate) fn parse_shape(text: &str) -> Option<Shape> {
+    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+    split_outside_brackets(inside).map(|extent| extent.trim().parse().ok()).collect()
+}

@@ -1,0 +1,49 @@
+//! Graph to text; the grammar is in `docs/ir.md`.
+
+use std::fmt;
+
+use super::{Graph, Node, ValueId};
+use crate::ops::Op;
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.print(f, 0)
+    }
+}
+
+impl Graph {
+    fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        f.write_str("graph (")?;
+        for (position, &id) in self.params.iter().enumerate() {
+            write!(f, "{}{id}: {}", if position == 0 { "" } else { ", " }, self.ty(id))?;
+        }
+        f.write_str(") {\n")?;
+        for (id, node) in self.iter() {
+            if !matches!(node.op, Op::Parameter(_)) {
+                print_node(f, id, node, depth + 1)?;
+            }
+        }
+        write!(f, "{:width$}return", "", width = 2 * (depth + 1))?;
+        for (position, id) in self.outputs.iter().enumerate() {
+            write!(f, "{} {id}", if position == 0 { "" } else { "," })?;
+        }
+        write!(f, "\n{:width$}}}", "", width = 2 * depth)
+    }
+}
+
+fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, depth: usize) -> fmt::Result {
+    write!(f, "{:width$}{id} = {}", "", node.op.name(), width = 2 * depth)?;
+    for (position, arg) in node.args.iter().enumerate() {
+        write!(f, "{} {arg}", if position == 0 { "" } else { "," })?;
+    }
+    let attributes = node.op.attributes();
+    if !attributes.is_empty() {
+        write!(f, " {{{attributes}}}")?;
+    }
+    write!(f, " : {}", node.ty)?;
+    for region in &node.regions {
+        f.write_str(" ")?;
+        region.print(f, depth)?;
+    }
+    f.write_str("\n")
+}

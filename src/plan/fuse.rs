@@ -1,0 +1,254 @@
+//! Which roots share a kernel.
+//!
+//! Roots are visited in order. One joins the group of a root that it reads at its own coordinates, or of one that
+//! reads the same memory, if both run over the same space, fold over the same axes or one over none, and no value
+//! passes from the group to the root through another group (which would be a cycle).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+use crate::graph::ValueId;
+use crate::ops::Lowering;
+
+use super::values::{Read, Values};
+use super::view::View;
+
+/// No kernel reads and writes more buffers than this.
+const MAX_BUFFERS: usize = 24;
+
+/// Roots that one step computes.
+#[derive(Debug)]
+pub(super) struct Group {
+    /// The roots, in order.
+    pub(super) roots: Vec<ValueId>,
+    /// The extents of the iteration space.
+    pub(super) space: Vec<usize>,
+    /// The axes that the group folds over; empty for a pointwise group.
+    pub(super) folded: Vec<usize>,
+    /// Whether it is a library call, which stands alone.
+    pub(super) is_library: bool,
+    /// What it reads from the memory of other groups.
+    reads: Vec<Read>,
+    /// The groups that it depends on, directly or not, as bits.
+    ancestors: Vec<u64>,
+}
+
+/// The groups of a graph.
+pub(super) struct Groups {
+    pub(super) groups: Vec<Group>,
+    pub(super) group_of: HashMap<ValueId, usize>,
+}
+
+/// How a root relates to a group it might join.
+struct Fit {
+    folded: Vec<usize>,
+    space: Vec<usize>,
+}
+
+impl Groups {
+    /// Groups all roots.
+    pub(super) fn of(values: &Values<'_>) -> Groups {
+        let mut groups = Groups { groups: vec![], group_of: HashMap::new() };
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for root in values.roots() {
+            let is_library = matches!(values.lowering(root), Lowering::Library(_));
+            let reads = if is_library { library_reads(values, root) } else { values.reads(root) };
+            let home = if is_library { None } else { groups.home(values, root, &reads, &readers) };
+            let group = match home {
+                Some((group, fit)) => {
+                    groups.join(group, root, &reads, fit);
+                    group
+                }
+                None => groups.open(values, root, reads.clone(), is_library),
+            };
+            for read in &reads {
+                let known = readers.entry(read.value).or_default();
+                if !known.contains(&group) {
+                    known.push(group);
+                }
+            }
+        }
+        groups
+    }
+
+    /// The first group that the root can join: one that makes what it reads, or one that reads the same.
+    fn home(
+        &self,
+        values: &Values<'_>,
+        root: ValueId,
+        reads: &[Read],
+        readers: &HashMap<ValueId, Vec<usize>>,
+    ) -> Option<(usize, Fit)> {
+        let makers = reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
+        let siblings = reads.iter().filter_map(|read| readers.get(&read.value)).flatten().copied();
+        let mut tried = vec![];
+        for group in makers.chain(siblings) {
+            if !tried.contains(&group) {
+                tried.push(group);
+                if let Some(fit) = self.fit(values, root, reads, group) {
+                    return Some((group, fit));
+                }
+            }
+        }
+        None
+    }
+
+    fn fit(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
+        let group = &self.groups[index];
+        if group.is_library || group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS {
+            return None;
+        }
+        let (space, folded) = (values.space(root), values.folded(root));
+        let kept = || kept_shape(&group.space, &group.folded);
+        let (fit, at) =
+            if space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
+                let folded = if folded.is_empty() { &group.folded } else { folded };
+                (Fit { folded: folded.to_vec(), space }, Place::Element)
+            } else if folded.is_empty() && !group.folded.is_empty() && space == kept() {
+                (Fit { folded: group.folded.clone(), space: group.space.clone() }, Place::Tail)
+            } else {
+                return None;
+            };
+        let n_axes = values.space(root).len();
+        for read in reads {
+            match self.group_of.get(&read.value) {
+                Some(&maker) if maker == index => {
+                    let is_tail = group.is_tail(values, read.value);
+                    let here = read.view == View::of_axes(0..n_axes, n_axes);
+                    let fits = match at {
+                        Place::Element => here && !is_tail,
+                        Place::Tail => here && is_tail,
+                    };
+                    if !fits {
+                        return None;
+                    }
+                }
+                Some(&maker) if self.depends(maker, index) => return None,
+                _ => {}
+            }
+        }
+        Some(fit)
+    }
+
+    fn depends(&self, group: usize, on: usize) -> bool {
+        has(&self.groups[group].ancestors, on)
+    }
+
+    fn open(&mut self, values: &Values<'_>, root: ValueId, reads: Vec<Read>, is_library: bool) -> usize {
+        let index = self.groups.len();
+        let ancestors = self.ancestors_of(&reads, index);
+        let (space, folded) = (values.space(root), values.folded(root).to_vec());
+        self.groups.push(Group { roots: vec![root], space, folded, is_library, reads, ancestors });
+        self.group_of.insert(root, index);
+        index
+    }
+
+    fn join(&mut self, index: usize, root: ValueId, reads: &[Read], fit: Fit) {
+        let more = self.ancestors_of(reads, index);
+        self.group_of.insert(root, index);
+        let group = &mut self.groups[index];
+        group.roots.push(root);
+        group.space = fit.space;
+        group.folded = fit.folded;
+        for read in reads {
+            if self.group_of.get(&read.value) != Some(&index) && !group.reads.contains(read) {
+                group.reads.push(read.clone());
+            }
+        }
+        for (other, group) in self.groups.iter_mut().enumerate() {
+            if other == index || has(&group.ancestors, index) {
+                unite(&mut group.ancestors, &more);
+            }
+        }
+    }
+
+    /// The groups that reading this depends on, other than `index` itself.
+    fn ancestors_of(&self, reads: &[Read], index: usize) -> Vec<u64> {
+        let mut ancestors = vec![];
+        for maker in reads.iter().filter_map(|read| self.group_of.get(&read.value).copied()) {
+            if maker != index {
+                unite(&mut ancestors, &self.groups[maker].ancestors);
+                set(&mut ancestors, maker);
+            }
+        }
+        ancestors
+    }
+
+    /// The roots that are read by other groups than their own, or are outputs.
+    pub(super) fn read_from_outside(&self, values: &Values<'_>) -> HashSet<ValueId> {
+        let outputs = values.graph.outputs().iter().map(|&output| values.memory_of(output));
+        self.groups.iter().flat_map(|group| group.reads.iter().map(|read| read.value)).chain(outputs).collect()
+    }
+
+    /// The groups in the order of the program, each after what it depends on.
+    pub(super) fn in_order(&self) -> Vec<usize> {
+        let mut waits: Vec<u32> = self.groups.iter().map(|group| n_bits(&group.ancestors)).collect();
+        let mut heirs = vec![vec![]; self.groups.len()];
+        for (index, group) in self.groups.iter().enumerate() {
+            (0..self.groups.len()).filter(|&on| has(&group.ancestors, on)).for_each(|on| heirs[on].push(index));
+        }
+        let entry = |index: usize| Reverse((self.groups[index].roots[0], index));
+        let ready = (0..self.groups.len()).filter(|&index| waits[index] == 0);
+        let mut ready: BinaryHeap<_> = ready.map(entry).collect();
+        let mut order = vec![];
+        while let Some(Reverse((_, index))) = ready.pop() {
+            order.push(index);
+            for &heir in &heirs[index] {
+                waits[heir] -= 1;
+                if waits[heir] == 0 {
+                    ready.push(entry(heir));
+                }
+            }
+        }
+        debug_assert_eq!(order.len(), self.groups.len(), "groups depend on each other in a circle");
+        order
+    }
+}
+
+/// Where a root is computed in a group that folds.
+enum Place {
+    Element,
+    Tail,
+}
+
+impl Group {
+    /// Whether a root of this group is known only after the fold.
+    pub(super) fn is_tail(&self, values: &Values<'_>, root: ValueId) -> bool {
+        !self.folded.is_empty() && (!values.folded(root).is_empty() || values.space(root) != self.space)
+    }
+}
+
+/// The extents of the axes that are not folded.
+pub(super) fn kept_shape(space: &[usize], folded: &[usize]) -> Vec<usize> {
+    let kept = space.iter().enumerate().filter(|(axis, _)| !folded.contains(axis));
+    kept.map(|(_, &extent)| extent).collect()
+}
+
+/// What a library call reads: the memory under its arguments.
+fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
+    let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
+    let args = values.graph.node(root).args.iter();
+    args.map(|arg| Read { value: memory(arg), view: View::of_axes([], 0) }).collect()
+}
+
+fn has(bits: &[u64], index: usize) -> bool {
+    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+}
+
+fn n_bits(bits: &[u64]) -> u32 {
+    bits.iter().map(|word| word.count_ones()).sum()
+}
+
+fn set(bits: &mut Vec<u64>, index: usize) {
+    if bits.len() <= index / 64 {
+        bits.resize(index / 64 + 1, 0);
+    }
+    bits[index / 64] |= 1 << (index % 64);
+}
+
+fn unite(bits: &mut Vec<u64>, more: &[u64]) {
+    if bits.len() < more.len() {
+        bits.resize(more.len(), 0);
+    }
+    bits.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+}

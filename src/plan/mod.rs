@@ -1,0 +1,193 @@
+//! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
+
+mod fuse;
+mod lower;
+mod slots;
+mod values;
+mod view;
+
+use std::collections::HashMap;
+
+use retape_kernels::ir::{Affine, Inst, Kernel, ParamId};
+use retape_kernels::library::{Library, MatMul, Operand as MatMulOperand};
+use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, ValueId};
+use crate::ops::Lowering;
+
+use self::fuse::{Group, Groups};
+use self::lower::Lowered;
+use self::slots::Slots;
+use self::values::Values;
+
+/// Plans a graph.
+pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
+    let values = Values::of(graph);
+    let groups = Groups::of(&values);
+    let steps = make_steps(&values, &groups);
+    let plan = place(&values, steps);
+    if cfg!(debug_assertions) {
+        plan.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
+    }
+    Ok(plan)
+}
+
+/// A step whose operands are still values.
+struct Draft {
+    work: Work,
+    reads: Vec<ValueId>,
+    /// Written values; a copy to an output has none.
+    writes: Vec<ValueId>,
+    label: String,
+}
+
+fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
+    let outside = groups.read_from_outside(values);
+    let make = |index: usize| {
+        let group = &groups.groups[index];
+        let label = label(values, group);
+        match values.lowering(group.roots[0]) {
+            Lowering::Library(library) => {
+                let root = group.roots[0];
+                let (library, reads) = with_strides(values, root, library);
+                Draft { work: Work::Library(library), reads, writes: vec![root], label }
+            }
+            Lowering::Pointwise(_)
+            | Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Reduce { .. }
+            | Lowering::Parameter => {
+                let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
+                Draft { work: Work::Kernel(kernel), reads, writes, label }
+            }
+        }
+    };
+    groups.in_order().into_iter().map(make).collect()
+}
+
+/// The names of the ops that a group computes.
+fn label(values: &Values<'_>, group: &Group) -> String {
+    let names: Vec<&str> = group.roots.iter().map(|&root| values.graph.node(root).op.name()).collect();
+    names.join("+")
+}
+
+/// A library call with the memory it reads; a matrix product reads through movements.
+fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Library, Vec<ValueId>) {
+    let args = &values.graph.node(root).args;
+    if let Library::MatMul(product) = library {
+        let operands: Vec<_> = args.iter().filter_map(|&arg| values.strided(arg).ok()).collect();
+        if let [(a, at_a), (b, at_b)] = &operands[..] {
+            let product = MatMul { a: operand(at_a), b: operand(at_b), ..product.clone() };
+            return (Library::MatMul(product), vec![*a, *b]);
+        }
+    }
+    (library.clone(), args.iter().map(|&arg| values.memory_of(arg)).collect())
+}
+
+fn operand(at: &Affine) -> MatMulOperand {
+    let stride = |&stride: &i64| usize::try_from(stride).expect("strided memory runs forward");
+    let strides: SmallVec<[usize; 4]> = at.strides.iter().map(stride).collect();
+    let (batch, matrix) = strides.split_at(strides.len() - 2);
+    MatMulOperand {
+        offset: stride(&at.offset),
+        batch_strides: SmallVec::from_slice(batch),
+        row_stride: matrix[0],
+        col_stride: matrix[1],
+    }
+}
+
+/// Gives every value its place.
+fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
+    let graph = values.graph;
+    let mut places: HashMap<ValueId, Place> = HashMap::new();
+    for (&id, index) in graph.params().iter().zip(0..) {
+        places.insert(id, Place::Input(index));
+    }
+    let mut copies = vec![];
+    for (&output, index) in graph.outputs().iter().zip(0..) {
+        let memory = values.memory_of(output);
+        match places.contains_key(&memory) {
+            true => copies.push((memory, index)),
+            false => {
+                places.insert(memory, Place::Output(index));
+            }
+        }
+    }
+    let mut last_use: HashMap<ValueId, usize> = HashMap::new();
+    for (step, draft) in drafts.iter().enumerate() {
+        last_use.extend(draft.reads.iter().map(|&value| (value, step)));
+    }
+    let mut slots = Slots::default();
+    let mut steps = vec![];
+    for (index, draft) in drafts.into_iter().enumerate() {
+        let dies = |value: &ValueId| last_use[value] == index;
+        for (position, &write) in draft.writes.iter().enumerate() {
+            if places.contains_key(&write) {
+                continue;
+            }
+            let n_bytes = n_bytes(graph, write);
+            let reused = in_place(&draft, position).find(|read| dies(read) && slots.hand_over(*read, write, n_bytes));
+            if reused.is_none() {
+                slots.take(write, n_bytes);
+            }
+            places.insert(write, Place::Slot { offset: slots.offset(write).expect("just placed") });
+        }
+        let operand =
+            |(&value, ty): (&ValueId, &BufferType)| Operand { len: ty.len, ..operand_at(graph, value, places[&value]) };
+        // A strided library call may need less than all of what it reads.
+        let (types, _) = draft.work.signature();
+        let operands = draft.reads.iter().chain(&draft.writes).zip(&types).map(operand).collect();
+        steps.push(Step { work: draft.work, operands, label: draft.label });
+        draft.reads.iter().filter(|value| dies(value)).for_each(|&value| slots.free(value));
+        // What nobody reads dies at once.
+        let unread = draft.writes.iter().filter(|value| !last_use.contains_key(value));
+        unread.for_each(|&value| slots.free(value));
+    }
+    for (memory, index) in copies {
+        let operands = [places[&memory], Place::Output(index)].map(|place| operand_at(graph, memory, place));
+        let work = Work::Kernel(lower::copy(values, memory));
+        steps.push(Step { work, operands: SmallVec::from_iter(operands), label: "copy".to_owned() });
+    }
+    let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
+    Plan {
+        inputs: graph.params().iter().map(buffer).collect(),
+        outputs: graph.outputs().iter().map(buffer).collect(),
+        constants: vec![],
+        arena_bytes: slots.n_bytes(),
+        steps,
+    }
+}
+
+fn n_bytes(graph: &Graph, value: ValueId) -> usize {
+    graph.ty(value).n_elements() * graph.ty(value).dtype.size()
+}
+
+fn operand_at(graph: &Graph, value: ValueId, place: Place) -> Operand {
+    Operand { place, dtype: graph.ty(value).dtype, len: graph.ty(value).n_elements() }
+}
+
+/// The values whose bytes the write at `position` may take: the kernel reads each element just where it writes it.
+fn in_place(draft: &Draft, position: usize) -> impl Iterator<Item = ValueId> {
+    let candidates = match &draft.work {
+        Work::Kernel(kernel) => {
+            let write = ParamId((draft.reads.len() + position) as u32);
+            let reads = draft.reads.iter().enumerate();
+            reads.filter(|(read, _)| reads_in_step(kernel, ParamId(*read as u32), write)).map(|(_, &id)| id).collect()
+        }
+        Work::Library(_) => vec![],
+    };
+    candidates.into_iter()
+}
+
+fn reads_in_step(kernel: &Kernel, read: ParamId, write: ParamId) -> bool {
+    let (from, to) = (kernel.params[read.index()], kernel.params[write.index()]);
+    let Some(store) = kernel.stores.iter().find(|store| store.param == write) else { return false };
+    let in_step = |inst: &Inst<_>| match inst {
+        Inst::Load(param, at) => *param != read || *at == store.at,
+        Inst::LoadAt(param, _) => *param != read,
+        _ => true,
+    };
+    from.dtype.size() == to.dtype.size() && from.len == to.len && kernel.insts.iter().all(in_step)
+}

@@ -1,0 +1,377 @@
+//! Which values are stored, and which are computed where they are used.
+//!
+//! A *root* is a value that gets memory. Results of library kernels and reductions are roots, and so is what an
+//! output, a library kernel or a read at computed coordinates needs as a whole. A pointwise value with several users
+//! is a root unless computing it again costs less than loading it; if fusion brings all its users into its own
+//! kernel, it is never written after all.
+
+use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
+use retape_kernels::library::Library;
+use retape_runtime::Scalar;
+use smallvec::SmallVec;
+
+use crate::graph::{Graph, TensorType, ValueId};
+use crate::ops::{Body, Lowering, Movement, Point};
+
+use super::view::View;
+
+/// Expressions longer than this are cut by a root, which bounds the size of kernels and of recursion over them.
+const MAX_COST: u32 = 160;
+
+/// Up to this cost a value is computed again for each user.
+const CHEAP: u32 = 2;
+
+/// The facts about a graph that planning starts from.
+pub(super) struct Values<'g> {
+    pub(super) graph: &'g Graph,
+    pub(super) lowerings: Vec<Lowering>,
+    /// The nodes and outputs that use each value, movements seen through.
+    roots: Vec<bool>,
+}
+
+/// What a kernel reads: a parameter, or a root.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Read {
+    pub(super) value: ValueId,
+    pub(super) view: View,
+}
+
+impl<'g> Values<'g> {
+    /// Lowers all nodes and decides on the roots.
+    pub(super) fn of(graph: &'g Graph) -> Values<'g> {
+        let lower = |node: &crate::graph::Node| {
+            let args: Vec<_> = node.args.iter().map(|&arg| graph.ty(arg)).collect();
+            node.op.lower(&args, &node.ty)
+        };
+        let lowerings = graph.nodes().iter().map(lower).collect();
+        let mut values = Values { graph, lowerings, roots: vec![false; graph.n_nodes()] };
+        values.mark_by_need();
+        values.mark_by_cost();
+        while values.mark_broken_views() {}
+        values
+    }
+
+    pub(super) fn lowering(&self, id: ValueId) -> &Lowering {
+        &self.lowerings[id.index()]
+    }
+
+    pub(super) fn is_root(&self, id: ValueId) -> bool {
+        self.roots[id.index()]
+    }
+
+    /// The roots, in order.
+    pub(super) fn roots(&self) -> impl Iterator<Item = ValueId> {
+        self.graph.iter().map(|(id, _)| id).filter(|&id| self.is_root(id))
+    }
+
+    /// Whether the value has memory of its own: a root, or a parameter.
+    pub(super) fn is_stored(&self, id: ValueId) -> bool {
+        self.is_root(id) || matches!(self.lowering(id), Lowering::Parameter)
+    }
+
+    /// The value whose dense memory also holds `id`: itself, or what it is a reshape of.
+    pub(super) fn memory_of(&self, mut id: ValueId) -> ValueId {
+        while !self.is_stored(id) && matches!(self.lowering(id), Lowering::Movement(Movement::Reshape)) {
+            id = self.graph.node(id).args[0];
+        }
+        id
+    }
+
+    /// Marks a value as needed in memory as a whole; of a reshape it is the argument that is needed.
+    fn need(&mut self, id: ValueId) {
+        let id = self.memory_of(id);
+        if !matches!(self.lowering(id), Lowering::Parameter) {
+            self.roots[id.index()] = true;
+        }
+    }
+
+    fn mark_by_need(&mut self) {
+        for (id, node) in self.graph.iter() {
+            match self.lowering(id) {
+                Lowering::Library(library) => {
+                    let reads_strided = matches!(library, Library::MatMul(_));
+                    self.roots[id.index()] = true;
+                    for &arg in &node.args {
+                        if reads_strided {
+                            self.need_strided(arg);
+                        } else {
+                            self.need(arg);
+                        }
+                    }
+                }
+                Lowering::Reduce { .. } => self.roots[id.index()] = true,
+                Lowering::Indexed { random, .. } => {
+                    for arg in random.clone() {
+                        self.need(node.args[arg]);
+                    }
+                }
+                Lowering::Pointwise(_) | Lowering::Movement(_) | Lowering::Parameter => {}
+            }
+        }
+        for &output in self.graph.outputs() {
+            self.need(output);
+        }
+    }
+
+    /// Marks what a kernel needs in memory that can read it at any non-negative strides.
+    fn need_strided(&mut self, arg: ValueId) {
+        match self.strided(arg) {
+            Ok((base, _)) => self.need(base),
+            Err(obstacle) => self.need(obstacle),
+        }
+    }
+
+    /// The memory under a value whose movements come down to strides, and where its elements lie there.
+    ///
+    /// # Errors
+    ///
+    /// Names a value that must be stored before that can be said.
+    pub(super) fn strided(&self, arg: ValueId) -> Result<(ValueId, Affine), ValueId> {
+        let space = &self.graph.ty(arg).shape;
+        let mut view = View::of_axes(0..space.rank(), space.rank());
+        let mut id = arg;
+        while !self.is_stored(id)
+            && let Lowering::Movement(movement) = self.lowering(id)
+        {
+            let (node, moved) = (self.graph.node(id), self.graph.node(id).args[0]);
+            view = view.through(movement, &self.graph.ty(moved).shape, &node.ty.shape, space).ok_or(moved)?;
+            id = moved;
+        }
+        let base = self.memory_of(id);
+        let affine = view.affine(&self.graph.ty(id).shape, space.rank());
+        let forward = affine.offset >= 0 && affine.strides.iter().all(|&stride| stride >= 0);
+        if forward { Ok((base, affine)) } else { Err(arg) }
+    }
+
+    /// Makes roots of what several kernels would compute at a cost, and of what grows too long.
+    fn mark_by_cost(&mut self) {
+        let users = self.users();
+        let mut costs = vec![0_u32; self.graph.n_nodes()];
+        for (id, node) in self.graph.iter() {
+            let own = match self.lowering(id) {
+                Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => self.cost_of(id, body),
+                Lowering::Reduce { .. } => 1,
+                Lowering::Movement(_) | Lowering::Library(_) | Lowering::Parameter => 0,
+            };
+            let below = |&arg: &ValueId| if self.is_stored(arg) { 1 } else { costs[arg.index()] };
+            let cost = node.args.iter().map(below).fold(own, u32::saturating_add);
+            costs[id.index()] = cost;
+            let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
+            let Users { count, spread } = users[id.index()];
+            if computes && (cost > MAX_COST || (cost > CHEAP && (count > 1 || spread))) && !node.args.is_empty() {
+                self.need(id);
+            }
+        }
+    }
+
+    /// The weight of one op's instructions, counted on a kernel that holds nothing else.
+    fn cost_of(&self, id: ValueId, body: &Body) -> u32 {
+        let kernel = KernelBuilder::new();
+        let args = self.graph.node(id).args.iter().map(|&arg| self.graph.ty(arg)).collect();
+        let point = Alone { kernel: &kernel, args };
+        body(&point);
+        kernel.finish().insts.iter().map(weight).sum()
+    }
+
+    /// How many nodes compute with each value, movements seen through.
+    fn users(&self) -> Vec<Users> {
+        let mut users = vec![Users::default(); self.graph.n_nodes()];
+        for (id, node) in self.graph.iter().rev() {
+            let through = match self.lowering(id) {
+                Lowering::Movement(movement) => {
+                    let arg = node.args[0];
+                    let repeats = matches!(movement, Movement::Broadcast)
+                        && self.graph.ty(arg).n_elements() < node.ty.n_elements();
+                    Some(Users { spread: repeats || users[id.index()].spread, ..users[id.index()] })
+                }
+                Lowering::Pointwise(_)
+                | Lowering::Indexed { .. }
+                | Lowering::Reduce { .. }
+                | Lowering::Library(_)
+                | Lowering::Parameter => None,
+            };
+            for &arg in &node.args {
+                let of_arg = &mut users[arg.index()];
+                match through {
+                    Some(through) => {
+                        of_arg.count += through.count;
+                        of_arg.spread |= through.spread;
+                    }
+                    None => of_arg.count += 1,
+                }
+            }
+        }
+        users
+    }
+
+    /// Makes roots of what is moved by a reshape that no affine view can follow. Returns whether there was one.
+    fn mark_broken_views(&mut self) -> bool {
+        let mut broken = vec![];
+        for root in self.roots() {
+            let space = self.space(root);
+            for &(value, ref view) in &self.starts(root, &space) {
+                self.follow(value, view, &space, &mut |_| {}, &mut |value| broken.push(value));
+            }
+        }
+        for &value in &broken {
+            self.roots[value.index()] = true;
+        }
+        !broken.is_empty()
+    }
+
+    /// The extents of the iteration space of a root's kernel.
+    pub(super) fn space(&self, root: ValueId) -> Vec<usize> {
+        match self.lowering(root) {
+            Lowering::Reduce { .. } => self.graph.ty(self.graph.node(root).args[0]).shape.to_vec(),
+            Lowering::Pointwise(_)
+            | Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Library(_)
+            | Lowering::Parameter => self.graph.ty(root).shape.to_vec(),
+        }
+    }
+
+    /// The axes that a root's kernel folds over.
+    pub(super) fn folded(&self, root: ValueId) -> &[usize] {
+        match self.lowering(root) {
+            Lowering::Reduce { axes, .. } => axes,
+            Lowering::Pointwise(_)
+            | Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Library(_)
+            | Lowering::Parameter => &[],
+        }
+    }
+
+    /// What a root's kernel reads first, seen from the iteration space.
+    fn starts(&self, root: ValueId, space: &[usize]) -> Vec<(ValueId, View)> {
+        let identity = View::of_axes(0..space.len(), space.len());
+        self.steps_from(root, &identity, space).into_iter().flatten().collect()
+    }
+
+    /// The arguments that computing `id` at `view` reads pointwise; `None` stands for one behind a broken reshape.
+    fn steps_from(&self, id: ValueId, view: &View, space: &[usize]) -> Vec<Option<(ValueId, View)>> {
+        let node = self.graph.node(id);
+        let same = |&arg: &ValueId| Some((arg, view.clone()));
+        match self.lowering(id) {
+            Lowering::Pointwise(_) | Lowering::Reduce { .. } => node.args.iter().map(same).collect(),
+            Lowering::Indexed { random, .. } => {
+                let pointwise = node.args.iter().enumerate().filter(|(arg, _)| !random.contains(arg));
+                pointwise.map(|(_, arg)| same(arg)).collect()
+            }
+            Lowering::Movement(movement) => {
+                let from = &self.graph.ty(node.args[0]).shape;
+                let through = view.through(movement, from, &node.ty.shape, space);
+                vec![through.map(|view| (node.args[0], view))]
+            }
+            Lowering::Library(_) | Lowering::Parameter => vec![],
+        }
+    }
+
+    /// Visits what computing `id` at `view` reads from memory, and each reshape whose argument must come to be there.
+    fn follow(
+        &self,
+        id: ValueId,
+        view: &View,
+        space: &[usize],
+        read: &mut dyn FnMut(Read),
+        broken: &mut dyn FnMut(ValueId),
+    ) {
+        if self.is_stored(id) {
+            return read(Read { value: id, view: view.clone() });
+        }
+        self.follow_random(id, space.len(), read);
+        for step in self.steps_from(id, view, space) {
+            match step {
+                Some((arg, view)) => self.follow(arg, &view, space, read, broken),
+                None => {
+                    let arg = self.memory_of(self.graph.node(id).args[0]);
+                    if self.is_stored(arg) {
+                        read(Read { value: arg, view: View::of_axes([], space.len()) });
+                    } else {
+                        broken(arg);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Visits what an op reads at computed coordinates. Its view is that of no axes, never the identity of a value
+    /// with axes, so the reader is not fused with the writer.
+    fn follow_random(&self, id: ValueId, n_axes: usize, read: &mut dyn FnMut(Read)) {
+        if let Lowering::Indexed { random, .. } = self.lowering(id) {
+            for &arg in random {
+                let value = self.memory_of(self.graph.node(id).args[arg]);
+                read(Read { value, view: View::of_axes([], n_axes) });
+            }
+        }
+    }
+
+    /// What a root's kernel reads from memory, other than the root itself.
+    pub(super) fn reads(&self, root: ValueId) -> Vec<Read> {
+        let space = self.space(root);
+        let mut reads: Vec<Read> = vec![];
+        let mut collect = |read: Read| {
+            if !reads.contains(&read) {
+                reads.push(read);
+            }
+        };
+        self.follow_random(root, space.len(), &mut collect);
+        for (value, view) in self.starts(root, &space) {
+            self.follow(value, &view, &space, &mut collect, &mut |_| {});
+        }
+        reads
+    }
+}
+
+/// Who computes with a value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Users {
+    count: u32,
+    /// Whether one of them reads each element several times.
+    spread: bool,
+}
+
+/// A point at which one op is computed on its own, from single elements.
+struct Alone<'k, 'g> {
+    kernel: &'k KernelBuilder,
+    args: SmallVec<[&'g TensorType; 3]>,
+}
+
+impl<'k> Point<'k> for Alone<'k, '_> {
+    fn arg(&self, arg: usize) -> Value<'k> {
+        let param = self.kernel.param(self.args[arg].dtype, arg + 1, false);
+        self.kernel.load(param, Affine { offset: arg as i64, strides: SmallVec::new() })
+    }
+
+    fn index(&self, _: usize) -> Value<'k> {
+        self.kernel.constant(0_i64.into())
+    }
+
+    fn at(&self, arg: usize, _: &[Value<'k>]) -> Value<'k> {
+        self.arg(arg)
+    }
+
+    fn constant(&self, value: Scalar) -> Value<'k> {
+        self.kernel.constant(value)
+    }
+}
+
+/// What an instruction costs, in units of an addition.
+fn weight<V>(inst: &Inst<V>) -> u32 {
+    match inst {
+        Inst::Const(_) | Inst::Load(..) | Inst::Index(_) => 0,
+        Inst::Call1(..) => 16,
+        Inst::Call2(..) => 32,
+        Inst::Binary(Binary::Div | Binary::Rem, ..) | Inst::Unary(Unary::Sqrt, _) => 4,
+        Inst::LoadAt(..) => 2,
+        Inst::Unary(..)
+        | Inst::Binary(..)
+        | Inst::Compare(..)
+        | Inst::Select(..)
+        | Inst::Fma(..)
+        | Inst::Cast(..)
+        | Inst::Bitcast(..)
+        | Inst::Reduce(..) => 1,
+    }
+}

@@ -1,0 +1,172 @@
+//! The tape: records ops while a closure runs on traced tensors.
+//!
+//! Guarantees: a finished tape accepts nothing, so that a traced tensor which outlives it is an error at its next use;
+//! the first error of a trace is kept even if the closure drops the poisoned value; a concrete tensor that meets a
+//! traced one becomes a hidden input, once per tensor.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Caller, Error};
+use crate::graph::{Args, Graph, Node, TensorType, ValueId};
+use crate::ops::{Op, Parameter};
+use crate::tensor::{Tensor, Traced};
+
+/// A recorder shared by the traced tensors of one trace.
+#[derive(Debug)]
+pub(crate) struct Tape {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    graph: Graph,
+    /// Hidden inputs with the line that brought each in; the map finds them by address, and they keep it theirs.
+    captures: Vec<Capture>,
+    captured: HashMap<usize, ValueId>,
+    error: Option<Arc<Error>>,
+    finished: bool,
+    /// While a derivative rule runs: the line of the op it belongs to.
+    on_behalf_of: Option<Caller>,
+}
+
+/// A concrete tensor that the closure captured.
+#[derive(Clone, Debug)]
+pub(crate) struct Capture {
+    /// The tensor, with the value it had at trace time.
+    pub(crate) tensor: Tensor,
+    /// The line that used it.
+    pub(crate) at: Caller,
+}
+
+/// What a finished tape recorded.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    /// The graph; its parameters are the explicit inputs, then the captures. Outputs are still to be named.
+    pub(crate) graph: Graph,
+    /// The hidden inputs.
+    pub(crate) captures: Vec<Capture>,
+}
+
+impl Tape {
+    /// An empty tape.
+    pub(crate) fn new() -> Arc<Tape> {
+        let state = State {
+            graph: Graph::default(),
+            captures: vec![],
+            captured: HashMap::new(),
+            error: None,
+            finished: false,
+            on_behalf_of: None,
+        };
+        Arc::new(Tape { state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic inside the lock can only come from a broken invariant; the state itself is whole after each push.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new explicit input.
+    pub(crate) fn parameter(self: &Arc<Tape>, ty: TensorType) -> Tensor {
+        let id = self.lock().parameter(ty.clone());
+        self.value(id, ty)
+    }
+
+    /// Records an application; concrete arguments become hidden inputs.
+    pub(crate) fn record(self: &Arc<Tape>, op: Op, args: &[&Tensor], at: Caller) -> Tensor {
+        let mut state = self.lock();
+        if state.finished {
+            return Tensor::poisoned(escaped(op.name(), at));
+        }
+        let at = state.on_behalf_of.unwrap_or(at);
+        let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
+        let types: Vec<&TensorType> = ids.iter().map(|&id| state.graph.ty(id)).collect();
+        let inferred = op.infer(&types).and_then(crate::ops::addressable);
+        match inferred {
+            Ok(ty) => {
+                let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), regions: vec![], at: Some(at) });
+                drop(state);
+                self.value(id, ty)
+            }
+            Err(e) => {
+                drop(state);
+                self.fail(Error::Type { op: op.name(), message: e.0, at })
+            }
+        }
+    }
+
+    /// The traced tensor for a value.
+    pub(crate) fn value(self: &Arc<Tape>, id: ValueId, ty: TensorType) -> Tensor {
+        Tensor::traced(Traced { tape: Arc::clone(self), id, ty })
+    }
+
+    /// Marks the trace as failed and returns the poisoned tensor; the first error stays.
+    pub(crate) fn fail(&self, error: Error) -> Tensor {
+        let error = error.shared();
+        self.lock().error.get_or_insert_with(|| Arc::clone(&error));
+        Tensor::poisoned_shared(error)
+    }
+
+    /// The first error so far.
+    pub(crate) fn error(&self) -> Option<Arc<Error>> {
+        self.lock().error.clone()
+    }
+
+    /// Runs `look` on the graph so far.
+    pub(crate) fn with_graph<T>(&self, look: impl FnOnce(&Graph) -> T) -> T {
+        look(&self.lock().graph)
+    }
+
+    /// Whether the trace has ended.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.lock().finished
+    }
+
+    /// Until the next call, records ops as if the caller's line were `at`.
+    pub(crate) fn record_on_behalf_of(&self, at: Option<Caller>) {
+        self.lock().on_behalf_of = at;
+    }
+
+    /// The value of a tensor on this tape; a concrete one becomes a hidden input.
+    pub(crate) fn resolve(&self, tensor: &Tensor, at: Caller) -> ValueId {
+        self.lock().resolve(tensor, at)
+    }
+
+    /// Ends the trace and takes what was recorded.
+    pub(crate) fn finish(&self) -> Recorded {
+        let mut state = self.lock();
+        state.finished = true;
+        state.captured.clear();
+        Recorded { graph: std::mem::take(&mut state.graph), captures: std::mem::take(&mut state.captures) }
+    }
+}
+
+impl State {
+    fn parameter(&mut self, ty: TensorType) -> ValueId {
+        let op = Op::Parameter(Parameter { index: self.graph.params().len(), ty: ty.clone() });
+        self.graph.push(Node { op, args: Args::new(), ty, regions: vec![], at: None })
+    }
+
+    /// Invariant: `tensor` is concrete or belongs to this tape; callers have sorted out the rest.
+    fn resolve(&mut self, tensor: &Tensor, at: Caller) -> ValueId {
+        if let Some(traced) = tensor.as_traced() {
+            return traced.id;
+        }
+        let concrete = tensor.as_concrete().expect("poisoned tensors never reach a tape");
+        let address = Arc::as_ptr(concrete).addr();
+        if let Some(&id) = self.captured.get(&address) {
+            return id;
+        }
+        let id = self.parameter(concrete.ty().clone());
+        self.captured.insert(address, id);
+        self.captures.push(Capture { tensor: tensor.clone(), at });
+        id
+    }
+}
+
+fn escaped(op: &'static str, at: Caller) -> Error {
+    let message =
+        "a traced tensor was used after its trace had ended; return it from the closure instead of storing it";
+    Error::Escaped { op, message, at }
+}

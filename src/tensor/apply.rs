@@ -1,0 +1,91 @@
+//! Applying an op to tensors: at once if all are concrete, onto the tape if one is traced.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::Tensor;
+use crate::eager;
+use crate::error::{Caller, Error};
+use crate::ops::{self, BroadcastTo, Op};
+use crate::tape::Tape;
+
+/// Where an op runs.
+enum World {
+    Eager,
+    Tape(Arc<Tape>),
+    /// The result is this poisoned tensor.
+    Poisoned(Tensor),
+}
+
+/// Applies an op to arguments that it takes as they are.
+#[track_caller]
+pub(crate) fn apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
+    apply_at(op, args, Location::caller())
+}
+
+/// [`apply`] with the caller's line given, for use inside closures, where it cannot be tracked.
+pub(crate) fn apply_at(op: impl Into<Op>, args: &[&Tensor], at: Caller) -> Tensor {
+    let op = op.into();
+    match world(op.name(), args, at) {
+        World::Poisoned(tensor) => tensor,
+        World::Tape(tape) => tape.record(op, args, at),
+        World::Eager => eager::run(op, args, at).unwrap_or_else(Tensor::poisoned),
+    }
+}
+
+/// Applies an op to arguments after they have been broadcast to a common shape.
+#[track_caller]
+pub(crate) fn broadcast_apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
+    let (op, at) = (op.into(), Location::caller());
+    let world = world(op.name(), args, at);
+    if let World::Poisoned(tensor) = world {
+        return tensor;
+    }
+    let shape = match ops::broadcast_all(args) {
+        Ok(shape) => shape,
+        Err(e) => return fail(&world, Error::Type { op: op.name(), message: e.0, at }),
+    };
+    match world {
+        World::Poisoned(tensor) => tensor,
+        World::Eager => eager::run_broadcast(op, args, &shape, at).unwrap_or_else(Tensor::poisoned),
+        World::Tape(tape) => {
+            let spread = |arg: &&Tensor| match arg.shape() == &*shape {
+                true => Tensor::clone(arg),
+                false => tape.record(BroadcastTo { shape: shape.clone() }.into(), &[arg], at),
+            };
+            let args: Vec<Tensor> = args.iter().map(spread).collect();
+            let args: Vec<&Tensor> = args.iter().collect();
+            tape.record(op, &args, at)
+        }
+    }
+}
+
+/// A poisoned tensor; a trace remembers the error as well.
+fn fail(world: &World, error: Error) -> Tensor {
+    match world {
+        World::Tape(tape) => tape.fail(error),
+        World::Eager | World::Poisoned(_) => Tensor::poisoned(error),
+    }
+}
+
+fn world(op: &'static str, args: &[&Tensor], at: Caller) -> World {
+    let mut tape: Option<&Arc<Tape>> = None;
+    for arg in args {
+        if arg.shared_error().is_some() {
+            return World::Poisoned(Tensor::clone(arg));
+        }
+        if let Some(traced) = arg.as_traced() {
+            match tape {
+                Some(tape) if !Arc::ptr_eq(tape, &traced.tape) => {
+                    let message = "mixes traced tensors of two traces; pass the outer one as an argument, \
+                                   and keep none beyond its trace";
+                    let error = Error::Escaped { op, message, at };
+                    tape.fail(error.clone());
+                    return World::Poisoned(traced.tape.fail(error));
+                }
+                _ => tape = Some(&traced.tape),
+            }
+        }
+    }
+    tape.map_or(World::Eager, |tape| World::Tape(Arc::clone(tape)))
+}

@@ -1,0 +1,219 @@
+//! The tensor: concrete bytes, or a value on a tape, or the first error of a formula.
+//!
+//! A [`Tensor`] is a cheap, immutable, shared handle. Methods never panic on ill-typed arguments: they return a
+//! *poisoned* tensor that carries the first error with the caller's line, and whatever leaves the world of tensors
+//! (`to_vec`, `item`, a call of an accelerated function) returns that error.
+
+mod apply;
+mod create;
+mod display;
+mod operators;
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use retape_runtime::{Buffer, DType, Device, Element};
+
+pub(crate) use apply::{apply, apply_at, broadcast_apply};
+pub use operators::TensorOrScalar;
+
+use crate::error::{Caller, Error, Result};
+use crate::graph::{TensorType, ValueId};
+use crate::tape::Tape;
+
+/// An immutable, n-dimensional array of one dtype; a handle that is cheap to clone.
+#[derive(Clone)]
+pub struct Tensor {
+    repr: Repr,
+}
+
+#[derive(Clone)]
+enum Repr {
+    Concrete(Arc<Concrete>),
+    Traced(Traced),
+    Poisoned(Arc<Error>),
+}
+
+/// Dense row-major bytes with their type.
+#[derive(Debug)]
+pub(crate) struct Concrete {
+    ty: TensorType,
+    bytes: Arc<Buffer>,
+}
+
+impl Concrete {
+    pub(crate) fn ty(&self) -> &TensorType {
+        &self.ty
+    }
+
+    pub(crate) fn bytes(&self) -> &Arc<Buffer> {
+        &self.bytes
+    }
+}
+
+/// A value on a tape.
+#[derive(Clone, Debug)]
+pub(crate) struct Traced {
+    pub(crate) tape: Arc<Tape>,
+    pub(crate) id: ValueId,
+    pub(crate) ty: TensorType,
+}
+
+impl Tensor {
+    /// A concrete tensor over bytes that hold at least its elements.
+    pub(crate) fn concrete(ty: TensorType, bytes: Arc<Buffer>) -> Tensor {
+        debug_assert!(ty.checked_bytes().is_some_and(|n| n <= bytes.len()), "{ty} in {} bytes", bytes.len());
+        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes })) }
+    }
+
+    pub(crate) fn traced(traced: Traced) -> Tensor {
+        Tensor { repr: Repr::Traced(traced) }
+    }
+
+    pub(crate) fn poisoned(error: Error) -> Tensor {
+        Tensor::poisoned_shared(error.shared())
+    }
+
+    pub(crate) fn poisoned_shared(error: Arc<Error>) -> Tensor {
+        Tensor { repr: Repr::Poisoned(error) }
+    }
+
+    pub(crate) fn as_concrete(&self) -> Option<&Arc<Concrete>> {
+        match &self.repr {
+            Repr::Concrete(concrete) => Some(concrete),
+            Repr::Traced(_) | Repr::Poisoned(_) => None,
+        }
+    }
+
+    pub(crate) fn as_traced(&self) -> Option<&Traced> {
+        match &self.repr {
+            Repr::Traced(traced) => Some(traced),
+            Repr::Concrete(_) | Repr::Poisoned(_) => None,
+        }
+    }
+
+    /// The error that this tensor carries, if it is poisoned.
+    pub fn error(&self) -> Option<&Error> {
+        match &self.repr {
+            Repr::Poisoned(error) => Some(error),
+            Repr::Concrete(_) | Repr::Traced(_) => None,
+        }
+    }
+
+    pub(crate) fn shared_error(&self) -> Option<&Arc<Error>> {
+        match &self.repr {
+            Repr::Poisoned(error) => Some(error),
+            Repr::Concrete(_) | Repr::Traced(_) => None,
+        }
+    }
+
+    /// The dtype and shape; none if the tensor is poisoned.
+    pub(crate) fn ty(&self) -> Option<&TensorType> {
+        match &self.repr {
+            Repr::Concrete(concrete) => Some(&concrete.ty),
+            Repr::Traced(traced) => Some(&traced.ty),
+            Repr::Poisoned(_) => None,
+        }
+    }
+
+    /// The extents, outermost axis first; empty for a scalar and for a poisoned tensor.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[1.0_f32, 2.0, 3.0]]).shape(), [1, 3]);
+    /// ```
+    pub fn shape(&self) -> &[usize] {
+        self.ty().map_or(&[], |ty| &ty.shape)
+    }
+
+    /// The extent of an axis, counted from the end if negative; 1 if there is no such axis.
+    pub fn dim(&self, axis: isize) -> usize {
+        let axis = if axis < 0 { axis + self.rank() as isize } else { axis };
+        usize::try_from(axis).ok().and_then(|axis| self.shape().get(axis)).copied().unwrap_or(1)
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// The number of elements.
+    pub fn n_elements(&self) -> usize {
+        self.ty().map_or(1, TensorType::n_elements)
+    }
+
+    /// The dtype; `f32` for a poisoned tensor.
+    pub fn dtype(&self) -> DType {
+        self.ty().map_or(DType::F32, |ty| ty.dtype)
+    }
+
+    /// The device that holds the elements.
+    pub fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    /// Whether the tensor is being traced and so has no elements yet.
+    pub fn is_traced(&self) -> bool {
+        self.as_traced().is_some()
+    }
+
+    /// The elements in row-major order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tensor is poisoned (with the error it carries), is being traced, or holds another dtype than `T`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        let at = Location::caller();
+        let concrete = self.value_for("to_vec", at)?;
+        if concrete.ty.dtype != T::DTYPE {
+            let message = format!("the tensor is {}, not {}; cast it first", concrete.ty, T::DTYPE);
+            return Err(Error::Type { op: "to_vec", message, at });
+        }
+        let mut values = concrete.bytes.to_vec::<T>();
+        values.truncate(concrete.ty.n_elements());
+        Ok(values)
+    }
+
+    /// The one element of a tensor that has just one.
+    ///
+    /// # Errors
+    ///
+    /// As [`to_vec`](Tensor::to_vec); also if the tensor does not have exactly one element.
+    #[track_caller]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        let at = Location::caller();
+        let ty = self.value_for("item", at)?.ty();
+        if ty.n_elements() != 1 {
+            return Err(Error::Type { op: "item", message: format!("{ty} does not have exactly one element"), at });
+        }
+        Ok(self.to_vec::<T>()?[0])
+    }
+
+    /// The concrete tensor, for a method that needs values.
+    pub(crate) fn value_for(&self, op: &'static str, at: Caller) -> Result<&Arc<Concrete>> {
+        match &self.repr {
+            Repr::Concrete(concrete) => Ok(concrete),
+            Repr::Poisoned(error) => Err(Error::clone(error)),
+            Repr::Traced(traced) => {
+                let error = if traced.tape.is_finished() {
+                    let message = "a traced tensor was read after its trace had ended; return it from the closure";
+                    Error::Escaped { op, message, at }
+                } else {
+                    let remedy = "use `select` to choose between values, pass a static argument to steer the trace, \
+                                  or return the tensor and read it outside";
+                    Error::Traced { op, remedy, at }
+                };
+                traced.tape.fail(error.clone());
+                Err(error)
+            }
+        }
+    }
+}

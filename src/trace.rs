@@ -1,0 +1,110 @@
+//! Running a closure on traced tensors, and what comes out of it.
+
+use std::collections::HashMap;
+use std::panic::Location;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::Graph;
+use crate::error::{Error, Result};
+use crate::graph::ValueId;
+use crate::tape::{Capture, Tape};
+use crate::tensor::Tensor;
+use crate::tree::{Tree, Writer};
+
+/// A traced closure: its graph, and where each tensor of the result comes from.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// The graph; its parameters are the arguments' tensors, then the captures; every output is distinct.
+    pub(crate) graph: Graph,
+    /// The hidden inputs.
+    pub(crate) captures: Vec<Capture>,
+    /// The words of the result.
+    pub(crate) words: Vec<u64>,
+    /// The source of each tensor of the result.
+    pub(crate) sources: Vec<Source>,
+}
+
+/// Where a tensor of the result comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// An output of the graph.
+    Output(usize),
+    /// A parameter of the graph, handed through.
+    Parameter(usize),
+    /// A tensor that was concrete during the trace.
+    Constant(Tensor),
+}
+
+/// Runs `body`, which works on tensors of `tape`, and flattens its result; ends the trace in any case.
+pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R>) -> Result<Trace> {
+    let result = catch_unwind(AssertUnwindSafe(body));
+    if let Some(error) = tape.error() {
+        // A panic that follows an ill-typed op is its consequence; the op is what to report.
+        tape.finish();
+        return Err(Error::clone(&error));
+    }
+    let result = match result {
+        Ok(result) => result,
+        Err(payload) => Err(Error::Panicked(panic_message(&*payload))),
+    };
+    let traced = result.and_then(|result| collect(tape, &result));
+    let recorded = tape.finish();
+    let (outputs, words, sources) = traced?;
+    let mut graph = recorded.graph;
+    graph.set_outputs(outputs);
+    Ok(Trace { graph: graph.with_parameters_first(), captures: recorded.captures, words, sources })
+}
+
+type Collected = (Vec<ValueId>, Vec<u64>, Vec<Source>);
+
+#[track_caller]
+fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
+    let mut leaves = Writer::default();
+    result.write(&mut leaves);
+    let mut outputs = vec![];
+    let mut known = HashMap::new();
+    let mut sources = vec![];
+    for tensor in &leaves.tensors {
+        if let Some(error) = tensor.error() {
+            return Err(error.clone());
+        }
+        let Some(traced) = tensor.as_traced() else {
+            sources.push(Source::Constant(Tensor::clone(tensor)));
+            continue;
+        };
+        if !Arc::ptr_eq(&traced.tape, tape) {
+            let message = "the closure returned a traced tensor of another trace";
+            return Err(Error::Escaped { op: "return", message, at: Location::caller() });
+        }
+        let parameter = tape.with_graph(|graph| graph.params().iter().position(|&id| id == traced.id));
+        sources.push(match parameter {
+            Some(position) => Source::Parameter(position),
+            None => Source::Output(*known.entry(traced.id).or_insert_with(|| {
+                outputs.push(traced.id);
+                outputs.len() - 1
+            })),
+        });
+    }
+    Ok((outputs, leaves.words.to_vec(), sources))
+}
+
+impl Trace {
+    /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
+    pub(crate) fn results(&self, inputs: &[&Tensor], outputs: &[Tensor]) -> Vec<Tensor> {
+        let n_args = self.graph.params().len() - self.captures.len();
+        let tensor = |source: &Source| match source {
+            Source::Output(position) => outputs[*position].clone(),
+            Source::Parameter(position) if *position < n_args => Tensor::clone(inputs[*position]),
+            Source::Parameter(position) => self.captures[position - n_args].tensor.clone(),
+            Source::Constant(tensor) => tensor.clone(),
+        };
+        self.sources.iter().map(tensor).collect()
+    }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

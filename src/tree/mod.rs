@@ -1,0 +1,41 @@
+//! Structured arguments and results: flattened into leaves, and rebuilt from them.
+//!
+//! A tree is written as a stream of words that says everything a trace depends on (structure, static values, dtype,
+//! shape and device of each tensor) and, beside it, the tensors themselves. Reading is the inverse. Trees of one Rust
+//! type are structurally equal exactly if their words are equal, which makes the words the body of a signature.
+
+mod impls;
+mod reader;
+mod writer;
+
+pub use reader::Reader;
+pub use writer::{Field, Writer};
+
+use crate::error::Result;
+
+/// A structure whose leaves are tensors and static values.
+///
+/// Tensors are inputs. Every other leaf (`bool`, integers, `String`, enums) is *static*: its value is part of the
+/// signature, so a new value means a new trace. Floats are no leaves: pass a number that changes as a [`Tensor`]
+/// (calls convert `f32` and `f64` for you), and one that never changes in [`Static`](crate::Static).
+///
+/// Use `#[derive(Tree)]` for structs and enums.
+///
+/// [`Tensor`]: crate::Tensor
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be part of a traced argument or result",
+    label = "not a `Tree`",
+    note = "derive it with `#[derive(Tree)]`; its fields must be tensors, static values or trees themselves",
+    note = "a float that changes between calls is an input: use `Tensor`; one that never changes: `Static<f32>`"
+)]
+pub trait Tree: Sized {
+    /// Writes structure and static values as words, and the tensors.
+    fn write<'t>(&'t self, to: &mut Writer<'t>);
+
+    /// Reads what `write` wrote.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the stream was not written by this type.
+    fn read(from: &mut Reader<'_>) -> Result<Self>;
+}
