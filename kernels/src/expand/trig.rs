@@ -143,8 +143,10 @@ fn reduce_huge<F: Arith>(x: F) -> Reduced<F> {
     let b = place(words[2], 1.0 / (base * base));
     let c = place(words[3], 1.0 / (base * base * base));
     let d = place(words[4], 1.0 / (base * base * base * base));
-    let head = Pair::fast_sum(a, b);
-    let fraction = Pair::fast_sum(head.hi, head.lo + (c + d));
+    // Each sum is exact: its first operand is zero or a multiple of what bounds the second. The heads may cancel.
+    let first = Pair::fast_sum(a, b);
+    let second = Pair::fast_sum(first.hi, c);
+    let fraction = Pair::fast_sum(second.hi, (first.lo + second.lo) + d);
     let quarter = Pair::lit(x, std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17);
     Reduced { quadrant, rest: fraction.times(quarter) }
 }
