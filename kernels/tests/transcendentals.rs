@@ -58,7 +58,8 @@ fn bounds(func: Func1) -> (f64, f64) {
         Func1::Asin | Func1::Asinh | Func1::Acosh | Func1::Atanh | Func1::Sigmoid => (2.0, 2.0),
         Func1::Erf => (1.5, 1.5),
         Func1::Erfc => (4.0, 4.0),
-        Func1::Lgamma | Func1::Digamma | Func1::Trigamma | Func1::Tetragamma => (8.0, 16.0),
+        Func1::Lgamma | Func1::Digamma | Func1::Trigamma => (8.0, 16.0),
+        Func1::Tetragamma => (12.0, 16.0),
     }
 }
 
@@ -155,6 +156,17 @@ fn f64_errors_stay_within_bounds() {
         lines += 1;
     }
     assert_eq!(lines, 200 * (Func1::ALL.len() + Func2::ALL.len()));
+}
+
+#[test]
+fn f64_angles_closest_to_a_quarter_turn() {
+    let x = 6_381_956_970_095_103.0 * 2f64.powi(797);
+    for (func, exact) in
+        [(Func1::Cos, -4.687_165_924_254_628e-19), (Func1::Sin, 1.0), (Func1::Tan, -2.133_485_385_753_704e18)]
+    {
+        let y = one(func, x);
+        assert!(ulps_wide(y, exact, exact) <= 1.5, "{}({x:e}): {y:e}, not {exact:e}", func.name());
+    }
 }
 
 /// Numbers from a linear congruence.
