@@ -1,6 +1,9 @@
 //! Trace-caching automatic differentiation with a just-in-time compiler.
 #![forbid(unsafe_code)]
 
+// Derived code names the crate from outside, also when it stands inside.
+extern crate self as retape;
+
 mod accelerate;
 mod autodiff;
 mod compile;
@@ -15,6 +18,8 @@ mod opt;
 pub mod optim;
 mod plan;
 pub mod random;
+mod replay;
+mod settings;
 mod tape;
 mod tensor;
 mod trace;
@@ -28,4 +33,4 @@ pub use ops::{concat, einsum, stack};
 
 pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16};
 pub use tensor::{Tensor, TensorOrScalar};
-pub use tree::{Field, Reader, Tree, Writer, map, zip_map};
+pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};

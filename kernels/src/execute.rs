@@ -245,7 +245,7 @@ fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8])
 
 /// The kernel in the form that is compiled.
 pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
-    crate::simplify(&expand(kernel))
+    crate::simplify(&expand(&crate::simplify(kernel)))
 }
 
 fn program(plan: &Plan) -> Result<Program> {
