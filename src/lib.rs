@@ -18,6 +18,8 @@ mod opt;
 pub mod optim;
 mod plan;
 pub mod random;
+mod replay;
+mod settings;
 mod tape;
 mod tensor;
 mod trace;

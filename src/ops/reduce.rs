@@ -196,7 +196,8 @@ macro_rules! fold_methods {
                 self.fold(stringify!($method), (axes.into(), false), Location::caller(), |axes| $op { axes })
             }
 
-            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "), keeping the axes with extent 1.")]
+            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "),")]
+            /// keeping the axes with extent 1.
             #[track_caller]
             pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
                 self.fold(stringify!($keeping), (axes.into(), true), Location::caller(), |axes| $op { axes })

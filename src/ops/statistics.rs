@@ -33,7 +33,8 @@ macro_rules! over_axes {
                 })
             }
 
-            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "), keeping the axes with extent 1.")]
+            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "),")]
+            /// keeping the axes with extent 1.
             #[track_caller]
             pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
                 let ($x, $axes) = (self, axes.into());

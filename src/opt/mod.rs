@@ -1,9 +1,150 @@
 //! Graph to graph: the passes, in the order they run.
+//!
+//! Guarantees that the result computes what the graph does: bit for bit but for the bits of NaN, whose sign and payload
+//! IEEE 754 leaves open. Parameters stay as they are, outputs keep their number, order and types. Nothing depends
+//! on the order of a hash map.
 
-use crate::error::Result;
-use crate::graph::Graph;
+mod cse;
+mod dce;
+mod element;
+mod fold;
+mod movement;
+mod rewrite;
+mod simplify;
+
+use std::borrow::Cow;
+use std::panic::Location;
+
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Node};
+use crate::settings::{Settings, Stage};
+
+/// A rewrite of whole graphs, near-linear in their nodes.
+struct Pass {
+    name: &'static str,
+    /// The new graph, if it is another one.
+    run: fn(&Graph) -> Option<Graph>,
+}
+
+const PIPELINE: &[Pass] = &[
+    Pass { name: "cse", run: cse::run },
+    Pass { name: "fold", run: fold::run },
+    Pass { name: "simplify", run: simplify::run },
+    Pass { name: "movement", run: movement::run },
+    Pass { name: "dce", run: dce::run },
+];
+
+/// Rewrites beget rewrites, but not for long; a graph that has not settled after so many rounds is good enough.
+const MAX_ROUNDS: usize = 6;
 
 /// Optimises a graph.
 pub(crate) fn run(graph: &Graph) -> Result<Graph> {
-    Ok(graph.clone())
+    let settings = Settings::get();
+    let optimised = match settings.optimise {
+        true => optimise(graph, settings)?,
+        false => graph.clone(),
+    };
+    settings.log(Stage::Opt, || format!("; optimised\n{optimised}"));
+    Ok(optimised)
+}
+
+fn optimise(graph: &Graph, settings: &Settings) -> Result<Graph> {
+    let mut graph = with_regions(graph, settings)?;
+    for _ in 0..MAX_ROUNDS {
+        let mut changed = false;
+        for pass in PIPELINE {
+            if let Some(rewritten) = apply(pass, &graph, settings)? {
+                graph = Cow::Owned(rewritten);
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    Ok(graph.into_owned())
+}
+
+/// The graph with its sub-graphs optimised.
+fn with_regions<'g>(graph: &'g Graph, settings: &Settings) -> Result<Cow<'g, Graph>> {
+    if graph.nodes().iter().all(|node| node.regions.is_empty()) {
+        return Ok(Cow::Borrowed(graph));
+    }
+    let mut optimised = Graph::default();
+    for node in graph.nodes() {
+        let regions = node.regions.iter().map(|region| optimise(region, settings)).collect::<Result<_>>()?;
+        optimised.push(Node { regions, ..node.clone() });
+    }
+    optimised.set_outputs(graph.outputs().to_vec());
+    Ok(Cow::Owned(optimised))
+}
+
+fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Graph>> {
+    let rewritten = (pass.run)(graph);
+    if let Some(rewritten) = rewritten.as_ref().filter(|_| settings.verify) {
+        let broken = |e| Error::Internal(format!("pass {}: {e} in\n{rewritten}of\n{graph}", pass.name));
+        rewritten.verify().map_err(broken)?;
+    }
+    Ok(rewritten)
+}
+
+impl Graph {
+    /// The names of the optimiser's passes, in the order they run.
+    pub const PASSES: [&'static str; PIPELINE.len()] = {
+        let mut names = [""; PIPELINE.len()];
+        let mut pass = 0;
+        while pass < names.len() {
+            names[pass] = PIPELINE[pass].name;
+            pass += 1;
+        }
+        names
+    };
+
+    /// The names of the rewrite rules within the passes.
+    pub fn rewrite_names() -> impl Iterator<Item = &'static str> {
+        [fold::RULES, simplify::RULES, movement::RULES].into_iter().flatten().map(|rule| rule.name)
+    }
+
+    /// The graph after some passes of the optimiser, each run once in the order given.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no pass of such a name.
+    ///
+    /// ```
+    /// # use retape::Graph;
+    /// let graph: Graph = "
+    ///     graph (%0: f32[2]) {
+    ///       %1 = neg %0 : f32[2]
+    ///       %2 = neg %1 : f32[2]
+    ///       return %2
+    ///     }"
+    /// .parse()?;
+    /// let optimised = graph.optimized_by(&["simplify", "dce"])?;
+    /// assert_eq!(optimised.to_string(), "graph (%0: f32[2]) {\n  return %0\n}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn optimized_by(&self, passes: &[&str]) -> Result<Graph> {
+        let at = Location::caller();
+        let mut graph = Cow::Borrowed(self);
+        for &name in passes {
+            let Some(pass) = PIPELINE.iter().find(|pass| pass.name == name) else {
+                return Err(Error::Type { op: "optimized_by", message: format!("no pass is called {name}"), at });
+            };
+            if let Some(rewritten) = apply(pass, &graph, Settings::get())? {
+                graph = Cow::Owned(rewritten);
+            }
+        }
+        Ok(graph.into_owned())
+    }
+
+    /// The graph after all passes of the optimiser, as often as they find something to do.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a pass breaks an invariant of graphs, where that is checked: a bug of this library.
+    pub fn optimized(&self) -> Result<Graph> {
+        optimise(self, Settings::get())
+    }
 }

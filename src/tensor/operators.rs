@@ -4,10 +4,10 @@ use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Shl, Shr, Sub};
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::{Buffer, Element, Scalar, Shape};
+use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
 use super::{Repr, Tensor};
-use crate::error::{Caller, Error};
+use crate::error::Caller;
 use crate::graph::TensorType;
 use crate::ops::Splat;
 
@@ -51,16 +51,17 @@ impl TensorOrScalar for &Tensor {
 impl Tensor {
     /// A constant of this tensor's dtype that broadcasts to its shape. While tracing it has that shape already.
     pub(crate) fn constant_like(&self, value: f64, at: Caller) -> Tensor {
+        self.scalar_like(value.into(), at)
+    }
+
+    /// As [`constant_like`](Tensor::constant_like), for a number that need not be exact as `f64`.
+    fn scalar_like(&self, value: Scalar, at: Caller) -> Tensor {
         let Some(ty) = self.ty() else { return self.clone() };
-        let scalar = Scalar::from_f64(value, ty.dtype);
-        let exact = ty.dtype.is_float() || ty.dtype.is_half() || scalar.to_f64() == value;
+        let Some(scalar) = converted(value, ty.dtype) else {
+            let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
+            return self.refused("scalar", message, at);
+        };
         match &self.repr {
-            _ if !exact => {
-                let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
-                let error = Error::Type { op: "scalar", message, at };
-                self.as_traced()
-                    .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
-            }
             Repr::Traced(traced) => {
                 traced.tape.record(Splat { value: scalar, shape: ty.shape.clone() }.into(), &[], at)
             }
@@ -77,6 +78,16 @@ impl Tensor {
             Err(e) => Tensor::poisoned(e.into()),
         }
     }
+}
+
+/// A number as another dtype: rounded towards floats, else none if it is not exact.
+fn converted(value: Scalar, dtype: DType) -> Option<Scalar> {
+    if value.dtype == dtype {
+        return Some(value);
+    }
+    let scalar = Scalar::from_f64(value.to_f64(), dtype);
+    let exact = scalar.to_f64() == value.to_f64() && (value.to_i64().is_none() || value.to_i64() == scalar.to_i64());
+    (dtype.is_float() || dtype.is_half() || exact).then_some(scalar)
 }
 
 /// Implements an operator for its op. The right operand is generic, so that the type of `x + 1.0` is known before
@@ -107,7 +118,7 @@ macro_rules! operator {
 
             #[track_caller]
             fn $method(self, right: $tensor) -> Tensor {
-                let left = right.constant_like(self.to_f64(), Location::caller());
+                let left = right.scalar_like(self.to_scalar(), Location::caller());
                 super::broadcast_apply(crate::ops::$trait, &[&left, &right])
             }
         }
@@ -151,7 +162,7 @@ macro_rules! scalar_operands {
         impl sealed::Sealed for $scalar {}
         impl TensorOrScalar for $scalar {
             fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor {
-                other.constant_like(self.to_f64(), at)
+                other.scalar_like(self.to_scalar(), at)
             }
 
             fn number(&self) -> Option<f64> {

@@ -1,0 +1,37 @@
+//! One node for equal applications.
+//!
+//! Guarantees that afterwards no two nodes have the same op and arguments, the order of the arguments of a sum or
+//! product aside. One rebuild with a table of what is known; the first of several equal nodes stays.
+
+use std::collections::HashMap;
+
+use crate::graph::{Args, Graph, Node, ValueId};
+use crate::ops::Op;
+
+pub(super) fn run(graph: &Graph) -> Option<Graph> {
+    let mut merged = Graph::default();
+    let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
+    let mut known: HashMap<(&Op, Args), ValueId> = HashMap::with_capacity(graph.n_nodes());
+    for node in graph.nodes() {
+        let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
+        let copy = |args| Node { args, ..node.clone() };
+        // Sub-graphs are compared nowhere: two loops over equal arguments are rare.
+        if !node.regions.is_empty() {
+            renamed.push(merged.push(copy(args)));
+            continue;
+        }
+        let id = *known.entry((&node.op, in_order(&node.op, &args))).or_insert_with(|| merged.push(copy(args)));
+        renamed.push(id);
+    }
+    merged.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
+    (merged.n_nodes() < graph.n_nodes()).then_some(merged)
+}
+
+/// The arguments, sorted if their order does not matter.
+fn in_order(op: &Op, args: &Args) -> Args {
+    let mut args = args.clone();
+    if matches!(op, Op::Add(_) | Op::Mul(_)) {
+        args.sort_unstable();
+    }
+    args
+}

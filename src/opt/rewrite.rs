@@ -1,0 +1,139 @@
+//! Local rewrites: a pass rebuilds its graph once, node by node, and asks its rules about each node on the way.
+//!
+//! Rules see the node's op with its arguments in the new graph, all of which have been rewritten before, and answer
+//! with a value that replaces it. What a rule builds is rewritten in turn, so one rebuild reaches far; rules must
+//! therefore lead somewhere, never back. Values that lost their last user stay behind for `dce`.
+
+use retape_runtime::{Scalar, Shape};
+use smallvec::SmallVec;
+
+use crate::error::Caller;
+use crate::graph::{Args, Graph, Node, TensorType, ValueId};
+use crate::ops::{Op, Splat};
+
+/// A named local rewrite.
+pub(super) struct Rule {
+    /// The name, under which `tests/golden/opt` has an example.
+    pub(super) name: &'static str,
+    /// The value that replaces a node, if the rule applies to it.
+    pub(super) rewrite: fn(&mut Candidate<'_>) -> Option<ValueId>,
+}
+
+/// The table of rules for functions that are called as the rules are.
+macro_rules! rules {
+    ($($rule:ident,)*) => {
+        &[$($crate::opt::rewrite::Rule { name: stringify!($rule), rewrite: $rule },)*]
+    };
+}
+
+pub(super) use rules;
+
+/// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
+pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Graph> {
+    let mut rewriter = Rewriter { graph: Graph::default(), rules, n_rewrites: 0, at: None };
+    let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
+    for node in graph.nodes() {
+        let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
+        rewriter.at = node.at;
+        renamed.push(match node.regions.is_empty() {
+            true => rewriter.place(node.op.clone(), args, node.ty.clone()),
+            false => rewriter.graph.push(Node { args, ..node.clone() }),
+        });
+    }
+    let mut rewritten = rewriter.graph;
+    rewritten.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
+    (rewriter.n_rewrites > 0).then_some(rewritten)
+}
+
+/// The graph being built.
+struct Rewriter {
+    graph: Graph,
+    rules: &'static [Rule],
+    n_rewrites: usize,
+    /// The line that asked for the node being rewritten, and so for what replaces it.
+    at: Option<Caller>,
+}
+
+impl Rewriter {
+    /// The value of an application: that of the first rule that has one, else a new node.
+    fn place(&mut self, op: Op, args: Args, ty: TensorType) -> ValueId {
+        for rule in self.rules {
+            let rewritten = (rule.rewrite)(&mut Candidate { rewriter: self, op: &op, args: &args, ty: &ty });
+            if let Some(value) = rewritten {
+                debug_assert_eq!(*self.graph.ty(value), ty, "{} changes the type", rule.name);
+                self.n_rewrites += 1;
+                return value;
+            }
+        }
+        self.graph.push(Node { op, args, ty, regions: vec![], at: self.at })
+    }
+}
+
+/// An application that rules are asked about.
+pub(super) struct Candidate<'r> {
+    rewriter: &'r mut Rewriter,
+    /// The op.
+    pub(super) op: &'r Op,
+    /// Its arguments.
+    pub(super) args: &'r [ValueId],
+    /// The type of the result.
+    pub(super) ty: &'r TensorType,
+}
+
+impl<'r> Candidate<'r> {
+    /// Adds an application; `None` if the op does not take these arguments.
+    pub(super) fn apply(&mut self, op: impl Into<Op>, args: &[ValueId]) -> Option<ValueId> {
+        let op = op.into();
+        let ty = op.infer(&self.types(args)).ok()?;
+        Some(self.rewriter.place(op, Args::from_slice(args), ty))
+    }
+
+    /// Adds a constant of the given shape.
+    pub(super) fn constant(&mut self, value: Scalar, shape: impl Into<Shape>) -> Option<ValueId> {
+        self.apply(Splat { value, shape: shape.into() }, &[])
+    }
+
+    /// The node that makes a value.
+    pub(super) fn node(&self, id: ValueId) -> &Node {
+        self.rewriter.graph.node(id)
+    }
+
+    /// The type of an argument.
+    pub(super) fn arg_ty(&self, arg: usize) -> &TensorType {
+        self.rewriter.graph.ty(self.args[arg])
+    }
+
+    /// The op that makes the only argument, with that op's own first argument.
+    pub(super) fn inner(&self) -> Option<(&Op, ValueId)> {
+        let [arg] = *self.args else { return None };
+        let node = self.node(arg);
+        Some((&node.op, *node.args.first()?))
+    }
+
+    /// The constant that an argument is, if it is one.
+    pub(super) fn splat(&self, arg: usize) -> Option<Scalar> {
+        self.splat_of(self.args[arg])
+    }
+
+    /// The constant that a value is, if it is one.
+    pub(super) fn splat_of(&self, id: ValueId) -> Option<Scalar> {
+        match &self.node(id).op {
+            Op::Splat(splat) => Some(splat.value),
+            _ => None,
+        }
+    }
+
+    /// Whether an argument is this number of its dtype, bit for bit.
+    pub(super) fn is_number(&self, arg: usize, x: f64) -> bool {
+        self.splat(arg) == Some(Scalar::from_f64(x, self.arg_ty(arg).dtype))
+    }
+
+    /// The types of the arguments.
+    pub(super) fn arg_types(&self) -> SmallVec<[&TensorType; 3]> {
+        self.types(self.args)
+    }
+
+    fn types(&self, args: &[ValueId]) -> SmallVec<[&TensorType; 3]> {
+        args.iter().map(|&arg| self.rewriter.graph.ty(arg)).collect()
+    }
+}

@@ -1,0 +1,234 @@
+//! Named local rewrites of arithmetic.
+//!
+//! All are exact: results keep their bits, infinities and signed zeros included (those of NaN are open, see
+//! [`super`]). So `x + 0` stays, for it turns -0 into +0, while `x + -0` goes. A rule never makes the graph costlier.
+
+use retape_runtime::{DType, Scalar};
+use smallvec::SmallVec;
+
+use super::rewrite::{Candidate, Rule, rewrite, rules};
+use crate::graph::{Graph, ValueId};
+use crate::ops::{Add, Div, Mul, Neg, Op, ReduceSum, Reshape, Sub};
+
+pub(super) const RULES: &[Rule] = rules![
+    add_zero,
+    sub_zero,
+    zero_sub,
+    mul_one,
+    mul_minus_one,
+    div_one,
+    div_power_of_two,
+    neg_neg,
+    add_neg,
+    sub_neg,
+    mul_neg_neg,
+    div_neg_neg,
+    mul_neg_constant,
+    neg_mul_constant,
+    reshape_same,
+    broadcast_same,
+    reduce_nothing,
+    reduce_extent_one,
+];
+
+pub(super) fn run(graph: &Graph) -> Option<Graph> {
+    rewrite(graph, RULES)
+}
+
+/// The argument of the negation that a value is, if it is one.
+fn negated(at: &Candidate<'_>, id: ValueId) -> Option<ValueId> {
+    let node = at.node(id);
+    matches!(node.op, Op::Neg(_)).then(|| node.args[0])
+}
+
+/// A constant argument and the other one, for an op that takes them in either order.
+fn constant_and_other(at: &Candidate<'_>) -> Option<(usize, ValueId)> {
+    let constant = (0..2).find(|&arg| at.splat(arg).is_some())?;
+    Some((constant, at.args[1 - constant]))
+}
+
+/// The number that a sum does not change by, whatever the sign of a zero: -0 for floats.
+fn neutral(dtype: DType) -> f64 {
+    if dtype.is_float() { -0.0 } else { 0.0 }
+}
+
+/// `x + -0` is `x` for floats, `x + 0` for integers.
+fn add_zero(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Add(_) = at.op else { return None };
+    let (constant, x) = constant_and_other(at)?;
+    at.is_number(constant, neutral(at.ty.dtype)).then_some(x)
+}
+
+/// `x - 0` is `x`.
+fn sub_zero(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Sub(_) = at.op else { return None };
+    at.is_number(1, 0.0).then_some(at.args[0])
+}
+
+/// `-0 - x` is `-x` for floats, `0 - x` for integers.
+fn zero_sub(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Sub(_) = at.op else { return None };
+    if at.is_number(0, neutral(at.ty.dtype)) { at.apply(Neg, &at.args[1..]) } else { None }
+}
+
+/// `x * 1` is `x`.
+fn mul_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Mul(_) = at.op else { return None };
+    let (constant, x) = constant_and_other(at)?;
+    at.is_number(constant, 1.0).then_some(x)
+}
+
+/// `x * -1` is `-x`.
+fn mul_minus_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Mul(_) = at.op else { return None };
+    let (constant, x) = constant_and_other(at)?;
+    // An unsigned dtype has no -1, and the nearest number it has is 0.
+    let minus_one = at.splat(constant)?.to_f64() == -1.0;
+    if minus_one { at.apply(Neg, &[x]) } else { None }
+}
+
+/// `x / 1` is `x`.
+fn div_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Div(_) = at.op else { return None };
+    at.is_number(1, 1.0).then_some(at.args[0])
+}
+
+/// `x / c` is `x * (1 / c)` if `c` is a power of two whose reciprocal is a normal number.
+fn div_power_of_two(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Div(_) = at.op else { return None };
+    let reciprocal = reciprocal(at.splat(1)?)?;
+    let reciprocal = at.constant(reciprocal, &at.ty.shape)?;
+    at.apply(Mul, &[at.args[0], reciprocal])
+}
+
+/// The reciprocal, if it is normal and exact, and the number normal too.
+fn reciprocal(c: Scalar) -> Option<Scalar> {
+    let x = c.to_f64();
+    let (smallest, fraction_bits) = match c.dtype {
+        DType::F32 => (f64::from(f32::MIN_POSITIVE), 52),
+        DType::F64 => (f64::MIN_POSITIVE, 52),
+        _ => return None,
+    };
+    let power_of_two = x.is_normal() && x.to_bits() & ((1 << fraction_bits) - 1) == 0;
+    let normal = x.abs() >= smallest && x.abs().recip() >= smallest;
+    (power_of_two && normal).then(|| Scalar::from_f64(x.recip(), c.dtype))
+}
+
+/// `-(-x)` is `x`.
+fn neg_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Neg(_) = at.op else { return None };
+    negated(at, at.args[0])
+}
+
+/// `x + -y` is `x - y`, and `-x + y` is `y - x`.
+fn add_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Add(_) = at.op else { return None };
+    let [x, y] = *at.args else { return None };
+    match (negated(at, x), negated(at, y)) {
+        (_, Some(y)) => at.apply(Sub, &[x, y]),
+        (Some(x), None) => at.apply(Sub, &[y, x]),
+        (None, None) => None,
+    }
+}
+
+/// `x - -y` is `x + y`.
+fn sub_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Sub(_) = at.op else { return None };
+    let y = negated(at, at.args[1])?;
+    at.apply(Add, &[at.args[0], y])
+}
+
+/// `-x * -y` is `x * y`.
+fn mul_neg_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Mul(_) = at.op else { return None };
+    let (x, y) = (negated(at, at.args[0])?, negated(at, at.args[1])?);
+    at.apply(Mul, &[x, y])
+}
+
+/// `-x / -y` is `x / y`; for floats, since the least integer is its own negative.
+fn div_neg_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Div(_) = at.op else { return None };
+    let (x, y) = (negated(at, at.args[0])?, negated(at, at.args[1])?);
+    if at.ty.dtype.is_float() { at.apply(Div, &[x, y]) } else { None }
+}
+
+/// `-x * c` is `x * -c`.
+fn mul_neg_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Mul(_) = at.op else { return None };
+    let (constant, x) = constant_and_other(at)?;
+    let (x, c) = (negated(at, x)?, at.splat(constant)?);
+    scaled(at, x, minus(c)?)
+}
+
+/// `-(x * c)` is `x * -c`.
+fn neg_mul_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Neg(_) = at.op else { return None };
+    let product = at.node(at.args[0]);
+    let Op::Mul(_) = product.op else { return None };
+    let [x, y] = *product.args else { return None };
+    let (x, c) = match (at.splat_of(x), at.splat_of(y)) {
+        (_, Some(c)) => (x, c),
+        (Some(c), None) => (y, c),
+        (None, None) => return None,
+    };
+    scaled(at, x, minus(c)?)
+}
+
+fn scaled(at: &mut Candidate<'_>, x: ValueId, factor: Scalar) -> Option<ValueId> {
+    let factor = at.constant(factor, &at.ty.shape)?;
+    at.apply(Mul, &[x, factor])
+}
+
+/// The negative of a number; none of NaN.
+fn minus(c: Scalar) -> Option<Scalar> {
+    let of = |bits| Some(Scalar { dtype: c.dtype, bits });
+    match c.dtype {
+        DType::F32 | DType::F64 if c.to_f64().is_nan() => None,
+        DType::F32 => of(c.bits ^ 1 << 31),
+        DType::F64 => of(c.bits ^ 1 << 63),
+        DType::I32 | DType::U32 => of((c.bits as u32).wrapping_neg().into()),
+        DType::I64 => of(c.bits.wrapping_neg()),
+        DType::U8 => of((c.bits as u8).wrapping_neg().into()),
+        DType::F16 | DType::Bf16 | DType::Bool => None,
+    }
+}
+
+/// A reshape to the shape that is there already does nothing.
+fn reshape_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Reshape(_) = at.op else { return None };
+    (at.arg_ty(0) == at.ty).then_some(at.args[0])
+}
+
+/// A broadcast to the shape that is there already does nothing.
+fn broadcast_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::BroadcastTo(_) = at.op else { return None };
+    (at.arg_ty(0) == at.ty).then_some(at.args[0])
+}
+
+/// A sum over no axes is its argument.
+fn reduce_nothing(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::ReduceSum(reduce) = at.op else { return None };
+    reduce.axes.is_empty().then_some(at.args[0])
+}
+
+/// Axes of extent 1 need no sum. If no other axis is left, floats still need `+ 0`, which sums start from.
+fn reduce_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::ReduceSum(reduce) = at.op else { return None };
+    let shape = at.arg_ty(0).shape.clone();
+    let is_dropped = |axis: usize| reduce.axes.contains(&axis) && shape[axis] == 1;
+    let kept: SmallVec<[usize; 4]> = (0..shape.rank()).filter(|&axis| !is_dropped(axis)).collect();
+    if kept.len() == shape.rank() {
+        return None;
+    }
+    let without = Reshape { shape: kept.iter().map(|&axis| shape[axis]).collect() };
+    let x = at.apply(without, at.args)?;
+    let axes: SmallVec<[usize; 4]> = (0..kept.len()).filter(|&axis| reduce.axes.contains(&kept[axis])).collect();
+    if !axes.is_empty() {
+        return at.apply(ReduceSum { axes }, &[x]);
+    }
+    if !at.ty.dtype.is_float() {
+        return Some(x);
+    }
+    let zero = at.constant(Scalar::from_f64(0.0, at.ty.dtype), &at.ty.shape)?;
+    at.apply(Add, &[x, zero])
+}

@@ -1,0 +1,83 @@
+//! The environment variables of the front crate, read once.
+//!
+//! `RETAPE_LOG=trace|opt|plan|code`, or several of them with commas, prints the IR text of these stages to standard
+//! error. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do. `RETAPE_OPT=0` leaves out
+//! all passes.
+
+use std::sync::OnceLock;
+
+/// A stage of compilation whose text can be logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Trace,
+    Opt,
+    Plan,
+    Code,
+}
+
+impl Stage {
+    const ALL: [(&'static str, Stage); 4] =
+        [("trace", Stage::Trace), ("opt", Stage::Opt), ("plan", Stage::Plan), ("code", Stage::Code)];
+}
+
+/// What the environment asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    logged: Vec<Stage>,
+    /// Whether graphs are checked after every pass.
+    pub(crate) verify: bool,
+    /// Whether passes run at all.
+    pub(crate) optimise: bool,
+}
+
+impl Settings {
+    /// The settings of this process.
+    pub(crate) fn get() -> &'static Settings {
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok()))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
+        let log = variable("RETAPE_LOG").unwrap_or_default();
+        let is_logged = |name: &str| log.split(',').any(|stage| stage.trim() == name);
+        let stages = Stage::ALL.iter().filter(|(name, _)| is_logged(name));
+        Settings {
+            logged: stages.map(|&(_, stage)| stage).collect(),
+            verify: cfg!(debug_assertions) || variable("RETAPE_VERIFY").is_some_and(|value| value.trim() == "1"),
+            optimise: variable("RETAPE_OPT").is_none_or(|value| value.trim() != "0"),
+        }
+    }
+
+    /// Prints what `text` makes to standard error if the stage is logged.
+    pub(crate) fn log(&self, stage: Stage, text: impl FnOnce() -> String) {
+        if self.logged.contains(&stage) {
+            eprintln!("{}", text());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Settings {
+        let find = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        Settings::read(|name| find(name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn nothing_is_logged_and_passes_run_unless_the_environment_says_otherwise() {
+        let settings = read(&[]);
+        assert_eq!(settings.logged, []);
+        assert!(settings.optimise);
+        assert_eq!(settings.verify, cfg!(debug_assertions));
+    }
+
+    #[test]
+    fn every_variable_is_understood() {
+        let settings = read(&[("RETAPE_LOG", "plan, opt,nothing"), ("RETAPE_VERIFY", "1"), ("RETAPE_OPT", "0")]);
+        assert_eq!(settings.logged, [Stage::Opt, Stage::Plan]);
+        assert!(settings.verify);
+        assert!(!settings.optimise);
+    }
+}
