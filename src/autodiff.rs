@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use retape_runtime::DType;
+
 use crate::error::{Caller, Error};
 use crate::graph::{Graph, ValueId};
 use crate::ops::{Op, Site};
@@ -112,6 +114,8 @@ impl<'w> Backward<'w> {
     fn add(&mut self, id: ValueId, ct: Tensor) {
         if self.depends(id) {
             let sum = match self.cotangents.remove(&id) {
+                // 16-bit floats are not computed with.
+                Some(sum) if ct.dtype().is_half() => (sum.cast(DType::F32) + ct.cast(DType::F32)).cast(ct.dtype()),
                 Some(sum) => sum + ct,
                 None => ct,
             };

@@ -10,8 +10,11 @@ struct Case {
     name: String,
     flops: f64,
     lens: Vec<usize>,
-    run: Box<dyn Fn(&[&[u8]], &mut [&mut [u8]])>,
+    run: Box<Run>,
 }
+
+/// Runs a kernel on its inputs and outputs.
+type Run = dyn Fn(&[&[u8]], &mut [&mut [u8]]);
 
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();

@@ -1,27 +1,346 @@
-//! Scaffold.
-#![allow(missing_docs, reason = "scaffold")]
-use crate::error::Result;
-use crate::plan::Plan;
+//! Compiled plans.
+//!
+//! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
+//! with much work are split over threads. Neither changes a bit of a result.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
 use retape_runtime::Buffer;
+
+use crate::cpu::call::Frame;
+use crate::cpu::{Function, Unit, compile};
+use crate::error::{Error, Result};
+use crate::expand::expand;
+use crate::ir::{Kernel, evaluate};
+use crate::library::Library;
+use crate::plan::{Operand, Place, Plan, Work};
+use crate::schedule::{Nest, Schedule, Source, schedule};
+
+/// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
+const SMALL_WORK: u64 = 1 << 13;
+/// Bounds on a merged function: compile time grows faster than size.
+const MAX_MERGED_NESTS: usize = 24;
+const MAX_MERGED_INSTS: usize = 240;
+/// Idle frames kept for later calls.
+const MAX_IDLE: usize = 8;
+
+/// Which buffer a parameter of a nest lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    Input(usize),
+    Output(usize),
+    Constant(usize),
+    Arena,
+}
+
+/// Where a parameter of a nest lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) site: Site,
+    pub(crate) offset: usize,
+    /// Its bytes.
+    pub(crate) len: usize,
+}
+
+/// What a launch runs.
 #[derive(Debug)]
-pub struct Executable(Plan);
+pub(crate) enum Job {
+    Code { function: Arc<Function>, items: u64, task: u64 },
+    Library { library: Library, n_inputs: usize },
+}
+
+/// One call of a function or of a library kernel.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) job: Job,
+    /// Its first entry and how many it has.
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    /// The steps that it does, or a part of one.
+    steps: std::ops::Range<usize>,
+}
+
+/// What a frame needs to know of a compiled plan.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) launches: Vec<Launch>,
+    pub(crate) entries: Vec<Entry>,
+    /// The entries that lie in buffers of the call.
+    pub(crate) bound: Vec<usize>,
+    /// Bytes of the inputs and outputs.
+    pub(crate) inputs: Vec<usize>,
+    pub(crate) outputs: Vec<usize>,
+    pub(crate) constants: Vec<Arc<Buffer>>,
+    /// Arena and scratch.
+    pub(crate) arena_bytes: usize,
+}
+
+/// A plan with its machine code.
+#[derive(Debug)]
+pub struct Executable {
+    plan: Plan,
+    program: Program,
+    idle: Mutex<Vec<Frame>>,
+}
+
+/// How long a part of a call took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepTime {
+    /// The labels of the steps it did.
+    pub label: String,
+    /// Nanoseconds.
+    pub nanos: u64,
+}
+
+/// What a launch will be, before its code exists.
+enum Draft<'a> {
+    Code { nests: Vec<&'a Nest> },
+    Library(&'a Library),
+}
+
 impl Executable {
+    /// Verifies and compiles a plan.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is malformed, the machine is not supported, or the system refuses executable memory.
     pub fn compile(plan: Plan) -> Result<Executable> {
-        Ok(Executable(plan))
+        plan.verify()?;
+        let program = program(&plan)?;
+        Ok(Executable { plan, program, idle: Mutex::new(Vec::new()) })
     }
+
+    /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.0
+        &self.plan
     }
+
+    /// Runs the plan into new buffers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the inputs do not fit the plan or memory is refused.
     pub fn run(&self, inputs: &[&Buffer]) -> Result<Vec<Buffer>> {
-        self.evaluate(inputs)
+        self.run_into(inputs, self.new_outputs()?)
     }
-    pub fn evaluate(&self, _: &[&Buffer]) -> Result<Vec<Buffer>> {
-        Ok(vec![])
+
+    /// Runs the plan into `outputs`, whose contents do not matter, and returns them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the buffers do not fit the plan or memory is refused.
+    pub fn run_into(&self, inputs: &[&Buffer], mut outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
+        self.call(inputs, &mut outputs, None)?;
+        Ok(outputs)
     }
-    pub fn code_bytes(&self) -> usize {
-        0
+
+    /// Runs the plan and measures its parts.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Executable::run).
+    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<StepTime>)> {
+        let mut outputs = self.new_outputs()?;
+        let mut nanos = Vec::new();
+        self.call(inputs, &mut outputs, Some(&mut nanos))?;
+        let label = |launch: &Launch| {
+            let labels: Vec<&str> = self.plan.steps[launch.steps.clone()].iter().map(|s| s.label.as_str()).collect();
+            labels.join(", ")
+        };
+        let times = self.program.launches.iter().zip(nanos);
+        Ok((outputs, times.map(|(launch, nanos)| StepTime { label: label(launch), nanos }).collect()))
     }
+
+    /// Runs the plan with the evaluator and the reference library kernels: slow and obviously right.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Executable::run).
+    pub fn evaluate(&self, inputs: &[&Buffer]) -> Result<Vec<Buffer>> {
+        let expected = self.plan.inputs.iter().map(|t| t.bytes());
+        if !inputs.iter().map(|b| b.len()).eq(expected) {
+            return Err(Error::Buffers("the inputs do not fit the plan".into()));
+        }
+        let mut outputs = self.new_outputs()?;
+        let mut arena = vec![0u8; self.plan.arena_bytes];
+        for step in &self.plan.steps {
+            let (types, n_read) = step.work.signature();
+            let reads: Vec<Vec<u8>> = step.operands[..n_read]
+                .iter()
+                .map(|o| {
+                    let bytes = o.ty().bytes();
+                    match o.place {
+                        Place::Input(n) => inputs[n as usize].bytes().to_vec(),
+                        Place::Output(n) => outputs[n as usize].bytes().to_vec(),
+                        Place::Constant(n) => self.plan.constants[n as usize].bytes().to_vec(),
+                        Place::Slot { offset } => arena[offset..offset + bytes].to_vec(),
+                    }
+                })
+                .collect();
+            let mut writes: Vec<Vec<u8>> = types[n_read..].iter().map(|ty| vec![0; ty.bytes()]).collect();
+            for (operand, write) in step.operands[n_read..].iter().zip(&mut writes) {
+                write.copy_from_slice(memory(operand, &mut outputs, &mut arena));
+            }
+            let reads: Vec<&[u8]> = reads.iter().map(Vec::as_slice).collect();
+            let mut slices: Vec<&mut [u8]> = writes.iter_mut().map(Vec::as_mut_slice).collect();
+            match &step.work {
+                Work::Kernel(kernel) => evaluate(kernel, &reads, &mut slices),
+                Work::Library(library) => library.reference(&reads, &mut slices),
+            }
+            for (operand, write) in step.operands[n_read..].iter().zip(&writes) {
+                memory(operand, &mut outputs, &mut arena).copy_from_slice(write);
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// The number of calls that the steps became.
+    pub fn n_launches(&self) -> usize {
+        self.program.launches.len()
+    }
+
+    /// Bytes of arena and scratch that one call uses.
     pub fn arena_bytes(&self) -> usize {
-        0
+        self.program.arena_bytes
     }
+
+    /// Bytes of machine code that the steps use; code that other plans share is counted by each.
+    pub fn code_bytes(&self) -> usize {
+        let bytes = self.program.launches.iter().map(|launch| match &launch.job {
+            Job::Code { function, .. } => function.bytes(),
+            Job::Library { .. } => 0,
+        });
+        bytes.sum()
+    }
+
+    fn new_outputs(&self) -> Result<Vec<Buffer>> {
+        self.program.outputs.iter().map(|&len| Ok(Buffer::alloc(len)?)).collect()
+    }
+
+    fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut frame = match idle {
+            Some(frame) => frame,
+            None => Frame::new(&self.program)?,
+        };
+        let result = frame.run(&self.program, inputs, outputs, clock);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(frame);
+        }
+        result
+    }
+}
+
+/// What a written operand is in the evaluator's memory.
+fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8]) -> &'a mut [u8] {
+    let bytes = operand.ty().bytes();
+    match operand.place {
+        Place::Output(n) => outputs[n as usize].bytes_mut(),
+        Place::Slot { offset } => &mut arena[offset..offset + bytes],
+        // A verified plan writes neither inputs nor constants.
+        Place::Input(_) | Place::Constant(_) => &mut [],
+    }
+}
+
+/// The kernel in the form that is compiled.
+pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
+    crate::simplify(&expand(&crate::simplify(kernel)))
+}
+
+fn program(plan: &Plan) -> Result<Program> {
+    let schedules: Vec<Option<Schedule>> = plan
+        .steps
+        .iter()
+        .map(|step| match &step.work {
+            Work::Kernel(kernel) => Some(schedule(&prepared(kernel))),
+            Work::Library(_) => None,
+        })
+        .collect();
+    let scratch_at = plan.arena_bytes.next_multiple_of(64);
+    let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
+    let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
+    let mut entries: Vec<Entry> = Vec::new();
+    for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
+        match (&step.work, schedule) {
+            (Work::Library(library), _) => {
+                drafts.push((Draft::Library(library), entries.len(), n..n + 1));
+                entries.extend(step.operands.iter().map(entry));
+            }
+            (Work::Kernel(_), Some(schedule)) => {
+                for nest in &schedule.nests {
+                    place(&mut drafts, nest, entries.len(), n);
+                    entries.extend(nest.sources.iter().map(|source| match *source {
+                        Source::Param(p) => entry(&step.operands[p]),
+                        Source::Scratch(at) => Entry { site: Site::Arena, offset: scratch_at + at, len: 0 },
+                    }));
+                }
+            }
+            (Work::Kernel(_), None) => {}
+        }
+    }
+    let launches = launches(drafts, entries.len())?;
+    let in_call = |e: &Entry| matches!(e.site, Site::Input(_) | Site::Output(_));
+    Ok(Program {
+        launches,
+        bound: (0..entries.len()).filter(|&n| in_call(&entries[n])).collect(),
+        entries,
+        inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
+        outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
+        constants: plan.constants.clone(),
+        arena_bytes: if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes },
+    })
+}
+
+/// Adds a nest to the last function if both are small, else begins another.
+fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest: &'a Nest, first: usize, step: usize) {
+    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut() {
+        let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
+        let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
+        if small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS {
+            nests.push(nest);
+            steps.end = step + 1;
+            return;
+        }
+    }
+    drafts.push((Draft::Code { nests: vec![nest] }, first, step..step + 1));
+}
+
+fn launches(drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>, n_entries: usize) -> Result<Vec<Launch>> {
+    let units: Vec<Unit<'_>> = drafts
+        .iter()
+        .filter_map(|(draft, ..)| match draft {
+            Draft::Code { nests } => Some(Unit { nests: nests.clone() }),
+            Draft::Library(_) => None,
+        })
+        .collect();
+    let mut functions = compile(&units)?.into_iter();
+    let ends: Vec<usize> = drafts.iter().skip(1).map(|(_, first, _)| *first).chain([n_entries]).collect();
+    let mut launches = Vec::with_capacity(drafts.len());
+    for ((draft, first, steps), end) in drafts.into_iter().zip(ends) {
+        let job = match draft {
+            Draft::Library(library) => Job::Library { library: library.clone(), n_inputs: library.inputs().len() },
+            Draft::Code { nests } => {
+                let function = functions.next().ok_or_else(|| Error::Internal("a function is missing".into()))?;
+                let (items, task) = match nests.as_slice() {
+                    [nest] => (nest.items, nest.task),
+                    // Several nests run whole.
+                    _ => (1, 1),
+                };
+                Job::Code { function, items, task }
+            }
+        };
+        launches.push(Launch { job, first, count: end - first, steps });
+    }
+    Ok(launches)
+}
+
+fn entry(operand: &Operand) -> Entry {
+    let (site, offset) = match operand.place {
+        Place::Input(n) => (Site::Input(n as usize), 0),
+        Place::Output(n) => (Site::Output(n as usize), 0),
+        Place::Constant(n) => (Site::Constant(n as usize), 0),
+        Place::Slot { offset } => (Site::Arena, offset),
+    };
+    Entry { site, offset, len: operand.ty().bytes() }
 }

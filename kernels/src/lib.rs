@@ -2,15 +2,18 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
+mod cpu;
 mod error;
 mod execute;
 pub mod expand;
 pub mod ir;
 pub mod library;
 mod plan;
+mod schedule;
 mod simplify;
 
+pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
-pub use execute::Executable;
+pub use execute::{Executable, StepTime};
 pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;

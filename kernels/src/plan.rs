@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
 use crate::library::Library;
 
+/// What library kernels expect of addresses, in bytes.
+const LIBRARY_ALIGN: usize = 64;
+
 /// The type of a buffer: a dtype and a number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferType {
@@ -35,7 +38,7 @@ pub enum Place {
     Constant(u32),
     /// Bytes of the arena from `offset` on.
     Slot {
-        /// A multiple of the element size.
+        /// A multiple of the element size, and of 64 if a library step uses it.
         offset: usize,
     },
 }
@@ -178,11 +181,12 @@ impl Plan {
         if types.len() != step.operands.len() {
             return Err(format!("{} operands instead of {}", step.operands.len(), types.len()));
         }
+        let library = matches!(step.work, Work::Library(_));
         for (n, (operand, ty)) in step.operands.iter().zip(&types).enumerate() {
             if operand.ty() != *ty {
                 return Err(format!("operand {n} is {} instead of {ty}", operand.ty()));
             }
-            self.verify_place(operand, n >= n_read).map_err(|reason| format!("operand {n} {reason}"))?;
+            self.verify_place(operand, n >= n_read, library).map_err(|reason| format!("operand {n} {reason}"))?;
         }
         for (w, written) in step.operands.iter().enumerate().skip(n_read) {
             for (o, other) in step.operands.iter().enumerate().take(w).filter(|(_, o)| o.overlaps(written)) {
@@ -196,7 +200,7 @@ impl Plan {
         Ok(())
     }
 
-    fn verify_place(&self, operand: &Operand, written: bool) -> std::result::Result<(), String> {
+    fn verify_place(&self, operand: &Operand, written: bool, library: bool) -> std::result::Result<(), String> {
         let listed = |types: &[BufferType], n: u32| match types.get(n as usize) {
             Some(ty) if *ty == operand.ty() => Ok(()),
             Some(ty) => Err(format!("is {} in a buffer of {ty}", operand.ty())),
@@ -215,10 +219,8 @@ impl Plan {
                 if operand.range().end > self.arena_bytes {
                     return Err(format!("ends at byte {} of {}", operand.range().end, self.arena_bytes));
                 }
-                if offset % operand.dtype.size() != 0 {
-                    return Err(format!("is not aligned at byte {offset}"));
-                }
-                Ok(())
+                let aligned = offset % if library { LIBRARY_ALIGN } else { operand.dtype.size() } == 0;
+                if aligned { Ok(()) } else { Err(format!("is not aligned at byte {offset}")) }
             }
         }
     }

@@ -4,26 +4,71 @@
 //! tensors, the lowering, sample inputs, and the public method on [`Tensor`](crate::Tensor). Composites are plain
 //! functions over ops and have no row.
 
+mod activation;
 mod arithmetic;
+mod arrange;
 pub(crate) mod attribute;
 mod axes;
 mod check;
+mod compare;
+mod conv;
+mod convert;
 mod define;
+mod einsum;
+mod index;
+mod join;
 mod leaf;
+mod linalg;
+mod logic;
 mod lowering;
+mod matmul;
 mod movement;
+mod pool;
+mod power;
+mod random;
 mod reduce;
+mod rounding;
+mod scan;
+mod slice;
+mod sort;
+mod special;
+mod statistics;
 mod transcendental;
+mod triangle;
+mod trigonometric;
+mod unary;
+mod window;
 
+pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
 pub use axes::Axes;
+pub use compare::*;
+pub use conv::*;
+pub use convert::*;
 pub use define::{Cotangents, OpDef, Sample, Site, TypeError};
+pub use einsum::einsum;
+pub use index::*;
+pub use join::*;
 pub use leaf::{Parameter, Splat};
+pub use linalg::*;
+pub use logic::*;
 pub use lowering::{Body, Lowering, Movement, Point};
+pub use matmul::MatMul;
 pub use movement::*;
+pub use pool::*;
+pub use power::*;
+pub use random::*;
 pub use reduce::*;
+pub use rounding::*;
+pub use scan::*;
+pub use slice::*;
+pub use sort::*;
+pub use special::*;
 pub use transcendental::*;
+pub use triangle::*;
+pub use trigonometric::*;
+pub use window::Padding;
 
 pub(crate) use check::{addressable, broadcast_all};
 
@@ -110,9 +155,94 @@ ops! {
     "div" => arithmetic::Div,
     "rem" => arithmetic::Rem,
     "neg" => arithmetic::Neg,
+    "relu" => activation::Relu,
+    "softplus" => activation::Softplus,
+    "equal" => compare::Equal,
+    "not_equal" => compare::NotEqual,
+    "less" => compare::Less,
+    "less_equal" => compare::LessEqual,
+    "maximum" => compare::Maximum,
+    "minimum" => compare::Minimum,
+    "select" => compare::Select,
+    "cast" => convert::Cast,
+    "stop_gradient" => convert::StopGradient,
+    "and" => logic::And,
+    "or" => logic::Or,
+    "xor" => logic::Xor,
+    "not" => logic::Not,
+    "shl" => logic::Shl,
+    "shr" => logic::Shr,
+    "mul_high" => logic::MulHigh,
+    "pow" => power::Pow,
+    "int_pow" => power::IntPow,
+    "abs" => rounding::Abs,
+    "sign" => rounding::Sign,
+    "floor" => rounding::Floor,
+    "ceil" => rounding::Ceil,
+    "round" => rounding::Round,
+    "trunc" => rounding::Trunc,
+    "erf" => special::Erf,
+    "erfc" => special::Erfc,
+    "sigmoid" => special::Sigmoid,
+    "lgamma" => special::Lgamma,
+    "digamma" => special::Digamma,
+    "polygamma" => special::Polygamma,
+    "exp" => transcendental::Exp,
+    "exp2" => transcendental::Exp2,
+    "expm1" => transcendental::Expm1,
+    "log" => transcendental::Log,
+    "log2" => transcendental::Log2,
+    "log1p" => transcendental::Log1p,
+    "sqrt" => transcendental::Sqrt,
+    "rsqrt" => transcendental::Rsqrt,
+    "sinh" => transcendental::Sinh,
+    "cosh" => transcendental::Cosh,
     "tanh" => transcendental::Tanh,
+    "asinh" => transcendental::Asinh,
+    "acosh" => transcendental::Acosh,
+    "atanh" => transcendental::Atanh,
+    "sin" => trigonometric::Sin,
+    "cos" => trigonometric::Cos,
+    "tan" => trigonometric::Tan,
+    "asin" => trigonometric::Asin,
+    "acos" => trigonometric::Acos,
+    "atan" => trigonometric::Atan,
+    "atan2" => trigonometric::Atan2,
     "reshape" => movement::Reshape,
     "broadcast_to" => movement::BroadcastTo,
     "permute" => movement::Permute,
+    "slice" => slice::Slice,
+    "pad" => slice::Pad,
+    "concat" => join::Concat,
+    "iota" => triangle::Iota,
+    "triangle" => triangle::Triangle,
+    "take" => index::Take,
+    "take_along" => index::TakeAlong,
+    "scatter_add" => index::ScatterAdd,
+    "arg_sort" => sort::ArgSort,
+    "mat_mul" => matmul::MatMul,
+    "cholesky" => linalg::Cholesky,
+    "solve_triangular" => linalg::SolveTriangular,
+    "conv2d" => conv::Conv2d,
+    "conv2d_input_grad" => conv::Conv2dInputGrad,
+    "conv2d_filter_grad" => conv::Conv2dFilterGrad,
+    "max_pool2d" => pool::MaxPool2d,
+    "max_pool2d_grad" => pool::MaxPool2dGrad,
+    "max_pool2d_gather" => pool::MaxPool2dGather,
+    "sum_pool2d" => pool::SumPool2d,
+    "sum_pool2d_grad" => pool::SumPool2dGrad,
+    "random_bits" => random::RandomBits,
     "reduce_sum" => reduce::ReduceSum,
+    "reduce_prod" => reduce::ReduceProd,
+    "reduce_max" => reduce::ReduceMax,
+    "reduce_min" => reduce::ReduceMin,
+    "reduce_all" => reduce::ReduceAll,
+    "reduce_any" => reduce::ReduceAny,
+    "cumsum" => scan::CumSum,
+    "cumprod" => scan::CumProd,
+    "cummax" => scan::CumMax,
+    "cummin" => scan::CumMin,
+    "shift" => scan::Shift,
+    "argmax" => scan::ArgMax,
+    "argmin" => scan::ArgMin,
 }

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
+use crate::error::Caller;
 use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply};
+use crate::tensor::{Tensor, apply, apply_at};
 
 /// The same elements, in row-major order, as another shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -130,6 +131,14 @@ impl Tensor {
             return self.clone();
         }
         apply(BroadcastTo { shape }, &[self])
+    }
+
+    /// [`reshape`](Tensor::reshape) with the caller's line given.
+    pub(crate) fn reshape_at(&self, shape: Shape, at: Caller) -> Tensor {
+        if *shape == *self.shape() && self.error().is_none() {
+            return self.clone();
+        }
+        apply_at(Reshape { shape }, &[self], at)
     }
 
     /// Sums over the axes along which `broadcast_to` repeats `shape`: its transpose.

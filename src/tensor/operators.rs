@@ -1,13 +1,13 @@
 //! Arithmetic operators on every mix of `Tensor`, `&Tensor` and scalars.
 
-use std::ops::{Add, Div, Mul, Neg, Rem, Sub};
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Shl, Shr, Sub};
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::{Buffer, Element, Scalar, Shape};
+use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
 use super::{Repr, Tensor};
-use crate::error::{Caller, Error};
+use crate::error::Caller;
 use crate::graph::TensorType;
 use crate::ops::Splat;
 
@@ -20,12 +20,20 @@ pub trait TensorOrScalar: sealed::Sealed {
     /// The operand as a tensor of the dtype of `other`.
     #[doc(hidden)]
     fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor;
+
+    /// The operand if it is a number.
+    #[doc(hidden)]
+    fn number(&self) -> Option<f64>;
 }
 
 impl sealed::Sealed for Tensor {}
 impl TensorOrScalar for Tensor {
     fn tensor_like(self, _: &Tensor, _: Caller) -> Tensor {
         self
+    }
+
+    fn number(&self) -> Option<f64> {
+        None
     }
 }
 
@@ -34,21 +42,26 @@ impl TensorOrScalar for &Tensor {
     fn tensor_like(self, _: &Tensor, _: Caller) -> Tensor {
         self.clone()
     }
+
+    fn number(&self) -> Option<f64> {
+        None
+    }
 }
 
 impl Tensor {
     /// A constant of this tensor's dtype that broadcasts to its shape. While tracing it has that shape already.
     pub(crate) fn constant_like(&self, value: f64, at: Caller) -> Tensor {
+        self.scalar_like(value.into(), at)
+    }
+
+    /// As [`constant_like`](Tensor::constant_like), for a number that need not be exact as `f64`.
+    fn scalar_like(&self, value: Scalar, at: Caller) -> Tensor {
         let Some(ty) = self.ty() else { return self.clone() };
-        let scalar = Scalar::from_f64(value, ty.dtype);
-        let exact = ty.dtype.is_float() || ty.dtype.is_half() || scalar.to_f64() == value;
+        let Some(scalar) = converted(value, ty.dtype) else {
+            let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
+            return self.refused("scalar", message, at);
+        };
         match &self.repr {
-            _ if !exact => {
-                let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
-                let error = Error::Type { op: "scalar", message, at };
-                self.as_traced()
-                    .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
-            }
             Repr::Traced(traced) => {
                 traced.tape.record(Splat { value: scalar, shape: ty.shape.clone() }.into(), &[], at)
             }
@@ -67,63 +80,93 @@ impl Tensor {
     }
 }
 
+/// A number as another dtype: rounded towards floats, else none if it is not exact.
+fn converted(value: Scalar, dtype: DType) -> Option<Scalar> {
+    if value.dtype == dtype {
+        return Some(value);
+    }
+    let scalar = Scalar::from_f64(value.to_f64(), dtype);
+    let exact = scalar.to_f64() == value.to_f64() && (value.to_i64().is_none() || value.to_i64() == scalar.to_i64());
+    (dtype.is_float() || dtype.is_half() || exact).then_some(scalar)
+}
+
+/// Implements an operator for its op. The right operand is generic, so that the type of `x + 1.0` is known before
+/// that of the number.
 macro_rules! operator {
-    ($trait:ident, $method:ident, $op:ident) => {
-        operator!(@tensors $trait, $method, $op, Tensor, Tensor);
-        operator!(@tensors $trait, $method, $op, Tensor, &Tensor);
-        operator!(@tensors $trait, $method, $op, &Tensor, Tensor);
-        operator!(@tensors $trait, $method, $op, &Tensor, &Tensor);
-        operator!(@scalars $trait, $method, $op, f32, f64, i32, i64, u32, u8);
+    ($trait:ident, $method:ident, $($scalar:ty),*) => {
+        operator!(@tensor $trait, $method, Tensor);
+        operator!(@tensor $trait, $method, &Tensor);
+        $(
+            operator!(@scalar $trait, $method, $scalar, Tensor);
+            operator!(@scalar $trait, $method, $scalar, &Tensor);
+        )*
     };
-    (@tensors $trait:ident, $method:ident, $op:ident, $left:ty, $right:ty) => {
-        impl $trait<$right> for $left {
+    (@tensor $trait:ident, $method:ident, $left:ty) => {
+        impl<T: TensorOrScalar> $trait<T> for $left {
             type Output = Tensor;
 
             #[track_caller]
-            fn $method(self, right: $right) -> Tensor {
-                super::broadcast_apply(crate::ops::$op, &[&self, &right])
+            fn $method(self, right: T) -> Tensor {
+                let right = right.tensor_like(&self, Location::caller());
+                super::broadcast_apply(crate::ops::$trait, &[&self, &right])
             }
         }
     };
-    (@scalars $trait:ident, $method:ident, $op:ident, $($scalar:ty),*) => {$(
-        operator!(@scalar $trait, $method, $op, $scalar, Tensor);
-        operator!(@scalar $trait, $method, $op, $scalar, &Tensor);
-    )*};
-    (@scalar $trait:ident, $method:ident, $op:ident, $scalar:ty, $tensor:ty) => {
-        impl $trait<$scalar> for $tensor {
-            type Output = Tensor;
-
-            #[track_caller]
-            fn $method(self, right: $scalar) -> Tensor {
-                let right = self.constant_like(right.to_f64(), Location::caller());
-                super::broadcast_apply(crate::ops::$op, &[&self, &right])
-            }
-        }
-
+    (@scalar $trait:ident, $method:ident, $scalar:ty, $tensor:ty) => {
         impl $trait<$tensor> for $scalar {
             type Output = Tensor;
 
             #[track_caller]
             fn $method(self, right: $tensor) -> Tensor {
-                let left = right.constant_like(self.to_f64(), Location::caller());
-                super::broadcast_apply(crate::ops::$op, &[&left, &right])
+                let left = right.scalar_like(self.to_scalar(), Location::caller());
+                super::broadcast_apply(crate::ops::$trait, &[&left, &right])
             }
         }
     };
 }
 
-operator!(Add, add, Add);
-operator!(Sub, sub, Sub);
-operator!(Mul, mul, Mul);
-operator!(Div, div, Div);
-operator!(Rem, rem, Rem);
+operator!(Add, add, f32, f64, i32, i64, u32, u8);
+operator!(Sub, sub, f32, f64, i32, i64, u32, u8);
+operator!(Mul, mul, f32, f64, i32, i64, u32, u8);
+operator!(Div, div, f32, f64, i32, i64, u32, u8);
+operator!(Rem, rem, f32, f64, i32, i64, u32, u8);
+operator!(Shl, shl, i32, i64, u32, u8);
+operator!(Shr, shr, i32, i64, u32, u8);
+
+/// As `operator`, for ops that are not named as the trait.
+macro_rules! bit_operator {
+    ($($trait:ident $method:ident $op:ident: $left:ty;)*) => {$(
+        impl<T: TensorOrScalar> $trait<T> for $left {
+            type Output = Tensor;
+
+            #[track_caller]
+            fn $method(self, right: T) -> Tensor {
+                let right = right.tensor_like(&self, Location::caller());
+                super::broadcast_apply(crate::ops::$op, &[&self, &right])
+            }
+        }
+    )*};
+}
+
+bit_operator! {
+    BitAnd bitand And: Tensor;
+    BitAnd bitand And: &Tensor;
+    BitOr bitor Or: Tensor;
+    BitOr bitor Or: &Tensor;
+    BitXor bitxor Xor: Tensor;
+    BitXor bitxor Xor: &Tensor;
+}
 
 macro_rules! scalar_operands {
     ($($scalar:ty),*) => {$(
         impl sealed::Sealed for $scalar {}
         impl TensorOrScalar for $scalar {
             fn tensor_like(self, other: &Tensor, at: Caller) -> Tensor {
-                other.constant_like(self.to_f64(), at)
+                other.scalar_like(self.to_scalar(), at)
+            }
+
+            fn number(&self) -> Option<f64> {
+                Some(self.to_f64())
             }
         }
     )*};

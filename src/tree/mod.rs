@@ -5,10 +5,19 @@
 //! type are structurally equal exactly if their words are equal, which makes the words the body of a signature.
 
 mod impls;
+mod map;
 mod reader;
+mod statics;
+#[cfg(test)]
+mod tests;
 mod writer;
 
+pub(crate) use map::leaves;
+pub use map::{map, zip_map};
 pub use reader::Reader;
+/// Derives the trait [`Tree`](trait@Tree).
+pub use retape_derive::Tree;
+pub use statics::{Static, StaticLeaf};
 pub use writer::{Field, Writer};
 
 use crate::error::Result;

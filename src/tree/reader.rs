@@ -9,12 +9,16 @@ use crate::tensor::Tensor;
 pub struct Reader<'s> {
     words: &'s [u64],
     tensors: std::slice::Iter<'s, Tensor>,
+    depth: usize,
 }
+
+/// How deep boxes and collections may be nested; each level takes stack.
+const MAX_DEPTH: usize = 512;
 
 impl<'s> Reader<'s> {
     /// A reader over words and the tensors that belong to them.
     pub(crate) fn new(words: &'s [u64], tensors: &'s [Tensor]) -> Reader<'s> {
-        Reader { words, tensors: tensors.iter() }
+        Reader { words, tensors: tensors.iter(), depth: 0 }
     }
 
     /// The next word.
@@ -34,15 +38,17 @@ impl<'s> Reader<'s> {
     ///
     /// Fails at the end of the stream, or if it is no text.
     pub fn text(&mut self) -> Result<String> {
-        let len = self.word()? as usize;
-        let n_words = len.div_ceil(8);
+        let len = self.word()?;
+        let n_words = usize::try_from(len.div_ceil(8)).unwrap_or(usize::MAX);
         if n_words > self.words.len() {
             return Err(ended());
         }
         let (text, rest) = self.words.split_at(n_words);
         self.words = rest;
         let mut bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).collect();
-        bytes.truncate(len);
+        if bytes.split_off(len as usize).iter().any(|&byte| byte != 0) {
+            return Err(Error::Tree("static text is followed by more than padding".into()));
+        }
         String::from_utf8(bytes).map_err(|_| Error::Tree("static text is not UTF-8".into()))
     }
 
@@ -61,7 +67,35 @@ impl<'s> Reader<'s> {
         self.tensors.next().cloned().ok_or_else(ended)
     }
 
+    /// The length of a collection of which each element takes at least one word.
+    pub(super) fn length(&mut self) -> Result<usize> {
+        let len = self.word()?;
+        usize::try_from(len).ok().filter(|&len| len <= self.words.len()).ok_or_else(ended)
+    }
+
+    /// Reads what [`Writer::at_least_one_word`](super::Writer::at_least_one_word) wrote.
+    pub(super) fn at_least_one_word<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let before = self.words.len();
+        let value = read(self)?;
+        if self.words.len() == before && self.word()? != 0 {
+            return Err(Error::Tree("an empty element is not marked by a zero".into()));
+        }
+        Ok(value)
+    }
+
+    /// Reads the inside of a box or collection.
+    pub(super) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth == MAX_DEPTH {
+            return Err(Error::Tree(format!("boxes and collections are nested more than {MAX_DEPTH} deep")));
+        }
+        self.depth += 1;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
+    }
+
     /// Whether everything has been read.
+    #[cfg(test)]
     pub(crate) fn is_done(&self) -> bool {
         self.words.is_empty() && self.tensors.len() == 0
     }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::Tree;
+use super::{StaticLeaf, Tree};
 use crate::tensor::Tensor;
 
 /// The word of a poisoned tensor; no dtype has this number.
@@ -76,9 +76,9 @@ impl<'t> Writer<'t> {
         self.words.push(word);
     }
 
-    /// Writes static text.
+    /// Writes a static leaf of text.
     pub fn text(&mut self, text: &str) {
-        self.word(text.len() as u64);
+        self.fixed(text.len() as u64);
         for chunk in text.as_bytes().chunks(8) {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -110,15 +110,39 @@ impl<'t> Writer<'t> {
     /// Writes a part of a tree.
     #[inline]
     pub fn field<T: Tree>(&mut self, field: Field, part: &'t T) {
-        match &mut self.paths {
-            None => part.write(self),
-            Some(paths) => {
-                paths.current.push(field);
-                part.write(self);
-                if let Some(paths) = &mut self.paths {
-                    paths.current.pop();
-                }
-            }
+        self.field_named_by(|| field, part);
+    }
+
+    /// Writes a part that is a static leaf.
+    #[inline]
+    pub fn static_field<T: StaticLeaf>(&mut self, field: Field, part: &T) {
+        self.step(|| field, |to| part.write_static(to));
+    }
+
+    /// Writes a part whose field is made only if paths are noted.
+    #[inline]
+    pub(super) fn field_named_by<T: Tree>(&mut self, field: impl FnOnce() -> Field, part: &'t T) {
+        self.step(field, |to| part.write(to));
+    }
+
+    #[inline]
+    fn step(&mut self, field: impl FnOnce() -> Field, write: impl FnOnce(&mut Self)) {
+        if let Some(paths) = &mut self.paths {
+            paths.current.push(field());
+        }
+        write(self);
+        if let Some(paths) = &mut self.paths {
+            paths.current.pop();
+        }
+    }
+
+    /// Writes something, and a word that says nothing if it has no words itself.
+    #[inline]
+    pub(super) fn at_least_one_word(&mut self, write: impl FnOnce(&mut Self)) {
+        let before = self.words.len();
+        write(self);
+        if self.words.len() == before {
+            self.words.push(0);
         }
     }
 

@@ -39,6 +39,12 @@ pub(super) trait Arith:
     /// The float with these bits.
     fn from_bits(bits: Self::Int) -> Self;
 
+    /// `formula(self)`; kernels under construction keep the formula out of line.
+    #[inline(always)]
+    fn apply(self, formula: impl Fn(Self) -> Self) -> Self {
+        formula(self)
+    }
+
     /// The constant for this width.
     #[inline(always)]
     fn by_width(self, narrow: f64, wide: f64) -> Self {
@@ -59,9 +65,6 @@ pub(super) trait Arith:
 
     /// Bits of the stored mantissa.
     const MANTISSA: u32 = if Self::WIDE { 52 } else { 23 };
-    /// Exponent bias.
-    const BIAS: i64 = if Self::WIDE { 1023 } else { 127 };
-
     /// `self` with the sign flipped where `sign` has its sign bit set.
     #[inline(always)]
     fn xor_sign(self, sign: Self) -> Self {
@@ -85,6 +88,22 @@ pub(super) trait Arith:
     #[inline(always)]
     fn exp2_of_magic(self) -> Self {
         Self::from_bits(self.bits().shl(Self::MANTISSA))
+    }
+
+    /// [`magic`](Self::magic) plus twice the exponent bias, for [`exp2_halves`](Self::exp2_halves).
+    #[inline(always)]
+    fn magic_halves(self) -> Self {
+        self.by_width(12_583_166.0, 6_755_399_441_057_790.0)
+    }
+
+    /// Two normal numbers whose product is `2^k`, where `self` is `k` plus [`magic_halves`](Self::magic_halves) and
+    /// `|k|` is at most twice the largest exponent.
+    #[inline(always)]
+    fn exp2_halves(self) -> [Self; 2] {
+        let k = self.bits();
+        // The bits of the magic number are even and vanish in the shift; each half is left with one bias.
+        let half = k.shr(1);
+        [half, k.sub(half)].map(|k| Self::from_bits(k.shl(Self::MANTISSA)))
     }
 
     /// `self` with both bounds applied; NaN stays.
@@ -119,8 +138,6 @@ pub(super) trait IntArith: Copy {
     fn mul(self, y: Self) -> Self;
     /// Bitwise and.
     fn and(self, y: Self) -> Self;
-    /// Bitwise or.
-    fn or(self, y: Self) -> Self;
     /// Bitwise exclusive or.
     fn xor(self, y: Self) -> Self;
     /// Left shift by a constant.
@@ -238,10 +255,6 @@ macro_rules! plain {
                 self & y
             }
             #[inline(always)]
-            fn or(self, y: $int) -> $int {
-                self | y
-            }
-            #[inline(always)]
             fn xor(self, y: $int) -> $int {
                 self ^ y
             }
@@ -349,13 +362,6 @@ impl<F: Arith> Pair<F> {
         Pair::fast_sum(p.hi, p.lo + self.hi.fma(y.lo, self.lo * y.hi))
     }
 
-    /// `self * y`, about twice the working precision.
-    #[inline(always)]
-    pub(super) fn scale(self, y: F) -> Self {
-        let p = Pair::product(self.hi, y);
-        Pair::fast_sum(p.hi, self.lo.fma(y, p.lo))
-    }
-
     /// `self + y`, about twice the working precision unless the heads cancel.
     #[inline(always)]
     pub(super) fn plus(self, y: Pair<F>) -> Self {
@@ -369,11 +375,5 @@ impl<F: Arith> Pair<F> {
         let q = x / y.hi;
         let rest = (-q).fma(y.lo, (-q).fma(y.hi, x));
         Pair::fast_sum(q, rest / y.hi)
-    }
-
-    /// The nearest single value.
-    #[inline(always)]
-    pub(super) fn value(self) -> F {
-        self.hi + self.lo
     }
 }

@@ -244,3 +244,59 @@ macro_rules! levels {
 
 levels!(f32, trig::SMALL_NARROW, f32_baseline f32_avx2 f32_avx512);
 levels!(f64, trig::SMALL_WIDE, f64_baseline f64_avx2 f64_avx512);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of all sizes, in and out of every domain.
+    fn arguments() -> Vec<f32> {
+        let spread = (0..=u32::MAX).step_by(4_000_037).map(f32::from_bits);
+        spread.chain((-300..300).map(|i| i as f32 * 0.07)).filter(|x| !x.is_nan()).collect()
+    }
+
+    macro_rules! agree {
+        ($float:ident, $baseline:ident, $($level:ident)*) => {{
+            let x: Vec<$float> = arguments().into_iter().map($float::from).collect();
+            let mut expected = vec![0.0; x.len()];
+            let mut y = vec![0.0; x.len()];
+            for &func in Func1::ALL {
+                // SAFETY: the arrays have `x.len()` elements; only levels up to the machine's own are listed.
+                unsafe { $baseline::kernel1(func)(x.as_ptr(), expected.as_mut_ptr(), x.len()) };
+                $(
+                    // SAFETY: as above.
+                    unsafe { $level::kernel1(func)(x.as_ptr(), y.as_mut_ptr(), x.len()) };
+                    for i in 0..x.len() {
+                        let equal = y[i].to_bits() == expected[i].to_bits() || y[i].is_nan() && expected[i].is_nan();
+                        assert!(equal, "{}({:e}): {:e}, not {:e}", func.name(), x[i], y[i], expected[i]);
+                    }
+                )*
+            }
+        }};
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn instruction_sets_agree() {
+        match *LEVEL {
+            Level::Baseline => {}
+            Level::Avx2 => {
+                agree!(f32, f32_baseline, f32_avx2);
+                agree!(f64, f64_baseline, f64_avx2);
+            }
+            Level::Avx512 => {
+                agree!(f32, f32_baseline, f32_avx2 f32_avx512);
+                agree!(f64, f64_baseline, f64_avx2 f64_avx512);
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_work_in_place() {
+        let mut x: Vec<f64> = (0..1000).map(f64::from).collect();
+        let data = x.as_mut_ptr();
+        // SAFETY: the pointer is valid for the 1000 elements and both arguments are equal.
+        unsafe { f64::kernel1(Func1::Log2)(data, data, 1000) };
+        assert_eq!((x[1], x[2], x[512]), (0.0, 1.0, 9.0));
+    }
+}

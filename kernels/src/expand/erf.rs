@@ -99,15 +99,21 @@ fn erfc_positive<F: Arith>(x: F) -> F {
 #[inline(always)]
 pub(super) fn erf<F: Arith>(x: F) -> F {
     let a = x.abs().at_most(if F::WIDE { 6.0 } else { 4.0 });
-    let z = a * a;
-    let near = a.fma(NEAR.at(z), a);
     let far = if F::WIDE { erfc_positive(a) } else { exp(horner(a, FAR_NARROW)) };
-    near.when(a.lt(x.lit(1.0)), x.lit(1.0) - far).xor_sign(x)
+    erf_near(a).when(a.lt(x.lit(1.0)), x.lit(1.0) - far).xor_sign(x)
+}
+
+/// `erf x` for `|x| <= 1`.
+#[inline(always)]
+fn erf_near<F: Arith>(x: F) -> F {
+    x.fma(NEAR.at(x * x), x)
 }
 
 /// `erfc x`.
 #[inline(always)]
 pub(super) fn erfc<F: Arith>(x: F) -> F {
     let y = erfc_positive(x.abs());
-    (x.lit(2.0) - y).when(x.lt(x.lit(0.0)), y)
+    let far = (x.lit(2.0) - y).when(x.lt(x.lit(0.0)), y);
+    // Around 0 the scaled form only loses.
+    (x.lit(1.0) - erf_near(x)).when(x.abs().lt(x.lit(0.5)), far)
 }

@@ -1,39 +1,34 @@
 //! Exponentials.
 //!
-//! `e^x = 2^(2k) * e^r` with `|r| <= ln 2`. The even power of two is two equal factors, each a normal number, so that
-//! results round once into the subnormal range and overflow only where they should, at no extra cost.
+//! `e^x = 2^k * e^r` with `|r| <= ln 2 / 2`. The power of two is applied as two factors, each a normal number, so that
+//! results round once into the subnormal range and overflow only where they should.
 
 use super::arith::{Arith, Poly};
 
-/// `e^r` on `|r| <= ln 2`; minimises the relative error: 2^-30 and 2^-61.
+/// `e^r` on `|r| <= ln 2 / 2`; minimises the relative error: 2^-27 and 2^-57.
 const EXP: Poly = Poly {
     narrow: &[
         1.0,
         1.0,
         0.5,
-        0.166_666_731_238_365_17,
-        0.041_666_623_204_946_52,
-        0.008_332_571_014_761_925,
-        0.001_389_093_114_994_466_3,
-        0.000_201_039_045_350_626_1,
-        2.468_950_515_321_921_6e-5,
+        0.166_665_405_035_018_92,
+        0.041_666_477_918_624_88,
+        0.008_366_821_333_765_984,
+        0.001_393_369_282_595_813_3,
     ],
     wide: &[
         1.0,
         1.0,
-        0.5,
-        0.166_666_666_666_666_55,
-        0.041_666_666_666_666_88,
-        0.008_333_333_333_337_526,
-        0.001_388_888_888_884_509_2,
-        0.000_198_412_698_361_342_98,
-        2.480_158_733_384_572_5e-5,
-        2.755_732_219_974_765_8e-6,
-        2.755_730_849_461_127e-7,
-        2.505_122_170_299_700_8e-8,
-        2.087_831_232_988_404e-9,
-        1.619_039_161_234_205e-10,
-        1.141_757_181_043_226_2e-11,
+        0.500_000_000_000_000_6,
+        0.166_666_666_666_666_77,
+        0.041_666_666_666_573_635,
+        0.008_333_333_333_321_452,
+        0.001_388_888_893_237_386_2,
+        0.000_198_412_698_865_231_88,
+        2.480_150_445_235_580_5e-5,
+        2.755_724_385_001_198e-6,
+        2.762_632_399_462_59e-7,
+        2.510_915_133_606_230_6e-8,
     ],
 };
 
@@ -62,78 +57,84 @@ const EXPM1: Poly = Poly {
     ],
 };
 
-/// `(2^r - 1) / r` on `|r| <= 1`; minimises the error times `r / 2^r`: 2^-29 and 2^-58.
-pub(super) const EXP2: Poly = Poly {
+/// `(2^r - 1) / r` on `|r| <= 1/2`; minimises the error times `r / 2^r`: 2^-28 and 2^-57.
+const EXP2: Poly = Poly {
     narrow: &[
         0.693_147_182_464_599_6,
-        0.240_226_522_088_050_84,
-        0.055_504_120_886_325_836,
-        0.009_618_043_899_536_133,
-        0.001_333_247_404_545_545_6,
-        0.000_154_171_735_630_370_68,
-        1.544_844_417_367_130_5e-5,
-        1.261_611_032_532_528e-6,
+        0.240_226_447_582_244_87,
+        0.055_503_588_169_813_156,
+        0.009_618_838_317_692_28,
+        0.001_339_135_342_277_586_5,
+        0.000_152_396_576_596_492_66,
     ],
     wide: &[
-        0.693_147_180_559_945_3,
-        0.240_226_506_959_100_67,
-        0.055_504_108_664_822,
-        0.009_618_129_107_629_332,
-        0.001_333_355_814_640_488,
-        0.000_154_035_303_928_419_55,
-        1.525_273_380_925_723_2e-5,
-        1.321_548_694_790_346_7e-6,
-        1.017_808_571_472_462_5e-7,
-        7.054_888_287_147_417e-9,
-        4.445_485_194_908_612_4e-10,
-        2.569_528_839_223_442_2e-11,
-        1.377_301_700_153_34e-12,
-        6.321_545_978_432_942e-14,
+        std::f64::consts::LN_2,
+        0.240_226_506_959_101_33,
+        0.055_504_108_664_822_23,
+        0.009_618_129_107_593_338,
+        0.001_333_355_814_639_103_6,
+        0.000_154_035_304_581_083_13,
+        1.525_273_379_520_937_3e-5,
+        1.321_543_477_507_710_7e-6,
+        1.017_809_093_161_826_3e-7,
+        7.073_872_610_148_164e-9,
+        4.449_367_490_834_980_6e-10,
     ],
 };
 
-/// `e^(x + rest) * factor` with one rounding into the subnormal range.
+/// The two factors of the power of two in `e^x`, and `r`.
+#[inline(always)]
+fn exp_parts<F: Arith>(x: F) -> ([F; 2], F) {
+    let t = x.fma(x.lit(std::f64::consts::LOG2_E), x.magic_halves());
+    let k = t - x.magic_halves();
+    // Exact: k times the head cancels all of x above the last bit of the head.
+    let r = k.fma(x.by_width(-0.693_147_182_464_599_6, -std::f64::consts::LN_2), x);
+    let r = k.fma(x.by_width(1.904_654_212_125_933_6e-9, -2.319_046_813_846_299_6e-17), r);
+    (t.exp2_halves(), r)
+}
+
+/// `e^(x + rest) * factor`, rounded once into the subnormal range.
 ///
-/// `|rest|` is at most a rounding error of `x`; `factor` is a power of two.
+/// `|rest|` is at most a rounding error of `x`; `factor` is 1/2 or 1.
 #[inline(always)]
 pub(super) fn exp_scaled<F: Arith>(x: F, rest: F, factor: F) -> F {
-    // Beyond these bounds the result is 0 or infinite for every factor in use.
-    let x = x.clamp(if F::WIDE { -747.0 } else { -105.0 }, if F::WIDE { 712.0 } else { 91.0 });
-    let t = x.fma(x.lit(std::f64::consts::LOG2_E / 2.0), x.magic_exponent());
-    let k = t - x.magic_exponent();
-    let r = k.fma(x.by_width(-2.0 * 0.693_147_182_464_599_6, -2.0 * std::f64::consts::LN_2), x);
-    let r = k.fma(x.by_width(2.0 * 1.904_654_212_125_933_6e-9, -2.0 * 2.319_046_813_846_299_6e-17), r) + rest;
-    let scale = t.exp2_of_magic();
-    EXP.at(r) * scale * (scale * factor)
+    let x = x.clamp(if F::WIDE { -746.0 } else { -104.0 }, if F::WIDE { 711.0 } else { 90.0 });
+    let ([first, second], r) = exp_parts(x);
+    EXP.at(r + rest) * (first * factor) * second
 }
 
 /// `e^x`.
 #[inline(always)]
 pub(super) fn exp<F: Arith>(x: F) -> F {
     let x = x.clamp(if F::WIDE { -746.0 } else { -104.0 }, if F::WIDE { 710.0 } else { 89.0 });
-    let t = x.fma(x.lit(std::f64::consts::LOG2_E / 2.0), x.magic_exponent());
-    let k = t - x.magic_exponent();
-    let r = k.fma(x.by_width(-2.0 * 0.693_147_182_464_599_6, -2.0 * std::f64::consts::LN_2), x);
-    let r = k.fma(x.by_width(2.0 * 1.904_654_212_125_933_6e-9, -2.0 * 2.319_046_813_846_299_6e-17), r);
-    let scale = t.exp2_of_magic();
-    EXP.at(r) * scale * scale
+    exp_unclamped(x)
+}
+
+/// `e^x` for `x` between the logarithms of about half the smallest and twice the largest number.
+#[inline(always)]
+pub(super) fn exp_unclamped<F: Arith>(x: F) -> F {
+    let ([first, second], r) = exp_parts(x);
+    EXP.at(r) * first * second
 }
 
 /// `2^(x + rest)`; `|rest|` is at most a rounding error of `x`.
 #[inline(always)]
 pub(super) fn exp2_pair<F: Arith>(x: F, rest: F) -> F {
     let x = x.clamp(if F::WIDE { -1080.0 } else { -152.0 }, if F::WIDE { 1025.0 } else { 129.0 });
-    let t = x.fma_lit(x.lit(0.5), if F::WIDE { 6_755_399_441_056_767.0 } else { 12_583_039.0 });
-    let k = t - x.magic_exponent();
-    let r = k.fma(x.lit(-2.0), x) + rest;
-    let scale = t.exp2_of_magic();
-    EXP2.at(r).fma_lit(r, 1.0) * scale * scale
+    let t = x + x.magic_halves();
+    let r = (x - (t - x.magic_halves())) + rest;
+    let [first, second] = t.exp2_halves();
+    EXP2.at(r).fma_lit(r, 1.0) * first * second
 }
 
 /// `2^x`.
 #[inline(always)]
 pub(super) fn exp2<F: Arith>(x: F) -> F {
-    exp2_pair(x, x.lit(0.0))
+    let x = x.clamp(if F::WIDE { -1080.0 } else { -152.0 }, if F::WIDE { 1025.0 } else { 129.0 });
+    let t = x + x.magic_halves();
+    let r = x - (t - x.magic_halves());
+    let [first, second] = t.exp2_halves();
+    EXP2.at(r).fma_lit(r, 1.0) * first * second
 }
 
 /// `e^x - 1`.
@@ -154,8 +155,10 @@ pub(super) fn expm1<F: Arith>(x: F) -> F {
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub(super) fn sigmoid<F: Arith>(x: F) -> F {
-    // The exponential of the negative magnitude neither overflows nor, in the denominator, cancels.
+    // The exponential of the negative magnitude neither overflows nor, in the denominator, cancels. Subtracting the
+    // share from the whole damps the error of the quotient.
     let e = exp(-x.abs());
     let one = x.lit(1.0);
-    e.when(x.lt(x.lit(0.0)), one) / (one + e)
+    let whole = e.when(x.lt(x.lit(0.0)), one);
+    (-whole).fma(e / (one + e), whole)
 }

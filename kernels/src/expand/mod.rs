@@ -30,40 +30,41 @@ pub use block::{Block1, Block2, BlockFloat, block1, block2};
 
 /// The formula of a function of one operand.
 ///
-/// With `HUGE` off, trigonometric functions are right for arguments below the bounds in [`trig`] only.
-#[inline(always)]
+/// With `HUGE` off, trigonometric functions are right for arguments below the bounds in [`trig`] only. Debug builds
+/// give up the loops' speed for one copy of each formula instead of one per instruction set.
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn call1<F: Arith, const HUGE: bool>(func: Func1, x: F) -> F {
     match func {
-        Func1::Exp => exp::exp(x),
-        Func1::Exp2 => exp::exp2(x),
-        Func1::Expm1 => exp::expm1(x),
-        Func1::Log => log::log(x),
-        Func1::Log2 => log::log2(x),
-        Func1::Log1p => log::log1p(x),
-        Func1::Sin => trig::sin::<F, HUGE>(x),
-        Func1::Cos => trig::cos::<F, HUGE>(x),
-        Func1::Tan => trig::tan::<F, HUGE>(x),
-        Func1::Asin => trig::asin(x),
-        Func1::Acos => trig::acos(x),
-        Func1::Atan => trig::atan(x),
-        Func1::Sinh => hyperbolic::sinh(x),
-        Func1::Cosh => hyperbolic::cosh(x),
-        Func1::Tanh => hyperbolic::tanh(x),
-        Func1::Asinh => hyperbolic::asinh(x),
-        Func1::Acosh => hyperbolic::acosh(x),
-        Func1::Atanh => hyperbolic::atanh(x),
-        Func1::Erf => erf::erf(x),
-        Func1::Erfc => erf::erfc(x),
-        Func1::Sigmoid => exp::sigmoid(x),
-        Func1::Lgamma => gamma::lgamma(x),
-        Func1::Digamma => gamma::digamma(x),
-        Func1::Trigamma => gamma::trigamma(x),
-        Func1::Tetragamma => gamma::tetragamma(x),
+        Func1::Exp => x.apply(exp::exp),
+        Func1::Exp2 => x.apply(exp::exp2),
+        Func1::Expm1 => x.apply(exp::expm1),
+        Func1::Log => x.apply(log::log),
+        Func1::Log2 => x.apply(log::log2),
+        Func1::Log1p => x.apply(log::log1p),
+        Func1::Sin => x.apply(trig::sin::<F, HUGE>),
+        Func1::Cos => x.apply(trig::cos::<F, HUGE>),
+        Func1::Tan => x.apply(trig::tan::<F, HUGE>),
+        Func1::Asin => x.apply(trig::asin),
+        Func1::Acos => x.apply(trig::acos),
+        Func1::Atan => x.apply(trig::atan),
+        Func1::Sinh => x.apply(hyperbolic::sinh),
+        Func1::Cosh => x.apply(hyperbolic::cosh),
+        Func1::Tanh => x.apply(hyperbolic::tanh),
+        Func1::Asinh => x.apply(hyperbolic::asinh),
+        Func1::Acosh => x.apply(hyperbolic::acosh),
+        Func1::Atanh => x.apply(hyperbolic::atanh),
+        Func1::Erf => x.apply(erf::erf),
+        Func1::Erfc => x.apply(erf::erfc),
+        Func1::Sigmoid => x.apply(exp::sigmoid),
+        Func1::Lgamma => x.apply(gamma::lgamma),
+        Func1::Digamma => x.apply(gamma::digamma),
+        Func1::Trigamma => x.apply(gamma::trigamma),
+        Func1::Tetragamma => x.apply(gamma::tetragamma),
     }
 }
 
 /// The formula of a function of two operands.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn call2<F: Arith>(func: Func2, x: F, y: F) -> F {
     match func {
         Func2::Pow => pow::pow(x, y),

@@ -173,20 +173,20 @@ fn window<I: IntArith>(skip: I) -> [I; 7] {
 
 /// Sine of a reduced angle's rest.
 #[inline(always)]
-fn sin_rest<F: Arith>(r: Pair<F>) -> F {
+fn sin_rest<F: Arith>(r: Pair<F>) -> Pair<F> {
     let z = r.hi * r.hi;
-    r.hi + (r.hi * z).fma(SIN.at(z), r.lo)
+    Pair::fast_sum(r.hi, (r.hi * z).fma(SIN.at(z), r.lo))
 }
 
 /// Cosine of a reduced angle's rest.
 #[inline(always)]
-fn cos_rest<F: Arith>(r: Pair<F>) -> F {
+fn cos_rest<F: Arith>(r: Pair<F>) -> Pair<F> {
     let one = r.hi.lit(1.0);
     let z = r.hi * r.hi;
     let half = z * r.hi.lit(0.5);
     let head = one - half;
     let lost = (one - head) - half;
-    head + (z * z).fma(COS.at(z), (-r.hi).fma(r.lo, lost))
+    Pair::fast_sum(head, (z * z).fma(COS.at(z), (-r.hi).fma(r.lo, lost)))
 }
 
 /// Sine of `quadrant` quarter turns and a rest.
@@ -195,7 +195,7 @@ fn sin_of<F: Arith>(quadrant: F::Int, rest: Pair<F>) -> F {
     let zero = quadrant.lit(0);
     let even = quadrant.and(quadrant.lit(1)).eq(zero);
     let upper = quadrant.and(quadrant.lit(2)).eq(zero);
-    let y = sin_rest(rest).when(even, cos_rest(rest));
+    let y = sin_rest(rest).hi.when(even, cos_rest(rest).hi);
     y.when(upper, -y)
 }
 
@@ -219,8 +219,12 @@ pub(super) fn tan<F: Arith, const HUGE: bool>(x: F) -> F {
     let Reduced { quadrant, rest } = reduce::<F, HUGE>(x);
     let even = quadrant.and(quadrant.lit(1)).eq(quadrant.lit(0));
     let (s, c) = (sin_rest(rest), cos_rest(rest));
-    let y = s.when(even, -c) / c.when(even, s);
-    x.when(x.eq(x.lit(0.0)), y)
+    let top = Pair { hi: s.hi.when(even, -c.hi), lo: s.lo.when(even, -c.lo) };
+    let bottom = Pair { hi: c.hi.when(even, s.hi), lo: c.lo.when(even, s.lo) };
+    let inverse = x.lit(1.0) / bottom.hi;
+    let y = top.hi * inverse;
+    let remainder = (-y).fma(bottom.hi, top.hi) + (-y).fma(bottom.lo, top.lo);
+    x.when(x.eq(x.lit(0.0)), remainder.fma(inverse, y))
 }
 
 /// `(asin x - x) / x^3` in `x^2` on `|x| <= 1/2`; minimises the error times `x^2`: 2^-31 and 2^-59.
@@ -288,46 +292,47 @@ const ATAN: Poly = Poly {
     ],
 };
 
-/// `n * pi/2 - y` with the rounding error of pi/2 made good, for `n` 1 or 2.
+/// `n * pi/2 - y - rest` with the rounding error of pi/2 made good, for `n` 1 or 2; `|rest|` is below `|y|`.
 #[inline(always)]
-fn quarter_minus<F: Arith>(n: f64, y: F) -> F {
+fn quarter_minus<F: Arith>(n: f64, y: F, rest: F) -> F {
     let hi = y.by_width(n * 1.570_796_370_506_286_6, n * std::f64::consts::FRAC_PI_2);
     let lo = y.by_width(n * -4.371_138_828_673_793e-8, n * 6.123_233_995_736_766e-17);
-    hi - (y - lo)
+    (hi - y) - (rest - lo)
 }
 
-/// What `asin` and `acos` share: whether `|x| >= 1/2`, and the inverse sine of `|x|` below or of
-/// `sqrt((1 - |x|) / 2)` above; NaN outside of `[-1, 1]`.
+/// What `asin` and `acos` share: whether `|x| >= 1/2`, and the inverse sine (a number and what to add to it) of `|x|`
+/// below or of `sqrt((1 - |x|) / 2)` above; NaN outside of `[-1, 1]`.
 #[inline(always)]
-fn asin_half<F: Arith>(x: F) -> (F::Mask, F) {
+fn asin_half<F: Arith>(x: F) -> (F::Mask, F, F) {
     let (a, half) = (x.abs(), x.lit(0.5));
     let outer = half.le(a);
     let z = ((x.lit(1.0) - a) * half).when(outer, a * a);
     let s = z.sqrt().when(outer, a);
-    (outer, (s * z).fma(ASIN.at(z), s))
+    (outer, s, (s * z) * ASIN.at(z))
 }
 
 /// `asin x`.
 #[inline(always)]
 pub(super) fn asin<F: Arith>(x: F) -> F {
-    let (outer, y) = asin_half(x);
-    quarter_minus(1.0, y + y).when(outer, y).xor_sign(x)
+    let (outer, s, rest) = asin_half(x);
+    quarter_minus(1.0, s + s, rest + rest).when(outer, s + rest).xor_sign(x)
 }
 
 /// `acos x`.
 #[inline(always)]
 pub(super) fn acos<F: Arith>(x: F) -> F {
-    let (outer, y) = asin_half(x);
-    let twice = y + y;
-    let far = quarter_minus(2.0, twice).when(x.lt(x.lit(0.0)), twice);
-    far.when(outer, quarter_minus(1.0, y.xor_sign(x)))
+    let (outer, s, rest) = asin_half(x);
+    let (twice, twice_rest) = (s + s, rest + rest);
+    let far = quarter_minus(2.0, twice, twice_rest).when(x.lt(x.lit(0.0)), twice + twice_rest);
+    let near = quarter_minus(1.0, s.xor_sign(x), rest.xor_sign(x));
+    far.when(outer, near)
 }
 
-/// `atan t` for `t` from 0 to 1.
+/// What `atan t` has beyond `t`, for `t` from 0 to 1.
 #[inline(always)]
-fn atan_unit<F: Arith>(t: F) -> F {
+fn atan_rest<F: Arith>(t: F) -> F {
     let z = t * t;
-    (t * z).fma(ATAN.at(z), t)
+    (t * z) * ATAN.at(z)
 }
 
 /// `atan x`.
@@ -335,8 +340,9 @@ fn atan_unit<F: Arith>(t: F) -> F {
 pub(super) fn atan<F: Arith>(x: F) -> F {
     let a = x.abs();
     let outer = x.lit(1.0).lt(a);
-    let y = atan_unit((x.lit(1.0) / a).when(outer, a));
-    quarter_minus(1.0, y).when(outer, y).xor_sign(x)
+    let t = (x.lit(1.0) / a).when(outer, a);
+    let rest = atan_rest(t);
+    quarter_minus(1.0, t, rest).when(outer, t + rest).xor_sign(x)
 }
 
 /// The angle of `(x, y)`.
@@ -348,8 +354,12 @@ pub(super) fn atan2<F: Arith>(y: F, x: F) -> F {
     // Equal sizes include both zero, an angle of 0, and both infinite, which count as a diagonal.
     let zero = x.lit(0.0);
     let diagonal = zero.when(large.eq(zero), x.lit(1.0));
-    let angle = atan_unit(diagonal.when(small.eq(large), small / large));
-    let angle = quarter_minus(1.0, angle).when(steep, angle);
+    let t = diagonal.when(small.eq(large), small / large);
+    let rest = atan_rest(t);
     let behind = x.bits().lt(x.bits().lit(0));
-    quarter_minus(2.0, angle).when(behind, angle).xor_sign(y)
+    // Steep angles count from pi/2, others from 0 or pi; behind the origin the sign of the rest changes.
+    let flip = |y: F, mask: F::Mask| (-y).when(mask, y);
+    let steep_angle = quarter_minus(1.0, flip(t, behind), flip(rest, behind));
+    let flat_angle = quarter_minus(2.0, t, rest).when(behind, t + rest);
+    steep_angle.when(steep, flat_angle).xor_sign(y)
 }

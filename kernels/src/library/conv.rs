@@ -8,8 +8,10 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
+use super::micro::{
+    Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window, with_scratch,
+};
 use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
-use super::micro::{Axis, Engine, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window, with_scratch};
 
 /// Which of the three products of a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -250,12 +252,50 @@ impl Conv2d {
     }
 }
 
+impl Conv2d {
+    /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
+    /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
+    fn slides(&self, width: usize) -> bool {
+        let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
+        width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads)
+    }
+
+    /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
+    fn slides_turned(&self) -> bool {
+        let [out_height, out_width] = self.out_extent();
+        let size = self.n_taps() * self.channels()[1];
+        self.batch > 0 && out_height * out_width >= 64 && size <= 1 << 16 && self.kernel_height * self.kernel_width > 1
+    }
+
+    /// The windows that one phase of the input gradient has on the cotangent.
+    fn phase_window<'a, T: Real>(&self, [y, x]: &[Phase; 2], group: usize, ct: &'a [T]) -> Window<'a, T> {
+        let channels = self.channels()[1];
+        let image = ct.get(group * channels..).unwrap_or_default();
+        Window { image, y: y.axis, x: x.axis, pixel: self.out_channels, channels }
+    }
+
+    /// The filter's taps that take part in one phase of the input gradient.
+    fn phase_taps<'a, T: Real>(&self, [y, x]: &[Phase; 2], group: usize, filter: &'a [T]) -> Taps<'a, T> {
+        let [n_in, n_out] = self.channels();
+        let tap = n_in * self.out_channels;
+        let start = (y.tap * self.kernel_width + x.tap) * tap + group * n_out;
+        Taps {
+            filter: filter.get(start..).unwrap_or_default(),
+            n_x: x.axis.taps,
+            stride: [y.step * self.kernel_width * tap, x.step * tap],
+            channels: n_out,
+            row: self.out_channels,
+        }
+    }
+}
+
 /// All pairs below the two extents, in row-major order.
 fn grid(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n).flat_map(move |i| (0..m).map(move |j| (i, j)))
 }
 
 /// The outputs of one axis that share their taps, in an input gradient: those at one distance from the stride's grid.
+#[derive(Clone, Copy)]
 struct Phase {
     /// The cotangent's coordinates against the outputs of the phase.
     axis: Axis,
@@ -317,57 +357,40 @@ impl<T: Real> Call<'_, T> {
         let first = group * n_out;
         // SAFETY: the filter's columns of this group; `filter` outlives the product.
         let b = unsafe { Strided::new(filter.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
-        let windows = PixelRows(op.window(group, image));
-        let out = self.output(first, op.out_channels, None);
+        let window = op.window(group, image);
+        if op.slides(out_width) {
+            let step = [out_width * op.out_channels, op.out_channels];
+            let parts = vec![Part { window, filter: &b, first, step }];
+            self.slide(true, parts, n_out, first, [out_height, out_width], op.out_channels);
+            return;
+        }
         let (m, n, k) = (op.batch * out_height * out_width, n_out, op.n_taps());
+        let out = self.output(first, op.out_channels, None);
         let done = |rows, cols| self.finish(rows, cols, first, op.out_channels);
         // SAFETY: the output is this group's columns of the result.
-        unsafe { self.engine.multiply(&Product { m, n, k, a: &windows, b: &b, out }, &done) };
+        unsafe { self.engine.multiply(&Product { m, n, k, a: &PixelRows(window), b: &b, out }, &done) };
     }
 
     /// Cotangent windows times transposed filter, phase by phase of the stride.
     fn input_gradient(&self, group: usize, ct: &[T], filter: &[T]) {
         let op = self.op;
-        let [n_in, n_out] = op.channels();
+        let [n_in, _] = op.channels();
         let first = group * n_in;
         let dense = op.stride == [1, 1];
-        let phases = (Phase::all(op, 0), Phase::all(op, 1));
-        for y in &phases.0 {
-            for x in &phases.1 {
-                let windows = PixelRows(Window {
-                    image: ct.get(group * n_out..).unwrap_or_default(),
-                    y: y.axis,
-                    x: x.axis,
-                    pixel: op.out_channels,
-                    channels: n_out,
-                });
-                let tap = n_in * op.out_channels;
-                let start = (y.tap * op.kernel_width + x.tap) * tap + group * n_out;
-                let taps = Taps {
-                    filter: filter.get(start..).unwrap_or_default(),
-                    n_x: x.axis.taps,
-                    stride: [y.step * op.kernel_width * tap, x.step * tap],
-                    channels: n_out,
-                    row: op.out_channels,
-                };
-                let place = |row: usize| {
-                    let (line, i) = (row / x.axis.outputs, row % x.axis.outputs);
-                    let (image, j) = (line / y.axis.outputs, line % y.axis.outputs);
-                    let at_y = y.first + j * op.stride[0];
-                    let at_x = x.first + i * op.stride[1];
-                    ((image * op.height + at_y) * op.width + at_x) * op.in_channels
-                };
-                let out = self.output(first, op.in_channels, (!dense).then_some(&place));
-                let m = op.batch * y.axis.outputs * x.axis.outputs;
-                let product = Product { m, n: n_in, k: y.axis.taps * x.axis.taps * n_out, a: &windows, b: &taps, out };
-                // SAFETY: the output is this phase's pixels and this group's channels of the result.
-                unsafe {
-                    self.engine.multiply(&product, &|rows, cols| {
-                        if dense {
-                            self.finish(rows, cols, first, op.in_channels);
-                        }
-                    });
-                }
+        let phases: Vec<[Phase; 2]> =
+            Phase::all(op, 0).into_iter().flat_map(|y| Phase::all(op, 1).into_iter().map(move |x| [y, x])).collect();
+        let taps: Vec<Taps<'_, T>> = phases.iter().map(|phase| op.phase_taps(phase, group, filter)).collect();
+        if op.slides(op.width / op.stride[1]) {
+            let parts = phases.iter().zip(&taps).map(|(phase, taps)| Part {
+                window: op.phase_window(phase, group, ct),
+                filter: taps,
+                first: (phase[0].first * op.width + phase[1].first) * op.in_channels + first,
+                step: [op.stride[0] * op.width * op.in_channels, op.stride[1] * op.in_channels],
+            });
+            self.slide(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
+        } else {
+            for (phase, taps) in phases.iter().zip(&taps) {
+                self.multiply_phase(phase, PixelRows(op.phase_window(phase, group, ct)), taps, group);
             }
         }
         if !dense {
@@ -375,28 +398,88 @@ impl<T: Real> Call<'_, T> {
         }
     }
 
+    /// One phase of the input gradient as a product.
+    fn multiply_phase(&self, [y, x]: &[Phase; 2], windows: PixelRows<'_, T>, taps: &Taps<'_, T>, group: usize) {
+        let op = self.op;
+        let [n_in, n_out] = op.channels();
+        let first = group * n_in;
+        let dense = op.stride == [1, 1];
+        let place = |row: usize| {
+            let (line, i) = (row / x.axis.outputs, row % x.axis.outputs);
+            let (image, j) = (line / y.axis.outputs, line % y.axis.outputs);
+            let (at_y, at_x) = (y.first + j * op.stride[0], x.first + i * op.stride[1]);
+            ((image * op.height + at_y) * op.width + at_x) * op.in_channels
+        };
+        let out = self.output(first, op.in_channels, (!dense).then_some(&place));
+        let m = op.batch * y.axis.outputs * x.axis.outputs;
+        let product = Product { m, n: n_in, k: y.axis.taps * x.axis.taps * n_out, a: &windows, b: taps, out };
+        let done = |rows, cols| {
+            if dense {
+                self.finish(rows, cols, first, op.in_channels);
+            }
+        };
+        // SAFETY: the output is this phase's pixels and this group's channels of the result.
+        unsafe { self.engine.multiply(&product, &done) };
+    }
+
+    /// Computes the parts of one group from images in place. The result has `lines` of `width` pixels for each image.
+    fn slide(
+        &self,
+        dense: bool,
+        parts: Vec<Part<'_, T>>,
+        n: usize,
+        first: usize,
+        [lines, width]: [usize; 2],
+        stride: usize,
+    ) {
+        let slide = Slide { batch: self.op.batch, n, out_image: lines * width * stride, parts };
+        // SAFETY: the parts put their outputs into this group's columns of the result.
+        unsafe {
+            self.engine.slide(&slide, self.out, &|image, done| {
+                // The outputs of a phase are no block of rows.
+                if dense {
+                    let row = image * lines * width;
+                    self.finish(row + done.start * width..row + done.end * width, 0..n, first, stride);
+                }
+            });
+        }
+    }
+
     /// Transposed image windows times cotangent.
     fn filter_gradient(&self, group: usize, image: &[T], ct: &[T]) {
         let op = self.op;
         let [_, n_out] = op.channels();
-        let [out_height, out_width] = op.out_extent();
         let first = group * n_out;
-        let (n_taps, n_pixels) = (op.n_taps(), op.batch * out_height * out_width);
-        let windows = TapRows(op.window(group, image));
         // SAFETY: the cotangent's channels of this group; `ct` outlives the product.
         let channels = unsafe { Strided::new(ct.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
+        let window = op.window(group, image);
+        if op.slides_turned() {
+            let turned = Turned { window, ct: &channels, batch: op.batch, n: n_out };
+            // SAFETY: the output is this group's columns of the result.
+            unsafe { self.engine.slide_turned(&turned, self.out.wrapping_add(first), op.out_channels) };
+        } else {
+            self.multiply_turned(TapRows(window), &channels, first);
+        }
+        self.finish_all(op.n_taps(), n_out, first, op.out_channels);
+    }
+
+    /// The filter gradient as a product.
+    fn multiply_turned(&self, windows: TapRows<'_, T>, channels: &Strided<T>, first: usize) {
+        let op = self.op;
+        let [out_height, out_width] = op.out_extent();
+        let (n_taps, n_out) = (op.n_taps(), op.channels()[1]);
+        let k = op.batch * out_height * out_width;
         if windows.is_chunked() {
             let out = self.output(first, op.out_channels, None);
-            let done = |rows, cols| self.finish(rows, cols, first, op.out_channels);
-            let product = Product { m: n_taps, n: n_out, k: n_pixels, a: &windows, b: &channels, out };
+            let product = Product { m: n_taps, n: n_out, k, a: &windows, b: channels, out };
             // SAFETY: the output is this group's columns of the result.
-            unsafe { self.engine.multiply(&product, &done) };
+            unsafe { self.engine.multiply(&product, &|_, _| {}) };
             return;
         }
         // The larger operand is quicker to pack as column panels, so the transposed result is computed.
         with_scratch::<T, _>(n_taps * n_out, |turned| {
             let out = Output { data: turned.as_mut_ptr(), stride: n_taps, rows: None };
-            let product = Product { m: n_out, n: n_taps, k: n_pixels, a: &channels, b: &windows, out };
+            let product = Product { m: n_out, n: n_taps, k, a: channels, b: &windows, out };
             // SAFETY: the output is scratch of that size.
             unsafe { self.engine.multiply(&product, &|_, _| {}) };
             for (channel, row) in turned.chunks_exact(n_taps).enumerate() {
@@ -406,7 +489,6 @@ impl<T: Real> Call<'_, T> {
                 }
             }
         });
-        self.finish_all(n_taps, n_out, first, op.out_channels);
     }
 
     /// The result from column `first` on.

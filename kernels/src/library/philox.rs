@@ -103,6 +103,10 @@ fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
 #[inline(always)]
 fn side_by_side(block: u64, key: [u32; 2]) -> [[u32; LANES]; 4] {
     let mut words = [[0; LANES]; 4];
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "the lane runs along four arrays; plain, the loop becomes vector code"
+    )]
     for lane in 0..LANES {
         let block = block + lane as u64;
         let [a, b, c, d] = philox([block as u32, (block >> 32) as u32, 0, 0], key);

@@ -66,9 +66,8 @@ impl Pool2d {
     /// Whether the descriptor describes a function.
     pub fn is_valid(&self) -> bool {
         let Pool2d { batch, height, width, channels, window, stride, padding, .. } = *self;
-        let countable =
-            |a: usize| [height, width].map(|extent| padding[a].iter().fold(extent, |n, p| n.saturating_add(*p)));
-        let [padded_height, padded_width] = [countable(0)[0], countable(1)[1]];
+        let padded = |extent: usize, [before, after]: [usize; 2]| extent.saturating_add(before).saturating_add(after);
+        let (padded_height, padded_width) = (padded(height, padding[0]), padded(width, padding[1]));
         self.dtype.is_float()
             && (self.kind == PoolKind::Max || self.pass != PoolPass::MaxGather)
             && window.iter().chain(&stride).all(|&n| n > 0)
@@ -265,9 +264,13 @@ impl Twin for Fast {
                             }
                         }
                         let start = ((tile.outer * rows + row) * columns + column) * pool.channels + channels.start;
-                        for (channel, (place, ct)) in place.iter().zip(&ct[start..]).enumerate() {
-                            let out = &mut tile.row(*place as usize)[channel];
-                            *out = out.plus(*ct);
+                        let ct = &ct[start..start + channels.len()];
+                        // A choice per position of the window is vector code; writing to `place` would not be.
+                        for position in pool.positions(row, column) {
+                            for ((out, place), ct) in tile.row(position).iter_mut().zip(&place).zip(ct) {
+                                let (old, sum) = (*out, out.plus(*ct));
+                                *out = if *place == position as u32 { sum } else { old };
+                            }
                         }
                     }
                 },

@@ -80,7 +80,7 @@ impl Bytes {
 /// A kernel under test.
 trait Kernel: std::fmt::Debug + Sync {
     fn dtype(&self) -> DType;
-    fn lens(&self) -> (Vec<(DType, usize)>, Vec<(DType, usize)>);
+    fn lens(&self) -> [Vec<(DType, usize)>; 2];
     fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>);
     fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]);
 }
@@ -91,8 +91,8 @@ macro_rules! kernel {
             fn dtype(&self) -> DType {
                 self.dtype
             }
-            fn lens(&self) -> (Vec<(DType, usize)>, Vec<(DType, usize)>) {
-                (self.inputs(), self.outputs())
+            fn lens(&self) -> [Vec<(DType, usize)>; 2] {
+                [self.inputs(), self.outputs()]
             }
             fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
                 self.run_on(engine, inputs, outputs, epilogue);
@@ -149,7 +149,7 @@ fn engines() -> Vec<Engine> {
 
 /// Runs a kernel on one engine; the epilogue must see each element once.
 fn run(kernel: &dyn Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
-    let (_, outputs) = kernel.lens();
+    let [_, outputs] = kernel.lens();
     // Stale memory must not show.
     let mut out = Bytes::filled(outputs[0].1 * kernel.dtype().size(), 0xff);
     let start = out.get().as_ptr() as usize;
@@ -168,7 +168,7 @@ fn run(kernel: &dyn Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
 
 /// Checks a kernel against its reference on random data, and all engines against each other.
 fn check(kernel: &dyn Kernel, terms: usize, random: &mut Random) {
-    let (inputs, outputs) = kernel.lens();
+    let [inputs, outputs] = kernel.lens();
     let dtype = kernel.dtype();
     let inputs: Vec<Bytes> = inputs.iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
     let mut expected = Bytes::filled(outputs[0].1 * dtype.size(), 0);
@@ -285,25 +285,29 @@ fn convolutions_agree_with_their_references_on_any_geometry() {
 }
 
 #[test]
-fn a_filter_gradient_over_many_pixels_agrees_with_its_reference() {
+fn convolutions_agree_with_their_references_where_they_are_cut() {
     let mut random = Random(5);
-    for (in_channels, stride) in [(1, 1), (1, 2), (4, 1), (3, 2)] {
-        let conv = Conv2d {
-            dtype: DType::F32,
-            batch: 5,
-            height: 25,
-            width: 27,
-            in_channels,
-            kernel_height: 3,
-            kernel_width: 3,
-            out_channels: 6,
-            stride: [1, stride],
-            padding: [[1, 1], [1, 1]],
-            dilation: [1, 1],
-            groups: 1,
-            pass: ConvPass::FilterGradient,
-        };
-        check(&conv, 5 * 25 * 27, &mut random);
+    // Several images in a group, several blocks of taps, an image that is larger than what a task holds.
+    let shapes = [(21, 12, 1, 6, 1), (5, 25, 1, 6, 2), (5, 25, 4, 6, 1), (2, 13, 40, 33, 2), (1, 52, 40, 3, 1)];
+    for (batch, extent, in_channels, out_channels, stride) in shapes {
+        for pass in [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient] {
+            let conv = Conv2d {
+                dtype: DType::F32,
+                batch,
+                height: extent,
+                width: extent + 2,
+                in_channels,
+                kernel_height: 3,
+                kernel_width: 3,
+                out_channels,
+                stride: [1, stride],
+                padding: [[1, 1], [1, 1]],
+                dilation: [1, 1],
+                groups: 1,
+                pass,
+            };
+            check(&conv, batch * extent * (extent + 2), &mut random);
+        }
     }
 }
 

@@ -168,3 +168,50 @@ macro_rules! alternatives {
 }
 
 pub(crate) use {alternatives, descriptor};
+
+#[cfg(test)]
+mod tests {
+    use crate::library::{Library, Sort};
+    use retape_runtime::DType;
+
+    #[test]
+    fn text_forms_read_back() {
+        let text = "pool2d{dtype=f32,batch=1,height=4,width=5,channels=2,window=[2,3],stride=[1,2],\
+                    padding=[[0,1],[2,3]],kind=max,pass=max_gather}";
+        assert_eq!(Library::parse(text).map(|kernel| kernel.to_string()).as_deref(), Some(text));
+        let sort = Sort { dtype: DType::I64, outer: 2, len: 3, inner: 0, descending: true };
+        assert_eq!(sort.to_string(), "sort{dtype=i64,outer=2,len=3,inner=0,descending=true}");
+        assert_eq!(Sort::parse(&sort.to_string()).as_ref(), Some(&sort));
+        assert_eq!(Library::from(sort).name(), "sort");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            "philox",
+            "philox{}",
+            "philox{len=}",
+            "philox{len=-1}",
+            "philox{len=1",
+            "philox{len=1}}",
+            "philox{len=1,len=1}",
+            "philox{size=1}",
+            "philox{len=18446744073709551615}",
+            "sort{dtype=f16,outer=1,len=1,inner=1,descending=true}",
+            "sort{dtype=f32,outer=1,len=1,inner=1,descending=2}",
+            "sort{outer=1,dtype=f32,len=1,inner=1,descending=true}",
+            "sort{dtype=f32,outer=4294967296,len=65536,inner=65536,descending=true}",
+            "cast_half{from=f32,to=f64,len=1}",
+            "pool2d{dtype=f32,batch=1,height=4,width=5,channels=2,window=[2],stride=[1,2],\
+             padding=[[0,1],[2,3]],kind=max,pass=forward}",
+            "pool2d{dtype=f32,batch=1,height=4,width=5,channels=2,window=[2,0],stride=[1,2],\
+             padding=[[0,1],[2,3]],kind=max,pass=forward}",
+            "pool2d{dtype=f32,batch=1,height=4,width=5,channels=2,window=[2,3],stride=[1,2],\
+             padding=[[0,1],[2,3]],kind=sum,pass=max_gather}",
+            "unknown{len=1}",
+        ] {
+            assert_eq!(Library::parse(text), None, "{text}");
+        }
+    }
+}

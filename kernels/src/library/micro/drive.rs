@@ -63,6 +63,9 @@ pub(crate) struct Product<'a, T> {
 /// Called for each finished part of C, by rows and columns.
 pub(crate) type Done<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 
+/// Most rows of a task, and of a product whose tasks differ in columns only.
+const ROWS: usize = 192;
+
 /// Operations below which a product is not packed.
 const QUICK: usize = 32 * 32 * 32;
 
@@ -171,48 +174,50 @@ impl Engine {
         const STRIP: usize = 4 << 20;
         let kernels = T::kernels(self.level);
         let width = kernels.width;
-        // Few rows do not pay for packing a B that can be read as it is.
-        let direct = x.b.direct().filter(|_| x.m <= 2 * kernels.heights[0]);
-        let depth = x.k.next_multiple_of(CHUNK) + CHUNK;
-        let strip = (STRIP / depth / width * width).clamp(width, x.n.next_multiple_of(width));
+        if x.m <= ROWS {
+            // No two tasks want the same column panel, so each packs its own just before its use. Few rows do not even
+            // pay for packing a B that can be read as it is.
+            let direct = x.b.direct().filter(|_| x.m <= 2 * kernels.heights[0]);
+            let whole = direct.map_or(0, |_| x.n / width * width);
+            let (data, row) = direct.unwrap_or((std::ptr::null(), 0));
+            self.tiles(&kernels, x, &Columns { data, row, panel: width, block: row, cols: 0..x.n, whole }, done);
+            return;
+        }
+        let depth = x.k.next_multiple_of(CHUNK);
+        let strip = (STRIP / depth).max(width);
+        let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
         for start in (0..x.n).step_by(strip) {
             let cols = start..(start + strip).min(x.n);
-            if let Some((b, row)) = direct {
-                let columns = Columns { data: b, row, cols, packed: false, depth: x.k, width };
+            let n_panels = cols.len().div_ceil(width);
+            with_scratch::<T, _>(n_panels * width * x.k, |packed| {
+                self.pack_columns(x.b, &cols, x.k, packed);
+                let (data, whole) = (packed.as_ptr(), cols.end);
+                let columns = Columns { data, row: width, panel: width * x.k, block: width, cols, whole };
                 self.tiles(&kernels, x, &columns, done);
-            } else {
-                let n_panels = cols.len().div_ceil(width);
-                with_scratch::<T, _>(n_panels * width * x.k, |packed| {
-                    let data = packed.as_mut_ptr();
-                    let columns = Columns { data, row: width, cols, packed: true, depth: x.k, width };
-                    self.pack_columns(x, &columns, data);
-                    self.tiles(&kernels, x, &columns, done);
-                });
-            }
+            });
         }
     }
 
-    /// Packs all column panels of a strip: for each panel all of k, in block order.
-    fn pack_columns<T: Real>(&self, x: &Product<'_, T>, columns: &Columns<T>, packed: *mut T) {
-        let depth = block_depth(x.k);
-        let width = columns.width;
-        let panels = columns.cols.len().div_ceil(width);
-        // About 64 KiB elements to a task.
-        let batch = ((1 << 16) / (width * x.k)).max(1);
-        let out = Output { data: packed, stride: width * x.k, rows: None };
-        let pack = |task: usize| {
+    /// Packs all column panels of `cols` of an operand of `k` steps: for each panel all of k, in block order.
+    pub(super) fn pack_columns<T: Real>(&self, b: &dyn Source<T>, cols: &Range<usize>, k: usize, packed: &mut [T]) {
+        let depth = block_depth(k);
+        let width = T::kernels(self.level).width;
+        let panels = cols.len().div_ceil(width);
+        // Some ten thousand elements to a task.
+        let batch = ((1 << 15) / (width * k)).max(1);
+        let out = Output { data: packed.as_mut_ptr(), stride: width * k, rows: None };
+        (self.parallel_for)(panels.div_ceil(batch), &|task| {
             for panel in task * batch..((task + 1) * batch).min(panels) {
-                let first = columns.cols.start + panel * width;
-                let outer = first..(first + width).min(columns.cols.end);
+                let first = cols.start + panel * width;
+                let outer = first..(first + width).min(cols.end);
                 // SAFETY: the memory of this panel, which no other task uses.
-                let to = unsafe { std::slice::from_raw_parts_mut(out.row(panel), width * x.k) };
+                let to = unsafe { std::slice::from_raw_parts_mut(out.row(panel), width * k) };
                 for (block, to) in to.chunks_mut(width * depth).enumerate() {
-                    let steps = block * depth..((block + 1) * depth).min(x.k);
-                    x.b.pack(outer.clone(), steps, Layout::Interleaved, width, to);
+                    let steps = block * depth..((block + 1) * depth).min(k);
+                    b.pack(outer.clone(), steps, Layout::Interleaved, width, to);
                 }
             }
-        };
-        (self.parallel_for)(panels.div_ceil(batch), &pack);
+        });
     }
 
     /// Computes the tiles of one strip of columns.
@@ -254,47 +259,39 @@ impl<T> Output<'_, T> {
 
 /// B for a strip of columns: packed panels, or the operand itself.
 struct Columns<T> {
+    /// First element of the first panel; not used if `whole` is 0.
     data: *const T,
+    /// Elements from one step to the next in a panel.
     row: usize,
+    /// Elements from one panel to the next.
+    panel: usize,
+    /// Elements for each step that precedes a block.
+    block: usize,
+    /// The strip.
     cols: Range<usize>,
-    packed: bool,
-    depth: usize,
-    width: usize,
+    /// The end of the columns that `data` has; what follows is packed by each task.
+    whole: usize,
 }
 
 // SAFETY: only read while tasks run.
 unsafe impl<T: Sync> Sync for Columns<T> {}
 
-impl<T> Columns<T> {
-    /// The panel of column `j` (a multiple of the width within the strip) from step `k` on, and the distance of panels.
-    fn panel(&self, j: usize, k: usize) -> (*const T, usize) {
-        if self.packed {
-            let at = (j - self.cols.start) * self.depth + k * self.width;
-            // SAFETY: inside the packed strip.
-            (unsafe { self.data.add(at) }, self.width * self.depth)
-        } else {
-            // SAFETY: inside the operand.
-            (unsafe { self.data.add(k * self.row + j) }, self.width)
-        }
-    }
-}
-
 /// Rows and columns of a task: panels stay in the second-level cache, and there are tasks enough for many threads.
 fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> [usize; 2] {
     const TASKS: usize = 16;
     let (height, width) = (kernels.heights[0], kernels.width);
-    let (mut rows, mut cols) = (192usize, 512usize.next_multiple_of(width));
+    if m * n * k <= 1 << 18 {
+        // One task.
+        return [m.next_multiple_of(height), n.next_multiple_of(width)];
+    }
+    let (mut rows, mut cols) = (ROWS, 2048usize.next_multiple_of(width));
     let tasks = |rows: usize, cols: usize| m.div_ceil(rows) * n.div_ceil(cols);
-    while tasks(rows, cols) < TASKS && rows > 48 {
+    while m > ROWS && tasks(rows, cols) < TASKS && rows > ROWS / 4 {
         rows /= 2;
     }
     // A task should outweigh its start.
     while tasks(rows, cols) < TASKS && cols > 2 * width && rows.min(m) * cols.min(n) * k > 1 << 20 {
         cols = (cols / 2).next_multiple_of(width);
-    }
-    if m * n * k <= 1 << 18 {
-        // One task.
-        return [m.next_multiple_of(height), n.next_multiple_of(width)];
     }
     let rows = m.div_ceil(m.div_ceil(rows)).next_multiple_of(height);
     [rows, n.div_ceil(n.div_ceil(cols)).next_multiple_of(width)]
@@ -331,38 +328,38 @@ unsafe fn tile<T: Real>(
     c: *mut T,
     c_row: usize,
 ) {
-    let (depth, width) = (block_depth(x.k), columns.width);
+    let (depth, width) = (block_depth(x.k), kernels.width);
     let n_packed = rows.len().next_multiple_of(kernels.heights[0]) * depth;
-    // Without packed panels the last, narrow panel would be read past its end.
-    let n_whole = if columns.packed { cols.len() } else { cols.len() / width * width };
+    let whole = columns.whole.clamp(cols.start, cols.end);
     with_scratch::<T, _>(n_packed + width * depth, |scratch| {
         let (a, narrow) = scratch.split_at_mut(n_packed);
         for start in (0..x.k).step_by(depth) {
             let steps = start..(start + depth).min(x.k);
             pack_rows(kernels, x.a, rows, &steps, a);
-            let (b, b_panel) = columns.panel(cols.start, start);
-            let whole = Block {
+            let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
+            let mut block = Block {
                 rows: rows.len(),
-                cols: n_whole,
+                cols: whole - cols.start,
                 depth: steps.len(),
                 a: a.as_ptr(),
                 layout: x.a.layout(),
-                b,
-                b_panel,
+                b: columns.data.wrapping_add(first),
+                b_panel: columns.panel,
                 b_row: columns.row,
                 c,
                 c_row,
                 fresh: start == 0,
             };
             // SAFETY: the level is present; panels and C cover the tile.
-            unsafe { (kernels.block)(&whole) };
-            if n_whole < cols.len() {
-                x.b.pack(cols.start + n_whole..cols.end, steps, Layout::Interleaved, width, narrow);
-                // SAFETY: the columns that are left.
-                let c = unsafe { c.add(n_whole) };
-                let rest = Block { cols: cols.len() - n_whole, b: narrow.as_ptr(), b_row: width, c, ..whole };
+            unsafe { (kernels.block)(&block) };
+            for j in (whole..cols.end).step_by(width) {
+                let outer = j..(j + width).min(cols.end);
+                (block.cols, block.b_row) = (outer.len(), width);
+                x.b.pack(outer, steps.clone(), Layout::Interleaved, width, narrow);
+                block.b = narrow.as_ptr();
+                block.c = c.wrapping_add(j - cols.start);
                 // SAFETY: as above.
-                unsafe { (kernels.block)(&rest) };
+                unsafe { (kernels.block)(&block) };
             }
         }
     });

@@ -12,6 +12,7 @@ mod drive;
 mod pack;
 mod scratch;
 mod simd;
+mod slide;
 mod tile;
 mod window;
 
@@ -22,10 +23,10 @@ use retape_runtime::Element;
 pub(crate) use drive::{Engine, Output, Product, is_quick, quick};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
-use pack::Source;
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::with_scratch;
-use tile::{Block, CHUNK, Quick};
+pub(crate) use slide::{Part, Slide, Turned};
+use tile::{Block, CHUNK, Lines, Quick};
 pub(crate) use window::{Axis, PixelRows, TapRows, Window};
 
 /// An element type that products are computed in: `f32` or `f64`.
@@ -96,6 +97,8 @@ pub(crate) struct Kernels<T> {
     width: usize,
     /// Computes a block of C.
     block: unsafe fn(&Block<T>),
+    /// Computes a block of C straight from an image.
+    lines: unsafe fn(&Lines<'_, T>),
     /// Computes a small product.
     quick: unsafe fn(&Quick<T>),
 }
@@ -135,12 +138,18 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn lines(x: &Lines<'_, Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { tile::lines::<$vector, $m0, $m1, $m2, $nv>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn quick(x: &Quick<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { tile::quick::<Elem>(x) }
         }
 
-        Kernels { heights: [$m0, $m1, $m2], width: $nv * <$vector as simd::Simd>::LANES, block, quick }
+        Kernels { heights: [$m0, $m1, $m2], width: $nv * <$vector as simd::Simd>::LANES, block, lines, quick }
     }};
 }
 
@@ -150,6 +159,7 @@ fn portable<T: Real>() -> Kernels<T> {
         heights: [4, 2, 1],
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
+        lines: tile::lines::<simd::Portable<T>, 4, 2, 1, 2>,
         quick: tile::quick::<T>,
     }
 }

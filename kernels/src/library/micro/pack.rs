@@ -141,12 +141,33 @@ impl<T: Real> Strided<T> {
         }
     }
 
-    /// Writes an interleaved panel of `W` rows that are neighbours in memory.
-    fn interleave<const W: usize>(&self, outer: usize, inner: Range<usize>, panel: &mut [T]) {
-        for (k, to) in inner.zip(panel.as_chunks_mut::<W>().0) {
-            // SAFETY: `W` rows of one step inside the ranges, neighbours because the outer stride is one.
-            *to = unsafe { self.data.offset(k as isize * self.inner).add(outer).cast::<[T; W]>().read_unaligned() };
+    /// Writes an interleaved panel whose rows are neighbours in memory, in pieces of known width.
+    fn interleave(&self, outer: Range<usize>, inner: Range<usize>, width: usize, panel: &mut [T]) {
+        let mut i = 0;
+        while i < outer.len() {
+            let (at, to) = (outer.start + i, &mut panel[i..]);
+            i += match outer.len() - i {
+                32.. => self.columns::<32>(at, inner.clone(), width, to),
+                16.. => self.columns::<16>(at, inner.clone(), width, to),
+                12.. => self.columns::<12>(at, inner.clone(), width, to),
+                8.. => self.columns::<8>(at, inner.clone(), width, to),
+                4.. => self.columns::<4>(at, inner.clone(), width, to),
+                2.. => self.columns::<2>(at, inner.clone(), width, to),
+                _ => self.columns::<1>(at, inner.clone(), width, to),
+            };
         }
+    }
+
+    /// Writes `W` rows from `outer` on to an interleaved panel, and returns `W`.
+    #[inline(always)]
+    fn columns<const W: usize>(&self, outer: usize, inner: Range<usize>, width: usize, panel: &mut [T]) -> usize {
+        for (k, to) in inner.zip(panel.chunks_mut(width)) {
+            // SAFETY: `W` rows of one step inside the ranges, neighbours because the outer stride is one.
+            let from =
+                unsafe { self.data.offset(k as isize * self.inner).add(outer).cast::<[T; W]>().read_unaligned() };
+            to[..W].copy_from_slice(&from);
+        }
+        W
     }
 }
 
@@ -166,14 +187,7 @@ impl<T: Real> Source<T> for Strided<T> {
                     write_run(panel, width, i, 0, row);
                 }
             }
-            (Layout::Interleaved, 1, _) if rows == width && width.is_multiple_of(4) && width <= 48 => match width {
-                4 => self.interleave::<4>(outer.start, inner, panel),
-                8 => self.interleave::<8>(outer.start, inner, panel),
-                12 => self.interleave::<12>(outer.start, inner, panel),
-                16 => self.interleave::<16>(outer.start, inner, panel),
-                32 => self.interleave::<32>(outer.start, inner, panel),
-                _ => self.gather(outer, inner, layout, width, panel),
-            },
+            (Layout::Interleaved, 1, _) => self.interleave(outer, inner, width, panel),
             (Layout::Interleaved, _, 1) => self.transpose(outer, inner, width, panel),
             (Layout::Chunked | Layout::Interleaved, _, _) => self.gather(outer, inner, layout, width, panel),
         }

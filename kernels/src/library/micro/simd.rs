@@ -31,13 +31,15 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn mul_add(x: Self::Vector, y: Self::Vector, z: Self::Vector) -> Self::Vector;
     /// `x + y`.
     unsafe fn add(x: Self::Vector, y: Self::Vector) -> Self::Vector;
+    /// Asks for the cache line at `x`, which may be any address.
+    unsafe fn prefetch(x: *const Self::Elem);
 }
 
 /// Implements [`Simd`] for a marker type by naming the intrinsics.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, zero $zero:expr, splat $splat:expr, load $load:expr,
-     store $store:expr, mul_add $mul_add:expr, add $add:expr) => {
+     store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -77,6 +79,11 @@ macro_rules! simd {
                 // SAFETY: see the impl.
                 unsafe { $add(x, y) }
             }
+            #[inline(always)]
+            unsafe fn prefetch(x: *const $elem) {
+                // SAFETY: see the impl.
+                unsafe { $prefetch(x.cast()) }
+            }
         }
     };
 }
@@ -88,13 +95,13 @@ mod x86 {
     use super::Simd;
 
     simd!(Avx512F32, f32, __m512, 16, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
-        store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps);
+        store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
     simd!(Avx512F64, f64, __m512d, 8, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
-        store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd);
+        store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
     simd!(Avx2F32, f32, __m256, 8, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
-        store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps);
+        store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
     simd!(Avx2F64, f64, __m256d, 4, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
-        store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd);
+        store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
 }
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};
@@ -107,9 +114,9 @@ mod arm {
 
     // The instruction adds to its first operand.
     simd!(NeonF32, f32, float32x4_t, 4, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
-        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32);
+        store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()));
     simd!(NeonF64, f64, float64x2_t, 2, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
-        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64);
+        store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()));
 }
 #[cfg(target_arch = "aarch64")]
 pub(crate) use arm::{NeonF32, NeonF64};
@@ -151,4 +158,6 @@ impl<T: Real> Simd for Portable<T> {
     unsafe fn add(x: [T; 4], y: [T; 4]) -> [T; 4] {
         std::array::from_fn(|lane| x[lane] + y[lane])
     }
+    #[inline(always)]
+    unsafe fn prefetch(_: *const T) {}
 }

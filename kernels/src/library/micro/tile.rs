@@ -11,6 +11,9 @@ use super::{Layout, Real, block_depth};
 /// Steps of k that a chunked panel keeps together for one row.
 pub(crate) const CHUNK: usize = 16;
 
+/// Steps of k by which a row of B is asked for before its use.
+const AHEAD: usize = 8;
+
 /// One block of C and the packed panels it is made from.
 pub(super) struct Block<T> {
     /// Rows of C.
@@ -109,10 +112,18 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
     // SAFETY: the caller's block covers the panels; the edge case goes through a local tile.
     unsafe {
         let mut sums = [[S::zero(); NV]; M];
+        // C comes from far away where its rows are long, and is not looked at before the last step.
+        for i in 0..M {
+            S::prefetch(c.wrapping_add(i * x.c_row));
+            S::prefetch(c.wrapping_add(i * x.c_row + cols - 1));
+        }
         let mut left = x.depth;
         while left > 0 {
             let steps = left.min(STEP);
             for _ in 0..steps {
+                for v in 0..NV {
+                    S::prefetch(b.wrapping_add(AHEAD * x.b_row + v * S::LANES));
+                }
                 step::<S, M, NV, STEP>(&mut sums, a, b);
                 a = a.add(if STEP == 1 { M } else { 1 });
                 b = b.add(x.b_row);
@@ -123,11 +134,27 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
             }
             left -= steps;
         }
+        finish::<S, M, NV>(&sums, c, x.c_row, x.fresh, rows, cols);
+    }
+}
+
+/// Stores a tile's sums to C, or adds them.
+#[inline(always)]
+unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
+    sums: &[[S::Vector; NV]; M],
+    c: *mut S::Elem,
+    c_row: usize,
+    fresh: bool,
+    rows: usize,
+    cols: usize,
+) {
+    // SAFETY: C covers the rows and columns; at an edge the tile goes through local memory.
+    unsafe {
         if rows == M && cols == NV * S::LANES {
             for (i, row) in sums.iter().enumerate() {
                 for (v, sum) in row.iter().enumerate() {
-                    let at = c.add(i * x.c_row + v * S::LANES);
-                    S::store(at, if x.fresh { *sum } else { S::add(S::load(at), *sum) });
+                    let at = c.add(i * c_row + v * S::LANES);
+                    S::store(at, if fresh { *sum } else { S::add(S::load(at), *sum) });
                 }
             }
             return;
@@ -141,8 +168,8 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
         }
         for i in 0..rows {
             for j in 0..cols {
-                let (at, sum) = (c.add(i * x.c_row + j), *edge.add(i * NV * S::LANES + j));
-                *at = if x.fresh { sum } else { *at + sum };
+                let (at, sum) = (c.add(i * c_row + j), *edge.add(i * NV * S::LANES + j));
+                *at = if fresh { sum } else { *at + sum };
             }
         }
     }
@@ -167,6 +194,108 @@ unsafe fn step<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
                 *s = S::mul_add(factor, part, *s);
             }
         }
+    }
+}
+
+/// A block of C whose rows are read from a plain image: element (i, k) of line l of A is at
+/// `a + l * a_line + i * a_row + offsets[k]`.
+pub(super) struct Lines<'a, T> {
+    /// Groups of rows, at the distances `a_line` and `c_line`.
+    pub(super) lines: usize,
+    /// Rows of a line.
+    pub(super) rows: usize,
+    /// Columns of C.
+    pub(super) cols: usize,
+    /// Where each step of k lies; its length is the length of the chain.
+    pub(super) offsets: &'a [isize],
+    /// First element of A, and the distances of lines and rows. Readable for a whole tile past the last row.
+    pub(super) a: *const T,
+    pub(super) a_line: usize,
+    pub(super) a_row: usize,
+    /// Column panels, the distance of two panels and of two steps in one.
+    pub(super) b: *const T,
+    pub(super) b_panel: usize,
+    pub(super) b_row: usize,
+    /// C, and the distances of its lines and rows.
+    pub(super) c: *mut T,
+    pub(super) c_line: usize,
+    pub(super) c_row: usize,
+    /// Whether C is to be overwritten.
+    pub(super) fresh: bool,
+}
+
+/// Computes lines, in tiles of the shapes that [`block`] uses.
+///
+/// # Safety
+///
+/// The instruction set of `S`, and pointers valid for the extents.
+#[inline(always)]
+pub(super) unsafe fn lines<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize>(
+    x: &Lines<'_, S::Elem>,
+) {
+    for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
+        let cols = (x.cols - j).min(NV * S::LANES);
+        for line in 0..x.lines {
+            for i in (0..x.rows).step_by(M0) {
+                let rows = (x.rows - i).min(M0);
+                // SAFETY: the panels and the part of C lie inside the block.
+                unsafe {
+                    let a = x.a.add(line * x.a_line + i * x.a_row);
+                    let b = x.b.add(panel * x.b_panel);
+                    let c = x.c.add(line * x.c_line + i * x.c_row + j);
+                    match (rows > M1, rows > M2, cols > S::LANES) {
+                        (true, _, true) => line_tile::<S, M0, NV>(x, a, b, c, rows, cols),
+                        (true, _, false) => line_tile::<S, M0, 1>(x, a, b, c, rows, cols),
+                        (false, true, true) => line_tile::<S, M1, NV>(x, a, b, c, rows, cols),
+                        (false, true, false) => line_tile::<S, M1, 1>(x, a, b, c, rows, cols),
+                        (false, false, true) => line_tile::<S, M2, NV>(x, a, b, c, rows, cols),
+                        (false, false, false) => line_tile::<S, M2, 1>(x, a, b, c, rows, cols),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One tile of [`lines`].
+#[inline(always)]
+unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    mut b: *const S::Elem,
+    c: *mut S::Elem,
+    rows: usize,
+    cols: usize,
+) {
+    // SAFETY: the caller's block covers panels and image.
+    unsafe {
+        let mut sums = [[S::zero(); NV]; M];
+        // Four rows share a pointer, so that the pointers of all rows fit the registers.
+        let (one, two, three) = (x.a_row, 2 * x.a_row, 3 * x.a_row);
+        for offset in x.offsets {
+            let mut row = [S::zero(); NV];
+            for (v, part) in row.iter_mut().enumerate() {
+                *part = S::load(b.add(v * S::LANES));
+            }
+            let mut at = a.offset(*offset);
+            for (i, sum) in sums.iter_mut().enumerate() {
+                let from = match i % 4 {
+                    0 => at,
+                    1 => at.add(one),
+                    2 => at.add(two),
+                    _ => at.add(three),
+                };
+                let factor = S::splat(from);
+                for (s, part) in sum.iter_mut().zip(row) {
+                    *s = S::mul_add(factor, part, *s);
+                }
+                if i % 4 == 3 && i + 1 < M {
+                    at = from.add(one);
+                }
+            }
+            b = b.add(x.b_row);
+        }
+        finish::<S, M, NV>(&sums, c, x.c_row, x.fresh, rows, cols);
     }
 }
 

@@ -1,0 +1,169 @@
+//! The memory of one call and the jump into generated code: the only unsafe code of the emitter.
+//!
+//! Why the jump is sound, in one place. A [`Program`] is made from a verified plan only. Verification proves that every
+//! access of a kernel lies inside its parameters (affine maps are checked over the whole iteration space, computed
+//! positions are clamped by the code), that each parameter is bound to a range of its own length inside an input, an
+//! output, a constant or the arena, and that what a step writes overlaps nothing that it reads, except elements
+//! that one point reads before it writes them. A [`Frame`] checks the lengths of the buffers of the call, and holds
+//! the arena, which no other call uses. Items of a nest write different elements, so that they can run in parallel.
+//! Generated code calls only functions of this crate that have no effects.
+
+use std::time::Instant;
+
+use retape_runtime::{Buffer, parallel_for};
+
+use super::Function;
+use crate::error::{Error, Result};
+use crate::execute::{Entry, Job, Launch, Program, Site};
+
+impl Function {
+    /// Runs the items `begin..end`.
+    ///
+    /// # Safety
+    ///
+    /// `table` holds a pointer for each parameter of each nest of the function, valid for what the nest accesses
+    /// during the call, and no other thread accesses what the items write.
+    #[inline]
+    pub(crate) unsafe fn call(&self, table: *const *mut u8, begin: u64, end: u64) {
+        let address = self.code.address(self.offset);
+        // SAFETY: a function with this signature and the default calling convention starts at the address, since
+        // `compile` put it there; `self` keeps the mapping alive.
+        let function: extern "C" fn(*const *mut u8, u64, u64) = unsafe { std::mem::transmute(address) };
+        function(table, begin, end);
+    }
+}
+
+/// The memory of one call at a time: the arena, and where each parameter of each nest lies.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    arena: Buffer,
+    table: Vec<*mut u8>,
+}
+
+// SAFETY: the pointers of an idle frame are used by nobody; `bind` sets those of buffers it does not own.
+unsafe impl Send for Frame {}
+
+/// A pointer table that threads share during a launch.
+#[derive(Clone, Copy)]
+struct Table(*const *mut u8);
+
+// SAFETY: threads only read the table; what they do with the pointers is argued at the call.
+unsafe impl Sync for Table {}
+
+impl Table {
+    fn at(&self) -> *const *mut u8 {
+        self.0
+    }
+}
+
+impl Frame {
+    /// A frame for a program, with an arena of its own.
+    pub(crate) fn new(program: &Program) -> Result<Frame> {
+        let mut arena = Buffer::alloc(program.arena_bytes)?;
+        let base = arena.as_mut_ptr();
+        let pointer = |entry: &Entry| match entry.site {
+            Site::Arena => base.wrapping_add(entry.offset),
+            Site::Constant(n) => program.constants[n].as_ptr().cast_mut(),
+            Site::Input(_) | Site::Output(_) => std::ptr::null_mut(),
+        };
+        Ok(Frame { arena, table: program.entries.iter().map(pointer).collect() })
+    }
+
+    /// Runs the program on these buffers; `clock`, if any, gets the nanoseconds of each launch.
+    pub(crate) fn run(
+        &mut self,
+        program: &Program,
+        inputs: &[&Buffer],
+        outputs: &mut [Buffer],
+        mut clock: Option<&mut Vec<u64>>,
+    ) -> Result<()> {
+        self.bind(program, inputs, outputs)?;
+        for launch in &program.launches {
+            let start = clock.as_ref().map(|_| Instant::now());
+            self.launch(program, launch);
+            if let (Some(clock), Some(start)) = (clock.as_deref_mut(), start) {
+                clock.push(start.elapsed().as_nanos() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, program: &Program, inputs: &[&Buffer], outputs: &mut [Buffer]) -> Result<()> {
+        let lens = |bound: usize, expected: &[usize]| bound == expected.len();
+        if !lens(inputs.len(), &program.inputs) || !lens(outputs.len(), &program.outputs) {
+            return Err(Error::Buffers(format!("{} inputs and {} outputs", inputs.len(), outputs.len())));
+        }
+        for (n, (buffer, &len)) in inputs.iter().zip(&program.inputs).enumerate() {
+            if buffer.len() != len {
+                return Err(Error::Buffers(format!("input {n} has {} bytes instead of {len}", buffer.len())));
+            }
+        }
+        for (n, (buffer, &len)) in outputs.iter().zip(&program.outputs).enumerate() {
+            if buffer.len() != len {
+                return Err(Error::Buffers(format!("output {n} has {} bytes instead of {len}", buffer.len())));
+            }
+        }
+        debug_assert!(self.arena.len() == program.arena_bytes, "a frame belongs to one program");
+        for &at in &program.bound {
+            self.table[at] = match program.entries[at].site {
+                Site::Input(n) => inputs[n].as_ptr().cast_mut(),
+                Site::Output(n) => outputs[n].as_mut_ptr(),
+                Site::Arena | Site::Constant(_) => self.table[at],
+            };
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn launch(&self, program: &Program, launch: &Launch) {
+        let table = Table(self.table[launch.first..].as_ptr());
+        match &launch.job {
+            Job::Code { function, items, task } => {
+                if items <= task {
+                    // SAFETY: the argument at the head of this file; the whole range runs on this thread.
+                    return unsafe { function.call(table.at(), 0, *items) };
+                }
+                parallel_for(items.div_ceil(*task) as usize, &|n| {
+                    let begin = n as u64 * task;
+                    // SAFETY: as above; the ranges of different tasks are disjoint.
+                    unsafe { function.call(table.at(), begin, (begin + task).min(*items)) };
+                });
+            }
+            Job::Library { library, n_inputs } => {
+                let entries = &program.entries[launch.first..launch.first + launch.count];
+                let pointers = &self.table[launch.first..launch.first + launch.count];
+                let (read, written) = entries.split_at(*n_inputs);
+                // SAFETY: entries of a verified plan lie inside live memory of at least `len` bytes, and what a
+                // library step writes overlaps neither what it reads nor what else it writes.
+                let inputs: Vec<&[u8]> = read.iter().zip(pointers).map(|(e, &p)| unsafe { slice(p, e.len) }).collect();
+                let mut outputs: Vec<&mut [u8]> = written
+                    .iter()
+                    .zip(&pointers[*n_inputs..])
+                    // SAFETY: as for the inputs.
+                    .map(|(e, &p)| unsafe { slice_mut(p, e.len) })
+                    .collect();
+                library.run(&inputs, &mut outputs);
+            }
+        }
+    }
+}
+
+/// The bytes at `pointer`; an empty slice has no address.
+///
+/// # Safety
+///
+/// `pointer` is valid for reads of `len` bytes for `'a`, and nobody writes them meanwhile.
+unsafe fn slice<'a>(pointer: *const u8, len: usize) -> &'a [u8] {
+    // SAFETY: the caller's promise.
+    if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(pointer, len) } }
+}
+
+/// As [`slice`], to write.
+///
+/// # Safety
+///
+/// `pointer` is valid for reads and writes of `len` bytes for `'a`, and nobody else accesses them meanwhile.
+unsafe fn slice_mut<'a>(pointer: *mut u8, len: usize) -> &'a mut [u8] {
+    // SAFETY: the caller's promise.
+    if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(pointer, len) } }
+}

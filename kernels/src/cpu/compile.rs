@@ -1,0 +1,175 @@
+//! From loop nests to bytes of machine code.
+//!
+//! Guarantees that the bytes refer to nothing but functions of this crate, which live as long as the process.
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+use cranelift_codegen::binemit::Reloc;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::{AbiParam, ExternalName, Function, InstBuilder, Signature, types};
+use cranelift_codegen::isa::OwnedTargetIsa;
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+
+use super::Unit;
+use super::emit::{Emitter, Features};
+use super::libcalls::{Libs, address, libcall_address};
+use super::loops::{Bound, Loops};
+use crate::error::{Error, Result};
+use crate::ir::Inst;
+
+/// The machine that code is made for.
+pub(super) struct Isa {
+    isa: OwnedTargetIsa,
+    features: Features,
+    /// Name and settings, for keys.
+    pub(super) name: String,
+}
+
+static ISA: LazyLock<Result<Isa>> = LazyLock::new(detect);
+
+/// The machine that this process runs on.
+pub(super) fn isa() -> Result<&'static Isa> {
+    ISA.as_ref().map_err(Clone::clone)
+}
+
+fn detect() -> Result<Isa> {
+    let unsupported = |reason: String| Error::Unsupported(reason);
+    let mut flags = settings::builder();
+    let verify = if cfg!(debug_assertions) { "true" } else { "false" };
+    let wanted = [
+        ("opt_level", "speed"),
+        ("enable_verifier", verify),
+        ("enable_probestack", "false"),
+        ("use_colocated_libcalls", "false"),
+        ("is_pic", "false"),
+    ];
+    for (name, value) in wanted {
+        flags.set(name, value).map_err(|e| unsupported(e.to_string()))?;
+    }
+    let builder = cranelift_native::builder().map_err(|e| unsupported(e.into()))?;
+    let isa = builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))?;
+    let has = |name: &str| isa.isa_flags().iter().any(|v| v.name == name && v.as_bool() == Some(true));
+    let x64 = isa.name() == "x64";
+    let features = Features { fma: !x64 || (has("has_fma") && has("has_avx")), round: !x64 || has("has_sse41") };
+    let settings: Vec<String> = isa.isa_flags().iter().map(|v| v.to_string()).collect();
+    let name = format!("{} {}", isa.name(), settings.join(" "));
+    Ok(Isa { isa, features, name })
+}
+
+thread_local! {
+    static SCRATCH: RefCell<(Context, FunctionBuilderContext)> =
+        RefCell::new((Context::new(), FunctionBuilderContext::new()));
+}
+
+/// The machine code of a unit.
+pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
+    with_compiled(unit, isa, false, |context| {
+        let compiled = context.compiled_code().ok_or_else(|| Error::Internal("no code".into()))?;
+        let mut bytes = compiled.buffer.data().to_vec();
+        for reloc in compiled.buffer.relocs() {
+            relocate(&mut bytes, reloc, &context.func)?;
+        }
+        Ok(bytes)
+    })
+}
+
+/// The CLIF text of a unit, before optimisation.
+pub(crate) fn clif(unit: &Unit<'_>) -> Result<String> {
+    let isa = isa()?;
+    check(unit)?;
+    let mut func = Function::new();
+    build(&mut func, &mut FunctionBuilderContext::new(), unit, isa);
+    Ok(func.display().to_string())
+}
+
+/// The machine instructions of a unit as text.
+pub(crate) fn disassembly(unit: &Unit<'_>) -> Result<String> {
+    with_compiled(unit, isa()?, true, |context| {
+        let text = context.compiled_code().and_then(|code| code.vcode.clone());
+        text.ok_or_else(|| Error::Internal("no disassembly".into()))
+    })
+}
+
+fn with_compiled<T>(
+    unit: &Unit<'_>,
+    isa: &Isa,
+    want_disasm: bool,
+    read: impl FnOnce(&Context) -> Result<T>,
+) -> Result<T> {
+    check(unit)?;
+    SCRATCH.with_borrow_mut(|(context, builder)| {
+        context.clear();
+        context.set_disasm(want_disasm);
+        build(&mut context.func, builder, unit, isa);
+        let compiled = context.compile(&*isa.isa, &mut ControlPlane::default());
+        compiled.map_err(|e| Error::Internal(format!("{:?}", e.inner)))?;
+        read(context)
+    })
+}
+
+/// Kernels must be expanded, and gathers need something to read.
+fn check(unit: &Unit<'_>) -> Result<()> {
+    for kernel in unit.nests.iter().map(|nest| &nest.kernel) {
+        for inst in &kernel.insts {
+            match inst {
+                Inst::Call1(..) | Inst::Call2(..) => {
+                    return Err(Error::Internal("a transcendental function was not expanded".into()));
+                }
+                Inst::LoadAt(p, _) if kernel.params[p.index()].len == 0 => {
+                    return Err(Error::Plan("a gather from an empty buffer".into()));
+                }
+                _ => {}
+            }
+        }
+        if kernel.axes.len() > 60 {
+            return Err(Error::Plan("a kernel of more than 60 axes".into()));
+        }
+    }
+    Ok(())
+}
+
+fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<'_>, isa: &Isa) {
+    let mut signature = Signature::new(isa.isa.default_call_conv());
+    signature.params.extend([AbiParam::new(types::I64); 3]);
+    func.signature = signature;
+    let mut e = Emitter { b: FunctionBuilder::new(func, context), libs: Libs::default(), features: isa.features };
+    let entry = e.b.create_block();
+    e.b.append_block_params_for_function_params(entry);
+    e.b.switch_to_block(entry);
+    let [table, begin, end] = [0, 1, 2].map(|n| e.b.block_params(entry)[n]);
+    let mut first = 0;
+    for nest in &unit.nests {
+        let (begin, end) = match unit.nests.len() {
+            1 => (Bound::At(begin), Bound::At(end)),
+            _ => (Bound::Fixed(0), Bound::Fixed(nest.items as i64)),
+        };
+        Loops::emit(&mut e, nest, table, first, begin, end);
+        first += nest.kernel.params.len();
+    }
+    e.b.ins().return_(&[]);
+    e.b.seal_all_blocks();
+    e.b.finalize(isa.isa.frontend_config());
+}
+
+fn relocate(bytes: &mut [u8], reloc: &FinalizedMachReloc, func: &Function) -> Result<()> {
+    let internal = || Error::Internal(format!("unexpected relocation {reloc:?}"));
+    let FinalizedRelocTarget::ExternalName(name) = &reloc.target else { return Err(internal()) };
+    let address = match name {
+        ExternalName::User(name) => address(func.params.user_named_funcs()[*name].index),
+        ExternalName::LibCall(libcall) => libcall_address(*libcall),
+        ExternalName::TestCase(_) | ExternalName::KnownSymbol(_) => None,
+    };
+    let address = address.ok_or_else(internal)? as u64;
+    let at = reloc.offset as usize;
+    match reloc.kind {
+        Reloc::Abs8 => {
+            let target = address.wrapping_add_signed(reloc.addend);
+            bytes[at..at + 8].copy_from_slice(&target.to_le_bytes());
+            Ok(())
+        }
+        _ => Err(internal()),
+    }
+}

@@ -1,0 +1,172 @@
+//! Machine code for kernels, by Cranelift.
+//!
+//! Equal loop nests share their code through a process-wide cache, which does not keep it alive. All functions that one
+//! call of [`compile`] makes lie in one mapping, so that a small function costs its bytes and not a page; the mapping
+//! goes when the last of its functions is dropped.
+
+mod body;
+pub(crate) mod call;
+mod cast;
+mod compile;
+mod emit;
+mod libcalls;
+mod loops;
+mod memory;
+mod reduce;
+#[cfg(test)]
+mod tests;
+
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use dashmap::DashMap;
+use retape_runtime::{Code, parallel_for};
+
+use crate::error::{Error, Result};
+use crate::ir::{Inst, Kernel};
+use crate::schedule::{Form, Nest, schedule};
+
+/// One function to compile: a nest that is called for ranges of its items, or several that run whole, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Unit<'a> {
+    pub(crate) nests: Vec<&'a Nest>,
+}
+
+/// A compiled unit.
+#[derive(Debug)]
+pub(crate) struct Function {
+    key: Key,
+    code: Arc<Code>,
+    offset: usize,
+    len: usize,
+}
+
+type Key = [u8; 32];
+
+/// Code in use, by what it was made from.
+static CACHE: LazyLock<DashMap<Key, Weak<Function>>> = LazyLock::new(DashMap::new);
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        CACHE.remove_if(&self.key, |_, function| function.strong_count() == 0);
+    }
+}
+
+impl Function {
+    /// The bytes of its code.
+    pub(crate) fn bytes(&self) -> usize {
+        self.len
+    }
+}
+
+/// Feeds what is hashed into blake3.
+struct KeyHasher(blake3::Hasher);
+
+impl Hasher for KeyHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+impl Unit<'_> {
+    /// All that the code depends on; the range of a flat nest called for ranges and the lengths of buffers are not.
+    fn key(&self, isa: &str) -> Key {
+        let mut hasher = KeyHasher(blake3::Hasher::new());
+        isa.hash(&mut hasher);
+        let whole = self.nests.len() > 1;
+        for nest in &self.nests {
+            whole.hash(&mut hasher);
+            nest.form.hash(&mut hasher);
+            nest.groups.hash(&mut hasher);
+            coded(nest, whole).hash(&mut hasher);
+        }
+        hasher.0.finalize().into()
+    }
+}
+
+/// The kernel as far as the code depends on it.
+fn coded(nest: &Nest, whole: bool) -> Kernel {
+    let mut kernel = nest.kernel.clone();
+    for (n, param) in kernel.params.iter_mut().enumerate() {
+        if !nest.kernel.insts.iter().any(|i| matches!(i, Inst::LoadAt(p, _) if p.index() == n)) {
+            param.len = 0;
+        }
+    }
+    // Coordinates of short axes are counted in 32 bits.
+    if nest.form == Form::Flat && !whole && kernel.axes[0].extent <= i32::MAX as usize {
+        kernel.axes[0].extent = 0;
+    }
+    kernel
+}
+
+/// Functions for all units, in order; those that are not cached are compiled, in parallel.
+///
+/// # Errors
+///
+/// Fails if Cranelift does not support the machine, a kernel has calls left, or the system refuses the memory.
+pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
+    let isa = compile::isa()?;
+    let keys: Vec<Key> = units.iter().map(|unit| unit.key(&isa.name)).collect();
+    let mut functions: Vec<Option<Arc<Function>>> =
+        keys.iter().map(|key| CACHE.get(key).and_then(|cached| cached.upgrade())).collect();
+    let mut missing: Vec<usize> = Vec::new();
+    for n in 0..units.len() {
+        if functions[n].is_none() && !missing.iter().any(|&m| keys[m] == keys[n]) {
+            missing.push(n);
+        }
+    }
+    let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = missing.iter().map(|_| Mutex::new(None)).collect();
+    parallel_for(missing.len(), &|n| {
+        let code = compile::machine_code(&units[missing[n]], isa);
+        *slots[n].lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+    });
+    let mut bytes = Vec::new();
+    let mut places = Vec::new();
+    for slot in slots {
+        let code = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let code = code.unwrap_or_else(|| Err(Error::Internal("a function was not compiled".into())))?;
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        places.push((bytes.len(), code.len()));
+        bytes.extend(code);
+    }
+    if !missing.is_empty() {
+        let code = Arc::new(Code::new(&bytes)?);
+        for (&n, &(offset, len)) in missing.iter().zip(&places) {
+            let function = Arc::new(Function { key: keys[n], code: code.clone(), offset, len });
+            CACHE.insert(keys[n], Arc::downgrade(&function));
+            functions[n] = Some(function);
+        }
+    }
+    let found = |n: usize| {
+        let twin = missing.iter().find(|&&m| keys[m] == keys[n]).and_then(|&m| functions[m].clone());
+        functions[n].clone().or(twin).ok_or_else(|| Error::Internal("a function is missing".into()))
+    };
+    (0..units.len()).map(found).collect()
+}
+
+/// The CLIF text of the functions that a verified kernel becomes, before optimisation.
+///
+/// # Errors
+///
+/// Fails if no code can be made for this machine.
+pub fn clif(kernel: &Kernel) -> Result<String> {
+    inspect(kernel, compile::clif)
+}
+
+/// The machine instructions of the functions that a verified kernel becomes.
+///
+/// # Errors
+///
+/// As [`clif`].
+pub fn machine_text(kernel: &Kernel) -> Result<String> {
+    inspect(kernel, compile::disassembly)
+}
+
+fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<String> {
+    let schedule = schedule(&crate::execute::prepared(kernel));
+    schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest] })).collect()
+}

@@ -1,0 +1,272 @@
+//! Generated code against the evaluator.
+
+use retape_runtime::{DType, Element};
+
+use super::{Unit, clif, compile};
+use crate::ir::random::{random_inputs, random_kernel, random_kernel_with_calls};
+use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Unary, Value, evaluate, parse};
+use crate::schedule::{Schedule, Source, schedule};
+
+/// Runs a schedule; every nest is called for `parts` ranges of its items.
+fn run(kernel: &Kernel, schedule: &Schedule, inputs: &[Vec<u8>], parts: u64) -> Vec<Vec<u8>> {
+    let units: Vec<Unit<'_>> = schedule.nests.iter().map(|nest| Unit { nests: vec![nest] }).collect();
+    let functions = compile(&units).unwrap();
+    let mut outputs = fresh_outputs(kernel);
+    let mut scratch = vec![0u8; schedule.scratch];
+    let mut inputs = inputs.to_vec();
+    let mut pointers: Vec<*mut u8> = Vec::new();
+    let (mut reads, mut writes) = (inputs.iter_mut(), outputs.iter_mut());
+    for param in &kernel.params {
+        let buffer = if param.written { writes.next() } else { reads.next() };
+        pointers.push(buffer.unwrap().as_mut_ptr());
+    }
+    for (nest, function) in schedule.nests.iter().zip(&functions) {
+        let table: Vec<*mut u8> = nest
+            .sources
+            .iter()
+            .map(|source| match *source {
+                Source::Param(p) => pointers[p],
+                Source::Scratch(at) => scratch[at..].as_mut_ptr(),
+            })
+            .collect();
+        for part in 0..parts {
+            let (begin, end) = (nest.items * part / parts, nest.items * (part + 1) / parts);
+            if begin < end {
+                // SAFETY: the kernel is verified and its buffers have the lengths of its parameters.
+                unsafe { function.call(table.as_ptr(), begin, end) };
+            }
+        }
+    }
+    outputs
+}
+
+fn fresh_outputs(kernel: &Kernel) -> Vec<Vec<u8>> {
+    kernel.params.iter().filter(|p| p.written).map(|p| vec![0u8; p.len * p.dtype.size()]).collect()
+}
+
+fn expected(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut outputs = fresh_outputs(kernel);
+    let reads: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
+    evaluate(kernel, &reads, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
+    outputs
+}
+
+/// The distance of two elements relative to their size; 0 if both are NaN or equal.
+fn distance(dtype: DType, x: &[u8], y: &[u8]) -> f64 {
+    let of = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        retape_runtime::Scalar { dtype, bits: u64::from_le_bytes(word) }
+    };
+    let (x, y) = (of(x), of(y));
+    if x.to_i64().is_some() {
+        return if x == y { 0.0 } else { f64::INFINITY };
+    }
+    let (x, y) = (x.to_f64(), y.to_f64());
+    if (x == y && x.is_sign_negative() == y.is_sign_negative()) || (x.is_nan() && y.is_nan()) {
+        return 0.0;
+    }
+    // The least distance that is not 0, for zeros of two signs.
+    if x == y { f64::MIN_POSITIVE } else { (x - y).abs() / x.abs().max(y.abs()).max(1.0) }
+}
+
+fn check(kernel: &Kernel, inputs: &[Vec<u8>], tolerance: f64, name: &str) {
+    let schedule = schedule(kernel);
+    let outputs = run(kernel, &schedule, inputs, 1);
+    for parts in [2, 3, 7] {
+        // Only the bits of a NaN may tell a vector from an element.
+        let again = run(kernel, &schedule, inputs, parts);
+        compare(kernel, &again, &outputs, 0.0, &format!("{name} in {parts} parts"));
+    }
+    compare(kernel, &outputs, &expected(kernel, inputs), tolerance, name);
+}
+
+fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f64, name: &str) {
+    let written = kernel.params.iter().filter(|p| p.written);
+    for ((param, made), expected) in written.zip(made).zip(expected) {
+        let size = param.dtype.size();
+        for (at, (x, y)) in made.chunks(size).zip(expected.chunks(size)).enumerate() {
+            let off = distance(param.dtype, x, y);
+            assert!(off <= tolerance, "{name}: element {at} is {x:?}, not {y:?}\n{kernel}");
+        }
+    }
+}
+
+fn bytes<T: Element>(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
+    values.into_iter().flat_map(|x| T::from_f64(x).to_scalar().bits.to_le_bytes()[..T::DTYPE.size()].to_vec()).collect()
+}
+
+#[test]
+fn random_kernels_agree_with_the_evaluator() {
+    for seed in 0..400 {
+        let kernel = random_kernel(seed);
+        let inputs = random_inputs(&kernel, seed);
+        check(&kernel, &inputs, 1e-5, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn random_kernels_with_calls_agree_with_the_evaluator() {
+    for seed in 0..60 {
+        let kernel = random_kernel_with_calls(seed);
+        let inputs = random_inputs(&kernel, seed);
+        let expanded = crate::execute::prepared(&kernel);
+        let outputs = run(&expanded, &schedule(&expanded), &inputs, 1);
+        compare(&kernel, &outputs, &expected(&kernel, &inputs), 1e-4, &format!("seed {seed}"));
+    }
+}
+
+const SPECIAL: [f64; 24] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    3.0,
+    7.0,
+    255.0,
+    256.0,
+    -129.0,
+    2147483647.0,
+    2147483648.0,
+    -2147483649.0,
+    4294967296.0,
+    1e19,
+    -1e19,
+    1e-40,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+];
+
+/// All pairs of special values of a dtype, as bytes of two buffers.
+fn special_pairs(dtype: DType) -> Vec<Vec<u8>> {
+    let element = |x: f64| retape_runtime::Scalar::from_f64(x, dtype).bits.to_le_bytes()[..dtype.size()].to_vec();
+    let pairs = || SPECIAL.iter().flat_map(|&x| SPECIAL.iter().map(move |&y| (x, y)));
+    vec![pairs().flat_map(|(x, _)| element(x)).collect(), pairs().flat_map(|(_, y)| element(y)).collect()]
+}
+
+/// A kernel over `n` elements of two buffers; one element more than vectors fill, so that both paths run.
+fn pointwise(n: usize, dtype: DType, f: impl for<'k> Fn(&'k KernelBuilder, [Value<'k>; 2]) -> Value<'k>) -> Kernel {
+    let k = KernelBuilder::new();
+    let [x, y] = [0, 1].map(|_| k.param(dtype, n, false));
+    k.axis(n, false);
+    let at = Affine::new(0, &[1]);
+    let value = f(&k, [k.load(x, at.clone()), k.load(y, at.clone())]);
+    let out = k.param(value.dtype(), n, true);
+    k.store(out, at, value);
+    k.finish()
+}
+
+#[test]
+fn special_values_go_through_all_instructions_as_in_the_evaluator() {
+    let n = SPECIAL.len() * SPECIAL.len();
+    for dtype in DType::ALL {
+        let inputs = special_pairs(dtype);
+        let mut kernels = Vec::new();
+        for to in DType::ALL {
+            kernels.push(pointwise(n, dtype, |_, [x, _]| x.cast(to)));
+        }
+        for &op in Unary::ALL {
+            kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Unary(op, x.id()))));
+        }
+        for &op in Binary::ALL {
+            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Binary(op, x.id(), y.id()))));
+            let of_constants: &[f64] = match op {
+                Binary::Min | Binary::Max | Binary::Shl | Binary::Shr => &[0.0, -0.0, 3.0],
+                _ => &[],
+            };
+            for &c in of_constants {
+                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.id(), x.like(c).id()))));
+                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.like(c).id(), x.id()))));
+            }
+        }
+        for &op in Compare::ALL {
+            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Compare(op, x.id(), y.id()))));
+            kernels.push(pointwise(n, dtype, |k, [x, y]| {
+                let c = k.push(Inst::Compare(op, x.id(), y.id()));
+                k.push(Inst::Select(c.id(), y.id(), x.id()))
+            }));
+        }
+        kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Fma(x.id(), y.id(), x.id()))));
+        let mut checked = 0;
+        for kernel in kernels.iter().filter(|kernel| kernel.verify().is_ok()) {
+            check(kernel, &inputs, 0.0, "special values");
+            checked += 1;
+        }
+        assert!(checked >= 9, "{dtype}: only {checked} kernels are well-typed");
+    }
+}
+
+#[test]
+fn long_reductions_agree_with_the_evaluator() {
+    let ramp = |n: usize| bytes::<f32>((0..n).map(|i| ((i * 7919) % 1000) as f64 * 1e-3));
+    for (kept, reduced, columns) in [
+        (1, 200_003, false),
+        (16, 25_088, true),
+        (10, 8_195, true),
+        (3, 70_001, false),
+        (70, 1_001, true),
+        (5, 13, false),
+    ] {
+        let n = kept * reduced;
+        let at = if columns { format!("a1 * {kept} + a0") } else { format!("a0 * {reduced} + a1") };
+        for monoid in ["sum", "max", "min"] {
+            let text = format!(
+                "kernel (p0: f32[{n}], p1: f32[{kept}] out, p2: f32[{n}] out) {{\n  axes a0 = {kept}, a1 = {reduced} reduced\n\
+                 %0 = load p0[{at}]\n%1 = index a1\n%2 = cast %1: f32\n%3 = const 1e-5: f32\n%4 = fma %2, %3, %0\n\
+                 %5 = reduce {monoid} %4\n%6 = neg %5\nstore p1[a0], %6\nstore p2[{at}], %4\n}}\n"
+            );
+            let kernel = parse(&text).unwrap();
+            check(&kernel, &[ramp(n)], 1e-5, &format!("{monoid} of {reduced} for {kept}"));
+        }
+    }
+}
+
+#[test]
+fn gathers_clamp_their_positions() {
+    let text = "kernel (p0: f32[5], p1: i64[6], p2: f32[6] out) {\n  axes a0 = 6\n  %0 = load p1[a0]\n\
+                %1 = load_at p0, %0\n  store p2[a0], %1\n}\n";
+    let positions = bytes::<i64>([-3.0, 0.0, 4.0, 5.0, 1e18, 2.0]);
+    check(&parse(text).unwrap(), &[bytes::<f32>([1.0, 2.0, 3.0, 4.0, 5.0]), positions], 0.0, "gather");
+}
+
+#[test]
+fn equal_nests_share_code_and_free_it() {
+    let text = |n: usize| {
+        format!(
+            "kernel (p0: f32[{n}], p1: f32[{n}] out) {{\n  axes a0 = {n}\n  %0 = load p0[a0]\n  %1 = const 0.625: f32\n  \
+             %2 = mul %0, %1\n  store p1[a0], %2\n}}\n"
+        )
+    };
+    let schedules = [10, 20_000].map(|n| schedule(&parse(&text(n)).unwrap()));
+    let units = schedules.each_ref().map(|s| Unit { nests: vec![&s.nests[0]] });
+    let first = compile(&units[..1]).unwrap();
+    let second = compile(&units[1..]).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&first[0], &second[0]), "one code serves all lengths");
+    let key = first[0].key;
+    drop((first, second));
+    assert!(!super::CACHE.contains_key(&key), "nobody uses the code any more");
+}
+
+#[test]
+fn clif_of_two_kernels() {
+    for (name, text, golden) in [
+        ("scale", include_str!("../../tests/golden/scale.kernel"), include_str!("../../tests/golden/scale.clif")),
+        ("sums", include_str!("../../tests/golden/sums.kernel"), include_str!("../../tests/golden/sums.clif")),
+    ] {
+        let made = clif(&parse(text).unwrap()).unwrap();
+        // The calling convention in the first line is the machine's.
+        let body = |text: &str| text.lines().skip(1).map(|l| l.trim_end().to_string()).collect::<Vec<_>>();
+        if std::env::var_os("BLESS").is_some() {
+            let path = format!("{}/tests/golden/{name}.clif", env!("CARGO_MANIFEST_DIR"));
+            std::fs::write(path, &made).unwrap();
+            continue;
+        }
+        assert_eq!(body(&made), body(golden), "{name} changed; if that is right, run the test with BLESS=1");
+    }
+}

@@ -1,0 +1,422 @@
+//! Convolutions that read the image in place: no panel of windows is packed at all.
+//!
+//! Each task copies the part of an image that it needs, with its padding, to memory of its own. There every tap is at a
+//! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance
+//! (or, for a filter's gradient, taps that are neighbours).
+
+use std::ops::Range;
+
+use super::drive::Engine;
+use super::pack::{Source, Strided};
+use super::tile::Lines;
+use super::{Axis, Layout, Real, Window, block_depth, with_scratch};
+
+/// Elements of an image that a task holds at a time, unless a single line of windows needs more.
+const HELD: usize = 96 << 10;
+
+/// Tasks that a convolution is cut into, if it has as many lines.
+const TASKS: usize = 16;
+
+/// A pass that has a result for each pixel: windows of a batch of images, times a filter.
+pub(crate) struct Slide<'a, T> {
+    /// Number of images.
+    pub(crate) batch: usize,
+    /// Channels of the result's group.
+    pub(crate) n: usize,
+    /// Elements of the result for each image.
+    pub(crate) out_image: usize,
+    /// What is computed from each image. All parts share image, strides and channels.
+    pub(crate) parts: Vec<Part<'a, T>>,
+}
+
+/// The outputs that share a filter.
+pub(crate) struct Part<'a, T> {
+    /// The windows; they need not be valid if one axis has no taps.
+    pub(crate) window: Window<'a, T>,
+    /// The filter as columns.
+    pub(crate) filter: &'a (dyn Source<T> + 'a),
+    /// Place of the first output in the result of an image.
+    pub(crate) first: usize,
+    /// Elements from one output to the next, along height and width.
+    pub(crate) step: [usize; 2],
+}
+
+/// The lowest and highest coordinate, relative to its first tap, at which a window has a tap.
+fn reach(axis: &Axis) -> [isize; 2] {
+    let last = (axis.taps as isize - 1) * axis.dilation;
+    [axis.offset + last.min(0), axis.offset + last.max(0)]
+}
+
+/// The part of an image, with padding, that a task holds.
+#[derive(Clone, Copy)]
+struct Hold {
+    /// Lowest coordinates, for the first line of outputs.
+    low: [isize; 2],
+    /// Height for one line of outputs, and width.
+    extent: [usize; 2],
+    /// Lines of the image from one line of outputs to the next.
+    stride: usize,
+    channels: usize,
+    /// Readable elements past the end, for tiles that are not full.
+    slack: usize,
+}
+
+impl Hold {
+    /// What one line of outputs of all `windows` needs.
+    fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<Hold> {
+        let mut hold: Option<Hold> = None;
+        for w in windows {
+            let ([low_y, high_y], [low_x, high_x]) = (reach(&w.y), reach(&w.x));
+            let high_x = high_x + (w.x.outputs as isize - 1) * w.x.stride;
+            let (mut low, mut high) = ([low_y, low_x], [high_y, high_x]);
+            if let Some(old) = hold {
+                let end = |axis: usize| old.low[axis] + old.extent[axis] as isize - 1;
+                low = [low[0].min(old.low[0]), low[1].min(old.low[1])];
+                high = [high[0].max(end(0)), high[1].max(end(1))];
+            }
+            let extent = [(high[0] - low[0] + 1) as usize, (high[1] - low[1] + 1) as usize];
+            let slack = (16 * w.x.stride as usize * w.channels).max(16);
+            hold = Some(Hold { low, extent, stride: w.y.stride as usize, channels: w.channels, slack });
+        }
+        hold
+    }
+
+    /// Elements from line to line.
+    fn line(&self) -> usize {
+        self.extent[1] * self.channels
+    }
+
+    /// Lines of the image for some lines of outputs.
+    fn height(&self, n_lines: usize) -> usize {
+        (n_lines - 1) * self.stride + self.extent[0]
+    }
+
+    /// Lines of outputs that are computed from one copy.
+    fn lines_held(&self) -> usize {
+        ((HELD / self.line().max(1)).saturating_sub(self.extent[0]) / self.stride + 1).max(1)
+    }
+
+    /// Elements of a copy for `n_lines`.
+    fn len(&self, n_lines: usize) -> usize {
+        self.height(n_lines) * self.line() + self.slack
+    }
+
+    /// Copies what lines `lines` of outputs of `image` need.
+    fn copy<T: Real>(&self, w: &Window<'_, T>, image: usize, lines: &Range<usize>, to: &mut [T]) {
+        let low_y = self.low[0] + (lines.start * self.stride) as isize;
+        let width = w.x.extent as isize;
+        let from_x = self.low[1].clamp(0, width) as usize;
+        let to_x = (self.low[1] + self.extent[1] as isize).clamp(from_x as isize, width) as usize;
+        let (rows, slack) = to.split_at_mut(self.height(lines.len()) * self.line());
+        slack.fill(T::ZERO);
+        for (row, y) in rows.chunks_exact_mut(self.line()).zip(low_y..) {
+            let y = usize::try_from(y).ok().filter(|y| *y < w.y.extent && from_x < to_x);
+            let Some(y) = y else {
+                row.fill(T::ZERO);
+                continue;
+            };
+            let first = (from_x as isize - self.low[1]) as usize * self.channels;
+            let (before, rest) = row.split_at_mut(first);
+            let (inside, after) = rest.split_at_mut((to_x - from_x) * self.channels);
+            before.fill(T::ZERO);
+            after.fill(T::ZERO);
+            let at = ((image * w.y.extent + y) * w.x.extent + from_x) * w.pixel;
+            if w.pixel == self.channels {
+                inside.copy_from_slice(&w.image[at..at + inside.len()]);
+            } else {
+                let pixels = w.image[at..].chunks(w.pixel);
+                for (to, from) in inside.chunks_exact_mut(self.channels).zip(pixels) {
+                    to.copy_from_slice(&from[..self.channels]);
+                }
+            }
+        }
+    }
+
+    /// Where the window of the first output of the first line of a copy has its first tap.
+    fn start<T>(&self, w: &Window<'_, T>) -> usize {
+        let [y, x] = [w.y.offset - self.low[0], w.x.offset - self.low[1]];
+        (y as usize * self.extent[1] + x as usize) * self.channels
+    }
+
+    /// The distance of each tap of a window from its first.
+    fn taps<T>(&self, w: &Window<'_, T>) -> Vec<isize> {
+        let mut taps = Vec::with_capacity(w.y.taps * w.x.taps * w.channels);
+        for y in 0..w.y.taps as isize {
+            for x in 0..w.x.taps as isize {
+                let at = (y * w.y.dilation * self.extent[1] as isize + x * w.x.dilation) * self.channels as isize;
+                taps.extend(at..at + self.channels as isize);
+            }
+        }
+        taps
+    }
+}
+
+/// A pointer that tasks share; each writes a part of its own.
+struct Shared<T>(*mut T);
+
+// SAFETY: tasks write disjoint parts.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn at(&self, offset: usize) -> *mut T {
+        self.0.wrapping_add(offset)
+    }
+}
+
+/// A part with its packed filter and its offsets.
+struct Ready<'p, 'a, T> {
+    part: &'p Part<'a, T>,
+    taps: Vec<isize>,
+    start: usize,
+    /// Where its panels begin.
+    packed: usize,
+}
+
+impl Engine {
+    /// Computes a pass that has outputs; `done` is told the image and the lines that are finished in all parts.
+    ///
+    /// # Safety
+    ///
+    /// `out` is writable wherever the parts put their outputs, and nobody else uses it.
+    pub(crate) unsafe fn slide<T: Real>(
+        &self,
+        x: &Slide<'_, T>,
+        out: *mut T,
+        done: &(dyn Fn(usize, Range<usize>) + Sync),
+    ) {
+        let width = T::kernels(self.level).width;
+        let panels = x.n.div_ceil(width);
+        let depth = |part: &Part<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
+        let hold = Hold::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
+        let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
+        let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;
+        with_scratch::<T, _>(total, |packed| {
+            let mut rest = 0;
+            let ready: Vec<Ready<'_, '_, T>> = x
+                .parts
+                .iter()
+                .map(|part| {
+                    let len = depth(part) * panels * width;
+                    if len > 0 {
+                        self.pack_columns(part.filter, &(0..x.n), depth(part), &mut packed[rest..rest + len]);
+                    }
+                    let (taps, start) = match &hold {
+                        Some(hold) if len > 0 => (hold.taps(&part.window), hold.start(&part.window)),
+                        _ => (Vec::new(), 0),
+                    };
+                    rest += len;
+                    Ready { part, taps, start, packed: rest - len }
+                })
+                .collect();
+            let held = hold.map_or(n_lines, |hold| hold.lines_held());
+            let chunks = n_lines.div_ceil(held).max(TASKS.div_ceil(x.batch)).min(n_lines);
+            let chunk = n_lines.div_ceil(chunks);
+            let chunks = n_lines.div_ceil(chunk);
+            let (packed, out) = (&*packed, Shared(out));
+            (self.parallel_for)(x.batch * chunks, &|task| {
+                let (image, first) = (task / chunks, task % chunks * chunk);
+                let lines = first..(first + chunk).min(n_lines);
+                with_scratch::<T, _>(hold.map_or(0, |hold| hold.len(lines.len())), |copy| {
+                    if let (Some(hold), Some(part)) = (&hold, x.parts.iter().find(|part| depth(part) > 0)) {
+                        hold.copy(&part.window, image, &lines, copy);
+                    }
+                    for part in &ready {
+                        self.slide_part(x, part, hold.as_ref(), copy, packed, &lines, out.at(image * x.out_image));
+                    }
+                });
+                done(image, lines);
+            });
+        });
+    }
+
+    /// Computes some lines of a part.
+    #[expect(clippy::too_many_arguments, reason = "the inside of a task, cut out for its length")]
+    fn slide_part<T: Real>(
+        &self,
+        x: &Slide<'_, T>,
+        ready: &Ready<'_, '_, T>,
+        hold: Option<&Hold>,
+        copy: &[T],
+        packed: &[T],
+        lines: &Range<usize>,
+        out: *mut T,
+    ) {
+        let kernels = T::kernels(self.level);
+        let (part, w) = (ready.part, &ready.part.window);
+        let n_lines = lines.end.min(w.y.outputs).saturating_sub(lines.start);
+        let c = out.wrapping_add(part.first + lines.start * part.step[0]);
+        let k = ready.taps.len();
+        let Some(hold) = hold.filter(|_| k > 0) else {
+            for line in 0..n_lines {
+                for at in 0..w.x.outputs {
+                    let c = c.wrapping_add(line * part.step[0] + at * part.step[1]);
+                    // SAFETY: an output of this part.
+                    unsafe { std::slice::from_raw_parts_mut(c, x.n) }.fill(T::ZERO);
+                }
+            }
+            return;
+        };
+        let depth = block_depth(k);
+        for (block, offsets) in ready.taps.chunks(depth).enumerate() {
+            let b = packed[ready.packed + block * depth * kernels.width..].as_ptr();
+            let block = Lines {
+                lines: n_lines,
+                rows: w.x.outputs,
+                cols: x.n,
+                offsets,
+                a: copy[ready.start..].as_ptr(),
+                a_line: hold.stride * hold.line(),
+                a_row: w.x.stride as usize * hold.channels,
+                b,
+                b_panel: k * kernels.width,
+                b_row: kernels.width,
+                c,
+                c_line: part.step[0],
+                c_row: part.step[1],
+                fresh: block == 0,
+            };
+            // SAFETY: the level is present; the copy covers the windows of these lines and the slack a last tile, the
+            // panels are packed, and C is this task's own.
+            unsafe { (kernels.lines)(&block) };
+        }
+    }
+}
+
+/// A filter's gradient: windows, with taps as rows, times the cotangent.
+pub(crate) struct Turned<'a, T> {
+    /// The windows of the image.
+    pub(crate) window: Window<'a, T>,
+    /// The cotangent, with channels as rows and pixels as steps; channels are neighbours.
+    pub(crate) ct: &'a Strided<T>,
+    /// Number of images.
+    pub(crate) batch: usize,
+    /// Channels of the cotangent's group.
+    pub(crate) n: usize,
+}
+
+impl<T: Real> Turned<'_, T> {
+    /// Number of elements of the result.
+    fn size(&self) -> usize {
+        self.window.y.taps * self.window.x.taps * self.window.channels * self.n
+    }
+
+    /// Lines of outputs in one chain: as many as make a chain of good length.
+    fn lines_of_chain(&self) -> usize {
+        (256 / self.window.x.outputs).clamp(1, self.window.y.outputs)
+    }
+}
+
+impl Engine {
+    /// Computes a filter's gradient, rows of `n` at distance `out_row`, as sums over groups of images in order.
+    ///
+    /// # Safety
+    ///
+    /// `out` is writable for a row of `n` for each tap, and nobody else uses these.
+    pub(crate) unsafe fn slide_turned<T: Real>(&self, x: &Turned<'_, T>, out: *mut T, out_row: usize) {
+        let size = x.size();
+        let group = x.batch.div_ceil(TASKS);
+        let groups = x.batch.div_ceil(group);
+        with_scratch::<T, _>(size * groups, |partial| {
+            let all = Shared(partial.as_mut_ptr());
+            (self.parallel_for)(groups, &|task| {
+                let images = task * group..((task + 1) * group).min(x.batch);
+                self.turned_group(x, images, all.at(task * size));
+            });
+            for (i, row) in (0..size).step_by(x.n).enumerate() {
+                // SAFETY: a row of the result.
+                let to = unsafe { std::slice::from_raw_parts_mut(out.add(i * out_row), x.n) };
+                to.copy_from_slice(&partial[row..row + x.n]);
+                for task in 1..groups {
+                    let more = &partial[task * size + row..][..x.n];
+                    to.iter_mut().zip(more).for_each(|(sum, y)| *sum = *sum + *y);
+                }
+            }
+        });
+    }
+
+    /// The part of the gradient that comes from some images.
+    fn turned_group<T: Real>(&self, x: &Turned<'_, T>, images: Range<usize>, c: *mut T) {
+        let width = T::kernels(self.level).width;
+        let w = &x.window;
+        let Some(hold) = Hold::new(std::iter::once(w)) else { return };
+        let chain = x.lines_of_chain();
+        let held = (hold.lines_held() / chain * chain).max(chain).min(w.y.outputs.next_multiple_of(chain));
+        // Where each pixel of a chain lies.
+        let pixels: Vec<isize> = (0..chain)
+            .flat_map(|y| (0..w.x.outputs).map(move |x| (y, x)))
+            .map(|(y, x)| (y * hold.stride * hold.line() + x * w.x.stride as usize * hold.channels) as isize)
+            .collect();
+        let panels = x.n.div_ceil(width) * width * pixels.len();
+        with_scratch::<T, _>(hold.len(held) + panels, |scratch| {
+            let (copy, packed) = scratch.split_at_mut(hold.len(held));
+            let mut fresh = true;
+            for image in images {
+                for first in (0..w.y.outputs).step_by(held) {
+                    let lines = first..(first + held).min(w.y.outputs);
+                    let copy = &mut copy[..hold.len(lines.len())];
+                    hold.copy(w, image, &lines, copy);
+                    for line in lines.clone().step_by(chain) {
+                        let now = line..(line + chain).min(lines.end);
+                        let start = (line - first) * hold.stride * hold.line() + hold.start(w);
+                        let offsets = &pixels[..now.len() * w.x.outputs];
+                        self.turned_chain(x, &hold, &copy[start..], offsets, image, line, packed, c, fresh);
+                        fresh = false;
+                    }
+                }
+            }
+        });
+    }
+
+    /// One chain of pixels, for all taps.
+    #[expect(clippy::too_many_arguments, reason = "the inside of three loops, cut out for its length")]
+    fn turned_chain<T: Real>(
+        &self,
+        x: &Turned<'_, T>,
+        hold: &Hold,
+        copy: &[T],
+        offsets: &[isize],
+        image: usize,
+        line: usize,
+        packed: &mut [T],
+        c: *mut T,
+        fresh: bool,
+    ) {
+        let kernels = T::kernels(self.level);
+        let (w, width) = (&x.window, kernels.width);
+        let first = (image * w.y.outputs + line) * w.x.outputs;
+        let steps = first..first + offsets.len();
+        let (data, _, row) = x.ct.parts();
+        let mut b = data.wrapping_offset(first as isize * row);
+        if x.n != width || row != width as isize {
+            for (panel, to) in packed.chunks_exact_mut(width * offsets.len()).take(x.n.div_ceil(width)).enumerate() {
+                let outer = panel * width..((panel + 1) * width).min(x.n);
+                x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
+            }
+            b = packed.as_ptr();
+        }
+        // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
+        let merged = w.x.dilation == 1;
+        let (lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
+        for tap in 0..w.y.taps {
+            let block = Lines {
+                lines,
+                rows,
+                cols: x.n,
+                offsets,
+                a: copy[tap * w.y.dilation as usize * hold.line()..].as_ptr(),
+                a_line: w.x.dilation as usize * w.channels,
+                a_row: 1,
+                b,
+                b_panel: width * offsets.len(),
+                b_row: width,
+                c: c.wrapping_add(tap * w.x.taps * w.channels * x.n),
+                c_line: w.channels * x.n,
+                c_row: x.n,
+                fresh,
+            };
+            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, the
+            // panels hold the cotangent of these pixels, and C is this task's own.
+            unsafe { (kernels.lines)(&block) };
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The canonical form of a kernel: kept axes first, adjacent axes merged, no axis of extent 1, no dead instruction.
+//!
+//! Kernels that differ only in how they name the same loops become equal, and so share their code.
+
+use retape_runtime::{DType, Scalar};
+use smallvec::SmallVec;
+
+use super::MIN_VECTOR_EXTENT;
+use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ValueId};
+
+/// The canonical form; `None` if there is nothing to do.
+pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
+    if kernel.kept_len() == 0 {
+        return None;
+    }
+    let kernel = without_empty_reductions(kernel.clone());
+    let kernel = without_dead(&kernel);
+    if kernel.stores.is_empty() {
+        return None;
+    }
+    let kernel = merged(without_units(&kernel));
+    Some(merged(ordered(&kernel)))
+}
+
+/// Reductions over nothing are constants; reduced axes that nothing uses are dropped.
+fn without_empty_reductions(mut kernel: Kernel) -> Kernel {
+    let reduced = |a: &&Axis| a.reduced;
+    let empty = kernel.axes.iter().filter(reduced).any(|a| a.extent == 0);
+    if empty {
+        let dtypes = kernel.dtypes();
+        for (inst, dtype) in kernel.insts.iter_mut().zip(dtypes) {
+            if let Inst::Reduce(monoid, _) = *inst {
+                *inst = Inst::Const(monoid.neutral(dtype));
+            }
+        }
+        let stores = std::mem::take(&mut kernel.stores);
+        kernel.stores = stores.into_iter().filter(|s| !kernel.uses_reduced(&s.at)).collect();
+        kernel = without_dead(&kernel);
+    }
+    let used = !empty
+        && (kernel.insts.iter().any(|i| matches!(i, Inst::Reduce(..)))
+            || kernel.stores.iter().any(|s| kernel.uses_reduced(&s.at)));
+    if used {
+        return kernel;
+    }
+    let order: Vec<usize> = (0..kernel.axes.len()).filter(|&a| !kernel.axes[a].reduced).collect();
+    select_axes(&kernel, &order)
+}
+
+/// The kernel without instructions that no store needs.
+pub(super) fn without_dead(kernel: &Kernel) -> Kernel {
+    let mut live = vec![false; kernel.insts.len()];
+    for store in &kernel.stores {
+        live[store.value.index()] = true;
+    }
+    for id in (0..kernel.insts.len()).rev().filter(|&id| live[id]).collect::<Vec<_>>() {
+        live[id] = true;
+    }
+    for id in (0..kernel.insts.len()).rev() {
+        if live[id] {
+            for operand in kernel.insts[id].operands() {
+                live[operand.index()] = true;
+            }
+        }
+    }
+    let mut new = vec![ValueId(0); kernel.insts.len()];
+    let mut insts = Vec::new();
+    for (id, inst) in kernel.insts.iter().enumerate().filter(|(id, _)| live[*id]) {
+        new[id] = ValueId(insts.len() as u32);
+        insts.push(inst.map(|v| new[v.index()]));
+    }
+    let mut stores = kernel.stores.clone();
+    for store in &mut stores {
+        store.value = new[store.value.index()];
+    }
+    Kernel { insts, stores, ..kernel.clone() }
+}
+
+fn without_units(kernel: &Kernel) -> Kernel {
+    let order: Vec<usize> = (0..kernel.axes.len()).filter(|&a| kernel.axes[a].extent != 1).collect();
+    select_axes(kernel, &order)
+}
+
+/// The kernel with only the axes `order`, in that order; the others are at their origin.
+fn select_axes(kernel: &Kernel, order: &[usize]) -> Kernel {
+    let at = |map: &Affine| Affine { offset: map.offset, strides: order.iter().map(|&a| map.stride(a)).collect() };
+    let index = |axis: AxisId| order.iter().position(|&a| a == axis.index()).map(|a| AxisId(a as u32));
+    let axes = order.iter().map(|&a| kernel.axes[a]).collect();
+    rewritten(kernel, axes, &at, &index)
+}
+
+fn rewritten(
+    kernel: &Kernel,
+    axes: Vec<Axis>,
+    at: &dyn Fn(&Affine) -> Affine,
+    index: &dyn Fn(AxisId) -> Option<AxisId>,
+) -> Kernel {
+    let insts = kernel.insts.iter().map(|inst| match inst {
+        Inst::Load(p, map) => Inst::Load(*p, at(map)),
+        Inst::Index(axis) => match index(*axis) {
+            Some(axis) => Inst::Index(axis),
+            None => Inst::Const(Scalar { dtype: DType::I64, bits: 0 }),
+        },
+        other => other.clone(),
+    });
+    let insts = insts.collect();
+    let mut stores = kernel.stores.clone();
+    for store in &mut stores {
+        store.at = at(&store.at);
+    }
+    Kernel { params: kernel.params.clone(), axes, insts, stores }
+}
+
+fn maps(kernel: &Kernel) -> impl Iterator<Item = &Affine> {
+    let loads = kernel.insts.iter().filter_map(|inst| match inst {
+        Inst::Load(_, at) => Some(at),
+        _ => None,
+    });
+    loads.chain(kernel.stores.iter().map(|s| &s.at))
+}
+
+/// Merges neighbours that every access walks as one row-major axis.
+fn merged(mut kernel: Kernel) -> Kernel {
+    let mut outer = 0;
+    while outer + 1 < kernel.axes.len() {
+        let (a, b) = (kernel.axes[outer], kernel.axes[outer + 1]);
+        let indexed = kernel
+            .insts
+            .iter()
+            .any(|inst| matches!(inst, Inst::Index(axis) if axis.index() == outer || axis.index() == outer + 1));
+        let rows = maps(&kernel).all(|at| at.stride(outer) == at.stride(outer + 1) * b.extent as i64);
+        if indexed || !rows || a.reduced != b.reduced {
+            outer += 1;
+            continue;
+        }
+        kernel.axes[outer + 1].extent = a.extent * b.extent;
+        let order: Vec<usize> = (0..kernel.axes.len()).filter(|&axis| axis != outer).collect();
+        kernel = select_axes(&kernel, &order);
+        outer = outer.saturating_sub(1);
+    }
+    kernel
+}
+
+/// Kept axes before reduced ones; in each class the axis with most unit strides last, the others by falling strides.
+fn ordered(kernel: &Kernel) -> Kernel {
+    let mut order: Vec<usize> = Vec::new();
+    for reduced in [false, true] {
+        let mut class: Vec<usize> = (0..kernel.axes.len()).filter(|&a| kernel.axes[a].reduced == reduced).collect();
+        class.sort_by_key(|&a| std::cmp::Reverse(leading_stride(kernel, a, reduced)));
+        let score = |&a: &usize| {
+            let long = kernel.axes[a].extent >= MIN_VECTOR_EXTENT;
+            if long { score(kernel, a) } else { 0 }
+        };
+        let best = class.iter().map(score).max().unwrap_or(0);
+        if let Some(at) = class.iter().rposition(|a| score(a) == best) {
+            let inner = class.remove(at);
+            class.push(inner);
+        }
+        order.extend(class);
+    }
+    select_axes(kernel, &order)
+}
+
+/// How good an axis is as the innermost one: unit strides count most, and those of stores above those of loads.
+fn score(kernel: &Kernel, axis: usize) -> usize {
+    let points = |at: &Affine, unit: usize| match at.stride(axis) {
+        1 => unit,
+        0 => 1,
+        _ => 0,
+    };
+    let loads = kernel.insts.iter().map(|inst| match inst {
+        Inst::Load(_, at) => points(at, 4),
+        _ => 0,
+    });
+    loads.sum::<usize>() + kernel.stores.iter().map(|s| points(&s.at, 6)).sum::<usize>()
+}
+
+/// The stride that decides the loop order: of the first store for kept axes, the largest of loads for reduced ones.
+fn leading_stride(kernel: &Kernel, axis: usize, reduced: bool) -> u64 {
+    if reduced {
+        return maps(kernel).map(|at| at.stride(axis).unsigned_abs()).max().unwrap_or(0);
+    }
+    kernel.stores.first().map_or(0, |s| s.at.stride(axis).unsigned_abs())
+}
+
+/// An affine map of other strides.
+pub(super) fn affine(offset: i64, strides: impl IntoIterator<Item = i64>) -> Affine {
+    Affine { offset, strides: strides.into_iter().collect::<SmallVec<_>>() }
+}

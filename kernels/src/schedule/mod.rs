@@ -1,0 +1,168 @@
+//! Kernel to schedule: loop order, vector axis, blocks, threads and the splitting of long reductions.
+//!
+//! Invariant: a schedule depends on the kernel alone, never on the machine, so that the order of every floating-point
+//! operation is fixed by the shape.
+
+mod canonical;
+mod split;
+
+use retape_runtime::DType;
+use smallvec::SmallVec;
+
+use crate::ir::{Inst, Kernel, Stage};
+
+pub(crate) use canonical::canonical;
+
+/// Work of one task in scalar instructions: some tens of microseconds.
+const TASK_WORK: u64 = 1 << 17;
+/// Elements of the innermost axis that one grid item of a plain loop covers.
+const BLOCK: usize = 8192;
+/// The shortest innermost axis worth vectors.
+pub(crate) const MIN_VECTOR_EXTENT: usize = 4;
+
+/// What a parameter of a nest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    /// A parameter of the scheduled kernel.
+    Param(usize),
+    /// Bytes of the scratch memory, from this offset on.
+    Scratch(usize),
+}
+
+/// How the points of a nest are visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    /// One kept axis, whose range is what the function is called with.
+    Flat,
+    /// Vectors along the last kept axis; a grid item is a block of it.
+    Columns {
+        /// The length of a block.
+        block: usize,
+    },
+    /// Vectors along the last reduced axis; a grid item is a kept point.
+    Rows,
+}
+
+/// One loop nest to compile, and how to call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Nest {
+    /// The canonical kernel: kept axes first, none of extent 1.
+    pub(crate) kernel: Kernel,
+    /// How it is visited.
+    pub(crate) form: Form,
+    /// Vectors per iteration.
+    pub(crate) groups: usize,
+    /// What its parameters are.
+    pub(crate) sources: SmallVec<[Source; 6]>,
+    /// Its grid items.
+    pub(crate) items: u64,
+    /// The grid items of one task; at least 1.
+    pub(crate) task: u64,
+    /// An estimate of the scalar instructions of all items.
+    pub(crate) work: u64,
+}
+
+/// The nests to run in order, and the scratch memory that they share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Schedule {
+    /// The nests.
+    pub(crate) nests: Vec<Nest>,
+    /// Bytes of scratch memory.
+    pub(crate) scratch: usize,
+}
+
+/// Schedules a verified, expanded kernel.
+pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
+    let sources: Vec<Source> = (0..kernel.params.len()).map(Source::Param).collect();
+    let Some(canonical) = canonical(kernel) else { return Schedule::default() };
+    if let Some(split) = split::split(&canonical) {
+        let nests = split.parts.iter().filter_map(|(part, of)| {
+            let of: Vec<Source> = of.iter().map(|s| s.through(&sources)).collect();
+            crate::schedule::canonical(part).map(|part| nest(part, &of))
+        });
+        return Schedule { nests: nests.collect(), scratch: split.scratch };
+    }
+    Schedule { nests: vec![nest(canonical, &sources)], scratch: 0 }
+}
+
+impl Source {
+    fn through(self, outer: &[Source]) -> Source {
+        match self {
+            Source::Param(p) => outer[p],
+            Source::Scratch(_) => self,
+        }
+    }
+}
+
+fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
+    let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
+    let form = form(&kernel, kept);
+    let groups = groups(&kernel, form);
+    let block = |extent: usize, block: usize| extent.div_ceil(block) as u64;
+    let points = |axes: &[crate::ir::Axis]| axes.iter().map(|a| a.extent as u64).product::<u64>();
+    let (form, items) = match form {
+        Form::Flat => (form, points(&kernel.axes)),
+        Form::Rows => (form, points(&kernel.axes[..kept])),
+        Form::Columns { .. } => {
+            let extent = kernel.axes[kept - 1].extent;
+            let length = if kernel.axes.len() > kept { groups * 4 } else { BLOCK };
+            // A short remainder joins the last block.
+            let length = if extent < 2 * length { extent } else { length };
+            (Form::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))
+        }
+    };
+    let work = points(&kernel.axes).saturating_mul(cost_of_point(&kernel));
+    let per_item = (work / items.max(1)).max(1);
+    let task = TASK_WORK.div_ceil(per_item).max(1);
+    // Whole cache lines of every dtype, so that no two tasks write to one.
+    let task = if form == Form::Flat { task.next_multiple_of(64) } else { task };
+    let sources = sources.iter().copied().collect();
+    Nest { kernel, form, groups, sources, items, task, work }
+}
+
+fn cost_of_point(kernel: &Kernel) -> u64 {
+    let insts = kernel.insts.iter().filter(|i| !matches!(i, Inst::Const(_) | Inst::Index(_))).count();
+    (insts + kernel.stores.len()) as u64
+}
+
+/// Unit strides along an axis, of the loads inside the reduced loops and of the stores.
+fn unit_strides(kernel: &Kernel, axis: usize) -> usize {
+    let stages = kernel.stages();
+    let loads = kernel.insts.iter().zip(&stages).filter(|(inst, stage)| match inst {
+        Inst::Load(_, at) => **stage == Stage::Element && at.stride(axis) == 1,
+        _ => false,
+    });
+    let stores = kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at) && s.at.stride(axis) == 1);
+    loads.count() + stores.count()
+}
+
+fn form(kernel: &Kernel, kept: usize) -> Form {
+    if kernel.axes.len() == kept {
+        return match kept {
+            0 => Form::Rows,
+            1 => Form::Flat,
+            _ => Form::Columns { block: 0 },
+        };
+    }
+    if kept == 0 || kernel.axes[kept - 1].extent < MIN_VECTOR_EXTENT {
+        return Form::Rows;
+    }
+    let along_kept = unit_strides(kernel, kept - 1);
+    let along_reduced = unit_strides(kernel, kernel.axes.len() - 1);
+    if along_kept >= along_reduced.max(1) { Form::Columns { block: 0 } } else { Form::Rows }
+}
+
+/// Enough independent vectors to hide latencies, few enough for the registers.
+fn groups(kernel: &Kernel, form: Form) -> usize {
+    let insts = cost_of_point(kernel);
+    let wide = kernel.params.iter().any(|p| p.dtype.size() == 8) || kernel.dtypes().contains(&DType::F64);
+    let reduces = kernel.insts.iter().filter(|i| matches!(i, Inst::Reduce(..))).count();
+    let groups = match insts {
+        0..=8 => 4,
+        9..=20 => 2,
+        _ => 1,
+    };
+    let groups = if reduces > 0 && insts <= 20 { 8 / reduces.next_power_of_two().min(8) } else { groups };
+    let groups = groups.clamp(1, if form == Form::Flat { 4 } else { 8 });
+    if wide { (groups / 2).max(1) } else { groups }
+}

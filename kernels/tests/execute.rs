@@ -1,0 +1,163 @@
+//! Plans run as their slow twins do, whatever the threads, the merging and the places of buffers.
+
+use std::sync::Arc;
+
+use retape_kernels::ir::parse;
+use retape_kernels::library::{Library, MatMul};
+use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};
+use retape_runtime::{Buffer, DType, set_n_threads};
+
+fn f32s(n: usize) -> BufferType {
+    BufferType { dtype: DType::F32, len: n }
+}
+
+fn step(label: &str, text: &str, places: &[Place]) -> Step {
+    let kernel = parse(text).unwrap();
+    let operands =
+        kernel.params.iter().zip(places).map(|(p, &place)| Operand { place, dtype: p.dtype, len: p.len }).collect();
+    Step { work: Work::Kernel(kernel), operands, label: label.into() }
+}
+
+fn ramp(n: usize) -> Buffer {
+    Buffer::copy_of(&(0..n).map(|i| ((i * 7919) % 1013) as f32 * 1e-2 - 5.0).collect::<Vec<f32>>()).unwrap()
+}
+
+/// Softmax over the last axis of `[rows, columns]`, its exponentials in place.
+fn softmax(rows: usize, columns: usize) -> Plan {
+    let n = rows * columns;
+    let [top, exps, sums] = [0, 1, 2].map(|i| Place::Slot { offset: i * (n * 4).next_multiple_of(64) });
+    let row_max = format!(
+        "kernel (p0: f32[{n}], p1: f32[{rows}] out) {{\n  axes a0 = {rows}, a1 = {columns} reduced\n\
+         %0 = load p0[a0 * {columns} + a1]\n%1 = reduce max %0\nstore p1[a0], %1\n}}\n"
+    );
+    let shift = format!(
+        "kernel (p0: f32[{n}], p1: f32[{rows}], p2: f32[{n}] out) {{\n  axes a0 = {rows}, a1 = {columns}\n\
+         %0 = load p0[a0 * {columns} + a1]\n%1 = load p1[a0]\n%2 = sub %0, %1\nstore p2[a0 * {columns} + a1], %2\n}}\n"
+    );
+    let exp = format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}] out) {{\n  axes a0 = {n}\n%0 = load p0[a0]\n%1 = exp %0\n\
+         store p1[a0], %1\n}}\n"
+    );
+    let sum = row_max.replace("max", "sum");
+    let divide = shift.replace("sub", "div");
+    Plan {
+        inputs: vec![f32s(n)],
+        outputs: vec![f32s(n)],
+        constants: vec![],
+        arena_bytes: 4 * n * 4 + 256,
+        steps: vec![
+            step("row max", &row_max, &[Place::Input(0), top]),
+            step("shift", &shift, &[Place::Input(0), top, exps]),
+            step("exp", &exp, &[exps, exps]),
+            step("row sum", &sum, &[exps, sums]),
+            step("divide", &divide, &[exps, sums, Place::Output(0)]),
+        ],
+    }
+}
+
+fn close(x: &Buffer, y: &Buffer) {
+    for (at, (x, y)) in x.as_slice::<f32>().iter().zip(y.as_slice::<f32>()).enumerate() {
+        assert!((x - y).abs() <= 1e-5 * y.abs().max(1e-3), "element {at} is {x}, not {y}");
+    }
+}
+
+#[test]
+fn plans_agree_with_their_slow_twins() {
+    for (rows, columns) in [(1, 1), (3, 5), (64, 10), (7, 1000), (300, 333)] {
+        let executable = Executable::compile(softmax(rows, columns)).unwrap();
+        let input = ramp(rows * columns);
+        let fast = executable.run(&[&input]).unwrap();
+        close(&fast[0], &executable.evaluate(&[&input]).unwrap()[0]);
+        let again = executable.run_into(&[&input], fast).unwrap();
+        let total: f32 = again[0].as_slice::<f32>().iter().sum();
+        assert!((total - rows as f32).abs() < 1e-3 * rows as f32, "rows sum to 1");
+    }
+}
+
+#[test]
+fn small_steps_are_merged() {
+    assert_eq!(Executable::compile(softmax(3, 5)).unwrap().n_launches(), 1);
+    assert_eq!(Executable::compile(softmax(300, 333)).unwrap().n_launches(), 5);
+}
+
+#[test]
+fn bits_do_not_depend_on_threads_or_callers() {
+    let n = 300_007;
+    let text = format!(
+        "kernel (p0: f32[{n}], p1: f32[1] out, p2: f32[{n}] out) {{\n  axes a0 = {n} reduced\n%0 = load p0[a0]\n\
+         %1 = mul %0, %0\n%2 = reduce sum %1\nstore p1[0], %2\nstore p2[a0], %1\n}}\n"
+    );
+    let places = [Place::Input(0), Place::Output(0), Place::Output(1)];
+    let plan = Plan {
+        inputs: vec![f32s(n)],
+        outputs: vec![f32s(1), f32s(n)],
+        steps: vec![step("squares", &text, &places)],
+        ..Plan::default()
+    };
+    let executable = Executable::compile(plan).unwrap();
+    let input = ramp(n);
+    set_n_threads(1);
+    let alone = executable.run(&[&input]).unwrap();
+    set_n_threads(2);
+    close(&alone[0], &executable.evaluate(&[&input]).unwrap()[0]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    let shared = executable.run(&[&input]).unwrap();
+                    assert_eq!(shared[0].bytes(), alone[0].bytes());
+                    assert_eq!(shared[1].bytes(), alone[1].bytes());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn library_steps_and_constants_run() {
+    let matmul = Library::from(MatMul::contiguous(DType::F32, &[], [4, 3, 5]));
+    let types: Vec<BufferType> =
+        matmul.inputs().into_iter().chain(matmul.outputs()).map(|(dtype, len)| BufferType { dtype, len }).collect();
+    let places = [Place::Input(0), Place::Constant(0), Place::Output(0)];
+    let operands = types.iter().zip(places).map(|(t, place)| Operand { place, dtype: t.dtype, len: t.len }).collect();
+    let plan = Plan {
+        inputs: vec![types[0]],
+        outputs: vec![types[2]],
+        constants: vec![Arc::new(ramp(types[1].len))],
+        arena_bytes: 0,
+        steps: vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }],
+    };
+    let executable = Executable::compile(plan).unwrap();
+    let input = ramp(types[0].len);
+    let (outputs, times) = executable.profile(&[&input]).unwrap();
+    close(&outputs[0], &executable.evaluate(&[&input]).unwrap()[0]);
+    assert_eq!(times.iter().map(|t| t.label.as_str()).collect::<Vec<_>>(), ["matmul"]);
+}
+
+#[test]
+fn malformed_plans_and_calls_are_refused() {
+    let refused = |plan: &Plan, because: &str| match plan.verify() {
+        Err(Error::Plan(reason)) => assert!(reason.contains(because), "{reason}"),
+        other => panic!("{other:?} instead of: {because}"),
+    };
+    let good = softmax(3, 5);
+    good.verify().unwrap();
+    let mut plan = good.clone();
+    plan.arena_bytes = 100;
+    refused(&plan, "ends at byte");
+    let mut plan = good.clone();
+    plan.steps[1].operands[2].place = plan.steps[1].operands[1].place;
+    refused(&plan, "written over");
+    let mut plan = good.clone();
+    plan.steps[4].operands[2].place = Place::Input(0);
+    refused(&plan, "must not be");
+    let mut plan = good.clone();
+    plan.steps.pop();
+    refused(&plan, "no step writes output 0");
+    let mut plan = good.clone();
+    plan.steps[2].operands.pop();
+    refused(&plan, "1 operands instead of 2");
+    let executable = Executable::compile(good).unwrap();
+    assert!(matches!(executable.run(&[&ramp(14)]), Err(Error::Buffers(_))));
+    assert!(matches!(executable.run(&[]), Err(Error::Buffers(_))));
+}

@@ -1,0 +1,424 @@
+//! The transcendental functions: error bounds, edges, and equality of block kernels with the instructions.
+
+use retape_kernels::expand::{BlockFloat, block1, block2, expand};
+use retape_kernels::ir::{Affine, Binary, Compare, Func1, Func2, Inst, Kernel, Param, ParamId, Store, Unary, ValueId};
+use retape_runtime::{DType, Element, Scalar};
+
+fn one<T: BlockFloat + Default>(func: Func1, x: T) -> T {
+    let mut y = [T::default()];
+    block1(func, &[x], &mut y);
+    y[0]
+}
+
+fn two<T: BlockFloat + Default>(func: Func2, x: T, y: T) -> T {
+    let mut z = [T::default()];
+    block2(func, &[x], &[y], &mut z);
+    z[0]
+}
+
+/// The value in double precision, from the platform or `libm`; the derivatives of `lgamma` from the `f64` formula,
+/// which is held against the table.
+fn reference(func: Func1, x: f64) -> f64 {
+    match func {
+        Func1::Exp => x.exp(),
+        Func1::Exp2 => x.exp2(),
+        Func1::Expm1 => x.exp_m1(),
+        Func1::Log => x.ln(),
+        Func1::Log2 => x.log2(),
+        Func1::Log1p => x.ln_1p(),
+        Func1::Sin => x.sin(),
+        Func1::Cos => x.cos(),
+        Func1::Tan => x.tan(),
+        Func1::Asin => x.asin(),
+        Func1::Acos => x.acos(),
+        Func1::Atan => x.atan(),
+        Func1::Sinh => x.sinh(),
+        Func1::Cosh => x.cosh(),
+        Func1::Tanh => x.tanh(),
+        Func1::Asinh => libm::asinh(x),
+        Func1::Acosh if x < 1.0 => f64::NAN,
+        Func1::Acosh => libm::acosh(x),
+        Func1::Atanh => libm::atanh(x),
+        Func1::Erf => libm::erf(x),
+        Func1::Erfc => libm::erfc(x),
+        Func1::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Func1::Lgamma => libm::lgamma(x),
+        Func1::Digamma | Func1::Trigamma | Func1::Tetragamma => one(func, x),
+    }
+}
+
+/// The bound on the error in units of the last place, for `f32` and `f64`.
+fn bounds(func: Func1) -> (f64, f64) {
+    match func {
+        Func1::Exp | Func1::Exp2 => (1.0, 1.0),
+        Func1::Log | Func1::Log2 => (1.0, 1.0),
+        Func1::Sin | Func1::Cos => (1.0, 1.0),
+        Func1::Tan | Func1::Acos | Func1::Atan => (1.5, 1.5),
+        Func1::Expm1 | Func1::Log1p | Func1::Sinh | Func1::Cosh | Func1::Tanh => (1.6, 1.6),
+        Func1::Asin | Func1::Asinh | Func1::Acosh | Func1::Atanh | Func1::Sigmoid => (2.0, 2.0),
+        Func1::Erf => (1.5, 1.5),
+        Func1::Erfc => (4.0, 4.0),
+        Func1::Lgamma | Func1::Digamma | Func1::Trigamma | Func1::Tetragamma => (8.0, 16.0),
+    }
+}
+
+/// The magnitude that the error is measured against. For the gamma family that is the size of the terms: near their
+/// zeros (and, on the negative axis, near the zeros between the poles) the absolute error is what stays small.
+fn scale(func: Func1, x: f64, exact: f64) -> f64 {
+    match func {
+        Func1::Lgamma | Func1::Digamma if x > 0.0 => exact.abs().max(1.0),
+        Func1::Lgamma => exact.abs() + reference(func, 1.0 - x).abs() + 2.0,
+        Func1::Digamma | Func1::Trigamma | Func1::Tetragamma if x < 0.0 => exact.abs() + reference(func, 1.0 - x).abs(),
+        _ => exact.abs(),
+    }
+}
+
+/// `|y - exact|` in units of the last place of a `float` of size `scale`; infinite if only one is NaN.
+fn ulps(y: f64, exact: f64, scale: f64, mantissa: i32, min_exponent: i32) -> f64 {
+    if y.is_nan() || exact.is_nan() {
+        return if y.is_nan() && exact.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    if y == exact {
+        return 0.0;
+    }
+    let exponent = ((scale.to_bits() >> 52 & 0x7FF) as i32 - 1023).clamp(min_exponent, 1 - min_exponent);
+    // In two steps: the unit itself may be below the smallest normal number.
+    (y - exact).abs() * 2f64.powi(mantissa - exponent / 2) / 2f64.powi(exponent - exponent / 2)
+}
+
+/// In units of an `f32`, where infinity is the next number after the largest one.
+fn ulps_narrow(y: f32, exact: f64, scale: f64) -> f64 {
+    let top = 2f64.powi(128);
+    ulps(f64::from(y).clamp(-top, top), exact.clamp(-top, top), scale.min(f64::from(f32::MAX)), 23, -126)
+}
+
+fn ulps_wide(y: f64, exact: f64, scale: f64) -> f64 {
+    ulps(y, exact, scale, 52, -1022)
+}
+
+/// Bit patterns spread over all of them, more in release builds, and special ones.
+fn narrow_arguments() -> impl Iterator<Item = f32> {
+    let stride = if cfg!(debug_assertions) { 65_537 } else { 257 };
+    let near = (0..2000).map(|i| (i - 1000) as f32 / 125.0);
+    (0..=u32::MAX).step_by(stride).map(f32::from_bits).chain(near).chain(special_values())
+}
+
+fn special_values() -> impl Iterator<Item = f32> {
+    let positive =
+        [0.0, 1.0, 0.5, 2.0, 1.5, 3.0, 8.0, 1e-45, 1e-40, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, f32::NAN];
+    let quarters = (1..9).map(|n| n as f32 * std::f32::consts::FRAC_PI_4);
+    let angles = [99_999.99, 100_000.02, 1e10, 1e20, 1e30, 1.636_717_3e38];
+    let bounds = [88.72, 88.73, 87.3, 87.4, 103.9, 104.0, 126.0, 127.0, 128.0, 149.0, 150.0, 17.0, 10.0, 0.625, 4.0];
+    let all = positive.into_iter().chain(quarters).chain(angles).chain(bounds);
+    all.flat_map(|x: f32| [x, -x, f32::from_bits(x.to_bits() ^ 1)])
+}
+
+#[test]
+fn f32_errors_stay_within_bounds() {
+    for &func in Func1::ALL {
+        let bound = bounds(func).0;
+        let x: Vec<f32> = narrow_arguments().collect();
+        let mut y = vec![0.0; x.len()];
+        block1(func, &x, &mut y);
+        let (mut worst, mut at) = (0.0, 0.0);
+        for (&x, &y) in x.iter().zip(&y) {
+            let exact = reference(func, x.into());
+            let error = ulps_narrow(y, exact, scale(func, x.into(), exact));
+            if error > worst {
+                (worst, at) = (error, x);
+            }
+        }
+        assert!(worst <= bound, "{}: {worst} ulp at {at:e} ({:08x})", func.name(), at.to_bits());
+    }
+}
+
+#[test]
+fn f64_errors_stay_within_bounds() {
+    let float = |text: &str| f64::from_bits(u64::from_str_radix(text, 16).unwrap());
+    let mut lines = 0;
+    for line in include_str!("data/f64_reference.txt").lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split(' ').collect();
+        let (error, bound) = match words[..] {
+            [name, x, exact] => {
+                let (func, x, exact) = (Func1::from_name(name).unwrap(), float(x), float(exact));
+                (ulps_wide(one(func, x), exact, scale(func, x, exact)), bounds(func).1)
+            }
+            [name, x, y, exact] => {
+                let (func, exact) = (Func2::from_name(name).unwrap(), float(exact));
+                (ulps_wide(two(func, float(x), float(y)), exact, exact), 2.0)
+            }
+            _ => panic!("bad line {line}"),
+        };
+        assert!(error <= bound, "{line}: {error} ulp");
+        lines += 1;
+    }
+    assert_eq!(lines, 200 * (Func1::ALL.len() + Func2::ALL.len()));
+}
+
+/// Numbers from a linear congruence.
+fn random(state: &mut u64) -> u32 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 32) as u32
+}
+
+#[test]
+fn f32_functions_of_two_operands_stay_within_bounds() {
+    let mut state = 1;
+    for i in 0..if cfg!(debug_assertions) { 20_000 } else { 2_000_000 } {
+        let (x, y) = (f32::from_bits(random(&mut state)), f32::from_bits(random(&mut state)));
+        let (a, b) = (f64::from(random(&mut state)) / 1e9, f64::from(random(&mut state)) / 2e7 - 107.0);
+        let (x, y) = if i % 2 == 0 { (x, y) } else { (a as f32, b as f32) };
+        let (x64, y64) = (f64::from(x), f64::from(y));
+        for (func, exact) in [(Func2::Pow, x64.powf(y64)), (Func2::Atan2, x64.atan2(y64))] {
+            let error = ulps_narrow(two(func, x, y), exact, exact);
+            assert!(error <= 2.0, "{}({x:e}, {y:e}): {error} ulp", func.name());
+        }
+    }
+}
+
+/// Equal bits, any NaN equal to any.
+fn same(x: f64, y: f64) -> bool {
+    x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan()
+}
+
+#[test]
+fn edges_of_functions_of_one_operand() {
+    const INF: f64 = f64::INFINITY;
+    const NAN: f64 = f64::NAN;
+    use std::f64::consts::{FRAC_PI_2, PI};
+    // The values at -inf, -2, -1, -0, +0, 1, inf; where the exact one is irrational, `skip`.
+    let skip = 12345.0;
+    let table = [
+        (Func1::Exp, [0.0, skip, skip, 1.0, 1.0, skip, INF]),
+        (Func1::Exp2, [0.0, 0.25, 0.5, 1.0, 1.0, 2.0, INF]),
+        (Func1::Expm1, [-1.0, skip, skip, -0.0, 0.0, skip, INF]),
+        (Func1::Log, [NAN, NAN, NAN, -INF, -INF, 0.0, INF]),
+        (Func1::Log2, [NAN, NAN, NAN, -INF, -INF, 0.0, INF]),
+        (Func1::Log1p, [NAN, NAN, -INF, -0.0, 0.0, skip, INF]),
+        (Func1::Sin, [NAN, skip, skip, -0.0, 0.0, skip, NAN]),
+        (Func1::Cos, [NAN, skip, skip, 1.0, 1.0, skip, NAN]),
+        (Func1::Tan, [NAN, skip, skip, -0.0, 0.0, skip, NAN]),
+        (Func1::Asin, [NAN, NAN, -FRAC_PI_2, -0.0, 0.0, FRAC_PI_2, NAN]),
+        (Func1::Acos, [NAN, NAN, PI, FRAC_PI_2, FRAC_PI_2, 0.0, NAN]),
+        (Func1::Atan, [-FRAC_PI_2, skip, skip, -0.0, 0.0, skip, FRAC_PI_2]),
+        (Func1::Sinh, [-INF, skip, skip, -0.0, 0.0, skip, INF]),
+        (Func1::Cosh, [INF, skip, skip, 1.0, 1.0, skip, INF]),
+        (Func1::Tanh, [-1.0, skip, skip, -0.0, 0.0, skip, 1.0]),
+        (Func1::Asinh, [-INF, skip, skip, -0.0, 0.0, skip, INF]),
+        (Func1::Acosh, [NAN, NAN, NAN, NAN, NAN, 0.0, INF]),
+        (Func1::Atanh, [NAN, NAN, -INF, -0.0, 0.0, INF, NAN]),
+        (Func1::Erf, [-1.0, skip, skip, -0.0, 0.0, skip, 1.0]),
+        (Func1::Erfc, [2.0, skip, skip, 1.0, 1.0, skip, 0.0]),
+        (Func1::Sigmoid, [0.0, skip, skip, 0.5, 0.5, skip, 1.0]),
+        (Func1::Lgamma, [INF, INF, INF, INF, INF, 0.0, INF]),
+        (Func1::Digamma, [NAN, NAN, NAN, INF, -INF, skip, INF]),
+        (Func1::Trigamma, [NAN, INF, INF, INF, INF, skip, 0.0]),
+        (Func1::Tetragamma, [NAN, NAN, NAN, INF, -INF, skip, -0.0]),
+    ];
+    assert_eq!(table.len(), Func1::ALL.len());
+    for (func, expected) in table {
+        for (x, exact) in [-INF, -2.0, -1.0, -0.0, 0.0, 1.0, INF].into_iter().zip(expected) {
+            if exact == skip {
+                continue;
+            }
+            let (wide, narrow) = (one(func, x), one(func, x as f32));
+            assert!(same(wide, exact), "f64 {}({x:?}) = {wide:?}, not {exact:?}", func.name());
+            assert!(same(narrow.into(), f64::from(exact as f32)), "f32 {}({x:?}) = {narrow:?}", func.name());
+        }
+        assert!(one(func, NAN).is_nan() && one(func, f32::NAN).is_nan(), "{} of NaN", func.name());
+    }
+}
+
+#[test]
+fn edges_of_functions_of_two_operands() {
+    let values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 1e300, 1e-320, 9_007_199_254_740_991.0, f64::INFINITY, f64::NAN];
+    let values = || values.into_iter().flat_map(|x: f64| [x, -x]);
+    for (x, y) in values().flat_map(|x| values().map(move |y| (x, y))) {
+        for (func, exact) in [(Func2::Pow, x.powf(y)), (Func2::Atan2, x.atan2(y))] {
+            let wide = two(func, x, y);
+            let signs_agree = wide.is_nan() || wide.is_sign_negative() == exact.is_sign_negative();
+            assert!(signs_agree && ulps_wide(wide, exact, exact) <= 2.0, "{}({x:e}, {y:e}): {wide:e}", func.name());
+            let (x, y) = (x as f32, y as f32);
+            let exact = match func {
+                Func2::Pow => f64::from(x).powf(y.into()),
+                Func2::Atan2 => f64::from(x).atan2(y.into()),
+            };
+            let narrow = two(func, x, y);
+            let signs_agree = narrow.is_nan() || narrow.is_sign_negative() == exact.is_sign_negative();
+            let near = ulps_narrow(narrow, exact, exact) <= 2.0;
+            assert!(signs_agree && near, "{}({x:e}, {y:e}): {narrow:e}, not {exact:e}", func.name());
+        }
+    }
+}
+
+/// Evaluates a kernel of one point: each parameter holds one element.
+fn evaluate(kernel: &Kernel, inputs: &[Scalar]) -> Scalar {
+    let mut values: Vec<Scalar> = Vec::new();
+    for inst in &kernel.insts {
+        let at = |id: ValueId| values[id.index()];
+        let value = match *inst {
+            Inst::Const(scalar) => scalar,
+            Inst::Load(param, _) => inputs[param.index()],
+            Inst::Bitcast(dtype, x) => Scalar { dtype, bits: at(x).bits },
+            Inst::Select(c, x, y) => at(if at(c).bits != 0 { x } else { y }),
+            Inst::Unary(op, x) => unary(op, at(x)),
+            Inst::Binary(op, x, y) => binary(op, at(x), at(y)),
+            Inst::Compare(op, x, y) => compare(op, at(x), at(y)),
+            Inst::Fma(x, y, z) => match at(x).dtype {
+                DType::F32 => f32_of(at(x)).mul_add(f32_of(at(y)), f32_of(at(z))).to_scalar(),
+                _ => f64_of(at(x)).mul_add(f64_of(at(y)), f64_of(at(z))).to_scalar(),
+            },
+            _ => panic!("{inst:?} in an expanded kernel"),
+        };
+        values.push(value);
+    }
+    values[kernel.stores[0].value.index()]
+}
+
+fn f32_of(x: Scalar) -> f32 {
+    assert_eq!(x.dtype, DType::F32);
+    f32::from_bits(x.bits as u32)
+}
+
+fn f64_of(x: Scalar) -> f64 {
+    assert_eq!(x.dtype, DType::F64);
+    f64::from_bits(x.bits)
+}
+
+fn unary(op: Unary, x: Scalar) -> Scalar {
+    macro_rules! float {
+        ($x:expr) => {
+            match op {
+                Unary::Neg => (-$x).to_scalar(),
+                Unary::Abs => $x.abs().to_scalar(),
+                Unary::Sqrt => $x.sqrt().to_scalar(),
+                Unary::Floor => $x.floor().to_scalar(),
+                _ => panic!("{op:?} of a float"),
+            }
+        };
+    }
+    match x.dtype {
+        DType::F32 => float!(f32_of(x)),
+        DType::F64 => float!(f64_of(x)),
+        DType::Bool if op == Unary::Not => (x.bits == 0).to_scalar(),
+        dtype => panic!("{op:?} of {dtype}"),
+    }
+}
+
+fn binary(op: Binary, x: Scalar, y: Scalar) -> Scalar {
+    assert_eq!(x.dtype, y.dtype);
+    macro_rules! float {
+        ($x:expr, $y:expr) => {
+            match op {
+                Binary::Add => ($x + $y).to_scalar(),
+                Binary::Sub => ($x - $y).to_scalar(),
+                Binary::Mul => ($x * $y).to_scalar(),
+                Binary::Div => ($x / $y).to_scalar(),
+                _ => panic!("{op:?} of floats"),
+            }
+        };
+    }
+    macro_rules! integer {
+        ($t:ident, $wide:ty) => {{
+            let (x, y) = (x.to_i64().unwrap() as $t, y.to_i64().unwrap() as $t);
+            match op {
+                Binary::Add => x.wrapping_add(y).to_scalar(),
+                Binary::Sub => x.wrapping_sub(y).to_scalar(),
+                Binary::Mul => x.wrapping_mul(y).to_scalar(),
+                Binary::And => (x & y).to_scalar(),
+                Binary::Xor => (x ^ y).to_scalar(),
+                Binary::Shl => x.wrapping_shl(y as u32).to_scalar(),
+                Binary::Shr => x.wrapping_shr(y as u32).to_scalar(),
+                _ => panic!("{op:?} of integers"),
+            }
+        }};
+    }
+    match x.dtype {
+        DType::F32 => float!(f32_of(x), f32_of(y)),
+        DType::F64 => float!(f64_of(x), f64_of(y)),
+        DType::I32 => integer!(i32, i64),
+        DType::I64 => integer!(i64, i128),
+        DType::Bool if op == Binary::And => (x.bits & y.bits != 0).to_scalar(),
+        DType::Bool if op == Binary::Or => (x.bits | y.bits != 0).to_scalar(),
+        dtype => panic!("{op:?} of {dtype}"),
+    }
+}
+
+fn compare(op: Compare, x: Scalar, y: Scalar) -> Scalar {
+    assert_eq!(x.dtype, y.dtype);
+    let order = match (x.to_i64(), y.to_i64()) {
+        (Some(x), Some(y)) => Some(x.cmp(&y)),
+        _ => x.to_f64().partial_cmp(&y.to_f64()),
+    };
+    let holds = match op {
+        Compare::Eq => order.is_some_and(|o| o.is_eq()),
+        Compare::Ne => order.is_none_or(|o| o.is_ne()),
+        Compare::Lt => order.is_some_and(|o| o.is_lt()),
+        Compare::Le => order.is_some_and(|o| o.is_le()),
+    };
+    holds.to_scalar()
+}
+
+/// A kernel of one point that applies `call` to its inputs.
+fn kernel_of(dtype: DType, n_inputs: u32, call: Inst<ValueId>) -> Kernel {
+    let here = Affine { offset: 0, strides: Default::default() };
+    let mut params = vec![Param { dtype, len: 1, written: false }; n_inputs as usize];
+    params.push(Param { dtype, len: 1, written: true });
+    let mut insts: Vec<_> = (0..n_inputs).map(|i| Inst::Load(ParamId(i), here.clone())).collect();
+    insts.push(call);
+    let stores = vec![Store { param: ParamId(n_inputs), at: here, value: ValueId(n_inputs) }];
+    Kernel { params, axes: Vec::new(), insts, stores }
+}
+
+#[test]
+fn block_kernels_give_the_bits_of_the_instructions() {
+    let mut state = 7;
+    let mut x: Vec<f32> = special_values().collect();
+    x.extend((0..400).map(|_| f32::from_bits(random(&mut state))));
+    x.extend((0..400).map(|i| (i - 200) as f32 * 0.11));
+    let wide: Vec<f64> = x.iter().map(|&x| f64::from(x) * if x.abs() > 1e5 { 1e250 } else { 1.000_000_01 }).collect();
+    let (mut y, mut wide_y) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+    for &func in Func1::ALL {
+        block1(func, &x, &mut y);
+        block1(func, &wide, &mut wide_y);
+        let kernel = expand(&kernel_of(DType::F32, 1, Inst::Call1(func, ValueId(0))));
+        let wide_kernel = expand(&kernel_of(DType::F64, 1, Inst::Call1(func, ValueId(0))));
+        for i in 0..x.len() {
+            let exact = evaluate(&kernel, &[x[i].to_scalar()]).to_f64();
+            assert!(same(y[i].into(), exact), "f32 {}({:e}): {:e}, not {exact:e}", func.name(), x[i], y[i]);
+            let exact = evaluate(&wide_kernel, &[wide[i].to_scalar()]).to_f64();
+            assert!(same(wide_y[i], exact), "f64 {}({:e}): {:e}, not {exact:e}", func.name(), wide[i], wide_y[i]);
+        }
+    }
+    let (z, wide_z): (Vec<f32>, Vec<f64>) = (x.iter().rev().copied().collect(), wide.iter().rev().copied().collect());
+    for &func in Func2::ALL {
+        block2(func, &x, &z, &mut y);
+        block2(func, &wide, &wide_z, &mut wide_y);
+        let kernel = expand(&kernel_of(DType::F32, 2, Inst::Call2(func, ValueId(0), ValueId(1))));
+        let wide_kernel = expand(&kernel_of(DType::F64, 2, Inst::Call2(func, ValueId(0), ValueId(1))));
+        for i in 0..x.len() {
+            let exact = evaluate(&kernel, &[x[i].to_scalar(), z[i].to_scalar()]).to_f64();
+            assert!(same(y[i].into(), exact), "f32 {}({:e}, {:e})", func.name(), x[i], z[i]);
+            let exact = evaluate(&wide_kernel, &[wide[i].to_scalar(), wide_z[i].to_scalar()]).to_f64();
+            assert!(same(wide_y[i], exact), "f64 {}({:e}, {:e})", func.name(), wide[i], wide_z[i]);
+        }
+    }
+}
+
+#[test]
+fn expansion_keeps_everything_else() {
+    let here = Affine { offset: 0, strides: Default::default() };
+    let mut kernel = kernel_of(DType::F32, 2, Inst::Binary(Binary::Add, ValueId(0), ValueId(1)));
+    assert_eq!(expand(&kernel), kernel);
+    // Two calls share their constants, and equal calls are one.
+    kernel.insts.extend([Inst::Call1(Func1::Exp, ValueId(2)), Inst::Call1(Func1::Exp, ValueId(2))]);
+    kernel.insts.push(Inst::Binary(Binary::Mul, ValueId(3), ValueId(4)));
+    kernel.stores = vec![Store { param: ParamId(2), at: here, value: ValueId(5) }];
+    let expanded = expand(&kernel);
+    let Inst::Binary(Binary::Mul, x, y) = expanded.insts[expanded.stores[0].value.index()] else {
+        panic!("the product is gone");
+    };
+    assert_eq!(x, y);
+    let mut seen = std::collections::HashSet::new();
+    assert!(expanded.insts.iter().all(|inst| seen.insert(inst)), "an instruction occurs twice");
+}

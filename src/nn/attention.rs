@@ -1,0 +1,40 @@
+//! Attention.
+
+use std::panic::Location;
+
+use retape_runtime::DType;
+
+use crate::ops::{Iota, einsum};
+use crate::tensor::Tensor;
+
+/// Which positions a query may attend to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mask {
+    /// All of them.
+    None,
+    /// Its own and those before it.
+    Causal,
+}
+
+/// Softmax attention over `[batch, position, head, feature]`: for each head and query the mean of the values, weighted
+/// by the softmax of `scale` times the products of the query with the keys.
+///
+/// ```
+/// use retape::{Tensor, nn};
+///
+/// let x = Tensor::ones([1, 3, 2, 4]);
+/// assert_eq!(nn::attention(&x, &x, &x, 0.5, nn::Mask::Causal).shape(), [1, 3, 2, 4]);
+/// ```
+#[track_caller]
+pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, mask: Mask) -> Tensor {
+    let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
+    let scores = match mask {
+        Mask::None => scores,
+        Mask::Causal => {
+            let at = Location::caller();
+            let position = |axis| scores.nullary(Iota { axis, dtype: DType::I64, shape: scores.shape().into() }, at);
+            position(3).le(position(2)).select(&scores, f64::NEG_INFINITY)
+        }
+    };
+    einsum("bhqk,bkhd->bqhd", &[&scores.softmax(-1), values])
+}

@@ -1,0 +1,77 @@
+//! Layers that connect everything with everything, and tables of vectors.
+
+use super::{Init, trees};
+use crate::tensor::Tensor;
+
+/// `x weight + bias` for `x` of shape `[.., in]` and `weight` of shape `[in, out]`.
+#[track_caller]
+pub fn dense(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    x.matmul(weight) + bias
+}
+
+/// The rows of `table` that integer `ids` of any shape name: shape `ids.shape() + [features]`.
+#[track_caller]
+pub fn embedding(table: &Tensor, ids: &Tensor) -> Tensor {
+    table.take(ids, 0)
+}
+
+/// A dense layer: weight `[in, out]` and bias `[out]`.
+///
+/// ```
+/// use retape::{Tensor, nn::Dense};
+///
+/// let layer = Dense::new(1, 3, 2);
+/// assert_eq!(layer.apply(&Tensor::zeros([5, 3])).shape(), [5, 2]);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Dense {
+    /// `[in, out]`.
+    pub weight: Tensor,
+    /// `[out]`.
+    pub bias: Tensor,
+}
+
+/// A table of vectors, `[entries, features]`.
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    /// `[entries, features]`.
+    pub table: Tensor,
+}
+
+trees! {
+    Dense { weight, bias }
+    Embedding { table }
+}
+
+impl Dense {
+    /// A layer with Glorot's uniform weights and zero bias.
+    pub fn new(seed: u64, n_in: usize, n_out: usize) -> Dense {
+        Dense::with_init(Init::glorot_uniform(), seed, n_in, n_out)
+    }
+
+    /// A layer with weights by another rule.
+    pub fn with_init(init: Init, seed: u64, n_in: usize, n_out: usize) -> Dense {
+        let weight = init.tensor(seed, [n_in, n_out]);
+        Dense { bias: Tensor::zeros_of(weight.dtype(), [n_out]), weight }
+    }
+
+    /// `x weight + bias`.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor) -> Tensor {
+        dense(x, &self.weight, &self.bias)
+    }
+}
+
+impl Embedding {
+    /// A table with entries of variance `1 / features`.
+    pub fn new(seed: u64, n_entries: usize, n_features: usize) -> Embedding {
+        let gain = n_entries as f64 / n_features.max(1) as f64;
+        Embedding { table: Init::he_normal().gain(gain).tensor(seed, [n_entries, n_features]) }
+    }
+
+    /// The vectors that integer `ids` name.
+    #[track_caller]
+    pub fn apply(&self, ids: &Tensor) -> Tensor {
+        embedding(&self.table, ids)
+    }
+}

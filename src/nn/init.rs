@@ -1,0 +1,140 @@
+//! Initial values of parameters.
+//!
+//! Values are made on the host from a seed, so that they are the same on every machine and device.
+
+use retape_runtime::{DType, Shape};
+
+use crate::data::Random;
+use crate::tensor::Tensor;
+
+/// The stream of random numbers that parameters are drawn from.
+const PARAMETERS: u64 = 20;
+
+/// The distribution that parameters are drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Evenly from an interval around zero.
+    Uniform,
+    /// From a normal distribution: a sum of twelve even draws, which needs no logarithm and never leaves six standard
+    /// deviations.
+    Normal,
+}
+
+/// What the variance is divided by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fan {
+    In,
+    Mean,
+}
+
+/// A rule for initial weights: their variance is `gain` over the number of connections.
+///
+/// ```
+/// use retape::nn::Init;
+///
+/// let weight = Init::he_normal().tensor(7, [3, 3, 16, 32]);
+/// assert_eq!(weight.shape(), [3, 3, 16, 32]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Init {
+    spread: Spread,
+    fan: Fan,
+    gain: f64,
+    dtype: DType,
+}
+
+impl Init {
+    /// Glorot and Bengio (2010), uniform: variance 1 over the mean of incoming and outgoing connections.
+    pub fn glorot_uniform() -> Init {
+        Init { spread: Spread::Uniform, fan: Fan::Mean, gain: 1.0, dtype: DType::F32 }
+    }
+
+    /// Glorot and Bengio (2010), normal.
+    pub fn glorot_normal() -> Init {
+        Init { spread: Spread::Normal, ..Init::glorot_uniform() }
+    }
+
+    /// He et al. (2015), uniform: variance 2 over the number of incoming connections; for ReLU.
+    pub fn he_uniform() -> Init {
+        Init { spread: Spread::Uniform, fan: Fan::In, gain: 2.0, dtype: DType::F32 }
+    }
+
+    /// He et al. (2015), normal.
+    pub fn he_normal() -> Init {
+        Init { spread: Spread::Normal, ..Init::he_uniform() }
+    }
+
+    /// Another factor of the variance.
+    #[must_use]
+    pub fn gain(self, gain: f64) -> Init {
+        Init { gain, ..self }
+    }
+
+    /// Another dtype than `f32`.
+    #[must_use]
+    pub fn dtype(self, dtype: DType) -> Init {
+        Init { dtype, ..self }
+    }
+
+    /// The standard deviation for weights of a shape: `[.., in, out]`, axes before the last two are taps of a filter.
+    pub fn standard_deviation(&self, shape: &[usize]) -> f64 {
+        let (fan_in, fan_out) = match *shape {
+            [] => (1.0, 1.0),
+            [n] => (n as f64, n as f64),
+            [ref taps @ .., n_in, n_out] => {
+                let n_taps = taps.iter().map(|&n| n as f64).product::<f64>();
+                (n_in as f64 * n_taps, n_out as f64 * n_taps)
+            }
+        };
+        let fan = match self.fan {
+            Fan::In => fan_in,
+            Fan::Mean => (fan_in + fan_out) / 2.0,
+        };
+        (self.gain / fan.max(1.0)).sqrt()
+    }
+
+    /// Weights of a shape `[.., in, out]`, the same for the same seed.
+    ///
+    /// Poisoned if the memory is refused.
+    pub fn tensor(&self, seed: u64, shape: impl Into<Shape>) -> Tensor {
+        let shape = shape.into();
+        let deviation = self.standard_deviation(&shape);
+        let mut random = Random::new(seed, PARAMETERS, 0);
+        let mut draw = || match self.spread {
+            Spread::Uniform => random.uniform(-1.0, 1.0) * 3.0_f64.sqrt(),
+            Spread::Normal => (0..12).map(|_| random.unit()).sum::<f64>() - 6.0,
+        };
+        let values: Vec<f64> = (0..shape.checked_len().unwrap_or(0)).map(|_| draw() * deviation).collect();
+        let made = match self.dtype {
+            DType::F64 => Tensor::from_vec(values, shape),
+            _ => {
+                let values: Vec<f32> = values.into_iter().map(|x| x as f32).collect();
+                Tensor::from_vec(values, shape).map(|made| made.cast(self.dtype))
+            }
+        };
+        made.unwrap_or_else(Tensor::poisoned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deviations_follow_the_connections() {
+        assert_eq!(Init::glorot_uniform().standard_deviation(&[30, 20]), 0.2);
+        assert_eq!(Init::he_normal().standard_deviation(&[5, 5, 2, 7]), 0.2);
+    }
+
+    #[test]
+    fn values_have_the_deviation_and_depend_on_the_seed() {
+        for init in [Init::glorot_uniform(), Init::glorot_normal(), Init::he_uniform(), Init::he_normal()] {
+            let values = init.tensor(1, [100, 200]).to_vec::<f32>().unwrap();
+            let square = values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / values.len() as f64;
+            let ratio = square.sqrt() / init.standard_deviation(&[100, 200]);
+            assert!((ratio - 1.0).abs() < 0.02, "{init:?}: {ratio}");
+            assert_ne!(values, init.tensor(2, [100, 200]).to_vec::<f32>().unwrap());
+            assert_eq!(values, init.tensor(1, [100, 200]).to_vec::<f32>().unwrap());
+        }
+    }
+}

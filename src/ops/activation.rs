@@ -1,0 +1,92 @@
+//! Activation functions.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
+
+use super::Axes;
+use super::unary::unary;
+use crate::tensor::Tensor;
+
+unary! {
+    /// Every element, but 0 for those below. The derivative at 0 is 0.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([-1.0_f32, 2.0]).relu().to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    Relu relu: number in -2.0..2.0;
+    // Written on the output, so that the forward pass may drop its input.
+    d(x, y, ct) = y.gt(0.0).select(ct, 0.0);
+    f(v) = v.max(0.0);
+
+    /// log(1 + e^x) of every element, without overflow.
+    Softplus softplus: float in -4.0..4.0;
+    d(x, y, ct) = ct * x.sigmoid();
+    f(v) = v.max(0.0) + (-v.abs()).exp().log1p();
+}
+
+impl Tensor {
+    /// The logarithm of the logistic function of every element; accurate far below 0.
+    #[track_caller]
+    pub fn log_sigmoid(&self) -> Tensor {
+        -(-self).softplus()
+    }
+
+    /// x * sigmoid(x) of every element, also known as swish.
+    #[track_caller]
+    pub fn silu(&self) -> Tensor {
+        self * self.sigmoid()
+    }
+
+    /// The Gaussian error linear unit: x times the probability that a standard normal variable is below x.
+    #[track_caller]
+    pub fn gelu_erf(&self) -> Tensor {
+        self * ((self * -FRAC_1_SQRT_2).erfc() * 0.5)
+    }
+
+    /// The approximation of [`gelu_erf`](Tensor::gelu_erf) by a hyperbolic tangent, as many published models use it.
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Tensor {
+        let inner = (self + self * self * self * 0.044715) * FRAC_2_PI.sqrt();
+        self * ((inner.tanh() + 1.0) * 0.5)
+    }
+
+    /// Every element; those below 0 are multiplied by `slope`.
+    #[track_caller]
+    pub fn leaky_relu(&self, slope: f64) -> Tensor {
+        self.ge(0.0).select(self, self * slope)
+    }
+
+    /// Every element; those below 0 become alpha * (e^x - 1).
+    #[track_caller]
+    pub fn elu(&self, alpha: f64) -> Tensor {
+        // The other branch must stay finite where it is not chosen, for the sake of its derivative.
+        let positive = self.gt(0.0);
+        let below = positive.select(0.0, self).expm1();
+        positive.select(self, if alpha == 1.0 { below } else { below * alpha })
+    }
+
+    /// e to the power of every element, divided by the sum of these over the axes.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([7.0_f32, 7.0]).softmax(0).to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn softmax(&self, axes: impl Into<Axes>) -> Tensor {
+        let axes = axes.into();
+        let powers = (self - self.max_keep(axes.clone()).stop_gradient()).exp();
+        let sum = powers.sum_keep(axes);
+        powers / sum
+    }
+
+    /// The logarithm of [`softmax`](Tensor::softmax), accurate also where that vanishes.
+    #[track_caller]
+    pub fn log_softmax(&self, axes: impl Into<Axes>) -> Tensor {
+        let axes = axes.into();
+        let shifted = self - self.max_keep(axes.clone()).stop_gradient();
+        let sum = shifted.exp().sum_keep(axes);
+        shifted - sum.log()
+    }
+}

@@ -1,0 +1,149 @@
+//! Axes moved, added, dropped and merged: composites of permute and reshape.
+
+use std::panic::Location;
+
+use retape_runtime::Shape;
+use smallvec::SmallVec;
+
+use super::Permute;
+use super::axes::{self, Axes};
+use crate::error::Caller;
+use crate::tensor::{Tensor, apply_at};
+
+impl Tensor {
+    /// The tensor with axes in another order: axis `i` of the result is axis `order[i]` of this one.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::zeros([2, 3, 4]);
+    /// assert_eq!(x.permute(&[2, 0, 1]).shape(), [4, 2, 3]);
+    /// ```
+    #[track_caller]
+    pub fn permute(&self, order: &[isize]) -> Tensor {
+        let at = Location::caller();
+        let order: Result<SmallVec<[usize; 4]>, String> =
+            order.iter().map(|&axis| axes::resolve(axis, self.rank())).collect();
+        match order {
+            Ok(order) => self.permuted(&order, at),
+            Err(message) => self.refused("permute", message, at),
+        }
+    }
+
+    /// The tensor with its last two axes exchanged.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.transpose().to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn transpose(&self) -> Tensor {
+        self.swap_axes_at("transpose", -2, -1, Location::caller())
+    }
+
+    /// Short for [`transpose`](Tensor::transpose).
+    #[track_caller]
+    pub fn t(&self) -> Tensor {
+        self.swap_axes_at("transpose", -2, -1, Location::caller())
+    }
+
+    /// The tensor with two axes exchanged.
+    #[track_caller]
+    pub fn swap_axes(&self, a: isize, b: isize) -> Tensor {
+        self.swap_axes_at("swap_axes", a, b, Location::caller())
+    }
+
+    /// The tensor without axes, which must have extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([1, 3, 1]).squeeze([0, -1]).shape(), [3]);
+    /// ```
+    #[track_caller]
+    pub fn squeeze(&self, axes: impl Into<Axes>) -> Tensor {
+        let at = Location::caller();
+        self.over_axes("squeeze", axes.into(), at, |axes| {
+            if let Some(&axis) = axes.iter().find(|&&axis| self.shape()[axis] != 1) {
+                let message = format!("axis {axis} of {} does not have extent 1", self.type_text());
+                return self.refused("squeeze", message, at);
+            }
+            let kept = self.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+            self.reshape_at(kept.map(|(_, &extent)| extent).collect(), at)
+        })
+    }
+
+    /// The tensor with a new axis of extent 1 at position `axis` of the result, counted from its end if negative.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(x.unsqueeze(0).shape(), [1, 2, 3]);
+    /// assert_eq!(x.unsqueeze(-1).shape(), [2, 3, 1]);
+    /// ```
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: isize) -> Tensor {
+        let at = Location::caller();
+        match axes::resolve(axis, self.rank() + 1) {
+            Ok(axis) => self.with_axis(axis, 1, at),
+            Err(message) => self.refused("unsqueeze", message, at),
+        }
+    }
+
+    /// NumPy's name for [`unsqueeze`](Tensor::unsqueeze).
+    #[track_caller]
+    pub fn expand_dims(&self, axis: isize) -> Tensor {
+        self.unsqueeze(axis)
+    }
+
+    /// All elements in row-major order along one axis.
+    #[track_caller]
+    pub fn flatten(&self) -> Tensor {
+        self.reshape_at(Shape::new(&[self.n_elements()]), Location::caller())
+    }
+
+    /// The tensor with all axes from `axis` on merged into one: `x.flatten_from(1)` keeps a batch axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([8, 7, 7, 32]).flatten_from(1).shape(), [8, 1568]);
+    /// ```
+    #[track_caller]
+    pub fn flatten_from(&self, axis: isize) -> Tensor {
+        let at = Location::caller();
+        match axes::resolve(axis, self.rank()) {
+            Ok(axis) => {
+                let (kept, merged) = self.shape().split_at(axis);
+                self.reshape_at(kept.iter().copied().chain([merged.iter().product()]).collect(), at)
+            }
+            Err(message) => self.refused("flatten_from", message, at),
+        }
+    }
+
+    /// A permutation of axes that exist.
+    pub(crate) fn permuted(&self, order: &[usize], at: Caller) -> Tensor {
+        if order.len() == self.rank() && order.iter().copied().eq(0..self.rank()) {
+            return self.clone();
+        }
+        apply_at(Permute { perm: SmallVec::from_slice(order) }, &[self], at)
+    }
+
+    /// The tensor with a new axis of the given extent, which must leave the number of elements as it is.
+    pub(crate) fn with_axis(&self, axis: usize, extent: usize, at: Caller) -> Tensor {
+        let mut shape: Shape = self.shape().into();
+        shape.extents_mut().insert(axis.min(self.rank()), extent);
+        if self.error().is_some() { self.clone() } else { self.reshape_at(shape, at) }
+    }
+
+    fn swap_axes_at(&self, op: &'static str, a: isize, b: isize, at: Caller) -> Tensor {
+        let found = axes::resolve(a, self.rank()).and_then(|a| Ok((a, axes::resolve(b, self.rank())?)));
+        match found {
+            Ok((a, b)) => {
+                let mut order: SmallVec<[usize; 4]> = (0..self.rank()).collect();
+                order.swap(a, b);
+                self.permuted(&order, at)
+            }
+            Err(message) => self.refused(op, message, at),
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Two-dimensional convolution and its two gradients; each has derivatives in terms of the other two.
+//!
+//! Images are `[batch, height, width, channels]`, filters `[height, width, in_channels / groups, out_channels]`.
+
+use std::panic::Location;
+
+use retape_kernels::library::{self, ConvPass, Library};
+use retape_runtime::DType;
+
+use super::attribute::attributes;
+use super::check::{self, refuse};
+use super::matmul::refused_pair;
+use super::window::{self, Padding};
+use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use crate::graph::TensorType;
+use crate::tensor::{Tensor, apply_at};
+
+/// Convolution of an image with a filter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2d {
+    /// Steps of the window, along height and width.
+    pub stride: [usize; 2],
+    /// Zeros before and after the image, along height and width.
+    pub padding: [[usize; 2]; 2],
+    /// Steps between taps, along height and width.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not mix.
+    pub groups: usize,
+}
+
+/// The image's cotangent, of the result's cotangent and the filter; also the transposed convolution.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2dInputGrad {
+    /// As in [`Conv2d`].
+    pub stride: [usize; 2],
+    /// As in [`Conv2d`].
+    pub padding: [[usize; 2]; 2],
+    /// As in [`Conv2d`].
+    pub dilation: [usize; 2],
+    /// As in [`Conv2d`].
+    pub groups: usize,
+    /// Height and width of the image.
+    pub input: [usize; 2],
+}
+
+/// The filter's cotangent, of the image and the result's cotangent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Conv2dFilterGrad {
+    /// As in [`Conv2d`].
+    pub stride: [usize; 2],
+    /// As in [`Conv2d`].
+    pub padding: [[usize; 2]; 2],
+    /// As in [`Conv2d`].
+    pub dilation: [usize; 2],
+    /// As in [`Conv2d`].
+    pub groups: usize,
+    /// Height and width of the filter.
+    pub filter: [usize; 2],
+}
+
+attributes! {
+    Conv2d { stride, padding, dilation, groups }
+    Conv2dInputGrad { stride, padding, dilation, groups, input }
+    Conv2dFilterGrad { stride, padding, dilation, groups, filter }
+}
+
+impl Conv2d {
+    fn input_grad(&self, input: &Tensor) -> Conv2dInputGrad {
+        let Conv2d { stride, padding, dilation, groups } = self.clone();
+        Conv2dInputGrad { stride, padding, dilation, groups, input: [input.dim(1), input.dim(2)] }
+    }
+
+    fn filter_grad(&self, filter: &Tensor) -> Conv2dFilterGrad {
+        let Conv2d { stride, padding, dilation, groups } = self.clone();
+        Conv2dFilterGrad { stride, padding, dilation, groups, filter: [filter.dim(0), filter.dim(1)] }
+    }
+
+    /// How many windows lie on an image.
+    fn n_windows(&self, image: [usize; 2], filter: [usize; 2]) -> Result<[usize; 2], TypeError> {
+        window::n_windows(image, filter, self.stride, self.padding, self.dilation)
+    }
+
+    fn check_groups(&self, channels: usize) -> Result<(), TypeError> {
+        match channels.checked_rem(self.groups) {
+            Some(0) => Ok(()),
+            _ => refuse!("{channels} channels do not divide into {} groups", self.groups),
+        }
+    }
+
+    fn kernel(&self, pass: ConvPass, dtype: DType, image: &[usize], filter: &[usize]) -> Lowering {
+        Lowering::Library(Library::Conv2d(library::Conv2d {
+            dtype,
+            batch: image[0],
+            height: image[1],
+            width: image[2],
+            in_channels: image[3],
+            kernel_height: filter[0],
+            kernel_width: filter[1],
+            out_channels: filter[3],
+            stride: self.stride,
+            padding: self.padding,
+            dilation: self.dilation,
+            groups: self.groups,
+            pass,
+        }))
+    }
+}
+
+impl Conv2dInputGrad {
+    fn conv(&self) -> Conv2d {
+        let Conv2dInputGrad { stride, padding, dilation, groups, .. } = *self;
+        Conv2d { stride, padding, dilation, groups }
+    }
+}
+
+impl Conv2dFilterGrad {
+    fn conv(&self) -> Conv2d {
+        let Conv2dFilterGrad { stride, padding, dilation, groups, .. } = *self;
+        Conv2d { stride, padding, dilation, groups }
+    }
+}
+
+/// Two float arguments of one dtype.
+fn pair<'t>(args: &[&'t TensorType]) -> Result<[&'t TensorType; 2], TypeError> {
+    let [a, b] = check::exactly::<2>(args)?;
+    check::float(0, a)?;
+    if a.dtype != b.dtype {
+        refuse!("argument 0 is {a}, argument 1 is {b}: dtypes must be equal; cast one of them");
+    }
+    Ok([a, b])
+}
+
+/// The extents of a filter.
+fn filter_extents(position: usize, w: &TensorType) -> Result<[usize; 4], TypeError> {
+    match (*w.shape).try_into() {
+        Ok(extents) => Ok(extents),
+        Err(_) => {
+            refuse!("argument {position} is {w}, but must be [height, width, in_channels / groups, out_channels]")
+        }
+    }
+}
+
+impl OpDef for Conv2d {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [x, w] = pair(args)?;
+        let image = window::image(0, x)?;
+        let [height, width, channels, out_channels] = filter_extents(1, w)?;
+        self.check_groups(x.shape[3])?;
+        self.check_groups(out_channels)?;
+        if channels * self.groups != x.shape[3] {
+            refuse!(
+                "argument 0 is {x}, argument 1 is {w}: with {} groups the filter's third axis must be {}",
+                self.groups,
+                x.shape[3] / self.groups
+            );
+        }
+        let [rows, columns] = self.n_windows(image, [height, width])?;
+        Ok(x.with_shape([x.shape[0], rows, columns, out_channels]))
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let ([x, w], caller) = ([&at.args[0], &at.args[1]], Location::caller());
+        Cotangents::of([
+            apply_at(self.input_grad(x), &[at.ct, w], caller),
+            apply_at(self.filter_grad(w), &[x, at.ct], caller),
+        ])
+    }
+
+    fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
+        self.kernel(ConvPass::Forward, result.dtype, &args[0].shape, &args[1].shape)
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |stride, padding, dilation, groups| Conv2d { stride, padding, dilation, groups };
+        vec![
+            Sample::floats(of([1, 1], [[1, 1], [1, 1]], [1, 1], 1), &[&[2, 4, 5, 3], &[3, 3, 3, 2]], -1.0..1.0),
+            Sample::floats(of([2, 1], [[0, 1], [2, 0]], [1, 2], 1), &[&[1, 6, 5, 2], &[3, 2, 2, 3]], -1.0..1.0),
+            Sample::floats(of([1, 2], [[0, 0], [0, 0]], [1, 1], 2), &[&[1, 4, 5, 4], &[2, 2, 2, 6]], -1.0..1.0),
+        ]
+    }
+}
+
+impl OpDef for Conv2dInputGrad {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [ct, w] = pair(args)?;
+        let windows = window::image(0, ct)?;
+        let [height, width, channels, out_channels] = filter_extents(1, w)?;
+        self.conv().check_groups(out_channels)?;
+        let expected = self.conv().n_windows(self.input, [height, width])?;
+        if windows != expected || ct.shape[3] != out_channels {
+            let [rows, columns] = expected;
+            refuse!(
+                "argument 0 is {ct}, but the convolution of an image of {:?} with {w} has shape [{}, {rows}, {columns}, {out_channels}]",
+                self.input,
+                ct.shape[0]
+            );
+        }
+        match channels.checked_mul(self.groups) {
+            Some(channels) => Ok(ct.with_shape([ct.shape[0], self.input[0], self.input[1], channels])),
+            None => refuse!("the channels of the image cannot be counted"),
+        }
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let ([g, w], caller, conv) = ([&at.args[0], &at.args[1]], Location::caller(), self.conv());
+        let filter = conv.filter_grad(w);
+        Cotangents::of([apply_at(conv, &[at.ct, w], caller), apply_at(filter, &[at.ct, g], caller)])
+    }
+
+    fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
+        self.conv().kernel(ConvPass::InputGradient, result.dtype, &result.shape, &args[1].shape)
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |stride, padding, groups, input| Conv2dInputGrad { stride, padding, dilation: [1, 1], groups, input };
+        vec![
+            Sample::floats(of([1, 1], [[1, 1], [1, 1]], 1, [4, 5]), &[&[2, 4, 5, 2], &[3, 3, 3, 2]], -1.0..1.0),
+            Sample::floats(of([2, 2], [[0, 1], [0, 1]], 2, [4, 6]), &[&[1, 2, 3, 4], &[3, 3, 1, 4]], -1.0..1.0),
+        ]
+    }
+}
+
+impl OpDef for Conv2dFilterGrad {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [x, ct] = pair(args)?;
+        let (image, windows) = (window::image(0, x)?, window::image(1, ct)?);
+        self.conv().check_groups(x.shape[3])?;
+        self.conv().check_groups(ct.shape[3])?;
+        let expected = self.conv().n_windows(image, self.filter)?;
+        if windows != expected || ct.shape[0] != x.shape[0] {
+            refuse!(
+                "argument 0 is {x}, argument 1 is {ct}, but a filter of {:?} has {expected:?} windows on the image",
+                self.filter
+            );
+        }
+        Ok(x.with_shape([self.filter[0], self.filter[1], x.shape[3] / self.groups, ct.shape[3]]))
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let ([x, g], caller, conv) = ([&at.args[0], &at.args[1]], Location::caller(), self.conv());
+        let input = conv.input_grad(x);
+        Cotangents::of([apply_at(input, &[g, at.ct], caller), apply_at(conv, &[x, at.ct], caller)])
+    }
+
+    fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
+        self.conv().kernel(ConvPass::FilterGradient, result.dtype, &args[0].shape, &result.shape)
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of =
+            |stride, padding, groups, filter| Conv2dFilterGrad { stride, padding, dilation: [1, 1], groups, filter };
+        vec![
+            Sample::floats(of([1, 1], [[1, 1], [1, 1]], 1, [3, 3]), &[&[2, 4, 5, 3], &[2, 4, 5, 2]], -1.0..1.0),
+            Sample::floats(of([2, 2], [[0, 1], [0, 1]], 2, [3, 3]), &[&[1, 4, 6, 2], &[1, 2, 3, 4]], -1.0..1.0),
+        ]
+    }
+}
+
+/// Stride, padding, dilation and groups of a convolution; by default 1, [`Padding::Valid`], 1 and 1.
+///
+/// ```
+/// use retape::ops::{ConvOptions, Padding};
+///
+/// let options = ConvOptions::default().stride(2).padding(Padding::Same);
+/// assert_eq!(options.stride, [2, 2]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvOptions {
+    /// Steps of the window, along height and width.
+    pub stride: [usize; 2],
+    /// What lies beyond the edges.
+    pub padding: Padding,
+    /// Steps between taps, along height and width.
+    pub dilation: [usize; 2],
+    /// Groups of channels that do not mix.
+    pub groups: usize,
+}
+
+impl Default for ConvOptions {
+    fn default() -> ConvOptions {
+        ConvOptions { stride: [1, 1], padding: Padding::Valid, dilation: [1, 1], groups: 1 }
+    }
+}
+
+impl ConvOptions {
+    /// One window for every position: stride 1 and [`Padding::Same`].
+    pub fn same() -> ConvOptions {
+        ConvOptions { padding: Padding::Same, ..ConvOptions::default() }
+    }
+
+    /// The same steps along height and width.
+    #[must_use]
+    pub fn stride(self, stride: usize) -> ConvOptions {
+        ConvOptions { stride: [stride; 2], ..self }
+    }
+
+    /// What lies beyond the edges.
+    #[must_use]
+    pub fn padding(self, padding: Padding) -> ConvOptions {
+        ConvOptions { padding, ..self }
+    }
+
+    /// The same steps between taps along height and width.
+    #[must_use]
+    pub fn dilation(self, dilation: usize) -> ConvOptions {
+        ConvOptions { dilation: [dilation; 2], ..self }
+    }
+
+    /// Groups of channels that do not mix; as many as channels for a depthwise convolution.
+    #[must_use]
+    pub fn groups(self, groups: usize) -> ConvOptions {
+        ConvOptions { groups, ..self }
+    }
+
+    fn resolved(&self, image: [usize; 2], filter: [usize; 2]) -> Conv2d {
+        let ConvOptions { stride, padding, dilation, groups } = *self;
+        Conv2d { stride, padding: padding.resolve(image, filter, stride, dilation), dilation, groups }
+    }
+}
+
+impl Tensor {
+    /// The convolution of images `[batch, height, width, channels]` with a filter
+    /// `[height, width, channels / groups, out_channels]`.
+    ///
+    /// As everywhere in machine learning the filter is not flipped.
+    ///
+    /// ```
+    /// # use retape::{Tensor, ops::ConvOptions};
+    /// let image = Tensor::from([[[[1.0_f32], [2.0]], [[3.0], [4.0]]]]);
+    /// let sum = image.conv2d(&Tensor::ones([2, 2, 1, 1]), ConvOptions::default());
+    /// assert_eq!(sum.item::<f32>()?, 10.0);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn conv2d(&self, filter: &Tensor, options: ConvOptions) -> Tensor {
+        let conv = options.resolved([self.dim(1), self.dim(2)], [filter.dim(0), filter.dim(1)]);
+        apply_at(conv, &[self, filter], Location::caller())
+    }
+
+    /// The transposed convolution: the map of which `conv2d` with the same filter and options is the transpose.
+    ///
+    /// The filter is that of the convolution, `[height, width, out_channels / groups, channels]`. Height and width of
+    /// the result are `stride` times those of the image for [`Padding::Same`]; [`Padding::Valid`] adds what the filter
+    /// exceeds the stride by.
+    ///
+    /// ```
+    /// # use retape::{Tensor, ops::ConvOptions};
+    /// let x = Tensor::from([[[[1.0_f32], [2.0]]]]);
+    /// let wide = x.conv_transpose2d(&Tensor::ones([1, 2, 1, 1]), ConvOptions::default().stride(2));
+    /// assert_eq!(wide.shape(), [1, 2, 4, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn conv_transpose2d(&self, filter: &Tensor, options: ConvOptions) -> Tensor {
+        let at = Location::caller();
+        if let Some(poisoned) = [self, filter].into_iter().find(|tensor| tensor.error().is_some()) {
+            return poisoned.clone();
+        }
+        let along = |axis: usize| {
+            let (windows, stride) = (self.dim(axis as isize + 1), options.stride[axis]);
+            let reach =
+                (filter.dim(axis as isize).checked_sub(1)?).checked_mul(options.dilation[axis])?.checked_add(1)?;
+            let steps = windows.checked_mul(stride)?;
+            match options.padding {
+                Padding::Same => Some(steps),
+                Padding::Valid => steps.checked_add(reach.saturating_sub(stride)),
+                Padding::Explicit(padding) => {
+                    let whole = windows.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
+                    whole.checked_sub(padding[axis][0])?.checked_sub(padding[axis][1])
+                }
+            }
+        };
+        let Some(input) = along(0).zip(along(1)).map(|(height, width)| [height, width]) else {
+            let message = format!("{} and {} with {options:?} leave no image", self.type_text(), filter.type_text());
+            return refused_pair("conv_transpose2d", [self, filter], message, at);
+        };
+        let Conv2d { stride, padding, dilation, groups } = options.resolved(input, [filter.dim(0), filter.dim(1)]);
+        apply_at(Conv2dInputGrad { stride, padding, dilation, groups, input }, &[self, filter], at)
+    }
+}

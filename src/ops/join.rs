@@ -1,0 +1,211 @@
+//! Tensors joined along an axis, and divided again.
+
+use std::panic::Location;
+
+use retape_kernels::ir::Value;
+use retape_runtime::{Scalar, Shape};
+use smallvec::SmallVec;
+
+use super::attribute::attributes;
+use super::axes;
+use super::check::refuse;
+use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use crate::error::Error;
+use crate::graph::TensorType;
+use crate::tensor::{Tensor, apply_at};
+
+/// Tensors one after another along an axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Concat {
+    /// The axis.
+    pub axis: usize,
+}
+
+attributes! {
+    Concat { axis }
+}
+
+impl OpDef for Concat {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let Some(first) = args.first() else { refuse!("takes at least one argument") };
+        if self.axis >= first.rank() {
+            refuse!("axis {} is out of range for {first}", self.axis);
+        }
+        let mut shape = first.shape.clone();
+        for (position, arg) in args.iter().enumerate().skip(1) {
+            let fits = arg.dtype == first.dtype
+                && arg.rank() == first.rank()
+                && (0..arg.rank()).all(|axis| axis == self.axis || arg.shape[axis] == first.shape[axis]);
+            if !fits {
+                refuse!(
+                    "argument {position} is {arg}, argument 0 is {first}: dtypes and all axes but {} must be equal",
+                    self.axis
+                );
+            }
+            let extent = &mut shape.extents_mut()[self.axis];
+            match extent.checked_add(arg.shape[self.axis]) {
+                Some(sum) => *extent = sum,
+                None => refuse!("the joined extent cannot be counted"),
+            }
+        }
+        Ok(first.with_shape(shape))
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let mut start = 0;
+        Cotangents::each(at.args.iter().map(|arg| {
+            let stop = start + arg.shape()[self.axis];
+            let part = at.ct.part(self.axis, start, stop, Location::caller());
+            start = stop;
+            part
+        }))
+    }
+
+    fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
+        let (axis, rank, dtype) = (self.axis, result.rank(), result.dtype);
+        let extents: SmallVec<[i64; 4]> = args.iter().map(|arg| arg.shape[axis] as i64).collect();
+        let all: Vec<usize> = (0..args.len()).collect();
+        Lowering::indexed(&all, move |at| {
+            let along = at.index(axis);
+            let mut start = 0;
+            let mut joined: Option<Value<'_>> = None;
+            // Each argument in turn takes over from where it starts; empty ones take nothing.
+            for (arg, &extent) in extents.iter().enumerate().filter(|&(_, &extent)| extent > 0) {
+                let inside = (along - start).max(0_i64).min(extent - 1);
+                let coordinate = |other: usize| if other == axis { inside } else { at.index(other) };
+                let coordinates: SmallVec<[Value<'_>; 4]> = (0..rank).map(coordinate).collect();
+                let element = at.at(arg, &coordinates);
+                joined = Some(joined.map_or(element, |before| along.lt(start).select(before, element)));
+                start += extent;
+            }
+            joined.unwrap_or_else(|| at.constant(Scalar { dtype, bits: 0 }))
+        })
+    }
+
+    fn samples() -> Vec<Sample> {
+        vec![
+            Sample::floats(Concat { axis: 1 }, &[&[3, 2], &[3, 4], &[3, 1]], -1.0..1.0),
+            Sample::floats(Concat { axis: 0 }, &[&[2], &[3]], -1.0..1.0),
+        ]
+    }
+}
+
+/// Joins tensors along an axis, counted from the end if negative.
+///
+/// ```
+/// # use retape::{Tensor, concat};
+/// let (a, b) = (Tensor::from([1.0_f32]), Tensor::from([2.0_f32, 3.0]));
+/// assert_eq!(concat(&[&a, &b], 0).to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
+    let at = Location::caller();
+    let Some(first) = tensors.first() else {
+        let message = "takes at least one tensor".to_owned();
+        return Tensor::poisoned(Error::Type { op: "concat", message, at });
+    };
+    match axes::resolve(axis, first.rank()) {
+        Ok(axis) => apply_at(Concat { axis }, tensors, at),
+        Err(message) => first.refused("concat", message, at),
+    }
+}
+
+/// Joins tensors of one shape along a new axis, counted from the end of the result if negative.
+///
+/// ```
+/// # use retape::{Tensor, stack};
+/// let (a, b) = (Tensor::from([1.0_f32, 2.0]), Tensor::from([3.0_f32, 4.0]));
+/// assert_eq!(stack(&[&a, &b], 1).to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
+    let at = Location::caller();
+    let Some(first) = tensors.first() else {
+        let message = "takes at least one tensor".to_owned();
+        return Tensor::poisoned(Error::Type { op: "stack", message, at });
+    };
+    if let Some(other) = tensors.iter().find(|other| other.error().is_none() && other.shape() != first.shape()) {
+        let message = format!("{} and {} differ in shape", first.type_text(), other.type_text());
+        return first.refused("stack", message, at);
+    }
+    match axes::resolve(axis, first.rank() + 1) {
+        Ok(axis) => {
+            let parts: Vec<Tensor> = tensors.iter().map(|tensor| tensor.with_axis(axis, 1, at)).collect();
+            apply_at(Concat { axis }, &parts.iter().collect::<Vec<_>>(), at)
+        }
+        Err(message) => first.refused("stack", message, at),
+    }
+}
+
+impl Tensor {
+    /// Parts of the given extents along an axis, in order; the extents must add up to the axis'.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let parts = Tensor::from([1.0_f32, 2.0, 3.0]).split(0, &[1, 2]);
+    /// assert_eq!(parts[1].to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn split(&self, axis: isize, extents: &[usize]) -> Vec<Tensor> {
+        let at = Location::caller();
+        let whole = axes::resolve(axis, self.rank()).and_then(|axis| {
+            let total = extents.iter().try_fold(0_usize, |sum, &extent| sum.checked_add(extent));
+            let refusal = || format!("parts {extents:?} do not add up to axis {axis} of {}", self.type_text());
+            if total == Some(self.shape()[axis]) { Ok(axis) } else { Err(refusal()) }
+        });
+        let mut start = 0;
+        let part = |&extent: &usize| match &whole {
+            Ok(axis) => {
+                start += extent;
+                self.part(*axis, start - extent, start, at)
+            }
+            Err(message) => self.refused("split", message.clone(), at),
+        };
+        extents.iter().map(part).collect()
+    }
+
+    /// `n` parts of equal extent along an axis, in order.
+    #[track_caller]
+    pub fn chunk(&self, axis: isize, n: usize) -> Vec<Tensor> {
+        let at = Location::caller();
+        let extent = axes::resolve(axis, self.rank()).and_then(|axis| {
+            let extent = self.shape()[axis];
+            let refusal = || format!("axis {axis} of {} does not divide into {n} equal parts", self.type_text());
+            if n > 0 && extent.is_multiple_of(n) { Ok((axis, extent / n)) } else { Err(refusal()) }
+        });
+        let part = |position: usize| match &extent {
+            Ok((axis, extent)) => self.part(*axis, position * extent, (position + 1) * extent, at),
+            Err(message) => self.refused("chunk", message.clone(), at),
+        };
+        (0..n).map(part).collect()
+    }
+
+    /// The tensor `counts[axis]` times in a row along each axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1.0_f32, 2.0]);
+    /// assert_eq!(x.tile(&[2]).to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn tile(&self, counts: &[usize]) -> Tensor {
+        let at = Location::caller();
+        if counts.len() != self.rank() {
+            let message = format!("{counts:?} needs one entry for each axis of {}", self.type_text());
+            return self.refused("tile", message, at);
+        }
+        // Each axis gets a companion before it, along which it is repeated.
+        let pairs = || counts.iter().zip(self.shape());
+        let apart: Shape = pairs().flat_map(|(_, &extent)| [1, extent]).collect();
+        let repeated: Shape = pairs().flat_map(|(&count, &extent)| [count, extent]).collect();
+        let Some(merged) = pairs().map(|(&count, &extent)| count.checked_mul(extent)).collect::<Option<Shape>>() else {
+            return self.refused("tile", "the extents cannot be counted".to_owned(), at);
+        };
+        let repeated = apply_at(super::BroadcastTo { shape: repeated }, &[&self.reshape_at(apart, at)], at);
+        if repeated.error().is_some() { repeated } else { repeated.reshape_at(merged, at) }
+    }
+}

@@ -1,0 +1,354 @@
+//! Parts of a tensor along its axes, and the way back: padding.
+//!
+//! `Slice` and `Pad` are each other's derivatives: a slice with steps is undone by padding between elements.
+
+use std::ops::{Bound, RangeBounds};
+use std::panic::Location;
+
+use retape_kernels::ir::Value;
+use retape_runtime::{Scalar, Shape};
+use smallvec::SmallVec;
+
+use super::attribute::attributes;
+use super::axes::{self, Axes};
+use super::check::{self, refuse};
+use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
+use crate::error::Caller;
+use crate::graph::TensorType;
+use crate::tensor::{Tensor, apply, apply_at};
+
+/// Elements at regular distances along each axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Slice {
+    /// The coordinate of the first element along each axis.
+    pub start: SmallVec<[usize; 4]>,
+    /// The distance between elements; not zero, negative to go backwards.
+    pub step: SmallVec<[i64; 4]>,
+    /// The number of elements along each axis.
+    pub shape: Shape,
+}
+
+/// A constant before, between and after the elements along each axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pad {
+    /// How many constants before the first element.
+    pub low: SmallVec<[usize; 4]>,
+    /// How many after the last.
+    pub high: SmallVec<[usize; 4]>,
+    /// How many between two neighbours.
+    pub interior: SmallVec<[usize; 4]>,
+    /// The constant.
+    pub value: Scalar,
+}
+
+attributes! {
+    Slice { start, step, shape }
+    Pad { low, high, interior, value }
+}
+
+impl Slice {
+    /// The first elements of every axis, for as many as `shape` says; steps of one.
+    fn leading(shape: &[usize]) -> Slice {
+        Slice {
+            start: SmallVec::from_elem(0, shape.len()),
+            step: SmallVec::from_elem(1, shape.len()),
+            shape: Shape::new(shape),
+        }
+    }
+
+    /// Everything, backwards along some axes.
+    fn reversed(shape: &[usize], backwards: impl Fn(usize) -> bool) -> Slice {
+        let mut slice = Slice::leading(shape);
+        for (axis, &extent) in shape.iter().enumerate().filter(|&(axis, &extent)| extent > 0 && backwards(axis)) {
+            slice.start[axis] = extent - 1;
+            slice.step[axis] = -1;
+        }
+        slice
+    }
+
+    /// The coordinate of the last element along an axis that has some; none if it is out of reach.
+    fn last(&self, axis: usize) -> Option<usize> {
+        let steps = i64::try_from(self.shape[axis].checked_sub(1)?).ok()?;
+        let last = i64::try_from(self.start[axis]).ok()?.checked_add(steps.checked_mul(self.step[axis])?)?;
+        usize::try_from(last).ok()
+    }
+}
+
+impl OpDef for Slice {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [x] = check::exactly::<1>(args)?;
+        if [self.start.len(), self.step.len(), self.shape.rank()] != [x.rank(); 3] {
+            refuse!("start, step and shape need one entry for each axis of {x}");
+        }
+        for (axis, &extent) in x.shape.iter().enumerate() {
+            let (start, step, count) = (self.start[axis], self.step[axis], self.shape[axis]);
+            let inside = count == 0 || (start < extent && self.last(axis).is_some_and(|last| last < extent));
+            if step == 0 {
+                refuse!("the step along axis {axis} is zero");
+            }
+            if !inside {
+                refuse!("{count} elements from {start} in steps of {step} leave axis {axis} of {x}");
+            }
+        }
+        Ok(x.with_shape(&self.shape))
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let shape = at.args[0].shape();
+        if self.shape.contains(&0) {
+            return Cotangents::of([at.args[0].zeros_like()]);
+        }
+        let forwards = match self.step.iter().any(|&step| step < 0) {
+            true => apply(Slice::reversed(&self.shape, |axis| self.step[axis] < 0), &[at.ct]),
+            false => at.ct.clone(),
+        };
+        let ends = |axis: usize| {
+            let (first, last) = (self.start[axis], self.last(axis).unwrap_or(self.start[axis]));
+            (first.min(last), first.max(last))
+        };
+        let rank = shape.len();
+        let pad = Pad {
+            low: (0..rank).map(|axis| ends(axis).0).collect(),
+            high: (0..rank).map(|axis| shape[axis] - 1 - ends(axis).1).collect(),
+            interior: self.step.iter().map(|step| step.unsigned_abs() as usize - 1).collect(),
+            value: Scalar { dtype: at.ct.dtype(), bits: 0 },
+        };
+        Cotangents::of([apply(pad, &[&forwards])])
+    }
+
+    fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
+        Lowering::Movement(Movement::Slice { start: self.start.clone(), step: self.step.clone() })
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |start: &[usize], step: &[i64], shape: &[usize]| Slice {
+            start: SmallVec::from_slice(start),
+            step: SmallVec::from_slice(step),
+            shape: Shape::new(shape),
+        };
+        vec![
+            Sample::floats(of(&[1, 0], &[1, 1], &[2, 3]), &[&[4, 3]], -1.0..1.0),
+            Sample::floats(of(&[1, 0, 2], &[2, 3, 1], &[2, 2, 3]), &[&[4, 6, 5]], -1.0..1.0),
+            Sample::floats(of(&[3, 4], &[-1, -2], &[4, 3]), &[&[4, 6]], -1.0..1.0),
+        ]
+    }
+}
+
+impl OpDef for Pad {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [x] = check::exactly::<1>(args)?;
+        if [self.low.len(), self.high.len(), self.interior.len()] != [x.rank(); 3] {
+            refuse!("low, high and interior need one entry for each axis of {x}");
+        }
+        if self.value.dtype != x.dtype {
+            refuse!("the padding is {}, the tensor {x}: dtypes must be equal", self.value.dtype);
+        }
+        let extent = |axis: usize| {
+            let gaps = x.shape[axis].saturating_sub(1).checked_mul(self.interior[axis])?;
+            self.low[axis].checked_add(x.shape[axis])?.checked_add(gaps)?.checked_add(self.high[axis])
+        };
+        match (0..x.rank()).map(extent).collect::<Option<Shape>>() {
+            Some(shape) => Ok(x.with_shape(shape)),
+            None => refuse!("the padded extents of {x} cannot be counted"),
+        }
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let x = &at.args[0];
+        if x.shape().contains(&0) {
+            return Cotangents::of([x.zeros_like()]);
+        }
+        let step = self.interior.iter().map(|&gap| gap as i64 + 1).collect();
+        Cotangents::of([apply(Slice { start: self.low.clone(), step, shape: x.shape().into() }, &[at.ct])])
+    }
+
+    fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
+        let (pad, shape) = (self.clone(), args[0].shape.clone());
+        if shape.contains(&0) {
+            return Lowering::indexed(&[0], move |at| at.constant(pad.value));
+        }
+        Lowering::indexed(&[0], move |at| {
+            let mut inside: Option<Value<'_>> = None;
+            let mut coordinate = |axis: usize| {
+                let (low, gap, extent) = (pad.low[axis] as i64, pad.interior[axis] as i64 + 1, shape[axis] as i64);
+                let c = at.index(axis);
+                if (low, gap, pad.high[axis]) == (0, 1, 0) {
+                    return c;
+                }
+                let from_low = c - low;
+                let position = if gap == 1 { from_low } else { from_low / gap };
+                let mut guard = from_low.ge(0_i64) & position.lt(extent);
+                if gap > 1 {
+                    guard = guard & (from_low % gap).eq(0_i64);
+                }
+                inside = Some(inside.map_or(guard, |others| others & guard));
+                position.max(0_i64).min(extent - 1)
+            };
+            let coordinates: SmallVec<[Value<'_>; 4]> = (0..shape.rank()).map(&mut coordinate).collect();
+            let element = at.at(0, &coordinates);
+            inside.map_or(element, |inside| inside.select(element, at.constant(pad.value)))
+        })
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |low: &[usize], high: &[usize], interior: &[usize]| Pad {
+            low: SmallVec::from_slice(low),
+            high: SmallVec::from_slice(high),
+            interior: SmallVec::from_slice(interior),
+            value: 0.5_f64.into(),
+        };
+        vec![
+            Sample::floats(of(&[1, 0], &[2, 3], &[0, 0]), &[&[3, 4]], -1.0..1.0),
+            Sample::floats(of(&[0, 2, 0], &[0, 1, 0], &[0, 2, 1]), &[&[2, 3, 4]], -1.0..1.0),
+        ]
+    }
+}
+
+impl Tensor {
+    /// The part of a tensor whose coordinates along `axis` lie in a range; negative ends count from the end.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1.0_f32, 2.0, 3.0, 4.0]);
+    /// assert_eq!(x.slice_axis(0, 1..3).to_vec::<f32>()?, [2.0, 3.0]);
+    /// assert_eq!(x.slice_axis(0, -1..).to_vec::<f32>()?, [4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn slice_axis(&self, axis: isize, range: impl RangeBounds<isize>) -> Tensor {
+        let at = Location::caller();
+        match self.range_along(axis, &range) {
+            Ok((axis, start, stop)) => self.part(axis, start, stop, at),
+            Err(message) => self.refused("slice_axis", message, at),
+        }
+    }
+
+    /// The part of a tensor at coordinate `index` along `axis`, which disappears; both count from the end if negative.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.index_axis(0, -1).to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn index_axis(&self, axis: isize, index: isize) -> Tensor {
+        let at = Location::caller();
+        let found = axes::resolve(axis, self.rank()).and_then(|axis| {
+            let extent = self.shape()[axis];
+            let inside = |index: isize| usize::try_from(index).ok().filter(|&index| index < extent);
+            inside(if index < 0 { index.saturating_add_unsigned(extent) } else { index })
+                .map(|index| (axis, index))
+                .ok_or_else(|| format!("index {index} is out of range for axis {axis} of {}", self.type_text()))
+        });
+        match found {
+            Ok((axis, index)) => {
+                let mut shape: Shape = self.shape().into();
+                shape.extents_mut().remove(axis);
+                self.part(axis, index, index + 1, at).reshape_at(shape, at)
+            }
+            Err(message) => self.refused("index_axis", message, at),
+        }
+    }
+
+    /// Elements `start, start + step, ..` below `stop` along each axis, as NumPy's `x[start:stop:step, ..]`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1.0_f32, 2.0, 3.0, 4.0, 5.0]);
+    /// assert_eq!(x.slice(&[1], &[5], &[2]).to_vec::<f32>()?, [2.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn slice(&self, start: &[usize], stop: &[usize], step: &[usize]) -> Tensor {
+        let at = Location::caller();
+        if [start.len(), stop.len(), step.len()] != [self.rank(); 3] {
+            let message = format!("start, stop and step need one entry for each axis of {}", self.type_text());
+            return self.refused("slice", message, at);
+        }
+        if step.iter().any(|&step| step == 0 || i64::try_from(step).is_err()) {
+            return self.refused("slice", format!("steps {step:?} must be positive"), at);
+        }
+        let counts = start.iter().zip(stop).zip(step);
+        let shape: Shape = counts.map(|((&start, &stop), &step)| stop.saturating_sub(start).div_ceil(step)).collect();
+        let slice =
+            Slice { start: SmallVec::from_slice(start), step: step.iter().map(|&step| step as i64).collect(), shape };
+        apply_at(slice, &[self], at)
+    }
+
+    /// Adds `low[axis]` elements equal to `value` before and `high[axis]` after the elements along each axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1.0_f32, 2.0]);
+    /// assert_eq!(x.pad(&[1], &[2], 0.0).to_vec::<f32>()?, [0.0, 1.0, 2.0, 0.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn pad(&self, low: &[usize], high: &[usize], value: f64) -> Tensor {
+        let pad = Pad {
+            low: SmallVec::from_slice(low),
+            high: SmallVec::from_slice(high),
+            interior: SmallVec::from_elem(0, low.len()),
+            value: Scalar::from_f64(value, self.dtype()),
+        };
+        apply(pad, &[self])
+    }
+
+    /// The elements in reverse order along axes: `x.flip(0)`, `x.flip([0, 2])`, `x.flip(..)`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1.0_f32, 2.0, 3.0]);
+    /// assert_eq!(x.flip(0).to_vec::<f32>()?, [3.0, 2.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn flip(&self, axes: impl Into<Axes>) -> Tensor {
+        let at = Location::caller();
+        self.over_axes("flip", axes.into(), at, |axes| {
+            apply_at(Slice::reversed(self.shape(), |axis| axes.contains(&axis)), &[self], at)
+        })
+    }
+
+    /// Coordinates `start..stop` of an axis that exists.
+    pub(crate) fn part(&self, axis: usize, start: usize, stop: usize, at: Caller) -> Tensor {
+        if self.error().is_some() || (start, stop) == (0, self.shape()[axis]) {
+            return self.clone();
+        }
+        let mut slice = Slice::leading(self.shape());
+        slice.start[axis] = start;
+        slice.shape.extents_mut()[axis] = stop - start;
+        apply_at(slice, &[self], at)
+    }
+
+    /// The axis and the ends of a range along it.
+    fn range_along(&self, axis: isize, range: &impl RangeBounds<isize>) -> Result<(usize, usize, usize), String> {
+        let axis = axes::resolve(axis, self.rank())?;
+        let extent = self.shape()[axis];
+        let end = |bound: Bound<&isize>, open: usize, shift: [usize; 2]| {
+            let (end, shift) = match bound {
+                Bound::Unbounded => return Some(open),
+                Bound::Included(&end) => (end, shift[0]),
+                Bound::Excluded(&end) => (end, shift[1]),
+            };
+            let end = if end < 0 { end.checked_add_unsigned(extent)? } else { end };
+            usize::try_from(end).ok()?.checked_add(shift)
+        };
+        let ends = end(range.start_bound(), 0, [0, 1]).zip(end(range.end_bound(), extent, [1, 0]));
+        match ends {
+            Some((start, stop)) if start <= stop && stop <= extent => Ok((axis, start, stop)),
+            _ => Err(format!(
+                "the range {:?}..{:?} does not lie within axis {axis} of {}",
+                range.start_bound(),
+                range.end_bound(),
+                self.type_text()
+            )),
+        }
+    }
+
+    /// Dtype and shape for messages.
+    pub(crate) fn type_text(&self) -> String {
+        self.ty().map_or_else(|| "a poisoned tensor".to_owned(), ToString::to_string)
+    }
+}

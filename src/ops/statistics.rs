@@ -1,0 +1,83 @@
+//! Composites of folds: mean, variance, and the logarithm of a sum of powers.
+
+use std::panic::Location;
+
+use super::Axes;
+use super::check::float;
+use crate::error::Caller;
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// The tensor if it is of floats, with the number of elements that a fold over the axes takes together.
+    fn floats_over(&self, name: &'static str, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
+        let Some(ty) = self.ty() else { return Err(self.clone()) };
+        float(0, ty).map_err(|e| self.refused(name, e.0, at))?;
+        let axes = axes.resolve(self.rank()).map_err(|message| self.refused(name, message, at))?;
+        Ok(axes.iter().map(|&axis| self.shape()[axis]).product())
+    }
+}
+
+/// A method over axes and its twin that keeps them, from the latter's body.
+macro_rules! over_axes {
+    ($($(#[$doc:meta])* $method:ident $keeping:ident($x:ident, $axes:ident, $n:ident) $body:block)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $method(&self, axes: impl Into<Axes>) -> Tensor {
+                let axes = axes.into();
+                let kept = self.$keeping(axes.clone());
+                let rank = self.rank();
+                kept.over_axes(stringify!($method), axes, Location::caller(), |axes| {
+                    let left = (0..rank).filter(|axis| !axes.contains(axis)).map(|axis| self.shape()[axis]);
+                    kept.reshape(left.collect::<retape_runtime::Shape>())
+                })
+            }
+
+            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "),")]
+            /// keeping the axes with extent 1.
+            #[track_caller]
+            pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
+                let ($x, $axes) = (self, axes.into());
+                let $n = match self.floats_over(stringify!($method), &$axes, Location::caller()) {
+                    Ok(n) => n as f64,
+                    Err(poison) => return poison,
+                };
+                let _ = $n;
+                $body
+            }
+        )*}
+    };
+}
+
+over_axes! {
+    /// The mean over axes, which disappear from the shape; floats only.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]).mean(0).to_vec::<f32>()?, [2.0, 3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    mean mean_keep(x, axes, n) { x.sum_keep(axes) / n }
+
+    /// The variance over axes, which disappear from the shape: the mean squared distance from the mean.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 3.0]).var(..).item::<f32>()?, 1.0);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    var var_keep(x, axes, n) {
+        (x - x.mean_keep(axes.clone())).square().mean_keep(axes)
+    }
+
+    /// The standard deviation over axes, which disappear from the shape: the square root of the variance.
+    std std_keep(x, axes, n) { x.var_keep(axes).sqrt() }
+
+    /// The logarithm of the sum of e^x over axes, which disappear from the shape, without overflow.
+    logsumexp logsumexp_keep(x, axes, n) {
+        let largest = x.max_keep(axes.clone()).stop_gradient();
+        // Infinities would give `inf - inf`.
+        let shift = largest.is_finite().select(&largest, 0.0);
+        (x - &shift).exp().sum_keep(axes).log() + shift
+    }
+}

@@ -1,0 +1,114 @@
+//! Adam (Kingma and Ba, 2015), and with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+use std::panic::Location;
+
+use crate::error::Result;
+use crate::tensor::{Tensor, TensorOrScalar};
+use crate::tree::{Field, Reader, Tree, Writer, map, zip_map};
+
+/// Adam: steps by the mean of the gradients over the root of the mean of their squares.
+///
+/// ```
+/// use retape::{Tensor, optim::Adam};
+///
+/// let adam = Adam::new();
+/// let (p, g) = (Tensor::from([1.0_f64]), Tensor::from([3.0_f64]));
+/// let (p, state) = adam.update(&p, &g, &adam.init(&p), 0.1);
+/// assert!((p.to_vec::<f64>()?[0] - 0.9).abs() < 1e-8);
+/// assert_eq!(state.step.item::<i64>()?, 1);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    weight_decay: f64,
+}
+
+/// The moments of each gradient, and how many there were.
+#[derive(Clone, Debug)]
+pub struct AdamState<P> {
+    /// The number of steps taken, an `i64` scalar.
+    pub step: Tensor,
+    /// The running means of the gradients; a tree like the parameters.
+    pub first: P,
+    /// The running means of their squares; a tree like the parameters.
+    pub second: P,
+}
+
+impl<P: Tree> Tree for AdamState<P> {
+    fn write<'t>(&'t self, to: &mut Writer<'t>) {
+        to.field(Field::Named("step"), &self.step);
+        to.field(Field::Named("first"), &self.first);
+        to.field(Field::Named("second"), &self.second);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(AdamState { step: from.tensor()?, first: P::read(from)?, second: P::read(from)? })
+    }
+}
+
+impl Default for Adam {
+    fn default() -> Adam {
+        Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0 }
+    }
+}
+
+impl Adam {
+    /// The paper's values: 0.9, 0.999 and 1e-8; no weight decay.
+    pub fn new() -> Adam {
+        Adam::default()
+    }
+
+    /// How much of each moment is kept from step to step.
+    #[must_use]
+    pub fn betas(self, beta1: f64, beta2: f64) -> Adam {
+        Adam { beta1, beta2, ..self }
+    }
+
+    /// What is added to the root of the second moment.
+    #[must_use]
+    pub fn epsilon(self, epsilon: f64) -> Adam {
+        Adam { epsilon, ..self }
+    }
+
+    /// How much of itself each parameter loses per step, times the learning rate (AdamW).
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Adam {
+        Adam { weight_decay, ..self }
+    }
+
+    /// Moments zero.
+    #[track_caller]
+    pub fn init<P: Tree>(&self, parameters: &P) -> AdamState<P> {
+        let zeros = || map(parameters, Tensor::zeros_like);
+        AdamState { step: Tensor::from(0_i64), first: zeros(), second: zeros() }
+    }
+
+    /// The parameters and the state after a step.
+    #[track_caller]
+    pub fn update<P: Tree>(
+        &self,
+        parameters: &P,
+        gradients: &P,
+        state: &AdamState<P>,
+        learning_rate: impl TensorOrScalar,
+    ) -> (P, AdamState<P>) {
+        let Adam { beta1, beta2, epsilon, weight_decay } = *self;
+        let rate = learning_rate.tensor_like(&Tensor::from(0.0_f64), Location::caller());
+        let step = &state.step + 1;
+        let first = zip_map([&state.first, gradients], |[m, g]| m * beta1 + g * (1.0 - beta1));
+        let second = zip_map([&state.second, gradients], |[v, g]| v * beta2 + g.square() * (1.0 - beta2));
+        // The moments begin at zero; what they lack is 1 - beta^t, by expm1 so that it has all its digits.
+        let t = step.cast(retape_runtime::DType::F64);
+        let whole = |beta: f64| -(&t * beta.ln()).expm1();
+        let (whole1, whole2) = (whole(beta1), whole(beta2));
+        let parameters = zip_map([parameters, &first, &second], |[p, m, v]| {
+            let [rate, whole1, whole2] = [&rate, &whole1, &whole2].map(|scalar| scalar.cast(p.dtype()));
+            let towards = m / whole1 / ((v / whole2).sqrt() + epsilon);
+            if weight_decay == 0.0 { p - rate * towards } else { p - rate * (towards + p * weight_decay) }
+        });
+        (parameters, AdamState { step, first, second })
+    }
+}

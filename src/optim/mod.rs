@@ -1,0 +1,32 @@
+//! Optimisers and learning-rate schedules: pure functions on trees of parameters, to be traced with the gradient.
+//!
+//! An optimiser's state is a tree like the parameters. The learning rate is an argument of each update: a number is
+//! part of the trace, a tensor an input of it, which can change from step to step without tracing again.
+
+mod adam;
+mod schedule;
+mod sgd;
+
+pub use adam::{Adam, AdamState};
+pub use schedule::Schedule;
+pub use sgd::{Sgd, SgdState};
+
+use crate::tensor::Tensor;
+use crate::tree::{Tree, leaves, map};
+
+/// Gradients scaled down together so that the root of the sum of all squares is at most `limit`.
+///
+/// ```
+/// use retape::{Tensor, optim};
+///
+/// let clipped = optim::clip_by_global_norm(&Tensor::from([3.0_f32, 4.0]), 1.0);
+/// assert_eq!(clipped.to_vec::<f32>()?, [0.6, 0.8]);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn clip_by_global_norm<P: Tree>(gradients: &P, limit: f64) -> P {
+    let squares = leaves(gradients).into_iter().map(|leaf| leaf.square().sum(..));
+    let Some(square) = squares.reduce(|sum, square| sum + square) else { return map(gradients, Tensor::clone) };
+    let factor = limit / square.sqrt().maximum(limit);
+    map(gradients, |leaf| leaf * factor.cast(leaf.dtype()))
+}

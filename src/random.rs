@@ -1,0 +1,177 @@
+//! Random tensors from keys.
+//!
+//! A [`Key`] is a tensor, so a key that is an argument of an accelerated function is an input of its trace: every call
+//! draws anew from the key it is given, and the same key always gives the same numbers, on every device and for any
+//! number of threads. Use each key once: [`split`](Key::split) it, or [`fold_in`](Key::fold_in) a step number, to get
+//! new ones.
+//!
+//! ```
+//! use retape::random::{self, Key};
+//! use retape::DType;
+//!
+//! let [noise, mask] = Key::new(42).split();
+//! let x = random::normal(&noise, [2, 3], DType::F32);
+//! let keep = random::bernoulli(&mask, 0.9, [2, 3]);
+//! let dropped = keep.select(x / 0.9, 0.0);
+//! assert_eq!(dropped.shape(), [2, 3]);
+//! ```
+
+use std::panic::Location;
+
+use retape_runtime::{DType, Shape};
+
+use crate::error::Result;
+use crate::ops::RandomBits;
+use crate::tensor::{Tensor, TensorOrScalar, apply};
+use crate::tree::{Reader, Tree, Writer};
+
+/// The start of a sequence of random numbers.
+#[derive(Clone, Debug)]
+pub struct Key(Tensor);
+
+/// Which sequence of a key's is used for what, so that no two uses share numbers.
+#[derive(Clone, Copy, Debug)]
+enum Stream {
+    /// The first words of uniform numbers.
+    Uniform,
+    /// Their second words, where one has too few bits.
+    UniformLow,
+    /// As these, for the angles of normal numbers.
+    Angle,
+    /// The second words of angles.
+    AngleLow,
+    /// Keys made by folding in data.
+    Fold,
+    /// Keys made by splitting, by position.
+    Split(u32),
+}
+
+impl Stream {
+    fn number(self) -> u32 {
+        match self {
+            Stream::Uniform => 0,
+            Stream::UniformLow => 1,
+            Stream::Angle => 2,
+            Stream::AngleLow => 3,
+            Stream::Fold => 4,
+            Stream::Split(position) => position | (1 << 31),
+        }
+    }
+}
+
+impl Key {
+    /// The key of a seed.
+    pub fn new(seed: u64) -> Key {
+        Key(Tensor::from([seed as u32, (seed >> 32) as u32]))
+    }
+
+    /// The key in a tensor `u32[2]`; uses of it are poisoned if it is of another type.
+    pub fn from_tensor(key: Tensor) -> Key {
+        Key(key)
+    }
+
+    /// The tensor `u32[2]` that holds the key.
+    pub fn tensor(&self) -> &Tensor {
+        &self.0
+    }
+
+    /// New keys, independent of this one and of each other.
+    #[track_caller]
+    pub fn split<const N: usize>(&self) -> [Key; N] {
+        let mut keys = [(); N].map(|()| None);
+        for (position, key) in keys.iter_mut().enumerate() {
+            *key = Some(self.child(position));
+        }
+        keys.map(|key| key.unwrap_or_else(|| self.clone()))
+    }
+
+    /// As [`split`](Key::split), for a number of keys that is known at run time only.
+    #[track_caller]
+    pub fn split_into(&self, n: usize) -> Vec<Key> {
+        let mut keys = Vec::with_capacity(n);
+        for position in 0..n {
+            keys.push(self.child(position));
+        }
+        keys
+    }
+
+    #[track_caller]
+    fn child(&self, position: usize) -> Key {
+        Key(self.bits(Shape::new(&[2]), Stream::Split(position as u32)))
+    }
+
+    /// The key for this one and some data: an integer, or a tensor of one `u32`, such as the number of a training step.
+    #[track_caller]
+    pub fn fold_in(&self, data: impl TensorOrScalar) -> Key {
+        let mixed = Key(&self.0 ^ data.tensor_like(&self.0, Location::caller()));
+        Key(mixed.bits(Shape::new(&[2]), Stream::Fold))
+    }
+
+    #[track_caller]
+    fn bits(&self, shape: Shape, stream: Stream) -> Tensor {
+        apply(RandomBits { shape, stream: stream.number() }, &[&self.0])
+    }
+}
+
+impl Tree for Key {
+    fn write<'t>(&'t self, to: &mut Writer<'t>) {
+        self.0.write(to);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self> {
+        Tensor::read(from).map(Key)
+    }
+}
+
+/// Uniformly distributed `u32`s over all their values.
+#[track_caller]
+pub fn bits(key: &Key, shape: impl Into<Shape>) -> Tensor {
+    key.bits(shape.into(), Stream::Uniform)
+}
+
+/// Uniformly distributed numbers of at least 0 and below 1; `dtype` is a float.
+///
+/// `f32` numbers are multiples of 2^-24, `f64` numbers of 2^-53.
+#[track_caller]
+pub fn uniform(key: &Key, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    unit(key, shape.into(), dtype, [Stream::Uniform, Stream::UniformLow])
+}
+
+/// Uniform numbers below 1 from the words of two streams.
+#[track_caller]
+fn unit(key: &Key, shape: Shape, dtype: DType, [high, low]: [Stream; 2]) -> Tensor {
+    let at = Location::caller();
+    let high = key.bits(shape.clone(), high);
+    match dtype {
+        DType::F64 => {
+            let low = key.bits(shape, low);
+            let (high, low) = ((high >> 5).cast(DType::F64), (low >> 6).cast(DType::F64));
+            (high * f64::from(1 << 26) + low) * (f64::EPSILON / 2.0)
+        }
+        DType::F32 => (high >> 8).cast(DType::F32) * (f64::from(f32::EPSILON) / 2.0),
+        DType::F16 | DType::Bf16 => {
+            high.refused("uniform", format!("{dtype} is for storage: draw f32 and cast the result"), at)
+        }
+        DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => {
+            high.refused("uniform", format!("{dtype} is not a float; use `bits` or `bernoulli`"), at)
+        }
+    }
+}
+
+/// Normally distributed numbers with mean 0 and variance 1; `dtype` is a float.
+///
+/// By the method of Box and Muller, so `f32` numbers reach 5.8 in magnitude and `f64` numbers 8.6.
+#[track_caller]
+pub fn normal(key: &Key, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let shape = shape.into();
+    // In (0, 1], of which the logarithm is finite.
+    let radius = unit(key, shape.clone(), dtype, [Stream::Uniform, Stream::UniformLow]);
+    let angle = unit(key, shape, dtype, [Stream::Angle, Stream::AngleLow]);
+    ((1.0_f64 - radius).log() * -2.0).sqrt() * (angle * std::f64::consts::TAU).cos()
+}
+
+/// Truth values that are true with probability `p`: a number, or an `f32` tensor that broadcasts to the shape.
+#[track_caller]
+pub fn bernoulli(key: &Key, p: impl TensorOrScalar, shape: impl Into<Shape>) -> Tensor {
+    uniform(key, shape, DType::F32).lt(p)
+}

@@ -1,0 +1,5 @@
+use retape::accelerate;
+
+fn main() {
+    let squared = accelerate(|x| x.square());
+}

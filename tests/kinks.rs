@@ -1,0 +1,181 @@
+//! Values and derivatives where samples do not go: kinks, ties, zeros, infinities; and what random numbers promise.
+
+use std::f64::consts::{FRAC_PI_4, LN_2};
+
+use retape::random::{self, Key};
+use retape::{DType, Result, Tensor, accelerate, value_and_grad, vjp};
+
+const INF: f64 = f64::INFINITY;
+
+/// The derivative of the sum of `f(x)`.
+fn slope(f: impl Fn(&Tensor) -> Tensor, x: &[f64]) -> Vec<f64> {
+    let (_, slope) = value_and_grad(|x: &Tensor| f(x).sum(..), &Tensor::from(x)).unwrap();
+    slope.to_vec().unwrap()
+}
+
+/// The derivative of the sum of the derivative of the sum of `f(x)`.
+fn curvature(f: impl Fn(&Tensor) -> Tensor, x: &[f64]) -> Vec<f64> {
+    slope(|x| f(x).sum(..).grad(x), x)
+}
+
+/// The derivatives of the sum of `f(x, y)`.
+fn slopes(f: impl Fn(&Tensor, &Tensor) -> Tensor, x: &[f64], y: &[f64]) -> [Vec<f64>; 2] {
+    let at = (Tensor::from(x), Tensor::from(y));
+    let (_, (dx, dy)) = vjp(|(x, y): &(Tensor, Tensor)| f(x, y), &at, &at.0.ones_like()).unwrap();
+    [dx, dy].map(|d| d.to_vec().unwrap())
+}
+
+fn values(x: &Tensor) -> Vec<f64> {
+    x.to_vec().unwrap()
+}
+
+#[test]
+fn derivatives_at_kinks_are_the_documented_ones() {
+    assert_eq!(slope(Tensor::abs, &[0.0, -1.0]), [0.0, -1.0]);
+    assert_eq!(slope(Tensor::relu, &[0.0, -1.0, 2.0]), [0.0, 0.0, 1.0]);
+    assert_eq!(slope(|x| x.leaky_relu(0.25), &[0.0, -1.0]), [1.0, 0.25]);
+    assert_eq!(slope(|x| x.clamp(-1.0, 1.0), &[-2.0, 0.0, 2.0, 1.0]), [0.0, 1.0, 0.0, 0.5]);
+    assert_eq!(slope(|x| x.max(..), &[2.0, 1.0, 2.0]), [0.5, 0.0, 0.5]);
+    assert_eq!(slope(|x| x.min(..), &[2.0, 1.0, 1.0]), [0.0, 0.5, 0.5]);
+    assert_eq!(slope(|x| x.cummax(0), &[1.0, 3.0, 2.0, 3.0]), [1.0, 2.0, 0.0, 1.0]);
+    assert_eq!(slopes(|x, y| x.maximum(y), &[1.0, 2.0, 3.0], &[2.0, 2.0, 2.0]), [[0.0, 0.5, 1.0], [1.0, 0.5, 0.0]]);
+    assert_eq!(slopes(|x, y| x.minimum(y), &[1.0, 2.0, 3.0], &[2.0, 2.0, 2.0]), [[1.0, 0.5, 0.0], [0.0, 0.5, 1.0]]);
+}
+
+#[test]
+fn smooth_functions_of_kinked_parts_have_no_kink() {
+    assert_eq!(slope(Tensor::softplus, &[0.0, 800.0, -800.0]), [0.5, 1.0, 0.0]);
+    assert_eq!(curvature(Tensor::softplus, &[0.0, 800.0, -800.0]), [0.25, 0.0, 0.0]);
+    assert_eq!(curvature(|x| x.pow(2), &[0.0]), [2.0]);
+    assert_eq!(slope(|x| x.pow(0), &[0.0, 3.0]), [0.0, 0.0]);
+    assert_eq!(slope(Tensor::atan, &[1e200, -1e300]), [0.0, 0.0]);
+    assert_eq!(curvature(Tensor::atan, &[1e200, -1e300]), [0.0, 0.0]);
+}
+
+#[test]
+fn products_are_differentiated_without_division() {
+    assert_eq!(slope(|x| x.prod(..), &[2.0, 0.0, 5.0]), [0.0, 10.0, 0.0]);
+    assert_eq!(slope(|x| x.prod(..), &[0.0, 0.0, 5.0]), [0.0, 0.0, 0.0]);
+    assert_eq!(curvature(|x| x.prod(..), &[0.0, 0.0, 5.0]), [5.0, 5.0, 0.0]);
+    // The results are 2, 0 and 0; the derivatives of the last are 0, 10 and 0.
+    assert_eq!(slope(|x| x.cumprod(0), &[2.0, 0.0, 5.0]), [1.0, 12.0, 0.0]);
+}
+
+#[test]
+fn powers_at_zero() {
+    let [dx, dy] = slopes(|x, y| x.pow(y), &[0.0, 0.0, 0.0, 2.0], &[0.0, 2.0, 1.0, 0.0]);
+    assert_eq!(dx, [0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(dy, [0.0, 0.0, 0.0, LN_2]);
+}
+
+#[test]
+fn angles_of_tiny_and_huge_points() {
+    let (y, x) = ([1e-200, 1e200], [1e-200, 1e200]);
+    let angles = Tensor::from(y).atan2(Tensor::from(x));
+    values(&angles).iter().for_each(|angle| assert!((angle - FRAC_PI_4).abs() < 1e-15));
+    let [dy, dx] = slopes(|y, x| y.atan2(x), &y, &x);
+    for (d, expected) in dy.iter().zip([5e199, 5e-201]).chain(dx.iter().zip([-5e199, -5e-201])) {
+        assert!((d / expected - 1.0).abs() < 1e-14, "{d} against {expected}");
+    }
+}
+
+#[test]
+fn infinities_in_sums_of_powers() {
+    assert_eq!(values(&Tensor::from([-INF, -INF]).logsumexp(..)), [-INF]);
+    assert_eq!(values(&Tensor::from([INF, 1.0]).logsumexp(..)), [INF]);
+    assert_eq!(values(&Tensor::from([1000.0, 1000.0]).logsumexp(..)), [1000.0 + LN_2]);
+    assert_eq!(values(&Tensor::from([-INF, 0.0]).softmax(0)), [0.0, 1.0]);
+    assert_eq!(values(&Tensor::from([-800.0]).log_sigmoid()), [-800.0]);
+}
+
+#[test]
+fn signs_of_zeros_and_nan() {
+    let signs = values(&Tensor::from([-0.0, 0.0, f64::NAN, -3.0, INF]).sign());
+    assert!(signs[0].is_sign_negative() && signs[0] == 0.0 && signs[1].is_sign_positive());
+    assert!(signs[2].is_nan());
+    assert_eq!(signs[3..], [-1.0, 1.0]);
+}
+
+#[test]
+fn casts_take_every_dtype_to_every_other() {
+    for from in DType::ALL {
+        for to in DType::ALL {
+            let there = Tensor::from([0.0, 1.0, 3.0]).cast(from).cast(to);
+            assert_eq!(there.dtype(), to);
+            let bound = if from == DType::Bool || to == DType::Bool { 1.0 } else { 3.0 };
+            assert_eq!(values(&there.cast(DType::F64)), [0.0, 1.0, bound], "{from} to {to}");
+        }
+    }
+}
+
+#[test]
+fn gradients_pass_through_16_bit_floats() {
+    let f = |x: &Tensor| {
+        let half = x.cast(DType::Bf16);
+        half.cast(DType::F64) + half.cast(DType::F64) * 2.0
+    };
+    assert_eq!(slope(f, &[1.0, -2.0]), [3.0, 3.0]);
+}
+
+#[test]
+fn numbers_beside_tensors_keep_all_bits_or_are_refused() {
+    let mask = (1_i64 << 62) | 1;
+    assert_eq!((Tensor::from([-1_i64]) & mask).to_vec::<i64>().unwrap(), [mask]);
+    assert!((Tensor::from([1]) + 0.5).error().is_some());
+    assert!((Tensor::from([1_u8]) + 256).error().is_some());
+}
+
+#[test]
+fn errors_name_argument_dtype_and_remedy() {
+    let message = |x: Tensor| x.error().unwrap().to_string();
+    let half = message(Tensor::from([1.0]).cast(DType::F16).exp());
+    assert!(half.contains("f16[1]") && half.contains("cast it to f32 first"), "{half}");
+    let int = message(Tensor::from([1]).mean(..));
+    assert!(int.starts_with("mean: argument 0 is i32[1], but must be f32 or f64"), "{int}");
+    let empty = message(Tensor::zeros([0, 3]).max(0));
+    assert!(empty.contains("axis 0 of f32[0, 3] is empty"), "{empty}");
+}
+
+#[test]
+fn a_key_always_draws_the_same_numbers_and_another_key_others() -> Result<()> {
+    let draw = |key: &Key| random::normal(key, [64], DType::F32).to_vec::<f32>();
+    let [a, b] = Key::new(7).split();
+    assert_eq!(draw(&a)?, draw(&Key::new(7).split::<2>()[0])?);
+    assert_ne!(draw(&a)?, draw(&b)?);
+    assert_ne!(draw(&Key::new(7))?, draw(&Key::new(7).fold_in(1))?);
+    let folded = Key::new(7).fold_in(Tensor::from(1_u32));
+    assert_eq!(draw(&folded)?, draw(&Key::new(7).fold_in(1))?);
+    Ok(())
+}
+
+#[test]
+fn a_cached_trace_draws_from_the_key_of_each_call() -> Result<()> {
+    let draw = accelerate(|key: &Key| random::uniform(key, [5], DType::F64));
+    for seed in [1, 2, 1] {
+        let eager = random::uniform(&Key::new(seed), [5], DType::F64).to_vec::<f64>()?;
+        assert_eq!(draw.call(Key::new(seed))?.to_vec::<f64>()?, eager);
+    }
+    assert_eq!(draw.stats().misses, 1);
+    Ok(())
+}
+
+#[test]
+fn random_numbers_have_the_moments_of_their_distribution() -> Result<()> {
+    let (key, n) = (Key::new(3), 10_000);
+    let moments = |x: Tensor| -> Result<[f64; 2]> {
+        let x = x.cast(DType::F64);
+        Ok([x.mean(..).item()?, x.var(..).item()?])
+    };
+    for dtype in [DType::F32, DType::F64] {
+        let uniform = random::uniform(&key, [n], dtype);
+        assert!(uniform.ge(0.0).all(..).item::<bool>()? && uniform.lt(1.0).all(..).item::<bool>()?);
+        // Bounds of five standard deviations of the estimates.
+        let [mean, var] = moments(uniform)?;
+        assert!((mean - 0.5).abs() < 0.0145 && (var - 1.0 / 12.0).abs() < 0.0038, "{mean} {var}");
+        let [mean, var] = moments(random::normal(&key, [n], dtype))?;
+        assert!(mean.abs() < 0.05 && (var - 1.0).abs() < 0.071, "{mean} {var}");
+    }
+    let [mean, _] = moments(random::bernoulli(&key, 0.3, [n]))?;
+    assert!((mean - 0.3).abs() < 0.023, "{mean}");
+    Ok(())
+}
