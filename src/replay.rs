@@ -1,6 +1,6 @@
-//! Graphs as programs: differentiated by playing them onto a tape, and evaluated by the reference interpreter.
+//! Graphs as programs: applied to tensors, differentiated on a tape, and evaluated by the reference interpreter.
 //!
-//! Both are the slow twins that tests compare the usual paths with, and are open to readers of graph text.
+//! These are the slow twins that tests compare the usual paths with, and are open to readers of graph text.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use retape_runtime::Buffer;
 
 use crate::autodiff::{self, Unused};
 use crate::compile;
+use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::ops::Op;
@@ -40,7 +41,8 @@ impl Graph {
     pub fn with_gradient(&self) -> Result<Graph> {
         let at = Location::caller();
         let tape = Tape::new();
-        let values = self.replay(&tape, at)?;
+        let parameter = |&id: &ValueId| tape.parameter(self.ty(id).clone());
+        let values = self.replay(&self.params().iter().map(parameter).collect::<Vec<_>>(), Some(&tape), at)?;
         let scalar = self.outputs().first().filter(|&&id| self.ty(id).n_elements() == 1);
         let Some(loss) = scalar.map(|id| &values[id.index()]) else {
             return Err(Error::Gradient { message: "the graph's first output is not one element".into(), at });
@@ -60,18 +62,46 @@ impl Graph {
         Ok(graph)
     }
 
-    /// Records every node on a tape.
-    fn replay(&self, tape: &Arc<Tape>, at: Caller) -> Result<Vec<Tensor>> {
+    /// The outputs for some inputs, op by op: at once if all are concrete, else onto the tape of those that are traced.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the inputs are not of the parameters' types, if an op fails, or if a node has sub-graphs.
+    ///
+    /// ```
+    /// # use retape::{Graph, Tensor};
+    /// let square: Graph = "
+    ///     graph (%0: f32[2]) {
+    ///       %1 = mul %0, %0 : f32[2]
+    ///       return %1
+    ///     }"
+    /// .parse()?;
+    /// let outputs = square.apply(&[Tensor::from([2.0_f32, 3.0])])?;
+    /// assert_eq!(outputs[0].to_vec::<f32>()?, [4.0, 9.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn apply(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let at = Location::caller();
+        self.check_inputs("apply", inputs, at)?;
+        let tape = inputs.iter().find_map(Tensor::as_traced).map(|traced| &traced.tape);
+        let values = self.replay(inputs, tape, at)?;
+        Ok(self.outputs().iter().map(|id| values[id.index()].clone()).collect())
+    }
+
+    /// Applies the op of every node, on a tape if there is one.
+    fn replay(&self, inputs: &[Tensor], tape: Option<&Arc<Tape>>, at: Caller) -> Result<Vec<Tensor>> {
         let mut values: Vec<Tensor> = Vec::with_capacity(self.n_nodes());
         for node in self.nodes() {
             if !node.regions.is_empty() {
                 let message = format!("{} has sub-graphs, which are not replayed", node.op.name());
-                return Err(Error::Gradient { message, at });
+                return Err(Error::Type { op: node.op.name(), message, at });
             }
             let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
-            let value = match &node.op {
-                Op::Parameter(parameter) => tape.parameter(parameter.ty.clone()),
-                op => tape.record(op.clone(), &args, node.at.unwrap_or(at)),
+            let value = match (&node.op, tape) {
+                (Op::Parameter(parameter), _) => inputs[parameter.index].clone(),
+                (op, Some(tape)) => tape.record(op.clone(), &args, at),
+                (op, None) => eager::run(op.clone(), &args, at)?,
             };
             if let Some(error) = value.error() {
                 return Err(error.clone());
@@ -79,6 +109,19 @@ impl Graph {
             values.push(value);
         }
         Ok(values)
+    }
+
+    /// Refuses inputs that are not of the parameters' types.
+    fn check_inputs(&self, op: &'static str, inputs: &[Tensor], at: Caller) -> Result<()> {
+        if let Some(error) = inputs.iter().find_map(Tensor::error) {
+            return Err(error.clone());
+        }
+        let types: Vec<_> = inputs.iter().filter_map(Tensor::ty).collect();
+        let wanted: Vec<_> = self.params().iter().map(|&id| self.ty(id)).collect();
+        if types == wanted {
+            return Ok(());
+        }
+        Err(Error::Type { op, message: format!("the graph takes {wanted:?}, was given {types:?}"), at })
     }
 
     /// The outputs for some inputs, by the reference interpreter: planned as it stands, without the optimiser, and
@@ -103,15 +146,10 @@ impl Graph {
     #[track_caller]
     pub fn evaluate(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let at = Location::caller();
+        self.check_inputs("evaluate", inputs, at)?;
         let mut buffers: Vec<&Buffer> = vec![];
         for input in inputs {
             buffers.push(input.value_for("evaluate", at)?.bytes());
-        }
-        let types: Vec<_> = inputs.iter().filter_map(Tensor::ty).collect();
-        let wanted: Vec<_> = self.params().iter().map(|&id| self.ty(id)).collect();
-        if types != wanted {
-            let message = format!("the graph takes {wanted:?}, was given {types:?}");
-            return Err(Error::Type { op: "evaluate", message, at });
         }
         let executable = Executable::compile(plan::plan(self)?).map_err(compile::failed)?;
         let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;
