@@ -220,7 +220,7 @@ ops! {
     "take_along" => index::TakeAlong,
     "scatter_add" => index::ScatterAdd,
     "arg_sort" => sort::ArgSort,
-    "mat_mul" => matmul::MatMul,
+    "matmul" => matmul::MatMul,
     "cholesky" => linalg::Cholesky,
     "solve_triangular" => linalg::SolveTriangular,
     "conv2d" => conv::Conv2d,
