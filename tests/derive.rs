@@ -1,5 +1,6 @@
 //! `#[derive(Tree)]` from outside the crate: what it accepts, what it refuses and in which words, and that static
 //! fields are part of the signature. `TRYBUILD=overwrite` writes the expected messages anew.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;

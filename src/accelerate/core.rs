@@ -78,7 +78,7 @@ impl Core {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        let tensors: Vec<Tensor> = leaves.tensors.iter().map(|tensor| Tensor::clone(tensor)).collect();
+        let tensors: Vec<Tensor> = leaves.tensors.iter().copied().cloned().collect();
         body(&mut Reader::new(&leaves.words, &tensors))
     }
 

@@ -40,9 +40,13 @@ impl TensorType {
     }
 
     /// The number of bytes of a dense tensor of this type, if it fits `isize`.
+    ///
+    /// Empty axes count as one element for this: where a loop nest has them beside others, it must be able to count
+    /// the others.
     pub fn checked_bytes(&self) -> Option<usize> {
-        let bytes = self.shape.checked_len()?.checked_mul(self.dtype.size())?;
-        (bytes <= isize::MAX as usize).then_some(bytes)
+        let bytes = self.shape.iter().try_fold(self.dtype.size(), |n, &extent| n.checked_mul(extent.max(1)))?;
+        let is_empty = self.shape.contains(&0);
+        (bytes <= isize::MAX as usize).then_some(if is_empty { 0 } else { bytes })
     }
 }
 

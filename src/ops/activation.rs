@@ -1,6 +1,7 @@
 //! Activation functions.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
+use std::panic::Location;
 
 use super::Axes;
 use super::unary::unary;
@@ -76,6 +77,9 @@ impl Tensor {
     #[track_caller]
     pub fn softmax(&self, axes: impl Into<Axes>) -> Tensor {
         let axes = axes.into();
+        if let Err(poison) = self.floats_over("softmax", &axes, Location::caller()) {
+            return poison;
+        }
         let powers = (self - self.max_keep(axes.clone()).stop_gradient()).exp();
         let sum = powers.sum_keep(axes);
         powers / sum
@@ -85,6 +89,9 @@ impl Tensor {
     #[track_caller]
     pub fn log_softmax(&self, axes: impl Into<Axes>) -> Tensor {
         let axes = axes.into();
+        if let Err(poison) = self.floats_over("log_softmax", &axes, Location::caller()) {
+            return poison;
+        }
         let shifted = self - self.max_keep(axes.clone()).stop_gradient();
         let sum = shifted.exp().sum_keep(axes);
         shifted - sum.log()

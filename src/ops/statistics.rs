@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 
 impl Tensor {
     /// The tensor if it is of floats, with the number of elements that a fold over the axes takes together.
-    fn floats_over(&self, name: &'static str, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
+    pub(super) fn floats_over(&self, name: &'static str, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
         let Some(ty) = self.ty() else { return Err(self.clone()) };
         float(0, ty).map_err(|e| self.refused(name, e.0, at))?;
         let axes = axes.resolve(self.rank()).map_err(|message| self.refused(name, message, at))?;

@@ -25,7 +25,7 @@ fn read<T: Tree>(words: &[u64], tensors: &[Tensor]) -> Result<T> {
 fn round_trip<T: Tree>(tree: &T) -> T {
     let mut leaves = Writer::default();
     tree.write(&mut leaves);
-    let tensors: Vec<Tensor> = leaves.tensors.iter().map(|tensor| Tensor::clone(tensor)).collect();
+    let tensors: Vec<Tensor> = leaves.tensors.iter().copied().cloned().collect();
     let mut from = Reader::new(&leaves.words, &tensors);
     let again = T::read(&mut from).unwrap();
     assert!(from.is_done());

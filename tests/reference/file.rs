@@ -5,21 +5,21 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
 /// An op applied to inputs, with the results that are expected.
-pub struct Case {
+pub(crate) struct Case {
     /// Number and op.
-    pub name: String,
-    pub op: String,
-    pub attrs: Value,
-    pub inputs: Vec<Tensor>,
-    pub outputs: Vec<Tensor>,
+    pub(crate) name: String,
+    pub(crate) op: String,
+    pub(crate) attrs: Value,
+    pub(crate) inputs: Vec<Tensor>,
+    pub(crate) outputs: Vec<Tensor>,
     /// Cotangents, by output.
-    pub cotangents: Vec<(usize, Tensor)>,
+    pub(crate) cotangents: Vec<(usize, Tensor)>,
     /// Expected gradients, by input.
-    pub grads: Vec<(usize, Tensor)>,
+    pub(crate) grads: Vec<(usize, Tensor)>,
 }
 
 /// All cases, in the order of the file.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     let index: Value = serde_json::from_slice(include_bytes!("ops.json")).unwrap();
     let tensors = SafeTensors::deserialize(include_bytes!("ops.safetensors")).unwrap();
     array(&index["cases"]).iter().map(|case| read(case, &tensors)).collect()
@@ -58,16 +58,16 @@ fn tensor(entry: &Value, tensors: &SafeTensors<'_>) -> Tensor {
     .unwrap()
 }
 
-pub fn array(value: &Value) -> &[Value] {
+pub(crate) fn array(value: &Value) -> &[Value] {
     value.as_array().unwrap()
 }
 
-pub fn number(value: &Value) -> usize {
+pub(crate) fn number(value: &Value) -> usize {
     value.as_u64().unwrap().try_into().unwrap()
 }
 
 /// The elements as `f64`; exact for all that the file holds.
-pub fn elements(tensor: &Tensor) -> Vec<f64> {
+pub(crate) fn elements(tensor: &Tensor) -> Vec<f64> {
     match tensor.dtype() {
         DType::F64 => tensor.to_vec::<f64>().unwrap(),
         DType::F32 => tensor.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect(),

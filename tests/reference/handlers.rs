@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::file::{array, number};
 
 /// Applies the op of a case; none if there is no such op.
-pub fn apply(op: &str, attrs: &Value, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
+pub(crate) fn apply(op: &str, attrs: &Value, inputs: &[Tensor]) -> Option<Vec<Tensor>> {
     let x = inputs.first()?;
     let one = elementwise(op, attrs, inputs)
         .or_else(|| fold(op, attrs, x))

@@ -1,9 +1,11 @@
 //! Ops and their vector-Jacobian products against results that another system computed in `f64`.
 //!
 //! Each case of `ops.json` runs four times: in `f64` and, with inputs rounded, in `f32`; op by op and accelerated.
-//! In `f64` a result may be off by 1e-10 of `max(1, |expected|)`, in `f32` by the bound of its family; the bounds are
-//! about twice what was measured. Integers and truth values must be equal. A call that hits must repeat the bits of
+//! In `f64` a result may be off by 1e-10 of `max(1, |expected|)` (1.6e-14 was measured), in `f32` by the bound of its
+//! family, which is about twice what was measured and includes the rounding of the inputs; the widest, 5.6e-6 for a
+//! convolution that sums 144 products, is what adding them one by one in `f32` costs (6.3e-6). Integers and truth values must be equal. A call that hits must repeat the bits of
 //! the call that traced.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test; measured errors are printed")]
 
 mod file;
 mod handlers;
@@ -36,23 +38,23 @@ macro_rules! families {
 }
 
 families! {
-    elementwise 1e-6: "neg" "abs" "sign" "floor" "ceil" "round_half_even" "sqrt" "rsqrt" "reciprocal" "square";
-    transcendental 1e-6: "exp" "exp2" "expm1" "log" "log2" "log1p" "sin" "cos" "tan" "asin" "acos" "atan" "sinh" "cosh"
+    elementwise 2e-7: "neg" "abs" "sign" "floor" "ceil" "round_half_even" "sqrt" "rsqrt" "reciprocal" "square";
+    transcendental 7e-7: "exp" "exp2" "expm1" "log" "log2" "log1p" "sin" "cos" "tan" "asin" "acos" "atan" "sinh" "cosh"
         "tanh" "asinh" "acosh" "atanh";
-    special 1e-6: "erf" "erfc" "lgamma";
-    activations 1e-6: "sigmoid" "relu" "softplus" "silu" "gelu_tanh" "gelu_erf" "leaky_relu" "elu" "log_sigmoid";
-    arithmetic 1e-6: "add" "sub" "mul" "div" "maximum" "minimum" "atan2" "pow";
-    comparisons 1e-6: "lt" "le" "eq" "ne" "select" "clamp";
-    folds 1e-6: "sum" "mean" "max" "min" "prod" "var" "logsumexp" "argmax" "argmin";
-    scans 1e-6: "cumsum" "cumprod";
-    softmax 1e-6: "softmax" "log_softmax";
-    sorting 1e-6: "sort" "argsort";
-    movement 1e-6: "reshape" "permute" "broadcast_to" "slice" "pad" "flip" "concat" "stack" "triu" "tril";
-    indexing 1e-6: "take" "take_along_axis" "scatter_add" "one_hot";
-    matmul 1e-6: "matmul" "einsum";
-    linear_algebra 1e-6: "cholesky" "solve_triangular";
-    convolution 1e-6: "conv2d" "conv_transpose2d";
-    pooling 1e-6: "max_pool2d" "avg_pool2d";
+    special 3e-7: "erf" "erfc" "lgamma";
+    activations 3e-7: "sigmoid" "relu" "softplus" "silu" "gelu_tanh" "gelu_erf" "leaky_relu" "elu" "log_sigmoid";
+    arithmetic 8e-7: "add" "sub" "mul" "div" "maximum" "minimum" "atan2" "pow";
+    comparisons 1e-7: "lt" "le" "eq" "ne" "select" "clamp";
+    folds 1.3e-6: "sum" "mean" "max" "min" "prod" "var" "logsumexp" "argmax" "argmin";
+    scans 5e-7: "cumsum" "cumprod";
+    softmax 4e-7: "softmax" "log_softmax";
+    sorting 1e-7: "sort" "argsort";
+    movement 5e-7: "reshape" "permute" "broadcast_to" "slice" "pad" "flip" "concat" "stack" "triu" "tril";
+    indexing 2e-7: "take" "take_along_axis" "scatter_add" "one_hot";
+    matmul 2.5e-6: "matmul" "einsum";
+    linear_algebra 2e-7: "cholesky" "solve_triangular";
+    convolution 1.2e-5: "conv2d" "conv_transpose2d";
+    pooling 2e-7: "max_pool2d" "avg_pool2d";
     networks 1e-6: "batch_norm_train" "layer_norm" "softmax_cross_entropy" "half_mse" "attention_causal" "lstm_cell";
 }
 
@@ -204,8 +206,7 @@ impl Check<'_> {
         for (index, (a, e)) in elements(actual).into_iter().zip(elements(expected)).enumerate() {
             let error = (a - e).abs() / e.abs().max(1.0);
             let same = a == e || a.is_nan() && e.is_nan();
-            // Not `error > bound`, which is false for NaN.
-            if !same && !(error <= bound) {
+            if !same && (error > bound || error.is_nan()) {
                 return Err(format!("element {index} is {a:e}, expected {e:e}: off by {error:.1e}"));
             }
             worst = if same { worst } else { worst.max(error) };
