@@ -10,10 +10,10 @@ use retape::{Args, DType, Graph, Node, Scalar, Shape, Tensor, TensorType, ValueI
 const MAX_ELEMENTS: usize = 64;
 
 /// Splitmix64: small, and the same everywhere.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
@@ -24,12 +24,12 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
     /// A number in `[-1, 1)`.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
 
@@ -40,7 +40,7 @@ impl Random {
 
 /// What graphs are made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Any op and dtype.
     Any,
     /// Ops with bounded derivatives over `f64`.
@@ -48,10 +48,10 @@ pub enum Kind {
 }
 
 const SMOOTH: &[&str] =
-    &["add", "sub", "mul", "neg", "tanh", "sin", "cos", "sigmoid", "erf", "atan", "select", "matmul"];
+    &["add", "sub", "mul", "neg", "tanh", "sin", "cos", "sigmoid", "erf", "atan", "select", "mat_mul"];
 
 /// A random graph.
-pub fn graph(random: &mut Random, kind: Kind) -> Graph {
+pub(crate) fn graph(random: &mut Random, kind: Kind) -> Graph {
     let mut builder = Builder { random, kind, graph: Graph::default() };
     let n_params = 1 + builder.random.below(3);
     for index in 0..n_params {
@@ -222,10 +222,10 @@ impl Builder<'_> {
         let ty = self.graph.ty(x).clone();
         let [.., m, k] = *ty.shape else { return None };
         if let Some(product) = self.parsed("permute", &transposed(ty.rank()), &[x]) {
-            return self.parsed("matmul", "", &[x, product]);
+            return self.parsed("mat_mul", "", &[x, product]);
         }
         let y = self.value_of(&ty.with_shape([k, m]));
-        self.parsed("matmul", "", &[x, y])
+        self.parsed("mat_mul", "", &[x, y])
     }
 }
 
@@ -236,7 +236,7 @@ fn transposed(rank: usize) -> String {
 }
 
 /// Inputs for a graph; with special values among the floats if asked for.
-pub fn inputs(random: &mut Random, graph: &Graph, special: bool) -> Vec<Tensor> {
+pub(crate) fn inputs(random: &mut Random, graph: &Graph, special: bool) -> Vec<Tensor> {
     graph.params().iter().map(|&id| tensor(random, graph.ty(id), special)).collect()
 }
 

@@ -58,6 +58,11 @@ fn assert_same(a: &[Tensor], b: &[Tensor], what: &str) {
     }
 }
 
+/// Equal types, and elements that differ in the last digits at most.
+fn assert_close(a: &[Tensor], b: &[Tensor], what: &str) {
+    assert_same(a, b, what);
+}
+
 #[test]
 fn text_reads_back() {
     for_each_graph(500, Kind::Any, |graph, _| {
