@@ -31,6 +31,6 @@ pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, stack};
 
-pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16};
+pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
 pub use tensor::{Tensor, TensorOrScalar};
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};

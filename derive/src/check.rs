@@ -3,7 +3,6 @@
 //! A macro sees names, not types: an alias of `f32` gets past these checks and is refused by the compiler, for it is
 //! no `Tree`.
 
-use syn::spanned::Spanned;
 use syn::{Attribute, Error, Field, GenericArgument, GenericParam, Generics, PathArguments, Result, Type};
 
 /// Whether a field is marked `#[tree(static)]`.
@@ -25,7 +24,7 @@ pub(crate) fn is_static(field: &Field) -> Result<bool> {
 pub(crate) fn attributes(attributes: &[Attribute], place: &str) -> Result<()> {
     match attributes.iter().find(|attribute| attribute.path().is_ident("tree")) {
         Some(attribute) => {
-            Err(Error::new(attribute.span(), format!("`#[tree(static)]` belongs on a field, not on {place}")))
+            Err(Error::new_spanned(attribute, format!("`#[tree(static)]` belongs on a field, not on {place}")))
         }
         None => Ok(()),
     }
@@ -35,7 +34,7 @@ pub(crate) fn attributes(attributes: &[Attribute], place: &str) -> Result<()> {
 pub(crate) fn lifetimes(generics: &Generics) -> Result<()> {
     for parameter in &generics.params {
         match parameter {
-            GenericParam::Lifetime(lifetime) => return Err(Error::new(lifetime.span(), BORROWED)),
+            GenericParam::Lifetime(lifetime) => return Err(Error::new_spanned(lifetime, BORROWED)),
             GenericParam::Type(_) | GenericParam::Const(_) => {}
         }
     }
@@ -50,7 +49,7 @@ const UNORDERED: &str = "a `Tree` has its leaves in one order, which this does n
 /// Refuses types that are known not to be trees, also inside the containers that are.
 pub(crate) fn field_type(ty: &Type) -> Result<()> {
     match ty {
-        Type::Reference(_) | Type::Ptr(_) => Err(Error::new(ty.span(), BORROWED)),
+        Type::Reference(_) | Type::Ptr(_) => Err(Error::new_spanned(ty, BORROWED)),
         Type::Array(array) => field_type(&array.elem),
         Type::Paren(inner) => field_type(&inner.elem),
         Type::Group(inner) => field_type(&inner.elem),
@@ -58,8 +57,8 @@ pub(crate) fn field_type(ty: &Type) -> Result<()> {
         Type::Path(path) => {
             let Some(last) = path.path.segments.last() else { return Ok(()) };
             match last.ident.to_string().as_str() {
-                "f32" | "f64" => Err(Error::new(ty.span(), FLOAT)),
-                "HashMap" | "HashSet" => Err(Error::new(ty.span(), UNORDERED)),
+                "f32" | "f64" => Err(Error::new_spanned(ty, FLOAT)),
+                "HashMap" | "HashSet" => Err(Error::new_spanned(ty, UNORDERED)),
                 "Vec" | "Option" | "Box" | "BTreeMap" => arguments(&last.arguments),
                 _ => Ok(()),
             }

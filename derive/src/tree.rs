@@ -1,7 +1,7 @@
 //! The code of an `impl Tree`: `write` and `read` of a struct or enum, field by field.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote, quote_spanned};
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Data, DataEnum, DeriveInput, Fields, Ident, Result};
@@ -80,7 +80,8 @@ fn enum_body(name: &Ident, data: &DataEnum) -> Result<(TokenStream, TokenStream)
 fn parts(fields: &Fields) -> Result<Parts> {
     let (mut patterns, mut writes, mut reads) = (vec![], vec![], vec![]);
     for (index, field) in fields.iter().enumerate() {
-        let (ty, variable) = (&field.ty, format_ident!("field_{index}"));
+        let ty = &field.ty;
+        let variable = Ident::new(&format!("field_{index}"), ty.span());
         let step = match &field.ident {
             Some(name) => {
                 let text = name.unraw().to_string();

@@ -12,7 +12,8 @@ use crate::tree::{Reader, Tree};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be accelerated",
     note = "it must take one to eight arguments by reference, each a `Tree`, with their types spelled out",
-    note = "it must return a `Tree`: tensors, static values, or structures of them"
+    note = "it must return a `Tree`: tensors, static values, or structures of them",
+    note = "a float is no `Tree`: take a `&Tensor`, which calls can be given numbers for, or a `&Static<f32>`"
 )]
 pub trait Function<Args, R> {
     /// Reads the arguments and applies the function to them.

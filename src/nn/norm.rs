@@ -5,7 +5,7 @@ use crate::ops::Axes;
 use crate::tensor::Tensor;
 
 /// The variance that is added so that nothing is divided by zero.
-pub const EPSILON: f64 = 1e-5;
+const EPSILON: f64 = 1e-5;
 
 /// Batch normalisation in training: over all axes but the last, by the statistics of the batch.
 ///

@@ -130,7 +130,8 @@ impl<'g> Values<'g> {
         let space = &self.graph.ty(arg).shape;
         let mut view = View::of_axes(0..space.rank(), space.rank());
         let mut id = arg;
-        while !self.is_stored(id)
+        // What lies in dense memory already, be it as another shape, needs no further view.
+        while !self.is_stored(self.memory_of(id))
             && let Lowering::Movement(movement) = self.lowering(id)
         {
             let (node, moved) = (self.graph.node(id), self.graph.node(id).args[0]);

@@ -46,7 +46,8 @@ fn read(case: &Value, tensors: &SafeTensors<'_>) -> Case {
 fn tensor(entry: &Value, tensors: &SafeTensors<'_>) -> Tensor {
     let view = tensors.tensor(entry["tensor"].as_str().unwrap()).unwrap();
     let shape: Vec<usize> = array(&entry["shape"]).iter().map(number).collect();
-    assert_eq!(view.shape(), shape);
+    // Scalars are stored as one element along one axis.
+    assert_eq!(view.shape(), if shape.is_empty() { &[1] } else { &shape[..] });
     let words = view.data().chunks_exact(8).map(|word| word.try_into().unwrap());
     match (entry["dtype"].as_str().unwrap(), view.dtype()) {
         ("float64", Dtype::F64) => Tensor::from_vec(words.map(f64::from_le_bytes).collect::<Vec<_>>(), shape),

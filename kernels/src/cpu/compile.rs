@@ -53,7 +53,11 @@ fn detect() -> Result<Isa> {
     let isa = builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))?;
     let has = |name: &str| isa.isa_flags().iter().any(|v| v.name == name && v.as_bool() == Some(true));
     let x64 = isa.name() == "x64";
-    let features = Features { fma: !x64 || (has("has_fma") && has("has_avx")), round: !x64 || has("has_sse41") };
+    let features = Features {
+        fma: !x64 || (has("has_fma") && has("has_avx")),
+        round: !x64 || has("has_sse41"),
+        ordered_min: !x64,
+    };
     let settings: Vec<String> = isa.isa_flags().iter().map(|v| v.to_string()).collect();
     let name = format!("{} {}", isa.name(), settings.join(" "));
     Ok(Isa { isa, features, name })

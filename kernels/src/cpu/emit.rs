@@ -89,6 +89,8 @@ pub(super) struct Features {
     pub(super) fma: bool,
     /// Whether rounding vectors is one instruction.
     pub(super) round: bool,
+    /// Whether minimum and maximum of vectors with the order of zeros and NaN are one instruction.
+    pub(super) ordered_min: bool,
 }
 
 /// Emits instructions at the builder's position.
@@ -295,7 +297,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Against a known number one comparison decides; in general the order of zeros and NaN costs nine instructions.
+    /// Against a known number one comparison decides; in general the order of zeros and NaN costs more.
     fn float_min_max(&mut self, op: Binary, x: &Val, y: &Val) -> Val {
         for (x, y) in [(x, y), (y, x)] {
             let Some(c) = y.constant_f64().filter(|c| !c.is_nan()) else { continue };
@@ -311,9 +313,33 @@ impl Emitter<'_> {
             return self.select(&mask, y, x);
         }
         match op {
+            _ if x.vector && !self.features.ordered_min => self.ordered_min_max(op, x, y),
             Binary::Max => self.zip(x, y, &mut |b, p, q| b.ins().fmax(p, q)),
             _ => self.zip(x, y, &mut |b, p, q| b.ins().fmin(p, q)),
         }
+    }
+
+    /// Where the machine's minimum and maximum favour the second operand, both orders are asked: the answers differ
+    /// for NaN and for zeros of two signs only. Their union is the minimum: NaN, or -0. Less their difference, which
+    /// is 0, NaN or the sign of a zero, it is the maximum.
+    fn ordered_min_max(&mut self, op: Binary, x: &Val, y: &Val) -> Val {
+        self.zip(x, y, &mut |b, p, q| {
+            let ty = b.func.dfg.value_type(p);
+            let mut ask = |p, q| {
+                // This form of the comparison is what Cranelift knows as the one instruction.
+                let (low, high) = if op == Binary::Max { (q, p) } else { (p, q) };
+                let mask = b.ins().fcmp(FloatCC::LessThan, low, high);
+                let mask = b.ins().bitcast(ty, little(), mask);
+                b.ins().bitselect(mask, p, q)
+            };
+            let (one, other) = (ask(p, q), ask(q, p));
+            let union = b.ins().bor(one, other);
+            if op == Binary::Min {
+                return union;
+            }
+            let difference = b.ins().bxor(one, other);
+            b.ins().fsub(union, difference)
+        })
     }
 
     fn int_binary(&mut self, op: Binary, x: &Val, y: &Val) -> Val {

@@ -114,10 +114,11 @@ impl Loops<'_, '_> {
         let extent = self.kernel.axes[axis].extent;
         let full = self.nest.groups * LANES;
         let main = extent / full;
-        // The widest iteration decides how many vector accumulators there are; elements share one more.
+        // The widest iteration decides how many vector accumulators there are; elements have one of their own only if
+        // there is none.
         let rest = mixed_groups(extent % full);
         let vectors = if main > 0 { self.nest.groups } else { rest.iter().filter(|g| g.vector).count() };
-        let lone = usize::from(rest.iter().any(|g| !g.vector));
+        let lone = usize::from(vectors == 0);
         let mut accumulators = Vec::new();
         for id in self.reduces.clone() {
             for at in 0..vectors + lone {
@@ -157,9 +158,22 @@ impl Loops<'_, '_> {
         self.store(Phase::Body);
         let mut next = accumulators;
         for (n, id) in self.reduces.clone().into_iter().enumerate() {
+            let mut elements = Vec::new();
             for g in 0..self.env.groups.len() {
-                let slot = n * each + if self.env.groups[g].vector { g } else { vectors };
                 let x = self.reduced_operand(g, id);
+                if vectors > 0 && !x.vector {
+                    elements.push(x);
+                    continue;
+                }
+                let slot = n * each + if x.vector { g } else { 0 };
+                next[slot] = self.e.combine(self.monoid(id), &next[slot], &x);
+            }
+            if !elements.is_empty() {
+                // Fewer than a vector: the other lanes are neutral.
+                let slot = n * each + (self.env.groups.len() - elements.len()) % vectors;
+                let neutral = self.neutral(id, false);
+                elements.resize(LANES, neutral);
+                let x = self.e.assemble(&elements);
                 next[slot] = self.e.combine(self.monoid(id), &next[slot], &x);
             }
         }

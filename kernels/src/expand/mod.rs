@@ -77,7 +77,7 @@ pub fn expand(kernel: &Kernel) -> Kernel {
     let body = RefCell::new(Body::new());
     let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
     for inst in &kernel.insts {
-        let inst = renamed(inst, |id| ids[id.index()]);
+        let inst = inst.map(|id| ids[id.index()]);
         let wide = |x| body.borrow().dtype(x) == DType::F64;
         let id = match inst {
             Inst::Call1(func, x) if wide(x) => call1::<_, true>(func, Term::<f64>::new(&body, x)).id,
@@ -93,24 +93,4 @@ pub fn expand(kernel: &Kernel) -> Kernel {
     let stores = kernel.stores.iter().map(|s| Store { value: ids[s.value.index()], ..s.clone() }).collect();
     let insts = body.into_inner().insts;
     Kernel { params: kernel.params.clone(), axes: kernel.axes.clone(), insts, stores }
-}
-
-/// The instruction with other operands.
-fn renamed(inst: &Inst<ValueId>, new: impl Fn(ValueId) -> ValueId) -> Inst<ValueId> {
-    match *inst {
-        Inst::Const(scalar) => Inst::Const(scalar),
-        Inst::Index(axis) => Inst::Index(axis),
-        Inst::Load(param, ref at) => Inst::Load(param, at.clone()),
-        Inst::LoadAt(param, at) => Inst::LoadAt(param, new(at)),
-        Inst::Unary(op, x) => Inst::Unary(op, new(x)),
-        Inst::Binary(op, x, y) => Inst::Binary(op, new(x), new(y)),
-        Inst::Compare(op, x, y) => Inst::Compare(op, new(x), new(y)),
-        Inst::Select(c, x, y) => Inst::Select(new(c), new(x), new(y)),
-        Inst::Fma(x, y, z) => Inst::Fma(new(x), new(y), new(z)),
-        Inst::Cast(dtype, x) => Inst::Cast(dtype, new(x)),
-        Inst::Bitcast(dtype, x) => Inst::Bitcast(dtype, new(x)),
-        Inst::Call1(func, x) => Inst::Call1(func, new(x)),
-        Inst::Call2(func, x, y) => Inst::Call2(func, new(x), new(y)),
-        Inst::Reduce(monoid, x) => Inst::Reduce(monoid, new(x)),
-    }
 }

@@ -44,15 +44,15 @@ const COS: Poly = Poly {
 };
 
 /// The binary digits of 2/pi in words of 16 bits, after two words of zeros.
-const TWO_OVER_PI_16: [i64; 14] =
-    [0, 0, 41721, 33646, 20036, 5417, 64551, 22481, 62772, 56768, 56162, 38297, 15427, 36929];
+const TWO_OVER_PI_16: [i64; 15] =
+    [0, 0, 41721, 33646, 20036, 5417, 64551, 22481, 62772, 56768, 56162, 38297, 15427, 36929, 65105];
 
 /// The binary digits of 2/pi in words of 32 bits, after two words of zeros.
-const TWO_OVER_PI_32: [i64; 38] = [
+const TWO_OVER_PI_32: [i64; 39] = [
     0, 0, 2734261102, 1313084713, 4230436817, 4113882560, 3680671129, 1011060801, 4266746795, 3736847713, 3072618042,
     1112396512, 105459434, 164729372, 4263373596, 2972297022, 3900847605, 784024708, 3919343654, 3026157121, 965858873,
     2203269620, 2625920907, 3187222587, 536385535, 3724908559, 4012839307, 1510632735, 1832287951, 667617719,
-    1330003814, 2657085997, 1965537991, 3957715323, 1023883767, 2320667370, 1811636145, 529358088,
+    1330003814, 2657085997, 1965537991, 3957715323, 1023883767, 2320667370, 1811636145, 529358088, 1443049542,
 ];
 
 /// An angle as `quadrant * pi/2 + rest`; the quadrant counts modulo 4 in its low bits.
@@ -101,7 +101,7 @@ fn reduce_small<F: Arith>(x: F) -> Reduced<F> {
 /// Reduces a finite `x >= 2^20` (`f64`) or `x >= 2^7` (`f32`); other inputs give a meaningless result.
 ///
 /// With words of `h = 16` or `32` bits: `x` is scaled by a power of `2^h` into an integer of three words, and the
-/// same power says where in 2/pi the seven words begin that decide the product modulo 4 and its first `4 h` binary
+/// same power says where in 2/pi the eight words begin that decide the product modulo 4 and its first `4 h` binary
 /// places. These suffice for the arguments closest to a multiple of pi/2, which come within 2^-31 (`f32`) and 2^-61.
 #[inline(always)]
 fn reduce_huge<F: Arith>(x: F) -> Reduced<F> {
@@ -121,8 +121,8 @@ fn reduce_huge<F: Arith>(x: F) -> Reduced<F> {
 
     let window = window(skip);
     let mut carry = bits.lit(0);
-    let mut words = [carry; 5];
-    for place in (0..5).rev() {
+    let mut words = [carry; 6];
+    for place in (0..6).rev() {
         let mut above = bits.lit(0);
         for (digit, word) in digits.into_iter().zip(&window[place..]) {
             let product = digit.mul(*word);
@@ -143,20 +143,22 @@ fn reduce_huge<F: Arith>(x: F) -> Reduced<F> {
     let b = place(words[2], 1.0 / (base * base));
     let c = place(words[3], 1.0 / (base * base * base));
     let d = place(words[4], 1.0 / (base * base * base * base));
-    let head = Pair::fast_sum(a, b);
-    let fraction = Pair::fast_sum(head.hi, head.lo + (c + d));
+    // Each sum is exact: its first operand is zero or a multiple of what bounds the second. The heads may cancel.
+    let first = Pair::fast_sum(a, b);
+    let second = Pair::fast_sum(first.hi, c);
+    let fraction = Pair::fast_sum(second.hi, (first.lo + second.lo) + d);
     let quarter = Pair::lit(x, std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17);
     Reduced { quadrant, rest: fraction.times(quarter) }
 }
 
-/// Seven words of 2/pi from the word `skip` on, chosen bit by bit of `skip`.
+/// Eight words of 2/pi from the word `skip` on, chosen bit by bit of `skip`.
 #[inline(always)]
-fn window<I: IntArith>(skip: I) -> [I; 7] {
+fn window<I: IntArith>(skip: I) -> [I; 8] {
     let zero = skip.lit(0);
     let wide = I::WIDE;
     let bit = |n: i64| skip.and(skip.lit(n)).eq(zero).not();
-    let mut words = [zero; 38];
-    let (mut step, mut count) = if wide { (16, 38) } else { (4, 14) };
+    let mut words = [zero; 39];
+    let (mut step, mut count) = if wide { (16, 39) } else { (4, 15) };
     for i in 0..count {
         words[i] = skip.lit(if wide { TWO_OVER_PI_32[i] } else { TWO_OVER_PI_16[i] });
     }
@@ -168,7 +170,7 @@ fn window<I: IntArith>(skip: I) -> [I; 7] {
         }
         step /= 2;
     }
-    [words[0], words[1], words[2], words[3], words[4], words[5], words[6]]
+    [words[0], words[1], words[2], words[3], words[4], words[5], words[6], words[7]]
 }
 
 /// Sine of a reduced angle's rest.

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
+use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
 use super::micro::{
     Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window, with_scratch,
 };
-use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
 
 /// Which of the three products of a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
