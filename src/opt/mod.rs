@@ -45,7 +45,8 @@ pub(crate) fn run(graph: &Graph) -> Result<Graph> {
     let settings = Settings::get();
     let optimised = match settings.optimise {
         true => optimise(graph, settings)?,
-        false => graph.clone(),
+        // The planner expects that every value has a use.
+        false => graph.without_dead_nodes(),
     };
     settings.log(Stage::Opt, || format!("; optimised\n{optimised}"));
     Ok(optimised)
