@@ -35,6 +35,7 @@ pub(super) const RULES: &[Rule] = rules![
     reshape_same,
     broadcast_same,
     slice_same,
+    pad_same,
     reduce_nothing,
     reduce_extent_one,
 ];
@@ -278,6 +279,15 @@ fn slice_same(at: &mut Candidate<'_>) -> Option<ValueId> {
     let forward = slice.step.iter().zip(&slice.start).zip(at.ty.shape.iter());
     let whole = forward.into_iter().all(|((&step, &start), &extent)| start == 0 && (step == 1 || extent <= 1));
     (whole && at.arg_ty(0) == at.ty).then_some(at.args[0])
+}
+
+/// Padding with nothing does nothing.
+fn pad_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Pad(pad) = at.op else { return None };
+    let ends = pad.low.iter().chain(&pad.high).all(|&n| n == 0);
+    // Between fewer than two elements there is no room for constants.
+    let between = pad.interior.iter().zip(at.ty.shape.iter()).all(|(&n, &extent)| n == 0 || extent < 2);
+    (ends && between).then_some(at.args[0])
 }
 
 /// A reduction over no axes is its argument.

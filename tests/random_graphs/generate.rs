@@ -72,13 +72,15 @@ struct Builder<'r> {
 }
 
 impl Builder<'_> {
-    /// Outputs are the last values; a smooth graph has the sum of one that depends on a parameter.
+    /// Outputs are the last values; a smooth graph has the sum of the last number.
     fn finish(mut self) -> Graph {
         let last = self.graph.n_nodes() as u32 - 1;
         let mut outputs: Vec<ValueId> = (0..=self.random.below(3) as u32).map(|back| ValueId(last - back)).collect();
         if self.kind == Kind::Smooth {
-            let axes: Vec<usize> = (0..self.graph.ty(outputs[0]).rank()).collect();
-            let sum = self.parsed("reduce_sum", &format!("axes={axes:?}"), &[outputs[0]]);
+            let (last, node) =
+                self.graph.iter().rfind(|(_, node)| node.ty.dtype == DType::F64).expect("a parameter is");
+            let axes: Vec<usize> = (0..node.ty.rank()).collect();
+            let sum = self.parsed("reduce_sum", &format!("axes={axes:?}"), &[last]);
             outputs = vec![sum.expect("a sum over all axes")];
         }
         self.graph.set_outputs(outputs);
