@@ -64,7 +64,7 @@ impl Params {
 
     /// Logits `[batch, 10]` and angles `[batch, 1]`, with `norm` applied after each convolution.
     fn forward(&self, x: &Tensor, mut norm: impl FnMut(&BatchNorm, &Tensor) -> Tensor) -> (Tensor, Tensor) {
-        let halved = || ConvOptions::same().stride([2, 2]);
+        let halved = || ConvOptions::same().stride(2);
         let a = norm(&self.norm1, &self.conv1.apply(x, ConvOptions::same())).relu();
         let skip = norm(&self.norm_skip, &self.skip.apply(&a, halved()));
         let b = norm(&self.norm2, &self.conv2.apply(&a, halved())).relu();

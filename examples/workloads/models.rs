@@ -27,6 +27,15 @@ struct Steps<S, F, L, U> {
     update: U,
 }
 
+fn steps<S: 'static>(
+    state: S,
+    step: impl FnMut(&mut S) -> Result<()> + 'static,
+    loss: impl Fn(&S) -> Result<f64> + 'static,
+    update: impl Fn(&mut S) + 'static,
+) -> Box<dyn Work> {
+    Box::new(Steps { state, step, loss, update })
+}
+
 impl<S, F, L, U> Work for Steps<S, F, L, U>
 where
     F: FnMut(&mut S) -> Result<()>,
@@ -98,36 +107,34 @@ fn digits_train() -> Box<dyn Work> {
     let step = accelerate(|t: &Training, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor| {
         t.step(x, digits, angles, rate)
     });
-    Box::new(Steps {
-        state: (training, Tensor::from(0.0_f32)),
-        step: move |(training, loss)| {
+    steps(
+        (training, Tensor::from(0.0_f32)),
+        move |(training, loss)| {
             (*loss, *training) = step.call(&*training, &x, &digits, &angles, 1e-3_f32)?;
             Ok(())
         },
-        loss: |(_, loss)| item(loss),
-        update: |_| {},
-    })
+        |(_, loss)| item(loss),
+        |_| {},
+    )
 }
 
 fn digits_predict() -> Box<dyn Work> {
     let params = digit_params();
-    let state = |k: u32, n: usize| BatchNormState {
-        mean: tensor(&[n], k, 0.1, 0.0),
-        variance: tensor(&[n], k + 1, 0.5, 1.0),
-    };
+    let state =
+        |k: u32, n: usize| BatchNormState { mean: tensor(&[n], k, 0.1, 0.0), variance: tensor(&[n], k + 1, 0.5, 1.0) };
     let state =
         State { norm1: state(500, 16), norm_skip: state(502, 32), norm2: state(504, 32), norm3: state(506, 32) };
     let x = digit_images();
     let predict = accelerate(|params: &Params, state: &State, x: &Tensor| params.predict(state, x));
-    Box::new(Steps {
-        state: (Tensor::from(0.0_f32), Tensor::from(0.0_f32)),
-        step: move |found| {
+    steps(
+        (Tensor::from(0.0_f32), Tensor::from(0.0_f32)),
+        move |found| {
             *found = predict.call(&params, &state, &x)?;
             Ok(())
         },
-        loss: |(digits, angles)| item(&(digits.square().sum(..) + angles.square().sum(..))),
-        update: |_| {},
-    })
+        |(digits, angles)| item(&(digits.square().sum(..) + angles.square().sum(..))),
+        |_| {},
+    )
 }
 
 fn mlp() -> Box<dyn Work> {
@@ -148,15 +155,15 @@ fn mlp() -> Box<dyn Work> {
         let gradient = loss.grad(params);
         (loss, sgd.update(params, &gradient, state, 0.05_f32))
     });
-    Box::new(Steps {
-        state: ((params, state), Tensor::from(0.0_f32)),
-        step: move |(carried, loss)| {
+    steps(
+        ((params, state), Tensor::from(0.0_f32)),
+        move |(carried, loss)| {
             (*loss, *carried) = step.call(&*carried, &x, &y)?;
             Ok(())
         },
-        loss: |(_, loss)| item(loss),
-        update: |_| {},
-    })
+        |(_, loss)| item(loss),
+        |_| {},
+    )
 }
 
 /// Carries parameters and the value and gradient of the last step; updates by plain gradient descent.
@@ -166,15 +173,15 @@ fn gradient_only<P: Tree + 'static>(
     descend: impl Fn(&P, &P) -> P + 'static,
 ) -> Box<dyn Work> {
     let gradient = map(&params, Tensor::clone);
-    Box::new(Steps {
-        state: (params, Tensor::from(0.0_f32), gradient),
-        step: move |(params, loss, gradient)| {
+    steps(
+        (params, Tensor::from(0.0_f32), gradient),
+        move |(params, loss, gradient)| {
             (*loss, *gradient) = step(params)?;
             Ok(())
         },
-        loss: |(_, loss, _)| item(loss),
-        update: move |(params, _, gradient)| *params = descend(params, gradient),
-    })
+        |(_, loss, _)| item(loss),
+        move |(params, _, gradient)| *params = descend(params, gradient),
+    )
 }
 
 fn elementwise(last: fn(&Tensor) -> Tensor) -> Box<dyn Work> {
@@ -186,9 +193,11 @@ fn elementwise(last: fn(&Tensor) -> Tensor) -> Box<dyn Work> {
         let gradient = loss.grad(params);
         (loss, gradient)
     });
-    gradient_only(params, move |params| step.call(params), |(x, a, b), (dx, da, db)| {
-        (x - dx * 1e5_f32, a - da * 0.1_f32, b - db * 0.1_f32)
-    })
+    gradient_only(
+        params,
+        move |params| step.call(params),
+        |(x, a, b), (dx, da, db)| (x - dx * 1e5_f32, a - da * 0.1_f32, b - db * 0.1_f32),
+    )
 }
 
 fn tiny() -> Box<dyn Work> {
@@ -205,9 +214,11 @@ fn tiny() -> Box<dyn Work> {
         let gradient = loss.grad(params);
         (loss, gradient)
     });
-    gradient_only(params, move |params| step.call(params, &h), |params, gradient| {
-        zip_map([params, gradient], |[p, g]| p - g * 0.01_f32)
-    })
+    gradient_only(
+        params,
+        move |params| step.call(params, &h),
+        |params, gradient| zip_map([params, gradient], |[p, g]| p - g * 0.01_f32),
+    )
 }
 
 #[derive(Clone, Tree)]
@@ -245,8 +256,9 @@ impl Block {
     fn apply(&self, x: &Tensor) -> Tensor {
         let [batch, positions] = [x.dim(0), x.dim(1)];
         let qkv = self.qkv.apply(&self.norm1.apply(x));
-        let head = |at: usize| {
-            let part = qkv.slice_axis(-1, at * WIDTH..(at + 1) * WIDTH);
+        let head = |at: isize| {
+            let width = WIDTH as isize;
+            let part = qkv.slice_axis(-1, at * width..(at + 1) * width);
             part.reshape([batch, positions, HEADS, WIDTH / HEADS])
         };
         let mixed = nn::attention(&head(0), &head(1), &head(2), 0.125, Mask::Causal);
@@ -263,49 +275,51 @@ fn transformer() -> Box<dyn Work> {
         let gradient = loss.grad(block);
         (loss, gradient)
     });
-    gradient_only(Block::new(), move |block| step.call(block, &x), |block, gradient| {
-        zip_map([block, gradient], |[p, g]| p - g * 0.1_f32)
-    })
+    gradient_only(
+        Block::new(),
+        move |block| step.call(block, &x),
+        |block, gradient| zip_map([block, gradient], |[p, g]| p - g * 0.1_f32),
+    )
 }
 
 fn matmul(n: usize) -> Box<dyn Work> {
     let (a, b) = (tensor(&[n, n], 1, 1.0, 0.0), tensor(&[n, n], 2, 1.0, 0.0));
     let product = accelerate(|a: &Tensor, b: &Tensor| a.matmul(b));
-    Box::new(Steps {
-        state: Tensor::from(0.0_f32),
-        step: move |c| {
+    steps(
+        Tensor::from(0.0_f32),
+        move |c| {
             *c = product.call(&a, &b)?;
             Ok(())
         },
-        loss: |c| item(&c.square().mean(..)),
-        update: |_| {},
-    })
+        |c| item(&c.square().mean(..)),
+        |_| {},
+    )
 }
 
 fn dispatch1() -> Box<dyn Work> {
     let x = tensor(&[8], 1, 1.0, 0.0);
     let add = accelerate(|x: &Tensor| x + 1.0);
-    Box::new(Steps {
-        state: Tensor::from(0.0_f32),
-        step: move |y| {
+    steps(
+        Tensor::from(0.0_f32),
+        move |y| {
             *y = add.call(&x)?;
             Ok(())
         },
-        loss: |y| item(&y.sum(..)),
-        update: |_| {},
-    })
+        |y| item(&y.sum(..)),
+        |_| {},
+    )
 }
 
 fn dispatch50() -> Box<dyn Work> {
     let xs: Vec<Tensor> = (1..=50).map(|k| tensor(&[8], k, 1.0, 0.0)).collect();
     let sums = accelerate(|xs: &Vec<Tensor>| xs.iter().map(|x| x.sum(..)).collect::<Vec<_>>());
-    Box::new(Steps {
-        state: vec![],
-        step: move |found| {
+    steps(
+        vec![],
+        move |found| {
             *found = sums.call(&xs)?;
             Ok(())
         },
-        loss: |found: &Vec<Tensor>| found.iter().map(|x| Ok(item(x)?.powi(2))).sum(),
-        update: |_| {},
-    })
+        |found: &Vec<Tensor>| found.iter().map(|x| Ok(item(x)?.powi(2))).sum(),
+        |_| {},
+    )
 }

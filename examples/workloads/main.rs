@@ -1,0 +1,92 @@
+//! Runs one workload from formula-defined parameters and prints its times: `workloads NAME --repeat N --threads N --json`.
+//!
+//! Prints the first call of a fresh function (trace, differentiate, compile, run), then five more steps whose loss is
+//! compared with other programs, then the median of timed samples, each of as many steps as fill 2 ms.
+
+mod formula;
+mod models;
+#[path = "../digits/network.rs"]
+mod network;
+
+use std::time::Instant;
+
+struct Options {
+    workload: String,
+    repeat: usize,
+    threads: usize,
+    json: bool,
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let options = options()?;
+    retape::set_n_threads(options.threads);
+    let mut work = models::make(&options.workload).ok_or_else(|| format!("no workload {}", options.workload))?;
+
+    let start = Instant::now();
+    work.step()?;
+    let cold_s = start.elapsed().as_secs_f64();
+    let loss_first = work.loss()?;
+    for _ in 0..5 {
+        work.update();
+        work.step()?;
+    }
+    let loss_after_5 = work.loss()?;
+
+    let (warm_up, mut n) = (Instant::now(), 0_u32);
+    while warm_up.elapsed().as_secs_f64() < 0.3 || n < 3 {
+        work.step()?;
+        n += 1;
+    }
+    let inner = ((2e-3 * f64::from(n) / warm_up.elapsed().as_secs_f64()) as usize).max(1);
+    let mut samples = vec![];
+    for _ in 0..options.repeat.max(1) {
+        let start = Instant::now();
+        for _ in 0..inner {
+            work.step()?;
+        }
+        samples.push(start.elapsed().as_secs_f64() * 1e3 / inner as f64);
+    }
+    samples.sort_by(f64::total_cmp);
+    let quantile = |q: f64| samples[((q * samples.len() as f64) as usize).min(samples.len() - 1)];
+    let (median, p10, p90) = (quantile(0.5), quantile(0.1), quantile(0.9));
+    let Options { workload, threads, .. } = &options;
+    if options.json {
+        println!(
+            "{{\"framework\": \"retape\", \"workload\": \"{workload}\", \"variant\": null, \"threads\": {threads}, \
+             \"cold_s\": {cold_s:.5}, \"cold2_s\": null, \"warm_ms_median\": {median:.6}, \"warm_ms_p10\": {p10:.6}, \
+             \"warm_ms_p90\": {p90:.6}, \"samples\": {}, \"inner\": {inner}, \"peak_rss_mb\": {}, \
+             \"loss_first\": {loss_first}, \"loss_after_5\": {loss_after_5}, \"versions\": \"retape {}\"}}",
+            samples.len(),
+            peak_rss_mb().map_or_else(|| "null".to_owned(), |mb| format!("{mb:.1}")),
+            env!("CARGO_PKG_VERSION"),
+        );
+    } else {
+        println!("{workload} on {threads} threads");
+        println!("  first call {:.2} ms, then {median:.4} ms ({p10:.4} to {p90:.4})", 1e3 * cold_s);
+        println!("  loss {loss_first} at first, {loss_after_5} after five more steps");
+    }
+    Ok(())
+}
+
+/// The most memory the process had, where the system says so.
+fn peak_rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kb| kb / 1024.0)
+}
+
+fn options() -> Result<Options, Box<dyn std::error::Error>> {
+    let mut options = Options { workload: String::new(), repeat: 20, threads: retape::n_threads(), json: false };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--repeat" => options.repeat = value()?.parse()?,
+            "--threads" => options.threads = value()?.parse()?,
+            "--json" => options.json = true,
+            _ if arg.starts_with("--") => return Err(format!("{arg} is not an option").into()),
+            _ => options.workload = arg,
+        }
+    }
+    Ok(options)
+}
