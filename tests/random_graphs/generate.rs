@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 }
 
 const SMOOTH: &[&str] =
-    &["add", "sub", "mul", "neg", "tanh", "sin", "cos", "sigmoid", "erf", "atan", "select", "mat_mul"];
+    &["add", "sub", "mul", "neg", "tanh", "sin", "cos", "sigmoid", "erf", "atan", "select", "matmul"];
 
 /// A random graph.
 pub(crate) fn graph(random: &mut Random, kind: Kind) -> Graph {
@@ -224,10 +224,10 @@ impl Builder<'_> {
         let ty = self.graph.ty(x).clone();
         let [.., m, k] = *ty.shape else { return None };
         if let Some(product) = self.parsed("permute", &transposed(ty.rank()), &[x]) {
-            return self.parsed("mat_mul", "", &[x, product]);
+            return self.parsed("matmul", "", &[x, product]);
         }
         let y = self.value_of(&ty.with_shape([k, m]));
-        self.parsed("mat_mul", "", &[x, y])
+        self.parsed("matmul", "", &[x, y])
     }
 }
 
