@@ -151,7 +151,7 @@ impl Graph {
         for input in inputs {
             buffers.push(input.value_for("evaluate", at)?.bytes());
         }
-        let executable = Executable::compile(plan::plan(self)?).map_err(compile::failed)?;
+        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?).map_err(compile::failed)?;
         let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;
         let typed = self.outputs().iter().zip(outputs);
         Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), Arc::new(bytes))).collect())

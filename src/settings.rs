@@ -2,7 +2,7 @@
 //!
 //! `RETAPE_LOG=trace|opt|plan|code`, or several of them with commas, prints the IR text of these stages to standard
 //! error. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do. `RETAPE_OPT=0` leaves out
-//! all passes.
+//! all passes but the removal of unused values.
 
 use std::sync::OnceLock;
 

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use retape::Graph;
+use retape::ops::Op;
 
 const ARROW: &str = "\n; ==>\n";
 
@@ -99,5 +100,36 @@ fn every_rewrite_has_an_example() {
         let file = fs::read_to_string(&path).unwrap();
         let (input, _) = file.split_once(ARROW).unwrap();
         assert_ne!(input.parse::<Graph>().unwrap(), run(input).unwrap(), "{name} does nothing in {}", path.display());
+    }
+}
+
+/// The fenced blocks of a language in `docs/ir.md`.
+fn examples(language: &str) -> Vec<String> {
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ir.md")).unwrap();
+    let fence = format!("```{language}\n");
+    let blocks = document.split(&fence).skip(1);
+    blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn documented_graphs_and_kernels_are_such() {
+    let graphs = examples("graph");
+    assert!(graphs.len() > 10);
+    for text in graphs {
+        text.parse::<Graph>().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+    }
+    let kernels = examples("kernel");
+    assert!(!kernels.is_empty());
+    for text in kernels {
+        let kernel: retape_kernels::ir::Kernel = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        kernel.verify().unwrap_or_else(|e| panic!("{e:?} in\n{text}"));
+    }
+}
+
+#[test]
+fn every_op_is_documented() {
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/ir.md")).unwrap();
+    for name in Op::NAMES {
+        assert!(document.contains(&format!("`{name}`")), "docs/ir.md does not name {name}");
     }
 }

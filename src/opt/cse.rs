@@ -1,7 +1,7 @@
 //! One node for equal applications.
 //!
-//! Guarantees that afterwards no two nodes have the same op and arguments, the order of the arguments of a sum or
-//! product aside. One rebuild with a table of what is known; the first of several equal nodes stays.
+//! Guarantees that afterwards no two nodes have the same op and arguments, the order of arguments aside where it
+//! does not matter. One rebuild with a table of what is known; the first of several equal nodes stays.
 
 use std::collections::HashMap;
 
@@ -30,8 +30,17 @@ pub(super) fn run(graph: &Graph) -> Option<Graph> {
 /// The arguments, sorted if their order does not matter.
 fn in_order(op: &Op, args: &Args) -> Args {
     let mut args = args.clone();
-    if matches!(op, Op::Add(_) | Op::Mul(_)) {
-        args.sort_unstable();
+    match op {
+        Op::Add(_)
+        | Op::Mul(_)
+        | Op::Maximum(_)
+        | Op::Minimum(_)
+        | Op::Equal(_)
+        | Op::NotEqual(_)
+        | Op::And(_)
+        | Op::Or(_)
+        | Op::Xor(_) => args.sort_unstable(),
+        _ => {}
     }
     args
 }

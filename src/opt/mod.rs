@@ -15,8 +15,11 @@ mod simplify;
 use std::borrow::Cow;
 use std::panic::Location;
 
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node};
+use crate::ops::{Op, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use crate::settings::{Settings, Stage};
 
 /// A rewrite of whole graphs, near-linear in their nodes.
@@ -42,7 +45,8 @@ pub(crate) fn run(graph: &Graph) -> Result<Graph> {
     let settings = Settings::get();
     let optimised = match settings.optimise {
         true => optimise(graph, settings)?,
-        false => graph.clone(),
+        // The planner expects that every value has a use.
+        false => graph.without_dead_nodes(),
     };
     settings.log(Stage::Opt, || format!("; optimised\n{optimised}"));
     Ok(optimised)
@@ -86,6 +90,22 @@ fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Graph
         rewritten.verify().map_err(broken)?;
     }
     Ok(rewritten)
+}
+
+/// Axes of a tensor.
+type AxisList = SmallVec<[usize; 4]>;
+
+/// The axes of a reduction, and how to make the same one over others.
+fn reduction(op: &Op) -> Option<(&AxisList, fn(AxisList) -> Op)> {
+    Some(match op {
+        Op::ReduceSum(reduce) => (&reduce.axes, |axes| ReduceSum { axes }.into()),
+        Op::ReduceProd(reduce) => (&reduce.axes, |axes| ReduceProd { axes }.into()),
+        Op::ReduceMax(reduce) => (&reduce.axes, |axes| ReduceMax { axes }.into()),
+        Op::ReduceMin(reduce) => (&reduce.axes, |axes| ReduceMin { axes }.into()),
+        Op::ReduceAll(reduce) => (&reduce.axes, |axes| ReduceAll { axes }.into()),
+        Op::ReduceAny(reduce) => (&reduce.axes, |axes| ReduceAny { axes }.into()),
+        _ => return None,
+    })
 }
 
 impl Graph {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::element;
 use super::rewrite::{Candidate, Rule, rewrite, rules};
 use crate::graph::{Args, Graph, TensorType, ValueId};
-use crate::ops::{BroadcastTo, Lowering, Op, Permute, ReduceSum, Reshape};
+use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reshape};
 
 pub(super) const RULES: &[Rule] = rules![
     reshape_reshape,
@@ -21,6 +21,7 @@ pub(super) const RULES: &[Rule] = rules![
     permute_permute,
     permute_reshape,
     reduce_permute,
+    slice_slice,
     sink_reshape,
     sink_broadcast,
     shrink_constant,
@@ -117,10 +118,11 @@ fn permute_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
     at.apply(Reshape { shape: at.ty.shape.clone() }, &[moved])
 }
 
-/// A sum over permuted axes is the sum over the axes they were, if these come in the same order.
+/// A reduction over permuted axes is the one over the axes they were, if these come in the same order.
 fn reduce_permute(at: &mut Candidate<'_>) -> Option<ValueId> {
-    let (Op::ReduceSum(reduce), Some((Op::Permute(Permute { perm }), x))) = (at.op, at.inner()) else { return None };
-    let axes: SmallVec<[usize; 4]> = reduce.axes.iter().map(|&axis| perm[axis]).collect();
+    let (reduced, over) = super::reduction(at.op)?;
+    let Some((Op::Permute(Permute { perm }), x)) = at.inner() else { return None };
+    let axes: SmallVec<[usize; 4]> = reduced.iter().map(|&axis| perm[axis]).collect();
     // In another order the elements would be added in another order.
     if !axes.is_sorted() {
         return None;
@@ -128,9 +130,21 @@ fn reduce_permute(at: &mut Candidate<'_>) -> Option<ValueId> {
     let rank = perm.len();
     let kept: SmallVec<[usize; 4]> = (0..rank).filter(|axis| !axes.contains(axis)).collect();
     let place = |axis: usize| kept.iter().position(|&other| other == perm[axis]);
-    let perm = (0..rank).filter(|axis| !reduce.axes.contains(axis)).map(place).collect::<Option<_>>()?;
-    let sum = at.apply(ReduceSum { axes }, &[x])?;
-    at.apply(Permute { perm }, &[sum])
+    let perm = (0..rank).filter(|axis| !reduced.contains(axis)).map(place).collect::<Option<_>>()?;
+    let reduction = at.apply(over(axes), &[x])?;
+    at.apply(Permute { perm }, &[reduction])
+}
+
+/// A slice of a slice is one slice.
+fn slice_slice(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (Op::Slice(outer), Some((Op::Slice(inner), x))) = (at.op, at.inner()) else { return None };
+    let mut slice = outer.clone();
+    for (axis, (start, step)) in slice.start.iter_mut().zip(&mut slice.step).enumerate() {
+        let first = i64::try_from(*start).ok()?.checked_mul(inner.step[axis])?;
+        *start = inner.start[axis].checked_add_signed(isize::try_from(first).ok()?)?;
+        *step = step.checked_mul(inner.step[axis])?;
+    }
+    at.apply(slice, &[x])
 }
 
 /// A formula over reshapes from one shape is the reshape of the formula, which can then join others over that shape.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::rewrite::{Candidate, Rule, rewrite, rules};
 use crate::graph::{Graph, ValueId};
-use crate::ops::{Add, Div, Mul, Neg, Op, ReduceSum, Reshape, Sub};
+use crate::ops::{Add, Div, Mul, Neg, Op, Reshape, Select, Sub};
 
 pub(super) const RULES: &[Rule] = rules![
     add_zero,
@@ -25,8 +25,17 @@ pub(super) const RULES: &[Rule] = rules![
     div_neg_neg,
     mul_neg_constant,
     neg_mul_constant,
+    not_not,
+    select_constant,
+    select_same,
+    select_not,
+    cast_same,
+    cast_cast,
+    stop_gradient,
     reshape_same,
     broadcast_same,
+    slice_same,
+    pad_same,
     reduce_nothing,
     reduce_extent_one,
 ];
@@ -193,6 +202,65 @@ fn minus(c: Scalar) -> Option<Scalar> {
     }
 }
 
+/// `!!x` is `x`.
+fn not_not(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (Op::Not(_), Some((Op::Not(_), x))) = (at.op, at.inner()) else { return None };
+    Some(x)
+}
+
+/// A choice by a constant is made now.
+fn select_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (Op::Select(_), [_, x, y]) = (at.op, at.args) else { return None };
+    let condition = at.splat(0)?;
+    Some(if condition.bits != 0 { *x } else { *y })
+}
+
+/// A choice between a value and itself is that value.
+fn select_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (Op::Select(_), [_, x, y]) = (at.op, at.args) else { return None };
+    (x == y).then_some(*x)
+}
+
+/// A choice by `!c` is the choice by `c` the other way round.
+fn select_not(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (Op::Select(_), [condition, x, y]) = (at.op, at.args) else { return None };
+    let node = at.node(*condition);
+    let Op::Not(_) = node.op else { return None };
+    at.apply(Select, &[node.args[0], *y, *x])
+}
+
+/// A cast to the dtype that is there already does nothing.
+fn cast_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Cast(_) = at.op else { return None };
+    (at.arg_ty(0) == at.ty).then_some(at.args[0])
+}
+
+/// A cast after one that loses nothing is one cast.
+fn cast_cast(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (Op::Cast(outer), Some((Op::Cast(inner), x))) = (at.op, at.inner()) else { return None };
+    if holds_all(inner.dtype, at.node(x).ty.dtype) { at.apply(outer.clone(), &[x]) } else { None }
+}
+
+/// Whether a dtype has all values of another one.
+fn holds_all(wide: DType, narrow: DType) -> bool {
+    match narrow {
+        DType::Bool => true,
+        DType::U8 => wide != DType::Bool,
+        DType::I32 => matches!(wide, DType::I32 | DType::I64 | DType::F64),
+        DType::U32 => matches!(wide, DType::U32 | DType::I64 | DType::F64),
+        DType::I64 => wide == DType::I64,
+        DType::F16 | DType::Bf16 => wide == narrow || wide.is_float(),
+        DType::F32 => wide.is_float(),
+        DType::F64 => wide == DType::F64,
+    }
+}
+
+/// Derivatives have been taken, so there is none left to stop.
+fn stop_gradient(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::StopGradient(_) = at.op else { return None };
+    Some(at.args[0])
+}
+
 /// A reshape to the shape that is there already does nothing.
 fn reshape_same(at: &mut Candidate<'_>) -> Option<ValueId> {
     let Op::Reshape(_) = at.op else { return None };
@@ -205,30 +273,50 @@ fn broadcast_same(at: &mut Candidate<'_>) -> Option<ValueId> {
     (at.arg_ty(0) == at.ty).then_some(at.args[0])
 }
 
-/// A sum over no axes is its argument.
-fn reduce_nothing(at: &mut Candidate<'_>) -> Option<ValueId> {
-    let Op::ReduceSum(reduce) = at.op else { return None };
-    reduce.axes.is_empty().then_some(at.args[0])
+/// A slice of all elements in their order is its argument.
+fn slice_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Slice(slice) = at.op else { return None };
+    let forward = slice.step.iter().zip(&slice.start).zip(at.ty.shape.iter());
+    let whole = forward.into_iter().all(|((&step, &start), &extent)| start == 0 && (step == 1 || extent <= 1));
+    (whole && at.arg_ty(0) == at.ty).then_some(at.args[0])
 }
 
-/// Axes of extent 1 need no sum. If no other axis is left, floats still need `+ 0`, which sums start from.
+/// Padding with nothing does nothing.
+fn pad_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let Op::Pad(pad) = at.op else { return None };
+    let ends = pad.low.iter().chain(&pad.high).all(|&n| n == 0);
+    // Between fewer than two elements there is no room for constants.
+    let between = pad.interior.iter().zip(at.ty.shape.iter()).all(|(&n, &extent)| n == 0 || extent < 2);
+    (ends && between).then_some(at.args[0])
+}
+
+/// A reduction over no axes is its argument.
+fn reduce_nothing(at: &mut Candidate<'_>) -> Option<ValueId> {
+    let (axes, _) = super::reduction(at.op)?;
+    axes.is_empty().then_some(at.args[0])
+}
+
+/// Axes of extent 1 need no reduction. If no other axis is left, sums of floats still need `+ 0`, which they start
+/// from.
 fn reduce_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
-    let Op::ReduceSum(reduce) = at.op else { return None };
+    let (reduced, over) = super::reduction(at.op)?;
     let shape = at.arg_ty(0).shape.clone();
-    let is_dropped = |axis: usize| reduce.axes.contains(&axis) && shape[axis] == 1;
+    let is_dropped = |axis: usize| reduced.contains(&axis) && shape[axis] == 1;
     let kept: SmallVec<[usize; 4]> = (0..shape.rank()).filter(|&axis| !is_dropped(axis)).collect();
     if kept.len() == shape.rank() {
         return None;
     }
     let without = Reshape { shape: kept.iter().map(|&axis| shape[axis]).collect() };
     let x = at.apply(without, at.args)?;
-    let axes: SmallVec<[usize; 4]> = (0..kept.len()).filter(|&axis| reduce.axes.contains(&kept[axis])).collect();
+    let axes: SmallVec<[usize; 4]> = (0..kept.len()).filter(|&axis| reduced.contains(&kept[axis])).collect();
     if !axes.is_empty() {
-        return at.apply(ReduceSum { axes }, &[x]);
+        return at.apply(over(axes), &[x]);
     }
-    if !at.ty.dtype.is_float() {
-        return Some(x);
+    match at.op {
+        Op::ReduceSum(_) if at.ty.dtype.is_float() => {
+            let zero = at.constant(Scalar::from_f64(0.0, at.ty.dtype), &at.ty.shape)?;
+            at.apply(Add, &[x, zero])
+        }
+        _ => Some(x),
     }
-    let zero = at.constant(Scalar::from_f64(0.0, at.ty.dtype), &at.ty.shape)?;
-    at.apply(Add, &[x, zero])
 }

@@ -10,10 +10,10 @@ use retape::{Args, DType, Graph, Node, Scalar, Shape, Tensor, TensorType, ValueI
 const MAX_ELEMENTS: usize = 64;
 
 /// Splitmix64: small, and the same everywhere.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
@@ -24,12 +24,12 @@ impl Random {
         x ^ (x >> 31)
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 
     /// A number in `[-1, 1)`.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
 
@@ -40,7 +40,7 @@ impl Random {
 
 /// What graphs are made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Any op and dtype.
     Any,
     /// Ops with bounded derivatives over `f64`.
@@ -51,7 +51,7 @@ const SMOOTH: &[&str] =
     &["add", "sub", "mul", "neg", "tanh", "sin", "cos", "sigmoid", "erf", "atan", "select", "matmul"];
 
 /// A random graph.
-pub fn graph(random: &mut Random, kind: Kind) -> Graph {
+pub(crate) fn graph(random: &mut Random, kind: Kind) -> Graph {
     let mut builder = Builder { random, kind, graph: Graph::default() };
     let n_params = 1 + builder.random.below(3);
     for index in 0..n_params {
@@ -72,13 +72,15 @@ struct Builder<'r> {
 }
 
 impl Builder<'_> {
-    /// Outputs are the last values; a smooth graph has the sum of one that depends on a parameter.
+    /// Outputs are the last values; a smooth graph has the sum of the last number.
     fn finish(mut self) -> Graph {
         let last = self.graph.n_nodes() as u32 - 1;
         let mut outputs: Vec<ValueId> = (0..=self.random.below(3) as u32).map(|back| ValueId(last - back)).collect();
         if self.kind == Kind::Smooth {
-            let axes: Vec<usize> = (0..self.graph.ty(outputs[0]).rank()).collect();
-            let sum = self.parsed("reduce_sum", &format!("axes={axes:?}"), &[outputs[0]]);
+            let (last, node) =
+                self.graph.iter().rfind(|(_, node)| node.ty.dtype == DType::F64).expect("a parameter is");
+            let axes: Vec<usize> = (0..node.ty.rank()).collect();
+            let sum = self.parsed("reduce_sum", &format!("axes={axes:?}"), &[last]);
             outputs = vec![sum.expect("a sum over all axes")];
         }
         self.graph.set_outputs(outputs);
@@ -236,7 +238,7 @@ fn transposed(rank: usize) -> String {
 }
 
 /// Inputs for a graph; with special values among the floats if asked for.
-pub fn inputs(random: &mut Random, graph: &Graph, special: bool) -> Vec<Tensor> {
+pub(crate) fn inputs(random: &mut Random, graph: &Graph, special: bool) -> Vec<Tensor> {
     graph.params().iter().map(|&id| tensor(random, graph.ty(id), special)).collect()
 }
 
