@@ -16,7 +16,7 @@
 //! | `exp2` | 0.84 | `sin`* | 0.86 | `atan` | 1.12 | `acosh` | 1.89 |
 //! | `expm1` | 1.42 | `cos` | 0.84 | `sinh`* | 1.62 | `atanh` | 1.93 |
 //! | `log` | 0.77 | `tan` | 1.11 | `cosh` | 1.32 | `erf` | 1.03 |
-//! | `log2` | 0.89 | `asin` | 1.02 | `tanh` | 1.34 | `erfc` | 3.65 |
+//! | `log2` | 0.89 | `asin`* | 1.11 | `tanh` | 1.34 | `erfc` | 3.65 |
 //! | `sigmoid` | 1.55 | `trigamma` | 5.7 | `pow`, `atan2` | below 2 | | |
 //!
 //! In `f64` all but the gamma family keep the same bounds on a table of correctly rounded values, 200 per function.
