@@ -34,7 +34,7 @@
 //!
 //! # Where to look
 //!
-//! - [`Tensor`]: arrays, operators and every op as a method; [`concat`], [`stack`], [`einsum`]. [`ops`] lists the
+//! - [`Tensor`]: arrays, operators and every op as a method; [`concat()`], [`stack`], [`einsum`]. [`ops`] lists the
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
 //!   [`zip_map`].
@@ -90,4 +90,7 @@ mod pages {
 
     #[doc = include_str!("../docs/guide.md")]
     mod guide {}
+
+    #[doc = include_str!("../docs/numerics.md")]
+    mod numerics {}
 }

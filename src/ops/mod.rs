@@ -19,10 +19,10 @@
 //! | activations | `relu`, `sigmoid`, `log_sigmoid`, `softplus`, `silu`, `gelu_erf`, `gelu_tanh`, `leaky_relu`, `elu`, `softmax`, `log_softmax` |
 //! | conversion | `cast`, `stop_gradient` |
 //! | movement | `reshape`, `broadcast_to`, `permute`, `transpose`, `t`, `swap_axes`, `squeeze`, `unsqueeze`, `flatten`, `flatten_from`, `flip`, `tile` |
-//! | parts and joints | `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`; [`concat`], [`stack`] |
+//! | parts and joints | `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`; [`concat()`], [`stack`] |
 //! | coordinates | `iota`, `eye`, `tril`, `triu`, `one_hot` |
 //! | indexing | `take`, `take_along`, `scatter_add`, `scatter_add_along` |
-//! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, and each with `_keep`; see [`Axes`] |
+//! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, `std`, `logsumexp`, and each with `_keep`; see [`Axes`] |
 //! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin` |
 //! | order | `argmax`, `argmin`, `argsort`, `sort`, `top_k`, and descending forms |
 //! | products | `matmul`, `dot`, `outer`; [`einsum`] |
