@@ -4,6 +4,8 @@
 //! `--epochs N` (20), `--train N` and `--test N` images (5000 each), `--out FOLDER` for the charts (`out`),
 //! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`.
 
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
 mod chart;
 mod network;
 
