@@ -3,6 +3,7 @@
 //! The number of threads belongs to the process, so this file has one test.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+#![allow(clippy::ptr_arg, reason = "what is accelerated takes trees, and slices are none")]
 
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Mask};
 use retape::ops::ConvOptions;
@@ -43,6 +44,7 @@ where
         let mut first = None;
         for n_threads in [1, 2, 1, 2, 7] {
             set_n_threads(n_threads);
+            assert_eq!(retape::n_threads(), n_threads);
             let found = bits(&f.call(&inputs).unwrap_or_else(|e| panic!("{name}: {e}")));
             let first = first.get_or_insert_with(|| found.clone());
             assert!(found == *first, "{name} with {n_threads} threads, accelerated: {enabled}");

@@ -1,5 +1,7 @@
 //! Derivatives against difference quotients, of first and second order.
 
+use std::slice::from_ref;
+
 use retape::ops::{Op, Sample};
 use retape::{Accelerated, DType, Function, Tensor, TensorType, accelerate, vjp};
 
@@ -8,22 +10,13 @@ use crate::sample::{arguments, elements, graph, name, result, types, weights};
 /// The difference between two points of a quotient in `f64`.
 pub(crate) const STEP: f64 = 1e-4;
 
-/// How far two derivatives may be apart, in proportion to the sum of what they are made from.
-struct Bounds {
-    step: f64,
-    first: f64,
-    second: f64,
-}
-
-/// By the coarsest dtype among the arguments and the result. Difference quotients of fourth order have errors of the
-/// fourth power of the step, and of rounding divided by the step.
-fn bounds(sample: &Sample) -> Bounds {
+/// The step of the quotients, and how far derivatives may be apart from them, in proportion to the sum of what they are
+/// made from; by the coarsest dtype among the arguments and the result.
+///
+/// The errors of quotients are of the fourth power of the step, and of rounding divided by the step.
+fn step_and_bound(sample: &Sample) -> (f64, f64) {
     let mut dtypes = sample.args.iter().map(|arg| arg.ty.dtype).chain([result(&sample.op, &types(sample)).dtype]);
-    let of = |step, first, second| Bounds { step, first, second };
-    match dtypes.any(|dtype| dtype == DType::F32) {
-        true => of(2e-2, 3e-5, 3e-5),
-        false => of(STEP, 1e-10, 1e-10),
-    }
+    if dtypes.any(|dtype| dtype == DType::F32) { (2e-2, 3e-5) } else { (STEP, 1e-10) }
 }
 
 /// The sum of the products of the elements.
@@ -34,9 +27,7 @@ fn dot(xs: &[Tensor], ys: &[Tensor]) -> f64 {
 
 /// The sum of the absolute values of the products of the elements.
 fn dot_abs(xs: &[Tensor], ys: &[Tensor]) -> f64 {
-    let product =
-        |(x, y): (&Tensor, &Tensor)| elements(x).iter().zip(elements(y)).map(|(x, y)| (x * y).abs()).sum::<f64>();
-    xs.iter().zip(ys).map(product).sum()
+    xs.iter().zip(ys).map(|(x, y)| dot(&[x.abs()], &[y.abs()])).sum()
 }
 
 /// The same as [`dot`], as a tensor that can be differentiated.
@@ -88,22 +79,21 @@ impl Case {
         graph(&self.sample.op, &types(&self.sample)).apply(&args).unwrap().remove(0)
     }
 
-    fn gradient(&self, floats: &Vec<Tensor>) -> Vec<Tensor> {
-        vjp(|floats: &Vec<Tensor>| self.apply(floats), floats, &self.ct).unwrap().1
+    fn gradient(&self, floats: &[Tensor], ct: &Tensor) -> Vec<Tensor> {
+        vjp(|floats: &Vec<Tensor>| self.apply(floats), &floats.to_vec(), ct).unwrap().1
     }
+}
 
-    /// A direction for all arguments together, and one for each alone.
-    fn directions(&self, seed: usize) -> Vec<Vec<Tensor>> {
-        let ty = |x: &Tensor| TensorType::new(x.dtype(), x.shape());
-        let all: Vec<Tensor> = self.at.iter().enumerate().map(|(k, x)| weights(&ty(x), seed + k)).collect();
-        let alone = |k: usize| {
-            let zeros = self.at.iter().map(|x| weights(&ty(x), 0) * Tensor::zeros_of(x.dtype(), x.shape()));
-            zeros.enumerate().map(|(j, zeros)| if j == k { all[k].clone() } else { zeros }).collect()
-        };
-        let n = if self.at.len() > 1 { self.at.len() } else { 0 };
-        let each: Vec<Vec<Tensor>> = (0..n).map(alone).collect();
-        [vec![all.clone()], each].concat()
-    }
+/// A direction for all of some tensors together, and one for each alone.
+fn directions(at: &[Tensor], seed: usize) -> Vec<Vec<Tensor>> {
+    let weights = |(k, x): (usize, &Tensor)| weights(&TensorType::new(x.dtype(), x.shape()), seed + k);
+    let all: Vec<Tensor> = at.iter().enumerate().map(weights).collect();
+    let one = |k: usize| {
+        let others = |(j, x): (usize, &Tensor)| if j == k { x.clone() } else { x.zeros_like() };
+        all.iter().enumerate().map(others).collect()
+    };
+    let each: Vec<Vec<Tensor>> = (0..at.len()).map(one).collect();
+    [vec![all.clone()], each].concat()
 }
 
 fn call<F: Function<(Vec<Tensor>,), R>, R: retape::Tree>(
@@ -132,16 +122,15 @@ fn cases() -> Vec<Case> {
 fn first_derivatives_are_difference_quotients() {
     let mut worst = (0.0, String::new());
     for case in cases() {
-        let bounds = bounds(&case.sample);
+        let (step, bound) = step_and_bound(&case.sample);
         let value = accelerate(|xs: &Vec<Tensor>| case.apply(xs));
-        let gradient = case.gradient(&case.at);
+        let gradient = case.gradient(&case.at, &case.ct);
         let y = call(&value, &case.at, &case);
-        for direction in case.directions(10) {
-            let slope = dot(&gradient, &direction);
-            let of = |xs: &Vec<Tensor>| dot(&[call(&value, xs, &case)], std::slice::from_ref(&case.ct));
-            let quotient = quotient(&case.at, &direction, bounds.step, of);
-            let scale = 1.0 + dot_abs(&gradient, &direction) + dot_abs(&[y.clone()], std::slice::from_ref(&case.ct));
-            let ratio = check(&case, "first", slope, quotient, bounds.first * scale);
+        for direction in directions(&case.at, 10) {
+            let of = |xs: &Vec<Tensor>| dot(&[call(&value, xs, &case)], from_ref(&case.ct));
+            let quotient = quotient(&case.at, &direction, step, of);
+            let scale = 1.0 + dot_abs(&gradient, &direction) + dot_abs(from_ref(&y), from_ref(&case.ct));
+            let ratio = check(&case, "first", dot(&gradient, &direction), quotient, bound * scale);
             if ratio > worst.0 {
                 worst = (ratio, name(&case.sample));
             }
@@ -150,21 +139,24 @@ fn first_derivatives_are_difference_quotients() {
     println!("closest to its bound: {worst:?}");
 }
 
+/// Of the product of the gradient with a direction, as a function of the arguments and of the cotangent.
 #[test]
 fn second_derivatives_are_difference_quotients() {
     let mut worst = (0.0, String::new());
     for case in cases() {
-        let bounds = bounds(&case.sample);
-        let along = case.directions(20).remove(0);
-        let slope = |xs: &Vec<Tensor>| traced_dot(&case.gradient(xs), &along);
+        let (step, bound) = step_and_bound(&case.sample);
+        let along = directions(&case.at, 20).remove(0);
+        let at = [case.at.clone(), vec![case.ct.clone()]].concat();
+        let n = case.at.len();
+        let slope = |xs: &Vec<Tensor>| traced_dot(&case.gradient(&xs[..n], &xs[n]), &along);
         let curvature = |xs: &Vec<Tensor>| vjp(slope, xs, &Tensor::from(1.0)).unwrap();
         let (slope, curvature) = (accelerate(slope), accelerate(curvature));
-        let (y, gradient) = call(&curvature, &case.at, &case);
-        for direction in case.directions(30) {
+        let (y, gradient) = call(&curvature, &at, &case);
+        for direction in directions(&at, 30) {
             let of = |xs: &Vec<Tensor>| call(&slope, xs, &case).item::<f64>().unwrap();
-            let quotient = quotient(&case.at, &direction, bounds.step, of);
+            let quotient = quotient(&at, &direction, step, of);
             let scale = 1.0 + dot_abs(&gradient, &direction) + y.item::<f64>().unwrap().abs();
-            let ratio = check(&case, "second", dot(&gradient, &direction), quotient, bounds.second * scale);
+            let ratio = check(&case, "second", dot(&gradient, &direction), quotient, bound * scale);
             if ratio > worst.0 {
                 worst = (ratio, name(&case.sample));
             }
@@ -185,7 +177,7 @@ fn derivatives_of_factorisations() {
     };
     let gradient = |xs: &Vec<Tensor>| vjp(factor, xs, &ct).unwrap().1;
     let slope = |xs: &Vec<Tensor>| traced_dot(&gradient(xs), &direction);
-    let of = |xs: &Vec<Tensor>| dot(&[factor(xs)], std::slice::from_ref(&ct));
+    let of = |xs: &Vec<Tensor>| dot(&[factor(xs)], from_ref(&ct));
     let first = quotient(&at, &direction, 2e-4, of);
     assert!((slope(&at).item::<f64>().unwrap() - first).abs() < 1e-10 * (1.0 + first.abs()));
     let second = quotient(&at, &direction, 2e-4, |xs| slope(xs).item::<f64>().unwrap());

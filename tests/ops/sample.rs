@@ -93,7 +93,7 @@ pub(crate) fn graph(op: &Op, args: &[TensorType]) -> Graph {
 pub(crate) fn gradient_graph(op: &Op, args: &[TensorType]) -> Graph {
     let mut builder = Builder::default();
     let ty = result(op, args);
-    let mut parameters = builder.parameters(&[args, &[ty.clone()]].concat());
+    let mut parameters = builder.parameters(&[args, std::slice::from_ref(&ty)].concat());
     let ct = parameters.pop().unwrap();
     let value = builder.push(op.clone(), &parameters);
     let product = builder.push(retape::ops::Mul, &[value, ct]);
