@@ -244,6 +244,20 @@ fn edges_of_functions_of_one_operand() {
 }
 
 #[test]
+fn functions_of_slope_one_keep_subnormal_numbers() {
+    use Func1::{Asin, Asinh, Atan, Atanh, Expm1, Log1p, Sin, Sinh, Tan, Tanh};
+    for func in [Expm1, Log1p, Sin, Tan, Asin, Atan, Sinh, Tanh, Asinh, Atanh] {
+        for bits in [1, 2, 3, 5, 1000, 0x7f_ffff, 0x80_0000, 0x80_0001] {
+            let (wide, narrow) = (f64::from_bits(bits), f32::from_bits(bits as u32));
+            for (wide, narrow) in [(wide, narrow), (-wide, -narrow)] {
+                assert_eq!(one(func, wide).to_bits(), wide.to_bits(), "f64 {} of {wide:e}", func.name());
+                assert_eq!(one(func, narrow).to_bits(), narrow.to_bits(), "f32 {} of {narrow:e}", func.name());
+            }
+        }
+    }
+}
+
+#[test]
 fn edges_of_functions_of_two_operands() {
     let values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 1e300, 1e-320, 9_007_199_254_740_991.0, f64::INFINITY, f64::NAN];
     let values = || values.into_iter().flat_map(|x: f64| [x, -x]);

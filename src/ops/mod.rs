@@ -72,7 +72,7 @@ pub use axes::Axes;
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
-pub use define::{Cotangents, OpDef, Sample, Site, TypeError};
+pub use define::{Cotangents, OpDef, Sample, SampleArg, Site, TypeError};
 pub use einsum::einsum;
 pub use index::*;
 pub use join::*;
