@@ -80,6 +80,7 @@ pub use ops::{concat, einsum, stack};
 
 pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
 pub use tensor::{Tensor, TensorOrScalar};
+pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
 
 /// The examples of the pages for readers, run as tests.

@@ -1,8 +1,8 @@
 //! The environment variables of the front crate, read once.
 //!
 //! `RETAPE_LOG=opt` prints every optimised graph to standard error; `trace`, `plan` and `code`, or several with commas,
-//! are understood, but these stages print nothing yet. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do. `RETAPE_OPT=0` leaves out
-//! all passes but the removal of unused values.
+//! print what was recorded, what was planned, and the machine code. `RETAPE_VERIFY=1` checks the graph after every
+//! pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
 
 use std::sync::OnceLock;
 
