@@ -5,6 +5,8 @@
 //! bad, the expected text is the message. In `plan` it is the plan of the graph. In `tape` a line `; function:` names a
 //! closure of this file in place of a graph. `RETAPE_BLESS=1` writes the text that came out into the files.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,7 @@
 
 mod formula;
 mod models;
+#[allow(dead_code, reason = "only the digit example starts from random parameters")]
 #[path = "../digits/network.rs"]
 mod network;
 

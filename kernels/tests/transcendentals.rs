@@ -1,5 +1,7 @@
 //! The transcendental functions: error bounds, edges, and equality of block kernels with the instructions.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use retape_kernels::expand::{BlockFloat, block1, block2, expand};
 use retape_kernels::ir::{Affine, Axis, Binary, Func1, Func2, Inst, Kernel, Param, ParamId, Store, ValueId, evaluate};
 use retape_runtime::{DType, Element, Scalar};
