@@ -129,7 +129,7 @@ pub(crate) fn evaluate(trace: &Trace, args: &[&Tensor]) -> Result<Vec<Tensor>> {
     let inputs: Vec<&Tensor> = args.iter().copied().chain(captures).collect();
     let graph = trace.graph.without_dead_nodes();
     let outputs = Evaluation::new(&graph, &inputs).run()?;
-    Ok(trace.results(args, &outputs))
+    Ok(trace.results(args, outputs))
 }
 
 struct Evaluation<'g> {

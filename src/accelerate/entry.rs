@@ -44,7 +44,7 @@ impl Entry {
         let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
         let outputs = buffers.into_iter().zip(&self.output_types);
         let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), Arc::new(bytes))).collect();
-        Ok(self.trace.results(args, &outputs))
+        Ok(self.trace.results(args, outputs))
     }
 
     /// Bytes of machine code and of one arena.

@@ -105,7 +105,7 @@ fn filled(shape: Shape, value: Scalar, at: Caller) -> Result<Tensor> {
 }
 
 /// A dense tensor; poisoned if the memory is refused.
-fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
+pub(super) fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
     match Buffer::copy_of(elements) {
         Ok(bytes) => Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, Arc::new(bytes)),
         Err(e) => Tensor::poisoned(e.into()),

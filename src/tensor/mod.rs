@@ -7,6 +7,8 @@
 mod apply;
 mod create;
 mod display;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod operators;
 
 use std::panic::Location;
