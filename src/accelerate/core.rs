@@ -15,7 +15,7 @@ use crate::event::{Event, Observer};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
-use crate::tree::{Reader, Writer};
+use crate::tree::{Reader, Tree, Writer};
 
 /// Traces the function on arguments read from a stream.
 type TraceFn<'f> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'f;
@@ -33,16 +33,11 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn words(&self) -> &[u64] {
+    /// The results as the tree that was flattened.
+    pub(super) fn read<R: Tree>(self) -> Result<R> {
         match self {
-            Outcome::Ran { entry, .. } => &entry.trace.words,
-            Outcome::Evaluated { trace, .. } => &trace.words,
-        }
-    }
-
-    pub(super) fn tensors(&self) -> &[Tensor] {
-        match self {
-            Outcome::Ran { tensors, .. } | Outcome::Evaluated { tensors, .. } => tensors,
+            Outcome::Ran { entry, tensors } => R::read(&mut Reader::giving(&entry.trace.words, tensors)),
+            Outcome::Evaluated { trace, tensors } => R::read(&mut Reader::giving(&trace.words, tensors)),
         }
     }
 }

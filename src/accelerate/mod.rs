@@ -135,8 +135,7 @@ where
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return self.core.inline(&leaves, &body);
         }
-        let outcome = self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?;
-        R::read(&mut Reader::new(outcome.words(), outcome.tensors()))
+        self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?.read()
     }
 }
 
