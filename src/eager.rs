@@ -15,7 +15,7 @@ use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::ops::{self, BroadcastTo, Lowering, Op, Parameter};
-use crate::tensor::Tensor;
+use crate::tensor::{Concrete, Tensor};
 use crate::trace::Trace;
 
 /// How many op graphs are kept; beyond it all are dropped and made again as needed.
@@ -51,18 +51,18 @@ pub(crate) fn run_broadcast(op: Op, args: &[&Tensor], shape: &Shape, at: Caller)
 /// An argument with its bytes.
 struct Input {
     arg: Arg,
-    bytes: Arc<Buffer>,
+    bytes: Arc<Concrete>,
 }
 
 fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
     let concrete =
         tensor.as_concrete().ok_or_else(|| Error::Internal("an eager op has an abstract argument".into()))?;
-    Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, bytes: Arc::clone(concrete.bytes()) })
+    Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, bytes: Arc::clone(concrete) })
 }
 
 fn apply(op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     let typed = |e: ops::TypeError, op: &Op| Error::Type { op: op.name(), message: e.0, at };
-    let (args, bytes): (SmallVec<[Arg; 3]>, SmallVec<[Arc<Buffer>; 3]>) =
+    let (args, bytes): (SmallVec<[Arg; 3]>, SmallVec<[Arc<Concrete>; 3]>) =
         inputs.into_iter().map(|input| (input.arg, input.bytes)).unzip();
     let mut types: SmallVec<[TensorType; 3]> = SmallVec::new();
     for arg in &args {
@@ -77,13 +77,13 @@ fn apply(op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     if let (Op::Reshape(_), [only]) = (&op, &bytes[..])
         && args[0].movements.is_empty()
     {
-        return Ok(Tensor::concrete(ty, Arc::clone(only)));
+        return Ok(Tensor::concrete_over(ty, only));
     }
     let compiled = compiled((op, args), ty.clone())?;
-    let inputs: SmallVec<[&Buffer; 3]> = bytes.iter().map(|bytes| &**bytes).collect();
+    let inputs: SmallVec<[&Buffer; 3]> = bytes.iter().map(|concrete| concrete.bytes()).collect();
     let mut outputs = compiled.executable.run(&inputs).map_err(compile::failed)?;
     let bytes = outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))?;
-    Ok(Tensor::concrete(ty, Arc::new(bytes)))
+    Ok(Tensor::concrete(ty, bytes))
 }
 
 /// The machine code of an op graph.
@@ -129,7 +129,7 @@ pub(crate) fn evaluate(trace: &Trace, args: &[&Tensor]) -> Result<Vec<Tensor>> {
     let inputs: Vec<&Tensor> = args.iter().copied().chain(captures).collect();
     let graph = trace.graph.without_dead_nodes();
     let outputs = Evaluation::new(&graph, &inputs).run()?;
-    Ok(trace.results(args, &outputs))
+    Ok(trace.results(args, outputs))
 }
 
 struct Evaluation<'g> {
@@ -192,7 +192,7 @@ impl<'g> Evaluation<'g> {
         let at = Location::caller();
         match read.arg.movements.pop() {
             Some(movement) => apply(movement, SmallVec::from_iter([read]), at),
-            None => Ok(Tensor::concrete(read.arg.ty, read.bytes)),
+            None => Ok(Tensor::concrete_over(read.arg.ty, &read.bytes)),
         }
     }
 

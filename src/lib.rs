@@ -57,6 +57,7 @@ mod compile;
 pub mod data;
 mod eager;
 mod error;
+mod event;
 mod grad;
 mod graph;
 pub mod nn;
@@ -74,6 +75,7 @@ mod tree;
 
 pub use accelerate::{Accelerated, Arg, CompileTimes, EntryStats, Function, Signature, Stats, accelerate};
 pub use error::{Caller, Error, Result};
+pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, stack};

@@ -164,6 +164,6 @@ impl Graph {
         let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?).map_err(compile::failed)?;
         let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;
         let typed = self.outputs().iter().zip(outputs);
-        Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), Arc::new(bytes))).collect())
+        Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), bytes)).collect())
     }
 }

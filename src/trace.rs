@@ -123,7 +123,11 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
 
 impl Trace {
     /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
-    pub(crate) fn results(&self, inputs: &[&Tensor], outputs: &[Tensor]) -> Vec<Tensor> {
+    pub(crate) fn results(&self, inputs: &[&Tensor], outputs: Vec<Tensor>) -> Vec<Tensor> {
+        let is_next = |(n, source): (usize, &Source)| matches!(source, Source::Output(position) if *position == n);
+        if self.sources.len() == outputs.len() && self.sources.iter().enumerate().all(is_next) {
+            return outputs;
+        }
         let n_args = self.graph.params().len() - self.captures.len();
         let tensor = |source: &Source| match source {
             Source::Output(position) => outputs[*position].clone(),

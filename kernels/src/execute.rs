@@ -214,7 +214,11 @@ impl Executable {
     }
 
     fn new_outputs(&self) -> Result<Vec<Buffer>> {
-        self.program.outputs.iter().map(|&len| Ok(Buffer::alloc(len)?)).collect()
+        let mut outputs = Vec::with_capacity(self.program.outputs.len());
+        for &len in &self.program.outputs {
+            outputs.push(Buffer::alloc(len)?);
+        }
+        Ok(outputs)
     }
 
     fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use dashmap::DashMap;
 use smallvec::SmallVec;
@@ -148,6 +148,11 @@ pub struct Cache<K, V> {
     ///
     /// Invariant: outside of turns (see `Flights::exclusive`), it holds the same entries as `index`.
     ledger: Mutex<Vec<Arc<Entry<K, V>>>>,
+    /// The entry that most calls want, so that they need no hash: the last one that was found by its hash.
+    ///
+    /// Invariant: outside of turns, it is in `index`. It is set only under the lock of its shard, and who takes an
+    /// entry out of the index looks here afterwards.
+    recent: RwLock<Option<Arc<Entry<K, V>>>>,
     /// Counts uses, for stamps.
     clock: AtomicU64,
     max_entries: AtomicUsize,
@@ -170,6 +175,7 @@ impl<K: Eq, V> Cache<K, V> {
             index: DashMap::default(),
             flights: Flights::new(),
             ledger: Mutex::new(Vec::new()),
+            recent: RwLock::new(None),
             clock: AtomicU64::new(0),
             max_entries: AtomicUsize::new(capacity.entries),
             max_weight: AtomicUsize::new(capacity.weight.unwrap_or(usize::MAX)),
@@ -188,6 +194,16 @@ impl<K: Eq, V> Cache<K, V> {
     fn tell(&self, kind: EventKind, hash: &Hash32, key: Option<&K>) {
         if let Some(observer) = &self.observer {
             observer(&Event { kind, hash: *hash, key });
+        }
+    }
+
+    /// Tells of a key that is in no entry.
+    fn tell_of<Q>(&self, kind: EventKind, hash: &Hash32, key: &Q)
+    where
+        Q: ToOwned<Owned = K> + ?Sized,
+    {
+        if self.observer.is_some() {
+            self.tell(kind, hash, Some(&key.to_owned()));
         }
     }
 
@@ -218,7 +234,37 @@ impl<K: Eq, V> Cache<K, V> {
             return Some(value);
         }
         let bucket = self.index.get(hash)?;
-        bucket.iter().find(|entry| entry.key.borrow() == key).map(|entry| self.use_entry(entry))
+        let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
+        // While the shard is locked, so that nobody has taken the entry out; not worth waiting for.
+        if let Ok(mut recent) = self.recent.try_write() {
+            *recent = Some(entry.clone());
+        }
+        Some(self.use_entry(entry))
+    }
+
+    /// The value of `key` if its entry is the one that was used last; counts as a hit then, and else as nothing.
+    ///
+    /// It needs no hash. With an observer it finds nothing: [`Cache::get_or_try_insert_with`] is to be asked next.
+    #[inline]
+    pub fn get_recent<Q>(&self, key: &Q) -> Option<Arc<V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        if self.observer.is_some() {
+            return None;
+        }
+        let recent = self.recent.try_read().ok()?;
+        let entry = recent.as_ref().filter(|entry| entry.key.borrow() == key)?;
+        Some(self.use_entry(entry))
+    }
+
+    /// Forgets the recent entry if `is_gone`; its last owner is someone else.
+    fn forget_recent(&self, is_gone: impl FnOnce(&Arc<Entry<K, V>>) -> bool) {
+        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
+        if recent.as_ref().is_some_and(is_gone) {
+            *recent = None;
+        }
     }
 
     fn use_entry(&self, entry: &Entry<K, V>) -> Arc<V> {
@@ -307,14 +353,14 @@ impl<K: Eq, V> Cache<K, V> {
                 Boarding::Wait(wait) => wait,
                 Boarding::Reentrant => {
                     count(&self.counters.misses);
-                    self.tell(EventKind::Miss, hash, None);
+                    self.tell_of(EventKind::Miss, hash, key);
                     return Err(Reentrant.into());
                 }
             };
             if !has_waited {
                 has_waited = true;
                 count(&self.counters.waits);
-                self.tell(EventKind::Wait, hash, None);
+                self.tell_of(EventKind::Wait, hash, key);
             }
             if let Some(entry) = wait.value() {
                 let value = self.use_entry(&entry);
@@ -396,6 +442,7 @@ impl<K: Eq, V> Cache<K, V> {
             bucket.retain(|other| !Arc::ptr_eq(other, entry));
         }
         self.index.remove_if(&entry.hash, |_, bucket| bucket.is_empty());
+        self.forget_recent(|recent| Arc::ptr_eq(recent, entry));
     }
 
     fn tell_gone(&self, gone: &[Arc<Entry<K, V>>]) {
@@ -426,6 +473,7 @@ impl<K: Eq, V> Cache<K, V> {
         let gone = self.flights.clear(|| {
             let gone = std::mem::take(&mut *self.ledger());
             self.index.clear();
+            self.forget_recent(|_| true);
             gone
         });
         count(&self.counters.clears);

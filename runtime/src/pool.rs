@@ -4,7 +4,7 @@
 //! under 64 bytes), and that live memory stays under the memory limit.
 //!
 //! Why: a freed large allocation goes back to the system, and the next one of the same size pays a page fault per 4 KiB
-//! again, which costs more than many kernels do. The idea: each thread has a front, a handful of small blocks that it
+//! again, which costs more than many kernels do. The idea: each thread has a front, a handful of blocks that it
 //! reaches without a lock. Behind are a few shards, each a mutex around one stack of blocks per class; a thread uses its
 //! own shard, whose lock is free and whose last block is still in cache, and looks into the others only when its own
 //! has nothing. Over the cap, the class that was idle longest goes first.
@@ -21,6 +21,9 @@ const N_SHARDS: usize = 8;
 /// Blocks in a front, and the largest that goes there; their product is what a thread hides from the others.
 const N_FRONT: usize = 8;
 const MAX_FRONT: usize = 512 << 10;
+
+/// Blocks of each linear class in a front besides: graphs with many small results come here often.
+const N_SMALL: usize = 128;
 
 /// Sizes up to this are multiples of 64; above, each power of two is split in four.
 const LINEAR: usize = 256;
@@ -90,6 +93,8 @@ impl Shard {
 /// The blocks that one thread reaches without a lock.
 struct Front {
     blocks: [Option<Block>; N_FRONT],
+    /// Blocks of the linear classes.
+    small: [Vec<Block>; N_LINEAR],
     /// The slot to empty when all are taken: they take turns.
     next: usize,
     /// Uses not yet counted in the shard.
@@ -97,11 +102,20 @@ struct Front {
 }
 
 thread_local! {
-    static FRONT: RefCell<Front> = const { RefCell::new(Front { blocks: [const { None }; N_FRONT], next: 0, reused: 0 }) };
+    static FRONT: RefCell<Front> = const { RefCell::new(Front::new()) };
 }
 
 impl Front {
+    const fn new() -> Front {
+        Front { blocks: [const { None }; N_FRONT], small: [const { Vec::new() }; N_LINEAR], next: 0, reused: 0 }
+    }
+
     fn take(&mut self, bytes: usize) -> Option<Block> {
+        if bytes <= LINEAR {
+            let block = self.small[bytes / 64 - 1].pop()?;
+            self.reused += 1;
+            return Some(block);
+        }
         let is_fit = |block: &Option<Block>| block.as_ref().is_some_and(|block| block.bytes() == bytes);
         let slot = self.blocks.iter().position(is_fit)?;
         self.reused += 1;
@@ -110,6 +124,14 @@ impl Front {
 
     /// Keeps a block; returns the one that makes way.
     fn put(&mut self, block: Block) -> Option<Block> {
+        if block.bytes() <= LINEAR {
+            let stack = &mut self.small[block.bytes() / 64 - 1];
+            if stack.len() == N_SMALL {
+                return Some(block);
+            }
+            stack.push(block);
+            return None;
+        }
         let slot = self.blocks.iter().position(Option::is_none).unwrap_or_else(|| {
             self.next = (self.next + 1) % N_FRONT;
             self.next
@@ -121,6 +143,7 @@ impl Front {
     fn flush(&mut self) {
         lock(home()).reused += std::mem::take(&mut self.reused);
         self.blocks.iter_mut().filter_map(Option::take).for_each(put_back);
+        self.small.iter_mut().flat_map(|stack| stack.drain(..)).for_each(put_back);
     }
 }
 

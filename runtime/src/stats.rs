@@ -33,7 +33,7 @@ pub struct Event<'a, K> {
     pub kind: EventKind,
     /// The hash of the key; zero for [`EventKind::Clear`].
     pub hash: Hash32,
-    /// The key; absent for [`EventKind::Clear`] and for calls that find no entry and make none.
+    /// The key; absent for [`EventKind::Clear`] and for a [`Cache::get`](crate::Cache::get) that finds nothing.
     pub key: Option<&'a K>,
 }
 

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity};
+use retape_runtime::{Cache, Capacity, EventKind};
 
 use super::entry::Entry;
 use super::signature::Signature;
 use super::stats::Stats;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
+use crate::event::{Event, Observer};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
-use crate::tree::{Reader, Writer};
+use crate::tree::{Reader, Tree, Writer};
 
 /// Traces the function on arguments read from a stream.
 type TraceFn<'f> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'f;
@@ -22,6 +23,7 @@ type TraceFn<'f> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'f;
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     enabled: AtomicBool,
+    is_observed: bool,
 }
 
 /// The results of a call, flattened.
@@ -31,23 +33,41 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn words(&self) -> &[u64] {
+    /// The results as the tree that was flattened.
+    pub(super) fn read<R: Tree>(self) -> Result<R> {
         match self {
-            Outcome::Ran { entry, .. } => &entry.trace.words,
-            Outcome::Evaluated { trace, .. } => &trace.words,
-        }
-    }
-
-    pub(super) fn tensors(&self) -> &[Tensor] {
-        match self {
-            Outcome::Ran { tensors, .. } | Outcome::Evaluated { tensors, .. } => tensors,
+            Outcome::Ran { entry, tensors } => R::read(&mut Reader::giving(&entry.trace.words, tensors)),
+            Outcome::Evaluated { trace, tensors } => R::read(&mut Reader::giving(&trace.words, tensors)),
         }
     }
 }
 
 impl Core {
     pub(super) fn new() -> Core {
-        Core { cache: Cache::new(Capacity::default()), enabled: AtomicBool::new(true) }
+        Core { cache: Cache::new(Capacity::default()), enabled: AtomicBool::new(true), is_observed: false }
+    }
+
+    /// A core without entries that tells `observer` of events.
+    pub(super) fn observed_by(self, observer: impl Observer + 'static) -> Core {
+        let cache = Cache::new(self.cache.capacity()).with_observer(move |event| {
+            let arguments = event.key.and_then(Signature::text).unwrap_or_default();
+            match event.kind {
+                EventKind::Hit => observer.observe(&Event::Hit { arguments }),
+                EventKind::Miss => observer.observe(&Event::Miss { arguments }),
+                EventKind::Wait => observer.observe(&Event::Wait { arguments }),
+                EventKind::Evict => observer.observe(&Event::Evict { arguments }),
+                EventKind::Clear => observer.observe(&Event::Clear),
+                // That a value went in is no news after its miss.
+                _ => {}
+            }
+        });
+        Core { cache, is_observed: true, ..self }
+    }
+
+    /// What takes the arguments of a call; notes the paths of leaves if someone is to be told of them.
+    #[inline]
+    pub(super) fn writer<'t>(&self) -> Writer<'t> {
+        if self.is_observed { Writer::with_paths() } else { Writer::default() }
     }
 
     /// The hot path: a signature, a lookup, a run.
@@ -58,12 +78,20 @@ impl Core {
         if !self.enabled.load(Ordering::Relaxed) {
             return self.evaluate(&leaves, trace);
         }
-        let signature = Signature::new(std::mem::take(&mut leaves.words));
-        let hash = signature.hash();
-        let args = &leaves.tensors;
-        let (entry, _) = self.cache.get_or_try_insert_with(&hash, &signature, || make(&signature, args, trace))?;
-        let tensors = entry.run(args)?;
+        let entry = match self.cache.get_recent(&leaves.words[..]) {
+            Some(entry) => entry,
+            None => self.entry(&mut leaves, trace)?,
+        };
+        let tensors = entry.run(&leaves.tensors)?;
         Ok(Outcome::Ran { entry, tensors })
+    }
+
+    /// The entry for these arguments: found by its hash, or made.
+    fn entry(&self, leaves: &mut Writer<'_>, trace: &TraceFn<'_>) -> Result<Arc<Entry>> {
+        let signature = Signature::take(leaves);
+        let args = &leaves.tensors;
+        let make = || make(&signature, args, trace);
+        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
     }
 
     /// The un-accelerated path.

@@ -38,13 +38,13 @@ impl Entry {
             .iter()
             .copied()
             .chain(captures)
-            .map(|tensor| tensor.as_concrete().map(|concrete| &**concrete.bytes()))
+            .map(|tensor| tensor.as_concrete().map(|concrete| concrete.bytes()))
             .collect::<Option<_>>()
             .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
         let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
         let outputs = buffers.into_iter().zip(&self.output_types);
-        let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), Arc::new(bytes))).collect();
-        Ok(self.trace.results(args, &outputs))
+        let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect();
+        Ok(self.trace.results(args, outputs))
     }
 
     /// Bytes of machine code and of one arena.

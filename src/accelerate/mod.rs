@@ -17,6 +17,7 @@ pub use self::stats::{CompileTimes, EntryStats, Stats};
 
 use self::core::Core;
 use crate::error::{Caller, Result};
+use crate::event::Observer;
 use crate::tree::{Field, Reader, Tree, Writer};
 
 /// Wraps a function of tensors into one that compiles itself.
@@ -68,6 +69,26 @@ where
         &self.function
     }
 
+    /// Tells `observer` of every event in the cache from now on; the cache begins empty.
+    ///
+    /// ```
+    /// use retape::{accelerate, Event, Tensor};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let log = Arc::new(Mutex::new(String::new()));
+    /// let lines = Arc::clone(&log);
+    /// let double = accelerate(|x: &Tensor| x + x)
+    ///     .observed_by(move |event: &Event<'_>| *lines.lock().unwrap() += &format!("{event}\n"));
+    /// double.call(Tensor::ones([4]))?;
+    /// double.call(Tensor::zeros([4]))?;
+    /// assert_eq!(*log.lock().unwrap(), "miss (f32[4])\nhit  (f32[4])\n");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[must_use]
+    pub fn observed_by(self, observer: impl Observer + 'static) -> Accelerated<F, Args, R> {
+        Accelerated { core: self.core.observed_by(observer), ..self }
+    }
+
     /// The fraction of calls that needed no trace, in `[0, 1]`; 0 before the first call.
     pub fn hit_rate(&self) -> f64 {
         self.core.stats().hit_rate()
@@ -114,8 +135,7 @@ where
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return self.core.inline(&leaves, &body);
         }
-        let outcome = self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?;
-        R::read(&mut Reader::new(outcome.words(), outcome.tensors()))
+        self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?.read()
     }
 }
 
@@ -141,7 +161,7 @@ macro_rules! calls {
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
                 let caller = Location::caller();
                 let held = ($($name.hold(),)*);
-                let mut leaves = Writer::default();
+                let mut leaves = self.core.writer();
                 $(leaves.field(Field::Index($index), std::borrow::Borrow::<$type>::borrow(&held.$index));)*
                 self.run(leaves, caller)
             }

@@ -1,7 +1,6 @@
 //! Making tensors from numbers.
 
 use std::panic::Location;
-use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
@@ -30,7 +29,7 @@ impl Tensor {
             return Err(Error::Type { op: "from_vec", message, at: Location::caller() });
         }
         let bytes = Buffer::copy_of(elements)?;
-        Ok(Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, Arc::new(bytes)))
+        Ok(Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes))
     }
 
     /// A tensor whose elements all equal `value`; its dtype is that of `value`.
@@ -101,13 +100,13 @@ fn filled(shape: Shape, value: Scalar, at: Caller) -> Result<Tensor> {
         let pattern = value.bits.to_le_bytes();
         bytes.bytes_mut().chunks_exact_mut(ty.dtype.size()).for_each(|x| x.copy_from_slice(&pattern[..x.len()]));
     }
-    Ok(Tensor::concrete(ty, Arc::new(bytes)))
+    Ok(Tensor::concrete(ty, bytes))
 }
 
 /// A dense tensor; poisoned if the memory is refused.
-fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
+pub(super) fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
     match Buffer::copy_of(elements) {
-        Ok(bytes) => Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, Arc::new(bytes)),
+        Ok(bytes) => Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes),
         Err(e) => Tensor::poisoned(e.into()),
     }
 }

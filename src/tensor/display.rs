@@ -49,7 +49,7 @@ impl Elements<'_> {
     fn text(&self, index: usize) -> String {
         let size = self.concrete.ty.dtype.size();
         let mut bits = [0; 8];
-        bits[..size].copy_from_slice(&self.concrete.bytes.bytes()[index * size..(index + 1) * size]);
+        bits[..size].copy_from_slice(&self.concrete.bytes().bytes()[index * size..(index + 1) * size]);
         let scalar = retape_runtime::Scalar { dtype: self.concrete.ty.dtype, bits: u64::from_le_bytes(bits) };
         match self.concrete.ty.dtype {
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => match self.precision {

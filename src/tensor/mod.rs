@@ -7,6 +7,8 @@
 mod apply;
 mod create;
 mod display;
+#[cfg(feature = "ndarray")]
+mod ndarray;
 mod operators;
 
 use std::panic::Location;
@@ -30,7 +32,7 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Repr {
     Concrete(Arc<Concrete>),
-    Traced(Traced),
+    Traced(Arc<Traced>),
     Poisoned(Arc<Error>),
 }
 
@@ -38,7 +40,15 @@ enum Repr {
 #[derive(Debug)]
 pub(crate) struct Concrete {
     ty: TensorType,
-    bytes: Arc<Buffer>,
+    bytes: Bytes,
+}
+
+/// The bytes of a concrete tensor.
+#[derive(Debug)]
+enum Bytes {
+    Own(Buffer),
+    /// Those of another one, which owns them.
+    Of(Arc<Concrete>),
 }
 
 impl Concrete {
@@ -46,8 +56,11 @@ impl Concrete {
         &self.ty
     }
 
-    pub(crate) fn bytes(&self) -> &Arc<Buffer> {
-        &self.bytes
+    pub(crate) fn bytes(&self) -> &Buffer {
+        match &self.bytes {
+            Bytes::Own(buffer) => buffer,
+            Bytes::Of(owner) => owner.bytes(),
+        }
     }
 }
 
@@ -61,13 +74,23 @@ pub(crate) struct Traced {
 
 impl Tensor {
     /// A concrete tensor over bytes that hold at least its elements.
-    pub(crate) fn concrete(ty: TensorType, bytes: Arc<Buffer>) -> Tensor {
+    pub(crate) fn concrete(ty: TensorType, bytes: Buffer) -> Tensor {
         debug_assert!(ty.checked_bytes().is_some_and(|n| n <= bytes.len()), "{ty} in {} bytes", bytes.len());
-        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes })) }
+        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes: Bytes::Own(bytes) })) }
+    }
+
+    /// A concrete tensor over the bytes of another one, which hold at least its elements.
+    pub(crate) fn concrete_over(ty: TensorType, other: &Arc<Concrete>) -> Tensor {
+        debug_assert!(ty.checked_bytes().is_some_and(|n| n <= other.bytes().len()), "{ty} over {}", other.ty);
+        let owner = match &other.bytes {
+            Bytes::Own(_) => other,
+            Bytes::Of(owner) => owner,
+        };
+        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes: Bytes::Of(Arc::clone(owner)) })) }
     }
 
     pub(crate) fn traced(traced: Traced) -> Tensor {
-        Tensor { repr: Repr::Traced(traced) }
+        Tensor { repr: Repr::Traced(Arc::new(traced)) }
     }
 
     pub(crate) fn poisoned(error: Error) -> Tensor {
@@ -177,7 +200,7 @@ impl Tensor {
             let message = format!("the tensor is {}, not {}; cast it first", concrete.ty, T::DTYPE);
             return Err(Error::Type { op: "to_vec", message, at });
         }
-        let mut values = concrete.bytes.to_vec::<T>();
+        let mut values = concrete.bytes().to_vec::<T>();
         values.truncate(concrete.ty.n_elements());
         Ok(values)
     }

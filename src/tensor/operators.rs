@@ -2,7 +2,6 @@
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Shl, Shr, Sub};
 use std::panic::Location;
-use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
@@ -74,7 +73,7 @@ impl Tensor {
     pub(crate) fn of_scalar(scalar: Scalar) -> Tensor {
         let bytes = Buffer::from_bytes(&scalar.bits.to_le_bytes()[..scalar.dtype.size()]);
         match bytes {
-            Ok(bytes) => Tensor::concrete(TensorType::new(scalar.dtype, Shape::default()), Arc::new(bytes)),
+            Ok(bytes) => Tensor::concrete(TensorType::new(scalar.dtype, Shape::default()), bytes),
             Err(e) => Tensor::poisoned(e.into()),
         }
     }

@@ -18,6 +18,7 @@ pub use reader::Reader;
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
 pub use statics::{Static, StaticLeaf};
+pub(crate) use writer::Leaf;
 pub use writer::{Field, Writer};
 
 use crate::error::Result;

@@ -8,8 +8,15 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub struct Reader<'s> {
     words: &'s [u64],
-    tensors: std::slice::Iter<'s, Tensor>,
+    tensors: Tensors<'s>,
     depth: usize,
+}
+
+/// The tensors that are left: to be shared, or to be given away, which leaves their counts of owners alone.
+#[derive(Debug)]
+enum Tensors<'s> {
+    Borrowed(std::slice::Iter<'s, Tensor>),
+    Owned(std::vec::IntoIter<Tensor>),
 }
 
 /// How deep boxes and collections may be nested; each level takes stack.
@@ -18,7 +25,12 @@ const MAX_DEPTH: usize = 512;
 impl<'s> Reader<'s> {
     /// A reader over words and the tensors that belong to them.
     pub(crate) fn new(words: &'s [u64], tensors: &'s [Tensor]) -> Reader<'s> {
-        Reader { words, tensors: tensors.iter(), depth: 0 }
+        Reader { words, tensors: Tensors::Borrowed(tensors.iter()), depth: 0 }
+    }
+
+    /// A reader that gives the tensors away.
+    pub(crate) fn giving(words: &'s [u64], tensors: Vec<Tensor>) -> Reader<'s> {
+        Reader { words, tensors: Tensors::Owned(tensors.into_iter()), depth: 0 }
     }
 
     /// The next word.
@@ -64,7 +76,11 @@ impl<'s> Reader<'s> {
             return Err(ended());
         }
         self.words = &self.words[rank..];
-        self.tensors.next().cloned().ok_or_else(ended)
+        let next = match &mut self.tensors {
+            Tensors::Borrowed(tensors) => tensors.next().cloned(),
+            Tensors::Owned(tensors) => tensors.next(),
+        };
+        next.ok_or_else(ended)
     }
 
     /// The length of a collection of which each element takes at least one word.
@@ -97,7 +113,11 @@ impl<'s> Reader<'s> {
     /// Whether everything has been read.
     #[cfg(test)]
     pub(crate) fn is_done(&self) -> bool {
-        self.words.is_empty() && self.tensors.len() == 0
+        let n_tensors = match &self.tensors {
+            Tensors::Borrowed(tensors) => tensors.len(),
+            Tensors::Owned(tensors) => tensors.len(),
+        };
+        self.words.is_empty() && n_tensors == 0
     }
 }
 

@@ -40,7 +40,6 @@ pub(crate) struct Paths {
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) path: Vec<Field>,
-    #[cfg_attr(not(test), allow(dead_code, reason = "what tells a changed word's leaf when a miss is explained"))]
     pub(crate) first_word: usize,
     pub(crate) is_tensor: bool,
 }
