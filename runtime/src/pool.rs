@@ -455,15 +455,22 @@ mod tests {
     #[test]
     fn a_front_keeps_a_handful() {
         let block = |n: usize| Block::fresh(class_bytes(n)).unwrap();
-        let mut front = Front { blocks: [const { None }; N_FRONT], next: 0, reused: 0 };
-        assert!((0..N_FRONT).all(|n| front.put(block(n)).is_none()));
+        let mut front = Front::new();
+        assert!((N_LINEAR..N_LINEAR + N_FRONT).all(|n| front.put(block(n)).is_none()));
         let displaced = front.put(block(20)).unwrap().bytes();
         assert!(front.take(displaced).is_none());
         assert_eq!(front.take(class_bytes(20)).unwrap().bytes(), class_bytes(20));
         assert!(front.put(block(21)).is_none(), "a slot is free again");
         assert_eq!(front.reused, 1);
+        for class in 0..N_LINEAR {
+            assert!((0..N_SMALL).all(|_| front.put(block(class)).is_none()));
+            assert!(front.put(block(class)).is_some(), "only so many of a class");
+            assert_eq!(front.take(class_bytes(class)).unwrap().bytes(), class_bytes(class));
+        }
+        assert_eq!(front.reused, 1 + N_LINEAR as u64);
         // These blocks never came through the pool, so they must not go back there.
         front.blocks = [const { None }; N_FRONT];
+        front.small = [const { Vec::new() }; N_LINEAR];
         front.reused = 0;
     }
 
