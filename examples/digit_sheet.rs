@@ -2,6 +2,8 @@
 //!
 //! Images are as generated: turned by up to 45 degrees to either side.
 
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
 use std::env;
 use std::error::Error;
 

@@ -1,5 +1,7 @@
 //! Fits a straight line to noisy points: the smallest complete use of the library.
 
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
 use retape::{Tensor, accelerate};
 
 fn main() -> retape::Result<()> {

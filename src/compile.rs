@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_kernels::Executable;
+use retape_kernels::{Executable, Plan, Step, Work};
 use retape_runtime::Hash32;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::settings::{Settings, Stage};
 use crate::{opt, plan};
 
 /// Machine code for a graph, and what making it cost.
@@ -35,6 +36,9 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
     let start = Instant::now();
     let plan = plan::plan(&optimised)?;
     let plan_time = start.elapsed();
+    let settings = Settings::get();
+    settings.log(Stage::Plan, || plan.to_string());
+    settings.log(Stage::Code, || machine_text(&plan));
     let start = Instant::now();
     let executable = Executable::compile(plan).map_err(failed)?;
     let compiled = Arc::new(Compiled { executable, optimise_time, plan_time, compile_time: start.elapsed() });
@@ -48,6 +52,15 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
 
 fn shared() -> std::sync::MutexGuard<'static, HashMap<Hash32, Weak<Compiled>>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The machine instructions of every kernel of a plan.
+fn machine_text(plan: &Plan) -> String {
+    let text = |step: &Step| match &step.work {
+        Work::Kernel(kernel) => retape_kernels::machine_text(kernel).unwrap_or_else(|e| e.to_string()),
+        Work::Library(library) => format!("; library {library}"),
+    };
+    plan.steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
 }
 
 /// The error of the crate below as ours.

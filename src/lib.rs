@@ -1,4 +1,51 @@
 //! Trace-caching automatic differentiation with a just-in-time compiler.
+//!
+//! [`accelerate`] wraps a closure over tensors. The first call with a new signature (structure, dtypes, shapes and
+//! static values of the arguments) records the closure on a tape, differentiates what it asks to be differentiated,
+//! optimises, fuses and compiles; later calls with that signature run the machine code and do not enter the closure.
+//!
+//! ```
+//! use retape::{Tensor, Tree, accelerate};
+//!
+//! #[derive(Clone, Tree)]
+//! struct Params {
+//!     w: Tensor,
+//!     b: Tensor,
+//! }
+//!
+//! let step = accelerate(|p: &Params, x: &Tensor, y: &Tensor| {
+//!     let loss = (x.matmul(&p.w) + &p.b - y).square().mean(..);
+//!     let grad: Params = loss.grad(p);
+//!     (loss, grad)
+//! });
+//!
+//! let params = Params { w: Tensor::ones([2, 1]), b: Tensor::zeros([1]) };
+//! let (x, y) = (Tensor::ones([3, 2]), Tensor::zeros([3, 1]));
+//! let (loss, grad) = step.call(&params, &x, &y)?; // traces, differentiates, compiles
+//! assert_eq!(loss.item::<f32>()?, 4.0);
+//! assert_eq!(grad.w.to_vec::<f32>()?, [4.0, 4.0]);
+//! let (_loss, _grad) = step.call(&params, &x, &y)?; // runs machine code
+//! assert_eq!((step.stats().hits, step.stats().misses), (1, 1));
+//! # Ok::<(), retape::Error>(())
+//! ```
+//!
+//! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
+//! keeps the value it had; values of tensors cannot be read inside, while shapes and dtypes can.
+//!
+//! # Where to look
+//!
+//! - [`Tensor`]: arrays, operators and every op as a method; [`concat()`], [`stack`], [`einsum`]. [`ops`] lists the
+//!   families.
+//! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
+//!   [`zip_map`].
+//! - [`accelerate`] and [`Accelerated`]: the cache, its [`Stats`] and settings; [`Function`] and [`Arg`] say what can be
+//!   wrapped and passed.
+//! - [`Tensor::grad`], [`value_and_grad`], [`vjp`]: gradients, of every order.
+//! - [`nn`], [`optim`], [`random`], [`data`]: layers, optimisers, random numbers, data sets.
+//! - [`Graph`]: the recorded form, with text that prints and reads back, for tests and tools.
+//! - [`Error`]: formulas never panic; an ill-typed op gives a poisoned tensor, and whatever leaves the world of tensors
+//!   returns its error with the caller's line.
+//! - [`set_n_threads`]: threads, which change no bit of a result.
 #![forbid(unsafe_code)]
 
 // Derived code names the crate from outside, also when it stands inside.
@@ -35,4 +82,18 @@ pub use ops::{concat, einsum, stack};
 
 pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
 pub use tensor::{Tensor, TensorOrScalar};
+pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
+
+/// The examples of the pages for readers, run as tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+
+    #[doc = include_str!("../docs/guide.md")]
+    mod guide {}
+
+    #[doc = include_str!("../docs/numerics.md")]
+    mod numerics {}
+}

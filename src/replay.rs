@@ -19,6 +19,16 @@ use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
 
 impl Graph {
+    /// The plan that this graph is compiled by, as text: which values share a kernel, the kernels, and where every
+    /// value lies. Call it on an [optimised](Graph::optimized) graph to see what a trace becomes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the planner breaks one of its own rules.
+    pub fn planned(&self) -> Result<String> {
+        Ok(plan::plan(self)?.to_string())
+    }
+
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
     /// a float, in order, and zero for those that the output does not depend on.
     ///

@@ -1,8 +1,8 @@
 //! The environment variables of the front crate, read once.
 //!
-//! `RETAPE_LOG=trace|opt|plan|code`, or several of them with commas, prints the IR text of these stages to standard
-//! error. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do. `RETAPE_OPT=0` leaves out
-//! all passes but the removal of unused values.
+//! `RETAPE_LOG=opt` prints every optimised graph to standard error; `trace`, `plan` and `code`, or several with commas,
+//! print what was recorded, what was planned, and the machine code. `RETAPE_VERIFY=1` checks the graph after every
+//! pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
 
 use std::sync::OnceLock;
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use crate::Graph;
 use crate::error::{Error, Result};
 use crate::graph::ValueId;
+use crate::settings::{Settings, Stage};
 use crate::tape::{Capture, Tape};
 use crate::tensor::Tensor;
-use crate::tree::{Tree, Writer};
+use crate::tree::{Reader, Tree, Writer};
 
 /// A traced closure: its graph, and where each tensor of the result comes from.
 #[derive(Debug)]
@@ -53,7 +54,38 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     let (outputs, words, sources) = traced?;
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
-    Ok(Trace { graph: graph.with_parameters_first(), captures: recorded.captures, words, sources })
+    let graph = graph.with_parameters_first();
+    Settings::get().log(Stage::Trace, || graph.to_string());
+    Ok(Trace { graph, captures: recorded.captures, words, sources })
+}
+
+/// The graph that a function records for arguments like `at`, whose values do not matter.
+///
+/// Its parameters are the tensors of the argument, then those that the function captured; its outputs are the distinct
+/// tensors of the result that are not parameters.
+///
+/// # Errors
+///
+/// Fails if the function is ill-typed for this argument or panics.
+///
+/// ```
+/// # use retape::{trace, Tensor};
+/// let graph = trace(|x: &Tensor| x.tanh().sum(..), &Tensor::zeros([3]))?;
+/// assert_eq!(graph.to_string().lines().count(), 5);
+/// # Ok::<(), retape::Error>(())
+/// ```
+pub fn trace<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T) -> Result<Graph> {
+    let mut leaves = Writer::default();
+    at.write(&mut leaves);
+    let tape = Tape::new();
+    let parameter = |tensor: &&Tensor| match (tensor.error(), tensor.ty()) {
+        (Some(error), _) => Err(error.clone()),
+        (None, Some(ty)) => Ok(tape.parameter(ty.clone())),
+        (None, None) => Err(Error::Internal("a tensor is neither typed nor poisoned".into())),
+    };
+    let parameters = leaves.tensors.iter().map(parameter).collect::<Result<Vec<_>>>()?;
+    let traced = flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &parameters))?)))?;
+    Ok(traced.graph)
 }
 
 type Collected = (Vec<ValueId>, Vec<u64>, Vec<Source>);

@@ -1,5 +1,7 @@
 //! The charts of the digits example, in all three forms.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "../examples/digits/chart.rs"]
 mod chart;
 

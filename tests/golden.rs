@@ -2,14 +2,17 @@
 //!
 //! A file is a comment, a line `; run:` with steps, a graph, a line `; ==>` and the expected text. Steps are the names
 //! of passes, `optimize` for all of them, `gradient`, or `parse` for nothing more. In `verify`, where every graph is
-//! bad, the expected text is the message. `RETAPE_BLESS=1` writes the text that came out into the files.
+//! bad, the expected text is the message. In `plan` it is the plan of the graph. In `tape` a line `; function:` names a
+//! closure of this file in place of a graph. `RETAPE_BLESS=1` writes the text that came out into the files.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use retape::Graph;
 use retape::ops::Op;
+use retape::{Graph, Tensor, trace};
 
 const ARROW: &str = "\n; ==>\n";
 
@@ -70,6 +73,37 @@ fn graph_text(input: &str) -> String {
 #[test]
 fn passes() {
     check("opt", graph_text);
+}
+
+#[test]
+fn plans() {
+    check("plan", |input| {
+        let planned = run(input).and_then(|graph| Ok(graph.planned()?));
+        planned.unwrap_or_else(|e| panic!("{e} in\n{input}")).trim_end().to_owned()
+    });
+}
+
+/// Functions whose tapes are kept as files, each with an argument.
+fn recorded(name: &str) -> Graph {
+    let x = &Tensor::zeros([2, 3]);
+    let captured = Tensor::ones([3]);
+    let graph = match name {
+        "broadcast" => trace(|x: &Tensor| x * 2.0 + &captured, x),
+        "gradient" => trace(|x: &Tensor| (x.tanh().sum(..)).grad(x), x),
+        "second_order" => trace(|x: &Tensor| (x.square().sum(..).grad(x) * x).sum(..).grad(x), x),
+        "shared_result" => trace(|x: &Tensor| (x.exp(), x.exp(), x.clone()), x),
+        "softmax" => trace(|x: &Tensor| x.softmax(-1), x),
+        _ => panic!("no function is called {name}"),
+    };
+    graph.unwrap()
+}
+
+#[test]
+fn tapes() {
+    check("tape", |input| {
+        let name = input.lines().find_map(|line| line.strip_prefix("; function:")).expect("a function is named");
+        recorded(name.trim()).to_string()
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Values and derivatives where samples do not go: kinks, ties, zeros, infinities; and what random numbers promise.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::f64::consts::{FRAC_PI_4, LN_2};
 
 use retape::random::{self, Key};

@@ -22,6 +22,33 @@ fn empty_tensors_pass_through() -> Result<()> {
 }
 
 #[test]
+fn products_read_parts_of_what_is_stored() -> Result<()> {
+    let x: Tensor = (0..24).map(f64::from).collect();
+    let x = x.reshape([2, 3, 4]);
+    let f = |x: &Tensor| {
+        let (a, b) = (x.slice_axis(1, ..2), x.slice_axis(2, 1..3).transpose());
+        let c = x.index_axis(0, 0).slice_axis(0, ..2).t().matmul(&x.index_axis(0, 1).slice_axis(0, ..2));
+        (a.matmul(&a.t()), b.matmul(&b.t()), c, x.flip(2).matmul(&x.t()))
+    };
+    // The same with every part stored on its own first.
+    let stored = |x: &Tensor| Tensor::from_vec(x.to_vec::<f64>()?, x.shape());
+    let (a, b) = (stored(&x.slice_axis(1, ..2))?, stored(&x.slice_axis(2, 1..3).transpose())?);
+    let c = [x.index_axis(0, 0).slice_axis(0, ..2).t(), x.index_axis(0, 1).slice_axis(0, ..2)];
+    let (c, flipped) = (stored(&c[0])?.matmul(&stored(&c[1])?), stored(&x.flip(2))?.matmul(&stored(&x.t())?));
+    let expected = [a.matmul(&stored(&a.t())?), b.matmul(&stored(&b.t())?), c, flipped];
+    let traced = retape::accelerate(f).call(&x)?;
+    for results in [f(&x), traced] {
+        for (result, expected) in [results.0, results.1, results.2, results.3].iter().zip(&expected) {
+            assert_eq!((result.shape(), result.to_vec::<f64>()?), (expected.shape(), expected.to_vec::<f64>()?));
+        }
+    }
+    let (scalar, none) = (Tensor::from(2.0_f64), Tensor::zeros_of(DType::F64, [0, 3]));
+    let product = retape::accelerate(move |x: &Tensor, y: &Tensor| x.t().matmul(&y.broadcast_to([0, 2])));
+    assert_eq!(product.call(&none, &scalar)?.to_vec::<f64>()?, [0.0; 6]);
+    Ok(())
+}
+
+#[test]
 fn indices_count_from_the_end_and_may_be_out_of_range() -> Result<()> {
     let x = Tensor::from([1.0_f64, 2.0, 3.0]);
     let indices = Tensor::from([-1_i64, 3, -4, 0]);

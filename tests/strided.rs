@@ -1,6 +1,8 @@
 //! Products of views: an operand that is a part, a repetition or a turn of a tensor is read where it lies, and gives
 //! what its copy gives.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use retape::{Tensor, accelerate};
 
 /// The views of an operand of 4 by 6 that are 3 by 3 matrices or stacks of them.

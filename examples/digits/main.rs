@@ -4,6 +4,8 @@
 //! `--epochs N` (20), `--train N` and `--test N` images (5000 each), `--out FOLDER` for the charts (`out`),
 //! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`.
 
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
 mod chart;
 mod network;
 
@@ -15,7 +17,7 @@ use chart::Chart;
 use indicatif::{ProgressBar, ProgressStyle};
 use network::{Params, State, Training};
 use retape::data::{Digits, MiniBatches, Partial, gather, load_mnist, one_hot};
-use retape::{Accelerated, Tensor, accelerate};
+use retape::{Accelerated, CompileTimes, Tensor, accelerate};
 
 const BATCH: usize = 32;
 const RATE: f32 = 1e-3;
@@ -53,7 +55,11 @@ fn main() -> Result<(), AnyError> {
     println!();
     report("training", plain.time, fast.time);
     println!("  hit rate   {:.4} %", 100.0 * step.hit_rate());
-    println!("  first call {:.1} ms: trace, optimise, plan, compile, run", 1e3 * fast.first_call.as_secs_f64());
+    println!("  first call {:.1} ms", 1e3 * fast.first_call.as_secs_f64());
+    for entry in &step.stats().entries {
+        let CompileTimes { trace, optimise, plan, compile, .. } = entry.times;
+        println!("    trace {trace:.1?}, optimise {optimise:.1?}, plan {plan:.1?}, compile {compile:.1?}");
+    }
     println!("  loss       {:.6} un-accelerated, {:.6} accelerated, after the last step", plain.loss, fast.loss);
     report("prediction", plain_found.time, found.time);
     println!("  hit rate   {:.4} %", 100.0 * predict.hit_rate());

@@ -10,34 +10,34 @@ use retape::{Tensor, Tree};
 
 /// Everything that is learned.
 #[derive(Clone, Debug, Tree)]
-pub struct Params {
-    pub conv1: Conv2d,
-    pub norm1: BatchNorm,
-    pub skip: Conv2d,
-    pub norm_skip: BatchNorm,
-    pub conv2: Conv2d,
-    pub norm2: BatchNorm,
-    pub conv3: Conv2d,
-    pub norm3: BatchNorm,
-    pub digit: Dense,
-    pub angle: Dense,
+pub(crate) struct Params {
+    pub(crate) conv1: Conv2d,
+    pub(crate) norm1: BatchNorm,
+    pub(crate) skip: Conv2d,
+    pub(crate) norm_skip: BatchNorm,
+    pub(crate) conv2: Conv2d,
+    pub(crate) norm2: BatchNorm,
+    pub(crate) conv3: Conv2d,
+    pub(crate) norm3: BatchNorm,
+    pub(crate) digit: Dense,
+    pub(crate) angle: Dense,
 }
 
 /// The running statistics of the batch normalisations.
 #[derive(Clone, Debug, Tree)]
-pub struct State {
-    pub norm1: BatchNormState,
-    pub norm_skip: BatchNormState,
-    pub norm2: BatchNormState,
-    pub norm3: BatchNormState,
+pub(crate) struct State {
+    pub(crate) norm1: BatchNormState,
+    pub(crate) norm_skip: BatchNormState,
+    pub(crate) norm2: BatchNormState,
+    pub(crate) norm3: BatchNormState,
 }
 
 /// What training carries from step to step.
 #[derive(Clone, Debug, Tree)]
-pub struct Training {
-    pub params: Params,
-    pub state: State,
-    pub adam: AdamState<Params>,
+pub(crate) struct Training {
+    pub(crate) params: Params,
+    pub(crate) state: State,
+    pub(crate) adam: AdamState<Params>,
 }
 
 /// How much of the running statistics a batch leaves.
@@ -47,7 +47,7 @@ const MOMENTUM: f64 = 0.9;
 const FEATURES: usize = 6272;
 
 impl Params {
-    pub fn new(seed: u64) -> Params {
+    pub(crate) fn new(seed: u64) -> Params {
         Params {
             conv1: Conv2d::new(seed, [5, 5], 1, 16),
             norm1: BatchNorm::new(16),
@@ -74,7 +74,7 @@ impl Params {
     }
 
     /// In training: by the statistics of the batch, and with the new running statistics.
-    pub fn train(&self, state: &State, x: &Tensor) -> (Tensor, Tensor, State) {
+    pub(crate) fn train(&self, state: &State, x: &Tensor) -> (Tensor, Tensor, State) {
         let mut old = [&state.norm1, &state.norm_skip, &state.norm2, &state.norm3].into_iter();
         let mut new = vec![];
         let (logits, angles) = self.forward(x, |norm, x| {
@@ -89,7 +89,7 @@ impl Params {
     }
 
     /// In prediction: by the running statistics. Probabilities `[batch, 10]` and angles `[batch, 1]`.
-    pub fn predict(&self, state: &State, x: &Tensor) -> (Tensor, Tensor) {
+    pub(crate) fn predict(&self, state: &State, x: &Tensor) -> (Tensor, Tensor) {
         let mut states = [&state.norm1, &state.norm_skip, &state.norm2, &state.norm3].into_iter();
         let (logits, angles) = self.forward(x, |norm, x| norm.infer(x, states.next().expect("four normalisations")));
         (logits.softmax(-1), angles)
@@ -97,7 +97,7 @@ impl Params {
 }
 
 impl Training {
-    pub fn new(seed: u64) -> Training {
+    pub(crate) fn new(seed: u64) -> Training {
         let params = Params::new(seed);
         let adam = Adam::new().init(&params);
         let state = State {
@@ -111,7 +111,7 @@ impl Training {
 
     /// The loss of a batch and what training carries on: cross-entropy of the digits plus a tenth of half the mean
     /// squared error of the angles, then a step of Adam.
-    pub fn step(&self, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor) -> (Tensor, Training) {
+    pub(crate) fn step(&self, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor) -> (Tensor, Training) {
         let (logits, found, state) = self.params.train(&self.state, x);
         let loss = nn::softmax_cross_entropy(&logits, digits) + 0.1 * nn::half_mse(&found, angles);
         let gradient = loss.grad(&self.params);

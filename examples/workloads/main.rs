@@ -3,8 +3,11 @@
 //! Prints the first call of a fresh function (trace, differentiate, compile, run), then five more steps whose loss is
 //! compared with other programs, then the median of timed samples, each of as many steps as fill 2 ms.
 
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
 mod formula;
 mod models;
+#[allow(dead_code, reason = "only the digit example starts from random parameters")]
 #[path = "../digits/network.rs"]
 mod network;
 

@@ -8,7 +8,7 @@ use crate::formula::{Parameters, labels, tensor};
 use crate::network::{Params, State, Training};
 
 /// A workload: a step whose results are ready when it returns.
-pub trait Work {
+pub(crate) trait Work {
     /// One full step.
     fn step(&mut self) -> Result<()>;
 
@@ -56,7 +56,7 @@ where
 }
 
 /// The workload of this name.
-pub fn make(name: &str) -> Option<Box<dyn Work>> {
+pub(crate) fn make(name: &str) -> Option<Box<dyn Work>> {
     match name {
         "digits_train" => Some(digits_train()),
         "digits_predict" => Some(digits_predict()),

@@ -1,5 +1,7 @@
 //! Plans run as their slow twins do, whatever the threads, the merging and the places of buffers.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use retape_kernels::ir::parse;

@@ -124,6 +124,16 @@ fn describe(entry: &Entry, calls: u64) -> EntryStats {
     }
 }
 
+/// The first few of many arguments.
+fn shortened(arguments: &str) -> String {
+    const SHOWN: usize = 4;
+    let ends: Vec<usize> = arguments.match_indices("], ").map(|(at, _)| at + 1).collect();
+    match ends.get(SHOWN - 1) {
+        Some(&end) if ends.len() > SHOWN => format!("{}, and {} more", &arguments[..end], ends.len() + 1 - SHOWN),
+        _ => arguments.to_owned(),
+    }
+}
+
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = 100.0 * self.hit_rate();
@@ -132,11 +142,8 @@ impl fmt::Display for Stats {
         writeln!(f, "entries    {held} of {capacity} ({} evictions, {} clears)", self.evictions, self.clears)?;
         write!(f, "memory     {} bytes", self.bytes())?;
         for entry in &self.entries {
-            write!(
-                f,
-                "\n  ({})  {} calls, {} steps, {} bytes",
-                entry.arguments, entry.calls, entry.n_steps, entry.bytes
-            )?;
+            let arguments = shortened(&entry.arguments);
+            write!(f, "\n  ({arguments})  {} calls, {} steps, {} bytes", entry.calls, entry.n_steps, entry.bytes)?;
             write!(f, ", traced and compiled in {:.2?}", entry.times.total())?;
         }
         Ok(())

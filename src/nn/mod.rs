@@ -3,6 +3,31 @@
 //! A layer knows no global state: parameters, running statistics and random keys are arguments, what changes is
 //! returned. All structs are trees, so they can be arguments of accelerated functions and of gradients. Images are
 //! `[batch, height, width, channels]`.
+//!
+//! | what | functions | structs |
+//! |---|---|---|
+//! | dense layers, tables of vectors | [`dense`], [`embedding`] | [`Dense`], [`Embedding`] |
+//! | convolutions | [`conv2d`], [`conv_transpose2d`] | [`Conv2d`] |
+//! | normalisation | [`batch_norm`], [`batch_norm_inference`], [`layer_norm`] | [`BatchNorm`], [`BatchNormState`], [`LayerNorm`] |
+//! | recurrence | [`lstm_cell`] | [`Lstm`] |
+//! | attention | [`attention`] | [`Mask`] |
+//! | regularisation | [`dropout`] | |
+//! | losses | [`softmax_cross_entropy`], [`softmax_cross_entropy_labels`], [`mse`], [`half_mse`] | |
+//! | initial values | | [`Init`], [`Spread`] |
+//!
+//! ```
+//! use retape::{Tensor, accelerate, nn};
+//!
+//! let layer = nn::Dense::new(1, 3, 2);
+//! let step = accelerate(|layer: &nn::Dense, x: &Tensor, labels: &Tensor| {
+//!     let loss = nn::softmax_cross_entropy_labels(&layer.apply(x), labels);
+//!     let gradient = loss.grad(layer);
+//!     (loss, gradient)
+//! });
+//! let (_loss, gradient) = step.call(&layer, Tensor::ones([4, 3]), Tensor::from([0_i64, 1, 1, 0]))?;
+//! assert_eq!(gradient.weight.shape(), [3, 2]);
+//! # Ok::<(), retape::Error>(())
+//! ```
 
 mod attention;
 mod conv;

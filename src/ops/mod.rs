@@ -3,6 +3,32 @@
 //! An op is a plain struct with its attributes. Its block holds the type rule, the derivative as a formula over
 //! tensors, the lowering, sample inputs, and the public method on [`Tensor`](crate::Tensor). Composites are plain
 //! functions over ops and have no row.
+//!
+//! The families, by the methods of [`Tensor`](crate::Tensor) that they give:
+//!
+//! | family | methods |
+//! |---|---|
+//! | arithmetic | `+ - * / %`, unary `-`, `square`, `reciprocal`, `pow` |
+//! | comparison and choice | `lt`, `le`, `gt`, `ge`, `eq`, `ne`, `is_nan`, `is_finite`, `maximum`, `minimum`, `clamp`, `select` |
+//! | bits and truth values | `& \| ^ << >> !`, `mul_high` |
+//! | rounding | `abs`, `sign`, `floor`, `ceil`, `round`, `trunc` |
+//! | exponentials | `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `sqrt`, `rsqrt` |
+//! | hyperbolic | `sinh`, `cosh`, `tanh`, `asinh`, `acosh`, `atanh` |
+//! | trigonometric | `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2` |
+//! | special | `erf`, `erfc`, `lgamma`, `digamma`, `trigamma`, `polygamma` |
+//! | activations | `relu`, `sigmoid`, `log_sigmoid`, `softplus`, `silu`, `gelu_erf`, `gelu_tanh`, `leaky_relu`, `elu`, `softmax`, `log_softmax` |
+//! | conversion | `cast`, `stop_gradient` |
+//! | movement | `reshape`, `broadcast_to`, `permute`, `transpose`, `t`, `swap_axes`, `squeeze`, `unsqueeze`, `flatten`, `flatten_from`, `flip`, `tile` |
+//! | parts and joints | `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`; [`concat()`], [`stack`] |
+//! | coordinates | `iota`, `eye`, `tril`, `triu`, `one_hot` |
+//! | indexing | `take`, `take_along`, `scatter_add`, `scatter_add_along` |
+//! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, `std`, `logsumexp`, and each with `_keep`; see [`Axes`] |
+//! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin` |
+//! | order | `argmax`, `argmin`, `argsort`, `sort`, `top_k`, and descending forms |
+//! | products | `matmul`, `dot`, `outer`; [`einsum`] |
+//! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite` |
+//! | images | `conv2d`, `conv_transpose2d`, `max_pool2d`, `avg_pool2d`, `global_avg_pool2d`; see [`ConvOptions`] |
+//! | random | [`RandomBits`], behind [`crate::random`] |
 
 mod activation;
 mod arithmetic;
@@ -46,7 +72,7 @@ pub use axes::Axes;
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
-pub use define::{Cotangents, OpDef, Sample, Site, TypeError};
+pub use define::{Cotangents, OpDef, Sample, SampleArg, Site, TypeError};
 pub use einsum::einsum;
 pub use index::*;
 pub use join::*;

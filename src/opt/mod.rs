@@ -95,8 +95,11 @@ fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Graph
 /// Axes of a tensor.
 type AxisList = SmallVec<[usize; 4]>;
 
+/// Makes the same reduction over other axes.
+type Rebuild = fn(AxisList) -> Op;
+
 /// The axes of a reduction, and how to make the same one over others.
-fn reduction(op: &Op) -> Option<(&AxisList, fn(AxisList) -> Op)> {
+fn reduction(op: &Op) -> Option<(&AxisList, Rebuild)> {
     Some(match op {
         Op::ReduceSum(reduce) => (&reduce.axes, |axes| ReduceSum { axes }.into()),
         Op::ReduceProd(reduce) => (&reduce.axes, |axes| ReduceProd { axes }.into()),

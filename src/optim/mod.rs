@@ -2,6 +2,27 @@
 //!
 //! An optimiser's state is a tree like the parameters. The learning rate is an argument of each update: a number is
 //! part of the trace, a tensor an input of it, which can change from step to step without tracing again.
+//!
+//! [`Sgd`] (momentum, Nesterov), [`Adam`] (AdamW with a weight decay), [`Schedule`] and [`clip_by_global_norm`].
+//!
+//! ```
+//! use retape::{Tensor, accelerate, optim::{Schedule, Sgd, SgdState}};
+//!
+//! let sgd = Sgd::new().momentum(0.9);
+//! let step = accelerate(|p: &Tensor, state: &SgdState<Tensor>, rate: &Tensor| {
+//!     let gradient = p.square().sum(..).grad(p);
+//!     sgd.update(p, &gradient, state, rate)
+//! });
+//! let schedule = Schedule::Cosine { from: 0.1, to: 0.0, steps: 100 };
+//! let mut p = Tensor::from([1.0_f32, -2.0]);
+//! let mut state = sgd.init(&p);
+//! for i in 0..100 {
+//!     (p, state) = step.call(&p, &state, schedule.rate(i))?;
+//! }
+//! assert!(p.to_vec::<f32>()?.iter().all(|x| x.abs() < 0.05));
+//! assert_eq!(step.stats().misses, 1);
+//! # Ok::<(), retape::Error>(())
+//! ```
 
 mod adam;
 mod schedule;

@@ -110,11 +110,12 @@ impl Groups {
                 return None;
             };
         let n_axes = values.space(root).len();
+        let own = View::of_axes(0..n_axes, n_axes);
         for read in reads {
             match self.group_of.get(&read.value) {
                 Some(&maker) if maker == index => {
                     let is_tail = group.is_tail(values, read.value);
-                    let here = read.view == View::of_axes(0..n_axes, n_axes);
+                    let here = read.view.as_ref() == Some(&own);
                     let fits = match at {
                         Place::Element => here && !is_tail,
                         Place::Tail => here && is_tail,
@@ -228,7 +229,7 @@ pub(super) fn kept_shape(space: &[usize], folded: &[usize]) -> Vec<usize> {
 fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
     let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
     let args = values.graph.node(root).args.iter();
-    args.map(|arg| Read { value: memory(arg), view: View::of_axes([], 0) }).collect()
+    args.map(|arg| Read { value: memory(arg), view: None }).collect()
 }
 
 fn has(bits: &[u64], index: usize) -> bool {

@@ -116,10 +116,11 @@ impl<'k> Lowerer<'k, '_> {
                     }
                 }
             }
-            Lowering::Reduce { monoid, axes } => {
+            Lowering::Reduce { axes, .. } if axes.is_empty() => self.value(node.args[0], view),
+            Lowering::Reduce { monoid, .. } => {
                 let n_axes = self.group.space.len();
                 let element = self.value(node.args[0], &View::of_axes(0..n_axes, n_axes));
-                if axes.is_empty() { element } else { element.reduce(*monoid) }
+                element.reduce(*monoid)
             }
             Lowering::Library(_) | Lowering::Parameter => unreachable!("library results and parameters are in memory"),
         };

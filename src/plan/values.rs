@@ -33,7 +33,8 @@ pub(super) struct Values<'g> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Read {
     pub(super) value: ValueId,
-    pub(super) view: View,
+    /// Where it reads at each point; `None` for anywhere.
+    pub(super) view: Option<View>,
 }
 
 impl<'g> Values<'g> {
@@ -47,7 +48,8 @@ impl<'g> Values<'g> {
         let mut values = Values { graph, lowerings, roots: vec![false; graph.n_nodes()] };
         values.mark_by_need();
         values.mark_by_cost();
-        while values.mark_broken_views() {}
+        // Each new root may stand in the way of a view that was whole before.
+        while values.mark_broken_views() | values.mark_strided() {}
         values
     }
 
@@ -88,11 +90,10 @@ impl<'g> Values<'g> {
     fn mark_by_need(&mut self) {
         for (id, node) in self.graph.iter() {
             match self.lowering(id) {
-                Lowering::Library(library) => {
-                    let reads_strided = matches!(library, Library::MatMul(_));
+                Lowering::Library(_) => {
                     self.roots[id.index()] = true;
                     for &arg in &node.args {
-                        if reads_strided {
+                        if self.reads_strided(id) {
                             self.need_strided(arg);
                         } else {
                             self.need(arg);
@@ -113,12 +114,27 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Marks what a kernel needs in memory that can read it at any non-negative strides.
-    fn need_strided(&mut self, arg: ValueId) {
-        match self.strided(arg) {
-            Ok((base, _)) => self.need(base),
-            Err(obstacle) => self.need(obstacle),
-        }
+    /// Marks what a kernel needs in memory that can read it at any non-negative strides. Returns whether that is new.
+    fn need_strided(&mut self, arg: ValueId) -> bool {
+        let needed = match self.strided(arg) {
+            Ok((base, _)) => base,
+            Err(obstacle) => obstacle,
+        };
+        let is_new = !self.is_stored(self.memory_of(needed));
+        self.need(needed);
+        is_new
+    }
+
+    /// Marks what matrix products need in memory, now that more is there than when they were first looked at.
+    fn mark_strided(&mut self) -> bool {
+        let products = self.graph.iter().filter(|(id, _)| self.reads_strided(*id));
+        let args: Vec<ValueId> = products.flat_map(|(_, node)| node.args.iter().copied()).collect();
+        args.into_iter().fold(false, |changed, arg| self.need_strided(arg) | changed)
+    }
+
+    /// Whether a value is made by a kernel that reads its arguments through movements.
+    fn reads_strided(&self, id: ValueId) -> bool {
+        matches!(self.lowering(id), Lowering::Library(Library::MatMul(_)))
     }
 
     /// The memory under a value whose movements come down to strides, and where its elements lie there.
@@ -279,16 +295,16 @@ impl<'g> Values<'g> {
         broken: &mut dyn FnMut(ValueId),
     ) {
         if self.is_stored(id) {
-            return read(Read { value: id, view: view.clone() });
+            return read(Read { value: id, view: Some(view.clone()) });
         }
-        self.follow_random(id, space.len(), read);
+        self.follow_random(id, read);
         for step in self.steps_from(id, view, space) {
             match step {
                 Some((arg, view)) => self.follow(arg, &view, space, read, broken),
                 None => {
                     let arg = self.memory_of(self.graph.node(id).args[0]);
                     if self.is_stored(arg) {
-                        read(Read { value: arg, view: View::of_axes([], space.len()) });
+                        read(Read { value: arg, view: None });
                     } else {
                         broken(arg);
                     }
@@ -297,13 +313,12 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Visits what an op reads at computed coordinates. Its view is that of no axes, never the identity of a value
-    /// with axes, so the reader is not fused with the writer.
-    fn follow_random(&self, id: ValueId, n_axes: usize, read: &mut dyn FnMut(Read)) {
+    /// Visits what an op reads at computed coordinates.
+    fn follow_random(&self, id: ValueId, read: &mut dyn FnMut(Read)) {
         if let Lowering::Indexed { random, .. } = self.lowering(id) {
             for &arg in random {
                 let value = self.memory_of(self.graph.node(id).args[arg]);
-                read(Read { value, view: View::of_axes([], n_axes) });
+                read(Read { value, view: None });
             }
         }
     }
@@ -317,7 +332,7 @@ impl<'g> Values<'g> {
                 reads.push(read);
             }
         };
-        self.follow_random(root, space.len(), &mut collect);
+        self.follow_random(root, &mut collect);
         for (value, view) in self.starts(root, &space) {
             self.follow(value, &view, &space, &mut collect, &mut |_| {});
         }

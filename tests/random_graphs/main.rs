@@ -1,6 +1,8 @@
 //! Properties of random graphs: text round trips, the optimiser keeps results, gradients are difference quotients,
 //! and all ways to run a graph agree. A failure prints the seed and the graph.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod generate;
 
 use generate::{Kind, Random, graph, inputs};

@@ -149,7 +149,9 @@ pub(super) fn expm1<F: Arith>(x: F) -> F {
     // 2^k (p + 1) - 1, through 2^(k-1) because 2^k may overflow where the result does not.
     let half = (t - x.lit(1.0)).exp2_of_magic();
     let z = half.fma(p, half - x.lit(0.5));
-    x.when(x.eq(x.lit(0.0)), z + z)
+    // Where the square vanishes beside x, x is the result; half of it would lose bits of subnormal numbers.
+    let tiny = x.abs().lt(x.by_width(1.0 / 33_554_432.0, 1.0 / 18_014_398_509_481_984.0));
+    x.when(tiny, z + z)
 }
 
 /// `1 / (1 + e^-x)`.

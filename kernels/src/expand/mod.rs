@@ -6,6 +6,23 @@
 //!
 //! Formulas are branch-free and use no tables, so that they vectorise: polynomials after range reduction, selects for
 //! the edges.
+//!
+//! Largest errors of `f32` in units of the last place, measured by `examples/ulp.rs` over every argument (*) or every
+//! 67th to 509th:
+//!
+//! | function | error | function | error | function | error | function | error |
+//! |---|---|---|---|---|---|---|---|
+//! | `exp`* | 0.93 | `log1p` | 1.36 | `acos` | 1.03 | `asinh` | 1.69 |
+//! | `exp2` | 0.84 | `sin`* | 0.86 | `atan` | 1.12 | `acosh` | 1.89 |
+//! | `expm1` | 1.42 | `cos` | 0.84 | `sinh`* | 1.62 | `atanh` | 1.93 |
+//! | `log` | 0.77 | `tan` | 1.11 | `cosh` | 1.32 | `erf` | 1.03 |
+//! | `log2` | 0.89 | `asin`* | 1.11 | `tanh` | 1.34 | `erfc` | 3.65 |
+//! | `sigmoid` | 1.55 | `trigamma` | 5.7 | `pow`, `atan2` | below 2 | | |
+//!
+//! In `f64` all but the gamma family keep the same bounds on a table of correctly rounded values, 200 per function.
+//! `lgamma`, `digamma` and `tetragamma` have zeros where their terms cancel; there the error is small against the terms
+//! only: at most 8 units (`tetragamma` in `f32`: 12; `f64`: 16) of the size of the terms. Poles of odd order give NaN
+//! except at zero, whose sign decides; poles of even order and of `lgamma` give infinity.
 
 mod arith;
 mod block;

@@ -299,7 +299,8 @@ const ATAN: Poly = Poly {
 fn quarter_minus<F: Arith>(n: f64, y: F, rest: F) -> F {
     let hi = y.by_width(n * 1.570_796_370_506_286_6, n * std::f64::consts::FRAC_PI_2);
     let lo = y.by_width(n * -4.371_138_828_673_793e-8, n * 6.123_233_995_736_766e-17);
-    (hi - y) - (rest - lo)
+    let head = Pair::fast_sum(hi, -y);
+    head.hi - ((rest - lo) - head.lo)
 }
 
 /// What `asin` and `acos` share: whether `|x| >= 1/2`, and the inverse sine (a number and what to add to it) of `|x|`

@@ -111,6 +111,9 @@ fn digamma(x: f64) -> f64 {
 }
 
 fn trigamma(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY {
+        return f64::NAN;
+    }
     if is_pole(x) {
         return f64::INFINITY;
     }
@@ -137,7 +140,8 @@ fn tetragamma(x: f64) -> f64 {
         let (s, c) = sin_cos_pi(x);
         return tetragamma(1.0 - x) - 2.0 * PI * (c / s) * (PI / s) * (PI / s);
     }
-    let (mut x, mut sum) = (x, 0.0);
+    // Vanishes from below.
+    let (mut x, mut sum) = (x, -0.0);
     while x < FAR {
         sum -= 2.0 / (x * x * x);
         x += 1.0;
