@@ -1,5 +1,7 @@
 //! A small network learns which of three arms of a spiral a point is on.
 
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
 use retape::{Tensor, Tree, accelerate};
