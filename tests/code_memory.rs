@@ -2,7 +2,7 @@
 //!
 //! The counters are those of the process, so all of this is one test in a program of its own.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use retape::{Tensor, accelerate};
 use retape_runtime::{live_bytes, live_code_bytes};
