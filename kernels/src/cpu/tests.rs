@@ -262,11 +262,11 @@ fn clif_of_two_kernels() {
         let made = clif(&parse(text).unwrap()).unwrap();
         // The calling convention in the first line is the machine's.
         let body = |text: &str| text.lines().skip(1).map(|l| l.trim_end().to_string()).collect::<Vec<_>>();
-        if std::env::var_os("BLESS").is_some() {
+        if std::env::var_os("RETAPE_BLESS").is_some() {
             let path = format!("{}/tests/golden/{name}.clif", env!("CARGO_MANIFEST_DIR"));
             std::fs::write(path, &made).unwrap();
             continue;
         }
-        assert_eq!(body(&made), body(golden), "{name} changed; if that is right, run the test with BLESS=1");
+        assert_eq!(body(&made), body(golden), "{name} changed; if that is right, run the test with RETAPE_BLESS=1");
     }
 }
