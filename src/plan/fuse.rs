@@ -16,6 +16,9 @@ use super::view::View;
 /// No kernel reads and writes more buffers than this.
 const MAX_BUFFERS: usize = 24;
 
+/// The most that a kernel computes per point, in units of an addition: compile time grows faster than size.
+const MAX_COST: u32 = 480;
+
 /// Roots that one step computes.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -29,6 +32,8 @@ pub(super) struct Group {
     pub(super) is_library: bool,
     /// What it reads from the memory of other groups.
     reads: Vec<Read>,
+    /// What its roots take, in units of an addition.
+    cost: u32,
     /// The groups that it depends on, directly or not, as bits.
     ancestors: Vec<u64>,
 }
@@ -56,7 +61,7 @@ impl Groups {
             let home = if is_library { None } else { groups.home(values, root, &reads, &readers) };
             let group = match home {
                 Some((group, fit)) => {
-                    groups.join(group, root, &reads, fit);
+                    groups.join(values, group, root, &reads, fit);
                     group
                 }
                 None => groups.open(values, root, reads.clone(), is_library),
@@ -95,7 +100,9 @@ impl Groups {
 
     fn fit(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
         let group = &self.groups[index];
-        if group.is_library || group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS {
+        let is_full = group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS
+            || group.cost.saturating_add(values.cost(root)) > MAX_COST;
+        if group.is_library || is_full {
             return None;
         }
         let (space, folded) = (values.space(root), values.folded(root));
@@ -139,16 +146,18 @@ impl Groups {
         let index = self.groups.len();
         let ancestors = self.ancestors_of(&reads, index);
         let (space, folded) = (values.space(root), values.folded(root).to_vec());
-        self.groups.push(Group { roots: vec![root], space, folded, is_library, reads, ancestors });
+        let cost = values.cost(root);
+        self.groups.push(Group { roots: vec![root], space, folded, is_library, reads, cost, ancestors });
         self.group_of.insert(root, index);
         index
     }
 
-    fn join(&mut self, index: usize, root: ValueId, reads: &[Read], fit: Fit) {
+    fn join(&mut self, values: &Values<'_>, index: usize, root: ValueId, reads: &[Read], fit: Fit) {
         let more = self.ancestors_of(reads, index);
         self.group_of.insert(root, index);
         let group = &mut self.groups[index];
         group.roots.push(root);
+        group.cost = group.cost.saturating_add(values.cost(root));
         group.space = fit.space;
         group.folded = fit.folded;
         for read in reads {

@@ -25,8 +25,9 @@ const CHEAP: u32 = 2;
 pub(super) struct Values<'g> {
     pub(super) graph: &'g Graph,
     pub(super) lowerings: Vec<Lowering>,
-    /// The nodes and outputs that use each value, movements seen through.
     roots: Vec<bool>,
+    /// What computing each value takes, from what is stored, in units of an addition.
+    costs: Vec<u32>,
 }
 
 /// What a kernel reads: a parameter, or a root.
@@ -45,7 +46,8 @@ impl<'g> Values<'g> {
             node.op.lower(&args, &node.ty)
         };
         let lowerings = graph.nodes().iter().map(lower).collect();
-        let mut values = Values { graph, lowerings, roots: vec![false; graph.n_nodes()] };
+        let (roots, costs) = (vec![false; graph.n_nodes()], vec![0; graph.n_nodes()]);
+        let mut values = Values { graph, lowerings, roots, costs };
         values.mark_by_need();
         values.mark_by_cost();
         // Each new root may stand in the way of a view that was whole before.
@@ -55,6 +57,11 @@ impl<'g> Values<'g> {
 
     pub(super) fn lowering(&self, id: ValueId) -> &Lowering {
         &self.lowerings[id.index()]
+    }
+
+    /// What computing a value takes, from what is stored, in units of an addition.
+    pub(super) fn cost(&self, id: ValueId) -> u32 {
+        self.costs[id.index()]
     }
 
     pub(super) fn is_root(&self, id: ValueId) -> bool {
@@ -163,16 +170,15 @@ impl<'g> Values<'g> {
     /// Makes roots of what several kernels would compute at a cost, and of what grows too long.
     fn mark_by_cost(&mut self) {
         let users = self.users();
-        let mut costs = vec![0_u32; self.graph.n_nodes()];
         for (id, node) in self.graph.iter() {
             let own = match self.lowering(id) {
                 Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => self.cost_of(id, body),
                 Lowering::Reduce { .. } => 1,
                 Lowering::Movement(_) | Lowering::Library(_) | Lowering::Parameter => 0,
             };
-            let below = |&arg: &ValueId| if self.is_stored(arg) { 1 } else { costs[arg.index()] };
+            let below = |&arg: &ValueId| if self.is_stored(arg) { 1 } else { self.costs[arg.index()] };
             let cost = node.args.iter().map(below).fold(own, u32::saturating_add);
-            costs[id.index()] = cost;
+            self.costs[id.index()] = cost;
             let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
             let Users { count, spread } = users[id.index()];
             if computes && (cost > MAX_COST || (cost > CHEAP && (count > 1 || spread))) && !node.args.is_empty() {
