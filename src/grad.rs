@@ -1,6 +1,5 @@
 //! Gradients of tensors and of closures.
 
-use smallvec::SmallVec;
 use std::panic::Location;
 
 use crate::autodiff::{self, Unused};
@@ -8,6 +7,7 @@ use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
+use crate::trace;
 use crate::tree::{Reader, Tree, Writer};
 
 impl Tensor {
@@ -72,7 +72,7 @@ fn gradient<T: Tree>(loss: &Tensor, wrt: &T, unused: Unused, at: Caller) -> T {
 #[track_caller]
 pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tensor, T)> {
     let caller = Location::caller();
-    run(at, |x: &T| {
+    run(at, caller, |x: &T| {
         let value = f(x);
         let gradient = gradient(&value, x, Unused::Refuse, caller);
         (value, gradient)
@@ -95,7 +95,7 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
 #[track_caller]
 pub fn vjp<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T, cotangents: &R) -> Result<(R, T)> {
     let caller = Location::caller();
-    run(at, |x: &T| {
+    run(at, caller, |x: &T| {
         let value = f(x);
         let gradient = pull_back(&value, x, cotangents, caller);
         (value, gradient)
@@ -123,25 +123,20 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
 }
 
 /// Runs a function that differentiates: on the tape its arguments are on, or on a fresh one that is evaluated at once.
-fn run<T: Tree, R: Tree>(at: &T, f: impl Fn(&T) -> R) -> Result<R> {
+fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
     let mut leaves = Writer::default();
     at.write(&mut leaves);
     if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
         return Err(error.clone());
     }
     if let Some(tape) = leaves.tensors.iter().find_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape) {
-        // Concrete leaves become inputs of the trace, so that all of the argument can be differentiated.
-        let lift = |tensor: &&Tensor| match tensor.as_traced() {
-            Some(_) => Tensor::clone(tensor),
-            None => tape.value(tape.resolve(tensor, Location::caller()), tensor.ty().expect("concrete").clone()),
-        };
-        let lifted: SmallVec<[Tensor; 16]> = leaves.tensors.iter().map(lift).collect();
+        let lifted = trace::stand_ins(tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
     }
     let tape = Tape::new();
     let params: Vec<Tensor> =
         leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
-    let traced = crate::trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
+    let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
     let results = eager::evaluate(&traced, &leaves.tensors)?;
     R::read(&mut Reader::new(&traced.words, &results))
 }

@@ -128,11 +128,6 @@ impl Tape {
         self.lock().on_behalf_of = at;
     }
 
-    /// The value of a tensor on this tape; a concrete one becomes a hidden input.
-    pub(crate) fn resolve(&self, tensor: &Tensor, at: Caller) -> ValueId {
-        self.lock().resolve(tensor, at)
-    }
-
     /// Ends the trace and takes what was recorded.
     pub(crate) fn finish(&self) -> Recorded {
         let mut state = self.lock();

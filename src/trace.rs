@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Graph;
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::ValueId;
+use crate::ops::Reshape;
 use crate::settings::{Settings, Stage};
 use crate::tape::{Capture, Tape};
 use crate::tensor::Tensor;
@@ -57,6 +58,20 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     let graph = graph.with_parameters_first();
     Settings::get().log(Stage::Trace, || graph.to_string());
     Ok(Trace { graph, captures: recorded.captures, words, sources })
+}
+
+/// Fresh values on a tape for the arguments of a function that runs inside a trace.
+///
+/// A function must not mistake what it captured, or another of its arguments, for the argument that it differentiates
+/// by, even if all are the same tensor; so each argument becomes a value of its own. Concrete ones become hidden inputs
+/// first, so that all can be differentiated by.
+pub(crate) fn stand_ins(tape: &Arc<Tape>, args: &[&Tensor], at: Caller) -> Vec<Tensor> {
+    let stand_in = |arg: &&Tensor| match arg.as_traced() {
+        // Its next use says what is wrong with it.
+        Some(traced) if !Arc::ptr_eq(&traced.tape, tape) => Tensor::clone(arg),
+        _ => tape.record(Reshape { shape: arg.shape().into() }.into(), &[arg], at),
+    };
+    args.iter().map(stand_in).collect()
 }
 
 /// The graph that a function records for arguments like `at`, whose values do not matter.

@@ -2,7 +2,7 @@
 //!
 //! Guarantees, for a store that is changed only in `land`, `clear` and `exclusive`: no two flights of one key and one
 //! generation are in the air together; a value made before a clear is not stored after it; nobody waits for a thread
-//! that waits for him.
+//! that waits for him, be it in another store.
 //!
 //! The idea: a board, behind one mutex held for moments only, lists the flights and who waits for which. The value is
 //! stored and its flight taken off the board in one turn, so whoever reads the store under the same lock finds either
@@ -34,15 +34,74 @@ enum End<T> {
 /// What is in the air.
 struct Board<K, T> {
     flights: Vec<Arc<Flight<K, T>>>,
-    /// Who waits for which flight; a thread waits for one at most.
-    waits: Vec<(ThreadId, Arc<Flight<K, T>>)>,
     /// Counts clears.
     generation: u64,
+}
+
+/// A thread that waits for a flight; it waits for one at most.
+struct Waiting {
+    waiter: ThreadId,
+    maker: ThreadId,
+    /// The address of the flight, which the waiter keeps alive.
+    flight: usize,
+}
+
+/// Who waits for whom, over all stores that share it: a circle may lead through several.
+struct Waits {
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+impl Waits {
+    /// The waits of the process; a model checker gives each of its runs its own.
+    fn shared() -> Arc<Waits> {
+        let new = || Arc::new(Waits { waiting: Mutex::new(Vec::new()) });
+        #[cfg(not(loom))]
+        {
+            static SHARED: std::sync::OnceLock<Arc<Waits>> = std::sync::OnceLock::new();
+            SHARED.get_or_init(new).clone()
+        }
+        #[cfg(loom)]
+        new()
+    }
+
+    /// Notes that `waiter` waits for a flight that `maker` makes, unless `maker` waits, through others perhaps, for
+    /// `waiter`. Returns whether it may wait.
+    fn begin(&self, waiter: ThreadId, maker: ThreadId, flight: usize) -> bool {
+        let mut waiting = lock(&self.waiting);
+        let mut last = maker;
+        // Ends: each step follows the one wait of a thread, and a circle of waits is never let in.
+        while last != waiter {
+            match waiting.iter().find(|other| other.waiter == last) {
+                Some(next) => last = next.maker,
+                None => {
+                    waiting.push(Waiting { waiter, maker, flight });
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Forgets the waits for a flight: who waited is as good as awake.
+    fn end_all(&self, flight: usize) {
+        lock(&self.waiting).retain(|other| other.flight != flight);
+    }
+
+    /// Forgets one wait.
+    fn end(&self, waiter: ThreadId, flight: usize) {
+        lock(&self.waiting).retain(|other| other.waiter != waiter || other.flight != flight);
+    }
 }
 
 /// The flights of one store.
 pub(crate) struct Flights<K, T> {
     board: Mutex<Board<K, T>>,
+    waits: Arc<Waits>,
+}
+
+fn address<K, T>(flight: &Arc<Flight<K, T>>) -> usize {
+    let flight: *const Flight<K, T> = &**flight;
+    flight.addr()
 }
 
 /// What a thread that needs a value is to do.
@@ -77,32 +136,18 @@ impl<K, T: Clone> Board<K, T> {
     {
         self.flights.iter().filter(move |flight| flight.hash == *hash && flight.key.borrow() == key)
     }
-
-    /// Whether `flight` is made by `thread`, or by one that waits, through others perhaps, for `thread`.
-    fn depends_on(&self, flight: &Arc<Flight<K, T>>, thread: ThreadId) -> bool {
-        let mut maker = flight.maker;
-        // Ends: each step follows the one wait of a thread, and a circle of waits is never let in.
-        while maker != thread {
-            match self.waits.iter().find(|(waiter, _)| *waiter == maker) {
-                Some((_, next)) => maker = next.maker,
-                None => return false,
-            }
-        }
-        true
-    }
 }
 
 impl<K, T> Board<K, T> {
-    /// Takes a flight and the waits for it off the board: who waited is as good as awake.
+    /// Takes a flight off the board.
     fn remove(&mut self, flight: &Arc<Flight<K, T>>) {
         self.flights.retain(|other| !Arc::ptr_eq(other, flight));
-        self.waits.retain(|(_, other)| !Arc::ptr_eq(other, flight));
     }
 }
 
 impl<K, T: Clone> Flights<K, T> {
     pub(crate) fn new() -> Flights<K, T> {
-        Flights { board: Mutex::new(Board { flights: Vec::new(), waits: Vec::new(), generation: 0 }) }
+        Flights { board: Mutex::new(Board { flights: Vec::new(), generation: 0 }), waits: Waits::shared() }
     }
 
     /// Finds out how this thread comes by the value of `key`; `stored` reads the store.
@@ -124,11 +169,10 @@ impl<K, T: Clone> Flights<K, T> {
         let generation = board.generation;
         let found = board.in_air(hash, key).find(|flight| flight.generation == generation).cloned();
         match found {
-            Some(flight) if board.depends_on(&flight, me) => Boarding::Reentrant,
-            Some(flight) => {
-                board.waits.push((me, flight.clone()));
+            Some(flight) if self.waits.begin(me, flight.maker, address(&flight)) => {
                 Boarding::Wait(Wait { flights: self, flight })
             }
+            Some(_) => Boarding::Reentrant,
             None => {
                 let (end, ended) = (Mutex::new(End::Flying), Condvar::new());
                 let flight = Arc::new(Flight { hash: *hash, key: key.to_owned(), maker: me, generation, end, ended });
@@ -169,6 +213,7 @@ impl<K, T> Ticket<'_, K, T> {
             let mut board = lock(&self.flights.board);
             let stored = (board.generation == self.flight.generation).then(store);
             board.remove(&self.flight);
+            self.flights.waits.end_all(address(&self.flight));
             stored
         };
         *lock(&self.flight.end) = End::Landed(value);
@@ -183,6 +228,7 @@ impl<K, T> Drop for Ticket<'_, K, T> {
         if matches!(*lock(&self.flight.end), End::Flying) {
             // Off the board before anyone learns of the loss, so that who tries itself does not find this flight.
             lock(&self.flights.board).remove(&self.flight);
+            self.flights.waits.end_all(address(&self.flight));
             *lock(&self.flight.end) = End::Lost;
             self.flight.ended.notify_all();
         }
@@ -207,7 +253,6 @@ impl<K, T: Clone> Wait<'_, K, T> {
 
 impl<K, T> Drop for Wait<'_, K, T> {
     fn drop(&mut self) {
-        let me = current().id();
-        lock(&self.flights.board).waits.retain(|(waiter, flight)| *waiter != me || !Arc::ptr_eq(flight, &self.flight));
+        self.flights.waits.end(current().id(), address(&self.flight));
     }
 }

@@ -20,7 +20,7 @@ pub enum EventKind {
     Wait,
     /// A made value went in.
     Insert,
-    /// A value went out, to keep a capacity or by [`Cache::remove`].
+    /// A value went out, to keep a capacity or by [`Cache::remove`](crate::Cache::remove).
     Evict,
     /// All values went out.
     Clear,

@@ -14,7 +14,7 @@ use crate::error::{Caller, Error, Result};
 use crate::event::{Event, Observer};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
-use crate::trace::Trace;
+use crate::trace::{Trace, stand_ins};
 use crate::tree::{Reader, Tree, Writer};
 
 /// Traces the function on arguments read from a stream.
@@ -102,12 +102,18 @@ impl Core {
     }
 
     /// A call inside another trace: the function becomes part of it.
-    pub(super) fn inline<R>(&self, leaves: &Writer<'_>, body: &dyn Fn(&mut Reader<'_>) -> Result<R>) -> Result<R> {
+    pub(super) fn inline<R>(
+        &self,
+        leaves: &Writer<'_>,
+        caller: Caller,
+        body: &dyn Fn(&mut Reader<'_>) -> Result<R>,
+    ) -> Result<R> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        let tensors: Vec<Tensor> = leaves.tensors.iter().copied().cloned().collect();
-        body(&mut Reader::new(&leaves.words, &tensors))
+        let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
+        let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape;
+        body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
     }
 
     pub(super) fn stats(&self) -> Stats {

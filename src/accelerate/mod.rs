@@ -133,7 +133,7 @@ where
     fn run(&self, leaves: Writer<'_>, caller: Caller) -> Result<R> {
         let body = |from: &mut Reader<'_>| self.function.apply(from);
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return self.core.inline(&leaves, &body);
+            return self.core.inline(&leaves, caller, &body);
         }
         self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?.read()
     }

@@ -23,6 +23,13 @@ pub(crate) fn exactly<'t, const N: usize>(args: &[&'t TensorType]) -> Result<[&'
 pub(crate) fn same<'t, const N: usize>(args: &[&'t TensorType]) -> Result<[&'t TensorType; N], TypeError> {
     let args = exactly::<N>(args)?;
     for (position, arg) in args.iter().enumerate().skip(1) {
+        if arg.dtype != args[0].dtype {
+            refuse!(
+                "argument {position} is {arg}, argument 0 is {}: dtypes must be equal; cast one of them, or write a number \
+                 with its type, as in `0.5_f32`",
+                args[0]
+            );
+        }
         if arg != &args[0] {
             refuse!("argument {position} is {arg}, argument 0 is {}: dtypes and shapes must be equal", args[0]);
         }

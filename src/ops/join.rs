@@ -180,7 +180,8 @@ impl Tensor {
             Ok((axis, extent)) => self.part(*axis, position * extent, (position + 1) * extent, at),
             Err(message) => self.refused("chunk", message.clone(), at),
         };
-        (0..n).map(part).collect()
+        // An error needs a tensor to travel in.
+        (0..n.max(1)).map(part).collect()
     }
 
     /// The tensor `counts[axis]` times in a row along each axis.

@@ -110,11 +110,18 @@ impl Windows {
         if (0..2).any(|axis| self.padding[axis].iter().any(|&padding| padding >= self.window[axis])) {
             refuse!("padding {:?} must be less than the window {:?}", self.padding, self.window);
         }
+        if !self.describe(x, PoolKind::Max, PoolPass::Forward).is_valid() {
+            refuse!("windows of {:?} at steps of {:?} over {x} are too large to count", self.window, self.stride);
+        }
         Ok(x.with_shape([x.shape[0], rows, columns, x.shape[3]]))
     }
 
     fn kernel(self, image: &TensorType, kind: PoolKind, pass: PoolPass) -> Lowering {
-        Lowering::Library(Library::Pool2d(library::Pool2d {
+        Lowering::Library(Library::Pool2d(self.describe(image, kind, pass)))
+    }
+
+    fn describe(self, image: &TensorType, kind: PoolKind, pass: PoolPass) -> library::Pool2d {
+        library::Pool2d {
             dtype: image.dtype,
             batch: image.shape[0],
             height: image.shape[1],
@@ -125,7 +132,7 @@ impl Windows {
             padding: self.padding,
             kind,
             pass,
-        }))
+        }
     }
 }
 

@@ -84,8 +84,11 @@ impl Tensor {
     }
 
     /// The numbers `0, 1, .., n - 1` as `i64`.
+    ///
+    /// Poisoned if the memory is refused.
+    #[track_caller]
     pub fn arange(n: usize) -> Tensor {
-        (0..n as i64).collect()
+        Tensor::iota(DType::I64, [n], 0)
     }
 }
 

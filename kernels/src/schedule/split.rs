@@ -12,9 +12,9 @@ use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stag
 /// The fewest points worth splitting.
 const MIN_POINTS: usize = 1 << 16;
 /// Points per chunk that are worth a task.
-const CHUNK_POINTS: usize = 1 << 14;
+const CHUNK_POINTS: usize = 1 << 12;
 /// Additions in one chain beyond which the rounding error asks for chunks.
-const MAX_CHAIN: usize = 1 << 13;
+const MAX_CHAIN: usize = 1 << 10;
 
 /// Kernels to run in order, with what their parameters are.
 pub(super) struct Split {
