@@ -18,18 +18,18 @@ fn elements(tensor: &Tensor) -> Vec<f64> {
 #[test]
 fn an_argument_given_twice_is_two_arguments() {
     let by_first = accelerate(|a: &Tensor, b: &Tensor| (a * b).sum(..).grad(a));
-    assert_eq!(elements(&by_first.call(&x(), &x()).unwrap()), [1.0, 2.0]);
+    assert_eq!(elements(&by_first.call(x(), x()).unwrap()), [1.0, 2.0]);
     let inlined = accelerate(|x: &Tensor| by_first.call(x, x).unwrap());
-    assert_eq!(elements(&inlined.call(&x()).unwrap()), [1.0, 2.0]);
+    assert_eq!(elements(&inlined.call(x()).unwrap()), [1.0, 2.0]);
     inlined.set_enabled(false);
-    assert_eq!(elements(&inlined.call(&x()).unwrap()), [1.0, 2.0]);
+    assert_eq!(elements(&inlined.call(x()).unwrap()), [1.0, 2.0]);
 }
 
 #[test]
 fn leaves_of_one_tensor_are_differentiated_apart() {
     let product = |(a, b): &(Tensor, Tensor)| (a * b).sum(..);
     let both = |x: &Tensor| value_and_grad(product, &(x.clone(), x.clone())).unwrap().1;
-    let (a, b) = accelerate(move |x: &Tensor| both(x)).call(&x()).unwrap();
+    let (a, b) = accelerate(move |x: &Tensor| both(x)).call(x()).unwrap();
     assert_eq!((elements(&a), elements(&b)), (vec![1.0, 2.0], vec![1.0, 2.0]));
     let (a, b) = both(&x());
     assert_eq!((elements(&a), elements(&b)), (vec![1.0, 2.0], vec![1.0, 2.0]));
@@ -38,7 +38,7 @@ fn leaves_of_one_tensor_are_differentiated_apart() {
 #[test]
 fn a_captured_copy_of_the_argument_is_a_constant() {
     let inside = accelerate(|x: &Tensor| vjp(|y: &Tensor| y * x, x, x).unwrap().1);
-    assert_eq!(elements(&inside.call(&x()).unwrap()), [1.0, 4.0]);
+    assert_eq!(elements(&inside.call(x()).unwrap()), [1.0, 4.0]);
     // d/dx of sum(2 x x) with the inner derivative taken by y alone: d/dy y y x = 2 y x, at y = x.
     let inner = |x: &Tensor| value_and_grad(|y: &Tensor| (y * y * x).sum(..), x).unwrap().1.sum(..);
     let (value, gradient) = value_and_grad(inner, &x()).unwrap();
