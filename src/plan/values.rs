@@ -50,8 +50,7 @@ impl<'g> Values<'g> {
         let mut values = Values { graph, lowerings, roots, costs };
         values.mark_by_need();
         values.mark_by_cost();
-        // Each new root may stand in the way of a view that was whole before.
-        while values.mark_broken_views() | values.mark_strided() {}
+        values.settle();
         values
     }
 
@@ -121,22 +120,24 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Marks what a kernel needs in memory that can read it at any non-negative strides. Returns whether that is new.
-    fn need_strided(&mut self, arg: ValueId) -> bool {
+    /// Marks what a kernel needs in memory that can read it at any non-negative strides. Returns it if that is new.
+    fn need_strided(&mut self, arg: ValueId) -> Option<ValueId> {
         let needed = match self.strided(arg) {
             Ok((base, _)) => base,
             Err(obstacle) => obstacle,
         };
-        let is_new = !self.is_stored(self.memory_of(needed));
+        let memory = self.memory_of(needed);
+        let is_new = !self.is_stored(memory);
         self.need(needed);
-        is_new
+        is_new.then_some(memory)
     }
 
-    /// Marks what matrix products need in memory, now that more is there than when they were first looked at.
-    fn mark_strided(&mut self) -> bool {
+    /// Marks what matrix products need in memory, now that more is there than when they were first looked at. Returns
+    /// what is new.
+    fn mark_strided(&mut self) -> Vec<ValueId> {
         let products = self.graph.iter().filter(|(id, _)| self.reads_strided(*id));
         let args: Vec<ValueId> = products.flat_map(|(_, node)| node.args.iter().copied()).collect();
-        args.into_iter().fold(false, |changed, arg| self.need_strided(arg) | changed)
+        args.into_iter().filter_map(|arg| self.need_strided(arg)).collect()
     }
 
     /// Whether a value is made by a kernel that reads its arguments through movements.
@@ -227,19 +228,31 @@ impl<'g> Values<'g> {
         users
     }
 
-    /// Makes roots of what is moved by a reshape that no affine view can follow. Returns whether there was one.
-    fn mark_broken_views(&mut self) -> bool {
-        let mut broken = vec![];
-        for root in self.roots() {
-            let space = self.space(root);
-            for &(value, ref view) in &self.starts(root, &space) {
-                self.follow(value, view, &space, &mut |_| {}, &mut |value| broken.push(value));
+    /// Makes roots of what is moved by a reshape that no affine view can follow, and of what products then lack.
+    fn settle(&mut self) {
+        let mut unseen: Vec<ValueId> = self.roots().collect();
+        while !unseen.is_empty() {
+            while let Some(root) = unseen.pop() {
+                for value in self.broken_views(root) {
+                    if !self.is_root(value) {
+                        self.roots[value.index()] = true;
+                        unseen.push(value);
+                    }
+                }
             }
+            // Each new root may stand in the way of a product's view that was whole before.
+            unseen = self.mark_strided();
         }
-        for &value in &broken {
-            self.roots[value.index()] = true;
+    }
+
+    /// What a root's kernel reads through a reshape that no affine view can follow.
+    fn broken_views(&self, root: ValueId) -> Vec<ValueId> {
+        let mut broken = vec![];
+        let space = self.space(root);
+        for (value, view) in self.starts(root, &space) {
+            self.follow(value, &view, &space, &mut |_| {}, &mut |value| broken.push(value));
         }
-        !broken.is_empty()
+        broken
     }
 
     /// The extents of the iteration space of a root's kernel.
