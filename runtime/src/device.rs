@@ -21,6 +21,13 @@ impl Device {
         vec![Device::Cpu]
     }
 
+    /// A number that tells devices apart.
+    pub const fn code(self) -> u32 {
+        match self {
+            Device::Cpu => 0,
+        }
+    }
+
     /// The device called `name`, as `Display` prints it.
     ///
     /// # Errors

@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use crate::tree::{Leaf, Writer};
 
-/// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments, and the
-/// modes that change results. Compared in full; a hash only finds candidates.
+/// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments. Compared
+/// in full; a hash only finds candidates. No mode of the process changes results, so there is none to note.
 #[derive(Clone, Debug)]
 pub struct Signature {
     words: SmallVec<[u64; 64]>,

@@ -71,7 +71,8 @@ impl<'s> Reader<'s> {
     /// Fails at the end of the stream.
     pub fn tensor(&mut self) -> Result<Tensor> {
         let head = self.word()?;
-        let rank = if head == POISONED { 0 } else { (head >> 8) as usize };
+        // Dtype, rank and device share the word.
+        let rank = if head == POISONED { 0 } else { (head as u32 >> 8) as usize };
         if rank > self.words.len() {
             return Err(ended());
         }

@@ -92,7 +92,8 @@ impl<'t> Writer<'t> {
         self.note_leaf(true);
         match tensor.ty() {
             Some(ty) => {
-                self.words.push(ty.dtype as u64 | (ty.rank() as u64) << 8);
+                let device = u64::from(tensor.device().code());
+                self.words.push(ty.dtype as u64 | (ty.rank() as u64) << 8 | device << 32);
                 self.words.extend(ty.shape.iter().map(|&extent| extent as u64));
             }
             None => self.words.push(POISONED),
