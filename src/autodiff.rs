@@ -71,13 +71,19 @@ fn checked(
     for (position, tensor) in wrt.iter().enumerate() {
         match tensor.as_traced() {
             Some(traced) if traced.ty.dtype.is_float() => targets.push(traced.clone()),
-            Some(traced) => return fail(format!("{} is {}; only floats have gradients", name(position), traced.ty)),
+            Some(traced) => {
+                return fail(format!(
+                    "{} is {}; only f32 and f64 have gradients, so cast it",
+                    name(position),
+                    traced.ty
+                ));
+            }
             None => return fail(format!("{} is not traced: it is a captured constant of this trace", name(position))),
         }
     }
     match outputs.iter().find(|(output, _)| !output.dtype().is_float()) {
         Some((output, _)) => {
-            fail(format!("the differentiated value is {}; only floats have gradients", output.dtype()))
+            fail(format!("the differentiated value is {}; only f32 and f64 have gradients, so cast it", output.dtype()))
         }
         None => Ok((Arc::clone(tape_of_all), targets)),
     }
