@@ -6,39 +6,12 @@
 #![allow(clippy::print_stdout, reason = "printing a table is its purpose")]
 
 use retape_kernels::expand::block1;
-use retape_kernels::ir::Func1;
+use retape_kernels::ir::{Func1, Inst, eval_inst};
+use retape_runtime::Scalar;
 
+/// The value in double precision, by the evaluator of kernels, whose functions share nothing with the formulas.
 fn reference(func: Func1, x: f64) -> f64 {
-    match func {
-        Func1::Exp => x.exp(),
-        Func1::Exp2 => x.exp2(),
-        Func1::Expm1 => x.exp_m1(),
-        Func1::Log => x.ln(),
-        Func1::Log2 => x.log2(),
-        Func1::Log1p => x.ln_1p(),
-        Func1::Sin => x.sin(),
-        Func1::Cos => x.cos(),
-        Func1::Tan => x.tan(),
-        Func1::Asin => x.asin(),
-        Func1::Acos => x.acos(),
-        Func1::Atan => x.atan(),
-        Func1::Sinh => x.sinh(),
-        Func1::Cosh => x.cosh(),
-        Func1::Tanh => x.tanh(),
-        Func1::Asinh => libm::asinh(x),
-        Func1::Acosh if x < 1.0 => f64::NAN,
-        Func1::Acosh => libm::acosh(x),
-        Func1::Atanh => libm::atanh(x),
-        Func1::Erf => libm::erf(x),
-        Func1::Erfc => libm::erfc(x),
-        Func1::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-        Func1::Lgamma => libm::lgamma(x),
-        Func1::Digamma | Func1::Trigamma | Func1::Tetragamma => {
-            let mut y = [0.0];
-            block1(func, &[x], &mut y);
-            y[0]
-        }
-    }
+    eval_inst(&Inst::Call1(func, x.into())).map_or(f64::NAN, Scalar::to_f64)
 }
 
 /// The distance of `y` from `exact` in units of the last place of an `f32` near `exact`.

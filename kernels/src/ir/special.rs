@@ -25,6 +25,8 @@ pub(super) fn call1(func: Func1, x: f64) -> f64 {
         Func1::Cosh => x.cosh(),
         Func1::Tanh => x.tanh(),
         Func1::Asinh => libm::asinh(x),
+        // `libm` answers outside the domain as well.
+        Func1::Acosh if x < 1.0 => f64::NAN,
         Func1::Acosh => libm::acosh(x),
         Func1::Atanh => libm::atanh(x),
         Func1::Erf => libm::erf(x),
@@ -84,7 +86,14 @@ fn is_pole(x: f64) -> bool {
 fn sin_cos_pi(x: f64) -> (f64, f64) {
     let near = x.round_ties_even();
     let sign = if near.rem_euclid(2.0) == 0.0 { 1.0 } else { -1.0 };
-    let (s, c) = (PI * (x - near)).sin_cos();
+    let t = x - near;
+    let (s, c) = if t.abs() <= 0.25 {
+        (PI * t).sin_cos()
+    } else {
+        // Around one half, where the cosine vanishes, from the distance to it, which is exact.
+        let (c, s) = (PI * (0.5 - t.abs())).sin_cos();
+        (s.copysign(t), c)
+    };
     (sign * s, sign * c)
 }
 
