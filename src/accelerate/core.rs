@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use retape_runtime::{Cache, Capacity, EventKind};
 
+use super::differentiate::Counts;
 use super::entry::Entry;
 use super::signature::Signature;
 use super::stats::Stats;
@@ -24,6 +25,8 @@ pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     enabled: AtomicBool,
     is_observed: bool,
+    /// The hits and misses of backward code.
+    gradients: Arc<Counts>,
 }
 
 /// The results of a call, flattened.
@@ -44,7 +47,12 @@ impl Outcome {
 
 impl Core {
     pub(super) fn new() -> Core {
-        Core { cache: Cache::new(Capacity::default()), enabled: AtomicBool::new(true), is_observed: false }
+        Core {
+            cache: Cache::new(Capacity::default()),
+            enabled: AtomicBool::new(true),
+            is_observed: false,
+            gradients: Arc::default(),
+        }
     }
 
     /// A core without entries that tells `observer` of events.
@@ -99,6 +107,34 @@ impl Core {
         let trace = traced(&leaves.words, &leaves.tensors, trace)?;
         let tensors = eager::evaluate(&trace, &leaves.tensors)?;
         Ok(Outcome::Evaluated { trace, tensors })
+    }
+
+    /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
+    pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
+        let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
+        let tape = tapes.next().filter(|tape| tape.is_evaluated() && self.enabled())?;
+        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+    }
+
+    /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
+    pub(super) fn record(
+        &self,
+        tape: &Arc<Tape>,
+        mut leaves: Writer<'_>,
+        caller: Caller,
+        trace: &TraceFn<'_>,
+    ) -> Result<Outcome> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let entry = match self.cache.get_recent(&leaves.words[..]) {
+            Some(entry) => Ok(entry),
+            None => self.entry(&mut leaves, trace),
+        };
+        // The first error of a trace is its result, whatever the closure makes of it.
+        let entry = entry.inspect_err(|error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &leaves.tensors, &self.gradients, caller);
+        Ok(Outcome::Ran { entry, tensors })
     }
 
     /// A call inside another trace: the function becomes part of it.

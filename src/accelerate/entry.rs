@@ -1,14 +1,17 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use retape_kernels::Executable;
 use retape_runtime::Buffer;
 
+use super::differentiate::{Counts, Routine};
 use crate::compile::{self, Compiled};
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
+use crate::ops::CallSite;
+use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 
@@ -21,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
     output_types: Vec<TensorType>,
+    /// The trace as something that is called inside gradients, once it has been.
+    routine: OnceLock<Arc<Routine>>,
 }
 
 impl Entry {
@@ -28,7 +33,7 @@ impl Entry {
     pub(crate) fn new(trace: Trace, arguments: String, trace_time: Duration) -> Result<Entry> {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { arguments, trace, trace_time, compiled, output_types })
+        Ok(Entry { arguments, trace, trace_time, compiled, output_types, routine: OnceLock::new() })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -45,6 +50,20 @@ impl Entry {
         let outputs = buffers.into_iter().zip(&self.output_types);
         let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect();
         Ok(self.trace.results(args, outputs))
+    }
+
+    /// Records a call on a tape that is evaluated op by op.
+    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+        let routine = self.routine.get_or_init(|| {
+            let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
+            let compiled = Arc::clone(&self.compiled);
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(counts)))
+        });
+        let outputs = match routine.output_types().is_empty() {
+            true => vec![],
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+        };
+        self.trace.results(args, outputs)
     }
 
     /// Bytes of machine code and of one arena.

@@ -3,6 +3,7 @@
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
 mod core;
+mod differentiate;
 mod entry;
 mod function;
 mod signature;
@@ -14,6 +15,8 @@ use std::panic::Location;
 pub use self::function::{Arg, Function};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
+
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
 
 use self::core::Core;
 use crate::error::{Caller, Result};
@@ -132,10 +135,14 @@ where
 
     fn run(&self, leaves: Writer<'_>, caller: Caller) -> Result<R> {
         let body = |from: &mut Reader<'_>| self.function.apply(from);
+        let trace = |tape: &_, from: &mut Reader<'_>| crate::trace::flatten(tape, || body(from));
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return self.core.inline(&leaves, caller, &body);
+            return match self.core.calls_on(&leaves) {
+                Some(tape) => self.core.record(&tape, leaves, caller, &trace)?.read(),
+                None => self.core.inline(&leaves, caller, &body),
+            };
         }
-        self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?.read()
+        self.core.call(leaves, caller, &trace)?.read()
     }
 }
 

@@ -35,6 +35,7 @@ mod arithmetic;
 mod arrange;
 pub(crate) mod attribute;
 mod axes;
+mod call;
 mod check;
 mod compare;
 mod conv;
@@ -69,6 +70,8 @@ pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
 pub use axes::Axes;
+pub use call::Call;
+pub(crate) use call::CallSite;
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
@@ -175,6 +178,7 @@ macro_rules! ops {
 ops! {
     "parameter" => leaf::Parameter,
     "splat" => leaf::Splat,
+    "call" => call::Call,
     "add" => arithmetic::Add,
     "sub" => arithmetic::Sub,
     "mul" => arithmetic::Mul,
