@@ -10,6 +10,8 @@ mod code;
 mod cut;
 mod partition;
 mod routine;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::calls::Calls;
 pub(super) use self::routine::Counts;
