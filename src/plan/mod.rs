@@ -1,5 +1,6 @@
 //! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
 
+mod donate;
 mod fuse;
 mod lower;
 mod slots;
@@ -26,8 +27,17 @@ use self::values::Values;
 pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
-    let steps = make_steps(&values, &groups);
-    let plan = place(&values, steps);
+    let order = groups.in_order(&[]);
+    let mut plan = place(&values, make_steps(&values, &groups, &order));
+    // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
+    let later = groups.in_order(&groups.held_up(&values));
+    if later != order {
+        let other = place(&values, make_steps(&values, &groups, &later));
+        let needs = |plan: &Plan| plan.arena_bytes + plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
+        if needs(&other) - other.donated_bytes() < needs(&plan) - plan.donated_bytes() {
+            plan = other;
+        }
+    }
     if cfg!(debug_assertions) {
         plan.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
     }
@@ -43,9 +53,9 @@ struct Draft {
     label: String,
 }
 
-fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
+fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draft> {
     let outside = groups.read_from_outside(values);
-    let make = |index: usize| {
+    let make = |&index: &usize| {
         let group = &groups.groups[index];
         let label = label(values, group);
         match values.lowering(group.roots[0]) {
@@ -64,7 +74,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
             }
         }
     };
-    groups.in_order().into_iter().map(make).collect()
+    order.iter().map(make).collect()
 }
 
 /// The names of the ops that a group computes.
@@ -151,13 +161,16 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         steps.push(Step { work, operands: SmallVec::from_iter(operands), label: "copy".to_owned() });
     }
     let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
-    Plan {
+    let mut plan = Plan {
         inputs: graph.params().iter().map(buffer).collect(),
         outputs: graph.outputs().iter().map(buffer).collect(),
         constants: vec![],
         arena_bytes: slots.n_bytes(),
         steps,
-    }
+        donations: vec![],
+    };
+    plan.donations = donate::donations(graph, &plan);
+    plan
 }
 
 fn n_bytes(graph: &Graph, value: ValueId) -> usize {
