@@ -107,7 +107,8 @@ impl Tensor {
     #[track_caller]
     pub fn debug_print(&self, label: &str) -> Tensor {
         let at = Location::caller();
-        let before = match self.as_traced().map(|traced| &traced.tape) {
+        let tape = self.as_traced().map(|traced| &traced.tape).filter(|tape| !tape.is_finished());
+        let before = match tape {
             Some(tape) => tape.last_effect().unwrap_or_else(|| tape.record(nothing_yet().into(), &[], at)),
             None => Tensor::zeros_of(Print::TOKEN, [0]),
         };

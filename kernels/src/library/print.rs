@@ -186,7 +186,9 @@ mod tests {
     #[test]
     fn labels_read_back_whatever_they_hold() {
         let all: String = (0..0x500).chain(0x1f600..0x1f610).filter_map(char::from_u32).collect();
-        for text in ["", "loss", "step 3: a, b; {c} [d]", "\"quoted\" \\(41)", " padded ", "größe €\n\t", "%1 = add", &all] {
+        for text in
+            ["", "loss", "step 3: a, b; {c} [d]", "\"quoted\" \\(41)", " padded ", "größe €\n\t", "%1 = add", &all]
+        {
             let label = Label::from(text);
             let printed = label.to_string();
             assert!(!printed.contains(['{', '}', '[', ']', ';', ',', '\n', ':']), "{printed}");
