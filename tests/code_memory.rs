@@ -11,6 +11,7 @@ use retape_runtime::{live_bytes, live_code_bytes};
 fn machine_code_lives_as_long_as_its_entries() {
     code_is_freed_by_clear_and_eviction();
     equal_graphs_share_code();
+    re_created_closures_share_code();
     many_shapes_stay_within_bounds();
 }
 
@@ -57,6 +58,29 @@ fn equal_graphs_share_code() {
     assert_eq!(call_second(), [4.0, 9.0, 16.0]);
     assert_eq!((first.stats().misses, second.stats().misses), (1, 1), "each function traces for itself");
     second.clear_cache();
+    assert_eq!(live_code_bytes(), before);
+}
+
+/// As in a program that wraps its closure anew in every iteration.
+fn re_created_closures_share_code() {
+    let before = live_code_bytes();
+    let x = Tensor::from([1.0_f32, 2.0, 3.0]);
+    let make = |power: i32| accelerate(move |x: &Tensor| x.pow(power).sum(..));
+    let mut held = vec![];
+    let mut of_one = 0;
+    for n in 0..100 {
+        let f = make(3);
+        assert_eq!(f.call(&x).unwrap().item::<f32>().unwrap(), 36.0);
+        of_one = if n == 0 { live_code_bytes() } else { of_one };
+        assert_eq!(live_code_bytes(), of_one, "closure {n} runs the code of the first");
+        held.push(f);
+    }
+    assert!(of_one > before);
+    // What the closure captured is part of what is recorded: another value is another graph.
+    let other = make(2);
+    assert_eq!(other.call(&x).unwrap().item::<f32>().unwrap(), 14.0);
+    assert!(live_code_bytes() > of_one);
+    drop((held, other));
     assert_eq!(live_code_bytes(), before);
 }
 
