@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use retape::{Tensor, accelerate};
+use retape::{AdviceKind, Tensor, accelerate};
 use retape_runtime::{live_bytes, live_code_bytes};
 
 #[test]
@@ -109,6 +109,9 @@ fn many_shapes_stay_within_bounds() {
     assert!(largest < 64 << 10, "an entry of {largest} bytes");
     let stats = f.stats();
     assert_eq!((stats.hits, stats.misses, stats.evictions), (0, n_shapes as u64, n_shapes as u64 - 50));
-    drop(f);
+    let advice = f.advice();
+    assert!(matches!(&advice[..], [only] if only.kind == AdviceKind::ManyShapes), "{advice:?}");
+    assert!(f.explain().len() <= 256, "the log of misses is bounded");
+    drop((f, advice));
     assert_eq!(live_code_bytes(), code_before);
 }

@@ -14,6 +14,7 @@
 //! - printing skipped on hits: `tests/debug_print.rs: every_call_prints_and_the_value_is_handed_on`
 //! - a traced tensor kept beyond its trace: `tests/traps.rs: a_traced_tensor_that_is_kept_is_an_error`
 //! - a re-created closure compiled again: `tests/code_memory.rs: re_created_closures_share_code`
+//! - a re-created closure traced again: `tests/traps.rs: re_created_closures_are_told`
 //! - results overwritten by the next call: `tests/traps.rs: results_of_many_calls_keep_their_values`
 //! - results that alias arguments: `tests/cache.rs: results_never_share_memory`
 //! - two threads with one signature tracing twice: `tests/cache.rs: threads_that_need_one_trace_wait_for_it`
@@ -30,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use retape::data::{MiniBatches, Partial};
 use retape::random::{self, Key};
-use retape::{DType, Error, Tensor, accelerate};
+use retape::{AdviceKind, DType, Error, MissReason, Tensor, accelerate};
 
 /// The message of a failed call, which names a line of this file.
 #[track_caller]
@@ -244,6 +245,26 @@ fn a_traced_tensor_that_is_kept_is_an_error() {
     assert!(matches!(called, Err(Error::Escaped { .. })), "{called:?}");
 }
 
+/// Each function has a cache of its own, so each traces; what it costs is a trace, and it is told.
+#[test]
+fn re_created_closures_are_told() {
+    let at = line!() + 1;
+    let make = || accelerate(|x: &Tensor| x.sum(..));
+    let all: Vec<_> = (0..6)
+        .map(|_| {
+            let f = make();
+            f.call(Tensor::ones([5])).unwrap();
+            f.advice()
+        })
+        .collect();
+    assert_eq!(all[0], []);
+    let last = &all[5][0];
+    assert_eq!((all[5].len(), last.kind), (1, AdviceKind::RecreatedFunction));
+    assert!(last.message.contains("6 functions were accelerated at"), "{last}");
+    assert!(last.message.contains(&format!("traps.rs:{at}:")), "{last}");
+    assert!(last.message.contains("accelerate once, outside the loop"), "{last}");
+}
+
 #[test]
 fn results_of_many_calls_keep_their_values() {
     let f = accelerate(|x: &Tensor| {
@@ -271,6 +292,12 @@ fn a_partial_last_batch_makes_two_entries() {
     }
     let stats = f.stats();
     assert_eq!((stats.entries.len(), stats.misses, stats.hits), (2, 2, 13));
+    let second = &f.explain()[1];
+    assert_eq!(
+        (second.reason, second.differences[0].to_string()),
+        (MissReason::NewShape, "argument 0 axis 0: 4 -> 2".into())
+    );
+    assert_eq!(f.advice(), [], "two shapes are no mistake");
 
     // Without it there is one.
     f.clear_cache();
