@@ -2,6 +2,7 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
+mod array_text;
 mod cpu;
 mod error;
 mod execute;
@@ -12,6 +13,7 @@ mod plan;
 mod schedule;
 mod simplify;
 
+pub use array_text::ArrayText;
 pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
 pub use execute::{Executable, Input, StepTime};
