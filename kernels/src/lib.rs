@@ -11,9 +11,10 @@ pub mod library;
 mod plan;
 mod schedule;
 mod simplify;
+mod watch;
 
 pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, StepTime};
+pub use execute::{Executable, Modes, StepTime};
 pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;
