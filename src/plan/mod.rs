@@ -24,14 +24,21 @@ use self::values::Values;
 
 /// Plans a graph.
 pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
+    Ok(plan_with_values(graph)?.0)
+}
+
+/// Plans a graph, and says which values each step writes, in the order of its written operands. The copies to outputs
+/// that come last write none.
+pub(crate) fn plan_with_values(graph: &Graph) -> Result<(Plan, Vec<Vec<ValueId>>)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
     let steps = make_steps(&values, &groups);
+    let written = steps.iter().map(|step| step.writes.clone()).collect();
     let plan = place(&values, steps);
     if cfg!(debug_assertions) {
         plan.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
     }
-    Ok(plan)
+    Ok((plan, written))
 }
 
 /// A step whose operands are still values.
