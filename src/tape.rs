@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Caller, Error};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
-use crate::ops::{Call, CallSite, Op, Parameter};
+use crate::ops::{Add, Call, CallSite, Op, Parameter};
 use crate::tensor::{Tensor, Traced};
 
 /// A recorder shared by the traced tensors of one trace.
@@ -30,6 +30,8 @@ struct State {
     captured: HashMap<usize, ValueId>,
     error: Option<Arc<Error>>,
     finished: bool,
+    /// The token of the last op with an effect.
+    last_effect: Option<ValueId>,
     /// While a derivative rule runs: the line of the op it belongs to.
     on_behalf_of: Option<Caller>,
 }
@@ -50,6 +52,8 @@ pub(crate) struct Recorded {
     pub(crate) graph: Graph,
     /// The hidden inputs.
     pub(crate) captures: Vec<Capture>,
+    /// The token of the last effect, which must be an output.
+    pub(crate) last_effect: Option<ValueId>,
 }
 
 impl Tape {
@@ -70,6 +74,7 @@ impl Tape {
             captured: HashMap::new(),
             error: None,
             finished: false,
+            last_effect: None,
             on_behalf_of: None,
         };
         Arc::new(Tape { state: Mutex::new(state), is_evaluated })
@@ -93,12 +98,20 @@ impl Tape {
             return Tensor::poisoned(escaped(op.name(), at));
         }
         let at = state.on_behalf_of.unwrap_or(at);
-        let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
+        let mut ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
+        if op.has_effect()
+            && let (Some(before), Some(last)) = (ids.last_mut(), state.last_effect)
+        {
+            // A graph that is replayed here had an order of its own; now it goes on after what there is.
+            *before = last;
+        }
         let types: Vec<&TensorType> = ids.iter().map(|&id| state.graph.ty(id)).collect();
         let inferred = op.infer(&types).and_then(crate::ops::addressable);
         match inferred {
             Ok(ty) => {
+                let is_effect = op.has_effect();
                 let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), regions: vec![], at: Some(at) });
+                state.last_effect = if is_effect { Some(id) } else { state.last_effect };
                 drop(state);
                 self.value(id, ty)
             }
@@ -126,6 +139,16 @@ impl Tape {
             state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), regions: vec![], at: Some(at) })
         };
         let outputs: Vec<ValueId> = types.iter().enumerate().map(&mut push).collect();
+        if let Some(&token) = outputs.last().filter(|_| site.routine.has_effect()) {
+            // The effects inside the call have an order of their own; those before it must not be lost.
+            state.last_effect = Some(match state.last_effect {
+                Some(before) => {
+                    let (args, ty) = (Args::from_iter([before, token]), state.graph.ty(token).clone());
+                    state.graph.push(Node { op: Add.into(), args, ty, regions: vec![], at: Some(at) })
+                }
+                None => token,
+            });
+        }
         drop(state);
         outputs.into_iter().zip(types).map(|(id, ty)| self.value(id, ty.clone())).collect()
     }
@@ -157,6 +180,15 @@ impl Tape {
         look(&self.lock().graph)
     }
 
+    /// The token of the last effect, if there was one.
+    pub(crate) fn last_effect(self: &Arc<Tape>) -> Option<Tensor> {
+        let state = self.lock();
+        let id = state.last_effect.filter(|_| !state.finished)?;
+        let ty = state.graph.ty(id).clone();
+        drop(state);
+        Some(self.value(id, ty))
+    }
+
     /// Whether the trace has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.lock().finished
@@ -172,7 +204,11 @@ impl Tape {
         let mut state = self.lock();
         state.finished = true;
         state.captured.clear();
-        Recorded { graph: std::mem::take(&mut state.graph), captures: std::mem::take(&mut state.captures) }
+        Recorded {
+            graph: std::mem::take(&mut state.graph),
+            captures: std::mem::take(&mut state.captures),
+            last_effect: state.last_effect,
+        }
     }
 }
 

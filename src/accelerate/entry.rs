@@ -1,12 +1,15 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use retape_kernels::Executable;
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, coarse_now};
 
 use super::differentiate::{Counts, Routine};
+use super::signature::Signature;
+use super::stats::CompileTimes;
 use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
@@ -18,26 +21,35 @@ use crate::trace::Trace;
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The readable form of the signature.
-    pub(crate) arguments: String,
+    /// The arguments it is for.
+    pub(crate) signature: Signature,
     pub(crate) trace: Trace,
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
     output_types: Vec<TensorType>,
     /// The trace as something that is called inside gradients, once it has been.
     routine: OnceLock<Arc<Routine>>,
+    /// The coarse clock at the last use, in milliseconds.
+    last_use: AtomicU64,
 }
 
 impl Entry {
     /// Optimises and compiles what was traced.
-    pub(crate) fn new(trace: Trace, arguments: String, trace_time: Duration) -> Result<Entry> {
+    pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { arguments, trace, trace_time, compiled, output_types, routine: OnceLock::new() })
+        let last_use = AtomicU64::new(coarse_millis());
+        let routine = OnceLock::new();
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, routine, last_use })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let now = coarse_millis();
+        // Read first, so that threads which share the entry do not write to it on every call.
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
         let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
         let inputs: smallvec::SmallVec<[&Buffer; 24]> = args
             .iter()
@@ -71,8 +83,27 @@ impl Entry {
         self.executable().code_bytes() + self.executable().arena_bytes()
     }
 
+    /// How long ago it was last used, to some milliseconds.
+    pub(crate) fn idle_time(&self) -> Duration {
+        Duration::from_millis(coarse_millis().saturating_sub(self.last_use.load(Relaxed)))
+    }
+
+    /// What making it cost.
+    pub(crate) fn times(&self) -> CompileTimes {
+        CompileTimes {
+            trace: self.trace_time,
+            optimise: self.compiled.optimise_time,
+            plan: self.compiled.plan_time,
+            compile: self.compiled.compile_time,
+        }
+    }
+
     /// The machine code.
     pub(crate) fn executable(&self) -> &Executable {
         &self.compiled.executable
     }
+}
+
+fn coarse_millis() -> u64 {
+    coarse_now().as_millis() as u64
 }

@@ -28,6 +28,7 @@
 //! | products | `matmul`, `dot`, `outer`; [`einsum`] |
 //! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite` |
 //! | images | `conv2d`, `conv_transpose2d`, `max_pool2d`, `avg_pool2d`, `global_avg_pool2d`; see [`ConvOptions`] |
+//! | printing | `debug_print` |
 //! | random | [`RandomBits`], behind [`crate::random`] |
 
 mod activation;
@@ -40,6 +41,7 @@ mod check;
 mod compare;
 mod conv;
 mod convert;
+mod debug;
 mod define;
 mod einsum;
 mod index;
@@ -75,6 +77,7 @@ pub(crate) use call::CallSite;
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
+pub use debug::*;
 pub use define::{Cotangents, OpDef, Sample, SampleArg, Site, TypeError};
 pub use einsum::einsum;
 pub use index::*;
@@ -196,6 +199,7 @@ ops! {
     "select" => compare::Select,
     "cast" => convert::Cast,
     "stop_gradient" => convert::StopGradient,
+    "debug_print" => debug::DebugPrint,
     "and" => logic::And,
     "or" => logic::Or,
     "xor" => logic::Xor,

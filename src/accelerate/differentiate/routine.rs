@@ -94,6 +94,11 @@ impl Routine {
         &self.output_types
     }
 
+    /// Whether a call does something besides computing its results; then the last result is a token.
+    pub(crate) fn has_effect(&self) -> bool {
+        self.graph.outputs().last().is_some_and(|&id| self.graph.node(id).op.has_effect())
+    }
+
     /// The results for some inputs.
     pub(crate) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         self.code()?.run(inputs.iter().chain(&self.captures))
