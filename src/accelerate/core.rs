@@ -255,6 +255,7 @@ impl Core {
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
+        (stats.backward_hits, stats.backward_misses) = self.gradients.get();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
         stats.advice = self.advice();

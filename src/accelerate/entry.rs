@@ -9,7 +9,7 @@ use retape_runtime::{Buffer, coarse_now};
 
 use super::differentiate::{Counts, Routine};
 use super::signature::Signature;
-use super::stats::CompileTimes;
+use super::stats::{CompileTimes, GradientStats};
 use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
@@ -78,9 +78,15 @@ impl Entry {
         self.trace.results(args, outputs)
     }
 
-    /// Bytes of machine code and of one arena.
+    /// Bytes of machine code and of one arena, with what is there for gradients.
     pub(crate) fn n_bytes(&self) -> usize {
-        self.executable().code_bytes() + self.executable().arena_bytes()
+        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        self.executable().code_bytes() + self.executable().arena_bytes() + gradients
+    }
+
+    /// What is there for gradients that are evaluated at once.
+    pub(crate) fn gradients(&self) -> Vec<GradientStats> {
+        self.routine.get().map_or_else(Vec::new, |routine| routine.gradients())
     }
 
     /// How long ago it was last used, to some milliseconds.

@@ -23,7 +23,7 @@ pub use self::function::{Arg, Function, Held};
 pub use self::latency::Latency;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
-pub use self::stats::{CompileTimes, EntryStats, Stats};
+pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 
 pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
 

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use super::super::stats::{CompileTimes, GradientStats};
 use super::code::Code;
 use super::partition::{Partition, Read, partition};
 use crate::autodiff;
@@ -18,8 +20,15 @@ use crate::tensor::Tensor;
 /// How often backward code was there when it was needed, over all entries of a cache.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Counts {
+    /// Hits and misses.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.hits.load(Relaxed), self.misses.load(Relaxed))
+    }
 }
 
 /// A graph that is called as compiled code.
@@ -46,7 +55,7 @@ pub(crate) struct Pull {
 /// One gradient of a routine.
 #[derive(Debug)]
 pub(crate) struct PullBack {
-    pub(crate) pull: Pull,
+    pull: Pull,
     /// The gradients from the inputs and the cotangents, computed from scratch.
     gradient: Arc<Routine>,
     /// The results and the gradients together, optimised. The parameters are those of the gradient.
@@ -54,18 +63,20 @@ pub(crate) struct PullBack {
     cotangents: Range<usize>,
     split: Lazy<Arc<Split>>,
     calls: AtomicU64,
+    /// What recording and optimising it cost.
+    times: CompileTimes,
 }
 
 /// Forward code that keeps what backward code goes on from.
 #[derive(Debug)]
-pub(crate) struct Split {
-    pub(crate) forward: Code,
-    pub(crate) backward: Code,
+struct Split {
+    forward: Code,
+    backward: Code,
     kept: Vec<usize>,
     reads: Vec<Read>,
     /// The residuals that are no results.
-    pub(crate) n_residuals: usize,
-    pub(crate) residual_bytes: usize,
+    n_residuals: usize,
+    residual_bytes: usize,
 }
 
 impl Routine {
@@ -119,13 +130,15 @@ impl Routine {
         Ok(made)
     }
 
-    /// All gradients so far, in the order of what they are.
-    pub(crate) fn pull_backs(&self) -> Vec<Arc<PullBack>> {
-        lock(&self.pull_backs).values().cloned().collect()
+    /// What is known of its gradients, and of theirs.
+    pub(crate) fn gradients(&self) -> Vec<GradientStats> {
+        let known: Vec<Arc<PullBack>> = lock(&self.pull_backs).values().cloned().collect();
+        known.iter().flat_map(|pull_back| [vec![pull_back.stats()], pull_back.gradient.gradients()].concat()).collect()
     }
 
     /// Records the graph and its gradient on a tape of their own.
     fn differentiate(&self, pull: Pull, at: Caller) -> Result<PullBack> {
+        let start = Instant::now();
         let tape = Tape::new();
         let typed = |&id: &ValueId| tape.parameter(self.graph.ty(id).clone());
         let (inputs, captures) = self.graph.params().split_at(self.n_inputs());
@@ -149,17 +162,14 @@ impl Routine {
         let mut gradient = recorded.graph;
         gradient.set_outputs(outputs);
         let mut gradient = gradient.with_parameters_first();
+        let trace = start.elapsed();
         let joint = opt::run(&gradient)?;
+        let times = CompileTimes { trace, optimise: start.elapsed() - trace, ..CompileTimes::default() };
         gradient.set_outputs(gradient.outputs()[self.output_types.len()..].to_vec());
         let gradient = Routine::new(gradient.without_dead_nodes(), captures, Arc::clone(&self.counts));
         let cotangents = self.n_inputs()..self.n_inputs() + pull.results.len();
-        let gradient = Arc::new(gradient);
-        Ok(PullBack { pull, gradient, joint, cotangents, split: Lazy::default(), calls: AtomicU64::new(0) })
-    }
-
-    /// Bytes of machine code and arenas that came with gradients.
-    pub(crate) fn gradient_bytes(&self) -> usize {
-        self.pull_backs().iter().map(|pull_back| pull_back.n_bytes()).sum()
+        let (split, calls) = (Lazy::default(), AtomicU64::new(0));
+        Ok(PullBack { pull, gradient: Arc::new(gradient), joint, cotangents, split, calls, times })
     }
 }
 
@@ -169,14 +179,21 @@ impl PullBack {
         &self.gradient
     }
 
-    /// How often the backward code ran.
-    pub(crate) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// The code, if it has been needed.
-    pub(crate) fn known_split(&self) -> Option<Arc<Split>> {
-        self.split.get()
+    /// What is known of it by now.
+    fn stats(&self) -> GradientStats {
+        let (split, alone) = (self.split.get(), self.gradient.code.get());
+        let codes = split.iter().flat_map(|split| [&split.forward, &split.backward]).chain(&alone);
+        let times = codes.clone().map(Code::times).fold(self.times, CompileTimes::plus);
+        GradientStats {
+            arguments: self.pull.wrt.clone(),
+            results: self.pull.results.clone(),
+            calls: self.calls.load(Relaxed),
+            is_compiled: split.is_some() || alone.is_some(),
+            residuals: split.as_ref().map_or(0, |split| split.n_residuals),
+            residual_bytes: split.as_ref().map_or(0, |split| split.residual_bytes),
+            bytes: codes.map(Code::n_bytes).sum(),
+            times,
+        }
     }
 
     /// Runs the backward code on its own, from the inputs and the cotangents.
@@ -220,15 +237,9 @@ impl PullBack {
 
     /// Counts a run of the backward code, which was made for it or not.
     pub(super) fn count(&self, is_new: bool) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Relaxed);
         let counts = &self.gradient.counts;
-        if is_new { &counts.misses } else { &counts.hits }.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn n_bytes(&self) -> usize {
-        let split = self.split.get().map_or(0, |split| split.forward.n_bytes() + split.backward.n_bytes());
-        let alone = self.gradient.code.get().map_or(0, |code| code.n_bytes());
-        split + alone + self.gradient.gradient_bytes()
+        if is_new { &counts.misses } else { &counts.hits }.fetch_add(1, Relaxed);
     }
 }
 

@@ -11,9 +11,8 @@ fn cut(joint: &Graph, n_results: usize, n_inputs: usize, n_cts: usize) -> (Vec<&
     parts.forward.verify().unwrap();
     parts.backward.verify().unwrap();
     let kept = parts.kept.iter().map(|&output| parts.forward.node(parts.forward.outputs()[output]).op.name());
-    let is_work = |op: &Op| {
-        !matches!(op, Op::Parameter(_) | Op::Splat(_) | Op::BroadcastTo(_) | Op::Permute(_) | Op::Reshape(_))
-    };
+    let is_work =
+        |op: &Op| !matches!(op, Op::Parameter(_) | Op::Splat(_) | Op::BroadcastTo(_) | Op::Permute(_) | Op::Reshape(_));
     let work = parts.backward.nodes().iter().map(|node| &node.op).filter(|op| is_work(op)).map(Op::name);
     let n_kept = parts.reads.iter().filter(|read| matches!(read, Read::Kept(_))).count();
     assert_eq!(n_kept, parts.kept.len());
