@@ -31,6 +31,7 @@
 //!
 //! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
 //! keeps the value it had; values of tensors cannot be read inside, while shapes and dtypes can.
+//! [`Tensor::debug_print`] prints on every call all the same. The page `docs/cache.md` has the rest.
 //!
 //! # Where to look
 //!
@@ -96,6 +97,9 @@ mod pages {
 
     #[doc = include_str!("../docs/guide.md")]
     mod guide {}
+
+    #[doc = include_str!("../docs/cache.md")]
+    mod cache {}
 
     #[doc = include_str!("../docs/numerics.md")]
     mod numerics {}

@@ -168,7 +168,7 @@ fn graphs_print_when_they_are_evaluated_applied_and_inlined() {
         // On the tape of another trace, after and before its own prints, and with no use of the token.
         let f = accelerate(|x: &Tensor| {
             x.sum(..).debug_print("graph before");
-            let y = graph.apply(&[x.clone()]).unwrap().remove(0);
+            let y = graph.apply(std::slice::from_ref(x)).unwrap().remove(0);
             y.sum(..).debug_print("graph after")
         });
         for _ in 0..2 {
