@@ -12,10 +12,11 @@ pub mod library;
 mod plan;
 mod schedule;
 mod simplify;
+mod watch;
 
 pub use array_text::ArrayText;
 pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, StepTime};
-pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
+pub use execute::{Executable, Input, Modes, StepTime};
+pub use plan::{BufferType, Donation, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;
