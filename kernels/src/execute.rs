@@ -3,7 +3,9 @@
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
 //! with much work are split over threads. Neither changes a bit of a result.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use retape_runtime::Buffer;
 
@@ -57,7 +59,7 @@ pub(crate) struct Launch {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// The steps that it does, or a part of one.
-    steps: std::ops::Range<usize>,
+    steps: Range<usize>,
 }
 
 /// What a frame needs to know of a compiled plan.
@@ -83,11 +85,11 @@ pub struct Executable {
     idle: Mutex<Vec<Frame>>,
 }
 
-/// How long a part of a call took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepTime {
-    /// The labels of the steps it did.
-    pub label: String,
+/// When a launch of a call ran, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchTime {
+    /// When it began.
+    pub start: Instant,
     /// Nanoseconds.
     pub nanos: u64,
 }
@@ -134,21 +136,21 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// Runs the plan and measures its parts.
+    /// Runs the plan and measures its launches, in the order of [`launch_steps`](Executable::launch_steps).
     ///
     /// # Errors
     ///
     /// As [`run`](Executable::run).
-    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<StepTime>)> {
+    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
-        let mut nanos = Vec::new();
-        self.call(inputs, &mut outputs, Some(&mut nanos))?;
-        let label = |launch: &Launch| {
-            let labels: Vec<&str> = self.plan.steps[launch.steps.clone()].iter().map(|s| s.label.as_str()).collect();
-            labels.join(", ")
-        };
-        let times = self.program.launches.iter().zip(nanos);
-        Ok((outputs, times.map(|(launch, nanos)| StepTime { label: label(launch), nanos }).collect()))
+        let mut times = Vec::with_capacity(self.program.launches.len());
+        self.call(inputs, &mut outputs, Some(&mut times))?;
+        Ok((outputs, times))
+    }
+
+    /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.
+    pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
+        self.program.launches.iter().map(|launch| launch.steps.clone())
     }
 
     /// Runs the plan with the evaluator and the reference library kernels: slow and obviously right.
@@ -221,7 +223,7 @@ impl Executable {
         Ok(outputs)
     }
 
-    fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
+    fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<LaunchTime>>) -> Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut frame = match idle {
             Some(frame) => frame,
@@ -263,7 +265,7 @@ fn program(plan: &Plan) -> Result<Program> {
         .collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
-    let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
+    let mut drafts: Vec<(Draft<'_>, usize, Range<usize>)> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
     for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
         match (&step.work, schedule) {
@@ -297,7 +299,7 @@ fn program(plan: &Plan) -> Result<Program> {
 }
 
 /// Adds a nest to the last function if both are small, else begins another.
-fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest: &'a Nest, first: usize, step: usize) {
+fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, Range<usize>)>, nest: &'a Nest, first: usize, step: usize) {
     if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut() {
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
@@ -310,7 +312,7 @@ fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest:
     drafts.push((Draft::Code { nests: vec![nest] }, first, step..step + 1));
 }
 
-fn launches(drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>, n_entries: usize) -> Result<Vec<Launch>> {
+fn launches(drafts: Vec<(Draft<'_>, usize, Range<usize>)>, n_entries: usize) -> Result<Vec<Launch>> {
     let units: Vec<Unit<'_>> = drafts
         .iter()
         .filter_map(|(draft, ..)| match draft {

@@ -14,6 +14,6 @@ mod simplify;
 
 pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, StepTime};
+pub use execute::{Executable, LaunchTime};
 pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;
