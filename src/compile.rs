@@ -16,6 +16,8 @@ use crate::{opt, plan};
 /// Machine code for a graph, and what making it cost.
 #[derive(Debug)]
 pub(crate) struct Compiled {
+    /// The optimised graph.
+    pub(crate) graph: Graph,
     pub(crate) executable: Executable,
     /// What the executable's steps are in the optimised graph.
     pub(crate) layout: Layout,
@@ -44,7 +46,9 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
     settings.log(Stage::Code, || machine_text(&plan));
     let start = Instant::now();
     let executable = Executable::compile(plan).map_err(failed)?;
-    let compiled = Arc::new(Compiled { executable, layout, optimise_time, plan_time, compile_time: start.elapsed() });
+    let compile_time = start.elapsed();
+    let compiled = Compiled { graph: optimised, executable, layout, optimise_time, plan_time, compile_time };
+    let compiled = Arc::new(compiled);
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {
         shared.retain(|_, compiled| compiled.strong_count() > 0);

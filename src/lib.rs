@@ -73,7 +73,10 @@ mod tensor;
 mod trace;
 mod tree;
 
-pub use accelerate::{Accelerated, Arg, CompileTimes, EntryStats, Function, Signature, Stats, accelerate};
+pub use accelerate::{
+    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Held, Latency, Miss,
+    MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
+};
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
