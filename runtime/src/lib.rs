@@ -10,8 +10,10 @@ mod dtype;
 mod error;
 mod flight;
 mod pool;
+mod recent;
 mod shape;
 mod stats;
+mod stripe;
 mod sync;
 mod threads;
 
@@ -26,5 +28,6 @@ pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
 };
 pub use shape::Shape;
-pub use stats::{CacheStats, Capacity, Event, EventKind};
+pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};
+pub use stripe::{Padded, thread_number};
 pub use threads::{n_threads, parallel_for, set_n_threads};
