@@ -3,9 +3,9 @@
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
 //! with much work are split over threads. Neither changes a bit of a result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, Padded, thread_number};
 
 use crate::cpu::call::Frame;
 use crate::cpu::{Function, Unit, compile};
@@ -21,8 +21,10 @@ const SMALL_WORK: u64 = 1 << 13;
 /// Bounds on a merged function: compile time grows faster than size.
 const MAX_MERGED_NESTS: usize = 24;
 const MAX_MERGED_INSTS: usize = 240;
-/// Idle frames kept for later calls.
-const MAX_IDLE: usize = 8;
+/// Frames kept for later calls; calls beyond so many at once make their own.
+const N_FRAMES: usize = 8;
+/// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
+const SMALL_ARENA: usize = 64 << 10;
 
 /// Which buffer a parameter of a nest lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +82,8 @@ pub(crate) struct Program {
 pub struct Executable {
     plan: Plan,
     program: Program,
-    idle: Mutex<Vec<Frame>>,
+    /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
+    frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
 /// How long a part of a call took.
@@ -107,7 +110,7 @@ impl Executable {
     pub fn compile(plan: Plan) -> Result<Executable> {
         plan.verify()?;
         let program = program(&plan)?;
-        Ok(Executable { plan, program, idle: Mutex::new(Vec::new()) })
+        Ok(Executable { plan, program, frames: Default::default() })
     }
 
     /// The plan.
@@ -213,6 +216,12 @@ impl Executable {
         bytes.sum()
     }
 
+    /// Bytes of the arenas that calls have left for later ones; those in use now are not counted.
+    pub fn idle_bytes(&self) -> usize {
+        let n_idle = self.frames.iter().filter(|place| try_lock(place).is_some_and(|place| place.is_some())).count();
+        n_idle * self.arena_bytes()
+    }
+
     fn new_outputs(&self) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::with_capacity(self.program.outputs.len());
         for &len in &self.program.outputs {
@@ -222,17 +231,37 @@ impl Executable {
     }
 
     fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut frame = match idle {
-            Some(frame) => frame,
-            None => Frame::new(&self.program)?,
-        };
-        let result = frame.run(&self.program, inputs, outputs, clock);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(frame);
+        match self.place() {
+            Some(mut place) => {
+                let frame = match &mut *place {
+                    Some(frame) => frame,
+                    empty => empty.insert(Frame::new(&self.program)?),
+                };
+                frame.run(&self.program, inputs, outputs, clock)
+            }
+            None => Frame::new(&self.program)?.run(&self.program, inputs, outputs, clock),
         }
-        result
+    }
+
+    /// A place for a frame that nobody uses: this thread's, or another.
+    fn place(&self) -> Option<MutexGuard<'_, Option<Frame>>> {
+        let home = thread_number() % N_FRAMES;
+        let own = try_lock(&self.frames[home]);
+        if own.as_ref().is_some_and(|place| place.is_some() || self.arena_bytes() <= SMALL_ARENA) {
+            return own;
+        }
+        let others = || (1..N_FRAMES).filter_map(|step| try_lock(&self.frames[(home + step) % N_FRAMES]));
+        // An idle large arena rather than another one.
+        others().find(|place| place.is_some()).or(own).or_else(|| others().next())
+    }
+}
+
+/// Locks a frame's place unless it is in use; a frame is bound anew for each call, so a panic elsewhere does not matter.
+fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match place.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
