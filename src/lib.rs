@@ -73,14 +73,17 @@ mod tensor;
 mod trace;
 mod tree;
 
-pub use accelerate::{Accelerated, Arg, CompileTimes, EntryStats, Function, Signature, Stats, accelerate};
+pub use accelerate::{
+    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Held, Latency, Miss,
+    MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
+};
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, stack};
 
-pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
+pub use retape_runtime::{Budget, DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
 pub use tensor::{Tensor, TensorOrScalar};
 pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};

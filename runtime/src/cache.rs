@@ -14,6 +14,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc as Shared, Mutex, MutexGuard, PoisonError};
@@ -23,7 +24,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::flight::{Boarding, Flights, Ticket};
-use crate::recent::{Counted, Recent};
+use crate::recent::{Counted, Handle, Recent};
 use crate::stats::{Budget, CacheStats, Capacity, Counters, Event, EventKind, Total, Weight, count};
 use crate::stripe::{n_stripes, thread_number};
 use crate::sync::Arc;
@@ -124,6 +125,43 @@ impl<K, V> EntryView<K, V> {
     /// The weight given at insertion.
     pub fn weight(&self) -> Weight {
         self.entry.weight
+    }
+}
+
+/// A value on which somebody works; it lives as long as this, also if its entry goes out of the cache.
+pub struct InUse<K, V>(Hold<K, V>);
+
+/// What keeps a value alive.
+enum Hold<K, V> {
+    /// A handle of this thread's stripe: its count of owners is not contended.
+    Recent(Arc<Handle<Entry<K, V>>>),
+    Shared(Shared<V>),
+}
+
+impl<K, V> InUse<K, V> {
+    /// The value, to be kept for longer.
+    pub fn to_shared(&self) -> Shared<V> {
+        match &self.0 {
+            Hold::Recent(handle) => Shared::clone(&handle.value.value),
+            Hold::Shared(value) => Shared::clone(value),
+        }
+    }
+}
+
+impl<K, V> Deref for InUse<K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        match &self.0 {
+            Hold::Recent(handle) => &handle.value.value,
+            Hold::Shared(value) => value,
+        }
+    }
+}
+
+impl<K, V> From<Shared<V>> for InUse<K, V> {
+    fn from(value: Shared<V>) -> InUse<K, V> {
+        InUse(Hold::Shared(value))
     }
 }
 
@@ -234,8 +272,10 @@ impl<K: Eq, V> Cache<K, V> {
         bucket.iter().find(|entry| entry.key.borrow() == key).cloned()
     }
 
+    /// The value of `key`, if it is there; counts as a hit then, and else as nothing.
+    ///
     /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
-    fn hit<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
+    pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -259,14 +299,13 @@ impl<K: Eq, V> Cache<K, V> {
         Some(value)
     }
 
-    /// Runs `body` on the value of `key` if its entry is among those that this thread used lately; counts as a hit
-    /// then, and else as nothing.
+    /// The value of `key` if its entry is among those that this thread used lately; counts as a hit then, and else as
+    /// nothing.
     ///
-    /// It needs no hash and writes nothing that other threads read. The value lives on until `body` returns, also if
-    /// its entry goes out meanwhile. With an observer it finds nothing: [`Cache::get_or_try_insert_with`] is to be
-    /// asked next.
+    /// It needs no hash and writes nothing that other threads read. With an observer it finds nothing:
+    /// [`Cache::get_present`] is to be asked next.
     #[inline]
-    pub fn with_recent<Q, R>(&self, key: &Q, body: impl FnOnce(&V) -> R) -> Option<R>
+    pub fn get_recent<Q>(&self, key: &Q) -> Option<InUse<K, V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -276,7 +315,7 @@ impl<K: Eq, V> Cache<K, V> {
         }
         let handle = self.recent.find(thread_number(), |entry| entry.key.borrow() == key)?;
         self.stamp(&handle.value);
-        Some(body(&handle.value.value))
+        Some(InUse(Hold::Recent(handle)))
     }
 
     /// Notes a hit that no stripe has counted.
@@ -305,7 +344,7 @@ impl<K: Eq, V> Cache<K, V> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let value = self.hit(hash, key);
+        let value = self.get_present(hash, key);
         if value.is_none() {
             count(&self.counters.misses);
             self.tell(EventKind::Miss, hash, None);
@@ -344,7 +383,7 @@ impl<K: Eq, V> Cache<K, V> {
         W: Into<Weight>,
         E: From<Reentrant>,
     {
-        match self.hit(hash, key) {
+        match self.get_present(hash, key) {
             Some(value) => Ok((value, Outcome::Hit)),
             None => self.make_or_wait(hash, key, make),
         }

@@ -1,14 +1,18 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Weight, hash_words};
 
+use super::advice::{Advice, Detector};
 use super::entry::Entry;
-use super::signature::Signature;
-use super::stats::Stats;
+use super::explain::{Explanation, Miss, MissLog};
+use super::latency::{Latencies, sampled_start};
+use super::policy::{OnRetrace, RetracePolicy};
+use super::signature::{Description, Signature};
+use super::stats::{CompileTimes, Stats};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::event::{Event, Observer};
@@ -18,17 +22,43 @@ use crate::trace::{Trace, stand_ins};
 use crate::tree::{Reader, Tree, Writer};
 
 /// Traces the function on arguments read from a stream.
-type TraceFn<'f> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'f;
+type TraceFn<'r> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'r;
+
+/// What the generic rim knows and the core asks for on its cold paths.
+pub(super) struct Rim<'r> {
+    /// The line of the call.
+    pub(super) caller: Caller,
+    /// Writes the arguments again, for people.
+    pub(super) describe: &'r dyn Fn() -> Description,
+    /// Traces the function.
+    pub(super) trace: &'r TraceFn<'r>,
+}
+
+/// What makes a call more than a lookup and a run: one load tells whether anything does.
+mod flag {
+    /// Calls go through the un-accelerated path.
+    pub(super) const DISABLED: u32 = 1;
+}
 
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
-    enabled: AtomicBool,
-    is_observed: bool,
+    flags: AtomicU32,
+    policy: Mutex<RetracePolicy>,
+    log: Mutex<MissLog>,
+    detector: Mutex<Detector>,
+    hit_latency: Latencies,
+    miss_latency: Latencies,
+    /// The line that accelerated the function, and when.
+    made_at: Caller,
+    start: Instant,
 }
+
+/// An entry that serves a call.
+type Found = InUse<Signature, Entry>;
 
 /// The results of a call, flattened.
 pub(super) enum Outcome {
-    Ran { entry: Arc<Entry>, tensors: Vec<Tensor> },
+    Ran { entry: Found, tensors: Vec<Tensor> },
     Evaluated { trace: Trace, tensors: Vec<Tensor> },
 }
 
@@ -43,14 +73,25 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new() -> Core {
-        Core { cache: Cache::new(Capacity::default()), enabled: AtomicBool::new(true), is_observed: false }
+    pub(super) fn new(made_at: Caller) -> Core {
+        Core {
+            cache: Cache::new(Capacity::default()),
+            flags: AtomicU32::new(0),
+            policy: Mutex::default(),
+            log: Mutex::default(),
+            detector: Mutex::default(),
+            hit_latency: Latencies::default(),
+            miss_latency: Latencies::default(),
+            made_at,
+            start: Instant::now(),
+        }
     }
 
     /// A core without entries that tells `observer` of events.
     pub(super) fn observed_by(self, observer: impl Observer + 'static) -> Core {
         let cache = Cache::new(self.cache.capacity()).with_observer(move |event| {
-            let arguments = event.key.and_then(Signature::text).unwrap_or_default();
+            let arguments = event.key.map(Signature::to_string).unwrap_or_default();
+            let arguments = &*arguments;
             match event.kind {
                 EventKind::Hit => observer.observe(&Event::Hit { arguments }),
                 EventKind::Miss => observer.observe(&Event::Miss { arguments }),
@@ -61,42 +102,120 @@ impl Core {
                 _ => {}
             }
         });
-        Core { cache, is_observed: true, ..self }
+        Core { cache, ..self }
     }
 
-    /// What takes the arguments of a call; notes the paths of leaves if someone is to be told of them.
-    #[inline]
-    pub(super) fn writer<'t>(&self) -> Writer<'t> {
-        if self.is_observed { Writer::with_paths() } else { Writer::default() }
-    }
-
-    /// The hot path: a signature, a lookup, a run.
-    pub(super) fn call(&self, mut leaves: Writer<'_>, _caller: Caller, trace: &TraceFn<'_>) -> Result<Outcome> {
+    /// The hot path: a lookup and a run.
+    pub(super) fn call(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        if !self.enabled.load(Ordering::Relaxed) {
-            return self.evaluate(&leaves, trace);
+        let flags = self.flags.load(Relaxed);
+        if flags != 0 {
+            return self.watched(flags, leaves, rim);
         }
-        let entry = match self.cache.get_recent(&leaves.words[..]) {
-            Some(entry) => entry,
-            None => self.entry(&mut leaves, trace)?,
+        let start = sampled_start();
+        let Some(entry) = self.find(&leaves.words) else {
+            return self.miss(leaves, rim);
         };
         let tensors = entry.run(&leaves.tensors)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
         Ok(Outcome::Ran { entry, tensors })
     }
 
-    /// The entry for these arguments: found by its hash, or made.
-    fn entry(&self, leaves: &mut Writer<'_>, trace: &TraceFn<'_>) -> Result<Arc<Entry>> {
-        let signature = Signature::take(leaves);
+    /// A call while something is switched on that is not free.
+    #[cold]
+    fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::DISABLED != 0 {
+            return self.evaluate(&leaves, rim);
+        }
+        Err(Error::Internal(format!("nothing watches calls for flags {flags:#x}")))
+    }
+
+    /// The entry for these words, if there is one; counts a hit then, and else nothing.
+    #[inline]
+    fn find(&self, words: &[u64]) -> Option<Found> {
+        self.cache.get_recent(words).or_else(|| Some(self.cache.get_present(&hash_words(words), words)?.into()))
+    }
+
+    /// A call that found no entry: makes it, or waits for it, and runs it.
+    #[cold]
+    fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let start = Instant::now();
+        let signature = Signature::new(leaves.words, (rim.describe)());
         let args = &leaves.tensors;
-        let make = || make(&signature, args, trace);
-        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
+        let make = || self.make(&signature, args, rim, start);
+        let (entry, _) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
+        let tensors = entry.run(args)?;
+        Ok(Outcome::Ran { entry: entry.into(), tensors })
+    }
+
+    /// Makes an entry, and notes what it cost and why it was not there.
+    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
+        let counters = self.cache.stats();
+        let explanation = lock(&self.log).explain(signature, counters.clears);
+        let made = self
+            .permit(&explanation, counters.misses, counters.hits + counters.misses, rim.caller)
+            .and_then(|()| make(signature, args, rim.trace));
+        self.miss_latency.record(start);
+        let (times, error) = match &made {
+            Ok(entry) => (entry.times(), None),
+            Err(error) => (CompileTimes::default(), Some(error.to_string())),
+        };
+        let Explanation { reason, nearest, differences } = explanation;
+        let miss = Miss {
+            number: 0,
+            reason,
+            signature: signature.clone(),
+            nearest,
+            differences,
+            at: rim.caller,
+            times,
+            wall: start.elapsed(),
+            since_start: self.start.elapsed(),
+            hits: counters.hits,
+            error,
+        };
+        self.note(miss, counters.clears);
+        let entry = made?;
+        // All devices are the host so far.
+        let weight = Weight { host: entry.n_bytes(), device: 0 };
+        Ok((entry, weight))
+    }
+
+    /// Puts a miss on record and gives the advice that it justifies.
+    fn note(&self, miss: Miss, n_clears: u64) {
+        let miss = {
+            let mut log = lock(&self.log);
+            if miss.error.is_none() {
+                log.know(&miss.signature, n_clears);
+            }
+            log.add(miss)
+        };
+        tracing::debug!(target: "retape", reason = miss.reason.name(), "{miss}");
+        let (occupancy, capacity) = (self.cache.len(), self.capacity());
+        for advice in lock(&self.detector).note(&miss, self.made_at, occupancy, capacity) {
+            tracing::warn!(target: "retape", made_at = %self.made_at, "{advice}");
+        }
+    }
+
+    /// Asks the policy whether a miss may trace.
+    fn permit(&self, why: &Explanation, miss: u64, call: u64, at: Caller) -> Result<()> {
+        match lock(&self.policy).action(miss, call) {
+            OnRetrace::Allow => Ok(()),
+            OnRetrace::Warn => {
+                tracing::warn!(target: "retape", %at, reason = why.reason.name(), "retrace: {why}");
+                Ok(())
+            }
+            OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
+        }
     }
 
     /// The un-accelerated path.
-    fn evaluate(&self, leaves: &Writer<'_>, trace: &TraceFn<'_>) -> Result<Outcome> {
-        let trace = traced(&leaves.words, &leaves.tensors, trace)?;
+    fn evaluate(&self, leaves: &Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let trace = traced(&leaves.words, &leaves.tensors, rim.trace)?;
         let tensors = eager::evaluate(&trace, &leaves.tensors)?;
         Ok(Outcome::Evaluated { trace, tensors })
     }
@@ -117,7 +236,11 @@ impl Core {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        Stats::of(&self.cache)
+        let mut stats = Stats::of(&self.cache);
+        stats.hit_latency = self.hit_latency.summary();
+        stats.miss_latency = self.miss_latency.summary();
+        stats.advice = self.advice();
+        stats
     }
 
     pub(super) fn clear(&self) {
@@ -132,24 +255,53 @@ impl Core {
         self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
     }
 
+    pub(super) fn byte_budget(&self) -> Budget {
+        self.cache.capacity().budget
+    }
+
+    pub(super) fn set_byte_budget(&self, budget: Budget) {
+        self.cache.resize(Capacity { budget, ..self.cache.capacity() });
+    }
+
     pub(super) fn enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
+        self.flags.load(Relaxed) & flag::DISABLED == 0
     }
 
     pub(super) fn set_enabled(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
+        self.set_flag(flag::DISABLED, !enabled);
+    }
+
+    fn set_flag(&self, flag: u32, is_on: bool) {
+        if is_on {
+            self.flags.fetch_or(flag, Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Relaxed);
+        }
+    }
+
+    pub(super) fn on_retrace(&self, policy: RetracePolicy) {
+        *lock(&self.policy) = policy;
+    }
+
+    pub(super) fn misses(&self) -> Vec<Miss> {
+        lock(&self.log).misses()
+    }
+
+    pub(super) fn advice(&self) -> Vec<Advice> {
+        lock(&self.detector).advice()
     }
 }
 
-/// The cold path: traces and compiles; one thread per signature does, the others wait for it.
-#[cold]
-fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<(Entry, usize)> {
+/// Locks what is whole after every change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Traces and compiles.
+fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
     let start = Instant::now();
     let traced = traced(signature.words(), args, trace)?;
-    let types: Vec<String> = args.iter().filter_map(|arg| arg.ty()).map(ToString::to_string).collect();
-    let entry = Entry::new(traced, types.join(", "), start.elapsed())?;
-    let weight = entry.n_bytes();
-    Ok((entry, weight))
+    Entry::new(signature.clone(), traced, start.elapsed())
 }
 
 /// Runs the function on traced stand-ins for the arguments.

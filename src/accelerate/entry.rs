@@ -6,17 +6,19 @@ use std::time::Duration;
 use retape_kernels::Executable;
 use retape_runtime::Buffer;
 
+use super::signature::Signature;
+use super::stats::CompileTimes;
 use crate::compile::{self, Compiled};
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use crate::tensor::Tensor;
-use crate::trace::Trace;
+use crate::trace::{Source, Trace};
 
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The readable form of the signature.
-    pub(crate) arguments: String,
+    /// The arguments it is for.
+    pub(crate) signature: Signature,
     pub(crate) trace: Trace,
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
@@ -25,10 +27,10 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Optimises and compiles what was traced.
-    pub(crate) fn new(trace: Trace, arguments: String, trace_time: Duration) -> Result<Entry> {
+    pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { arguments, trace, trace_time, compiled, output_types })
+        Ok(Entry { signature, trace, trace_time, compiled, output_types })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -47,9 +49,25 @@ impl Entry {
         Ok(self.trace.results(args, outputs))
     }
 
-    /// Bytes of machine code and of one arena.
+    /// Bytes of machine code, of one arena, and of the tensors that the closure captured or returned as they were.
     pub(crate) fn n_bytes(&self) -> usize {
-        self.executable().code_bytes() + self.executable().arena_bytes()
+        let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
+        let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
+        let returned = self.trace.sources.iter().map(|source| match source {
+            Source::Constant(tensor) => bytes(tensor),
+            Source::Output(_) | Source::Parameter(_) => 0,
+        });
+        self.executable().code_bytes() + self.executable().arena_bytes() + captured + returned.sum::<usize>()
+    }
+
+    /// What making it cost.
+    pub(crate) fn times(&self) -> CompileTimes {
+        CompileTimes {
+            trace: self.trace_time,
+            optimise: self.compiled.optimise_time,
+            plan: self.compiled.plan_time,
+            compile: self.compiled.compile_time,
+        }
     }
 
     /// The machine code.

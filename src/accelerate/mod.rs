@@ -2,23 +2,36 @@
 //!
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
+mod advice;
 mod core;
 mod entry;
+mod explain;
 mod function;
+mod latency;
+mod policy;
 mod signature;
 mod stats;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Arc;
 
-pub use self::function::{Arg, Function};
+use retape_runtime::Budget;
+
+pub use self::advice::{Advice, AdviceKind};
+pub use self::explain::{Aspect, Difference, Miss, MissReason};
+pub use self::function::{Arg, Function, Held};
+pub use self::latency::Latency;
+pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
 
-use self::core::Core;
+use self::core::{Core, Rim};
+use self::signature::Description;
 use crate::error::{Caller, Result};
 use crate::event::Observer;
-use crate::tree::{Field, Reader, Tree, Writer};
+use crate::tape::Tape;
+use crate::tree::{Reader, Tree, Writer};
 
 /// Wraps a function of tensors into one that compiles itself.
 ///
@@ -42,12 +55,13 @@ use crate::tree::{Field, Reader, Tree, Writer};
 /// assert_eq!(grad.to_vec::<f32>()?, [4.0, 4.0]);
 /// # Ok::<(), retape::Error>(())
 /// ```
+#[track_caller]
 pub fn accelerate<F, Args, R>(function: F) -> Accelerated<F, Args, R>
 where
     F: Function<Args, R>,
     R: Tree,
 {
-    Accelerated { function, core: Core::new(), types: PhantomData }
+    Accelerated { function, core: Core::new(Location::caller()), types: PhantomData }
 }
 
 /// A function together with the cache of its compiled traces; see [`accelerate`].
@@ -119,6 +133,31 @@ where
         self.core.set_capacity(entries);
     }
 
+    /// The bytes that all entries together may use; no bound unless set.
+    pub fn byte_budget(&self) -> Budget {
+        self.core.byte_budget()
+    }
+
+    /// Sets the bytes that all entries together may use, beside the bound on their number: machine code, arenas, and
+    /// the tensors that traces captured. What is over is evicted, least recently used first. Pinned entries stay, and
+    /// what alone is over the budget is served but not kept.
+    ///
+    /// ```
+    /// use retape::{Budget, Tensor, accelerate};
+    ///
+    /// let sum = accelerate(|x: &Tensor| x.sum(..));
+    /// for n in 1..=5 {
+    ///     sum.call(Tensor::ones([n]))?;
+    /// }
+    /// assert_eq!(sum.stats().entries.len(), 5);
+    /// sum.set_byte_budget(Budget { host: Some(sum.stats().bytes() / 2), device: None });
+    /// assert!(sum.stats().entries.len() < 5);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn set_byte_budget(&self, budget: Budget) {
+        self.core.set_byte_budget(budget);
+    }
+
     /// Whether calls use the cache; true unless set.
     pub fn enabled(&self) -> bool {
         self.core.enabled()
@@ -130,22 +169,67 @@ where
         self.core.set_enabled(enabled);
     }
 
-    fn run(&self, leaves: Writer<'_>, caller: Caller) -> Result<R> {
+    /// Why calls missed: the last 256 misses, the oldest first.
+    ///
+    /// ```
+    /// use retape::{MissReason, Tensor, accelerate};
+    ///
+    /// let sum = accelerate(|x: &Tensor| x.sum(..));
+    /// sum.call(Tensor::ones([32, 4]))?;
+    /// sum.call(Tensor::ones([8, 4]))?;
+    /// let misses = sum.explain();
+    /// assert_eq!((misses[0].reason, misses[1].reason), (MissReason::FirstCall, MissReason::NewShape));
+    /// assert_eq!(misses[1].differences[0].to_string(), "argument 0 axis 0: 32 -> 8");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn explain(&self) -> Vec<Miss> {
+        self.core.misses()
+    }
+
+    /// What to change, if the misses so far show a mistake: one line for each pattern, which is also emitted once as a
+    /// `tracing` event.
+    pub fn advice(&self) -> Vec<Advice> {
+        self.core.advice()
+    }
+
+    /// Sets what happens on misses after the warm-up: nothing, a warning, or an error; see [`RetracePolicy`].
+    pub fn on_retrace(&self, policy: impl Into<RetracePolicy>) {
+        self.core.on_retrace(policy.into());
+    }
+
+    /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
+    #[doc(hidden)]
+    pub fn retraces_since(&self, before: u64) -> Option<String> {
+        let n = self.core.stats().misses.saturating_sub(before);
+        let misses = self.explain();
+        let lines = misses.iter().skip(misses.len().saturating_sub(n as usize)).map(|miss| format!("\n  {miss}"));
+        (n > 0).then(|| format!("expected no retrace, found {n}:{}", lines.collect::<String>()))
+    }
+
+    fn run<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<R> {
         let body = |from: &mut Reader<'_>| self.function.apply(from);
+        let mut leaves = Writer::default();
+        held.write(&mut leaves);
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return self.core.inline(&leaves, caller, &body);
         }
-        self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?.read()
+        let describe = || {
+            let mut leaves = Writer::with_paths();
+            held.write(&mut leaves);
+            Description::of(&leaves)
+        };
+        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || body(from));
+        self.core.call(leaves, &Rim { caller, describe: &describe, trace: &trace })?.read()
     }
 }
 
 /// `call` for each number of arguments.
 macro_rules! calls {
-    ($($name:ident $type:ident $index:tt),*) => {
+    ($($name:ident $type:ident),*) => {
         impl<F, $($type,)* R> Accelerated<F, ($($type,)*), R>
         where
             F: Function<($($type,)*), R>,
-            $($type: Tree,)*
+            $($type: Tree + 'static,)*
             R: Tree,
         {
             /// Calls the function, tracing and compiling it if no entry fits the arguments.
@@ -159,21 +243,17 @@ macro_rules! calls {
             #[track_caller]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
-                let caller = Location::caller();
-                let held = ($($name.hold(),)*);
-                let mut leaves = self.core.writer();
-                $(leaves.field(Field::Index($index), std::borrow::Borrow::<$type>::borrow(&held.$index));)*
-                self.run(leaves, caller)
+                self.run(&($($name.hold(),)*), Location::caller())
             }
         }
     };
 }
 
-calls!(a A 0);
-calls!(a A 0, b B 1);
-calls!(a A 0, b B 1, c C 2);
-calls!(a A 0, b B 1, c C 2, d D 3);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4, f G 5);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4, f G 5, g H 6);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4, f G 5, g H 6, h I 7);
+calls!(a A);
+calls!(a A, b B);
+calls!(a A, b B, c C);
+calls!(a A, b B, c C, d D);
+calls!(a A, b B, c C, d D, e E);
+calls!(a A, b B, c C, d D, e E, f G);
+calls!(a A, b B, c C, d D, e E, f G, g H);
+calls!(a A, b B, c C, d D, e E, f G, g H, h I);
