@@ -29,6 +29,16 @@ impl Graph {
         Ok(plan::plan(self)?.0.to_string())
     }
 
+    /// The machine code of this graph alone, for measurements: what a call costs beside it is retape's own time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the planner breaks one of its own rules, or the system refuses executable memory.
+    #[doc(hidden)]
+    pub fn executable(&self) -> Result<Executable> {
+        Executable::compile(plan::plan(self)?.0).map_err(compile::failed)
+    }
+
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
     /// a float, in order, and zero for those that the output does not depend on.
     ///
