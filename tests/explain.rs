@@ -281,6 +281,18 @@ fn a_steady_state_can_be_asserted() {
 }
 
 #[test]
+fn the_time_of_the_last_use_is_known() {
+    let f = accelerate(|x: &Tensor| x + x);
+    for n in [2, 3] {
+        f.call(ones(&[n])).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(80));
+    f.call(ones(&[2])).unwrap();
+    let entries = f.stats().entries;
+    assert!(entries[1].last_use >= entries[0].last_use + std::time::Duration::from_millis(40), "{entries:?}");
+}
+
+#[test]
 fn latencies_are_measured() {
     let f = accelerate(|x: &Tensor| x + x);
     for n in [2, 3] {

@@ -58,7 +58,7 @@ pub(crate) struct Launch {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// The steps that it does, or a part of one.
-    steps: std::ops::Range<usize>,
+    pub(crate) steps: std::ops::Range<usize>,
 }
 
 /// What a frame needs to know of a compiled plan.
@@ -72,8 +72,10 @@ pub(crate) struct Program {
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) constants: Vec<Arc<Buffer>>,
-    /// Arena and scratch.
+    /// Arena, scratch and flags.
     pub(crate) arena_bytes: usize,
+    /// Where the flags of the launches lie at the end of the arena, if code raises any.
+    pub(crate) flags_at: Option<usize>,
 }
 
 /// An input of a run.
@@ -129,11 +131,23 @@ impl Inputs for [Bound<'_>] {
     }
 }
 
+/// How a plan is compiled. No mode changes a bit of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modes {
+    /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
+    pub trap: bool,
+    /// Whether small nests stay functions of their own instead of being merged.
+    pub separate: bool,
+}
+
+/// The bytes of a flag.
+pub(crate) const FLAG_BYTES: usize = 4;
+
 /// A plan with its machine code.
 #[derive(Debug)]
 pub struct Executable {
-    plan: Plan,
-    program: Program,
+    pub(crate) plan: Plan,
+    pub(crate) program: Program,
     idle: Mutex<Vec<Frame>>,
 }
 
@@ -159,8 +173,17 @@ impl Executable {
     ///
     /// Fails if the plan is malformed, the machine is not supported, or the system refuses executable memory.
     pub fn compile(plan: Plan) -> Result<Executable> {
+        Executable::compile_with(plan, Modes::default())
+    }
+
+    /// Verifies and compiles a plan in some modes.
+    ///
+    /// # Errors
+    ///
+    /// As [`compile`](Executable::compile).
+    pub fn compile_with(plan: Plan, modes: Modes) -> Result<Executable> {
         plan.verify()?;
-        let program = program(&plan)?;
+        let program = program(&plan, modes)?;
         Ok(Executable { plan, program, idle: Mutex::new(Vec::new()) })
     }
 
@@ -298,7 +321,7 @@ impl Executable {
         bytes.sum()
     }
 
-    fn new_outputs(&self) -> Result<Vec<Buffer>> {
+    pub(crate) fn new_outputs(&self) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::with_capacity(self.program.outputs.len());
         for &len in &self.program.outputs {
             outputs.push(Buffer::alloc(len)?);
@@ -307,12 +330,17 @@ impl Executable {
     }
 
     fn call<I: Inputs + ?Sized>(&self, inputs: &I, outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
+        self.with_frame(|frame| frame.run(&self.program, inputs, outputs, clock))
+    }
+
+    /// Works on a frame that no other call uses.
+    pub(crate) fn with_frame(&self, work: impl FnOnce(&mut Frame) -> Result<()>) -> Result<()> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut frame = match idle {
             Some(frame) => frame,
             None => Frame::new(&self.program)?,
         };
-        let result = frame.run(&self.program, inputs, outputs, clock);
+        let result = work(&mut frame);
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE {
             idle.push(frame);
@@ -337,7 +365,7 @@ pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
     crate::simplify(&expand(&crate::simplify(kernel)))
 }
 
-fn program(plan: &Plan) -> Result<Program> {
+fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let schedules: Vec<Option<Schedule>> = plan
         .steps
         .iter()
@@ -348,6 +376,8 @@ fn program(plan: &Plan) -> Result<Program> {
         .collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
+    let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
+    let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
     let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
     for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
@@ -358,7 +388,12 @@ fn program(plan: &Plan) -> Result<Program> {
             }
             (Work::Kernel(_), Some(schedule)) => {
                 for nest in &schedule.nests {
-                    place(&mut drafts, nest, entries.len(), n);
+                    let n_drafts = drafts.len();
+                    place(&mut drafts, nest, entries.len(), n, modes.separate);
+                    if let Some(flags_at) = flags_at.filter(|_| drafts.len() > n_drafts) {
+                        let offset = flags_at + FLAG_BYTES * n_drafts;
+                        entries.push(Entry { site: Site::Arena, offset, len: FLAG_BYTES });
+                    }
                     entries.extend(nest.sources.iter().map(|source| match *source {
                         Source::Param(p) => entry(&step.operands[p]),
                         Source::Scratch(at) => Entry { site: Site::Arena, offset: scratch_at + at, len: 0 },
@@ -368,7 +403,8 @@ fn program(plan: &Plan) -> Result<Program> {
             (Work::Kernel(_), None) => {}
         }
     }
-    let launches = launches(drafts, entries.len())?;
+    let launches = launches(drafts, entries.len(), modes.trap)?;
+    let n_launches = launches.len();
     let in_call = |e: &Entry| matches!(e.site, Site::Input(_) | Site::Output(_));
     Ok(Program {
         launches,
@@ -377,13 +413,20 @@ fn program(plan: &Plan) -> Result<Program> {
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
         constants: plan.constants.clone(),
-        arena_bytes: if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes },
+        arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
+        flags_at,
     })
 }
 
 /// Adds a nest to the last function if both are small, else begins another.
-fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest: &'a Nest, first: usize, step: usize) {
-    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut() {
+fn place<'a>(
+    drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>,
+    nest: &'a Nest,
+    first: usize,
+    step: usize,
+    separate: bool,
+) {
+    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
         if small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS {
@@ -395,11 +438,15 @@ fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest:
     drafts.push((Draft::Code { nests: vec![nest] }, first, step..step + 1));
 }
 
-fn launches(drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>, n_entries: usize) -> Result<Vec<Launch>> {
+fn launches(
+    drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>,
+    n_entries: usize,
+    trap: bool,
+) -> Result<Vec<Launch>> {
     let units: Vec<Unit<'_>> = drafts
         .iter()
         .filter_map(|(draft, ..)| match draft {
-            Draft::Code { nests } => Some(Unit { nests: nests.clone() }),
+            Draft::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
             Draft::Library(_) => None,
         })
         .collect();

@@ -131,7 +131,7 @@ impl Operand {
         start..start.saturating_add(self.ty().bytes())
     }
 
-    fn overlaps(&self, other: &Operand) -> bool {
+    pub(crate) fn overlaps(&self, other: &Operand) -> bool {
         let same = match (self.place, other.place) {
             (Place::Slot { .. }, Place::Slot { .. }) => true,
             (a, b) => a == b,

@@ -1,10 +1,11 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use retape_kernels::{Executable, Input, Plan};
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
 use super::function::Given;
@@ -27,6 +28,8 @@ pub(crate) struct Entry {
     output_types: Vec<TensorType>,
     /// The arguments whose memory results may take, if they are given away.
     donors: Vec<usize>,
+    /// The coarse clock at the last use, in milliseconds.
+    last_use: AtomicU64,
 }
 
 impl Entry {
@@ -35,11 +38,13 @@ impl Entry {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors })
+        let last_use = AtomicU64::new(coarse_millis());
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, last_use })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.touch();
         let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
         let inputs: SmallVec<[&Buffer; 24]> = args
             .iter()
@@ -59,6 +64,7 @@ impl Entry {
 
     /// Runs the machine code; results take the memory of given arguments that have no other owner.
     pub(crate) fn run_given(&self, args: Vec<Tensor>, given: &Given) -> Result<Vec<Tensor>> {
+        self.touch();
         let mut args: Vec<Option<Tensor>> = args.into_iter().map(Some).collect();
         let mut taken: SmallVec<[Option<Buffer>; 24]> = args.iter().map(|_| None).collect();
         for &donor in self.donors.iter().filter(|&&donor| given.contains(donor)) {
@@ -84,6 +90,15 @@ impl Entry {
         Ok(self.trace.results_with(&handed, self.outputs(buffers)))
     }
 
+    #[inline]
+    fn touch(&self) {
+        let now = coarse_millis();
+        // Read first, so that threads which share the entry do not write to it on every call.
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
+    }
+
     fn outputs(&self, buffers: Vec<Buffer>) -> Vec<Tensor> {
         let outputs = buffers.into_iter().zip(&self.output_types);
         outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
@@ -92,6 +107,11 @@ impl Entry {
     /// Bytes of machine code and of one arena.
     pub(crate) fn n_bytes(&self) -> usize {
         self.executable().code_bytes() + self.executable().arena_bytes()
+    }
+
+    /// How long ago it was last used, to some milliseconds.
+    pub(crate) fn idle_time(&self) -> Duration {
+        Duration::from_millis(coarse_millis().saturating_sub(self.last_use.load(Relaxed)))
     }
 
     /// What making it cost.
@@ -125,4 +145,8 @@ fn donors(trace: &Trace, plan: &Plan) -> Vec<usize> {
 /// A tensor as an input that stays as it is.
 fn lent(tensor: &Tensor) -> Option<Input<'_>> {
     tensor.as_concrete().map(|concrete| Input::Lent(concrete.bytes()))
+}
+
+fn coarse_millis() -> u64 {
+    coarse_now().as_millis() as u64
 }

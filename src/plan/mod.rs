@@ -23,25 +23,49 @@ use self::lower::Lowered;
 use self::slots::Slots;
 use self::values::Values;
 
+/// What the steps of a plan are in the graph; calls do not need it, those who look at a plan do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layout {
+    /// One per step of the plan.
+    pub(crate) steps: Vec<StepValues>,
+    /// The size that the arena would have if no two values shared bytes.
+    pub(crate) unshared_bytes: usize,
+}
+
+/// The values of one step.
+#[derive(Clone, Debug)]
+pub(crate) struct StepValues {
+    /// The roots that the step computes, written or not; what lies between them and stored values is computed too.
+    pub(crate) roots: Vec<ValueId>,
+    /// The value that each operand holds.
+    pub(crate) operands: Vec<ValueId>,
+}
+
 /// Plans a graph.
 pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
+    Ok(plan_with_layout(graph)?.0)
+}
+
+/// Plans a graph, and says what the steps are in it.
+pub(crate) fn plan_with_layout(graph: &Graph) -> Result<(Plan, Layout)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
     let order = groups.in_order(&[]);
-    let mut plan = place(&values, make_steps(&values, &groups, &order));
+    let mut planned = place(&values, make_steps(&values, &groups, &order));
     // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
     let later = groups.in_order(&groups.held_up(&values));
     if later != order {
         let other = place(&values, make_steps(&values, &groups, &later));
-        let needs = |plan: &Plan| plan.arena_bytes + plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
-        if needs(&other) - other.donated_bytes() < needs(&plan) - plan.donated_bytes() {
-            plan = other;
+        let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
+        let needs = |plan: &Plan| plan.arena_bytes + outputs(plan) - plan.donated_bytes();
+        if needs(&other.0) < needs(&planned.0) {
+            planned = other;
         }
     }
     if cfg!(debug_assertions) {
-        plan.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
+        planned.0.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
     }
-    Ok(plan)
+    Ok(planned)
 }
 
 /// A step whose operands are still values.
@@ -50,6 +74,7 @@ struct Draft {
     reads: Vec<ValueId>,
     /// Written values; a copy to an output has none.
     writes: Vec<ValueId>,
+    roots: Vec<ValueId>,
     label: String,
 }
 
@@ -58,11 +83,12 @@ fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draf
     let make = |&index: &usize| {
         let group = &groups.groups[index];
         let label = label(values, group);
+        let roots = group.roots.clone();
         match values.lowering(group.roots[0]) {
             Lowering::Library(library) => {
                 let root = group.roots[0];
                 let (library, reads) = with_strides(values, root, library);
-                Draft { work: Work::Library(library), reads, writes: vec![root], label }
+                Draft { work: Work::Library(library), reads, writes: vec![root], roots, label }
             }
             Lowering::Pointwise(_)
             | Lowering::Indexed { .. }
@@ -70,7 +96,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draf
             | Lowering::Reduce { .. }
             | Lowering::Parameter => {
                 let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
-                Draft { work: Work::Kernel(kernel), reads, writes, label }
+                Draft { work: Work::Kernel(kernel), reads, writes, roots, label }
             }
         }
     };
@@ -109,7 +135,7 @@ fn operand(at: &Affine) -> MatMulOperand {
 }
 
 /// Gives every value its place.
-fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
+fn place(values: &Values<'_>, drafts: Vec<Draft>) -> (Plan, Layout) {
     let graph = values.graph;
     let mut places: HashMap<ValueId, Place> = HashMap::new();
     for (&id, index) in graph.params().iter().zip(0..) {
@@ -131,6 +157,7 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
     }
     let mut slots = Slots::default();
     let mut steps = vec![];
+    let mut layout = Layout::default();
     for (index, draft) in drafts.into_iter().enumerate() {
         let dies = |value: &ValueId| last_use[value] == index;
         for (position, &write) in draft.writes.iter().enumerate() {
@@ -150,6 +177,8 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         let (types, _) = draft.work.signature();
         let operands = draft.reads.iter().chain(&draft.writes).zip(&types).map(operand).collect();
         steps.push(Step { work: draft.work, operands, label: draft.label });
+        let operands = draft.reads.iter().chain(&draft.writes).copied().collect();
+        layout.steps.push(StepValues { roots: draft.roots, operands });
         draft.reads.iter().filter(|value| dies(value)).for_each(|&value| slots.free(value));
         // What nobody reads dies at once.
         let unread = draft.writes.iter().filter(|value| !last_use.contains_key(value));
@@ -159,7 +188,9 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         let operands = [places[&memory], Place::Output(index)].map(|place| operand_at(graph, memory, place));
         let work = Work::Kernel(lower::copy(values, memory));
         steps.push(Step { work, operands: SmallVec::from_iter(operands), label: "copy".to_owned() });
+        layout.steps.push(StepValues { roots: vec![], operands: vec![memory; 2] });
     }
+    layout.unshared_bytes = slots.n_unshared_bytes();
     let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
     let mut plan = Plan {
         inputs: graph.params().iter().map(buffer).collect(),
@@ -170,7 +201,7 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         donations: vec![],
     };
     plan.donations = donate::donations(graph, &plan);
-    plan
+    (plan, layout)
 }
 
 fn n_bytes(graph: &Graph, value: ValueId) -> usize {

@@ -94,6 +94,25 @@ impl Frame {
         Ok(())
     }
 
+    /// Runs the program on these buffers and shows the arena and the outputs after each launch.
+    pub(crate) fn run_watched(
+        &mut self,
+        program: &Program,
+        inputs: &[&Buffer],
+        outputs: &mut [Buffer],
+        after: &mut dyn FnMut(usize, &[u8], &[Buffer]),
+    ) -> Result<()> {
+        self.bind(program, inputs, outputs)?;
+        if let Some(flags_at) = program.flags_at {
+            self.arena.bytes_mut()[flags_at..].fill(0);
+        }
+        for (n, launch) in program.launches.iter().enumerate() {
+            self.launch(program, launch);
+            after(n, self.arena.bytes(), outputs);
+        }
+        Ok(())
+    }
+
     fn bind<I: Inputs + ?Sized>(&mut self, program: &Program, inputs: &I, outputs: &mut [Buffer]) -> Result<()> {
         let lens = |bound: usize, expected: &[usize]| bound == expected.len();
         if !lens(inputs.count(), &program.inputs) || !lens(outputs.len(), &program.outputs) {
