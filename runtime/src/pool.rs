@@ -36,7 +36,7 @@ const MAX_LOG2: usize = usize::BITS as usize - 2;
 
 /// Bytes handed out in buffers, in class sizes.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// The most that `LIVE` ever was.
+/// The most that `LIVE` was since it was last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// Bytes held from the system: live ones and kept ones. That only two counters change on the hot path (and one of them
 /// rarely) is why what is kept is a difference.
@@ -164,7 +164,7 @@ fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
 pub struct PoolStats {
     /// Bytes in buffers that exist.
     pub live_bytes: usize,
-    /// The most that `live_bytes` ever was.
+    /// The most that `live_bytes` was since [`reset_peak_bytes`], or ever.
     pub peak_bytes: usize,
     /// Bytes kept for reuse.
     pub kept_bytes: usize,
@@ -371,9 +371,14 @@ pub fn live_bytes() -> usize {
     LIVE.load(Relaxed)
 }
 
-/// The most that [`live_bytes`] ever was.
+/// The most that [`live_bytes`] was since [`reset_peak_bytes`], or ever.
 pub fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
+}
+
+/// Makes [`peak_bytes`] count from now on.
+pub fn reset_peak_bytes() {
+    PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
 /// The bytes that all buffers together may have; at first the memory of the machine.
@@ -493,5 +498,8 @@ mod tests {
         assert!(live_bytes() >= 9 * OWN);
         assert!(peak_bytes() >= 9 * OWN);
         drop(buffer);
+        assert!(peak_bytes() >= 9 * OWN);
+        reset_peak_bytes();
+        assert!(peak_bytes() < 9 * OWN, "other tests use less");
     }
 }
