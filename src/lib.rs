@@ -75,8 +75,8 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Held, Latency, Miss,
-    MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
+    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Given, Held, Holder,
+    Latency, Miss, MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

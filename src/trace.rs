@@ -141,7 +141,12 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
 
 impl Trace {
     /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
-    pub(crate) fn results(&self, inputs: &[&Tensor], mut outputs: Vec<Tensor>) -> Vec<Tensor> {
+    pub(crate) fn results(&self, inputs: &[&Tensor], outputs: Vec<Tensor>) -> Vec<Tensor> {
+        self.results_with(&|argument| Tensor::clone(inputs[argument]), outputs)
+    }
+
+    /// As [`results`](Trace::results), with a function that knows the arguments which are handed through.
+    pub(crate) fn results_with(&self, argument: &dyn Fn(usize) -> Tensor, mut outputs: Vec<Tensor>) -> Vec<Tensor> {
         let is_next = |(n, source): (usize, &Source)| matches!(source, Source::Output(position) if *position == n);
         // What is more than the sources is the token of an effect.
         if self.sources.len() <= outputs.len() && self.sources.iter().enumerate().all(is_next) {
@@ -151,7 +156,7 @@ impl Trace {
         let n_args = self.graph.params().len() - self.captures.len();
         let tensor = |source: &Source| match source {
             Source::Output(position) => outputs[*position].clone(),
-            Source::Parameter(position) if *position < n_args => Tensor::clone(inputs[*position]),
+            Source::Parameter(position) if *position < n_args => argument(*position),
             Source::Parameter(position) => self.captures[position - n_args].tensor.clone(),
             Source::Constant(tensor) => tensor.clone(),
         };

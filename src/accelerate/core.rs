@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Weight, hash_words};
+use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
+use super::function::Given;
 use super::latency::{Latencies, sampled_start};
 use super::policy::{OnRetrace, RetracePolicy};
 use super::signature::{Description, Signature};
@@ -60,6 +62,20 @@ type Found = InUse<Signature, Entry>;
 pub(super) enum Outcome {
     Ran { entry: Found, tensors: Vec<Tensor> },
     Evaluated { trace: Trace, tensors: Vec<Tensor> },
+}
+
+/// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
+pub(super) struct Ready {
+    entry: Found,
+    args: Vec<Tensor>,
+    given: Given,
+    start: Option<Instant>,
+}
+
+/// A call that was given arguments by value: to be run when the caller has let go of them, or done already.
+pub(super) enum Giving {
+    Ready(Ready),
+    Done(Outcome),
 }
 
 impl Outcome {
@@ -125,6 +141,44 @@ impl Core {
         Ok(Outcome::Ran { entry, tensors })
     }
 
+    /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
+    /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
+    /// arguments are left alone, since more than the entry may read them.
+    pub(super) fn call_giving(&self, leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        if flags != 0 {
+            return self.watched(flags, leaves, rim).map(Giving::Done);
+        }
+        let start = sampled_start();
+        let args = leaves.tensors;
+        let (entry, start) = match self.find(&leaves.words) {
+            Some(entry) => (entry, start),
+            None => (self.entry(leaves.words, &args, rim)?.into(), None),
+        };
+        if entry.takes(&given) {
+            let args = args.into_iter().cloned().collect();
+            return Ok(Giving::Ready(Ready { entry, args, given, start }));
+        }
+        let tensors = entry.run(&args)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Giving::Done(Outcome::Ran { entry, tensors }))
+    }
+
+    /// Runs a call whose arguments have been dropped.
+    pub(super) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
+        let Ready { entry, args, given, start } = ready;
+        let tensors = entry.run_given(args, &given)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Outcome::Ran { entry, tensors })
+    }
+
     /// A call while something is switched on that is not free.
     #[cold]
     fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
@@ -143,13 +197,19 @@ impl Core {
     /// A call that found no entry: makes it, or waits for it, and runs it.
     #[cold]
     fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        let start = Instant::now();
-        let signature = Signature::new(leaves.words, (rim.describe)());
-        let args = &leaves.tensors;
-        let make = || self.make(&signature, args, rim, start);
-        let (entry, _) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
-        let tensors = entry.run(args)?;
+        let (words, args) = (leaves.words, leaves.tensors);
+        let entry = self.entry(words, &args, rim)?;
+        let tensors = entry.run(&args)?;
         Ok(Outcome::Ran { entry: entry.into(), tensors })
+    }
+
+    /// The entry for arguments that were not found: made, or waited for.
+    #[cold]
+    fn entry(&self, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
+        let start = Instant::now();
+        let signature = Signature::new(words, (rim.describe)());
+        let make = || self.make(&signature, args, rim, start);
+        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.

@@ -20,13 +20,13 @@ use retape_runtime::Budget;
 
 pub use self::advice::{Advice, AdviceKind};
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
-pub use self::function::{Arg, Function, Held};
+pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
 
-use self::core::{Core, Rim};
+use self::core::{Core, Giving, Rim};
 use self::signature::Description;
 use crate::error::{Caller, Result};
 use crate::event::Observer;
@@ -206,10 +206,13 @@ where
         (n > 0).then(|| format!("expected no retrace, found {n}:{}", lines.collect::<String>()))
     }
 
-    fn run<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<R> {
+    fn run<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
         let body = |from: &mut Reader<'_>| self.function.apply(from);
         let mut leaves = Writer::default();
-        held.write(&mut leaves);
+        let given = if H::GIVES { held.write_given(&mut leaves) } else { Given::default() };
+        if !H::GIVES {
+            held.write(&mut leaves);
+        }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return self.core.inline(&leaves, caller, &body);
         }
@@ -219,7 +222,18 @@ where
             Description::of(&leaves)
         };
         let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || body(from));
-        self.core.call(leaves, &Rim { caller, describe: &describe, trace: &trace })?.read()
+        let rim = Rim { caller, describe: &describe, trace: &trace };
+        if !H::GIVES {
+            return self.core.call(leaves, &rim)?.read();
+        }
+        match self.core.call_giving(leaves, given, &rim)? {
+            Giving::Done(outcome) => outcome.read(),
+            Giving::Ready(ready) => {
+                // What the arguments hold would have a second owner as long as they exist.
+                drop(held);
+                self.core.run_ready(ready)?.read()
+            }
+        }
     }
 }
 
@@ -234,16 +248,19 @@ macro_rules! calls {
         {
             /// Calls the function, tracing and compiling it if no entry fits the arguments.
             ///
-            /// Arguments are passed by reference, by value, or as numbers where the function takes a tensor.
+            /// Arguments are passed by reference, by value, or as numbers where the function takes a tensor. An argument
+            /// that is passed by value is given away: results are written over those of its tensors that have no other
+            /// handle, so that a step which takes its state by value and returns the next one allocates nothing for it.
+            /// What the caller can still see never changes.
             ///
             /// # Errors
             ///
             /// Fails if the function is ill-typed for these arguments or panics, or if the device refuses the work.
-            /// A failed call leaves the cache as it was.
+            /// A failed call leaves the cache as it was; arguments that were passed by value are gone.
             #[track_caller]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
-                self.run(&($($name.hold(),)*), Location::caller())
+                self.run(($($name.hold(),)*), Location::caller())
             }
         }
     };
