@@ -26,6 +26,8 @@ struct State {
     captured: HashMap<usize, ValueId>,
     error: Option<Arc<Error>>,
     finished: bool,
+    /// Whether the leaves of the result are to be described.
+    describes: bool,
     /// While a derivative rule runs: the line of the op it belongs to.
     on_behalf_of: Option<Caller>,
 }
@@ -57,9 +59,22 @@ impl Tape {
             captured: HashMap::new(),
             error: None,
             finished: false,
+            describes: false,
             on_behalf_of: None,
         };
         Arc::new(Tape { state: Mutex::new(state) })
+    }
+
+    /// An empty tape whose trace describes its result, for who compares it with another one.
+    pub(crate) fn describing() -> Arc<Tape> {
+        let tape = Tape::new();
+        tape.lock().describes = true;
+        tape
+    }
+
+    /// Whether the leaves of the result are to be described.
+    pub(crate) fn describes(&self) -> bool {
+        self.lock().describes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -25,7 +25,7 @@ pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
 
 use self::core::{Core, Rim};
-use self::signature::Description;
+pub(crate) use self::signature::Description;
 use crate::error::{Caller, Result};
 use crate::event::Observer;
 use crate::tape::Tape;

@@ -99,8 +99,17 @@ pub(crate) enum LeafValue {
 }
 
 impl Description {
-    /// Describes what was written with paths.
+    /// Describes arguments that were written with paths.
     pub(crate) fn of(leaves: &Writer<'_>) -> Description {
+        Description::with_paths(leaves, argument_path)
+    }
+
+    /// Describes a result; empty if it was written without paths.
+    pub(crate) fn of_result(leaves: &Writer<'_>) -> Description {
+        Description::with_paths(leaves, |path| extended("result", path))
+    }
+
+    fn with_paths(leaves: &Writer<'_>, path: impl Fn(&[Field]) -> String) -> Description {
         let noted = leaves.paths.as_ref().map_or(&[][..], |paths| &paths.leaves);
         let mut tensors = leaves.tensors.iter();
         let value = |leaf: &Leaf| match leaf.kind {
@@ -112,17 +121,23 @@ impl Description {
             LeafKind::Structure => LeafValue::Structure { text: leaf.text.clone() },
         };
         let values: Vec<LeafValue> = noted.iter().map(value).collect();
-        let leaf = |(leaf, value): (&Leaf, LeafValue)| LeafText { path: argument_path(&leaf.path), value };
+        let leaf = |(leaf, value): (&Leaf, LeafValue)| LeafText { path: path(&leaf.path), value };
         Description { leaves: noted.iter().zip(values).map(leaf).collect(), modes: vec![] }
     }
 }
 
 /// A path whose first step says which argument it is.
 fn argument_path(path: &[Field]) -> String {
-    let mut text = String::new();
-    for (depth, field) in path.iter().enumerate() {
+    match path {
+        [Field::Index(index), rest @ ..] => extended(&format!("argument {index}"), rest),
+        _ => extended("", path),
+    }
+}
+
+fn extended(root: &str, path: &[Field]) -> String {
+    let mut text = root.to_owned();
+    for field in path {
         match field {
-            Field::Index(index) if depth == 0 => text.push_str(&format!("argument {index}")),
             Field::Named(name) => text.extend([".", name]),
             Field::Index(index) => text.push_str(&format!("[{index}]")),
             Field::Key(key) => text.push_str(&format!("[{key:?}]")),
