@@ -124,7 +124,7 @@ impl Graph {
     }
 
     /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each with
-    /// its arguments. What nothing needs any more is freed.
+    /// its arguments. Effects do not happen. What nothing needs any more is freed.
     pub(crate) fn each_value(
         &self,
         inputs: &[&Tensor],
@@ -134,7 +134,8 @@ impl Graph {
         let mut uses = self.use_counts();
         for (id, node) in self.iter() {
             let at = node.at.unwrap_or(Location::caller());
-            let args: SmallVec<[&Tensor; 3]> = node.args.iter().filter_map(|arg| values[arg.index()].as_ref()).collect();
+            let args: SmallVec<[Tensor; 3]> = node.args.iter().filter_map(|arg| values[arg.index()].clone()).collect();
+            let args: SmallVec<[&Tensor; 3]> = args.iter().collect();
             let value = match &node.op {
                 Op::Parameter(parameter) => inputs[parameter.index].clone(),
                 // The code for a broadcast serves all constants.
@@ -142,6 +143,8 @@ impl Graph {
                     let (scalar, shape) = (Tensor::of_scalar(splat.value), splat.shape.clone());
                     eager::run(BroadcastTo { shape }.into(), &[&scalar], at)?
                 }
+                // A token stands for all of them.
+                op if op.has_effect() => args.last().map_or_else(|| Tensor::zeros([0]), |&token| token.clone()),
                 op => eager::run(op.clone(), &args, at)?,
             };
             if see(id, &args, &value)?.is_break() {

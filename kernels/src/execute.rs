@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use retape_runtime::Buffer;
+use smallvec::SmallVec;
 
 use crate::cpu::call::Frame;
 use crate::cpu::{Function, Unit, compile};
@@ -13,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::expand::expand;
 use crate::ir::{Kernel, evaluate};
 use crate::library::Library;
-use crate::plan::{Operand, Place, Plan, Work};
+use crate::plan::{Donation, Operand, Place, Plan, Work};
 use crate::schedule::{Nest, Schedule, Source, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -89,6 +90,59 @@ pub struct Modes {
 /// The bytes of a flag.
 pub(crate) const FLAG_BYTES: usize = 4;
 
+/// An input of a run.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Bytes that stay as they are.
+    Lent(&'a Buffer),
+    /// Bytes that nobody else will read: a result may be written over them.
+    Given(Buffer),
+}
+
+/// Where the bytes of an input of a running call are.
+#[derive(Debug)]
+enum Bound<'a> {
+    Lent(&'a Buffer),
+    Given(Buffer),
+    /// In the memory of this output, by a donation of the plan.
+    Output(usize),
+}
+
+/// The inputs of a call, as a frame sees them.
+pub(crate) trait Inputs {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The bytes of one.
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer;
+}
+
+impl Inputs for [&Buffer] {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> &'a Buffer {
+        self[input]
+    }
+}
+
+impl Inputs for [Bound<'_>] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer {
+        match &self[input] {
+            Bound::Lent(buffer) => buffer,
+            Bound::Given(buffer) => buffer,
+            Bound::Output(output) => &outputs[*output],
+        }
+    }
+}
+
 /// A plan with its machine code.
 #[derive(Debug)]
 pub struct Executable {
@@ -154,6 +208,35 @@ impl Executable {
     /// Fails if the buffers do not fit the plan or memory is refused.
     pub fn run_into(&self, inputs: &[&Buffer], mut outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
         self.call(inputs, &mut outputs, None)?;
+        Ok(outputs)
+    }
+
+    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Executable::run); given inputs are gone then, too.
+    pub fn run_over<'a>(&self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Vec<Buffer>> {
+        let bound = |input| match input {
+            Input::Lent(buffer) => Bound::Lent(buffer),
+            Input::Given(buffer) => Bound::Given(buffer),
+        };
+        let mut inputs: SmallVec<[Bound<'a>; 24]> = inputs.into_iter().map(bound).collect();
+        let mut donated: SmallVec<[Option<Buffer>; 24]> = self.program.outputs.iter().map(|_| None).collect();
+        for &Donation { output, input } in &self.plan.donations {
+            let (output, len) = (output as usize, self.program.inputs[input as usize]);
+            let Some(input) = inputs.get_mut(input as usize) else { continue };
+            if donated[output].is_none() && matches!(&*input, Bound::Given(buffer) if buffer.len() == len) {
+                if let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output)) {
+                    donated[output] = Some(buffer);
+                }
+            }
+        }
+        let mut outputs = Vec::with_capacity(donated.len());
+        for (buffer, &len) in donated.into_iter().zip(&self.program.outputs) {
+            outputs.push(buffer.map_or_else(|| Buffer::alloc(len), Ok)?);
+        }
+        self.call(&inputs[..], &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -244,7 +327,7 @@ impl Executable {
         Ok(outputs)
     }
 
-    fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
+    fn call<I: Inputs + ?Sized>(&self, inputs: &I, outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
         self.with_frame(|frame| frame.run(&self.program, inputs, outputs, clock))
     }
 

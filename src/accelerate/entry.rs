@@ -1,10 +1,11 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use retape_kernels::Executable;
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, coarse_now};
 
 use super::signature::Signature;
 use super::stats::CompileTimes;
@@ -23,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
     output_types: Vec<TensorType>,
+    /// The coarse clock at the last use, in milliseconds.
+    last_use: AtomicU64,
 }
 
 impl Entry {
@@ -30,11 +33,16 @@ impl Entry {
     pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { signature, trace, trace_time, compiled, output_types })
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, last_use: AtomicU64::new(coarse_millis()) })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let now = coarse_millis();
+        // Read first, so that threads which share the entry do not write to it on every call.
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
         let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
         let inputs: smallvec::SmallVec<[&Buffer; 24]> = args
             .iter()
@@ -54,6 +62,11 @@ impl Entry {
         self.executable().code_bytes() + self.executable().arena_bytes()
     }
 
+    /// How long ago it was last used, to some milliseconds.
+    pub(crate) fn idle_time(&self) -> Duration {
+        Duration::from_millis(coarse_millis().saturating_sub(self.last_use.load(Relaxed)))
+    }
+
     /// What making it cost.
     pub(crate) fn times(&self) -> CompileTimes {
         CompileTimes {
@@ -68,4 +81,8 @@ impl Entry {
     pub(crate) fn executable(&self) -> &Executable {
         &self.compiled.executable
     }
+}
+
+fn coarse_millis() -> u64 {
+    coarse_now().as_millis() as u64
 }

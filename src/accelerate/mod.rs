@@ -8,9 +8,11 @@ mod entry;
 mod explain;
 mod function;
 mod latency;
+mod nonfinite;
 mod policy;
 mod signature;
 mod stats;
+mod tolerance;
 
 use std::marker::PhantomData;
 use std::panic::Location;

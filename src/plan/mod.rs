@@ -1,5 +1,6 @@
 //! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
 
+mod donate;
 mod fuse;
 mod lower;
 mod slots;
@@ -32,9 +33,22 @@ pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
 pub(crate) fn plan_with_values(graph: &Graph) -> Result<(Plan, Vec<Vec<ValueId>>)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
-    let steps = make_steps(&values, &groups);
-    let written = steps.iter().map(|step| step.writes.clone()).collect();
-    let plan = place(&values, steps);
+    let order = groups.in_order(&[]);
+    let placed = |order: &[usize]| {
+        let steps = make_steps(&values, &groups, order);
+        let written = steps.iter().map(|step| step.writes.clone()).collect();
+        (place(&values, steps), written)
+    };
+    let (mut plan, mut written) = placed(&order);
+    // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
+    let later = groups.in_order(&groups.held_up(&values));
+    if later != order {
+        let other = placed(&later);
+        let needs = |plan: &Plan| plan.arena_bytes + plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
+        if needs(&other.0) - other.0.donated_bytes() < needs(&plan) - plan.donated_bytes() {
+            (plan, written) = other;
+        }
+    }
     if cfg!(debug_assertions) {
         plan.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
     }
@@ -50,9 +64,9 @@ struct Draft {
     label: String,
 }
 
-fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
+fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draft> {
     let outside = groups.read_from_outside(values);
-    let make = |index: usize| {
+    let make = |&index: &usize| {
         let group = &groups.groups[index];
         let label = label(values, group);
         match values.lowering(group.roots[0]) {
@@ -71,7 +85,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
             }
         }
     };
-    groups.in_order().into_iter().map(make).collect()
+    order.iter().map(make).collect()
 }
 
 /// The names of the ops that a group computes.
@@ -158,13 +172,16 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         steps.push(Step { work, operands: SmallVec::from_iter(operands), label: "copy".to_owned() });
     }
     let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
-    Plan {
+    let mut plan = Plan {
         inputs: graph.params().iter().map(buffer).collect(),
         outputs: graph.outputs().iter().map(buffer).collect(),
         constants: vec![],
         arena_bytes: slots.n_bytes(),
         steps,
-    }
+        donations: vec![],
+    };
+    plan.donations = donate::donations(graph, &plan);
+    plan
 }
 
 fn n_bytes(graph: &Graph, value: ValueId) -> usize {
