@@ -104,6 +104,12 @@ impl Description {
         Description::with_paths(leaves, argument_path)
     }
 
+    /// The path of tensor `n`.
+    pub(crate) fn tensor_path(&self, n: usize) -> Option<String> {
+        let is_tensor = |leaf: &&LeafText| matches!(leaf.value, LeafValue::Tensor { .. });
+        self.leaves.iter().filter(is_tensor).nth(n).map(|leaf| leaf.path.clone())
+    }
+
     /// Describes a result; empty if it was written without paths.
     pub(crate) fn of_result(leaves: &Writer<'_>) -> Description {
         Description::with_paths(leaves, |path| extended("result", path))
