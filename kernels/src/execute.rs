@@ -3,7 +3,9 @@
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
 //! with much work are split over threads. Neither changes a bit of a result.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use retape_runtime::Buffer;
 use smallvec::SmallVec;
@@ -58,7 +60,7 @@ pub(crate) struct Launch {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// The steps that it does, or a part of one.
-    pub(crate) steps: std::ops::Range<usize>,
+    pub(crate) steps: Range<usize>,
 }
 
 /// What a frame needs to know of a compiled plan.
@@ -77,18 +79,6 @@ pub(crate) struct Program {
     /// Where the flags of the launches lie at the end of the arena, if code raises any.
     pub(crate) flags_at: Option<usize>,
 }
-
-/// How a plan is compiled. No mode changes a bit of a result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Modes {
-    /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
-    pub trap: bool,
-    /// Whether small nests stay functions of their own instead of being merged.
-    pub separate: bool,
-}
-
-/// The bytes of a flag.
-pub(crate) const FLAG_BYTES: usize = 4;
 
 /// An input of a run.
 #[derive(Debug)]
@@ -143,6 +133,18 @@ impl Inputs for [Bound<'_>] {
     }
 }
 
+/// How a plan is compiled. No mode changes a bit of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modes {
+    /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
+    pub trap: bool,
+    /// Whether small nests stay functions of their own instead of being merged.
+    pub separate: bool,
+}
+
+/// The bytes of a flag.
+pub(crate) const FLAG_BYTES: usize = 4;
+
 /// A plan with its machine code.
 #[derive(Debug)]
 pub struct Executable {
@@ -151,11 +153,11 @@ pub struct Executable {
     idle: Mutex<Vec<Frame>>,
 }
 
-/// How long a part of a call took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepTime {
-    /// The labels of the steps it did.
-    pub label: String,
+/// When a launch of a call ran, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchTime {
+    /// When it began.
+    pub start: Instant,
     /// Nanoseconds.
     pub nanos: u64,
 }
@@ -240,21 +242,21 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// Runs the plan and measures its parts.
+    /// Runs the plan and measures its launches, in the order of [`launch_steps`](Executable::launch_steps).
     ///
     /// # Errors
     ///
     /// As [`run`](Executable::run).
-    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<StepTime>)> {
+    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
-        let mut nanos = Vec::new();
-        self.call(inputs, &mut outputs, Some(&mut nanos))?;
-        let label = |launch: &Launch| {
-            let labels: Vec<&str> = self.plan.steps[launch.steps.clone()].iter().map(|s| s.label.as_str()).collect();
-            labels.join(", ")
-        };
-        let times = self.program.launches.iter().zip(nanos);
-        Ok((outputs, times.map(|(launch, nanos)| StepTime { label: label(launch), nanos }).collect()))
+        let mut times = Vec::with_capacity(self.program.launches.len());
+        self.call(inputs, &mut outputs, Some(&mut times))?;
+        Ok((outputs, times))
+    }
+
+    /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.
+    pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
+        self.program.launches.iter().map(|launch| launch.steps.clone())
     }
 
     /// Runs the plan with the evaluator and the reference library kernels: slow and obviously right.
@@ -327,7 +329,12 @@ impl Executable {
         Ok(outputs)
     }
 
-    fn call<I: Inputs + ?Sized>(&self, inputs: &I, outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
+    fn call<I: Inputs + ?Sized>(
+        &self,
+        inputs: &I,
+        outputs: &mut [Buffer],
+        clock: Option<&mut Vec<LaunchTime>>,
+    ) -> Result<()> {
         self.with_frame(|frame| frame.run(&self.program, inputs, outputs, clock))
     }
 

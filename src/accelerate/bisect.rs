@@ -13,12 +13,11 @@ use retape_runtime::Buffer;
 use super::check::{bytes, gap};
 use super::entry::Entry;
 use super::tolerance::{Gap, Tolerance, compare};
-use crate::compile;
+use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, TensorType, ValueId};
-use crate::opt::{Culprit, Renaming, Steps};
 use crate::ops::Op;
-use crate::plan;
+use crate::opt::{Culprit, Renaming, Steps};
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
@@ -27,11 +26,11 @@ use crate::trace::{Source, Trace};
 #[non_exhaustive]
 pub struct Bisection {
     /// Why the compiled code computes something else.
-    pub cause: Cause,
+    pub cause: BisectCause,
     /// The first value of the graph that differs, in the order of the program.
     pub value: Option<GraphValue>,
     /// The fused group that made it, or that first used it if it is an input.
-    pub group: Option<Group>,
+    pub group: Option<FusedGroup>,
     /// How the value differs; none if it has another type.
     pub gap: Option<Gap>,
     /// What counted as equal.
@@ -41,7 +40,7 @@ pub struct Bisection {
 /// Why a call differs.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum BisectCause {
     /// Nothing differs.
     None,
     /// A tensor that the closure captured is not what it was when it was traced.
@@ -101,32 +100,34 @@ pub struct GraphValue {
 /// A step of the compiled plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Group {
+pub struct FusedGroup {
     /// Its number.
     pub step: usize,
     /// The ops that it computes, such as `mul+reduce_sum`.
     pub label: String,
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for BisectCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::None => f.write_str("nothing differs"),
-            Cause::CaptureChanged { at, recorded, now, element } => {
+            BisectCause::None => f.write_str("nothing differs"),
+            BisectCause::CaptureChanged { at, recorded, now, element } => {
                 write!(f, "the captured tensor {recorded} used at {at} has changed since the trace")?;
                 match element {
                     Some(element) => write!(f, ", first at element {element}"),
                     None => write!(f, " to {now}"),
                 }
             }
-            Cause::TraceChanged { at, recorded, now } => {
+            BisectCause::TraceChanged { at, recorded, now } => {
                 let or_end = |text: &str| if text.is_empty() { "the end".to_owned() } else { format!("`{text}`") };
                 write!(f, "the closure now records {} instead of {}", or_end(now), or_end(recorded))?;
                 at.map_or(Ok(()), |at| write!(f, " at {at}"))
             }
-            Cause::Rewrite { pass, rule: Some(rule) } => write!(f, "the rule `{rule}` of the pass `{pass}` is wrong"),
-            Cause::Rewrite { pass, rule: None } => write!(f, "the pass `{pass}` is wrong"),
-            Cause::Code { step, label } => write!(f, "the code of step {step} ({label}) is wrong"),
+            BisectCause::Rewrite { pass, rule: Some(rule) } => {
+                write!(f, "the rule `{rule}` of the pass `{pass}` is wrong")
+            }
+            BisectCause::Rewrite { pass, rule: None } => write!(f, "the pass `{pass}` is wrong"),
+            BisectCause::Code { step, label } => write!(f, "the code of step {step} ({label}) is wrong"),
         }
     }
 }
@@ -154,11 +155,9 @@ impl GraphValue {
 
 /// Finds where a call of an entry parts from the un-accelerated call, whose trace is `fresh`.
 pub(super) fn bisect(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: Tolerance) -> Result<Bisection> {
-    let found = match Steps::of(&entry.trace.graph) {
-        Ok(steps) => Search::new(entry, args, tolerance, steps)?.run(fresh)?,
-        Err(error) => return Err(error),
-    };
-    Ok(found.unwrap_or(Bisection { cause: Cause::None, value: None, group: None, gap: None, tolerance }))
+    let steps = Steps::of(&entry.trace.graph)?;
+    let found = Search { renaming: steps.renaming(), entry, args, tolerance, steps }.run(fresh)?;
+    Ok(found.unwrap_or(Bisection { cause: BisectCause::None, value: None, group: None, gap: None, tolerance }))
 }
 
 struct Search<'s> {
@@ -167,17 +166,9 @@ struct Search<'s> {
     tolerance: Tolerance,
     steps: Steps,
     renaming: Renaming,
-    /// The values that each step of the plan writes.
-    written: Vec<Vec<ValueId>>,
 }
 
-impl<'s> Search<'s> {
-    fn new(entry: &'s Entry, args: &'s [&'s Tensor], tolerance: Tolerance, steps: Steps) -> Result<Search<'s>> {
-        let renaming = steps.renaming();
-        let (_, written) = plan::plan_with_values(&entry.compiled.graph)?;
-        Ok(Search { entry, args, tolerance, steps, renaming, written })
-    }
-
+impl Search<'_> {
     fn run(&self, fresh: &Trace) -> Result<Option<Bisection>> {
         if let Some(found) = self.in_trace(fresh)? {
             return Ok(Some(found));
@@ -206,7 +197,7 @@ impl<'s> Search<'s> {
             if gap.is_some() || (recorded != now && was.at == is.at) {
                 let element = gap.as_ref().map(|gap| gap.first);
                 let (recorded, now) = (recorded.clone(), now.clone());
-                let cause = Cause::CaptureChanged { at: was.at, recorded, now, element };
+                let cause = BisectCause::CaptureChanged { at: was.at, recorded, now, element };
                 return Ok(Some(self.found(cause, old.graph.params()[n_args + n], gap)));
             }
         }
@@ -219,7 +210,7 @@ impl<'s> Search<'s> {
                 && let Some(gap) = gap(is, was, &Tolerance::EXACT)
             {
                 let text = |tensor: &Tensor| format!("return {}{:?}", tensor.dtype(), tensor.shape());
-                let cause = Cause::TraceChanged { at: None, recorded: text(was), now: text(is) };
+                let cause = BisectCause::TraceChanged { at: None, recorded: text(was), now: text(is) };
                 let nothing = Bisection { cause, value: None, group: None, gap: None, tolerance: self.tolerance };
                 return Ok(Some(Bisection { gap: Some(gap), ..nothing }));
             }
@@ -232,7 +223,7 @@ impl<'s> Search<'s> {
         let (old, id) = (&self.entry.trace, ValueId(n as u32));
         let text = |graph: &Graph| if n < graph.n_nodes() { graph.node_text(id) } else { String::new() };
         let at = [&new.graph, &old.graph].into_iter().find_map(|graph| graph.nodes().get(n)?.at);
-        let cause = Cause::TraceChanged { at, recorded: text(&old.graph), now: text(&new.graph) };
+        let cause = BisectCause::TraceChanged { at, recorded: text(&old.graph), now: text(&new.graph) };
         let is_there = |graph: &Graph| graph.nodes().get(n).is_some_and(|node| !matches!(node.op, Op::Parameter(_)));
         if !is_there(&old.graph) {
             return Ok(Bisection { cause, value: None, group: None, gap: None, tolerance: self.tolerance });
@@ -263,7 +254,7 @@ impl<'s> Search<'s> {
             };
             let culprit = if is_same { self.culprit(id)? } else { None };
             let (pass, rule) = culprit.map_or(("unknown", None), |culprit| (culprit.pass, culprit.rule));
-            let cause = Cause::Rewrite { pass: pass.to_owned(), rule: rule.map(str::to_owned) };
+            let cause = BisectCause::Rewrite { pass: pass.to_owned(), rule: rule.map(str::to_owned) };
             return Ok(Some(self.found(cause, id, Some(gap))));
         }
         Ok(None)
@@ -282,18 +273,15 @@ impl<'s> Search<'s> {
         let graph = &self.entry.compiled.graph;
         let expected = values(graph, &self.inputs())?;
         let plan = self.entry.executable().plan();
-        if plan.steps.len() < self.written.len() {
-            return Err(Error::Internal("the plan of an entry is not that of its graph".into()));
-        }
         // In code that is not merged every step can be looked at; but it is the merged code that runs.
         let apart = Executable::compile_with(plan.clone(), Modes { separate: true, ..Modes::default() });
         let apart = apart.map_err(compile::failed)?;
         for executable in [&apart, self.entry.executable()] {
             if let Some((step, id, gap)) = self.first_wrong_step(executable, &expected)? {
                 let label = plan.steps[step].label.clone();
-                let cause = Cause::Code { step, label: label.clone() };
+                let cause = BisectCause::Code { step, label: label.clone() };
                 let value = Some(self.recorded(id).unwrap_or_else(|| GraphValue::of(graph, id)));
-                let (group, gap) = (Some(Group { step, label }), Some(gap));
+                let (group, gap) = (Some(FusedGroup { step, label }), Some(gap));
                 return Ok(Some(Bisection { cause, value, group, gap, tolerance: self.tolerance }));
             }
         }
@@ -306,13 +294,23 @@ impl<'s> Search<'s> {
             inputs.iter().filter_map(|tensor| tensor.as_concrete()).map(|concrete| concrete.bytes()).collect();
         let mut found = None;
         let mut see = |step: usize, position: usize, got: &[u8]| {
-            let Some(&id) = self.written.get(step).and_then(|values| values.get(position)) else { return };
+            let Some(&id) = self.written(step).get(position) else { return };
             let expected = &expected[id.index()];
-            let Some(bytes) = bytes(expected).filter(|bytes| bytes.len() == got.len() && found.is_none()) else { return };
+            let Some(bytes) = bytes(expected).filter(|bytes| bytes.len() == got.len() && found.is_none()) else {
+                return;
+            };
             found = compare(expected.dtype(), bytes, got, &self.tolerance).map(|gap| (step, id, gap));
         };
         executable.run_stepwise(&buffers, &mut see).map_err(compile::failed)?;
         Ok(found)
+    }
+
+    /// The values that a step of the plan writes.
+    fn written(&self, step: usize) -> &[ValueId] {
+        let Compiled { executable, layout, .. } = &*self.entry.compiled;
+        let work = executable.plan().steps.get(step).map(|step| &step.work);
+        let (Some(work), Some(values)) = (work, layout.steps.get(step)) else { return &[] };
+        values.operands.get(work.signature().1..).unwrap_or_default()
     }
 
     /// The recorded value that became this one of the optimised graph.
@@ -322,13 +320,13 @@ impl<'s> Search<'s> {
             .then(|| GraphValue::of(&self.entry.trace.graph, ValueId(before as u32)))
     }
 
-    fn found(&self, cause: Cause, id: ValueId, gap: Option<Gap>) -> Bisection {
+    fn found(&self, cause: BisectCause, id: ValueId, gap: Option<Gap>) -> Bisection {
         let value = Some(GraphValue::of(&self.entry.trace.graph, id));
         Bisection { cause, value, group: self.group(id), gap, tolerance: self.tolerance }
     }
 
     /// The first step that computes a recorded value, or something from it.
-    fn group(&self, id: ValueId) -> Option<Group> {
+    fn group(&self, id: ValueId) -> Option<FusedGroup> {
         let (from, to) = (&self.entry.trace.graph, &self.entry.compiled.graph);
         let executable = self.entry.executable();
         let mut depends = vec![false; from.n_nodes()];
@@ -350,12 +348,14 @@ impl<'s> Search<'s> {
             }
         }
         let param = from.params().iter().position(|&param| param == id);
-        let step = self.written.iter().enumerate().position(|(step, written)| match param {
+        let is_touched = |id: &ValueId| touched.get(id.index()).copied().unwrap_or(false);
+        let steps = &self.entry.compiled.layout.steps;
+        let step = (0..steps.len()).find(|&step| match param {
             Some(param) => reads(executable, step, param),
-            None => written.iter().any(|id| touched[id.index()]),
+            None => steps[step].roots.iter().any(is_touched) || self.written(step).iter().any(is_touched),
         })?;
         let label = executable.plan().steps.get(step)?.label.clone();
-        Some(Group { step, label })
+        Some(FusedGroup { step, label })
     }
 }
 

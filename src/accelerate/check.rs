@@ -145,7 +145,7 @@ pub(super) struct Checks {
     differing: AtomicU64,
     quarantines: AtomicU64,
     quarantined_calls: AtomicU64,
-    pub(super) trapped: AtomicU64,
+    trapped: AtomicU64,
 }
 
 impl Checks {
@@ -185,6 +185,10 @@ impl Checks {
     pub(super) fn count(&self, is_different: bool) {
         self.checked.fetch_add(1, Relaxed);
         self.differing.fetch_add(u64::from(is_different), Relaxed);
+    }
+
+    pub(super) fn count_trap(&self) {
+        self.trapped.fetch_add(1, Relaxed);
     }
 
     /// Puts a difference on record.
@@ -274,7 +278,7 @@ impl Results<'_> {
         let differing: Vec<(usize, Gap)> = differing.collect();
         let (n, gap) = differing.first()?.clone();
         let path = self.fresh.result.tensor_path(n).unwrap_or_else(|| format!("tensor {n} of the result"));
-        let shown = |pick: fn(&super::tolerance::Pair) -> retape_runtime::Scalar| {
+        let shown = |pick: fn(&super::tolerance::ElementPair) -> retape_runtime::Scalar| {
             gap.samples.first().map(pick).map(super::tolerance::shown).unwrap_or_default()
         };
         let (expected, got) = (shown(|pair| pair.expected), shown(|pair| pair.got));

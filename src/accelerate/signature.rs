@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use retape_kernels::Modes;
 use retape_runtime::{DType, Device, Hash32, Shape};
 use smallvec::SmallVec;
 
@@ -21,6 +22,11 @@ pub struct Signature {
     description: Arc<Description>,
 }
 
+/// The mode whose code notes NaN and infinities, in the words of a signature and for people. No words of arguments go on
+/// after these, so a word more makes them those of another signature.
+pub(crate) const TRAP_WORD: u64 = u64::from_le_bytes(*b"mod:trap");
+pub(crate) const TRAP: &str = "trap for non-finite values";
+
 impl Signature {
     /// The signature of the arguments that were written as `words`.
     pub(crate) fn new(words: SmallVec<[u64; 64]>, description: Description) -> Signature {
@@ -35,6 +41,19 @@ impl Signature {
     /// The words of the arguments.
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
+    }
+
+    /// The words without those of modes.
+    pub(crate) fn argument_words(&self) -> &[u64] {
+        match self.words.split_last() {
+            Some((&TRAP_WORD, words)) if self.modes().trap => words,
+            _ => &self.words,
+        }
+    }
+
+    /// The modes that its code is compiled in.
+    pub(crate) fn modes(&self) -> Modes {
+        Modes { trap: self.description.modes.contains(&TRAP), ..Modes::default() }
     }
 
     /// The arguments for people.

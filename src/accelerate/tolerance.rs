@@ -55,7 +55,7 @@ pub struct Gap {
     /// The position of the first of them, in row-major order.
     pub first: usize,
     /// Some that differ, the first ones.
-    pub samples: Vec<Pair>,
+    pub samples: Vec<ElementPair>,
     /// The largest difference among those that differ; infinite if one of two is not finite.
     pub largest_absolute: f64,
     /// The largest difference over the expected magnitude.
@@ -66,7 +66,7 @@ pub struct Gap {
 
 /// An element that differs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
+pub struct ElementPair {
     /// Its position in row-major order.
     pub position: usize,
     /// What it should be.
@@ -127,7 +127,7 @@ pub(crate) fn compare(dtype: DType, expected: &[u8], got: &[u8], tolerance: &Tol
         gap.largest_relative = gap.largest_relative.max(distance.relative);
         gap.largest_ulps = gap.largest_ulps.max(distance.ulps);
         if gap.samples.len() < MAX_SAMPLES {
-            gap.samples.push(Pair { position, expected, got });
+            gap.samples.push(ElementPair { position, expected, got });
         }
     }
     gap.map(|gap| Gap { n_elements: got.len() / dtype.size(), ..gap })
