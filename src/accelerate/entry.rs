@@ -30,31 +30,46 @@ pub(crate) struct Entry {
     donors: Vec<usize>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
+    /// Calls that it served while the first ones were to be checked.
+    pub(crate) n_checkable: AtomicU64,
 }
 
 impl Entry {
     /// Optimises and compiles what was traced.
     pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
-        let compiled = compile::compile(&trace.graph)?;
+        let compiled = compile::compile_in(&trace.graph, signature.modes())?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
-        let last_use = AtomicU64::new(coarse_millis());
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, last_use })
+        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, last_use, n_checkable })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
+        let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok(self.results(args, buffers))
+    }
+
+    /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
+    pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
+        self.touch();
+        let (buffers, first) = self.executable().run_trapped(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok((self.results(args, buffers), first))
+    }
+
+    /// The bytes of the arguments, then of the captures.
+    #[inline]
+    fn inputs<'a>(&'a self, args: &[&'a Tensor]) -> Result<SmallVec<[&'a Buffer; 24]>> {
         let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
-        let inputs: SmallVec<[&Buffer; 24]> = args
-            .iter()
-            .copied()
-            .chain(captures)
-            .map(|tensor| tensor.as_concrete().map(|concrete| concrete.bytes()))
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
-        let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
-        Ok(self.trace.results(args, self.outputs(buffers)))
+        let bytes = |tensor: &'a Tensor| tensor.as_concrete().map(|concrete| concrete.bytes());
+        let inputs = args.iter().copied().chain(captures).map(bytes).collect::<Option<_>>();
+        inputs.ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+    }
+
+    #[inline]
+    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
+        self.trace.results(args, self.outputs(buffers))
     }
 
     /// Whether results may take the memory of some of these arguments.
