@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use retape_runtime::{Cache, EntryView};
+use retape_runtime::{Budget, Cache, EntryView};
 
 use super::advice::Advice;
+use super::check::CheckCounts;
 use super::entry::Entry;
 use super::latency::Latency;
 use super::signature::Signature;
@@ -105,6 +106,12 @@ pub struct Stats {
     pub clears: u64,
     /// The number of entries the cache may hold.
     pub capacity: usize,
+    /// The bytes that all entries together may use.
+    pub budget: Budget,
+    /// Entries that are never evicted.
+    pub pinned: usize,
+    /// Traces that were not kept: over the budget, no room beside pinned entries, or cleared meanwhile.
+    pub rejected: u64,
     /// The entries it holds, most recently used first.
     pub entries: Vec<EntryStats>,
     /// Runs of backward code, inside gradients that are evaluated at once, that found it compiled.
@@ -115,6 +122,8 @@ pub struct Stats {
     pub hit_latency: Latency,
     /// How long misses took, failed ones included.
     pub miss_latency: Latency,
+    /// Calls that were checked, differed, were served un-accelerated for it, or trapped.
+    pub checks: CheckCounts,
     /// What to change, if the misses show a mistake.
     pub advice: Vec<Advice>,
 }
@@ -130,12 +139,16 @@ impl Stats {
             waits: counters.waits,
             evictions: counters.evictions,
             clears: counters.clears,
-            capacity: cache.capacity().entries,
+            capacity: counters.capacity,
+            budget: counters.budget,
+            pinned: counters.pinned,
+            rejected: counters.rejected,
             entries: entries.iter().map(describe).collect(),
             backward_hits: 0,
             backward_misses: 0,
             hit_latency: Latency::default(),
             miss_latency: Latency::default(),
+            checks: CheckCounts::default(),
             advice: vec![],
         }
     }
