@@ -31,6 +31,7 @@
 //!
 //! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
 //! keeps the value it had; values of tensors cannot be read inside, while shapes and dtypes can.
+//! [`Tensor::debug_print`] prints on every call all the same. The page `docs/cache.md` has the rest.
 //!
 //! # Where to look
 //!
@@ -74,8 +75,10 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Held, Latency, Miss,
-    MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
+    Accelerated, Advice, AdviceKind, Arg, Aspect, BisectCause, Bisection, Check, CheckCounts, CheckMode, CheckWhen,
+    CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given, GradientStats,
+    GraphValue, Held, Holder, InputSummary, Latency, Miss, MissReason, NonFinite, OnDifference, OnRetrace,
+    RetracePolicy, Signature, Stats, Tolerance, accelerate,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};
@@ -96,6 +99,9 @@ mod pages {
 
     #[doc = include_str!("../docs/guide.md")]
     mod guide {}
+
+    #[doc = include_str!("../docs/cache.md")]
+    mod cache {}
 
     #[doc = include_str!("../docs/numerics.md")]
     mod numerics {}
