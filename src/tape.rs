@@ -26,6 +26,8 @@ struct State {
     captured: HashMap<usize, ValueId>,
     error: Option<Arc<Error>>,
     finished: bool,
+    /// Whether the leaves of the result are to be described.
+    describes: bool,
     /// The token of the last op with an effect.
     last_effect: Option<ValueId>,
     /// While a derivative rule runs: the line of the op it belongs to.
@@ -61,10 +63,23 @@ impl Tape {
             captured: HashMap::new(),
             error: None,
             finished: false,
+            describes: false,
             last_effect: None,
             on_behalf_of: None,
         };
         Arc::new(Tape { state: Mutex::new(state) })
+    }
+
+    /// An empty tape whose trace describes its result, for who compares it with another one.
+    pub(crate) fn describing() -> Arc<Tape> {
+        let tape = Tape::new();
+        tape.lock().describes = true;
+        tape
+    }
+
+    /// Whether the leaves of the result are to be described.
+    pub(crate) fn describes(&self) -> bool {
+        self.lock().describes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -231,10 +231,12 @@ impl Executable {
         for &Donation { output, input } in &self.plan.donations {
             let (output, len) = (output as usize, self.program.inputs[input as usize]);
             let Some(input) = inputs.get_mut(input as usize) else { continue };
-            if donated[output].is_none() && matches!(&*input, Bound::Given(buffer) if buffer.len() == len) {
-                if let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output)) {
-                    donated[output] = Some(buffer);
-                }
+            let is_fit = matches!(input, Bound::Given(buffer) if buffer.len() == len);
+            if donated[output].is_none()
+                && is_fit
+                && let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output))
+            {
+                donated[output] = Some(buffer);
             }
         }
         let mut outputs = Vec::with_capacity(donated.len());

@@ -27,7 +27,8 @@ pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Result};
 pub use half::{bf16, f16};
 pub use pool::{
-    PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
+    PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,
+    trim,
 };
 pub use shape::Shape;
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};

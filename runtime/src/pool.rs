@@ -46,7 +46,7 @@ static CREDIT: [Padded<AtomicUsize>; N_CREDITS] = [const { Padded(AtomicUsize::n
 const N_CREDITS: usize = 64;
 /// The credit of one thread ends here (or one block later).
 const MAX_CREDIT: usize = 64 << 10;
-/// The most that `LIVE` ever was.
+/// The most that `LIVE` was since it was last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// Bytes held from the system: live ones and kept ones. That only two counters change on the hot path (and one of them
 /// rarely) is why what is kept is a difference.
@@ -174,7 +174,7 @@ fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
 pub struct PoolStats {
     /// Bytes in buffers that exist.
     pub live_bytes: usize,
-    /// The most that `live_bytes` ever was, or up to 128 KiB per thread more.
+    /// The most that `live_bytes` was since [`reset_peak_bytes`], or ever; up to 128 KiB per thread more.
     pub peak_bytes: usize,
     /// Bytes kept for reuse.
     pub kept_bytes: usize,
@@ -414,9 +414,14 @@ pub fn live_bytes() -> usize {
     LIVE.load(Relaxed).saturating_sub(credit)
 }
 
-/// The most that [`live_bytes`] ever was, or up to 128 KiB per thread more.
+/// The most that [`live_bytes`] was since [`reset_peak_bytes`], or ever; up to 128 KiB per thread more.
 pub fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
+}
+
+/// Makes [`peak_bytes`] count from now on.
+pub fn reset_peak_bytes() {
+    PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
 /// The bytes that all buffers together may have; at first the memory of the machine.
@@ -536,5 +541,8 @@ mod tests {
         assert!(live_bytes() >= 9 * OWN);
         assert!(peak_bytes() >= 9 * OWN);
         drop(buffer);
+        assert!(peak_bytes() >= 9 * OWN);
+        reset_peak_bytes();
+        assert!(peak_bytes() < 9 * OWN, "other tests use less");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use retape_runtime::{Budget, Cache, EntryView};
 
 use super::advice::Advice;
+use super::check::CheckCounts;
 use super::entry::Entry;
 use super::latency::Latency;
 use super::signature::Signature;
@@ -83,6 +84,8 @@ pub struct Stats {
     pub hit_latency: Latency,
     /// How long misses took, failed ones included.
     pub miss_latency: Latency,
+    /// Calls that were checked, differed, were served un-accelerated for it, or trapped.
+    pub checks: CheckCounts,
     /// What to change, if the misses show a mistake.
     pub advice: Vec<Advice>,
 }
@@ -105,6 +108,7 @@ impl Stats {
             entries: entries.iter().map(describe).collect(),
             hit_latency: Latency::default(),
             miss_latency: Latency::default(),
+            checks: CheckCounts::default(),
             advice: vec![],
         }
     }
