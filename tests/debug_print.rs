@@ -149,6 +149,13 @@ fn nested_functions_print_in_the_order_of_the_program() {
     let (_, slope) = value_and_grad(|x: &Tensor| inner.call(x).unwrap().sum(..), &pair()).unwrap();
     assert_eq!(slope.to_vec::<f32>().unwrap(), [2.0, 2.0]);
     assert_eq!(taken("nested"), [lines[1]]);
+    let unused = |x: &Tensor| {
+        inner.call(x).unwrap();
+        inner.call(x + 1.0_f32).unwrap();
+        x.sum(..).debug_print("nested after")
+    };
+    value_and_grad(unused, &pair()).unwrap();
+    assert_eq!(taken("nested"), [lines[1], "inner: f32[2] [2.0, 3.0]", "after: f32[] 3.0"]);
 }
 
 #[test]
