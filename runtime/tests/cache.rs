@@ -138,6 +138,19 @@ fn weights_are_bounded() {
 }
 
 #[test]
+fn an_entry_that_grows_makes_others_go() {
+    let cache = Numbers::new(Capacity { entries: 50, budget: host(100) });
+    (1..=3).for_each(|key| assert_eq!(ask_weighing(&cache, key, 30), Outcome::Miss));
+    assert!(cache.reweigh(&hash(3), &3, 60));
+    assert_eq!((keys(&cache), cache.stats().weight.host), (vec![3, 2], 90));
+    assert!(cache.reweigh(&hash(3), &3, 20) && !cache.reweigh(&hash(1), &1, 5));
+    assert_eq!((ask_weighing(&cache, 1, 50), keys(&cache)), (Outcome::Miss, vec![1, 3, 2]));
+    // What alone is too heavy goes itself.
+    assert!(cache.reweigh(&hash(2), &2, 101));
+    assert!(!keys(&cache).contains(&2) && cache.stats().evictions >= 2);
+}
+
+#[test]
 fn host_and_device_have_budgets_of_their_own() {
     let both = |host, device| Budget { host: Some(host), device: Some(device) };
     let cache = Numbers::new(Capacity { entries: 50, budget: both(100, 10) });

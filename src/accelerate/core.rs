@@ -386,6 +386,9 @@ impl Core {
         // The first error of a trace is its result, whatever the closure makes of it.
         let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        if let Some(host) = entry.grown_bytes() {
+            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
+        }
         Ok(Outcome::Ran { entry, tensors })
     }
 

@@ -1,6 +1,6 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub(crate) struct Entry {
     donors: Vec<usize>,
     /// The trace as something that is called inside gradients, once it has been.
     routine: OnceLock<Arc<Routine>>,
+    /// The bytes of code for gradients that the cache knows of.
+    weighed_gradients: AtomicUsize,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
@@ -45,9 +47,18 @@ impl Entry {
         let compiled = compile::compile_in(&trace.graph, signature.modes())?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
-        let routine = OnceLock::new();
-        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, routine, last_use, n_checkable })
+        Ok(Entry {
+            signature,
+            trace,
+            trace_time,
+            compiled,
+            output_types,
+            donors,
+            routine: OnceLock::new(),
+            weighed_gradients: AtomicUsize::new(0),
+            last_use: AtomicU64::new(coarse_millis()),
+            n_checkable: AtomicU64::new(0),
+        })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -139,8 +150,8 @@ impl Entry {
         self.trace.results(args, outputs)
     }
 
-    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured or returned
-    /// as they were.
+    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured
+    /// or returned as they were.
     pub(crate) fn n_bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
         let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
@@ -148,9 +159,15 @@ impl Entry {
             Source::Constant(tensor) => bytes(tensor),
             Source::Output(_) | Source::Parameter(_) => 0,
         });
-        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        let gradients = self.routine.get().map_or(0, |routine| routine.gradient_bytes());
         let code = self.executable().code_bytes() + self.executable().arena_bytes();
         code + gradients + captured + returned.sum::<usize>()
+    }
+
+    /// Bytes of all of it, if that has grown by code for gradients since it was last asked for.
+    pub(crate) fn grown_bytes(&self) -> Option<usize> {
+        let gradients = self.routine.get()?.gradient_bytes();
+        (self.weighed_gradients.swap(gradients, Relaxed) != gradients).then(|| self.n_bytes())
     }
 
     /// What is there for gradients that are evaluated at once.
