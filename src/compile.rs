@@ -39,7 +39,7 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
         return Ok(compiled);
     }
     let start = Instant::now();
-    let (plan, layout) = plan::plan(&optimised)?;
+    let (plan, layout) = plan::plan_with_layout(&optimised)?;
     let plan_time = start.elapsed();
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());

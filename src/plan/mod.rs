@@ -41,7 +41,12 @@ pub(crate) struct StepValues {
 }
 
 /// Plans a graph.
-pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
+pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
+    Ok(plan_with_layout(graph)?.0)
+}
+
+/// Plans a graph, and says what the steps are in it.
+pub(crate) fn plan_with_layout(graph: &Graph) -> Result<(Plan, Layout)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
     let steps = make_steps(&values, &groups);
