@@ -67,6 +67,7 @@ pub mod optim;
 mod plan;
 pub mod random;
 mod replay;
+mod report;
 mod settings;
 mod tape;
 mod tensor;
@@ -74,8 +75,9 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Held, Latency, Miss,
-    MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
+    Accelerated, Advice, AdviceKind, Arg, Aspect, CallKind, CompileTimes, Difference, EntryStats, Function, GroupTime,
+    Held, Latency, Miss, MissReason, OnRetrace, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Signature, Stats,
+    accelerate,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

@@ -4,18 +4,21 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind, hash_words};
+use retape_runtime::{Cache, Capacity, EventKind, Outcome as Served, hash_words};
 
 use super::advice::{Advice, Detector};
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
 use super::latency::{Latencies, sampled_start};
 use super::policy::{OnRetrace, RetracePolicy};
+use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature};
-use super::stats::{CompileTimes, Stats};
+use super::stats::{CompileTimes, EntryStats, Stats};
+use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::event::{Event, Observer};
+use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
@@ -38,6 +41,8 @@ pub(super) struct Rim<'r> {
 mod flag {
     /// Calls go through the un-accelerated path.
     pub(super) const DISABLED: u32 = 1;
+    /// Calls are measured.
+    pub(super) const PROFILED: u32 = 1 << 1;
 }
 
 pub(super) struct Core {
@@ -48,6 +53,7 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
+    recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
@@ -79,6 +85,7 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
+            recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
         }
@@ -125,10 +132,22 @@ impl Core {
     /// A call while something is switched on that is not free.
     #[cold]
     fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::PROFILED != 0 {
+            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+        }
         if flags & flag::DISABLED != 0 {
+            profile::served(CallKind::Unaccelerated);
             return self.evaluate(&leaves, rim);
         }
-        Err(Error::Internal(format!("nothing watches calls for flags {flags:#x}")))
+        let start = sampled_start();
+        let Some(entry) = self.find(&leaves.words) else {
+            return self.miss(leaves, rim);
+        };
+        let tensors = run(&entry, &leaves.tensors)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Outcome::Ran { entry, tensors })
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
@@ -144,8 +163,13 @@ impl Core {
         let signature = Signature::new(leaves.words, (rim.describe)());
         let args = &leaves.tensors;
         let make = || self.make(&signature, args, rim, start);
-        let (entry, _) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
-        let tensors = entry.run(args)?;
+        let (entry, how) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
+        match how {
+            Served::Miss => profile::made(&entry),
+            Served::Shared => profile::waited(start),
+            Served::Hit => {}
+        }
+        let tensors = run(&entry, args)?;
         Ok(Outcome::Ran { entry, tensors })
     }
 
@@ -275,6 +299,33 @@ impl Core {
         lock(&self.log).misses()
     }
 
+    pub(super) fn profiling(&self) -> bool {
+        self.flags.load(Relaxed) & flag::PROFILED != 0
+    }
+
+    pub(super) fn set_profiling(&self, is_on: bool) {
+        if is_on && !self.profiling() {
+            self.recorder.restart();
+        }
+        self.set_flag(flag::PROFILED, is_on);
+    }
+
+    pub(super) fn profile(&self) -> Profile {
+        self.recorder.profile()
+    }
+
+    /// Everything that a report shows.
+    pub(super) fn subject(&self, name: &'static str) -> Subject {
+        let mut views = self.cache.entries();
+        views.sort_by_key(|view| std::cmp::Reverse(view.stamp));
+        let mut stats = self.stats();
+        stats.entries = views.iter().map(EntryStats::of).collect();
+        let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
+        let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
+        let (misses, age) = (self.misses(), self.start.elapsed());
+        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
+    }
+
     pub(super) fn advice(&self) -> Vec<Advice> {
         lock(&self.detector).advice()
     }
@@ -285,11 +336,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs an entry on a cold path, and measures it if the call is profiled.
+fn run(entry: &Arc<Entry>, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+    if profile::is_watching() { entry.run_profiled(args) } else { entry.run(args) }
+}
+
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
-    let start = Instant::now();
-    let traced = traced(signature.words(), args, trace)?;
-    Entry::new(signature.clone(), traced, start.elapsed())
+    let mut stages = Stages::default();
+    let traced = stages.run("trace", || traced(signature.words(), args, trace))?;
+    Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.

@@ -1,14 +1,16 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use retape_kernels::Executable;
 use retape_runtime::Buffer;
+use smallvec::SmallVec;
 
+use super::profile;
 use super::signature::Signature;
 use super::stats::CompileTimes;
-use crate::compile::{self, Compiled};
+use crate::compile::{self, Compiled, StageTime, Stages};
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use crate::tensor::Tensor;
@@ -20,33 +22,48 @@ pub(crate) struct Entry {
     /// The arguments it is for.
     pub(crate) signature: Signature,
     pub(crate) trace: Trace,
-    pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
+    stages: Stages,
     output_types: Vec<TensorType>,
 }
 
 impl Entry {
-    /// Optimises and compiles what was traced.
-    pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
-        let compiled = compile::compile(&trace.graph)?;
+    /// Optimises and compiles what was traced; `stages` has noted the trace.
+    pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
+        let compiled = compile::compile_timed(&trace.graph, &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { signature, trace, trace_time, compiled, output_types })
+        Ok(Entry { signature, trace, compiled, stages, output_types })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok(self.results(args, buffers))
+    }
+
+    /// As [`run`](Entry::run), and notes in the profiled call of this thread what it took.
+    pub(crate) fn run_profiled(self: &Arc<Entry>, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let inputs = self.inputs(args)?;
+        let start = Instant::now();
+        let (buffers, launches) = self.executable().profile(&inputs).map_err(compile::failed)?;
+        profile::ran(self, &launches, start.elapsed());
+        Ok(self.results(args, buffers))
+    }
+
+    #[inline]
+    fn inputs<'t>(&'t self, args: &[&'t Tensor]) -> Result<SmallVec<[&'t Buffer; 24]>> {
         let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
-        let inputs: smallvec::SmallVec<[&Buffer; 24]> = args
-            .iter()
-            .copied()
-            .chain(captures)
-            .map(|tensor| tensor.as_concrete().map(|concrete| concrete.bytes()))
+        let bytes = args.iter().copied().chain(captures).map(|tensor| Some(tensor.as_concrete()?.bytes()));
+        bytes
             .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
-        let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
+            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+    }
+
+    #[inline]
+    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
         let outputs = buffers.into_iter().zip(&self.output_types);
         let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect();
-        Ok(self.trace.results(args, outputs))
+        self.trace.results(args, outputs)
     }
 
     /// Bytes of machine code and of one arena.
@@ -57,11 +74,16 @@ impl Entry {
     /// What making it cost.
     pub(crate) fn times(&self) -> CompileTimes {
         CompileTimes {
-            trace: self.trace_time,
-            optimise: self.compiled.optimise_time,
-            plan: self.compiled.plan_time,
-            compile: self.compiled.compile_time,
+            trace: self.stages.time("trace"),
+            optimise: self.stages.time("optimise"),
+            plan: self.stages.time("plan"),
+            compile: self.stages.time("compile"),
         }
+    }
+
+    /// The stages of making it, in order.
+    pub(crate) fn stages(&self) -> &[StageTime] {
+        &self.stages.0
     }
 
     /// The machine code.

@@ -9,11 +9,13 @@ mod explain;
 mod function;
 mod latency;
 mod policy;
+mod profile;
 mod signature;
 mod stats;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use self::advice::{Advice, AdviceKind};
@@ -21,11 +23,15 @@ pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::function::{Arg, Function, Held};
 pub use self::latency::Latency;
 pub use self::policy::{OnRetrace, RetracePolicy};
+pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
 
 use self::core::{Core, Rim};
+pub(crate) use self::entry::Entry;
+pub(crate) use self::profile::LaunchTotal;
 use self::signature::Description;
+pub(crate) use self::signature::LeafText;
 use crate::error::{Caller, Result};
 use crate::event::Observer;
 use crate::tape::Tape;
@@ -168,6 +174,60 @@ where
     /// Sets what happens on misses after the warm-up: nothing, a warning, or an error; see [`RetracePolicy`].
     pub fn on_retrace(&self, policy: impl Into<RetracePolicy>) {
         self.core.on_retrace(policy.into());
+    }
+
+    /// Whether calls are measured; false unless set.
+    pub fn profiling(&self) -> bool {
+        self.core.profiling()
+    }
+
+    /// With `true`, calls measure what they do from now on, for [`profile`](Accelerated::profile) and
+    /// [`report_html`](Accelerated::report_html); what was measured before is forgotten. With `false`, calls are no
+    /// longer measured and what was measured is kept.
+    ///
+    /// A measured call reads the clock twice for each launch.
+    pub fn set_profiling(&self, is_on: bool) {
+        self.core.set_profiling(is_on);
+    }
+
+    /// What was measured while profiling was on: calls, the stages of misses, and how long groups took.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// for _ in 0..3 {
+    ///     norm.call(Tensor::ones([4]))?;
+    /// }
+    /// let profile = norm.profile();
+    /// assert_eq!(profile.calls.len(), 3);
+    /// assert_eq!(profile.groups[0].count, 3);
+    /// profile.write(std::env::temp_dir().join("retape-example.json")).unwrap(); // open it in ui.perfetto.dev
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn profile(&self) -> Profile {
+        self.core.profile()
+    }
+
+    /// Writes a page on the cache to a file: headline numbers, entries with their graphs, memory and times, the log of
+    /// misses, advice. The page contains all it shows and loads nothing; any browser opens it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// norm.call(Tensor::ones([4]))?;
+    /// norm.report_html(std::env::temp_dir().join("retape-example.html")).unwrap();
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        std::fs::write(path, crate::report::html(&self.core.subject(std::any::type_name::<F>())))
     }
 
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).

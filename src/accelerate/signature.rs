@@ -131,6 +131,12 @@ fn argument_path(path: &[Field]) -> String {
     text
 }
 
+impl LeafValue {
+    pub(crate) fn is_tensor(&self) -> bool {
+        matches!(self, LeafValue::Tensor { .. })
+    }
+}
+
 impl fmt::Display for LeafValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

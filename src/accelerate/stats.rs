@@ -91,7 +91,7 @@ impl Stats {
             evictions: counters.evictions,
             clears: counters.clears,
             capacity: cache.capacity().entries,
-            entries: entries.iter().map(describe).collect(),
+            entries: entries.iter().map(EntryStats::of).collect(),
             hit_latency: Latency::default(),
             miss_latency: Latency::default(),
             advice: vec![],
@@ -115,22 +115,24 @@ impl Stats {
     }
 }
 
-fn describe(view: &EntryView<Signature, Entry>) -> EntryStats {
-    let entry = view.value();
-    let executable = &entry.compiled.executable;
-    let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
-        Some(ty) => format!("{ty} at {}", capture.at),
-        None => capture.at.to_string(),
-    };
-    EntryStats {
-        signature: entry.signature.clone(),
-        calls: view.hits + 1,
-        is_pinned: view.is_pinned,
-        bytes: entry.n_bytes(),
-        arena_bytes: executable.arena_bytes(),
-        n_steps: executable.plan().steps.len(),
-        captures: entry.trace.captures.iter().map(capture).collect(),
-        times: entry.times(),
+impl EntryStats {
+    pub(super) fn of(view: &EntryView<Signature, Entry>) -> EntryStats {
+        let entry = view.value();
+        let executable = &entry.compiled.executable;
+        let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
+            Some(ty) => format!("{ty} at {}", capture.at),
+            None => capture.at.to_string(),
+        };
+        EntryStats {
+            signature: entry.signature.clone(),
+            calls: view.hits + 1,
+            is_pinned: view.is_pinned,
+            bytes: entry.n_bytes(),
+            arena_bytes: executable.arena_bytes(),
+            n_steps: executable.plan().steps.len(),
+            captures: entry.trace.captures.iter().map(capture).collect(),
+            times: entry.times(),
+        }
     }
 }
 

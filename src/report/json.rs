@@ -116,7 +116,9 @@ fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
         match c {
             '"' => f.write_str("\\\"")?,
             '\\' => f.write_str("\\\\")?,
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{0}'..='\u{1f}' | '\u{7f}' => write!(f, "\\u{:04x}", c as u32)?,
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{0}'..='\u{1f}' | '\u{7f}' => {
+                write!(f, "\\u{:04x}", c as u32)?
+            }
             _ => write!(f, "{c}")?,
         }
     }
@@ -129,7 +131,14 @@ mod tests {
 
     #[test]
     fn text_reads_back_and_cannot_leave_its_element() {
-        let texts = ["plain", "a \"quoted\" \\ path", "</script><script>alert(1)</script>", "&lt;", "\u{0}\n\t\u{7f}", "µ → \u{2028}"];
+        let texts = [
+            "plain",
+            "a \"quoted\" \\ path",
+            "</script><script>alert(1)</script>",
+            "&lt;",
+            "\u{0}\n\t\u{7f}",
+            "µ → \u{2028}",
+        ];
         for text in texts {
             let written = Json::from(text).to_string();
             assert!(!written.contains(['<', '>', '&', '\n']), "{written}");

@@ -92,7 +92,7 @@ function arenaMap(entry, facts, show) {
 
 /** The fraction of calls so far that hit, call by call; every miss is marked. */
 function hitRate(stats, misses) {
-  const points = [...misses.map((miss) => ({ hits: miss.hits, misses: miss.misses, miss })), { hits: stats.hits, misses: stats.misses, miss: null }];
+  const points = [...misses.map((miss) => ({ hits: miss.hits, misses: miss.number, miss })), { hits: stats.hits, misses: stats.misses, miss: null }];
   const calls = stats.hits + stats.misses;
   const rate = (hits, missed) => (hits + missed ? hits / (hits + missed) : 0);
   return redrawn((width) => {

@@ -139,9 +139,8 @@ function drawing(entry, facts, open, actions) {
   steps.forEach((step, n) => step.reads.forEach((value) => {
     if (source(value) !== undefined && source(value) < groups[n]) connect(source(value), groups[n], value);
   }));
-  entry.outputs.forEach(({ value, memory }, n) => {
-    const from = source(memory);
-    if (from !== undefined) connect(from, add(outputNode(values, value, n)), memory);
+  entry.outputs.forEach(({ value, step }, n) => {
+    if (step !== null) connect(groups[step], add(outputNode(values, value, n)), value);
   });
   const { placed, paths, w, h: height } = layered(nodes, edges);
   const pad = 12;

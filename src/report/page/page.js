@@ -3,14 +3,14 @@
 function headline(data) {
   const { stats } = data;
   const card = (label, value, note, extra) => h("div", { class: "card" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value), h("div", { class: "note" }, note), extra);
-  const latency = (name, of) => card(`${name} latency`, of && of.count ? time(of.p50) : "–",
-    of && of.count ? `median; p90 ${time(of.p90)}, p99 ${time(of.p99)}, max ${time(of.max)}` : "none measured");
+  const latency = (name, of) => card(`${name} latency`, of && of.n ? time(of.p50) : "–",
+    of && of.n ? `median; p90 ${time(of.p90)}, p99 ${time(of.p99)}, max ${time(of.max)}` : "none timed");
   const meter = (fraction) => h("div", { class: "meter" }, h("span", { style: `width:${100 * Math.min(1, fraction)}%` }));
   const calls = stats.hits + stats.misses;
   return h("div", { class: "cards" },
     card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–", `${count(stats.hits)} hits, ${count(stats.misses)} misses${stats.waits ? `, ${count(stats.waits)} waits` : ""}`, meter(stats.hit_rate)),
-    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${count(stats.clears)} clears, ${count(stats.quarantines)} in quarantine`, meter(stats.n_entries / stats.capacity)),
-    card("Memory", bytes(stats.bytes), stats.byte_budget === null ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, stats.byte_budget === null ? null : meter(stats.bytes / stats.byte_budget)),
+    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${count(stats.clears)} clears${stats.quarantines ? `, ${count(stats.quarantines)} in quarantine` : ""}`, meter(stats.n_entries / stats.capacity)),
+    card("Memory", bytes(stats.bytes), !stats.byte_budget ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, !stats.byte_budget ? null : meter(stats.bytes / stats.byte_budget)),
     latency("Hit", stats.hit_latency),
     latency("Miss", stats.miss_latency));
 }
@@ -22,14 +22,13 @@ function entryTable(data, choose) {
     return h("tr", { "data-entry": n, tabindex: 0, role: "button", class: entry.detail ? "" : "bare", ...pressed(() => choose(n)) },
       h("td", {}, h("code", { title: entry.arguments }, shortened(entry.arguments, 84)), entry.notes.map((note) => h("span", { class: "chip" }, note))),
       h("td", { class: "number" }, count(entry.calls), h("div", { class: "meter thin" }, h("span", { style: `width:${(100 * entry.calls) / most}%` }))),
-      h("td", { class: "number" }, ago(entry.idle)),
       h("td", { class: "number" }, bytes(entry.bytes)),
       h("td", { class: "number" }, bytes(entry.arena_bytes), h("div", { class: "at" }, `${bytes(entry.arena_unshared_bytes)} unshared`)),
       h("td", { class: "number" }, count(entry.n_steps)),
       h("td", { class: "number" }, count(entry.captures.length)),
       h("td", { class: "number" }, time(total), bar));
   };
-  const names = ["arguments", "calls", "last use", "bytes", "arena", "groups", "captures", "made in"];
+  const names = ["arguments", "calls", "bytes", "arena", "groups", "captures", "made in"];
   return h("div", { class: "scroll tall" }, h("table", { class: "entries" },
     h("thead", {}, h("tr", {}, names.map((name, n) => h("th", { class: n ? "number" : "" }, name)))),
     h("tbody", {}, data.entries.map(row))));
