@@ -66,7 +66,7 @@ pub(crate) fn compile_timed(graph: &Graph, stages: &mut Stages) -> Result<Arc<Co
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
         return Ok(compiled);
     }
-    let (plan, layout) = stages.run("plan", || plan::plan_with_layout(&optimised))?;
+    let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());
     settings.log(Stage::Code, || machine_text(&plan));

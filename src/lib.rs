@@ -83,7 +83,7 @@ pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
-pub use ops::{concat, einsum, stack};
+pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 
 pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
 pub use tensor::{Tensor, TensorOrScalar};

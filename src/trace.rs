@@ -17,7 +17,8 @@ use crate::tree::{Reader, Tree, Writer};
 /// A traced closure: its graph, and where each tensor of the result comes from.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// The graph; its parameters are the arguments' tensors, then the captures; every output is distinct.
+    /// The graph; its parameters are the arguments' tensors, then the captures; every output is distinct. If the closure
+    /// has effects, the token of the last one is the last output, and no part of the result.
     pub(crate) graph: Graph,
     /// The hidden inputs.
     pub(crate) captures: Vec<Capture>,
@@ -52,7 +53,8 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     };
     let traced = result.and_then(|result| collect(tape, &result));
     let recorded = tape.finish();
-    let (outputs, words, sources) = traced?;
+    let (mut outputs, words, sources) = traced?;
+    outputs.extend(recorded.last_effect);
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
     let graph = graph.with_parameters_first();
@@ -77,7 +79,8 @@ pub(crate) fn stand_ins(tape: &Arc<Tape>, args: &[&Tensor], at: Caller) -> Vec<T
 /// The graph that a function records for arguments like `at`, whose values do not matter.
 ///
 /// Its parameters are the tensors of the argument, then those that the function captured; its outputs are the distinct
-/// tensors of the result that are not parameters.
+/// tensors of the result that are not parameters; and, if it prints, the token of the last
+/// [`debug_print`](Tensor::debug_print).
 ///
 /// # Errors
 ///
@@ -138,9 +141,11 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
 
 impl Trace {
     /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
-    pub(crate) fn results(&self, inputs: &[&Tensor], outputs: Vec<Tensor>) -> Vec<Tensor> {
+    pub(crate) fn results(&self, inputs: &[&Tensor], mut outputs: Vec<Tensor>) -> Vec<Tensor> {
         let is_next = |(n, source): (usize, &Source)| matches!(source, Source::Output(position) if *position == n);
-        if self.sources.len() == outputs.len() && self.sources.iter().enumerate().all(is_next) {
+        // What is more than the sources is the token of an effect.
+        if self.sources.len() <= outputs.len() && self.sources.iter().enumerate().all(is_next) {
+            outputs.truncate(self.sources.len());
             return outputs;
         }
         let n_args = self.graph.params().len() - self.captures.len();

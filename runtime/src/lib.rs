@@ -4,6 +4,7 @@
 
 mod buffer;
 mod cache;
+mod clock;
 mod code;
 mod device;
 mod dtype;
@@ -17,6 +18,7 @@ mod threads;
 
 pub use buffer::Buffer;
 pub use cache::{Cache, EntryView, Hash32, Outcome, Reentrant, hash_words};
+pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use device::Device;
 pub use dtype::{DType, Element, Scalar};

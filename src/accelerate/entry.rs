@@ -1,10 +1,11 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use retape_kernels::Executable;
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
 use super::profile;
@@ -25,6 +26,8 @@ pub(crate) struct Entry {
     pub(crate) compiled: Arc<Compiled>,
     stages: Stages,
     output_types: Vec<TensorType>,
+    /// The coarse clock at the last use, in milliseconds.
+    last_use: AtomicU64,
 }
 
 impl Entry {
@@ -32,22 +35,34 @@ impl Entry {
     pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
         let compiled = compile::compile_timed(&trace.graph, &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { signature, trace, compiled, stages, output_types })
+        let last_use = AtomicU64::new(coarse_millis());
+        Ok(Entry { signature, trace, compiled, stages, output_types, last_use })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.note_use();
         let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
         Ok(self.results(args, buffers))
     }
 
     /// As [`run`](Entry::run), and notes in the profiled call of this thread what it took.
     pub(crate) fn run_profiled(self: &Arc<Entry>, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.note_use();
         let inputs = self.inputs(args)?;
         let start = Instant::now();
         let (buffers, launches) = self.executable().profile(&inputs).map_err(compile::failed)?;
         profile::ran(self, &launches, start.elapsed());
         Ok(self.results(args, buffers))
+    }
+
+    #[inline]
+    fn note_use(&self) {
+        let now = coarse_millis();
+        // Read first, so that threads which share the entry do not write to it on every call.
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
     }
 
     #[inline]
@@ -71,6 +86,11 @@ impl Entry {
         self.executable().code_bytes() + self.executable().arena_bytes()
     }
 
+    /// How long ago it was last used, to some milliseconds.
+    pub(crate) fn idle_time(&self) -> Duration {
+        Duration::from_millis(coarse_millis().saturating_sub(self.last_use.load(Relaxed)))
+    }
+
     /// What making it cost.
     pub(crate) fn times(&self) -> CompileTimes {
         CompileTimes {
@@ -90,4 +110,8 @@ impl Entry {
     pub(crate) fn executable(&self) -> &Executable {
         &self.compiled.executable
     }
+}
+
+fn coarse_millis() -> u64 {
+    coarse_now().as_millis() as u64
 }

@@ -39,6 +39,8 @@ pub struct EntryStats {
     pub signature: Signature,
     /// Calls that this entry served, the first one included.
     pub calls: u64,
+    /// How long ago it was last used, to some milliseconds.
+    pub last_use: Duration,
     /// Whether it stays when others make room.
     pub is_pinned: bool,
     /// Bytes of machine code, constants and one arena.
@@ -126,6 +128,7 @@ impl EntryStats {
         EntryStats {
             signature: entry.signature.clone(),
             calls: view.hits + 1,
+            last_use: entry.idle_time(),
             is_pinned: view.is_pinned,
             bytes: entry.n_bytes(),
             arena_bytes: executable.arena_bytes(),

@@ -1,5 +1,6 @@
 //! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
 
+mod donate;
 mod fuse;
 mod lower;
 mod slots;
@@ -59,17 +60,22 @@ impl Layout {
     }
 }
 
-/// Plans a graph.
-pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
-    Ok(plan_with_layout(graph)?.0)
-}
-
 /// Plans a graph, and says what the steps are in it.
-pub(crate) fn plan_with_layout(graph: &Graph) -> Result<(Plan, Layout)> {
+pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
-    let steps = make_steps(&values, &groups);
-    let planned = place(&values, steps);
+    let order = groups.in_order(&[]);
+    let mut planned = place(&values, make_steps(&values, &groups, &order));
+    // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
+    let later = groups.in_order(&groups.held_up(&values));
+    if later != order {
+        let other = place(&values, make_steps(&values, &groups, &later));
+        let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
+        let needs = |plan: &Plan| plan.arena_bytes + outputs(plan) - plan.donated_bytes();
+        if needs(&other.0) < needs(&planned.0) {
+            planned = other;
+        }
+    }
     if cfg!(debug_assertions) {
         planned.0.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
     }
@@ -86,9 +92,9 @@ struct Draft {
     label: String,
 }
 
-fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
+fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draft> {
     let outside = groups.read_from_outside(values);
-    let make = |index: usize| {
+    let make = |&index: &usize| {
         let group = &groups.groups[index];
         let label = label(values, group);
         let roots = group.roots.clone();
@@ -108,7 +114,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
             }
         }
     };
-    groups.in_order().into_iter().map(make).collect()
+    order.iter().map(make).collect()
 }
 
 /// The names of the ops that a group computes.
@@ -200,13 +206,15 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> (Plan, Layout) {
     }
     layout.unshared_bytes = slots.n_unshared_bytes();
     let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
-    let plan = Plan {
+    let mut plan = Plan {
         inputs: graph.params().iter().map(buffer).collect(),
         outputs: graph.outputs().iter().map(buffer).collect(),
         constants: vec![],
         arena_bytes: slots.n_bytes(),
         steps,
+        donations: vec![],
     };
+    plan.donations = donate::donations(graph, &plan);
     (plan, layout)
 }
 
