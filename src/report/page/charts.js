@@ -144,7 +144,7 @@ function timings(entry, facts, show) {
   const holder = h("tbody", {});
   const row = (unit) => {
     const steps = facts.steps.slice(unit.first, unit.end);
-    const title = steps.map((step, k) => h("button", { type: "button", class: "link", onclick: () => show(unit.first + k) }, h("i", { class: `swatch ${step.kind}` }), `${unit.first + k} ${shortened(step.label, 40)}`));
+    const title = steps.map((step, k) => h("button", { type: "button", class: "link", onclick: () => show(unit.first + k) }, h("i", { class: `swatch ${step.kind}` }), `${unit.first + k} ${beginning(step.label, 40)}`));
     const lines = [...new Set(steps.flatMap((step) => step.lines))];
     return h("tr", { "data-unit": unit.first },
       h("td", {}, title.flatMap((part, k) => (k ? [" ", part] : [part])), h("div", { class: "at" }, lines.slice(0, 3).join(", "), lines.length > 3 && ` and ${lines.length - 3} more lines`)),

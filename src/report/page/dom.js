@@ -56,6 +56,10 @@ function count(n) {
   return n === null || n === undefined ? "–" : n.toLocaleString("en-US");
 }
 
+function several(n, one, many = `${one}s`) {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
 function ago(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 1) return "just now";
@@ -69,6 +73,11 @@ function shortened(text, length) {
   if (text.length <= length) return text;
   const head = Math.ceil((length - 1) * 0.6);
   return `${text.slice(0, head)}…${text.slice(text.length - (length - 1 - head))}`;
+}
+
+/** `text` cut at its end. */
+function beginning(text, length) {
+  return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
 }
 
 const hover = document.getElementById("hover");
@@ -121,7 +130,7 @@ const kinds = {
 };
 
 /** The colours' meaning. */
-function legend(used) {
+function legend(used, ...more) {
   const keys = Object.keys(kinds).filter((kind) => used.has(kind));
-  return h("ul", { class: "legend" }, keys.map((kind) => h("li", {}, h("i", { class: `swatch ${kind}` }), kinds[kind])));
+  return h("ul", { class: "legend" }, keys.map((kind) => h("li", {}, h("i", { class: `swatch ${kind}` }), kinds[kind])), more);
 }
