@@ -43,7 +43,7 @@ function bytes(n) {
   if (n === null || n === undefined) return "–";
   const units = [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]];
   const found = units.find(([size]) => n >= size);
-  return found ? `${significant(n / found[0])} ${found[1]}` : `${n} B`;
+  return found ? `${n % found[0] ? significant(n / found[0]) : n / found[0]} ${found[1]}` : `${n} B`;
 }
 
 function percent(fraction, digits = 1) {
