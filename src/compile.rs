@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{Executable, Plan, Step, Work};
+use retape_kernels::{Executable, Modes, Plan, Step, Work};
 use retape_runtime::Hash32;
 use smallvec::SmallVec;
 
@@ -24,7 +24,7 @@ pub(crate) struct Compiled {
     pub(crate) layout: Layout,
 }
 
-/// All compiled graphs that someone still holds, by the hash of their optimised text.
+/// All compiled graphs that someone still holds, by the hash of their modes and optimised text.
 static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
 
 /// When a stage of a compilation began, and how long it took.
@@ -56,13 +56,13 @@ impl Stages {
 
 /// Compiles a graph, or finds that an identical one has been compiled.
 pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
-    compile_timed(graph, &mut Stages::default())
+    compile_in(graph, Modes::default(), &mut Stages::default())
 }
 
-/// As [`compile`], and notes what it took.
-pub(crate) fn compile_timed(graph: &Graph, stages: &mut Stages) -> Result<Arc<Compiled>> {
+/// As [`compile`], in some modes; notes what it took.
+pub(crate) fn compile_in(graph: &Graph, modes: Modes, stages: &mut Stages) -> Result<Arc<Compiled>> {
     let optimised = stages.run("optimise", || opt::run(graph))?;
-    let key = *blake3::hash(optimised.to_string().as_bytes()).as_bytes();
+    let key = *blake3::hash(format!("{modes:?}\n{optimised}").as_bytes()).as_bytes();
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
         return Ok(compiled);
     }
@@ -70,7 +70,7 @@ pub(crate) fn compile_timed(graph: &Graph, stages: &mut Stages) -> Result<Arc<Co
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());
     settings.log(Stage::Code, || machine_text(&plan));
-    let executable = stages.run("compile", || Executable::compile(plan)).map_err(failed)?;
+    let executable = stages.run("compile", || Executable::compile_with(plan, modes)).map_err(failed)?;
     let compiled = Arc::new(Compiled { graph: optimised, executable, layout });
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {

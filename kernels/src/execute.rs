@@ -4,10 +4,10 @@
 //! with much work are split over threads. Neither changes a bit of a result.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, Padded, thread_number};
 use smallvec::SmallVec;
 
 use crate::cpu::call::Frame;
@@ -24,8 +24,10 @@ const SMALL_WORK: u64 = 1 << 13;
 /// Bounds on a merged function: compile time grows faster than size.
 const MAX_MERGED_NESTS: usize = 24;
 const MAX_MERGED_INSTS: usize = 240;
-/// Idle frames kept for later calls.
-const MAX_IDLE: usize = 8;
+/// Frames kept for later calls; calls beyond so many at once make their own.
+const N_FRAMES: usize = 8;
+/// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
+const SMALL_ARENA: usize = 64 << 10;
 
 /// Which buffer a parameter of a nest lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +152,8 @@ pub(crate) const FLAG_BYTES: usize = 4;
 pub struct Executable {
     pub(crate) plan: Plan,
     pub(crate) program: Program,
-    idle: Mutex<Vec<Frame>>,
+    /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
+    frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
 /// When a launch of a call ran, and for how long.
@@ -186,7 +189,7 @@ impl Executable {
     pub fn compile_with(plan: Plan, modes: Modes) -> Result<Executable> {
         plan.verify()?;
         let program = program(&plan, modes)?;
-        Ok(Executable { plan, program, idle: Mutex::new(Vec::new()) })
+        Ok(Executable { plan, program, frames: Default::default() })
     }
 
     /// The plan.
@@ -228,10 +231,12 @@ impl Executable {
         for &Donation { output, input } in &self.plan.donations {
             let (output, len) = (output as usize, self.program.inputs[input as usize]);
             let Some(input) = inputs.get_mut(input as usize) else { continue };
-            if donated[output].is_none() && matches!(&*input, Bound::Given(buffer) if buffer.len() == len) {
-                if let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output)) {
-                    donated[output] = Some(buffer);
-                }
+            let is_fit = matches!(input, Bound::Given(buffer) if buffer.len() == len);
+            if donated[output].is_none()
+                && is_fit
+                && let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output))
+            {
+                donated[output] = Some(buffer);
             }
         }
         let mut outputs = Vec::with_capacity(donated.len());
@@ -321,6 +326,12 @@ impl Executable {
         bytes.sum()
     }
 
+    /// Bytes of the arenas that calls have left for later ones; those in use now are not counted.
+    pub fn idle_bytes(&self) -> usize {
+        let n_idle = self.frames.iter().filter(|place| try_lock(place).is_some_and(|place| place.is_some())).count();
+        n_idle * self.arena_bytes()
+    }
+
     pub(crate) fn new_outputs(&self) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::with_capacity(self.program.outputs.len());
         for &len in &self.program.outputs {
@@ -340,17 +351,34 @@ impl Executable {
 
     /// Works on a frame that no other call uses.
     pub(crate) fn with_frame(&self, work: impl FnOnce(&mut Frame) -> Result<()>) -> Result<()> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut frame = match idle {
-            Some(frame) => frame,
-            None => Frame::new(&self.program)?,
-        };
-        let result = work(&mut frame);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(frame);
+        match self.place() {
+            Some(mut place) => match &mut *place {
+                Some(frame) => work(frame),
+                empty => work(empty.insert(Frame::new(&self.program)?)),
+            },
+            None => work(&mut Frame::new(&self.program)?),
         }
-        result
+    }
+
+    /// A place for a frame that nobody uses: this thread's, or another.
+    fn place(&self) -> Option<MutexGuard<'_, Option<Frame>>> {
+        let home = thread_number() % N_FRAMES;
+        let own = try_lock(&self.frames[home]);
+        if own.as_ref().is_some_and(|place| place.is_some() || self.arena_bytes() <= SMALL_ARENA) {
+            return own;
+        }
+        let others = || (1..N_FRAMES).filter_map(|step| try_lock(&self.frames[(home + step) % N_FRAMES]));
+        // An idle large arena rather than another one.
+        others().find(|place| place.is_some()).or(own).or_else(|| others().next())
+    }
+}
+
+/// Locks a frame's place unless it is in use; a frame is bound anew for each call, so a panic elsewhere does not matter.
+fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match place.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

@@ -4,15 +4,21 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind, Outcome as Served, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Outcome as Served, Weight, hash_words};
+use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
+use super::bisect::{self, Bisection};
+use super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::differentiate::Counts;
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
+use super::function::Given;
 use super::latency::{Latencies, sampled_start};
+use super::nonfinite::{self, NonFinite};
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
-use super::signature::{Description, Signature};
+use super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
@@ -43,6 +49,12 @@ mod flag {
     pub(super) const DISABLED: u32 = 1;
     /// Calls are measured.
     pub(super) const PROFILED: u32 = 1 << 1;
+    /// Some calls are compared with the un-accelerated path.
+    pub(super) const CHECKED: u32 = 1 << 4;
+    /// Ops that make NaN or infinities from finite numbers fail the call.
+    pub(super) const TRAPPED: u32 = 1 << 5;
+    /// Some signatures are served by the un-accelerated path, for their code is wrong.
+    pub(super) const QUARANTINED: u32 = 1 << 6;
 }
 
 pub(super) struct Core {
@@ -53,16 +65,36 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
+    checks: Checks,
     recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
+    /// The hits and misses of backward code.
+    gradients: Arc<Counts>,
 }
+
+/// An entry that serves a call.
+type Found = InUse<Signature, Entry>;
 
 /// The results of a call, flattened.
 pub(super) enum Outcome {
-    Ran { entry: Arc<Entry>, tensors: Vec<Tensor> },
+    Ran { entry: Found, tensors: Vec<Tensor> },
     Evaluated { trace: Trace, tensors: Vec<Tensor> },
+}
+
+/// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
+pub(super) struct Ready {
+    entry: Found,
+    args: Vec<Tensor>,
+    given: Given,
+    start: Option<Instant>,
+}
+
+/// A call that was given arguments by value: to be run when the caller has let go of them, or done already.
+pub(super) enum Giving {
+    Ready(Ready),
+    Done(Outcome),
 }
 
 impl Outcome {
@@ -85,9 +117,11 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
+            checks: Checks::default(),
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
+            gradients: Arc::default(),
         }
     }
 
@@ -129,39 +163,156 @@ impl Core {
         Ok(Outcome::Ran { entry, tensors })
     }
 
-    /// A call while something is switched on that is not free.
-    #[cold]
-    fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        if flags & flag::PROFILED != 0 {
-            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+    /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
+    /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
+    /// arguments are left alone, since more than the entry may read them.
+    pub(super) fn call_giving(&self, leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
         }
-        if flags & flag::DISABLED != 0 {
-            profile::served(CallKind::Unaccelerated);
-            return self.evaluate(&leaves, rim);
+        let flags = self.flags.load(Relaxed);
+        if flags != 0 {
+            return self.watched(flags, leaves, rim).map(Giving::Done);
         }
         let start = sampled_start();
-        let Some(entry) = self.find(&leaves.words) else {
-            return self.miss(leaves, rim);
+        let args = leaves.tensors;
+        let (entry, start) = match self.find(&leaves.words) {
+            Some(entry) => (entry, start),
+            None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
-        let tensors = run(&entry, &leaves.tensors)?;
+        if entry.takes(&given) {
+            let args = args.into_iter().cloned().collect();
+            return Ok(Giving::Ready(Ready { entry, args, given, start }));
+        }
+        let tensors = entry.run(&args)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Giving::Done(Outcome::Ran { entry, tensors }))
+    }
+
+    /// Runs a call whose arguments have been dropped.
+    pub(super) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
+        let Ready { entry, args, given, start } = ready;
+        let tensors = entry.run_given(args, &given)?;
         if let Some(start) = start {
             self.hit_latency.record(start);
         }
         Ok(Outcome::Ran { entry, tensors })
     }
 
+    /// A call while something is switched on that is not free.
+    #[cold]
+    fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::PROFILED != 0 {
+            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+        }
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        if flags & flag::DISABLED != 0 || is_quarantined() {
+            profile::served(CallKind::Unaccelerated);
+            let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
+            if flags & flag::TRAPPED != 0 {
+                self.search(&trace, &leaves.tensors, String::new(), rim)?;
+            }
+            let tensors = eager::evaluate(&trace, &leaves.tensors)?;
+            return Ok(Outcome::Evaluated { trace, tensors });
+        }
+        note_modes(flags, &mut leaves);
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry,
+            None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
+        };
+        let tensors = if flags & flag::TRAPPED == 0 {
+            if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
+        } else {
+            let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
+            if let Some(group) = first {
+                self.search(&entry.trace, &leaves.tensors, group, rim)?;
+            }
+            tensors
+        };
+        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
+            Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
+            None => Ok(Outcome::Ran { entry, tensors }),
+        }
+    }
+
+    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
+    fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
+        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
+        self.checks.count_trap();
+        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
+    }
+
+    /// Compares what an entry computed with the un-accelerated path.
+    fn compared(
+        &self,
+        entry: Found,
+        tensors: Vec<Tensor>,
+        args: &[&Tensor],
+        check: &Check,
+        rim: &Rim<'_>,
+    ) -> Result<Outcome> {
+        let words = entry.signature.words();
+        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
+        let expected = eager::evaluate(&trace, args)?;
+        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
+        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+        self.checks.count(deviation.is_some());
+        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
+        self.checks.note(&deviation);
+        match check.on_difference {
+            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
+            OnDifference::Warn | OnDifference::FallBack => {
+                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
+            }
+        }
+        if check.on_difference == OnDifference::Warn {
+            return Ok(Outcome::Ran { entry, tensors });
+        }
+        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
+        Ok(Outcome::Evaluated { trace, tensors: expected })
+    }
+
+    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
+    pub(super) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        note_modes(flags, &mut leaves);
+        let words = &leaves.words;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
+            Some(entry) => entry,
+            None => {
+                let signature = Signature::new(words.clone(), described(flags, rim));
+                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+            }
+        };
+        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
+    }
+
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
     #[inline]
-    fn find(&self, words: &[u64]) -> Option<Arc<Entry>> {
-        self.cache.get_recent(words).or_else(|| self.cache.get_present(&hash_words(words), words))
+    fn find(&self, words: &[u64]) -> Option<Found> {
+        self.cache.get_recent(words).or_else(|| Some(self.cache.get_present(&hash_words(words), words)?.into()))
     }
 
     /// A call that found no entry: makes it, or waits for it, and runs it.
     #[cold]
     fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let (words, args) = (leaves.words, leaves.tensors);
+        let entry = self.made(0, words, &args, rim)?;
+        let tensors = entry.run(&args)?;
+        Ok(Outcome::Ran { entry: entry.into(), tensors })
+    }
+
+    /// The entry for arguments that were not found: made here, or by the thread that was first.
+    #[cold]
+    fn made(&self, flags: u32, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
-        let signature = Signature::new(leaves.words, (rim.describe)());
-        let args = &leaves.tensors;
+        let signature = Signature::new(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start);
         let (entry, how) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
         match how {
@@ -169,12 +320,11 @@ impl Core {
             Served::Shared => profile::waited(start),
             Served::Hit => {}
         }
-        let tensors = run(&entry, args)?;
-        Ok(Outcome::Ran { entry, tensors })
+        Ok(entry)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
-    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, usize)> {
+    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let counters = self.cache.stats();
         let explanation = lock(&self.log).explain(signature, counters.clears);
         let made = self
@@ -201,7 +351,8 @@ impl Core {
         };
         self.note(miss, counters.clears);
         let entry = made?;
-        let weight = entry.n_bytes();
+        // All devices are the host so far.
+        let weight = Weight { host: entry.n_bytes(), device: 0 };
         Ok((entry, weight))
     }
 
@@ -233,11 +384,26 @@ impl Core {
         }
     }
 
-    /// The un-accelerated path.
-    fn evaluate(&self, leaves: &Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        let trace = traced(&leaves.words, &leaves.tensors, rim.trace)?;
-        let tensors = eager::evaluate(&trace, &leaves.tensors)?;
-        Ok(Outcome::Evaluated { trace, tensors })
+    /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
+    pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
+        let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
+        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
+        let is_plain = self.flags.load(Relaxed) & watches == 0;
+        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
+        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+    }
+
+    /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
+    pub(super) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let (words, args) = (leaves.words, leaves.tensors);
+        let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        // The first error of a trace is its result, whatever the closure makes of it.
+        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        Ok(Outcome::Ran { entry, tensors })
     }
 
     /// A call inside another trace: the function becomes part of it.
@@ -257,14 +423,34 @@ impl Core {
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
+        (stats.backward_hits, stats.backward_misses) = self.gradients.get();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
         stats.advice = self.advice();
+        stats.checks = self.checks.counts();
         stats
     }
 
     pub(super) fn clear(&self) {
         self.cache.clear();
+        self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
+    }
+
+    pub(super) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub(super) fn set_check_mode(&self, mode: CheckMode) {
+        self.checks.set_mode(mode);
+        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
+    }
+
+    pub(super) fn traps_nonfinite(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRAPPED != 0
+    }
+
+    pub(super) fn trap_nonfinite(&self, is_on: bool) {
+        self.set_flag(flag::TRAPPED, is_on);
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -273,6 +459,14 @@ impl Core {
 
     pub(super) fn set_capacity(&self, entries: usize) {
         self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
+    }
+
+    pub(super) fn byte_budget(&self) -> Budget {
+        self.cache.capacity().budget
+    }
+
+    pub(super) fn set_byte_budget(&self, budget: Budget) {
+        self.cache.resize(Capacity { budget, ..self.cache.capacity() });
     }
 
     pub(super) fn enabled(&self) -> bool {
@@ -316,8 +510,7 @@ impl Core {
 
     /// Everything that a report shows.
     pub(super) fn subject(&self, name: &'static str) -> Subject {
-        let mut views = self.cache.entries();
-        views.sort_by_key(|view| std::cmp::Reverse(view.stamp));
+        let views = self.cache.entries();
         let mut stats = self.stats();
         stats.entries = views.iter().map(EntryStats::of).collect();
         let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
@@ -336,26 +529,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs an entry on a cold path, and measures it if the call is profiled.
-fn run(entry: &Arc<Entry>, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-    if profile::is_watching() { entry.run_profiled(args) } else { entry.run(args) }
+/// Adds the modes that change code to the words of the arguments.
+fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
+    if flags & flag::TRAPPED != 0 {
+        leaves.word(TRAP_WORD);
+    }
+}
+
+/// The arguments of a call and the modes that change its code.
+fn described(flags: u32, rim: &Rim<'_>) -> Description {
+    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
+    Description { modes, ..(rim.describe)() }
 }
 
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
     let mut stages = Stages::default();
-    let traced = stages.run("trace", || traced(signature.words(), args, trace))?;
+    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, trace))?;
     Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.
-fn traced(words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
-    let tape = Tape::new();
+fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
     let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter(ty.clone()));
     let parameters: Vec<Tensor> = args
         .iter()
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    trace(&tape, &mut Reader::new(words, &parameters))
+    trace(tape, &mut Reader::new(words, &parameters))
 }

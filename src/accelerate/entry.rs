@@ -1,21 +1,25 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use retape_kernels::Executable;
+use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
-use super::profile;
+use super::differentiate::{Counts, Routine};
+use super::function::Given;
+use super::profile::{self, Runs};
 use super::signature::Signature;
-use super::stats::CompileTimes;
+use super::stats::{CompileTimes, GradientStats};
 use crate::compile::{self, Compiled, StageTime, Stages};
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
+use crate::ops::CallSite;
+use crate::tape::Tape;
 use crate::tensor::Tensor;
-use crate::trace::Trace;
+use crate::trace::{Source, Trace};
 
 /// A compiled trace.
 #[derive(Debug)]
@@ -26,38 +30,107 @@ pub(crate) struct Entry {
     pub(crate) compiled: Arc<Compiled>,
     stages: Stages,
     output_types: Vec<TensorType>,
+    /// The arguments whose memory results may take, if they are given away.
+    donors: Vec<usize>,
+    /// The trace as something that is called inside gradients, once it has been.
+    routine: OnceLock<Arc<Routine>>,
+    /// How it runs, once that is measured.
+    runs: OnceLock<Arc<Runs>>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
+    /// Calls that it served while the first ones were to be checked.
+    pub(crate) n_checkable: AtomicU64,
 }
 
 impl Entry {
     /// Optimises and compiles what was traced; `stages` has noted the trace.
     pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
-        let compiled = compile::compile_timed(&trace.graph, &mut stages)?;
+        let compiled = compile::compile_in(&trace.graph, signature.modes(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        let last_use = AtomicU64::new(coarse_millis());
-        Ok(Entry { signature, trace, compiled, stages, output_types, last_use })
+        let donors = donors(&trace, compiled.executable.plan());
+        let (routine, runs) = (OnceLock::new(), OnceLock::new());
+        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
+        Ok(Entry { signature, trace, compiled, stages, output_types, donors, routine, runs, last_use, n_checkable })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        self.note_use();
+        self.touch();
         let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
         Ok(self.results(args, buffers))
     }
 
     /// As [`run`](Entry::run), and notes in the profiled call of this thread what it took.
-    pub(crate) fn run_profiled(self: &Arc<Entry>, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        self.note_use();
+    pub(crate) fn run_profiled(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.touch();
         let inputs = self.inputs(args)?;
         let start = Instant::now();
         let (buffers, launches) = self.executable().profile(&inputs).map_err(compile::failed)?;
-        profile::ran(self, &launches, start.elapsed());
+        profile::ran(&self.signature, self.runs(), &launches, start.elapsed());
         Ok(self.results(args, buffers))
     }
 
+    /// What its launches do.
+    pub(crate) fn runs(&self) -> &Arc<Runs> {
+        self.runs.get_or_init(|| Arc::new(Runs::of(&self.compiled)))
+    }
+
+    /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
+    pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
+        self.touch();
+        let (buffers, first) = self.executable().run_trapped(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok((self.results(args, buffers), first))
+    }
+
+    /// The bytes of the arguments, then of the captures.
     #[inline]
-    fn note_use(&self) {
+    fn inputs<'a>(&'a self, args: &[&'a Tensor]) -> Result<SmallVec<[&'a Buffer; 24]>> {
+        let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
+        let bytes = |tensor: &'a Tensor| tensor.as_concrete().map(|concrete| concrete.bytes());
+        let inputs = args.iter().copied().chain(captures).map(bytes).collect::<Option<_>>();
+        inputs.ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+    }
+
+    #[inline]
+    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
+        self.trace.results(args, self.outputs(buffers))
+    }
+
+    /// Whether results may take the memory of some of these arguments.
+    pub(crate) fn takes(&self, given: &Given) -> bool {
+        self.donors.iter().any(|&donor| given.contains(donor))
+    }
+
+    /// Runs the machine code; results take the memory of given arguments that have no other owner.
+    pub(crate) fn run_given(&self, args: Vec<Tensor>, given: &Given) -> Result<Vec<Tensor>> {
+        self.touch();
+        let mut args: Vec<Option<Tensor>> = args.into_iter().map(Some).collect();
+        let mut taken: SmallVec<[Option<Buffer>; 24]> = args.iter().map(|_| None).collect();
+        for &donor in self.donors.iter().filter(|&&donor| given.contains(donor)) {
+            match args[donor].take().map(Tensor::into_bytes) {
+                Some(Ok(buffer)) => taken[donor] = Some(buffer),
+                Some(Err(shared)) => args[donor] = Some(shared),
+                None => {}
+            }
+        }
+        let own = args.iter().zip(taken).map(|(arg, taken)| match taken {
+            Some(buffer) => Some(Input::Given(buffer)),
+            None => arg.as_ref().and_then(lent),
+        });
+        let captures = self.trace.captures.iter().map(|capture| lent(&capture.tensor));
+        let inputs: SmallVec<[Input<'_>; 24]> = own
+            .chain(captures)
+            .collect::<Option<_>>()
+            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
+        let buffers = self.executable().run_over(inputs).map_err(compile::failed)?;
+        // What is handed through is never a donor.
+        let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
+        let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);
+        Ok(self.trace.results_with(&handed, self.outputs(buffers)))
+    }
+
+    #[inline]
+    fn touch(&self) {
         let now = coarse_millis();
         // Read first, so that threads which share the entry do not write to it on every call.
         if self.last_use.load(Relaxed) != now {
@@ -65,25 +138,42 @@ impl Entry {
         }
     }
 
-    #[inline]
-    fn inputs<'t>(&'t self, args: &[&'t Tensor]) -> Result<SmallVec<[&'t Buffer; 24]>> {
-        let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
-        let bytes = args.iter().copied().chain(captures).map(|tensor| Some(tensor.as_concrete()?.bytes()));
-        bytes
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+    fn outputs(&self, buffers: Vec<Buffer>) -> Vec<Tensor> {
+        let outputs = buffers.into_iter().zip(&self.output_types);
+        outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
     }
 
-    #[inline]
-    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
-        let outputs = buffers.into_iter().zip(&self.output_types);
-        let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect();
+    /// Records a call on a tape that is evaluated op by op.
+    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+        let routine = self.routine.get_or_init(|| {
+            let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
+            let compiled = Arc::clone(&self.compiled);
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(counts)))
+        });
+        let outputs = match routine.output_types().is_empty() {
+            true => vec![],
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+        };
         self.trace.results(args, outputs)
     }
 
-    /// Bytes of machine code and of one arena.
+    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured or returned
+    /// as they were.
     pub(crate) fn n_bytes(&self) -> usize {
-        self.executable().code_bytes() + self.executable().arena_bytes()
+        let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
+        let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
+        let returned = self.trace.sources.iter().map(|source| match source {
+            Source::Constant(tensor) => bytes(tensor),
+            Source::Output(_) | Source::Parameter(_) => 0,
+        });
+        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        let code = self.executable().code_bytes() + self.executable().arena_bytes();
+        code + gradients + captured + returned.sum::<usize>()
+    }
+
+    /// What is there for gradients that are evaluated at once.
+    pub(crate) fn gradients(&self) -> Vec<GradientStats> {
+        self.routine.get().map_or_else(Vec::new, |routine| routine.gradients())
     }
 
     /// How long ago it was last used, to some milliseconds.
@@ -93,12 +183,7 @@ impl Entry {
 
     /// What making it cost.
     pub(crate) fn times(&self) -> CompileTimes {
-        CompileTimes {
-            trace: self.stages.time("trace"),
-            optimise: self.stages.time("optimise"),
-            plan: self.stages.time("plan"),
-            compile: self.stages.time("compile"),
-        }
+        CompileTimes::of(&self.stages)
     }
 
     /// The stages of making it, in order.
@@ -110,6 +195,23 @@ impl Entry {
     pub(crate) fn executable(&self) -> &Executable {
         &self.compiled.executable
     }
+}
+
+/// The arguments whose memory the plan may write results to: no captures, and nothing that is itself a result.
+fn donors(trace: &Trace, plan: &Plan) -> Vec<usize> {
+    let n_args = trace.graph.params().len() - trace.captures.len();
+    let is_result =
+        |donor: usize| trace.sources.iter().any(|source| matches!(source, Source::Parameter(n) if *n == donor));
+    let inputs = plan.donations.iter().map(|donation| donation.input as usize);
+    let mut donors: Vec<usize> = inputs.filter(|&donor| donor < n_args && !is_result(donor)).collect();
+    donors.sort_unstable();
+    donors.dedup();
+    donors
+}
+
+/// A tensor as an input that stays as it is.
+fn lent(tensor: &Tensor) -> Option<Input<'_>> {
+    tensor.as_concrete().map(|concrete| Input::Lent(concrete.bytes()))
 }
 
 fn coarse_millis() -> u64 {

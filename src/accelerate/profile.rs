@@ -16,7 +16,7 @@ use retape_kernels::LaunchTime;
 
 use super::entry::Entry;
 use super::signature::Signature;
-use crate::compile::StageTime;
+use crate::compile::{Compiled, StageTime};
 use crate::error::Result;
 use crate::report;
 
@@ -153,14 +153,14 @@ impl Profile {
 }
 
 /// How an entry runs, whatever the time it takes.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Runs {
     pub(crate) launches: Vec<Launch>,
     pub(crate) arena_bytes: usize,
 }
 
 /// What is known of a launch before it runs.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) label: Arc<str>,
     pub(crate) steps: Range<usize>,
@@ -223,7 +223,7 @@ struct Call {
 #[derive(Debug, Default)]
 struct Open {
     kind: Option<CallKind>,
-    entry: Option<Arc<Entry>>,
+    entry: Option<(Signature, Arc<Runs>)>,
     parts: Vec<Part>,
     running: Duration,
 }
@@ -269,14 +269,14 @@ pub(super) fn served(kind: CallKind) {
 }
 
 /// Notes a run of an entry in the call that this thread is in, if that is profiled.
-pub(super) fn ran(entry: &Arc<Entry>, launches: &[LaunchTime], running: Duration) {
+pub(super) fn ran(signature: &Signature, runs: &Arc<Runs>, launches: &[LaunchTime], running: Duration) {
     with_open(|open| {
         let part = |(n, launch): (u32, &LaunchTime)| Part {
             what: What::Launch(n),
             start: launch.start,
             time: Duration::from_nanos(launch.nanos),
         };
-        open.entry = Some(Arc::clone(entry));
+        open.entry = Some((signature.clone(), Arc::clone(runs)));
         open.running = running;
         open.parts.extend((0..).zip(launches).map(part));
     });
@@ -359,9 +359,11 @@ impl Recorder {
             let name = std::thread::current().name().map_or_else(|| format!("thread {thread}"), str::to_owned);
             state.threads.push((thread, name));
         }
-        let entry = open.entry.map(|entry| state.add_totals(&entry, &open.parts, open.running));
+        if let Some((signature, runs)) = &open.entry {
+            state.add_totals(signature, runs, &open.parts, open.running);
+        }
         state.n_spans += 1 + open.parts.len();
-        state.calls.push_back(Call { kind, entry, thread, start, time, parts: open.parts });
+        state.calls.push_back(Call { kind, entry: open.entry, thread, start, time, parts: open.parts });
         while state.n_spans > MAX_SPANS {
             let Some(oldest) = state.calls.pop_front() else { break };
             state.n_spans -= 1 + oldest.parts.len();
@@ -403,20 +405,18 @@ impl Recorder {
     pub(super) fn totals(&self, entry: &Entry) -> Option<(u64, Vec<LaunchTotal>)> {
         let state = self.lock();
         let totals = state.totals.get(&entry.signature)?;
-        (totals.times.len() == entry.executable().n_launches()).then(|| (totals.n_calls, totals.times.clone()))
+        (*totals.runs == **entry.runs()).then(|| (totals.n_calls, totals.times.clone()))
     }
 }
 
 impl State {
-    fn add_totals(&mut self, entry: &Entry, parts: &[Part], running: Duration) -> (Signature, Arc<Runs>) {
-        let signature = &entry.signature;
-        let is_other = |totals: &Totals| totals.times.len() != entry.executable().n_launches();
-        if self.totals.get(signature).is_none_or(is_other) {
+    fn add_totals(&mut self, signature: &Signature, runs: &Arc<Runs>, parts: &[Part], running: Duration) {
+        if self.totals.get(signature).is_none_or(|totals| *totals.runs != **runs) {
             if self.totals.len() >= MAX_ENTRIES {
                 let oldest = self.totals.iter().min_by_key(|(_, totals)| totals.used).map(|(key, _)| key.clone());
                 oldest.and_then(|key| self.totals.remove(&key));
             }
-            self.totals.insert(signature.clone(), Totals::of(entry));
+            self.totals.insert(signature.clone(), Totals::of(runs));
         }
         let n_calls = self.n_calls;
         let totals = self.totals.get_mut(signature).expect("it has just been put there");
@@ -430,16 +430,14 @@ impl State {
                 time.add(part.time);
             }
         }
-        (signature.clone(), Arc::clone(&totals.runs))
     }
 }
 
 impl Totals {
-    fn of(entry: &Entry) -> Totals {
-        let runs = Runs::of(entry);
+    fn of(runs: &Arc<Runs>) -> Totals {
         Totals {
             times: vec![LaunchTotal::default(); runs.launches.len()],
-            runs: Arc::new(runs),
+            runs: Arc::clone(runs),
             n_calls: 0,
             running: Duration::ZERO,
             used: 0,
@@ -463,8 +461,8 @@ impl Totals {
 }
 
 impl Runs {
-    fn of(entry: &Entry) -> Runs {
-        let compiled = &entry.compiled;
+    /// What the launches of compiled code do.
+    pub(super) fn of(compiled: &Compiled) -> Runs {
         let plan = compiled.executable.plan();
         let members = compiled.layout.members(&compiled.graph);
         let launch = |steps: Range<usize>| {
