@@ -80,7 +80,7 @@ pub use accelerate::{
     CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given,
     GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Miss, MissReason, NonFinite,
     OnDifference, OnRetrace, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Signature, Stats, Tolerance,
-    accelerate,
+    accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

@@ -24,6 +24,8 @@ pub struct Latency {
     pub n_timed: u64,
     /// The shortest.
     pub min: Duration,
+    /// The mean.
+    pub mean: Duration,
     /// Half of the calls took no longer.
     pub p50: Duration,
     /// 90 % of the calls took no longer.
@@ -67,6 +69,7 @@ impl Latencies {
             false => Latency {
                 n_timed: histogram.len(),
                 min: Duration::from_nanos(histogram.min()),
+                mean: Duration::from_nanos(histogram.mean() as u64),
                 p50: at(0.5),
                 p90: at(0.9),
                 p99: at(0.99),

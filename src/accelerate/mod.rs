@@ -14,8 +14,12 @@ mod latency;
 mod nonfinite;
 mod policy;
 mod profile;
+mod prometheus;
+#[cfg(feature = "serde")]
+mod serialize;
 mod signature;
 mod stats;
+mod table;
 mod tolerance;
 
 use std::marker::PhantomData;
@@ -34,6 +38,7 @@ pub use self::latency::Latency;
 pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
+pub use self::prometheus::prometheus;
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
