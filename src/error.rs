@@ -7,6 +7,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::accelerate::ArtefactError;
+
 /// The source line an op was called from.
 pub type Caller = &'static Location<'static>;
 
@@ -57,6 +59,8 @@ pub enum Error {
     Panicked(String),
     /// The cache refused: a nested call for the signature being traced, or a locked cache.
     Cache(String),
+    /// An artefact was not written or not read.
+    Artefact(ArtefactError),
     /// Reading a file of data failed.
     Data(String),
     /// The device or the operating system refused.
@@ -84,6 +88,7 @@ impl fmt::Display for Error {
             Error::Tree(message) => write!(f, "tree: {message}"),
             Error::Panicked(message) => write!(f, "the traced closure panicked: {message}"),
             Error::Cache(message) => write!(f, "cache: {message}"),
+            Error::Artefact(source) => write!(f, "artefact: {source}"),
             Error::Data(message) => write!(f, "data: {message}"),
             Error::Device(source) => write!(f, "device: {source}"),
             Error::Internal(message) => write!(f, "internal error, please report: {message}"),
@@ -95,6 +100,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Device(source) => Some(source),
+            Error::Artefact(source) => Some(source),
             Error::Type { .. }
             | Error::Traced { .. }
             | Error::Escaped { .. }
@@ -105,6 +111,12 @@ impl std::error::Error for Error {
             | Error::Data(_)
             | Error::Internal(_) => None,
         }
+    }
+}
+
+impl From<ArtefactError> for Error {
+    fn from(source: ArtefactError) -> Error {
+        Error::Artefact(source)
     }
 }
 

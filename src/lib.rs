@@ -74,6 +74,7 @@ mod trace;
 mod tree;
 
 pub use accelerate::{Accelerated, Arg, CompileTimes, EntryStats, Function, Signature, Stats, accelerate};
+pub use accelerate::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};

@@ -5,6 +5,7 @@
 //! traced one becomes a hidden input, once per tensor.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Caller, Error};
@@ -36,7 +37,23 @@ pub(crate) struct Capture {
     /// The tensor, with the value it had at trace time.
     pub(crate) tensor: Tensor,
     /// The line that used it.
-    pub(crate) at: Caller,
+    pub(crate) at: Line,
+}
+
+/// A line of a program: of this one, or of the one that saved an artefact.
+#[derive(Clone, Debug)]
+pub(crate) enum Line {
+    Known(Caller),
+    Noted(Arc<str>),
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Known(at) => at.fmt(f),
+            Line::Noted(at) => f.write_str(at),
+        }
+    }
 }
 
 /// What a finished tape recorded.
@@ -155,7 +172,7 @@ impl State {
         }
         let id = self.parameter(concrete.ty().clone());
         self.captured.insert(address, id);
-        self.captures.push(Capture { tensor: tensor.clone(), at });
+        self.captures.push(Capture { tensor: tensor.clone(), at: Line::Known(at) });
         id
     }
 }

@@ -12,7 +12,7 @@ mod plan;
 mod schedule;
 mod simplify;
 
-pub use cpu::{clif, machine_text};
+pub use cpu::{clif, machine, machine_text};
 pub use error::{Error, Result};
 pub use execute::{Executable, StepTime};
 pub use plan::{BufferType, Operand, Place, Plan, Step, Work};

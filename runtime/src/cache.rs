@@ -80,6 +80,61 @@ struct Entry<K, V> {
     stamp: AtomicU64,
     hits: AtomicU64,
     is_pinned: AtomicBool,
+    /// The pins that are held.
+    n_pins: AtomicUsize,
+}
+
+impl<K, V> Entry<K, V> {
+    fn new(hash: Hash32, key: K, value: Arc<V>, weight: usize, stamp: u64) -> Arc<Entry<K, V>> {
+        let (stamp, hits) = (AtomicU64::new(stamp), AtomicU64::new(0));
+        let (is_pinned, n_pins) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Arc::new(Entry { hash, key, value, weight, stamp, hits, is_pinned, n_pins })
+    }
+
+    fn stays(&self) -> bool {
+        self.is_pinned.load(Relaxed) || self.n_pins.load(Relaxed) > 0
+    }
+}
+
+/// Keeps an entry from eviction for as long as it lives, and its value whatever happens to the entry.
+pub struct Pin<K, V> {
+    entry: Arc<Entry<K, V>>,
+}
+
+impl<K, V> Pin<K, V> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.entry.key
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &Arc<V> {
+        &self.entry.value
+    }
+}
+
+impl<K, V> Drop for Pin<K, V> {
+    fn drop(&mut self) {
+        self.entry.n_pins.fetch_sub(1, Relaxed);
+    }
+}
+
+impl<K, V> fmt::Debug for Pin<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pin").field("n_pins", &self.entry.n_pins).finish_non_exhaustive()
+    }
+}
+
+/// What became of a value that was put into a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Insertion {
+    /// It went in.
+    Inserted,
+    /// There is a value of this key, or a thread is making one.
+    Present,
+    /// The capacity does not allow it.
+    NoRoom,
 }
 
 /// An entry at one moment, for inspection.
@@ -385,15 +440,7 @@ impl<K: Eq, V> Cache<K, V> {
         self.tell(EventKind::Miss, &hash, Some(ticket.key()));
         let (value, weight) = make()?;
         let value = Arc::new(value);
-        let entry = Arc::new(Entry {
-            hash,
-            key: key.to_owned(),
-            value: value.clone(),
-            weight,
-            stamp: AtomicU64::new(self.tick()),
-            hits: AtomicU64::new(0),
-            is_pinned: AtomicBool::new(false),
-        });
+        let entry = Entry::new(hash, key.to_owned(), value.clone(), weight, self.tick());
         match ticket.land(entry.clone(), || self.admit(&entry)).flatten() {
             Some(gone) => {
                 count(&self.counters.inserts);
@@ -412,7 +459,7 @@ impl<K: Eq, V> Cache<K, V> {
         let capacity = self.capacity();
         let max_entries = capacity.entries.checked_sub(1)?;
         let max_weight = capacity.max_weight().checked_sub(entry.weight as u128)?;
-        let pinned = || ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
+        let pinned = || ledger.iter().filter(|other| other.stays());
         if pinned().count() > max_entries || total_weight(pinned()) > max_weight {
             return None;
         }
@@ -422,12 +469,46 @@ impl<K: Eq, V> Cache<K, V> {
         Some(gone)
     }
 
+    /// Puts a value in that nobody asked for yet: counts as no call, evicts nothing, and replaces nothing.
+    pub fn insert_if_room<Q>(&self, hash: &Hash32, key: &Q, value: V, weight: usize) -> Insertion
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let ticket = match self.flights.board(hash, key, || self.find(hash, key)) {
+            Boarding::Make(ticket) => ticket,
+            Boarding::Stored(_) | Boarding::Wait(_) | Boarding::Reentrant => return Insertion::Present,
+        };
+        let entry = Entry::new(*hash, key.to_owned(), Arc::new(value), weight, self.tick());
+        let admit = || {
+            let mut ledger = self.ledger();
+            let capacity = self.capacity();
+            let fits = ledger.len() < capacity.entries
+                && total_weight(ledger.iter()) + entry.weight as u128 <= capacity.max_weight();
+            if fits {
+                ledger.push(entry.clone());
+                self.index.entry(entry.hash).or_default().push(entry.clone());
+            }
+            fits
+        };
+        match ticket.land(entry.clone(), admit) {
+            Some(false) => Insertion::NoRoom,
+            Some(true) => {
+                count(&self.counters.inserts);
+                self.tell(EventKind::Insert, hash, Some(&entry.key));
+                Insertion::Inserted
+            }
+            // Cleared in this moment: as if it had been in before.
+            None => Insertion::Inserted,
+        }
+    }
+
     /// In turn: takes the least recently used entries out until the rest keeps the bounds, or all the rest is pinned.
     fn evict(&self, ledger: &mut Vec<Arc<Entry<K, V>>>, max_entries: usize, max_weight: u128) -> Gone<K, V> {
         let mut gone = Vec::new();
         let mut weight = total_weight(ledger.iter());
         while ledger.len() > max_entries || weight > max_weight {
-            let free = ledger.iter().enumerate().filter(|(_, entry)| !entry.is_pinned.load(Relaxed));
+            let free = ledger.iter().enumerate().filter(|(_, entry)| !entry.stays());
             let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
             let entry = ledger.swap_remove(oldest);
             weight -= entry.weight as u128;
@@ -499,6 +580,21 @@ impl<K: Eq, V> Cache<K, V> {
         self.set_pinned(hash, key, false)
     }
 
+    /// A pin on an entry, if there is one. Each pin holds for itself; an entry that is beyond the capacity when its last
+    /// pin goes is evicted by the next change.
+    pub fn hold<Q>(&self, hash: &Hash32, key: &Q) -> Option<Pin<K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        // In turn, so that no eviction that is under way takes an entry after it was pinned.
+        self.flights.exclusive(|| {
+            let entry = self.find(hash, key)?;
+            entry.n_pins.fetch_add(1, Relaxed);
+            Some(Pin { entry })
+        })
+    }
+
     fn set_pinned<Q>(&self, hash: &Hash32, key: &Q, is_pinned: bool) -> bool
     where
         K: Borrow<Q>,
@@ -546,7 +642,7 @@ impl<K: Eq, V> Cache<K, V> {
             entry: entry.clone(),
             stamp: entry.stamp.load(Relaxed),
             hits: entry.hits.load(Relaxed),
-            is_pinned: entry.is_pinned.load(Relaxed),
+            is_pinned: entry.stays(),
         };
         let mut views: Vec<_> = self.ledger().iter().map(view).collect();
         views.sort_by_key(|view| std::cmp::Reverse(view.stamp));

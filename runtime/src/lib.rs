@@ -16,7 +16,7 @@ mod sync;
 mod threads;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, EntryView, Hash32, Outcome, Reentrant, hash_words};
+pub use cache::{Cache, EntryView, Hash32, Insertion, Outcome, Pin, Reentrant, hash_words};
 pub use code::{Code, live_code_bytes};
 pub use device::Device;
 pub use dtype::{DType, Element, Scalar};

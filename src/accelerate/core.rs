@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind};
+use retape_runtime::{Cache, Capacity, EventKind, Insertion};
 
 use super::entry::Entry;
 use super::signature::Signature;
@@ -114,6 +114,27 @@ impl Core {
         let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
         let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape;
         body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
+    }
+
+    /// The entries with their signatures, most recently used first.
+    pub(super) fn entries(&self) -> Vec<(Signature, Arc<Entry>)> {
+        self.cache.entries().iter().map(|view| (view.key().clone(), Arc::clone(view.value()))).collect()
+    }
+
+    /// Whether there is an entry of this signature.
+    pub(super) fn has(&self, signature: &Signature) -> bool {
+        self.cache.peek(&signature.hash(), signature).is_some()
+    }
+
+    /// How many entries may go in before one must go out.
+    pub(super) fn room(&self) -> usize {
+        self.cache.capacity().entries.saturating_sub(self.cache.len())
+    }
+
+    /// Puts an entry in that no call asked for.
+    pub(super) fn insert(&self, signature: &Signature, entry: Entry) -> Insertion {
+        let weight = entry.n_bytes();
+        self.cache.insert_if_room(&signature.hash(), signature, entry, weight)
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -21,6 +21,8 @@ pub(crate) struct Entry {
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
     output_types: Vec<TensorType>,
+    /// The graph's text with lines of the program, if another process recorded it.
+    loaded_text: Option<String>,
 }
 
 impl Entry {
@@ -28,7 +30,17 @@ impl Entry {
     pub(crate) fn new(trace: Trace, arguments: String, trace_time: Duration) -> Result<Entry> {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { arguments, trace, trace_time, compiled, output_types })
+        Ok(Entry { arguments, trace, trace_time, compiled, output_types, loaded_text: None })
+    }
+
+    /// Optimises and compiles what an artefact held.
+    pub(crate) fn loaded(trace: Trace, arguments: String, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(trace, arguments, Duration::ZERO)? })
+    }
+
+    /// The recorded graph as text, with the lines that recorded it as comments.
+    pub(crate) fn recorded_text(&self) -> String {
+        self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
     /// Runs the machine code on arguments that have the entry's signature.

@@ -2,6 +2,7 @@
 //!
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
+mod artefact;
 mod core;
 mod entry;
 mod function;
@@ -11,6 +12,7 @@ mod stats;
 use std::marker::PhantomData;
 use std::panic::Location;
 
+pub use self::artefact::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
 pub use self::function::{Arg, Function};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
