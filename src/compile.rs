@@ -15,6 +15,8 @@ use crate::{opt, plan};
 /// Machine code for a graph, and what making it cost.
 #[derive(Debug)]
 pub(crate) struct Compiled {
+    /// The optimised graph.
+    pub(crate) graph: Graph,
     pub(crate) executable: Executable,
     pub(crate) optimise_time: Duration,
     pub(crate) plan_time: Duration,
@@ -41,7 +43,8 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
     settings.log(Stage::Code, || machine_text(&plan));
     let start = Instant::now();
     let executable = Executable::compile(plan).map_err(failed)?;
-    let compiled = Arc::new(Compiled { executable, optimise_time, plan_time, compile_time: start.elapsed() });
+    let compiled =
+        Arc::new(Compiled { graph: optimised, executable, optimise_time, plan_time, compile_time: start.elapsed() });
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {
         shared.retain(|_, compiled| compiled.strong_count() > 0);

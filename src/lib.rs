@@ -73,7 +73,10 @@ mod tensor;
 mod trace;
 mod tree;
 
-pub use accelerate::{Accelerated, Arg, CompileTimes, EntryStats, Function, Signature, Stats, accelerate};
+pub use accelerate::{
+    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Held, Latency, Miss,
+    MissReason, OnRetrace, Pinned, RetracePolicy, Signature, Stats, accelerate,
+};
 pub use accelerate::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

@@ -64,12 +64,12 @@ fn a_new_static_value_misses_once() {
         }
     }
     log.expect(expect![[r#"
-        miss (f32[2, 3], 0, 0)
-        hit  (f32[2, 3], 0, 0)
-        miss (f32[2, 3], 1, 0)
-        hit  (f32[2, 3], 1, 0)
-        miss (f32[2, 3], 1, 1)
-        hit  (f32[2, 3], 1, 1)"#]]);
+        miss (f32[2, 3], false, 0)
+        hit  (f32[2, 3], false, 0)
+        miss (f32[2, 3], true, 0)
+        hit  (f32[2, 3], true, 0)
+        miss (f32[2, 3], true, 1)
+        hit  (f32[2, 3], true, 1)"#]]);
 }
 
 #[test]
@@ -89,12 +89,12 @@ fn a_new_structure_misses_once() {
     assert_eq!([call(2, None), call(2, None)], [4.0, 4.0]);
     assert_eq!([call(2, Some(one())), call(2, Some(one()))], [5.0, 5.0]);
     log.expect(expect![[r#"
-        miss (1, f32[2], 0)
-        hit  (1, f32[2], 0)
-        miss (2, f32[2], f32[2], 0)
-        hit  (2, f32[2], f32[2], 0)
-        miss (2, f32[2], f32[2], 1, f32[])
-        hit  (2, f32[2], f32[2], 1, f32[])"#]]);
+        miss (length 1, f32[2], None)
+        hit  (length 1, f32[2], None)
+        miss (length 2, f32[2], f32[2], None)
+        hit  (length 2, f32[2], f32[2], None)
+        miss (length 2, f32[2], f32[2], Some, f32[])
+        hit  (length 2, f32[2], f32[2], Some, f32[])"#]]);
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn every_call_is_a_hit_or_a_miss() {
     assert_eq!((stats.hits, stats.misses, stats.waits), (3, 2, 0));
     assert_eq!((f.hit_rate(), f.occupancy()), (0.6, 0.04));
     // The last used comes first.
-    let calls: Vec<(&str, u64)> = stats.entries.iter().map(|entry| (&*entry.arguments, entry.calls)).collect();
-    assert_eq!(calls, [("f32[3]", 3), ("f32[4]", 2)]);
+    let calls: Vec<_> = stats.entries.iter().map(|entry| (entry.signature.to_string(), entry.calls)).collect();
+    assert_eq!(calls, [("f32[3]".to_owned(), 3), ("f32[4]".to_owned(), 2)]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_order_of_use_is_kept_without_an_observer_too() {
         f.call(ones(&[n])).unwrap();
     }
     let stats = f.stats();
-    let held: Vec<&str> = stats.entries.iter().map(|entry| &*entry.arguments).collect();
+    let held: Vec<String> = stats.entries.iter().map(|entry| entry.signature.to_string()).collect();
     assert_eq!(held, ["f32[1]", "f32[3]"]);
     assert_eq!((stats.hits, stats.misses, stats.evictions), (4, 3, 1));
 }

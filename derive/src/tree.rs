@@ -61,7 +61,11 @@ fn enum_body(name: &Ident, data: &DataEnum) -> Result<(TokenStream, TokenStream)
         check::attributes(&variant.attrs, "a variant")?;
         let ident = &variant.ident;
         let Parts { pattern, write, read } = parts(&variant.fields)?;
-        writes.push(quote!(Self::#ident #pattern => { to.fixed(#number); #write }));
+        let shown = ident.unraw().to_string();
+        writes.push(quote!(Self::#ident #pattern => {
+            to.structure(#number, || ::std::string::String::from(#shown));
+            #write
+        }));
         reads.push(quote!(#number => ::core::result::Result::Ok(Self::#ident #read)));
     }
     let scrutinee = if writes.is_empty() { quote!(*self) } else { quote!(self) };

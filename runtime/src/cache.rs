@@ -275,8 +275,10 @@ impl<K: Eq, V> Cache<K, V> {
         bucket.iter().find(|entry| entry.key.borrow() == key).cloned()
     }
 
+    /// The value of `key`, if it is there; counts as a hit then, and else as nothing.
+    ///
     /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
-    fn hit<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -339,7 +341,7 @@ impl<K: Eq, V> Cache<K, V> {
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        let value = self.hit(hash, key);
+        let value = self.get_present(hash, key);
         if value.is_none() {
             count(&self.counters.misses);
             self.tell(EventKind::Miss, hash, None);
@@ -377,7 +379,7 @@ impl<K: Eq, V> Cache<K, V> {
         Q: Eq + ToOwned<Owned = K> + ?Sized,
         E: From<Reentrant>,
     {
-        match self.hit(hash, key) {
+        match self.get_present(hash, key) {
             Some(value) => Ok((value, Outcome::Hit)),
             None => self.make_or_wait(hash, key, make),
         }

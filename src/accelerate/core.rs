@@ -1,14 +1,20 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind, Insertion};
+use retape_runtime::{Cache, Capacity, EventKind, Insertion, hash_words};
+use smallvec::SmallVec;
 
+use super::advice::{Advice, Detector};
 use super::entry::Entry;
-use super::signature::Signature;
-use super::stats::Stats;
+use super::explain::{Explanation, Miss, MissLog};
+use super::latency::{Latencies, sampled_start};
+use super::pin::HeldEntry;
+use super::policy::{OnRetrace, RetracePolicy};
+use super::signature::{Description, Signature};
+use super::stats::{CompileTimes, Stats};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::event::{Event, Observer};
@@ -18,12 +24,37 @@ use crate::trace::{Trace, stand_ins};
 use crate::tree::{Reader, Tree, Writer};
 
 /// Traces the function on arguments read from a stream.
-type TraceFn<'f> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'f;
+type TraceFn<'r> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'r;
+
+/// What the generic rim knows and the core asks for on its cold paths.
+pub(super) struct Rim<'r> {
+    /// The line of the call.
+    pub(super) caller: Caller,
+    /// Writes the arguments again, for people.
+    pub(super) describe: &'r dyn Fn() -> Description,
+    /// Traces the function.
+    pub(super) trace: &'r TraceFn<'r>,
+}
+
+/// What makes a call more than a lookup and a run: one load tells whether anything does.
+mod flag {
+    /// Calls go through the un-accelerated path.
+    pub(super) const DISABLED: u32 = 1;
+}
 
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
-    enabled: AtomicBool,
-    is_observed: bool,
+    flags: AtomicU32,
+    policy: Mutex<RetracePolicy>,
+    /// Whether every miss is an error; asked on misses only.
+    is_locked: AtomicBool,
+    log: Mutex<MissLog>,
+    detector: Mutex<Detector>,
+    hit_latency: Latencies,
+    miss_latency: Latencies,
+    /// The line that accelerated the function, and when.
+    made_at: Caller,
+    start: Instant,
 }
 
 /// The results of a call, flattened.
@@ -43,14 +74,26 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new() -> Core {
-        Core { cache: Cache::new(Capacity::default()), enabled: AtomicBool::new(true), is_observed: false }
+    pub(super) fn new(made_at: Caller) -> Core {
+        Core {
+            cache: Cache::new(Capacity::default()),
+            flags: AtomicU32::new(0),
+            policy: Mutex::default(),
+            is_locked: AtomicBool::new(false),
+            log: Mutex::default(),
+            detector: Mutex::default(),
+            hit_latency: Latencies::default(),
+            miss_latency: Latencies::default(),
+            made_at,
+            start: Instant::now(),
+        }
     }
 
     /// A core without entries that tells `observer` of events.
     pub(super) fn observed_by(self, observer: impl Observer + 'static) -> Core {
         let cache = Cache::new(self.cache.capacity()).with_observer(move |event| {
-            let arguments = event.key.and_then(Signature::text).unwrap_or_default();
+            let arguments = event.key.map(Signature::to_string).unwrap_or_default();
+            let arguments = &*arguments;
             match event.kind {
                 EventKind::Hit => observer.observe(&Event::Hit { arguments }),
                 EventKind::Miss => observer.observe(&Event::Miss { arguments }),
@@ -61,42 +104,126 @@ impl Core {
                 _ => {}
             }
         });
-        Core { cache, is_observed: true, ..self }
+        Core { cache, ..self }
     }
 
-    /// What takes the arguments of a call; notes the paths of leaves if someone is to be told of them.
-    #[inline]
-    pub(super) fn writer<'t>(&self) -> Writer<'t> {
-        if self.is_observed { Writer::with_paths() } else { Writer::default() }
-    }
-
-    /// The hot path: a signature, a lookup, a run.
-    pub(super) fn call(&self, mut leaves: Writer<'_>, _caller: Caller, trace: &TraceFn<'_>) -> Result<Outcome> {
+    /// The hot path: a lookup and a run.
+    pub(super) fn call(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        if !self.enabled.load(Ordering::Relaxed) {
-            return self.evaluate(&leaves, trace);
+        let flags = self.flags.load(Relaxed);
+        if flags != 0 {
+            return self.watched(flags, leaves, rim);
         }
-        let entry = match self.cache.get_recent(&leaves.words[..]) {
-            Some(entry) => entry,
-            None => self.entry(&mut leaves, trace)?,
+        let start = sampled_start();
+        let Some(entry) = self.find(&leaves.words) else {
+            return self.miss(leaves, rim);
         };
+        let tensors = entry.run(&leaves.tensors)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Outcome::Ran { entry, tensors })
+    }
+
+    /// A call while something is switched on that is not free.
+    #[cold]
+    fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::DISABLED != 0 {
+            return self.evaluate(&leaves, rim);
+        }
+        Err(Error::Internal(format!("nothing watches calls for flags {flags:#x}")))
+    }
+
+    /// The entry for these words, if there is one; counts a hit then, and else nothing.
+    #[inline]
+    fn find(&self, words: &[u64]) -> Option<Arc<Entry>> {
+        self.cache.get_recent(words).or_else(|| self.cache.get_present(&hash_words(words), words))
+    }
+
+    /// A call that found no entry: makes it, or waits for it, and runs it.
+    #[cold]
+    fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let entry = self.made(leaves.words, &leaves.tensors, rim)?;
         let tensors = entry.run(&leaves.tensors)?;
         Ok(Outcome::Ran { entry, tensors })
     }
 
-    /// The entry for these arguments: found by its hash, or made.
-    fn entry(&self, leaves: &mut Writer<'_>, trace: &TraceFn<'_>) -> Result<Arc<Entry>> {
-        let signature = Signature::take(leaves);
-        let args = &leaves.tensors;
-        let make = || make(&signature, args, trace);
+    /// The entry that was not found: made here, or by another thread that this one waits for.
+    fn made(&self, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
+        let start = Instant::now();
+        let signature = Signature::new(words, (rim.describe)());
+        let make = || self.make(&signature, args, rim, start);
         Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
     }
 
+    /// Makes an entry, and notes what it cost and why it was not there.
+    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, usize)> {
+        let counters = self.cache.stats();
+        let explanation = lock(&self.log).explain(signature, counters.clears);
+        let made = self
+            .permit(&explanation, counters.misses, counters.hits + counters.misses, rim.caller)
+            .and_then(|()| make(signature, args, rim.trace));
+        self.miss_latency.record(start);
+        let (times, error) = match &made {
+            Ok(entry) => (entry.times(), None),
+            Err(error) => (CompileTimes::default(), Some(error.to_string())),
+        };
+        let Explanation { reason, nearest, differences } = explanation;
+        let miss = Miss {
+            number: 0,
+            reason,
+            signature: signature.clone(),
+            nearest,
+            differences,
+            at: rim.caller,
+            times,
+            wall: start.elapsed(),
+            since_start: self.start.elapsed(),
+            hits: counters.hits,
+            error,
+        };
+        self.note(miss, counters.clears);
+        let entry = made?;
+        let weight = entry.n_bytes();
+        Ok((entry, weight))
+    }
+
+    /// Puts a miss on record and gives the advice that it justifies.
+    fn note(&self, miss: Miss, n_clears: u64) {
+        let miss = {
+            let mut log = lock(&self.log);
+            if miss.error.is_none() {
+                log.know(&miss.signature, n_clears);
+            }
+            log.add(miss)
+        };
+        tracing::debug!(target: "retape", reason = miss.reason.name(), "{miss}");
+        let (occupancy, capacity) = (self.cache.len(), self.capacity());
+        for advice in lock(&self.detector).note(&miss, self.made_at, occupancy, capacity) {
+            tracing::warn!(target: "retape", made_at = %self.made_at, "{advice}");
+        }
+    }
+
+    /// Asks the lock and the policy whether a miss may trace.
+    fn permit(&self, why: &Explanation, miss: u64, call: u64, at: Caller) -> Result<()> {
+        if self.locked() {
+            return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
+        }
+        match lock(&self.policy).action(miss, call) {
+            OnRetrace::Allow => Ok(()),
+            OnRetrace::Warn => {
+                tracing::warn!(target: "retape", %at, reason = why.reason.name(), "retrace: {why}");
+                Ok(())
+            }
+            OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
+        }
+    }
+
     /// The un-accelerated path.
-    fn evaluate(&self, leaves: &Writer<'_>, trace: &TraceFn<'_>) -> Result<Outcome> {
-        let trace = traced(&leaves.words, &leaves.tensors, trace)?;
+    fn evaluate(&self, leaves: &Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let trace = traced(&leaves.words, &leaves.tensors, rim.trace)?;
         let tensors = eager::evaluate(&trace, &leaves.tensors)?;
         Ok(Outcome::Evaluated { trace, tensors })
     }
@@ -116,14 +243,34 @@ impl Core {
         body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
     }
 
-    /// The entries with their signatures, most recently used first.
-    pub(super) fn entries(&self) -> Vec<(Signature, Arc<Entry>)> {
-        self.cache.entries().iter().map(|view| (view.key().clone(), Arc::clone(view.value()))).collect()
+    /// The entries, most recently used first.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.cache.entries().iter().map(|view| Arc::clone(view.value())).collect()
     }
 
-    /// Whether there is an entry of this signature.
-    pub(super) fn has(&self, signature: &Signature) -> bool {
-        self.cache.peek(&signature.hash(), signature).is_some()
+    /// The entry of this signature, if there is one; that is no use of it.
+    pub(super) fn peek(&self, signature: &Signature) -> Option<Arc<Entry>> {
+        self.cache.peek(&signature.hash(), signature)
+    }
+
+    /// The entry for these arguments, found or made as by a call, and kept from eviction.
+    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+        }
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry,
+            None => self.made(leaves.words, &leaves.tensors, rim)?,
+        };
+        let pin = self.cache.hold(&entry.signature.hash(), &entry.signature);
+        Ok(match pin {
+            // By now it may be another one of the same signature.
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
+            None => HeldEntry { entry, pin: None },
+        })
     }
 
     /// How many entries may go in before one must go out.
@@ -132,13 +279,21 @@ impl Core {
     }
 
     /// Puts an entry in that no call asked for.
-    pub(super) fn insert(&self, signature: &Signature, entry: Entry) -> Insertion {
-        let weight = entry.n_bytes();
-        self.cache.insert_if_room(&signature.hash(), signature, entry, weight)
+    pub(super) fn insert(&self, entry: Entry) -> Insertion {
+        let (signature, weight) = (entry.signature.clone(), entry.n_bytes());
+        let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
+        if inserted == Insertion::Inserted {
+            lock(&self.log).know(&signature, self.cache.stats().clears);
+        }
+        inserted
     }
 
     pub(super) fn stats(&self) -> Stats {
-        Stats::of(&self.cache)
+        let mut stats = Stats::of(&self.cache);
+        stats.hit_latency = self.hit_latency.summary();
+        stats.miss_latency = self.miss_latency.summary();
+        stats.advice = self.advice();
+        stats
     }
 
     pub(super) fn clear(&self) {
@@ -154,23 +309,52 @@ impl Core {
     }
 
     pub(super) fn enabled(&self) -> bool {
-        self.enabled.load(Ordering::Relaxed)
+        self.flags.load(Relaxed) & flag::DISABLED == 0
     }
 
     pub(super) fn set_enabled(&self, enabled: bool) {
-        self.enabled.store(enabled, Ordering::Relaxed);
+        self.set_flag(flag::DISABLED, !enabled);
+    }
+
+    fn set_flag(&self, flag: u32, is_on: bool) {
+        if is_on {
+            self.flags.fetch_or(flag, Relaxed);
+        } else {
+            self.flags.fetch_and(!flag, Relaxed);
+        }
+    }
+
+    pub(super) fn locked(&self) -> bool {
+        self.is_locked.load(Relaxed)
+    }
+
+    pub(super) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Relaxed);
+    }
+
+    pub(super) fn on_retrace(&self, policy: RetracePolicy) {
+        *lock(&self.policy) = policy;
+    }
+
+    pub(super) fn misses(&self) -> Vec<Miss> {
+        lock(&self.log).misses()
+    }
+
+    pub(super) fn advice(&self) -> Vec<Advice> {
+        lock(&self.detector).advice()
     }
 }
 
-/// The cold path: traces and compiles; one thread per signature does, the others wait for it.
-#[cold]
-fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<(Entry, usize)> {
+/// Locks what is whole after every change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Traces and compiles.
+fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
     let start = Instant::now();
     let traced = traced(signature.words(), args, trace)?;
-    let types: Vec<String> = args.iter().filter_map(|arg| arg.ty()).map(ToString::to_string).collect();
-    let entry = Entry::new(traced, types.join(", "), start.elapsed())?;
-    let weight = entry.n_bytes();
-    Ok((entry, weight))
+    Entry::new(signature.clone(), traced, start.elapsed())
 }
 
 /// Runs the function on traced stand-ins for the arguments.

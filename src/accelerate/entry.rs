@@ -6,6 +6,8 @@ use std::time::Duration;
 use retape_kernels::Executable;
 use retape_runtime::Buffer;
 
+use super::signature::Signature;
+use super::stats::CompileTimes;
 use crate::compile::{self, Compiled};
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
@@ -15,8 +17,8 @@ use crate::trace::Trace;
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The readable form of the signature.
-    pub(crate) arguments: String,
+    /// The arguments it is for.
+    pub(crate) signature: Signature,
     pub(crate) trace: Trace,
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
@@ -27,15 +29,20 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Optimises and compiles what was traced.
-    pub(crate) fn new(trace: Trace, arguments: String, trace_time: Duration) -> Result<Entry> {
+    pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
         let compiled = compile::compile(&trace.graph)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { arguments, trace, trace_time, compiled, output_types, loaded_text: None })
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, loaded_text: None })
     }
 
     /// Optimises and compiles what an artefact held.
-    pub(crate) fn loaded(trace: Trace, arguments: String, text: String) -> Result<Entry> {
-        Ok(Entry { loaded_text: Some(text), ..Entry::new(trace, arguments, Duration::ZERO)? })
+    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Duration::ZERO)? })
+    }
+
+    /// Whether it comes from an artefact, so that no call made it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded_text.is_some()
     }
 
     /// The recorded graph as text, with the lines that recorded it as comments.
@@ -62,6 +69,16 @@ impl Entry {
     /// Bytes of machine code and of one arena.
     pub(crate) fn n_bytes(&self) -> usize {
         self.executable().code_bytes() + self.executable().arena_bytes()
+    }
+
+    /// What making it cost.
+    pub(crate) fn times(&self) -> CompileTimes {
+        CompileTimes {
+            trace: self.trace_time,
+            optimise: self.compiled.optimise_time,
+            plan: self.compiled.plan_time,
+            compile: self.compiled.compile_time,
+        }
     }
 
     /// The machine code.

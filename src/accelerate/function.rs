@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tree::{Reader, Tree};
+use crate::tree::{Field, Reader, Tree, Writer};
 
 /// A function of one to eight trees, each taken by reference, that returns a tree.
 ///
@@ -73,6 +73,32 @@ impl<'a, A: Tree> Arg<A> for &'a A {
         self
     }
 }
+
+/// The arguments of a call, held for its time: a tuple with one [`Arg::Held`] for each.
+pub trait Held<Args> {
+    /// Writes the arguments in order.
+    fn write<'t>(&'t self, to: &mut Writer<'t>);
+}
+
+macro_rules! held {
+    ($($type:ident $holder:ident $index:tt),*) => {
+        impl<$($type: Tree + 'static, $holder: Borrow<$type>),*> Held<($($type,)*)> for ($($holder,)*) {
+            #[inline]
+            fn write<'t>(&'t self, to: &mut Writer<'t>) {
+                $(to.field(Field::Index($index), Borrow::<$type>::borrow(&self.$index));)*
+            }
+        }
+    };
+}
+
+held!(A HA 0);
+held!(A HA 0, B HB 1);
+held!(A HA 0, B HB 1, C HC 2);
+held!(A HA 0, B HB 1, C HC 2, D HD 3);
+held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4);
+held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5);
+held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5, G HG 6);
+held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5, G HG 6, H HH 7);
 
 macro_rules! numbers {
     ($($number:ty),*) => {$(

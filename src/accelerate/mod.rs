@@ -2,25 +2,39 @@
 //!
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
+mod advice;
 mod artefact;
 mod core;
 mod entry;
+mod explain;
 mod function;
+mod latency;
+mod pin;
+mod policy;
 mod signature;
 mod stats;
+mod view;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::sync::Arc;
 
+pub use self::advice::{Advice, AdviceKind};
 pub use self::artefact::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
-pub use self::function::{Arg, Function};
+pub use self::explain::{Aspect, Difference, Miss, MissReason};
+pub use self::function::{Arg, Function, Held};
+pub use self::latency::Latency;
+pub use self::pin::Pinned;
+pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
 
-use self::core::Core;
+use self::core::{Core, Rim};
+use self::signature::Description;
 use crate::error::{Caller, Result};
 use crate::event::Observer;
-use crate::tree::{Field, Reader, Tree, Writer};
+use crate::tape::Tape;
+use crate::tree::{Reader, Tree, Writer};
 
 /// Wraps a function of tensors into one that compiles itself.
 ///
@@ -44,12 +58,13 @@ use crate::tree::{Field, Reader, Tree, Writer};
 /// assert_eq!(grad.to_vec::<f32>()?, [4.0, 4.0]);
 /// # Ok::<(), retape::Error>(())
 /// ```
+#[track_caller]
 pub fn accelerate<F, Args, R>(function: F) -> Accelerated<F, Args, R>
 where
     F: Function<Args, R>,
     R: Tree,
 {
-    Accelerated { function, core: Core::new(), types: PhantomData }
+    Accelerated { function, core: Core::new(Location::caller()), types: PhantomData }
 }
 
 /// A function together with the cache of its compiled traces; see [`accelerate`].
@@ -132,22 +147,117 @@ where
         self.core.set_enabled(enabled);
     }
 
-    fn run(&self, leaves: Writer<'_>, caller: Caller) -> Result<R> {
+    /// Why calls missed: the last 256 misses, the oldest first.
+    ///
+    /// ```
+    /// use retape::{MissReason, Tensor, accelerate};
+    ///
+    /// let sum = accelerate(|x: &Tensor| x.sum(..));
+    /// sum.call(Tensor::ones([32, 4]))?;
+    /// sum.call(Tensor::ones([8, 4]))?;
+    /// let misses = sum.explain();
+    /// assert_eq!((misses[0].reason, misses[1].reason), (MissReason::FirstCall, MissReason::NewShape));
+    /// assert_eq!(misses[1].differences[0].to_string(), "argument 0 axis 0: 32 -> 8");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn explain(&self) -> Vec<Miss> {
+        self.core.misses()
+    }
+
+    /// What to change, if the misses so far show a mistake: one line for each pattern, which is also emitted once as a
+    /// `tracing` event.
+    pub fn advice(&self) -> Vec<Advice> {
+        self.core.advice()
+    }
+
+    /// Whether every miss is an error; false unless set.
+    pub fn locked(&self) -> bool {
+        self.core.locked()
+    }
+
+    /// With `true`, a call that finds no entry fails with an error that says what differs from the nearest entry, and
+    /// the closure is not entered: with [`load`](Accelerated::load), no call of a running service waits for a compiler.
+    ///
+    /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), and calls inside
+    /// another trace, look nothing up and enter the closure as always. It comes before
+    /// [`on_retrace`](Accelerated::on_retrace).
+    ///
+    /// ```
+    /// # use retape::{accelerate, Tensor};
+    /// let double = accelerate(|x: &Tensor| x + x);
+    /// double.call(Tensor::ones([2]))?;
+    /// double.set_locked(true);
+    /// double.call(Tensor::zeros([2]))?;
+    /// let refused = double.call(Tensor::ones([3])).unwrap_err().to_string();
+    /// assert!(refused.contains("locked") && refused.contains("argument 0 axis 0: 2 -> 3"), "{refused}");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn set_locked(&self, locked: bool) {
+        self.core.set_locked(locked);
+    }
+
+    /// Sets what happens on misses after the warm-up: nothing, a warning, or an error; see [`RetracePolicy`].
+    pub fn on_retrace(&self, policy: impl Into<RetracePolicy>) {
+        self.core.on_retrace(policy.into());
+    }
+
+    /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
+    #[doc(hidden)]
+    pub fn retraces_since(&self, before: u64) -> Option<String> {
+        let n = self.core.stats().misses.saturating_sub(before);
+        let misses = self.explain();
+        let lines = misses.iter().skip(misses.len().saturating_sub(n as usize)).map(|miss| format!("\n  {miss}"));
+        (n > 0).then(|| format!("expected no retrace, found {n}:{}", lines.collect::<String>()))
+    }
+
+    fn run<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<R> {
         let body = |from: &mut Reader<'_>| self.function.apply(from);
+        let mut leaves = Writer::default();
+        held.write(&mut leaves);
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return self.core.inline(&leaves, caller, &body);
         }
-        self.core.call(leaves, caller, &|tape, from| crate::trace::flatten(tape, || body(from)))?.read()
+        let describe = || describe(held);
+        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || body(from));
+        self.core.call(leaves, &Rim { caller, describe: &describe, trace: &trace })?.read()
     }
 }
 
-/// `call` for each number of arguments.
+impl<F, Args, R> Accelerated<F, Args, R>
+where
+    F: Function<Args, R>,
+    R: Tree,
+{
+    fn pin_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Pinned<Args, R>> {
+        let mut leaves = Writer::default();
+        held.write(&mut leaves);
+        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.function.apply(from));
+        self.core.pin(leaves, &Rim { caller, describe: &|| describe(held), trace: &trace }).map(Pinned::new)
+    }
+}
+
+/// The arguments for people.
+fn describe<Args>(held: &impl Held<Args>) -> Description {
+    let mut leaves = Writer::with_paths();
+    held.write(&mut leaves);
+    Description::of(&leaves)
+}
+
+/// The signature of arguments.
+fn signature_of<Args>(held: &impl Held<Args>) -> Signature {
+    let mut leaves = Writer::with_paths();
+    held.write(&mut leaves);
+    let description = Description::of(&leaves);
+    Signature::new(leaves.words, description)
+}
+
+/// `call` and its relatives for each number of arguments.
 macro_rules! calls {
-    ($($name:ident $type:ident $index:tt),*) => {
+    ($($name:ident $type:ident),*) => {
         impl<F, $($type,)* R> Accelerated<F, ($($type,)*), R>
         where
             F: Function<($($type,)*), R>,
-            $($type: Tree,)*
+            $($type: Tree + 'static,)*
             R: Tree,
         {
             /// Calls the function, tracing and compiling it if no entry fits the arguments.
@@ -161,21 +271,35 @@ macro_rules! calls {
             #[track_caller]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
-                let caller = Location::caller();
-                let held = ($($name.hold(),)*);
-                let mut leaves = self.core.writer();
-                $(leaves.field(Field::Index($index), std::borrow::Borrow::<$type>::borrow(&held.$index));)*
-                self.run(leaves, caller)
+                self.run(&($($name.hold(),)*), Location::caller())
+            }
+
+            /// A handle that calls the entry for arguments like these with no lookup, and keeps it from eviction; see
+            /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call.
+            ///
+            /// # Errors
+            ///
+            /// As [`call`](Accelerated::call).
+            #[track_caller]
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn pin(&self, $($name: impl Arg<$type>),*) -> Result<Pinned<($($type,)*), R>> {
+                self.pin_held(&($($name.hold(),)*), Location::caller())
+            }
+
+            /// The signature that a call with these arguments has.
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn signature(&self, $($name: impl Arg<$type>),*) -> Signature {
+                signature_of::<($($type,)*)>(&($($name.hold(),)*))
             }
         }
     };
 }
 
-calls!(a A 0);
-calls!(a A 0, b B 1);
-calls!(a A 0, b B 1, c C 2);
-calls!(a A 0, b B 1, c C 2, d D 3);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4, f G 5);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4, f G 5, g H 6);
-calls!(a A 0, b B 1, c C 2, d D 3, e E 4, f G 5, g H 6, h I 7);
+calls!(a A);
+calls!(a A, b B);
+calls!(a A, b B, c C);
+calls!(a A, b B, c C, d D);
+calls!(a A, b B, c C, d D, e E);
+calls!(a A, b B, c C, d D, e E, f G);
+calls!(a A, b B, c C, d D, e E, f G, g H);
+calls!(a A, b B, c C, d D, e E, f G, g H, h I);

@@ -5,34 +5,30 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use retape_runtime::{DType, Device, Hash32, Shape};
 use smallvec::SmallVec;
 
-use crate::tree::{Leaf, Writer};
+use crate::tree::{Field, Leaf, LeafKind, Writer};
 
-/// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments. Compared
-/// in full; a hash only finds candidates. No mode of the process changes results, so there is none to note.
+/// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments, and the
+/// modes of the function that change its code. Compared in full; a hash only finds candidates.
+///
+/// It displays as the leaves of the arguments in order, such as `f32[2, 3], true`.
 #[derive(Clone, Debug)]
 pub struct Signature {
     words: SmallVec<[u64; 64]>,
-    /// The arguments for people, if an observer is to read of them. It follows from the words and the types of the
-    /// arguments, so comparisons leave it out.
-    text: Option<Arc<str>>,
+    /// The same for people. It follows from the words, so comparisons leave it out.
+    description: Arc<Description>,
 }
 
 impl Signature {
-    /// Takes the signature of what was written.
-    pub(crate) fn take(leaves: &mut Writer<'_>) -> Signature {
-        let text = leaves.paths.is_some().then(|| text(leaves).into());
-        Signature { words: std::mem::take(&mut leaves.words), text }
-    }
-
-    /// The arguments as text such as `f32[2, 3], 1`, if paths were noted when they were written.
-    pub(crate) fn text(&self) -> Option<&str> {
-        self.text.as_deref()
+    /// The signature of the arguments that were written as `words`.
+    pub(crate) fn new(words: SmallVec<[u64; 64]>, description: Description) -> Signature {
+        Signature { words, description: Arc::new(description) }
     }
 
     /// The hash that finds candidates.
-    pub(crate) fn hash(&self) -> retape_runtime::Hash32 {
+    pub(crate) fn hash(&self) -> Hash32 {
         retape_runtime::hash_words(&self.words)
     }
 
@@ -40,21 +36,16 @@ impl Signature {
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }
-}
 
-/// The leaves in order: dtypes and shapes of tensors; static values and the lengths of collections as numbers.
-fn text(leaves: &Writer<'_>) -> String {
-    let noted = leaves.paths.as_ref().map_or(&[][..], |paths| &paths.leaves);
-    let ends = noted.iter().skip(1).map(|leaf| leaf.first_word).chain([leaves.words.len()]);
-    let mut tensors = leaves.tensors.iter();
-    let text = |(leaf, end): (&Leaf, usize)| match leaf.is_tensor {
-        true => tensors.next().and_then(|tensor| tensor.ty()).map(ToString::to_string).unwrap_or_default(),
-        false => {
-            let words = leaves.words.get(leaf.first_word..end).unwrap_or_default();
-            words.iter().map(ToString::to_string).collect::<Vec<_>>().join(":")
-        }
-    };
-    noted.iter().zip(ends).map(text).collect::<Vec<_>>().join(", ")
+    /// The arguments for people.
+    pub(crate) fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// The first bytes of the hash in hexadecimal digits: a short name, enough to tell entries apart in a log.
+    pub fn id(&self) -> String {
+        self.hash()[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl PartialEq for Signature {
@@ -77,9 +68,84 @@ impl Borrow<[u64]> for Signature {
     }
 }
 
-/// The first bytes of the hash: enough to tell entries apart in a log.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hash()[..6].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        fmt::Display::fmt(&*self.description, f)
+    }
+}
+
+/// The leaves of arguments, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Description {
+    pub(crate) leaves: Vec<LeafText>,
+    /// The modes of the function that are on.
+    pub(crate) modes: Vec<&'static str>,
+}
+
+/// A leaf of the arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LeafText {
+    /// Such as `argument 0.weights[2]`.
+    pub(crate) path: String,
+    pub(crate) value: LeafValue,
+}
+
+/// What a signature says of a leaf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LeafValue {
+    Tensor { dtype: DType, shape: Shape, device: Device },
+    Static { text: String, type_name: &'static str },
+    Structure { text: String },
+}
+
+impl Description {
+    /// Describes what was written with paths.
+    pub(crate) fn of(leaves: &Writer<'_>) -> Description {
+        let noted = leaves.paths.as_ref().map_or(&[][..], |paths| &paths.leaves);
+        let mut tensors = leaves.tensors.iter();
+        let value = |leaf: &Leaf| match leaf.kind {
+            LeafKind::Tensor => match tensors.next().and_then(|tensor| Some((tensor.ty()?, tensor.device()))) {
+                Some((ty, device)) => LeafValue::Tensor { dtype: ty.dtype, shape: ty.shape.clone(), device },
+                None => LeafValue::Structure { text: "a poisoned tensor".to_owned() },
+            },
+            LeafKind::Static { type_name } => LeafValue::Static { text: leaf.text.clone(), type_name },
+            LeafKind::Structure => LeafValue::Structure { text: leaf.text.clone() },
+        };
+        let values: Vec<LeafValue> = noted.iter().map(value).collect();
+        let leaf = |(leaf, value): (&Leaf, LeafValue)| LeafText { path: argument_path(&leaf.path), value };
+        Description { leaves: noted.iter().zip(values).map(leaf).collect(), modes: vec![] }
+    }
+}
+
+/// A path whose first step says which argument it is.
+fn argument_path(path: &[Field]) -> String {
+    let mut text = String::new();
+    for (depth, field) in path.iter().enumerate() {
+        match field {
+            Field::Index(index) if depth == 0 => text.push_str(&format!("argument {index}")),
+            Field::Named(name) => text.extend([".", name]),
+            Field::Index(index) => text.push_str(&format!("[{index}]")),
+            Field::Key(key) => text.push_str(&format!("[{key:?}]")),
+        }
+    }
+    text
+}
+
+impl fmt::Display for LeafValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LeafValue::Tensor { dtype, shape, device: Device::Cpu } => write!(f, "{dtype}{shape}"),
+            LeafValue::Tensor { dtype, shape, device } => write!(f, "{dtype}{shape} on {device}"),
+            LeafValue::Static { text, .. } | LeafValue::Structure { text } => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, leaf) in self.leaves.iter().enumerate() {
+            write!(f, "{}{}", if n > 0 { ", " } else { "" }, leaf.value)?;
+        }
+        self.modes.iter().try_for_each(|mode| write!(f, "; {mode}"))
     }
 }

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use retape_runtime::Cache;
+use retape_runtime::{Cache, EntryView};
 
+use super::advice::Advice;
 use super::entry::Entry;
+use super::latency::Latency;
 use super::signature::Signature;
 
 /// The time each stage of a miss took.
@@ -33,10 +35,12 @@ impl CompileTimes {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EntryStats {
-    /// The dtypes and shapes of the tensors among the arguments.
-    pub arguments: String,
-    /// Calls that this entry served, the first one included.
+    /// The arguments that it is for; displays as their leaves.
+    pub signature: Signature,
+    /// Calls that this entry served, the one that made it included.
     pub calls: u64,
+    /// Whether it stays when others make room.
+    pub is_pinned: bool,
     /// Bytes of machine code, constants and one arena.
     pub bytes: usize,
     /// Bytes of the arena that holds all intermediate values.
@@ -67,6 +71,12 @@ pub struct Stats {
     pub capacity: usize,
     /// The entries it holds, most recently used first.
     pub entries: Vec<EntryStats>,
+    /// How long hits took.
+    pub hit_latency: Latency,
+    /// How long misses took, failed ones included.
+    pub miss_latency: Latency,
+    /// What to change, if the misses show a mistake.
+    pub advice: Vec<Advice>,
 }
 
 impl Stats {
@@ -81,7 +91,10 @@ impl Stats {
             evictions: counters.evictions,
             clears: counters.clears,
             capacity: cache.capacity().entries,
-            entries: entries.iter().map(|entry| describe(entry.value(), entry.hits + 1)).collect(),
+            entries: entries.iter().map(describe).collect(),
+            hit_latency: Latency::default(),
+            miss_latency: Latency::default(),
+            advice: vec![],
         }
     }
 
@@ -102,25 +115,22 @@ impl Stats {
     }
 }
 
-fn describe(entry: &Entry, calls: u64) -> EntryStats {
-    let compiled = &entry.compiled;
+fn describe(view: &EntryView<Signature, Entry>) -> EntryStats {
+    let entry = view.value();
+    let executable = &entry.compiled.executable;
     let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
         Some(ty) => format!("{ty} at {}", capture.at),
         None => capture.at.to_string(),
     };
     EntryStats {
-        arguments: entry.arguments.clone(),
-        calls,
+        signature: entry.signature.clone(),
+        calls: view.hits + u64::from(!entry.is_loaded()),
+        is_pinned: view.is_pinned,
         bytes: entry.n_bytes(),
-        arena_bytes: compiled.executable.arena_bytes(),
-        n_steps: compiled.executable.plan().steps.len(),
+        arena_bytes: executable.arena_bytes(),
+        n_steps: executable.plan().steps.len(),
         captures: entry.trace.captures.iter().map(capture).collect(),
-        times: CompileTimes {
-            trace: entry.trace_time,
-            optimise: compiled.optimise_time,
-            plan: compiled.plan_time,
-            compile: compiled.compile_time,
-        },
+        times: entry.times(),
     }
 }
 
@@ -140,12 +150,15 @@ impl fmt::Display for Stats {
         writeln!(f, "hit rate   {percent:.4} % ({} hits, {} misses, {} waits)", self.hits, self.misses, self.waits)?;
         let (held, capacity) = (self.entries.len(), self.capacity);
         writeln!(f, "entries    {held} of {capacity} ({} evictions, {} clears)", self.evictions, self.clears)?;
-        write!(f, "memory     {} bytes", self.bytes())?;
+        writeln!(f, "memory     {} bytes", self.bytes())?;
+        writeln!(f, "hits       {}", self.hit_latency)?;
+        write!(f, "misses     {}", self.miss_latency)?;
         for entry in &self.entries {
-            let arguments = shortened(&entry.arguments);
+            let arguments = shortened(&entry.signature.to_string());
             write!(f, "\n  ({arguments})  {} calls, {} steps, {} bytes", entry.calls, entry.n_steps, entry.bytes)?;
             write!(f, ", traced and compiled in {:.2?}", entry.times.total())?;
         }
+        self.advice.iter().try_for_each(|advice| write!(f, "\nadvice     {advice}"))?;
         Ok(())
     }
 }

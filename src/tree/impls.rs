@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
+use super::statics::is_there;
 use super::{Field, Reader, StaticLeaf, Tree, Writer};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -74,7 +75,7 @@ impl<T: Tree> Tree for Box<T> {
 impl<T: Tree> Tree for Option<T> {
     #[inline]
     fn write<'t>(&'t self, to: &mut Writer<'t>) {
-        to.fixed(u64::from(self.is_some()));
+        to.structure(u64::from(self.is_some()), || is_there(self.is_some()));
         if let Some(value) = self {
             value.write(to);
         }
@@ -102,7 +103,7 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
 impl<T: Tree> Tree for Vec<T> {
     #[inline]
     fn write<'t>(&'t self, to: &mut Writer<'t>) {
-        to.fixed(self.len() as u64);
+        to.structure(self.len() as u64, || length(self.len()));
         for (index, element) in self.iter().enumerate() {
             to.at_least_one_word(|to| to.field(Field::Index(index), element));
         }
@@ -116,7 +117,7 @@ impl<T: Tree> Tree for Vec<T> {
 /// The keys are static.
 impl<K: StaticLeaf + Ord + Debug, V: Tree> Tree for BTreeMap<K, V> {
     fn write<'t>(&'t self, to: &mut Writer<'t>) {
-        to.fixed(self.len() as u64);
+        to.structure(self.len() as u64, || length(self.len()));
         for (key, value) in self {
             to.at_least_one_word(|to| {
                 key.write_static(to);
@@ -135,6 +136,11 @@ impl<K: StaticLeaf + Ord + Debug, V: Tree> Tree for BTreeMap<K, V> {
     }
 }
 
+/// A length as structure.
+fn length(len: usize) -> String {
+    format!("length {len}")
+}
+
 /// A key as the path of its entry shows it.
 fn key_text(key: &impl Debug) -> String {
     let text = format!("{key:?}");
@@ -143,7 +149,7 @@ fn key_text(key: &impl Debug) -> String {
 
 impl<T: StaticLeaf> StaticLeaf for Vec<T> {
     fn write_static(&self, to: &mut Writer<'_>) {
-        to.fixed(self.len() as u64);
+        to.structure(self.len() as u64, || length(self.len()));
         for element in self {
             to.at_least_one_word(|to| element.write_static(to));
         }

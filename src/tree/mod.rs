@@ -18,8 +18,8 @@ pub use reader::Reader;
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
 pub use statics::{Static, StaticLeaf};
-pub(crate) use writer::Leaf;
 pub use writer::{Field, Writer};
+pub(crate) use writer::{Leaf, LeafKind};
 
 use crate::error::Result;
 

@@ -71,6 +71,11 @@ impl<T: StaticLeaf> Tree for Static<T> {
     }
 }
 
+/// An option as structure.
+pub(super) fn is_there(is_some: bool) -> String {
+    if is_some { "Some".to_owned() } else { "None".to_owned() }
+}
+
 /// What a stream holds in place of a `T`.
 fn not_a<T>(word: u64) -> Error {
     Error::Tree(format!("{word:#x} is not a static `{}`", std::any::type_name::<T>()))
@@ -83,7 +88,7 @@ macro_rules! words {
             #[inline]
             fn write_static(&self, to: &mut Writer<'_>) {
                 let $value = *self;
-                to.fixed($word);
+                to.value($word, stringify!($t), || format!("{:?}", self));
             }
 
             fn read_static(from: &mut Reader<'_>) -> Result<Self> {
@@ -118,7 +123,7 @@ words! {
 impl StaticLeaf for u128 {
     #[inline]
     fn write_static(&self, to: &mut Writer<'_>) {
-        to.fixed(*self as u64);
+        to.value(*self as u64, "u128", || self.to_string());
         to.word((*self >> 64) as u64);
     }
 
@@ -131,7 +136,8 @@ impl StaticLeaf for u128 {
 impl StaticLeaf for i128 {
     #[inline]
     fn write_static(&self, to: &mut Writer<'_>) {
-        (*self as u128).write_static(to);
+        to.value(*self as u64, "i128", || self.to_string());
+        to.word((*self >> 64) as u64);
     }
 
     fn read_static(from: &mut Reader<'_>) -> Result<Self> {
@@ -170,7 +176,7 @@ trees!(bool, char, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isiz
 
 impl<T: StaticLeaf> StaticLeaf for Option<T> {
     fn write_static(&self, to: &mut Writer<'_>) {
-        to.fixed(u64::from(self.is_some()));
+        to.structure(u64::from(self.is_some()), || is_there(self.is_some()));
         if let Some(value) = self {
             value.write_static(to);
         }

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use retape_runtime::{DType, bf16};
 
-use super::writer::path_text;
+use super::writer::{LeafKind, path_text};
 use super::{Reader, Static, Tree, Writer};
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -49,11 +49,11 @@ fn same<T: Tree + PartialEq + Debug>(tree: T) {
     assert_eq!(round_trip(&tree), tree);
 }
 
-fn paths<T: Tree>(tree: &T) -> Vec<(String, usize, bool)> {
+fn paths<T: Tree>(tree: &T) -> Vec<(String, LeafKind, String)> {
     let mut leaves = Writer::with_paths();
     tree.write(&mut leaves);
     let paths = leaves.paths.unwrap();
-    paths.leaves.iter().map(|leaf| (path_text(&leaf.path), leaf.first_word, leaf.is_tensor)).collect()
+    paths.leaves.iter().map(|leaf| (path_text(&leaf.path), leaf.kind, leaf.text.clone())).collect()
 }
 
 #[derive(Clone, Debug, Tree)]
@@ -177,15 +177,15 @@ fn every_difference_of_structure_is_in_the_words() {
 fn paths_lead_to_leaves() {
     let tree = (layer("ab", None), BTreeMap::from([("k".to_owned(), vec![Tensor::from(1.0_f32)])]));
     let expected = [
-        ("[0].weights", 0, true),
-        ("[0].bias", 3, false),
-        ("[0].name", 4, false),
-        ("[1]", 6, false),
-        ("[1]", 7, false),
-        ("[1][\"k\"]", 9, false),
-        ("[1][\"k\"][0]", 10, true),
+        ("[0].weights", LeafKind::Tensor, ""),
+        ("[0].bias", LeafKind::Structure, "None"),
+        ("[0].name", LeafKind::Static { type_name: "String" }, "\"ab\""),
+        ("[1]", LeafKind::Structure, "length 1"),
+        ("[1]", LeafKind::Static { type_name: "String" }, "\"k\""),
+        ("[1][\"k\"]", LeafKind::Structure, "length 1"),
+        ("[1][\"k\"][0]", LeafKind::Tensor, ""),
     ];
-    assert_eq!(paths(&tree), expected.map(|(path, word, is_tensor)| (path.to_owned(), word, is_tensor)));
+    assert_eq!(paths(&tree), expected.map(|(path, kind, text)| (path.to_owned(), kind, text.to_owned())));
     let marked = Marked { r#type: 1_u8, rate: 0.1, limits: None::<(u8, u8)>, nothing: PhantomData::<()> };
     assert_eq!(paths(&marked).iter().map(|leaf| &*leaf.0).collect::<Vec<_>>(), ["type", "rate", "limits"]);
 }

@@ -24,11 +24,11 @@ pub enum Field {
 pub struct Writer<'t> {
     pub(crate) words: SmallVec<[u64; 64]>,
     pub(crate) tensors: SmallVec<[&'t Tensor; 16]>,
-    /// Where each run of words came from; recorded only when a miss is to be explained.
+    /// Where the leaves are; noted only if someone is to read of them.
     pub(crate) paths: Option<Paths>,
 }
 
-/// For each word the path of its leaf.
+/// The leaves with their paths.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     current: Vec<Field>,
@@ -36,12 +36,25 @@ pub(crate) struct Paths {
     pub(crate) leaves: Vec<Leaf>,
 }
 
-/// A leaf: where it is, and where its words begin.
+/// What a leaf is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeafKind {
+    Tensor,
+    /// A static value of this Rust type, as far as that is known.
+    Static {
+        type_name: &'static str,
+    },
+    /// A length, the variant of an enum, or whether there is something.
+    Structure,
+}
+
+/// A leaf: where it is, and what it says.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) path: Vec<Field>,
-    pub(crate) first_word: usize,
-    pub(crate) is_tensor: bool,
+    pub(crate) kind: LeafKind,
+    /// The value or the structure for people; empty for a tensor.
+    pub(crate) text: String,
 }
 
 /// A path as text, such as `weights[2]`; the tree itself is `value`.
@@ -67,7 +80,7 @@ impl<'t> Writer<'t> {
     /// The path of each tensor, as text such as `weights[2]`; empty if paths were not noted.
     pub(crate) fn tensor_paths(&self) -> Vec<String> {
         let leaves = self.paths.iter().flat_map(|paths| &paths.leaves);
-        leaves.filter(|leaf| leaf.is_tensor).map(|leaf| path_text(&leaf.path)).collect()
+        leaves.filter(|leaf| leaf.kind == LeafKind::Tensor).map(|leaf| path_text(&leaf.path)).collect()
     }
 
     /// Writes a word of structure or of a static value.
@@ -78,7 +91,7 @@ impl<'t> Writer<'t> {
 
     /// Writes a static leaf of text.
     pub fn text(&mut self, text: &str) {
-        self.fixed(text.len() as u64);
+        self.value(text.len() as u64, "String", || format!("{text:?}"));
         for chunk in text.as_bytes().chunks(8) {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -89,7 +102,7 @@ impl<'t> Writer<'t> {
     /// Writes a tensor leaf.
     #[inline]
     pub fn tensor(&mut self, tensor: &'t Tensor) {
-        self.note_leaf(true);
+        self.note_leaf(LeafKind::Tensor, String::new);
         match tensor.ty() {
             Some(ty) => {
                 let device = u64::from(tensor.device().code());
@@ -101,10 +114,24 @@ impl<'t> Writer<'t> {
         self.tensors.push(tensor);
     }
 
-    /// Writes a static leaf of one word.
+    /// Writes a static leaf of one word, which explanations of misses show as a number.
     #[inline]
     pub fn fixed(&mut self, word: u64) {
-        self.note_leaf(false);
+        self.value(word, "", || word.to_string());
+    }
+
+    /// Writes a static leaf of one word, or the first of several, with its Rust type and, if a miss is to be explained,
+    /// its value as text.
+    #[inline]
+    pub fn value(&mut self, word: u64, type_name: &'static str, text: impl FnOnce() -> String) {
+        self.note_leaf(LeafKind::Static { type_name }, text);
+        self.words.push(word);
+    }
+
+    /// Writes a word of structure that steers how the rest is read: a length, or which variant of an enum it is.
+    #[inline]
+    pub fn structure(&mut self, word: u64, text: impl FnOnce() -> String) {
+        self.note_leaf(LeafKind::Structure, text);
         self.words.push(word);
     }
 
@@ -148,10 +175,9 @@ impl<'t> Writer<'t> {
     }
 
     #[inline]
-    fn note_leaf(&mut self, is_tensor: bool) {
-        let first_word = self.words.len();
+    fn note_leaf(&mut self, kind: LeafKind, text: impl FnOnce() -> String) {
         if let Some(paths) = &mut self.paths {
-            paths.leaves.push(Leaf { path: paths.current.clone(), first_word, is_tensor });
+            paths.leaves.push(Leaf { path: paths.current.clone(), kind, text: text() });
         }
     }
 }

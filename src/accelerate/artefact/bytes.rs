@@ -110,7 +110,10 @@ impl<'b> Decoder<'b> {
     pub(super) fn words(&mut self) -> Result<Vec<u64>> {
         let count = self.count(8)?;
         let bytes = self.take(8 * count)?;
-        Ok(bytes.chunks_exact(8).map(|word| word.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))).collect())
+        Ok(bytes
+            .chunks_exact(8)
+            .map(|word| word.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
+            .collect())
     }
 
     /// A list whose items take at least one byte each.

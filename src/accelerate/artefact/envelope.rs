@@ -55,7 +55,8 @@ impl Header {
     fn decode(bytes: &[u8]) -> Result<Header> {
         let mut from = Decoder::new(bytes);
         let mut text = || from.text().map(str::to_owned);
-        let header = Header { version: text()?, machine: text()?, function: text()?, arguments: text()?, result: text()? };
+        let header =
+            Header { version: text()?, machine: text()?, function: text()?, arguments: text()?, result: text()? };
         match from.is_done() {
             true => Ok(header),
             false => Err(super::bytes::malformed("the header goes on after its end")),

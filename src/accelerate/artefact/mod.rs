@@ -14,7 +14,6 @@ use std::any::type_name;
 use std::fmt;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use retape_runtime::Insertion;
@@ -27,9 +26,9 @@ use super::Accelerated;
 use super::core::Core;
 use super::entry::Entry;
 use super::function::Function;
-use super::signature::Signature;
+use super::signature::{Description, Signature};
 use crate::error::Result;
-use crate::tree::Tree;
+use crate::tree::{Tree, Writer};
 
 /// What a save wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +61,7 @@ pub struct Loaded {
 #[non_exhaustive]
 pub struct Skipped {
     /// The arguments that it is for.
-    pub arguments: String,
+    pub signature: Signature,
     /// Why.
     pub reason: SkipReason,
 }
@@ -191,15 +190,20 @@ fn own_header<F, Args, R>() -> Result<Header> {
 
 fn own_types<Args: Tree, R: Tree>() -> Types {
     Types {
-        signature: |words, tensors| record::rewrite::<Args, _>(words, tensors, |mut leaves| Signature::take(&mut leaves)),
+        signature: |words, tensors| {
+            let take = |leaves: Writer<'_>| {
+                let description = Description::of(&leaves);
+                Signature::new(leaves.words, description)
+            };
+            record::rewrite::<Args, _>(words, tensors, take)
+        },
         results: |words, tensors| record::rewrite::<R, _>(words, tensors, |leaves| leaves.words.to_vec()),
     }
 }
 
 fn save(core: &Core, header: &Header) -> Result<(Saved, Vec<u8>)> {
     let entries = core.entries();
-    let record = |(signature, entry): &(Signature, Arc<Entry>)| Record::of(signature, entry);
-    let records = entries.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+    let records = entries.iter().map(|entry| Record::of(entry)).collect::<Result<Vec<_>, _>>()?;
     let bytes = envelope::seal(header, |to| record::encode(&records, to))?;
     Ok((Saved { entries: records.len(), bytes: bytes.len() as u64 }, bytes))
 }
@@ -226,27 +230,27 @@ impl Artefact {
         let start = Instant::now();
         let (mut compiled, mut skipped) = (vec![], vec![]);
         let mut room = core.room();
-        for Verified { signature, arguments, trace, text } in self.entries {
-            let reason = match (core.has(&signature), room) {
+        for Verified { signature, trace, text } in self.entries {
+            let reason = match (core.peek(&signature).is_some(), room) {
                 (true, _) => SkipReason::Present,
                 (false, 0) => SkipReason::NoRoom,
                 (false, _) => {
                     room -= 1;
-                    compiled.push((signature, Entry::loaded(trace, arguments, text)?));
+                    compiled.push(Entry::loaded(signature, trace, text)?);
                     continue;
                 }
             };
-            skipped.push(Skipped { arguments, reason });
+            skipped.push(Skipped { signature, reason });
         }
         let compile_time = start.elapsed();
         let mut entries = 0;
         // Most recently used last, as they were.
-        for (signature, entry) in compiled.into_iter().rev() {
-            let arguments = entry.arguments.clone();
-            match core.insert(&signature, entry) {
+        for entry in compiled.into_iter().rev() {
+            let signature = entry.signature.clone();
+            match core.insert(entry) {
                 Insertion::Inserted => entries += 1,
-                Insertion::Present => skipped.push(Skipped { arguments, reason: SkipReason::Present }),
-                Insertion::NoRoom => skipped.push(Skipped { arguments, reason: SkipReason::NoRoom }),
+                Insertion::Present => skipped.push(Skipped { signature, reason: SkipReason::Present }),
+                Insertion::NoRoom => skipped.push(Skipped { signature, reason: SkipReason::NoRoom }),
             }
         }
         let (recompiled_for_other_cpu, read_time) = (self.is_from_other_cpu, self.read_time);

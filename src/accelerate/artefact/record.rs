@@ -42,7 +42,6 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(super) struct Verified {
     pub(super) signature: Signature,
-    pub(super) arguments: String,
     pub(super) trace: Trace,
     /// The graph with the lines of the program that recorded it.
     pub(super) text: String,
@@ -77,8 +76,8 @@ impl Record {
     /// # Errors
     ///
     /// Fails if the graph's text does not read back as the graph.
-    pub(super) fn of(signature: &Signature, entry: &Entry) -> Result<Record> {
-        let (arguments, trace) = (&entry.arguments, &entry.trace);
+    pub(super) fn of(entry: &Entry) -> Result<Record> {
+        let (arguments, trace) = (entry.signature.to_string(), &entry.trace);
         let refuse = |message: String| ArtefactError::NoText { entry: arguments.clone(), message };
         let text = entry.recorded_text();
         match text.parse::<Graph>() {
@@ -87,8 +86,8 @@ impl Record {
             Err(e) => return Err(refuse(format!("its graph does not read back: {e}"))),
         }
         Ok(Record {
-            words: signature.words().to_vec(),
-            arguments: arguments.clone(),
+            words: entry.signature.words().to_vec(),
+            arguments,
             text,
             captures: trace.captures.clone(),
             results: trace.words.clone(),
@@ -164,14 +163,18 @@ impl Record {
         let signature = (types.signature)(&self.words, &stand_ins(args)).map_err(|e| e.to_string())?;
         let signature = signature.filter(|signature| signature.words() == self.words);
         let signature = signature.ok_or("its signature is not one of these arguments")?;
-        let sources: Vec<&TensorType> =
-            self.sources.iter().map(|source| source_type(source, &graph)).collect::<Option<_>>().ok_or("a result comes from nowhere")?;
+        let sources: Vec<&TensorType> = self
+            .sources
+            .iter()
+            .map(|source| source_type(source, &graph))
+            .collect::<Option<_>>()
+            .ok_or("a result comes from nowhere")?;
         let results = (types.results)(&self.results, &stand_ins(&sources)).map_err(|e| e.to_string())?;
         if results.as_ref() != Some(&self.results) {
             return Err("its result is not one of this type".into());
         }
         let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources };
-        Ok(Verified { signature, arguments: self.arguments, trace, text: self.text })
+        Ok(Verified { signature, trace, text: self.text })
     }
 }
 

@@ -1,0 +1,82 @@
+//! How long calls take: histograms of hits, a sample of them, and of all misses.
+//!
+//! One hit in [`SAMPLED`] on each thread reads the clock, so that the others pay for a counter of their thread and
+//! nothing else.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+/// One hit in so many is timed.
+pub(crate) const SAMPLED: u32 = 64;
+
+/// Percentiles of how long calls took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Latency {
+    /// The number of calls that were timed: all misses, and one hit in 64.
+    pub n_timed: u64,
+    /// The shortest.
+    pub min: Duration,
+    /// Half of the calls took no longer.
+    pub p50: Duration,
+    /// 90 % of the calls took no longer.
+    pub p90: Duration,
+    /// 99 % of the calls took no longer.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Latency { n_timed, p50, p90, p99, max, .. } = self;
+        write!(f, "p50 {p50:.1?}, p90 {p90:.1?}, p99 {p99:.1?}, max {max:.1?} ({n_timed} timed)")
+    }
+}
+
+/// A histogram of durations, to three digits.
+#[derive(Debug)]
+pub(crate) struct Latencies(Mutex<Histogram<u64>>);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies(Mutex::new(Histogram::new(3).expect("three digits are allowed")))
+    }
+}
+
+impl Latencies {
+    /// Counts the time since `start`.
+    pub(crate) fn record(&self, start: Instant) {
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos);
+    }
+
+    pub(crate) fn summary(&self) -> Latency {
+        let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = |quantile| Duration::from_nanos(histogram.value_at_quantile(quantile));
+        match histogram.is_empty() {
+            true => Latency::default(),
+            false => Latency {
+                n_timed: histogram.len(),
+                min: Duration::from_nanos(histogram.min()),
+                p50: at(0.5),
+                p90: at(0.9),
+                p99: at(0.99),
+                max: Duration::from_nanos(histogram.max()),
+            },
+        }
+    }
+}
+
+/// The time now, once in [`SAMPLED`] calls on each thread, beginning with the first.
+#[inline]
+pub(crate) fn sampled_start() -> Option<Instant> {
+    thread_local!(static N_CALLS: Cell<u32> = const { Cell::new(0) });
+    let n = N_CALLS.get();
+    N_CALLS.set(n.wrapping_add(1));
+    n.is_multiple_of(SAMPLED).then(Instant::now)
+}
