@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{Executable, Plan, Step, Work};
+use retape_kernels::{Executable, Modes, Plan, Step, Work};
 use retape_runtime::Hash32;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
 use crate::{opt, plan};
 
@@ -18,33 +19,41 @@ pub(crate) struct Compiled {
     /// The optimised graph.
     pub(crate) graph: Graph,
     pub(crate) executable: Executable,
+    /// What the executable's steps are in the optimised graph.
+    pub(crate) layout: Layout,
     pub(crate) optimise_time: Duration,
     pub(crate) plan_time: Duration,
     pub(crate) compile_time: Duration,
 }
 
-/// All compiled graphs that someone still holds, by the hash of their optimised text.
+/// All compiled graphs that someone still holds, by the hash of their modes and optimised text.
 static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
 
 /// Compiles a graph, or finds that an identical one has been compiled.
 pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
+    compile_in(graph, Modes::default())
+}
+
+/// As [`compile`], in some modes.
+pub(crate) fn compile_in(graph: &Graph, modes: Modes) -> Result<Arc<Compiled>> {
     let start = Instant::now();
     let optimised = opt::run(graph)?;
     let optimise_time = start.elapsed();
-    let key = *blake3::hash(optimised.to_string().as_bytes()).as_bytes();
+    let key = *blake3::hash(format!("{modes:?}\n{optimised}").as_bytes()).as_bytes();
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
         return Ok(compiled);
     }
     let start = Instant::now();
-    let plan = plan::plan(&optimised)?;
+    let (plan, layout) = plan::plan(&optimised)?;
     let plan_time = start.elapsed();
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());
     settings.log(Stage::Code, || machine_text(&plan));
     let start = Instant::now();
-    let executable = Executable::compile(plan).map_err(failed)?;
-    let compiled =
-        Arc::new(Compiled { graph: optimised, executable, optimise_time, plan_time, compile_time: start.elapsed() });
+    let executable = Executable::compile_with(plan, modes).map_err(failed)?;
+    let compile_time = start.elapsed();
+    let compiled = Compiled { graph: optimised, executable, layout, optimise_time, plan_time, compile_time };
+    let compiled = Arc::new(compiled);
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {
         shared.retain(|_, compiled| compiled.strong_count() > 0);

@@ -2,18 +2,20 @@
 //!
 //! These are the slow twins that tests compare the usual paths with, and are open to readers of graph text.
 
+use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
 
 use retape_kernels::Executable;
 use retape_runtime::Buffer;
+use smallvec::SmallVec;
 
 use crate::autodiff::{self, Unused};
 use crate::compile;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::ops::Op;
+use crate::ops::{BroadcastTo, Op};
 use crate::plan;
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
@@ -26,7 +28,17 @@ impl Graph {
     ///
     /// Fails if the planner breaks one of its own rules.
     pub fn planned(&self) -> Result<String> {
-        Ok(plan::plan(self)?.to_string())
+        Ok(plan::plan(self)?.0.to_string())
+    }
+
+    /// The machine code of this graph alone, for measurements: what a call costs beside it is retape's own time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the planner breaks one of its own rules, or the system refuses executable memory.
+    #[doc(hidden)]
+    pub fn executable(&self) -> Result<Executable> {
+        Executable::compile(plan::plan(self)?.0).map_err(compile::failed)
     }
 
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
@@ -121,6 +133,44 @@ impl Graph {
         Ok(values)
     }
 
+    /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each with
+    /// its arguments. Effects do not happen. What nothing needs any more is freed.
+    pub(crate) fn each_value(
+        &self,
+        inputs: &[&Tensor],
+        see: &mut dyn FnMut(ValueId, &[&Tensor], &Tensor) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut values: Vec<Option<Tensor>> = vec![None; self.n_nodes()];
+        let mut uses = self.use_counts();
+        for (id, node) in self.iter() {
+            let at = node.at.unwrap_or(Location::caller());
+            let args: SmallVec<[Tensor; 3]> = node.args.iter().filter_map(|arg| values[arg.index()].clone()).collect();
+            let args: SmallVec<[&Tensor; 3]> = args.iter().collect();
+            let value = match &node.op {
+                Op::Parameter(parameter) => inputs[parameter.index].clone(),
+                // The code for a broadcast serves all constants.
+                Op::Splat(splat) => {
+                    let (scalar, shape) = (Tensor::of_scalar(splat.value), splat.shape.clone());
+                    eager::run(BroadcastTo { shape }.into(), &[&scalar], at)?
+                }
+                // A token stands for all of them.
+                op if op.has_effect() => args.last().map_or_else(|| Tensor::zeros([0]), |&token| token.clone()),
+                op => eager::run(op.clone(), &args, at)?,
+            };
+            if see(id, &args, &value)?.is_break() {
+                return Ok(());
+            }
+            values[id.index()] = Some(value);
+            for arg in &node.args {
+                uses[arg.index()] -= 1;
+                if uses[arg.index()] == 0 {
+                    values[arg.index()] = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses inputs that are not of the parameters' types.
     fn check_inputs(&self, op: &'static str, inputs: &[Tensor], at: Caller) -> Result<()> {
         if let Some(error) = inputs.iter().find_map(Tensor::error) {
@@ -161,7 +211,7 @@ impl Graph {
         for input in inputs {
             buffers.push(input.value_for("evaluate", at)?.bytes());
         }
-        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?).map_err(compile::failed)?;
+        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(compile::failed)?;
         let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;
         let typed = self.outputs().iter().zip(outputs);
         Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), bytes)).collect())

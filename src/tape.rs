@@ -27,6 +27,10 @@ struct State {
     captured: HashMap<usize, ValueId>,
     error: Option<Arc<Error>>,
     finished: bool,
+    /// Whether the leaves of the result are to be described.
+    describes: bool,
+    /// The token of the last op with an effect.
+    last_effect: Option<ValueId>,
     /// While a derivative rule runs: the line of the op it belongs to.
     on_behalf_of: Option<Caller>,
 }
@@ -47,6 +51,26 @@ pub(crate) enum Line {
     Noted(Arc<str>),
 }
 
+impl Line {
+    /// The line, if it is one of this program.
+    pub(crate) fn known(&self) -> Option<Caller> {
+        match self {
+            Line::Known(at) => Some(at),
+            Line::Noted(_) => None,
+        }
+    }
+}
+
+/// Lines are equal if they read alike.
+impl PartialEq for Line {
+    fn eq(&self, other: &Line) -> bool {
+        match (self, other) {
+            (Line::Known(one), Line::Known(other)) => one == other,
+            (one, other) => one.to_string() == other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -63,6 +87,8 @@ pub(crate) struct Recorded {
     pub(crate) graph: Graph,
     /// The hidden inputs.
     pub(crate) captures: Vec<Capture>,
+    /// The token of the last effect, which must be an output.
+    pub(crate) last_effect: Option<ValueId>,
 }
 
 impl Tape {
@@ -74,9 +100,23 @@ impl Tape {
             captured: HashMap::new(),
             error: None,
             finished: false,
+            describes: false,
+            last_effect: None,
             on_behalf_of: None,
         };
         Arc::new(Tape { state: Mutex::new(state) })
+    }
+
+    /// An empty tape whose trace describes its result, for who compares it with another one.
+    pub(crate) fn describing() -> Arc<Tape> {
+        let tape = Tape::new();
+        tape.lock().describes = true;
+        tape
+    }
+
+    /// Whether the leaves of the result are to be described.
+    pub(crate) fn describes(&self) -> bool {
+        self.lock().describes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -97,12 +137,20 @@ impl Tape {
             return Tensor::poisoned(escaped(op.name(), at));
         }
         let at = state.on_behalf_of.unwrap_or(at);
-        let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
+        let mut ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
+        if op.has_effect()
+            && let (Some(before), Some(last)) = (ids.last_mut(), state.last_effect)
+        {
+            // A graph that is replayed here had an order of its own; now it goes on after what there is.
+            *before = last;
+        }
         let types: Vec<&TensorType> = ids.iter().map(|&id| state.graph.ty(id)).collect();
         let inferred = op.infer(&types).and_then(crate::ops::addressable);
         match inferred {
             Ok(ty) => {
+                let is_effect = op.has_effect();
                 let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), regions: vec![], at: Some(at) });
+                state.last_effect = if is_effect { Some(id) } else { state.last_effect };
                 drop(state);
                 self.value(id, ty)
             }
@@ -135,6 +183,15 @@ impl Tape {
         look(&self.lock().graph)
     }
 
+    /// The token of the last effect, if there was one.
+    pub(crate) fn last_effect(self: &Arc<Tape>) -> Option<Tensor> {
+        let state = self.lock();
+        let id = state.last_effect.filter(|_| !state.finished)?;
+        let ty = state.graph.ty(id).clone();
+        drop(state);
+        Some(self.value(id, ty))
+    }
+
     /// Whether the trace has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.lock().finished
@@ -150,7 +207,11 @@ impl Tape {
         let mut state = self.lock();
         state.finished = true;
         state.captured.clear();
-        Recorded { graph: std::mem::take(&mut state.graph), captures: std::mem::take(&mut state.captures) }
+        Recorded {
+            graph: std::mem::take(&mut state.graph),
+            captures: std::mem::take(&mut state.captures),
+            last_effect: state.last_effect,
+        }
     }
 }
 

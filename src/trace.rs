@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Graph;
+use crate::accelerate::Description;
 use crate::error::{Caller, Error, Result};
 use crate::graph::ValueId;
 use crate::ops::Reshape;
@@ -17,7 +18,8 @@ use crate::tree::{Reader, Tree, Writer};
 /// A traced closure: its graph, and where each tensor of the result comes from.
 #[derive(Debug)]
 pub(crate) struct Trace {
-    /// The graph; its parameters are the arguments' tensors, then the captures; every output is distinct.
+    /// The graph; its parameters are the arguments' tensors, then the captures; every output is distinct. If the closure
+    /// has effects, the token of the last one is the last output, and no part of the result.
     pub(crate) graph: Graph,
     /// The hidden inputs.
     pub(crate) captures: Vec<Capture>,
@@ -25,6 +27,8 @@ pub(crate) struct Trace {
     pub(crate) words: Vec<u64>,
     /// The source of each tensor of the result.
     pub(crate) sources: Vec<Source>,
+    /// The leaves of the result for people, if the tape was to describe them.
+    pub(crate) result: Description,
 }
 
 /// Where a tensor of the result comes from.
@@ -52,12 +56,13 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     };
     let traced = result.and_then(|result| collect(tape, &result));
     let recorded = tape.finish();
-    let (outputs, words, sources) = traced?;
+    let Collected { mut outputs, words, sources, result } = traced?;
+    outputs.extend(recorded.last_effect);
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
     let graph = graph.with_parameters_first();
     Settings::get().log(Stage::Trace, || graph.to_string());
-    Ok(Trace { graph, captures: recorded.captures, words, sources })
+    Ok(Trace { graph, captures: recorded.captures, words, sources, result })
 }
 
 /// Fresh values on a tape for the arguments of a function that runs inside a trace.
@@ -77,7 +82,8 @@ pub(crate) fn stand_ins(tape: &Arc<Tape>, args: &[&Tensor], at: Caller) -> Vec<T
 /// The graph that a function records for arguments like `at`, whose values do not matter.
 ///
 /// Its parameters are the tensors of the argument, then those that the function captured; its outputs are the distinct
-/// tensors of the result that are not parameters.
+/// tensors of the result that are not parameters; and, if it prints, the token of the last
+/// [`debug_print`](Tensor::debug_print).
 ///
 /// # Errors
 ///
@@ -103,11 +109,17 @@ pub fn trace<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T) -> Result<Graph> {
     Ok(traced.graph)
 }
 
-type Collected = (Vec<ValueId>, Vec<u64>, Vec<Source>);
+/// A flattened result.
+struct Collected {
+    outputs: Vec<ValueId>,
+    words: Vec<u64>,
+    sources: Vec<Source>,
+    result: Description,
+}
 
 #[track_caller]
 fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
-    let mut leaves = Writer::default();
+    let mut leaves = if tape.describes() { Writer::with_paths() } else { Writer::default() };
     result.write(&mut leaves);
     let mut outputs = vec![];
     let mut known = HashMap::new();
@@ -133,20 +145,40 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
             })),
         });
     }
-    Ok((outputs, leaves.words.to_vec(), sources))
+    let result = Description::of_result(&leaves);
+    Ok(Collected { outputs, words: leaves.words.to_vec(), sources, result })
 }
 
 impl Trace {
+    /// Forgets effects, which happened already when the trace is run a second time for the same call.
+    pub(crate) fn without_effects(mut self) -> Trace {
+        let outputs = self.sources.iter().filter_map(|source| match source {
+            Source::Output(position) => Some(position + 1),
+            Source::Parameter(_) | Source::Constant(_) => None,
+        });
+        let mut kept = self.graph.outputs().to_vec();
+        kept.truncate(outputs.max().unwrap_or(0));
+        self.graph.set_outputs(kept);
+        self
+    }
+
     /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
     pub(crate) fn results(&self, inputs: &[&Tensor], outputs: Vec<Tensor>) -> Vec<Tensor> {
+        self.results_with(&|argument| Tensor::clone(inputs[argument]), outputs)
+    }
+
+    /// As [`results`](Trace::results), with a function that knows the arguments which are handed through.
+    pub(crate) fn results_with(&self, argument: &dyn Fn(usize) -> Tensor, mut outputs: Vec<Tensor>) -> Vec<Tensor> {
         let is_next = |(n, source): (usize, &Source)| matches!(source, Source::Output(position) if *position == n);
-        if self.sources.len() == outputs.len() && self.sources.iter().enumerate().all(is_next) {
+        // What is more than the sources is the token of an effect.
+        if self.sources.len() <= outputs.len() && self.sources.iter().enumerate().all(is_next) {
+            outputs.truncate(self.sources.len());
             return outputs;
         }
         let n_args = self.graph.params().len() - self.captures.len();
         let tensor = |source: &Source| match source {
             Source::Output(position) => outputs[*position].clone(),
-            Source::Parameter(position) if *position < n_args => Tensor::clone(inputs[*position]),
+            Source::Parameter(position) if *position < n_args => argument(*position),
             Source::Parameter(position) => self.captures[position - n_args].tensor.clone(),
             Source::Constant(tensor) => tensor.clone(),
         };

@@ -4,13 +4,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use retape::{Tensor, accelerate};
+use retape::{AdviceKind, Tensor, accelerate};
 use retape_runtime::{live_bytes, live_code_bytes};
 
 #[test]
 fn machine_code_lives_as_long_as_its_entries() {
     code_is_freed_by_clear_and_eviction();
     equal_graphs_share_code();
+    re_created_closures_share_code();
     many_shapes_stay_within_bounds();
 }
 
@@ -60,6 +61,29 @@ fn equal_graphs_share_code() {
     assert_eq!(live_code_bytes(), before);
 }
 
+/// As in a program that wraps its closure anew in every iteration.
+fn re_created_closures_share_code() {
+    let before = live_code_bytes();
+    let x = Tensor::from([1.0_f32, 2.0, 3.0]);
+    let make = |power: i32| accelerate(move |x: &Tensor| x.pow(power).sum(..));
+    let mut held = vec![];
+    let mut of_one = 0;
+    for n in 0..100 {
+        let f = make(3);
+        assert_eq!(f.call(&x).unwrap().item::<f32>().unwrap(), 36.0);
+        of_one = if n == 0 { live_code_bytes() } else { of_one };
+        assert_eq!(live_code_bytes(), of_one, "closure {n} runs the code of the first");
+        held.push(f);
+    }
+    assert!(of_one > before);
+    // What the closure captured is part of what is recorded: another value is another graph.
+    let other = make(2);
+    assert_eq!(other.call(&x).unwrap().item::<f32>().unwrap(), 14.0);
+    assert!(live_code_bytes() > of_one);
+    drop((held, other));
+    assert_eq!(live_code_bytes(), before);
+}
+
 fn many_shapes_stay_within_bounds() {
     // A miss takes an unoptimised build many times longer.
     let n_shapes = if cfg!(debug_assertions) { 300 } else { 10_000 };
@@ -85,6 +109,9 @@ fn many_shapes_stay_within_bounds() {
     assert!(largest < 64 << 10, "an entry of {largest} bytes");
     let stats = f.stats();
     assert_eq!((stats.hits, stats.misses, stats.evictions), (0, n_shapes as u64, n_shapes as u64 - 50));
-    drop(f);
+    let advice = f.advice();
+    assert!(matches!(&advice[..], [only] if only.kind == AdviceKind::ManyShapes), "{advice:?}");
+    assert!(f.explain().len() <= 256, "the log of misses is bounded");
+    drop((f, advice));
     assert_eq!(live_code_bytes(), code_before);
 }

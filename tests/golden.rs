@@ -89,6 +89,13 @@ fn recorded(name: &str) -> Graph {
     let captured = Tensor::ones([3]);
     let graph = match name {
         "broadcast" => trace(|x: &Tensor| x * 2.0 + &captured, x),
+        "debug_print" => {
+            let print = |x: &Tensor| {
+                x.exp().debug_print("unused, but printed");
+                x.debug_print("x").sum(..)
+            };
+            trace(print, x)
+        }
         "gradient" => trace(|x: &Tensor| (x.tanh().sum(..)).grad(x), x),
         "second_order" => trace(|x: &Tensor| (x.square().sum(..).grad(x) * x).sum(..).grad(x), x),
         "shared_result" => trace(|x: &Tensor| (x.exp(), x.exp(), x.clone()), x),

@@ -3,9 +3,12 @@
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
 //! with much work are split over threads. Neither changes a bit of a result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Instant;
 
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, Padded, thread_number};
+use smallvec::SmallVec;
 
 use crate::cpu::call::Frame;
 use crate::cpu::{Function, Unit, compile};
@@ -13,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::expand::expand;
 use crate::ir::{Kernel, evaluate};
 use crate::library::Library;
-use crate::plan::{Operand, Place, Plan, Work};
+use crate::plan::{Donation, Operand, Place, Plan, Work};
 use crate::schedule::{Nest, Schedule, Source, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -21,8 +24,10 @@ const SMALL_WORK: u64 = 1 << 13;
 /// Bounds on a merged function: compile time grows faster than size.
 const MAX_MERGED_NESTS: usize = 24;
 const MAX_MERGED_INSTS: usize = 240;
-/// Idle frames kept for later calls.
-const MAX_IDLE: usize = 8;
+/// Frames kept for later calls; calls beyond so many at once make their own.
+const N_FRAMES: usize = 8;
+/// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
+const SMALL_ARENA: usize = 64 << 10;
 
 /// Which buffer a parameter of a nest lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +62,7 @@ pub(crate) struct Launch {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// The steps that it does, or a part of one.
-    steps: std::ops::Range<usize>,
+    pub(crate) steps: Range<usize>,
 }
 
 /// What a frame needs to know of a compiled plan.
@@ -71,23 +76,91 @@ pub(crate) struct Program {
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
     pub(crate) constants: Vec<Arc<Buffer>>,
-    /// Arena and scratch.
+    /// Arena, scratch and flags.
     pub(crate) arena_bytes: usize,
+    /// Where the flags of the launches lie at the end of the arena, if code raises any.
+    pub(crate) flags_at: Option<usize>,
 }
+
+/// An input of a run.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// Bytes that stay as they are.
+    Lent(&'a Buffer),
+    /// Bytes that nobody else will read: a result may be written over them.
+    Given(Buffer),
+}
+
+/// Where the bytes of an input of a running call are.
+#[derive(Debug)]
+enum Bound<'a> {
+    Lent(&'a Buffer),
+    Given(Buffer),
+    /// In the memory of this output, by a donation of the plan.
+    Output(usize),
+}
+
+/// The inputs of a call, as a frame sees them.
+pub(crate) trait Inputs {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The bytes of one.
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer;
+}
+
+impl Inputs for [&Buffer] {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> &'a Buffer {
+        self[input]
+    }
+}
+
+impl Inputs for [Bound<'_>] {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer {
+        match &self[input] {
+            Bound::Lent(buffer) => buffer,
+            Bound::Given(buffer) => buffer,
+            Bound::Output(output) => &outputs[*output],
+        }
+    }
+}
+
+/// How a plan is compiled. No mode changes a bit of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Modes {
+    /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
+    pub trap: bool,
+    /// Whether small nests stay functions of their own instead of being merged.
+    pub separate: bool,
+}
+
+/// The bytes of a flag.
+pub(crate) const FLAG_BYTES: usize = 4;
 
 /// A plan with its machine code.
 #[derive(Debug)]
 pub struct Executable {
-    plan: Plan,
-    program: Program,
-    idle: Mutex<Vec<Frame>>,
+    pub(crate) plan: Plan,
+    pub(crate) program: Program,
+    /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
+    frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
-/// How long a part of a call took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepTime {
-    /// The labels of the steps it did.
-    pub label: String,
+/// When a launch of a call ran, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchTime {
+    /// When it began.
+    pub start: Instant,
     /// Nanoseconds.
     pub nanos: u64,
 }
@@ -105,9 +178,18 @@ impl Executable {
     ///
     /// Fails if the plan is malformed, the machine is not supported, or the system refuses executable memory.
     pub fn compile(plan: Plan) -> Result<Executable> {
+        Executable::compile_with(plan, Modes::default())
+    }
+
+    /// Verifies and compiles a plan in some modes.
+    ///
+    /// # Errors
+    ///
+    /// As [`compile`](Executable::compile).
+    pub fn compile_with(plan: Plan, modes: Modes) -> Result<Executable> {
         plan.verify()?;
-        let program = program(&plan)?;
-        Ok(Executable { plan, program, idle: Mutex::new(Vec::new()) })
+        let program = program(&plan, modes)?;
+        Ok(Executable { plan, program, frames: Default::default() })
     }
 
     /// The plan.
@@ -134,21 +216,52 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// Runs the plan and measures its parts.
+    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Executable::run); given inputs are gone then, too.
+    pub fn run_over<'a>(&self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Vec<Buffer>> {
+        let bound = |input| match input {
+            Input::Lent(buffer) => Bound::Lent(buffer),
+            Input::Given(buffer) => Bound::Given(buffer),
+        };
+        let mut inputs: SmallVec<[Bound<'a>; 24]> = inputs.into_iter().map(bound).collect();
+        let mut donated: SmallVec<[Option<Buffer>; 24]> = self.program.outputs.iter().map(|_| None).collect();
+        for &Donation { output, input } in &self.plan.donations {
+            let (output, len) = (output as usize, self.program.inputs[input as usize]);
+            let Some(input) = inputs.get_mut(input as usize) else { continue };
+            let is_fit = matches!(input, Bound::Given(buffer) if buffer.len() == len);
+            if donated[output].is_none()
+                && is_fit
+                && let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output))
+            {
+                donated[output] = Some(buffer);
+            }
+        }
+        let mut outputs = Vec::with_capacity(donated.len());
+        for (buffer, &len) in donated.into_iter().zip(&self.program.outputs) {
+            outputs.push(buffer.map_or_else(|| Buffer::alloc(len), Ok)?);
+        }
+        self.call(&inputs[..], &mut outputs, None)?;
+        Ok(outputs)
+    }
+
+    /// Runs the plan and measures its launches, in the order of [`launch_steps`](Executable::launch_steps).
     ///
     /// # Errors
     ///
     /// As [`run`](Executable::run).
-    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<StepTime>)> {
+    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
-        let mut nanos = Vec::new();
-        self.call(inputs, &mut outputs, Some(&mut nanos))?;
-        let label = |launch: &Launch| {
-            let labels: Vec<&str> = self.plan.steps[launch.steps.clone()].iter().map(|s| s.label.as_str()).collect();
-            labels.join(", ")
-        };
-        let times = self.program.launches.iter().zip(nanos);
-        Ok((outputs, times.map(|(launch, nanos)| StepTime { label: label(launch), nanos }).collect()))
+        let mut times = Vec::with_capacity(self.program.launches.len());
+        self.call(inputs, &mut outputs, Some(&mut times))?;
+        Ok((outputs, times))
+    }
+
+    /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.
+    pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
+        self.program.launches.iter().map(|launch| launch.steps.clone())
     }
 
     /// Runs the plan with the evaluator and the reference library kernels: slow and obviously right.
@@ -213,7 +326,13 @@ impl Executable {
         bytes.sum()
     }
 
-    fn new_outputs(&self) -> Result<Vec<Buffer>> {
+    /// Bytes of the arenas that calls have left for later ones; those in use now are not counted.
+    pub fn idle_bytes(&self) -> usize {
+        let n_idle = self.frames.iter().filter(|place| try_lock(place).is_some_and(|place| place.is_some())).count();
+        n_idle * self.arena_bytes()
+    }
+
+    pub(crate) fn new_outputs(&self) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::with_capacity(self.program.outputs.len());
         for &len in &self.program.outputs {
             outputs.push(Buffer::alloc(len)?);
@@ -221,18 +340,45 @@ impl Executable {
         Ok(outputs)
     }
 
-    fn call(&self, inputs: &[&Buffer], outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut frame = match idle {
-            Some(frame) => frame,
-            None => Frame::new(&self.program)?,
-        };
-        let result = frame.run(&self.program, inputs, outputs, clock);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(frame);
+    fn call<I: Inputs + ?Sized>(
+        &self,
+        inputs: &I,
+        outputs: &mut [Buffer],
+        clock: Option<&mut Vec<LaunchTime>>,
+    ) -> Result<()> {
+        self.with_frame(|frame| frame.run(&self.program, inputs, outputs, clock))
+    }
+
+    /// Works on a frame that no other call uses.
+    pub(crate) fn with_frame(&self, work: impl FnOnce(&mut Frame) -> Result<()>) -> Result<()> {
+        match self.place() {
+            Some(mut place) => match &mut *place {
+                Some(frame) => work(frame),
+                empty => work(empty.insert(Frame::new(&self.program)?)),
+            },
+            None => work(&mut Frame::new(&self.program)?),
         }
-        result
+    }
+
+    /// A place for a frame that nobody uses: this thread's, or another.
+    fn place(&self) -> Option<MutexGuard<'_, Option<Frame>>> {
+        let home = thread_number() % N_FRAMES;
+        let own = try_lock(&self.frames[home]);
+        if own.as_ref().is_some_and(|place| place.is_some() || self.arena_bytes() <= SMALL_ARENA) {
+            return own;
+        }
+        let others = || (1..N_FRAMES).filter_map(|step| try_lock(&self.frames[(home + step) % N_FRAMES]));
+        // An idle large arena rather than another one.
+        others().find(|place| place.is_some()).or(own).or_else(|| others().next())
+    }
+}
+
+/// Locks a frame's place unless it is in use; a frame is bound anew for each call, so a panic elsewhere does not matter.
+fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match place.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -252,7 +398,7 @@ pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
     crate::simplify(&expand(&crate::simplify(kernel)))
 }
 
-fn program(plan: &Plan) -> Result<Program> {
+fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let schedules: Vec<Option<Schedule>> = plan
         .steps
         .iter()
@@ -263,6 +409,8 @@ fn program(plan: &Plan) -> Result<Program> {
         .collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
+    let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
+    let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
     let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
     for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
@@ -273,7 +421,12 @@ fn program(plan: &Plan) -> Result<Program> {
             }
             (Work::Kernel(_), Some(schedule)) => {
                 for nest in &schedule.nests {
-                    place(&mut drafts, nest, entries.len(), n);
+                    let n_drafts = drafts.len();
+                    place(&mut drafts, nest, entries.len(), n, modes.separate);
+                    if let Some(flags_at) = flags_at.filter(|_| drafts.len() > n_drafts) {
+                        let offset = flags_at + FLAG_BYTES * n_drafts;
+                        entries.push(Entry { site: Site::Arena, offset, len: FLAG_BYTES });
+                    }
                     entries.extend(nest.sources.iter().map(|source| match *source {
                         Source::Param(p) => entry(&step.operands[p]),
                         Source::Scratch(at) => Entry { site: Site::Arena, offset: scratch_at + at, len: 0 },
@@ -283,7 +436,8 @@ fn program(plan: &Plan) -> Result<Program> {
             (Work::Kernel(_), None) => {}
         }
     }
-    let launches = launches(drafts, entries.len())?;
+    let launches = launches(drafts, entries.len(), modes.trap)?;
+    let n_launches = launches.len();
     let in_call = |e: &Entry| matches!(e.site, Site::Input(_) | Site::Output(_));
     Ok(Program {
         launches,
@@ -292,13 +446,20 @@ fn program(plan: &Plan) -> Result<Program> {
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
         constants: plan.constants.clone(),
-        arena_bytes: if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes },
+        arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
+        flags_at,
     })
 }
 
 /// Adds a nest to the last function if both are small, else begins another.
-fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest: &'a Nest, first: usize, step: usize) {
-    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut() {
+fn place<'a>(
+    drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>,
+    nest: &'a Nest,
+    first: usize,
+    step: usize,
+    separate: bool,
+) {
+    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
         if small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS {
@@ -310,11 +471,15 @@ fn place<'a>(drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>, nest:
     drafts.push((Draft::Code { nests: vec![nest] }, first, step..step + 1));
 }
 
-fn launches(drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>, n_entries: usize) -> Result<Vec<Launch>> {
+fn launches(
+    drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>,
+    n_entries: usize,
+    trap: bool,
+) -> Result<Vec<Launch>> {
     let units: Vec<Unit<'_>> = drafts
         .iter()
         .filter_map(|(draft, ..)| match draft {
-            Draft::Code { nests } => Some(Unit { nests: nests.clone() }),
+            Draft::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
             Draft::Library(_) => None,
         })
         .collect();

@@ -2,6 +2,7 @@
 //!
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
+mod array_text;
 mod cpu;
 mod error;
 mod execute;
@@ -11,9 +12,11 @@ pub mod library;
 mod plan;
 mod schedule;
 mod simplify;
+mod watch;
 
+pub use array_text::ArrayText;
 pub use cpu::{clif, machine, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, StepTime};
-pub use plan::{BufferType, Operand, Place, Plan, Step, Work};
+pub use execute::{Executable, Input, LaunchTime, Modes};
+pub use plan::{BufferType, Donation, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;

@@ -2,7 +2,8 @@
 //!
 //! Guarantees of a verified plan: every operand lies inside its buffer and has the dtype and length that its step
 //! expects, inputs and constants are not written, every output is, and no step writes what it reads, unless it is a
-//! kernel that reads and writes each element at the same point.
+//! kernel that reads and writes each element at the same point. An output may be written over an input if a
+//! [`Donation`] says so: then nothing reads the input after the output is begun, unless at the same point.
 
 use std::fmt;
 use std::ops::Range;
@@ -74,6 +75,17 @@ pub struct Step {
     pub label: String,
 }
 
+/// An output that may be written into the memory of an input, if the caller gives that away.
+///
+/// Pairs do not depend on each other: any of them that share no input and no output may be used in one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Donation {
+    /// The number of the output.
+    pub output: u32,
+    /// The number of the input.
+    pub input: u32,
+}
+
 /// Steps to run in order, and the buffers they run on.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
@@ -87,6 +99,14 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The steps.
     pub steps: Vec<Step>,
+    /// What may be written into given inputs; of two pairs for one output or of one input, the first is preferred.
+    pub donations: Vec<Donation>,
+}
+
+/// Where the inputs of a plan are read and its outputs written, as pairs of a step and an operand.
+struct Uses {
+    reads: Vec<Vec<(usize, usize)>>,
+    writes: Vec<Vec<(usize, usize)>>,
 }
 
 impl BufferType {
@@ -111,7 +131,7 @@ impl Operand {
         start..start.saturating_add(self.ty().bytes())
     }
 
-    fn overlaps(&self, other: &Operand) -> bool {
+    pub(crate) fn overlaps(&self, other: &Operand) -> bool {
         let same = match (self.place, other.place) {
             (Place::Slot { .. }, Place::Slot { .. }) => true,
             (a, b) => a == b,
@@ -139,7 +159,7 @@ impl Work {
     }
 
     /// Whether parameter `read` may lie where parameter `written` does.
-    fn works_in_place(&self, read: usize, written: usize) -> bool {
+    pub fn works_in_place(&self, read: usize, written: usize) -> bool {
         let Work::Kernel(kernel) = self else { return false };
         let mut stores = kernel.stores.iter().filter(|s| s.param.index() == written);
         let (Some(store), None) = (stores.next(), stores.next()) else { return false };
@@ -171,6 +191,70 @@ impl Plan {
             });
             if !written {
                 return Err(Error::Plan(format!("no step writes output {n}")));
+            }
+        }
+        let uses = self.uses();
+        for donation in &self.donations {
+            self.verify_donation(*donation, &uses)
+                .map_err(|reason| Error::Plan(format!("{donation} is no donation: {reason}")))?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of outputs that need no memory of their own if all inputs are given.
+    pub fn donated_bytes(&self) -> usize {
+        let (mut served, mut taken) = (vec![false; self.outputs.len()], vec![false; self.inputs.len()]);
+        let mut bytes = 0;
+        for donation in &self.donations {
+            let (output, input) = (donation.output as usize, donation.input as usize);
+            if !served[output] && !taken[input] {
+                (served[output], taken[input]) = (true, true);
+                bytes += self.outputs[output].bytes();
+            }
+        }
+        bytes
+    }
+
+    fn uses(&self) -> Uses {
+        let mut uses = Uses { reads: vec![vec![]; self.inputs.len()], writes: vec![vec![]; self.outputs.len()] };
+        for (n, step) in self.steps.iter().enumerate() {
+            let (_, n_read) = step.work.signature();
+            for (o, operand) in step.operands.iter().enumerate() {
+                match operand.place {
+                    Place::Input(input) => uses.reads[input as usize].push((n, o)),
+                    Place::Output(output) if o >= n_read => uses.writes[output as usize].push((n, o)),
+                    Place::Output(_) | Place::Constant(_) | Place::Slot { .. } => {}
+                }
+            }
+        }
+        uses
+    }
+
+    /// Proves that the output can be written into the input's memory: each write comes after all reads of the input,
+    /// or in the same step with every read at the very element that is written.
+    fn verify_donation(&self, Donation { output, input }: Donation, uses: &Uses) -> std::result::Result<(), String> {
+        let (Some(to), Some(from)) = (self.outputs.get(output as usize), self.inputs.get(input as usize)) else {
+            return Err("it does not exist".into());
+        };
+        if to.bytes() != from.bytes() {
+            return Err(format!("{to} has another size than {from}"));
+        }
+        for &(writing, w) in &uses.writes[output as usize] {
+            for &(reading, r) in &uses.reads[input as usize] {
+                let step = &self.steps[writing];
+                if reading > writing {
+                    return Err(format!("step {reading} reads the input after step {writing} wrote"));
+                }
+                // Whole buffers on both sides, so that equal positions are equal addresses.
+                let alike = |o: usize| step.operands[o].ty();
+                if reading == writing
+                    && (alike(r) != *from
+                        || alike(w) != *to
+                        || from.dtype.size() != to.dtype.size()
+                        || !step.work.works_in_place(r, w))
+                {
+                    return Err(format!("step {writing} reads other elements than it writes"));
+                }
             }
         }
         Ok(())
@@ -248,12 +332,22 @@ impl fmt::Display for Place {
     }
 }
 
+impl fmt::Display for Donation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "output {} over input {}", self.output, self.input)
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let types = |types: &[BufferType]| types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
         writeln!(f, "plan ({}) -> ({})", types(&self.inputs), types(&self.outputs))?;
         let constants: Vec<String> = self.constants.iter().map(|c| format!("{} bytes", c.len())).collect();
         writeln!(f, "  constants ({}), arena {} bytes", constants.join(", "), self.arena_bytes)?;
+        if !self.donations.is_empty() {
+            let pairs: Vec<String> = self.donations.iter().map(Donation::to_string).collect();
+            writeln!(f, "  donations ({})", pairs.join(", "))?;
+        }
         for (n, step) in self.steps.iter().enumerate() {
             let (_, n_read) = step.work.signature();
             let list = |operands: &[Operand]| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use retape_kernels::ir::parse;
 use retape_kernels::library::{Library, MatMul};
-use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};
+use retape_kernels::{BufferType, Donation, Error, Executable, Input, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType, set_n_threads};
 
 fn f32s(n: usize) -> BufferType {
@@ -47,6 +47,7 @@ fn softmax(rows: usize, columns: usize) -> Plan {
         outputs: vec![f32s(n)],
         constants: vec![],
         arena_bytes: 4 * n * 4 + 256,
+        donations: vec![],
         steps: vec![
             step("row max", &row_max, &[Place::Input(0), top]),
             step("shift", &shift, &[Place::Input(0), top, exps]),
@@ -128,12 +129,14 @@ fn library_steps_and_constants_run() {
         constants: vec![Arc::new(ramp(types[1].len))],
         arena_bytes: 0,
         steps: vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }],
+        ..Plan::default()
     };
     let executable = Executable::compile(plan).unwrap();
     let input = ramp(types[0].len);
     let (outputs, times) = executable.profile(&[&input]).unwrap();
     close(&outputs[0], &executable.evaluate(&[&input]).unwrap()[0]);
-    assert_eq!(times.iter().map(|t| t.label.as_str()).collect::<Vec<_>>(), ["matmul"]);
+    assert_eq!(times.len(), 1);
+    assert_eq!(executable.launch_steps().collect::<Vec<_>>(), [0..1]);
 }
 
 #[test]
@@ -162,4 +165,109 @@ fn malformed_plans_and_calls_are_refused() {
     let executable = Executable::compile(good).unwrap();
     assert!(matches!(executable.run(&[&ramp(14)]), Err(Error::Buffers(_))));
     assert!(matches!(executable.run(&[]), Err(Error::Buffers(_))));
+}
+
+/// A kernel over `n` elements that reads its first parameters at the coordinate and writes to the last.
+fn pointwise(n: usize, op: &str) -> String {
+    format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}], p2: f32[{n}] out) {{\n  axes a0 = {n}\n%0 = load p0[a0]\n\
+         %1 = load p1[a0]\n%2 = {op} %0, %1\nstore p2[a0], %2\n}}\n"
+    )
+}
+
+/// Two sums, a product of them, and a reversed copy of the first input before all that.
+fn chain(n: usize) -> Plan {
+    let reverse = format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}] out) {{\n  axes a0 = {n}\n%0 = load p0[{} + a0 * -1]\n\
+         store p1[a0], %0\n}}\n",
+        n - 1
+    );
+    let [a, b, slot] = [Place::Input(0), Place::Input(1), Place::Slot { offset: 0 }];
+    Plan {
+        inputs: vec![f32s(n); 2],
+        outputs: vec![f32s(n); 2],
+        arena_bytes: n * 4,
+        steps: vec![
+            step("reverse", &reverse, &[a, slot]),
+            step("sum", &pointwise(n, "add"), &[a, b, Place::Output(0)]),
+            step("product", &pointwise(n, "mul"), &[slot, b, Place::Output(1)]),
+        ],
+        ..Plan::default()
+    }
+}
+
+fn donation(output: u32, input: u32) -> Donation {
+    Donation { output, input }
+}
+
+#[test]
+fn results_take_the_memory_of_given_inputs() {
+    for n in [1, 5, 1000, 200_003] {
+        let donations = vec![donation(0, 0), donation(1, 1), donation(1, 0)];
+        let executable = Executable::compile(Plan { donations, ..chain(n) }).unwrap();
+        let (a, b) = (ramp(n), ramp(n));
+        let expected = executable.run(&[&a, &b]).unwrap();
+        let same = |found: &[Buffer]| {
+            assert!(found.iter().zip(&expected).all(|(found, expected)| found.bytes() == expected.bytes()), "{n}");
+        };
+        let copy = || Buffer::from_bytes(a.bytes()).unwrap();
+
+        let (given_a, given_b) = (copy(), copy());
+        let places = [given_a.as_ptr(), given_b.as_ptr()];
+        let found = executable.run_over([Input::Given(given_a), Input::Given(given_b)]).unwrap();
+        assert_eq!([found[0].as_ptr(), found[1].as_ptr()], places);
+        same(&found);
+
+        // An output takes one input and an input becomes one output, whatever else is offered.
+        let given = copy();
+        let place = given.as_ptr();
+        let found = executable.run_over([Input::Given(given), Input::Lent(&b)]).unwrap();
+        assert_eq!(found[0].as_ptr(), place);
+        same(&found);
+
+        let found = executable.run_over([Input::Lent(&a), Input::Lent(&b)]).unwrap();
+        same(&found);
+        assert_eq!(a.bytes(), ramp(n).bytes());
+        assert_eq!(b.bytes(), ramp(n).bytes());
+        let short = [Input::Given(ramp(n + 1)), Input::Given(copy())];
+        assert!(matches!(executable.run_over(short), Err(Error::Buffers(_))));
+        assert!(matches!(executable.run_over([Input::Given(copy())]), Err(Error::Buffers(_))));
+    }
+}
+
+#[test]
+fn wrong_donations_are_refused() {
+    let n = 64;
+    let refused = |plan: &Plan, pair: Donation, because: &str| {
+        let plan = Plan { donations: vec![pair], ..plan.clone() };
+        match plan.verify() {
+            Err(Error::Plan(reason)) => assert!(reason.contains(because), "{reason}"),
+            other => panic!("{other:?} instead of: {because}"),
+        }
+    };
+    let good = chain(n);
+    refused(&good, donation(0, 1), "step 2 reads the input after step 1 wrote");
+    refused(&good, donation(0, 2), "does not exist");
+    refused(&good, donation(2, 0), "does not exist");
+    let mut reversed = good.clone();
+    reversed.steps[0].operands[1].place = Place::Output(0);
+    reversed.steps.remove(1);
+    refused(&reversed, donation(0, 0), "step 0 reads other elements than it writes");
+    let mut longer = good.clone();
+    longer.inputs.push(f32s(2 * n));
+    refused(&longer, donation(0, 2), "has another size");
+    longer.inputs[2] = BufferType { dtype: DType::F64, len: n / 2 };
+    Plan { donations: vec![donation(0, 2)], ..longer.clone() }.verify().unwrap();
+
+    let matmul = Library::from(MatMul::contiguous(DType::F32, &[], [8, 8, 8]));
+    let places = [Place::Input(0), Place::Input(1), Place::Output(0)];
+    let operands = places.map(|place| Operand { place, dtype: DType::F32, len: n }).into_iter().collect();
+    let product = Plan {
+        inputs: vec![f32s(n); 3],
+        outputs: vec![f32s(n)],
+        steps: vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }],
+        ..Plan::default()
+    };
+    refused(&product, donation(0, 1), "step 0 reads other elements than it writes");
+    Plan { donations: vec![donation(0, 2)], ..product }.verify().unwrap();
 }

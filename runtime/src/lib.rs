@@ -4,27 +4,33 @@
 
 mod buffer;
 mod cache;
+mod clock;
 mod code;
 mod device;
 mod dtype;
 mod error;
 mod flight;
 mod pool;
+mod recent;
 mod shape;
 mod stats;
+mod stripe;
 mod sync;
 mod threads;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, EntryView, Hash32, Insertion, Outcome, Pin, Reentrant, hash_words};
+pub use cache::{Cache, EntryView, Hash32, InUse, Insertion, Outcome, Pin, Reentrant, hash_words};
+pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use device::Device;
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Result};
 pub use half::{bf16, f16};
 pub use pool::{
-    PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
+    PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,
+    trim,
 };
 pub use shape::Shape;
-pub use stats::{CacheStats, Capacity, Event, EventKind};
+pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};
+pub use stripe::{Padded, thread_number};
 pub use threads::{n_threads, parallel_for, set_n_threads};

@@ -4,16 +4,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind, Insertion, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Weight, hash_words};
 use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
+use super::bisect::{self, Bisection};
+use super::check::{Check, CheckMode, Checks, OnDifference, Results};
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
+use super::function::Given;
 use super::latency::{Latencies, sampled_start};
+use super::nonfinite::{self, NonFinite};
 use super::pin::HeldEntry;
 use super::policy::{OnRetrace, RetracePolicy};
-use super::signature::{Description, Signature};
+use super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::stats::{CompileTimes, Stats};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -40,6 +44,12 @@ pub(super) struct Rim<'r> {
 mod flag {
     /// Calls go through the un-accelerated path.
     pub(super) const DISABLED: u32 = 1;
+    /// Some calls are compared with the un-accelerated path.
+    pub(super) const CHECKED: u32 = 1 << 4;
+    /// Ops that make NaN or infinities from finite numbers fail the call.
+    pub(super) const TRAPPED: u32 = 1 << 5;
+    /// Some signatures are served by the un-accelerated path, for their code is wrong.
+    pub(super) const QUARANTINED: u32 = 1 << 6;
 }
 
 pub(super) struct Core {
@@ -52,15 +62,33 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
+    checks: Checks,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
 }
 
+/// An entry that serves a call.
+type Found = InUse<Signature, Entry>;
+
 /// The results of a call, flattened.
 pub(super) enum Outcome {
-    Ran { entry: Arc<Entry>, tensors: Vec<Tensor> },
+    Ran { entry: Found, tensors: Vec<Tensor> },
     Evaluated { trace: Trace, tensors: Vec<Tensor> },
+}
+
+/// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
+pub(super) struct Ready {
+    entry: Found,
+    args: Vec<Tensor>,
+    given: Given,
+    start: Option<Instant>,
+}
+
+/// A call that was given arguments by value: to be run when the caller has let go of them, or done already.
+pub(super) enum Giving {
+    Ready(Ready),
+    Done(Outcome),
 }
 
 impl Outcome {
@@ -84,6 +112,7 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
+            checks: Checks::default(),
             made_at,
             start: Instant::now(),
         }
@@ -127,39 +156,158 @@ impl Core {
         Ok(Outcome::Ran { entry, tensors })
     }
 
+    /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
+    /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
+    /// arguments are left alone, since more than the entry may read them.
+    pub(super) fn call_giving(&self, leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        if flags != 0 {
+            return self.watched(flags, leaves, rim).map(Giving::Done);
+        }
+        let start = sampled_start();
+        let args = leaves.tensors;
+        let (entry, start) = match self.find(&leaves.words) {
+            Some(entry) => (entry, start),
+            None => (self.made(0, leaves.words, &args, rim)?.into(), None),
+        };
+        if entry.takes(&given) {
+            let args = args.into_iter().cloned().collect();
+            return Ok(Giving::Ready(Ready { entry, args, given, start }));
+        }
+        let tensors = entry.run(&args)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Giving::Done(Outcome::Ran { entry, tensors }))
+    }
+
+    /// Runs a call whose arguments have been dropped.
+    pub(super) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
+        let Ready { entry, args, given, start } = ready;
+        let tensors = entry.run_given(args, &given)?;
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
+        Ok(Outcome::Ran { entry, tensors })
+    }
+
     /// A call while something is switched on that is not free.
     #[cold]
-    fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        if flags & flag::DISABLED != 0 {
-            return self.evaluate(&leaves, rim);
+    fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        if flags & flag::DISABLED != 0 || is_quarantined() {
+            let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
+            if flags & flag::TRAPPED != 0 {
+                self.search(&trace, &leaves.tensors, String::new(), rim)?;
+            }
+            let tensors = eager::evaluate(&trace, &leaves.tensors)?;
+            return Ok(Outcome::Evaluated { trace, tensors });
         }
-        Err(Error::Internal(format!("nothing watches calls for flags {flags:#x}")))
+        note_modes(flags, &mut leaves);
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry,
+            None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
+        };
+        let tensors = if flags & flag::TRAPPED == 0 {
+            entry.run(&leaves.tensors)?
+        } else {
+            let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
+            if let Some(group) = first {
+                self.search(&entry.trace, &leaves.tensors, group, rim)?;
+            }
+            tensors
+        };
+        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
+            Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
+            None => Ok(Outcome::Ran { entry, tensors }),
+        }
+    }
+
+    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
+    fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
+        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
+        self.checks.count_trap();
+        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
+    }
+
+    /// Compares what an entry computed with the un-accelerated path.
+    fn compared(
+        &self,
+        entry: Found,
+        tensors: Vec<Tensor>,
+        args: &[&Tensor],
+        check: &Check,
+        rim: &Rim<'_>,
+    ) -> Result<Outcome> {
+        let words = entry.signature.words();
+        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
+        let expected = eager::evaluate(&trace, args)?;
+        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
+        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+        self.checks.count(deviation.is_some());
+        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
+        self.checks.note(&deviation);
+        match check.on_difference {
+            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
+            OnDifference::Warn | OnDifference::FallBack => {
+                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
+            }
+        }
+        if check.on_difference == OnDifference::Warn {
+            return Ok(Outcome::Ran { entry, tensors });
+        }
+        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
+        Ok(Outcome::Evaluated { trace, tensors: expected })
+    }
+
+    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
+    pub(super) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        note_modes(flags, &mut leaves);
+        let words = &leaves.words;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
+            Some(entry) => entry,
+            None => {
+                let signature = Signature::new(words.clone(), described(flags, rim));
+                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+            }
+        };
+        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
     #[inline]
-    fn find(&self, words: &[u64]) -> Option<Arc<Entry>> {
-        self.cache.get_recent(words).or_else(|| self.cache.get_present(&hash_words(words), words))
+    fn find(&self, words: &[u64]) -> Option<Found> {
+        self.cache.get_recent(words).or_else(|| Some(self.cache.get_present(&hash_words(words), words)?.into()))
     }
 
     /// A call that found no entry: makes it, or waits for it, and runs it.
     #[cold]
     fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        let entry = self.made(leaves.words, &leaves.tensors, rim)?;
-        let tensors = entry.run(&leaves.tensors)?;
-        Ok(Outcome::Ran { entry, tensors })
+        let (words, args) = (leaves.words, leaves.tensors);
+        let entry = self.made(0, words, &args, rim)?;
+        let tensors = entry.run(&args)?;
+        Ok(Outcome::Ran { entry: entry.into(), tensors })
     }
 
-    /// The entry that was not found: made here, or by another thread that this one waits for.
-    fn made(&self, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
+    /// The entry for arguments that were not found: made here, or by the thread that was first.
+    #[cold]
+    fn made(&self, flags: u32, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
-        let signature = Signature::new(words, (rim.describe)());
+        let signature = Signature::new(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start);
         Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
-    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, usize)> {
+    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let counters = self.cache.stats();
         let explanation = lock(&self.log).explain(signature, counters.clears);
         let made = self
@@ -186,7 +334,7 @@ impl Core {
         };
         self.note(miss, counters.clears);
         let entry = made?;
-        let weight = entry.n_bytes();
+        let weight = weight(&entry);
         Ok((entry, weight))
     }
 
@@ -221,13 +369,6 @@ impl Core {
         }
     }
 
-    /// The un-accelerated path.
-    fn evaluate(&self, leaves: &Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        let trace = traced(&leaves.words, &leaves.tensors, rim.trace)?;
-        let tensors = eager::evaluate(&trace, &leaves.tensors)?;
-        Ok(Outcome::Evaluated { trace, tensors })
-    }
-
     /// A call inside another trace: the function becomes part of it.
     pub(super) fn inline<R>(
         &self,
@@ -253,24 +394,9 @@ impl Core {
         self.cache.peek(&signature.hash(), signature)
     }
 
-    /// The entry for these arguments, found or made as by a call, and kept from eviction.
-    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
-        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
-        }
-        let entry = match self.find(&leaves.words) {
-            Some(entry) => entry,
-            None => self.made(leaves.words, &leaves.tensors, rim)?,
-        };
-        let pin = self.cache.hold(&entry.signature.hash(), &entry.signature);
-        Ok(match pin {
-            // By now it may be another one of the same signature.
-            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
-            None => HeldEntry { entry, pin: None },
-        })
+    /// Whether a check found the code of this signature wrong.
+    pub(super) fn is_quarantined(&self, signature: &Signature) -> bool {
+        self.checks.is_quarantined(signature.argument_words())
     }
 
     /// How many entries may go in before one must go out.
@@ -280,7 +406,7 @@ impl Core {
 
     /// Puts an entry in that no call asked for.
     pub(super) fn insert(&self, entry: Entry) -> Insertion {
-        let (signature, weight) = (entry.signature.clone(), entry.n_bytes());
+        let (signature, weight) = (entry.signature.clone(), weight(&entry));
         let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
         if inserted == Insertion::Inserted {
             lock(&self.log).know(&signature, self.cache.stats().clears);
@@ -288,16 +414,54 @@ impl Core {
         inserted
     }
 
+    /// The entry for these arguments, found or made as by a call that nothing watches, and kept from eviction.
+    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+        }
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry.to_shared(),
+            None => self.made(0, leaves.words, &leaves.tensors, rim)?,
+        };
+        Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
+            // By now it may be another one of the same signature.
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
+            None => HeldEntry { entry, pin: None },
+        })
+    }
+
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
         stats.advice = self.advice();
+        stats.checks = self.checks.counts();
         stats
     }
 
     pub(super) fn clear(&self) {
         self.cache.clear();
+        self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
+    }
+
+    pub(super) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub(super) fn set_check_mode(&self, mode: CheckMode) {
+        self.checks.set_mode(mode);
+        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
+    }
+
+    pub(super) fn traps_nonfinite(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRAPPED != 0
+    }
+
+    pub(super) fn trap_nonfinite(&self, is_on: bool) {
+        self.set_flag(flag::TRAPPED, is_on);
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -306,6 +470,14 @@ impl Core {
 
     pub(super) fn set_capacity(&self, entries: usize) {
         self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
+    }
+
+    pub(super) fn byte_budget(&self) -> Budget {
+        self.cache.capacity().budget
+    }
+
+    pub(super) fn set_byte_budget(&self, budget: Budget) {
+        self.cache.resize(Capacity { budget, ..self.cache.capacity() });
     }
 
     pub(super) fn enabled(&self) -> bool {
@@ -350,21 +522,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn weight(entry: &Entry) -> Weight {
+    // All devices are the host so far.
+    Weight { host: entry.n_bytes(), device: 0 }
+}
+
+/// Adds the modes that change code to the words of the arguments.
+fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
+    if flags & flag::TRAPPED != 0 {
+        leaves.word(TRAP_WORD);
+    }
+}
+
+/// The arguments of a call and the modes that change its code.
+fn described(flags: u32, rim: &Rim<'_>) -> Description {
+    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
+    Description { modes, ..(rim.describe)() }
+}
+
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
     let start = Instant::now();
-    let traced = traced(signature.words(), args, trace)?;
+    let traced = traced(&Tape::describing(), signature.words(), args, trace)?;
     Entry::new(signature.clone(), traced, start.elapsed())
 }
 
 /// Runs the function on traced stand-ins for the arguments.
-fn traced(words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
-    let tape = Tape::new();
+fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
     let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter(ty.clone()));
     let parameters: Vec<Tensor> = args
         .iter()
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    trace(&tape, &mut Reader::new(words, &parameters))
+    trace(tape, &mut Reader::new(words, &parameters))
 }

@@ -1,18 +1,21 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use retape_kernels::Executable;
-use retape_runtime::Buffer;
+use retape_kernels::{Executable, Input, Plan};
+use retape_runtime::{Buffer, coarse_now};
+use smallvec::SmallVec;
 
+use super::function::Given;
 use super::signature::Signature;
 use super::stats::CompileTimes;
 use crate::compile::{self, Compiled};
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use crate::tensor::Tensor;
-use crate::trace::Trace;
+use crate::trace::{Source, Trace};
 
 /// A compiled trace.
 #[derive(Debug)]
@@ -23,6 +26,12 @@ pub(crate) struct Entry {
     pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
     output_types: Vec<TensorType>,
+    /// The arguments whose memory results may take, if they are given away.
+    donors: Vec<usize>,
+    /// The coarse clock at the last use, in milliseconds.
+    last_use: AtomicU64,
+    /// Calls that it served while the first ones were to be checked.
+    pub(crate) n_checkable: AtomicU64,
     /// The graph's text with lines of the program, if another process recorded it.
     loaded_text: Option<String>,
 }
@@ -30,9 +39,12 @@ pub(crate) struct Entry {
 impl Entry {
     /// Optimises and compiles what was traced.
     pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
-        let compiled = compile::compile(&trace.graph)?;
+        let compiled = compile::compile_in(&trace.graph, signature.modes())?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, loaded_text: None })
+        let donors = donors(&trace, compiled.executable.plan());
+        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
+        let loaded_text = None;
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, last_use, n_checkable, loaded_text })
     }
 
     /// Optimises and compiles what an artefact held.
@@ -52,23 +64,93 @@ impl Entry {
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
-        let inputs: smallvec::SmallVec<[&Buffer; 24]> = args
-            .iter()
-            .copied()
-            .chain(captures)
-            .map(|tensor| tensor.as_concrete().map(|concrete| concrete.bytes()))
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
-        let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
-        let outputs = buffers.into_iter().zip(&self.output_types);
-        let outputs: Vec<Tensor> = outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect();
-        Ok(self.trace.results(args, outputs))
+        self.touch();
+        let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok(self.results(args, buffers))
     }
 
-    /// Bytes of machine code and of one arena.
+    /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
+    pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
+        self.touch();
+        let (buffers, first) = self.executable().run_trapped(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok((self.results(args, buffers), first))
+    }
+
+    /// The bytes of the arguments, then of the captures.
+    #[inline]
+    fn inputs<'a>(&'a self, args: &[&'a Tensor]) -> Result<SmallVec<[&'a Buffer; 24]>> {
+        let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
+        let bytes = |tensor: &'a Tensor| tensor.as_concrete().map(|concrete| concrete.bytes());
+        let inputs = args.iter().copied().chain(captures).map(bytes).collect::<Option<_>>();
+        inputs.ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+    }
+
+    #[inline]
+    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
+        self.trace.results(args, self.outputs(buffers))
+    }
+
+    /// Whether results may take the memory of some of these arguments.
+    pub(crate) fn takes(&self, given: &Given) -> bool {
+        self.donors.iter().any(|&donor| given.contains(donor))
+    }
+
+    /// Runs the machine code; results take the memory of given arguments that have no other owner.
+    pub(crate) fn run_given(&self, args: Vec<Tensor>, given: &Given) -> Result<Vec<Tensor>> {
+        self.touch();
+        let mut args: Vec<Option<Tensor>> = args.into_iter().map(Some).collect();
+        let mut taken: SmallVec<[Option<Buffer>; 24]> = args.iter().map(|_| None).collect();
+        for &donor in self.donors.iter().filter(|&&donor| given.contains(donor)) {
+            match args[donor].take().map(Tensor::into_bytes) {
+                Some(Ok(buffer)) => taken[donor] = Some(buffer),
+                Some(Err(shared)) => args[donor] = Some(shared),
+                None => {}
+            }
+        }
+        let own = args.iter().zip(taken).map(|(arg, taken)| match taken {
+            Some(buffer) => Some(Input::Given(buffer)),
+            None => arg.as_ref().and_then(lent),
+        });
+        let captures = self.trace.captures.iter().map(|capture| lent(&capture.tensor));
+        let inputs: SmallVec<[Input<'_>; 24]> = own
+            .chain(captures)
+            .collect::<Option<_>>()
+            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
+        let buffers = self.executable().run_over(inputs).map_err(compile::failed)?;
+        // What is handed through is never a donor.
+        let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
+        let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);
+        Ok(self.trace.results_with(&handed, self.outputs(buffers)))
+    }
+
+    #[inline]
+    fn touch(&self) {
+        let now = coarse_millis();
+        // Read first, so that threads which share the entry do not write to it on every call.
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
+    }
+
+    fn outputs(&self, buffers: Vec<Buffer>) -> Vec<Tensor> {
+        let outputs = buffers.into_iter().zip(&self.output_types);
+        outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
+    }
+
+    /// Bytes of machine code, of one arena, and of the tensors that the closure captured or returned as they were.
     pub(crate) fn n_bytes(&self) -> usize {
-        self.executable().code_bytes() + self.executable().arena_bytes()
+        let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
+        let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
+        let returned = self.trace.sources.iter().map(|source| match source {
+            Source::Constant(tensor) => bytes(tensor),
+            Source::Output(_) | Source::Parameter(_) => 0,
+        });
+        self.executable().code_bytes() + self.executable().arena_bytes() + captured + returned.sum::<usize>()
+    }
+
+    /// How long ago it was last used, to some milliseconds.
+    pub(crate) fn idle_time(&self) -> Duration {
+        Duration::from_millis(coarse_millis().saturating_sub(self.last_use.load(Relaxed)))
     }
 
     /// What making it cost.
@@ -85,4 +167,25 @@ impl Entry {
     pub(crate) fn executable(&self) -> &Executable {
         &self.compiled.executable
     }
+}
+
+/// The arguments whose memory the plan may write results to: no captures, and nothing that is itself a result.
+fn donors(trace: &Trace, plan: &Plan) -> Vec<usize> {
+    let n_args = trace.graph.params().len() - trace.captures.len();
+    let is_result =
+        |donor: usize| trace.sources.iter().any(|source| matches!(source, Source::Parameter(n) if *n == donor));
+    let inputs = plan.donations.iter().map(|donation| donation.input as usize);
+    let mut donors: Vec<usize> = inputs.filter(|&donor| donor < n_args && !is_result(donor)).collect();
+    donors.sort_unstable();
+    donors.dedup();
+    donors
+}
+
+/// A tensor as an input that stays as it is.
+fn lent(tensor: &Tensor) -> Option<Input<'_>> {
+    tensor.as_concrete().map(|concrete| Input::Lent(concrete.bytes()))
+}
+
+fn coarse_millis() -> u64 {
+    coarse_now().as_millis() as u64
 }

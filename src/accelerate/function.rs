@@ -1,6 +1,9 @@
 //! What can be accelerated, and what its calls can be given.
 
 use std::borrow::Borrow;
+use std::ops::Range;
+
+use smallvec::SmallVec;
 
 use crate::error::Result;
 use crate::tensor::Tensor;
@@ -52,7 +55,7 @@ functions!(a A, b B, c C, d D, e E, f G, g H, h I);
 /// What an argument of type `A` can be passed as: `&A`, `A` itself, or a number where `A` is [`Tensor`].
 pub trait Arg<A> {
     /// Something that keeps the argument for the time of the call.
-    type Held: Borrow<A>;
+    type Held: Holder<A>;
 
     /// Turns the argument into a tree.
     fn hold(self) -> Self::Held;
@@ -74,18 +77,77 @@ impl<'a, A: Tree> Arg<A> for &'a A {
     }
 }
 
+/// What keeps an argument for the time of a call.
+pub trait Holder<A>: Borrow<A> {
+    /// Whether the argument was passed by value, so that results may take the memory of its tensors.
+    const IS_GIVEN: bool;
+}
+
+impl<A: Tree> Holder<A> for A {
+    const IS_GIVEN: bool = true;
+}
+
+impl<A: Tree> Holder<A> for &A {
+    const IS_GIVEN: bool = false;
+}
+
+/// A number passed for a tensor.
+#[derive(Debug)]
+pub struct Number(Tensor);
+
+impl Borrow<Tensor> for Number {
+    fn borrow(&self) -> &Tensor {
+        &self.0
+    }
+}
+
+impl Holder<Tensor> for Number {
+    const IS_GIVEN: bool = false;
+}
+
+/// Which of the tensors of a call belong to arguments that were passed by value, as ranges of positions.
+#[derive(Clone, Debug, Default)]
+pub struct Given(SmallVec<[Range<usize>; 8]>);
+
+impl Given {
+    /// Whether the tensor at this position is one of them.
+    pub(super) fn contains(&self, position: usize) -> bool {
+        self.0.iter().any(|range| range.contains(&position))
+    }
+}
+
 /// The arguments of a call, held for its time: a tuple with one [`Arg::Held`] for each.
 pub trait Held<Args> {
+    /// Whether any argument was passed by value.
+    const GIVES: bool;
+
     /// Writes the arguments in order.
     fn write<'t>(&'t self, to: &mut Writer<'t>);
+
+    /// Writes the arguments in order, and says which tensors are the callee's to keep.
+    fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given;
 }
 
 macro_rules! held {
     ($($type:ident $holder:ident $index:tt),*) => {
-        impl<$($type: Tree + 'static, $holder: Borrow<$type>),*> Held<($($type,)*)> for ($($holder,)*) {
+        impl<$($type: Tree + 'static, $holder: Holder<$type>),*> Held<($($type,)*)> for ($($holder,)*) {
+            const GIVES: bool = $($holder::IS_GIVEN)||*;
+
             #[inline]
             fn write<'t>(&'t self, to: &mut Writer<'t>) {
                 $(to.field(Field::Index($index), Borrow::<$type>::borrow(&self.$index));)*
+            }
+
+            fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given {
+                let mut given = Given::default();
+                $(
+                    let first = to.tensors.len();
+                    to.field(Field::Index($index), Borrow::<$type>::borrow(&self.$index));
+                    if $holder::IS_GIVEN {
+                        given.0.push(first..to.tensors.len());
+                    }
+                )*
+                given
             }
         }
     };
@@ -103,10 +165,10 @@ held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5, G HG 6, H HH 7);
 macro_rules! numbers {
     ($($number:ty),*) => {$(
         impl Arg<Tensor> for $number {
-            type Held = Tensor;
+            type Held = Number;
 
-            fn hold(self) -> Tensor {
-                Tensor::from(self)
+            fn hold(self) -> Number {
+                Number(Tensor::from(self))
             }
         }
     )*};

@@ -4,34 +4,44 @@
 
 mod advice;
 mod artefact;
+mod bisect;
+mod check;
 mod core;
 mod entry;
 mod explain;
 mod function;
 mod latency;
+mod nonfinite;
 mod pin;
 mod policy;
 mod signature;
 mod stats;
+mod tolerance;
 mod view;
 
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
+use retape_runtime::Budget;
+
 pub use self::advice::{Advice, AdviceKind};
 pub use self::artefact::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
+pub use self::bisect::{BisectCause, Bisection, FusedGroup, GraphValue};
+pub use self::check::{Check, CheckCounts, CheckMode, CheckWhen, Deviation, OnDifference};
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
-pub use self::function::{Arg, Function, Held};
+pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
+pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, Stats};
+pub use self::tolerance::{ElementPair, Gap, Tolerance};
 
-use self::core::{Core, Rim};
-use self::signature::Description;
-use crate::error::{Caller, Result};
+use self::core::{Core, Giving, Rim};
+pub(crate) use self::signature::Description;
+use crate::error::{Caller, Error, Result};
 use crate::event::Observer;
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
@@ -136,6 +146,31 @@ where
         self.core.set_capacity(entries);
     }
 
+    /// The bytes that all entries together may use; no bound unless set.
+    pub fn byte_budget(&self) -> Budget {
+        self.core.byte_budget()
+    }
+
+    /// Sets the bytes that all entries together may use, beside the bound on their number: machine code, arenas, and
+    /// the tensors that traces captured. What is over is evicted, least recently used first. Pinned entries stay, and
+    /// what alone is over the budget is served but not kept.
+    ///
+    /// ```
+    /// use retape::{Budget, Tensor, accelerate};
+    ///
+    /// let sum = accelerate(|x: &Tensor| x.sum(..));
+    /// for n in 1..=5 {
+    ///     sum.call(Tensor::ones([n]))?;
+    /// }
+    /// assert_eq!(sum.stats().entries.len(), 5);
+    /// sum.set_byte_budget(Budget { host: Some(sum.stats().bytes() / 2), device: None });
+    /// assert!(sum.stats().entries.len() < 5);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn set_byte_budget(&self, budget: Budget) {
+        self.core.set_byte_budget(budget);
+    }
+
     /// Whether calls use the cache; true unless set.
     pub fn enabled(&self) -> bool {
         self.core.enabled()
@@ -178,9 +213,9 @@ where
     /// With `true`, a call that finds no entry fails with an error that says what differs from the nearest entry, and
     /// the closure is not entered: with [`load`](Accelerated::load), no call of a running service waits for a compiler.
     ///
-    /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), and calls inside
-    /// another trace, look nothing up and enter the closure as always. It comes before
-    /// [`on_retrace`](Accelerated::on_retrace).
+    /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), calls inside
+    /// another trace and what the [check mode](Accelerated::set_check_mode) compares with enter the closure as always.
+    /// The lock comes before [`on_retrace`](Accelerated::on_retrace).
     ///
     /// ```
     /// # use retape::{accelerate, Tensor};
@@ -201,6 +236,64 @@ where
         self.core.on_retrace(policy.into());
     }
 
+    /// Whether calls are compared with the un-accelerated path; never unless set.
+    pub fn check_mode(&self) -> CheckMode {
+        self.core.checks().mode()
+    }
+
+    /// Compares calls with the un-accelerated path from now on; see [`Check`].
+    ///
+    /// A checked call enters the closure once more than others, with its side effects, and runs its ops one by one;
+    /// what [`debug_print`](crate::Tensor::debug_print) says is said once. All tensors of the result are compared,
+    /// gradients among them, and its static values.
+    pub fn set_check_mode(&self, mode: impl Into<CheckMode>) {
+        self.core.set_check_mode(mode.into());
+    }
+
+    /// How far the results of checked calls may be apart, also for [`bisect`](Accelerated::bisect): relative `1e-4` and
+    /// absolute `1e-6` unless set.
+    pub fn check_tolerance(&self) -> Tolerance {
+        self.core.checks().tolerance()
+    }
+
+    /// Sets the tolerance, and leaves alone which calls are checked.
+    pub fn set_check_tolerance(&self, tolerance: impl Into<Tolerance>) {
+        self.core.checks().set_tolerance(tolerance.into());
+    }
+
+    /// The differences that checked calls showed, the last 64, the oldest first.
+    pub fn differences(&self) -> Vec<Deviation> {
+        self.core.checks().deviations()
+    }
+
+    /// Whether calls fail at the first op that makes NaN or an infinity from finite numbers; false unless set.
+    pub fn traps_nonfinite(&self) -> bool {
+        self.core.traps_nonfinite()
+    }
+
+    /// With `true`, a call fails if an op makes NaN or an infinity from finite numbers, with
+    /// [`Error::NonFinite`](crate::Error::NonFinite) that names the op, its line and what it was given.
+    ///
+    /// Code with a trap is other code, so that the next call with each signature misses with the reason
+    /// [`ModeChanged`](MissReason::ModeChanged); results keep their bits. The code notes what it stores: what is not
+    /// finite only between two ops of one kernel, and never reaches memory, goes unnoticed. If something was noted, the
+    /// ops are run again one by one to find the one to blame; infinities that arguments or constants bring along are
+    /// nobody's fault, and cost that search on every call.
+    ///
+    /// ```
+    /// use retape::{Error, Tensor, accelerate};
+    ///
+    /// let mean_log = accelerate(|x: &Tensor| x.log().mean(..));
+    /// mean_log.trap_nonfinite(true);
+    /// mean_log.call(Tensor::from([1.0_f32, 2.0]))?;
+    /// let Err(Error::NonFinite(found)) = mean_log.call(Tensor::from([1.0_f32, -2.0])) else { panic!() };
+    /// assert_eq!((found.op, found.inputs[0].min), ("log", -2.0));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn trap_nonfinite(&self, is_on: bool) {
+        self.core.trap_nonfinite(is_on);
+    }
+
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
     #[doc(hidden)]
     pub fn retraces_since(&self, before: u64) -> Option<String> {
@@ -210,40 +303,59 @@ where
         (n > 0).then(|| format!("expected no retrace, found {n}:{}", lines.collect::<String>()))
     }
 
-    fn run<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<R> {
-        let body = |from: &mut Reader<'_>| self.function.apply(from);
+    fn run<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
+        let mut leaves = Writer::default();
+        let given = if H::GIVES { held.write_given(&mut leaves) } else { Given::default() };
+        if !H::GIVES {
+            held.write(&mut leaves);
+        }
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            let body = |from: &mut Reader<'_>| self.function.apply(from);
+            return self.core.inline(&leaves, caller, &body);
+        }
+        if !H::GIVES {
+            return self.with_rim(&held, caller, |rim| self.core.call(leaves, rim))?.read();
+        }
+        match self.with_rim(&held, caller, |rim| self.core.call_giving(leaves, given, rim))? {
+            Giving::Done(outcome) => outcome.read(),
+            Giving::Ready(ready) => {
+                // What the arguments hold would have a second owner as long as they exist.
+                drop(held);
+                self.core.run_ready(ready)?.read()
+            }
+        }
+    }
+
+    fn bisect_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Bisection> {
         let mut leaves = Writer::default();
         held.write(&mut leaves);
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return self.core.inline(&leaves, caller, &body);
+            let remedy = "call `bisect` outside of traced closures";
+            return Err(Error::Traced { op: "bisect", remedy, at: caller });
         }
-        let describe = || describe(held);
-        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || body(from));
-        self.core.call(leaves, &Rim { caller, describe: &describe, trace: &trace })?.read()
+        self.with_rim(held, caller, |rim| self.core.bisect(leaves, rim))
     }
-}
 
-impl<F, Args, R> Accelerated<F, Args, R>
-where
-    F: Function<Args, R>,
-    R: Tree,
-{
     fn pin_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Pinned<Args, R>> {
         let mut leaves = Writer::default();
         held.write(&mut leaves);
+        self.with_rim(held, caller, |rim| self.core.pin(leaves, rim)).map(Pinned::new)
+    }
+
+    /// Hands the core what only this generic side knows.
+    #[inline]
+    fn with_rim<H: Held<Args>, T>(&self, held: &H, caller: Caller, work: impl FnOnce(&Rim<'_>) -> T) -> T {
+        let describe = || {
+            let mut leaves = Writer::with_paths();
+            held.write(&mut leaves);
+            Description::of(&leaves)
+        };
         let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.function.apply(from));
-        self.core.pin(leaves, &Rim { caller, describe: &|| describe(held), trace: &trace }).map(Pinned::new)
+        work(&Rim { caller, describe: &describe, trace: &trace })
     }
 }
 
-/// The arguments for people.
-fn describe<Args>(held: &impl Held<Args>) -> Description {
-    let mut leaves = Writer::with_paths();
-    held.write(&mut leaves);
-    Description::of(&leaves)
-}
-
-/// The signature of arguments.
+/// The signature of arguments, in no mode.
 fn signature_of<Args>(held: &impl Held<Args>) -> Signature {
     let mut leaves = Writer::with_paths();
     held.write(&mut leaves);
@@ -262,16 +374,35 @@ macro_rules! calls {
         {
             /// Calls the function, tracing and compiling it if no entry fits the arguments.
             ///
-            /// Arguments are passed by reference, by value, or as numbers where the function takes a tensor.
+            /// Arguments are passed by reference, by value, or as numbers where the function takes a tensor. An argument
+            /// that is passed by value is given away: results are written over those of its tensors that have no other
+            /// handle, so that a step which takes its state by value and returns the next one allocates nothing for it.
+            /// What the caller can still see never changes.
             ///
             /// # Errors
             ///
             /// Fails if the function is ill-typed for these arguments or panics, or if the device refuses the work.
-            /// A failed call leaves the cache as it was.
+            /// A failed call leaves the cache as it was; arguments that were passed by value are gone.
             #[track_caller]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
-                self.run(&($($name.hold(),)*), Location::caller())
+                self.run(($($name.hold(),)*), Location::caller())
+            }
+
+            /// Finds where a call with these arguments parts from the un-accelerated one, and why: the first value of the
+            /// graph that differs by more than the [check tolerance](Accelerated::check_tolerance), the fused group
+            /// that made it, and whether a captured tensor, the closure, the optimiser or the code is to blame.
+            ///
+            /// Enters the closure, and is slow: it holds all values of the graph several times over. It is neither a
+            /// hit nor a miss, and leaves the cache as it is.
+            ///
+            /// # Errors
+            ///
+            /// As [`call`](Accelerated::call).
+            #[track_caller]
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn bisect(&self, $($name: impl Arg<$type>),*) -> Result<Bisection> {
+                self.bisect_held(&($($name.hold(),)*), Location::caller())
             }
 
             /// A handle that calls the entry for arguments like these with no lookup, and keeps it from eviction; see
@@ -286,7 +417,7 @@ macro_rules! calls {
                 self.pin_held(&($($name.hold(),)*), Location::caller())
             }
 
-            /// The signature that a call with these arguments has.
+            /// The signature that a call with these arguments has, while no mode that changes code is on.
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn signature(&self, $($name: impl Arg<$type>),*) -> Signature {
                 signature_of::<($($type,)*)>(&($($name.hold(),)*))

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use retape_runtime::{Cache, EntryView};
+use retape_runtime::{Budget, Cache, EntryView};
 
 use super::advice::Advice;
+use super::check::CheckCounts;
 use super::entry::Entry;
 use super::latency::Latency;
 use super::signature::Signature;
@@ -39,6 +40,8 @@ pub struct EntryStats {
     pub signature: Signature,
     /// Calls that this entry served, the one that made it included.
     pub calls: u64,
+    /// How long ago it was last used, to some milliseconds.
+    pub last_use: Duration,
     /// Whether it stays when others make room.
     pub is_pinned: bool,
     /// Bytes of machine code, constants and one arena.
@@ -69,12 +72,20 @@ pub struct Stats {
     pub clears: u64,
     /// The number of entries the cache may hold.
     pub capacity: usize,
+    /// The bytes that all entries together may use.
+    pub budget: Budget,
+    /// Entries that are never evicted.
+    pub pinned: usize,
+    /// Traces that were not kept: over the budget, no room beside pinned entries, or cleared meanwhile.
+    pub rejected: u64,
     /// The entries it holds, most recently used first.
     pub entries: Vec<EntryStats>,
     /// How long hits took.
     pub hit_latency: Latency,
     /// How long misses took, failed ones included.
     pub miss_latency: Latency,
+    /// Calls that were checked, differed, were served un-accelerated for it, or trapped.
+    pub checks: CheckCounts,
     /// What to change, if the misses show a mistake.
     pub advice: Vec<Advice>,
 }
@@ -90,10 +101,14 @@ impl Stats {
             waits: counters.waits,
             evictions: counters.evictions,
             clears: counters.clears,
-            capacity: cache.capacity().entries,
+            capacity: counters.capacity,
+            budget: counters.budget,
+            pinned: counters.pinned,
+            rejected: counters.rejected,
             entries: entries.iter().map(describe).collect(),
             hit_latency: Latency::default(),
             miss_latency: Latency::default(),
+            checks: CheckCounts::default(),
             advice: vec![],
         }
     }
@@ -125,6 +140,7 @@ fn describe(view: &EntryView<Signature, Entry>) -> EntryStats {
     EntryStats {
         signature: entry.signature.clone(),
         calls: view.hits + u64::from(!entry.is_loaded()),
+        last_use: entry.idle_time(),
         is_pinned: view.is_pinned,
         bytes: entry.n_bytes(),
         arena_bytes: executable.arena_bytes(),

@@ -142,6 +142,11 @@ impl Graph {
 
     /// The graph without the nodes that no output needs.
     pub fn without_dead_nodes(&self) -> Graph {
+        self.live().0
+    }
+
+    /// The graph without the nodes that no output needs, and what became of each value.
+    pub(crate) fn live(&self) -> (Graph, Vec<Option<ValueId>>) {
         let mut live = vec![false; self.nodes.len()];
         for id in &self.outputs {
             live[id.index()] = true;
@@ -151,11 +156,15 @@ impl Graph {
                 node.args.iter().for_each(|arg| live[arg.index()] = true);
             }
         }
-        self.filtered(|id| live[id.index()])
+        self.renamed(|id| live[id.index()])
     }
 
     /// The graph without the nodes that `keep` refuses; parameters are always kept. What is left must not use them.
     pub fn filtered(&self, keep: impl Fn(ValueId) -> bool) -> Graph {
+        self.renamed(keep).0
+    }
+
+    fn renamed(&self, keep: impl Fn(ValueId) -> bool) -> (Graph, Vec<Option<ValueId>>) {
         let mut kept = Graph::default();
         let mut renamed = vec![None; self.nodes.len()];
         let rename =
@@ -167,7 +176,7 @@ impl Graph {
             }
         }
         kept.outputs = self.outputs.iter().map(|&id| rename(&renamed, id)).collect();
-        kept
+        (kept, renamed)
     }
 }
 

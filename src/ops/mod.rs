@@ -28,6 +28,7 @@
 //! | products | `matmul`, `dot`, `outer`; [`einsum`] |
 //! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite` |
 //! | images | `conv2d`, `conv_transpose2d`, `max_pool2d`, `avg_pool2d`, `global_avg_pool2d`; see [`ConvOptions`] |
+//! | printing | `debug_print` |
 //! | random | [`RandomBits`], behind [`crate::random`] |
 
 mod activation;
@@ -39,6 +40,7 @@ mod check;
 mod compare;
 mod conv;
 mod convert;
+mod debug;
 mod define;
 mod einsum;
 mod index;
@@ -72,6 +74,7 @@ pub use axes::Axes;
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
+pub use debug::*;
 pub use define::{Cotangents, OpDef, Sample, SampleArg, Site, TypeError};
 pub use einsum::einsum;
 pub use index::*;
@@ -192,6 +195,7 @@ ops! {
     "select" => compare::Select,
     "cast" => convert::Cast,
     "stop_gradient" => convert::StopGradient,
+    "debug_print" => debug::DebugPrint,
     "and" => logic::And,
     "or" => logic::Or,
     "xor" => logic::Xor,

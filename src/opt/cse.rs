@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 
+use super::Rewritten;
+use super::rewrite::Rule;
 use crate::graph::{Args, Graph, Node, ValueId};
 use crate::ops::Op;
 
-pub(super) fn run(graph: &Graph) -> Option<Graph> {
+pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
     let mut merged = Graph::default();
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
     let mut known: HashMap<(&Op, Args), ValueId> = HashMap::with_capacity(graph.n_nodes());
@@ -24,7 +26,8 @@ pub(super) fn run(graph: &Graph) -> Option<Graph> {
         renamed.push(id);
     }
     merged.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
-    (merged.n_nodes() < graph.n_nodes()).then_some(merged)
+    let renaming = || renamed.into_iter().map(Some).collect();
+    (merged.n_nodes() < graph.n_nodes()).then(|| Rewritten { graph: merged, renaming: renaming() })
 }
 
 /// The arguments, sorted if their order does not matter.

@@ -7,15 +7,11 @@ use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
 use super::element;
-use super::rewrite::{Candidate, Rule, rewrite, rules};
-use crate::graph::{Graph, ValueId};
+use super::rewrite::{Candidate, Rule, rules};
+use crate::graph::ValueId;
 use crate::ops::{Lowering, Op};
 
 pub(super) const RULES: &[Rule] = rules![fold_pointwise, fold_movement, fold_reduction,];
-
-pub(super) fn run(graph: &Graph) -> Option<Graph> {
-    rewrite(graph, RULES)
-}
 
 /// A formula over constants is a constant.
 fn fold_pointwise(at: &mut Candidate<'_>) -> Option<ValueId> {

@@ -2,7 +2,8 @@
 //!
 //! Guarantees that the result computes what the graph does: bit for bit but for the bits of NaN, whose sign and payload
 //! IEEE 754 leaves open. Parameters stay as they are, outputs keep their number, order and types. Nothing depends
-//! on the order of a hash map.
+//! on the order of a hash map. Every pass says which value became which ([`Renaming`]), so that a difference can be
+//! traced to the pass that made it ([`Steps`]).
 
 mod cse;
 mod dce;
@@ -11,6 +12,7 @@ mod fold;
 mod movement;
 mod rewrite;
 mod simplify;
+mod steps;
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -18,23 +20,39 @@ use std::panic::Location;
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node};
+use crate::graph::{Graph, Node, ValueId};
 use crate::ops::{Op, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use crate::settings::{Settings, Stage};
 
+use self::rewrite::Rule;
+pub(crate) use self::steps::{Culprit, Steps};
+
 /// A rewrite of whole graphs, near-linear in their nodes.
+#[derive(Clone, Copy, Debug)]
 struct Pass {
     name: &'static str,
+    /// The local rules it applies; none for passes over whole graphs.
+    rules: &'static [Rule],
     /// The new graph, if it is another one.
-    run: fn(&Graph) -> Option<Graph>,
+    run: fn(&Graph, &'static [Rule]) -> Option<Rewritten>,
 }
 
+/// What a pass made of a graph.
+#[derive(Debug)]
+struct Rewritten {
+    graph: Graph,
+    renaming: Renaming,
+}
+
+/// For each value of a graph its counterpart in another one, which has the same elements; none if it is gone.
+pub(crate) type Renaming = Vec<Option<ValueId>>;
+
 const PIPELINE: &[Pass] = &[
-    Pass { name: "cse", run: cse::run },
-    Pass { name: "fold", run: fold::run },
-    Pass { name: "simplify", run: simplify::run },
-    Pass { name: "movement", run: movement::run },
-    Pass { name: "dce", run: dce::run },
+    Pass { name: "cse", rules: &[], run: cse::run },
+    Pass { name: "fold", rules: fold::RULES, run: rewrite::rewrite },
+    Pass { name: "simplify", rules: simplify::RULES, run: rewrite::rewrite },
+    Pass { name: "movement", rules: movement::RULES, run: rewrite::rewrite },
+    Pass { name: "dce", rules: &[], run: dce::run },
 ];
 
 /// Rewrites beget rewrites, but not for long; a graph that has not settled after so many rounds is good enough.
@@ -53,12 +71,21 @@ pub(crate) fn run(graph: &Graph) -> Result<Graph> {
 }
 
 fn optimise(graph: &Graph, settings: &Settings) -> Result<Graph> {
-    let mut graph = with_regions(graph, settings)?;
+    let graph = with_regions(graph, settings)?;
+    Ok(each_rewrite(graph, settings, &mut |_, _, _| Ok(()))?.into_owned())
+}
+
+/// Sees a pass that changed a graph, the graph before it, and what it made.
+type Visit<'v> = dyn FnMut(&Pass, &Graph, &Rewritten) -> Result<()> + 'v;
+
+/// Runs the passes as often as they find something to do.
+fn each_rewrite<'g>(mut graph: Cow<'g, Graph>, settings: &Settings, visit: &mut Visit<'_>) -> Result<Cow<'g, Graph>> {
     for _ in 0..MAX_ROUNDS {
         let mut changed = false;
-        for pass in PIPELINE {
+        for pass in pipeline().iter() {
             if let Some(rewritten) = apply(pass, &graph, settings)? {
-                graph = Cow::Owned(rewritten);
+                visit(pass, &graph, &rewritten)?;
+                graph = Cow::Owned(rewritten.graph);
                 changed = true;
             }
         }
@@ -66,7 +93,64 @@ fn optimise(graph: &Graph, settings: &Settings) -> Result<Graph> {
             break;
         }
     }
-    Ok(graph.into_owned())
+    Ok(graph)
+}
+
+/// The passes that run.
+#[cfg(not(test))]
+fn pipeline() -> Cow<'static, [Pass]> {
+    Cow::Borrowed(PIPELINE)
+}
+
+/// The passes that run: in tests of what finds wrong passes, with one more that a test added on its thread.
+#[cfg(test)]
+fn pipeline() -> Cow<'static, [Pass]> {
+    match wrong::RULES.get() {
+        Some(rules) => {
+            let pass = Pass { name: "wrong", rules, run: rewrite::rewrite };
+            Cow::Owned([PIPELINE, &[pass]].concat())
+        }
+        None => Cow::Borrowed(PIPELINE),
+    }
+}
+
+/// A pass that is wrong on purpose.
+#[cfg(test)]
+pub(crate) mod wrong {
+    use std::cell::Cell;
+
+    use retape_runtime::Scalar;
+
+    use super::rewrite::{Candidate, Rule, rules};
+    use crate::graph::ValueId;
+    use crate::ops::{Mul, Op};
+
+    thread_local! {
+        pub(super) static RULES: Cell<Option<&'static [Rule]>> = const { Cell::new(None) };
+    }
+
+    /// Runs `body` with rules of which the second is wrong.
+    pub(crate) fn with_wrong_rule<T>(body: impl FnOnce() -> T) -> T {
+        const WRONG: &[Rule] = rules![nothing, triple_is_double,];
+        RULES.set(Some(WRONG));
+        let result = body();
+        RULES.set(None);
+        result
+    }
+
+    fn nothing(_: &mut Candidate<'_>) -> Option<ValueId> {
+        None
+    }
+
+    /// `x * 3` is `x * 2`, which it is not.
+    fn triple_is_double(at: &mut Candidate<'_>) -> Option<ValueId> {
+        let Op::Mul(_) = at.op else { return None };
+        if !at.is_number(1, 3.0) {
+            return None;
+        }
+        let two = at.constant(Scalar::from_f64(2.0, at.ty.dtype), &at.ty.shape)?;
+        at.apply(Mul, &[at.args[0], two])
+    }
 }
 
 /// The graph with its sub-graphs optimised.
@@ -83,13 +167,25 @@ fn with_regions<'g>(graph: &'g Graph, settings: &Settings) -> Result<Cow<'g, Gra
     Ok(Cow::Owned(optimised))
 }
 
-fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Graph>> {
-    let rewritten = (pass.run)(graph);
-    if let Some(rewritten) = rewritten.as_ref().filter(|_| settings.verify) {
-        let broken = |e| Error::Internal(format!("pass {}: {e} in\n{rewritten}of\n{graph}", pass.name));
-        rewritten.verify().map_err(broken)?;
+fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Rewritten>> {
+    let rewritten = (pass.run)(graph, pass.rules);
+    if let Some(Rewritten { graph: made, renaming }) = rewritten.as_ref().filter(|_| settings.verify) {
+        let broken = |e| Error::Internal(format!("pass {}: {e} in\n{made}of\n{graph}", pass.name));
+        made.verify().map_err(broken)?;
+        debug_assert!(is_typed(graph, made, renaming), "pass {}: a value is renamed to one of another type", pass.name);
     }
     Ok(rewritten)
+}
+
+/// Whether every value has a counterpart of its own type or none, and every output has the one at its place.
+fn is_typed(from: &Graph, to: &Graph, renaming: &Renaming) -> bool {
+    let same = |(id, counterpart): (usize, &Option<ValueId>)| {
+        counterpart.is_none_or(|counterpart| from.nodes()[id].ty == *to.ty(counterpart))
+    };
+    let outputs = from.outputs().iter().map(|id| renaming[id.index()]);
+    renaming.len() == from.n_nodes()
+        && renaming.iter().enumerate().all(same)
+        && outputs.eq(to.outputs().iter().map(|&id| Some(id)))
 }
 
 /// Axes of a tensor.
@@ -156,7 +252,7 @@ impl Graph {
                 return Err(Error::Type { op: "optimized_by", message: format!("no pass is called {name}"), at });
             };
             if let Some(rewritten) = apply(pass, &graph, Settings::get())? {
-                graph = Cow::Owned(rewritten);
+                graph = Cow::Owned(rewritten.graph);
             }
         }
         Ok(graph.into_owned())

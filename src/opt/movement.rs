@@ -7,8 +7,8 @@ use retape_runtime::Shape;
 use smallvec::SmallVec;
 
 use super::element;
-use super::rewrite::{Candidate, Rule, rewrite, rules};
-use crate::graph::{Args, Graph, TensorType, ValueId};
+use super::rewrite::{Candidate, Rule, rules};
+use crate::graph::{Args, TensorType, ValueId};
 use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reshape};
 
 pub(super) const RULES: &[Rule] = rules![
@@ -26,10 +26,6 @@ pub(super) const RULES: &[Rule] = rules![
     sink_broadcast,
     shrink_constant,
 ];
-
-pub(super) fn run(graph: &Graph) -> Option<Graph> {
-    rewrite(graph, RULES)
-}
 
 /// Whether two shapes differ in axes of extent 1 only.
 fn same_but_ones(a: &[usize], b: &[usize]) -> bool {

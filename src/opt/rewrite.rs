@@ -7,11 +7,13 @@
 use retape_runtime::{Scalar, Shape};
 use smallvec::SmallVec;
 
+use super::Rewritten;
 use crate::error::Caller;
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::ops::{Op, Splat};
 
 /// A named local rewrite.
+#[derive(Debug)]
 pub(super) struct Rule {
     /// The name, under which `tests/golden/opt` has an example.
     pub(super) name: &'static str,
@@ -29,7 +31,7 @@ macro_rules! rules {
 pub(super) use rules;
 
 /// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
-pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Graph> {
+pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten> {
     let mut rewriter = Rewriter { graph: Graph::default(), rules, n_rewrites: 0, at: None };
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
     for node in graph.nodes() {
@@ -42,7 +44,8 @@ pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Graph> {
     }
     let mut rewritten = rewriter.graph;
     rewritten.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
-    (rewriter.n_rewrites > 0).then_some(rewritten)
+    let renaming = || renamed.into_iter().map(Some).collect();
+    (rewriter.n_rewrites > 0).then(|| Rewritten { graph: rewritten, renaming: renaming() })
 }
 
 /// The graph being built.

@@ -6,8 +6,8 @@
 use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::rewrite::{Candidate, Rule, rewrite, rules};
-use crate::graph::{Graph, ValueId};
+use super::rewrite::{Candidate, Rule, rules};
+use crate::graph::ValueId;
 use crate::ops::{Add, Div, Mul, Neg, Op, Reshape, Select, Sub};
 
 pub(super) const RULES: &[Rule] = rules![
@@ -39,10 +39,6 @@ pub(super) const RULES: &[Rule] = rules![
     reduce_nothing,
     reduce_extent_one,
 ];
-
-pub(super) fn run(graph: &Graph) -> Option<Graph> {
-    rewrite(graph, RULES)
-}
 
 /// The argument of the negation that a value is, if it is one.
 fn negated(at: &Candidate<'_>, id: ValueId) -> Option<ValueId> {

@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use crate::graph::ValueId;
 use crate::ops::Lowering;
 
+use super::donate;
 use super::values::{Read, Values};
 use super::view::View;
 
@@ -190,28 +191,66 @@ impl Groups {
         self.groups.iter().flat_map(|group| group.reads.iter().map(|read| read.value)).chain(outputs).collect()
     }
 
-    /// The groups in the order of the program, each after what it depends on.
-    pub(super) fn in_order(&self) -> Vec<usize> {
+    /// The groups in the order of the program, each after what it depends on, and where that leaves a choice after
+    /// those that hold it up: `held_up` lists for each group the ones that should wait for it.
+    pub(super) fn in_order(&self, held_up: &[Vec<usize>]) -> Vec<usize> {
         let mut waits: Vec<u32> = self.groups.iter().map(|group| n_bits(&group.ancestors)).collect();
         let mut heirs = vec![vec![]; self.groups.len()];
         for (index, group) in self.groups.iter().enumerate() {
             (0..self.groups.len()).filter(|&on| has(&group.ancestors, on)).for_each(|on| heirs[on].push(index));
         }
-        let entry = |index: usize| Reverse((self.groups[index].roots[0], index));
+        let mut holds = vec![0; self.groups.len()];
+        held_up.iter().flatten().for_each(|&index| holds[index] += 1);
+        // What is held up has the second rank: it runs when nothing else can.
+        let entry = |index: usize, holds: &[u32]| Reverse((holds[index] > 0, self.groups[index].roots[0], index));
         let ready = (0..self.groups.len()).filter(|&index| waits[index] == 0);
-        let mut ready: BinaryHeap<_> = ready.map(entry).collect();
+        let mut ready: BinaryHeap<_> = ready.map(|index| entry(index, &holds)).collect();
+        let mut is_done = vec![false; self.groups.len()];
         let mut order = vec![];
-        while let Some(Reverse((_, index))) = ready.pop() {
+        while let Some(Reverse((_, _, index))) = ready.pop() {
+            if std::mem::replace(&mut is_done[index], true) {
+                continue;
+            }
             order.push(index);
             for &heir in &heirs[index] {
                 waits[heir] -= 1;
                 if waits[heir] == 0 {
-                    ready.push(entry(heir));
+                    ready.push(entry(heir, &holds));
+                }
+            }
+            for &other in held_up.get(index).into_iter().flatten() {
+                holds[other] -= 1;
+                // It may be in the queue with the second rank, too.
+                if holds[other] == 0 && waits[other] == 0 {
+                    ready.push(entry(other, &holds));
                 }
             }
         }
         debug_assert_eq!(order.len(), self.groups.len(), "groups depend on each other in a circle");
         order
+    }
+
+    /// For each group those that should rather run after it, since they could be written over what it reads.
+    pub(super) fn held_up(&self, values: &Values<'_>) -> Vec<Vec<usize>> {
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            let parameters = group.reads.iter().map(|read| read.value).filter(|&value| !values.is_root(value));
+            for parameter in parameters {
+                let known = readers.entry(parameter).or_default();
+                if known.last() != Some(&index) {
+                    known.push(index);
+                }
+            }
+        }
+        let outputs: HashSet<ValueId> = values.graph.outputs().iter().map(|&id| values.memory_of(id)).collect();
+        let mut held_up = vec![vec![]; self.groups.len()];
+        for (index, group) in self.groups.iter().enumerate() {
+            for parameter in group.overwrites(values, &outputs) {
+                let others = readers[&parameter].iter().filter(|&&other| other != index);
+                others.filter(|&&other| !self.depends(other, index)).for_each(|&other| held_up[other].push(index));
+            }
+        }
+        held_up
     }
 }
 
@@ -222,6 +261,23 @@ enum Place {
 }
 
 impl Group {
+    /// The parameters that an output of this group could be written over, if nothing else reads them later.
+    fn overwrites(&self, values: &Values<'_>, outputs: &HashSet<ValueId>) -> Vec<ValueId> {
+        let made = self.roots.iter().filter(|root| outputs.contains(root));
+        let made: Vec<_> = made.map(|&root| values.graph.ty(root)).collect();
+        let mut found = vec![];
+        for read in self.reads.iter().filter(|read| !values.is_root(read.value)) {
+            let ty = values.graph.ty(read.value);
+            let at_element = |other: &Read| other.view == Some(View::of_axes(0..ty.rank(), ty.rank()));
+            let mut reads = self.reads.iter().filter(|other| other.value == read.value);
+            let is_large = ty.n_elements() * ty.dtype.size() >= donate::MIN_BYTES;
+            if is_large && made.contains(&ty) && !found.contains(&read.value) && reads.all(at_element) {
+                found.push(read.value);
+            }
+        }
+        found
+    }
+
     /// Whether a root of this group is known only after the fold.
     pub(super) fn is_tail(&self, values: &Values<'_>, root: ValueId) -> bool {
         !self.folded.is_empty() && (!values.folded(root).is_empty() || values.space(root) != self.space)

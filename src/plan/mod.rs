@@ -1,5 +1,6 @@
 //! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
 
+mod donate;
 mod fuse;
 mod lower;
 mod slots;
@@ -22,16 +23,44 @@ use self::lower::Lowered;
 use self::slots::Slots;
 use self::values::Values;
 
-/// Plans a graph.
-pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
+/// What the steps of a plan are in the graph; calls do not need it, those who look at a plan do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Layout {
+    /// One per step of the plan.
+    pub(crate) steps: Vec<StepValues>,
+    /// The size that the arena would have if no two values shared bytes.
+    pub(crate) unshared_bytes: usize,
+}
+
+/// The values of one step.
+#[derive(Clone, Debug)]
+pub(crate) struct StepValues {
+    /// The roots that the step computes, written or not; what lies between them and stored values is computed too.
+    pub(crate) roots: Vec<ValueId>,
+    /// The value that each operand holds.
+    pub(crate) operands: Vec<ValueId>,
+}
+
+/// Plans a graph, and says what the steps are in it.
+pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
-    let steps = make_steps(&values, &groups);
-    let plan = place(&values, steps);
-    if cfg!(debug_assertions) {
-        plan.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
+    let order = groups.in_order(&[]);
+    let mut planned = place(&values, make_steps(&values, &groups, &order));
+    // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
+    let later = groups.in_order(&groups.held_up(&values));
+    if later != order {
+        let other = place(&values, make_steps(&values, &groups, &later));
+        let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
+        let needs = |plan: &Plan| plan.arena_bytes + outputs(plan) - plan.donated_bytes();
+        if needs(&other.0) < needs(&planned.0) {
+            planned = other;
+        }
     }
-    Ok(plan)
+    if cfg!(debug_assertions) {
+        planned.0.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;
+    }
+    Ok(planned)
 }
 
 /// A step whose operands are still values.
@@ -40,19 +69,21 @@ struct Draft {
     reads: Vec<ValueId>,
     /// Written values; a copy to an output has none.
     writes: Vec<ValueId>,
+    roots: Vec<ValueId>,
     label: String,
 }
 
-fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
+fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draft> {
     let outside = groups.read_from_outside(values);
-    let make = |index: usize| {
+    let make = |&index: &usize| {
         let group = &groups.groups[index];
         let label = label(values, group);
+        let roots = group.roots.clone();
         match values.lowering(group.roots[0]) {
             Lowering::Library(library) => {
                 let root = group.roots[0];
                 let (library, reads) = with_strides(values, root, library);
-                Draft { work: Work::Library(library), reads, writes: vec![root], label }
+                Draft { work: Work::Library(library), reads, writes: vec![root], roots, label }
             }
             Lowering::Pointwise(_)
             | Lowering::Indexed { .. }
@@ -60,11 +91,11 @@ fn make_steps(values: &Values<'_>, groups: &Groups) -> Vec<Draft> {
             | Lowering::Reduce { .. }
             | Lowering::Parameter => {
                 let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
-                Draft { work: Work::Kernel(kernel), reads, writes, label }
+                Draft { work: Work::Kernel(kernel), reads, writes, roots, label }
             }
         }
     };
-    groups.in_order().into_iter().map(make).collect()
+    order.iter().map(make).collect()
 }
 
 /// The names of the ops that a group computes.
@@ -99,7 +130,7 @@ fn operand(at: &Affine) -> MatMulOperand {
 }
 
 /// Gives every value its place.
-fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
+fn place(values: &Values<'_>, drafts: Vec<Draft>) -> (Plan, Layout) {
     let graph = values.graph;
     let mut places: HashMap<ValueId, Place> = HashMap::new();
     for (&id, index) in graph.params().iter().zip(0..) {
@@ -121,6 +152,7 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
     }
     let mut slots = Slots::default();
     let mut steps = vec![];
+    let mut layout = Layout::default();
     for (index, draft) in drafts.into_iter().enumerate() {
         let dies = |value: &ValueId| last_use[value] == index;
         for (position, &write) in draft.writes.iter().enumerate() {
@@ -140,6 +172,8 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         let (types, _) = draft.work.signature();
         let operands = draft.reads.iter().chain(&draft.writes).zip(&types).map(operand).collect();
         steps.push(Step { work: draft.work, operands, label: draft.label });
+        let operands = draft.reads.iter().chain(&draft.writes).copied().collect();
+        layout.steps.push(StepValues { roots: draft.roots, operands });
         draft.reads.iter().filter(|value| dies(value)).for_each(|&value| slots.free(value));
         // What nobody reads dies at once.
         let unread = draft.writes.iter().filter(|value| !last_use.contains_key(value));
@@ -149,15 +183,20 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> Plan {
         let operands = [places[&memory], Place::Output(index)].map(|place| operand_at(graph, memory, place));
         let work = Work::Kernel(lower::copy(values, memory));
         steps.push(Step { work, operands: SmallVec::from_iter(operands), label: "copy".to_owned() });
+        layout.steps.push(StepValues { roots: vec![], operands: vec![memory; 2] });
     }
+    layout.unshared_bytes = slots.n_unshared_bytes();
     let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
-    Plan {
+    let mut plan = Plan {
         inputs: graph.params().iter().map(buffer).collect(),
         outputs: graph.outputs().iter().map(buffer).collect(),
         constants: vec![],
         arena_bytes: slots.n_bytes(),
         steps,
-    }
+        donations: vec![],
+    };
+    plan.donations = donate::donations(graph, &plan);
+    (plan, layout)
 }
 
 fn n_bytes(graph: &Graph, value: ValueId) -> usize {

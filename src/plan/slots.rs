@@ -24,6 +24,8 @@ pub(super) struct Slots {
     /// Free spans below the end, by offset, never adjacent.
     free: Vec<Span>,
     end: usize,
+    /// The bytes of all values that were ever placed.
+    placed: usize,
     held: HashMap<ValueId, Span>,
 }
 
@@ -31,6 +33,11 @@ impl Slots {
     /// The bytes of the arena so far.
     pub(super) fn n_bytes(&self) -> usize {
         self.end
+    }
+
+    /// The bytes of an arena in which no two values share any.
+    pub(super) fn n_unshared_bytes(&self) -> usize {
+        self.placed
     }
 
     /// Where a value lies.
@@ -41,6 +48,7 @@ impl Slots {
     /// Places a value.
     pub(super) fn take(&mut self, value: ValueId, n_bytes: usize) {
         let len = n_bytes.next_multiple_of(ALIGNMENT);
+        self.placed += len;
         let gaps = self.free.iter().enumerate().filter(|(_, span)| span.len >= len);
         let span = match gaps.min_by_key(|(_, span)| (span.len, span.offset)).map(|(index, _)| index) {
             Some(index) => {
@@ -78,6 +86,7 @@ impl Slots {
             Some(span) if span.len == len => {
                 self.held.remove(&from);
                 self.held.insert(to, span);
+                self.placed += len;
                 true
             }
             _ => false,
@@ -118,6 +127,7 @@ mod tests {
         assert_eq!((slots.offset(c), slots.n_bytes()), (Some(0), 192));
         assert!(slots.hand_over(c, d, 180));
         assert_eq!((slots.offset(c), slots.offset(d)), (None, Some(0)));
+        assert_eq!(slots.n_unshared_bytes(), 64 + 128 + 192 + 192);
     }
 
     #[test]

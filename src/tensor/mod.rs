@@ -108,6 +108,28 @@ impl Tensor {
         }
     }
 
+    /// The bytes, if no other handle or view shares them.
+    ///
+    /// # Errors
+    ///
+    /// Gives the tensor back if one does, or if it has no bytes.
+    pub(crate) fn into_bytes(self) -> std::result::Result<Buffer, Tensor> {
+        let concrete = match self.repr {
+            Repr::Concrete(concrete) => concrete,
+            repr @ (Repr::Traced(_) | Repr::Poisoned(_)) => return Err(Tensor { repr }),
+        };
+        let shared = |concrete| Tensor { repr: Repr::Concrete(concrete) };
+        let Concrete { ty, bytes } = Arc::try_unwrap(concrete).map_err(shared)?;
+        match bytes {
+            Bytes::Own(buffer) => Ok(buffer),
+            Bytes::Of(owner) => match Arc::try_unwrap(owner) {
+                Ok(Concrete { bytes: Bytes::Own(buffer), .. }) => Ok(buffer),
+                Ok(owner) => Err(shared(Arc::new(Concrete { ty, bytes: Bytes::Of(Arc::new(owner)) }))),
+                Err(owner) => Err(shared(Arc::new(Concrete { ty, bytes: Bytes::Of(owner) }))),
+            },
+        }
+    }
+
     pub(crate) fn as_traced(&self) -> Option<&Traced> {
         match &self.repr {
             Repr::Traced(traced) => Some(traced),

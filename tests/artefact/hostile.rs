@@ -125,6 +125,7 @@ fn changed_payloads_are_refused_or_verify() {
 /// One entry for `(f32[2],)`, with parts to change.
 struct Parts {
     words: Vec<u64>,
+    mode: u8,
     graph: String,
     captures: Vec<(&'static str, Vec<u8>)>,
     results: Vec<u64>,
@@ -135,6 +136,7 @@ impl Parts {
     fn new() -> Parts {
         Parts {
             words: vec![1, 1 << 8, 2],
+            mode: 0,
             graph: "graph (%0: f32[2]) {\n  %1 = neg %0 : f32[2]\n  return %1\n}".into(),
             captures: vec![],
             results: vec![1, 1 << 8, 2],
@@ -147,6 +149,7 @@ impl Parts {
         let put = |to: &mut Vec<u8>, n: usize| to.extend((n as u64).to_le_bytes());
         put(&mut to, self.words.len());
         self.words.iter().for_each(|word| to.extend(word.to_le_bytes()));
+        to.push(self.mode);
         put(&mut to, 0);
         put(&mut to, self.graph.len());
         to.extend(self.graph.as_bytes());
@@ -186,6 +189,7 @@ fn every_lie_is_found() {
     refused(|p| p.words.push(0), "signature");
     refused(|p| p.words = vec![u64::MAX], "tree");
     refused(|p| p.words = vec![1, 0xff], "signature");
+    refused(|p| p.mode = 2, "no mode 2");
     refused(|p| p.graph = "nonsense".into(), "does not read");
     refused(|p| p.graph = p.graph.replace("neg", "neg %0, "), "does not read");
     refused(|p| p.graph = p.graph.replace(" : f32[2]\n", " : f32[3]\n"), "does not read");

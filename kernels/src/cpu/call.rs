@@ -7,6 +7,12 @@
 //! that one point reads before it writes them. A [`Frame`] checks the lengths of the buffers of the call, and holds
 //! the arena, which no other call uses. Items of a nest write different elements, so that they can run in parallel.
 //! Generated code calls only functions of this crate that have no effects.
+//!
+//! Buffers of a call own their bytes, so an input shares them with nothing that is written, with one exception: an input
+//! that was given away may *be* an output, by a donation of the plan. Verification has proved of each such pair that
+//! the steps which read the input come before the one that writes the output, or are it, a kernel which at every
+//! point reads just the element that it writes; library steps are never both. A pair concerns no other buffer, and
+//! each input and output is in at most one of those in use, so pairs do not disturb each other.
 
 use std::time::Instant;
 
@@ -14,7 +20,7 @@ use retape_runtime::{Buffer, parallel_for};
 
 use super::Function;
 use crate::error::{Error, Result};
-use crate::execute::{Entry, Job, Launch, Program, Site};
+use crate::execute::{Entry, Inputs, Job, Launch, LaunchTime, Program, Site};
 
 impl Function {
     /// Runs the items `begin..end`.
@@ -69,31 +75,51 @@ impl Frame {
         Ok(Frame { arena, table: program.entries.iter().map(pointer).collect() })
     }
 
-    /// Runs the program on these buffers; `clock`, if any, gets the nanoseconds of each launch.
-    pub(crate) fn run(
+    /// Runs the program on these buffers; `clock`, if any, gets the time of each launch.
+    pub(crate) fn run<I: Inputs + ?Sized>(
         &mut self,
         program: &Program,
-        inputs: &[&Buffer],
+        inputs: &I,
         outputs: &mut [Buffer],
-        mut clock: Option<&mut Vec<u64>>,
+        mut clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
         self.bind(program, inputs, outputs)?;
         for launch in &program.launches {
             let start = clock.as_ref().map(|_| Instant::now());
             self.launch(program, launch);
             if let (Some(clock), Some(start)) = (clock.as_deref_mut(), start) {
-                clock.push(start.elapsed().as_nanos() as u64);
+                clock.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
             }
         }
         Ok(())
     }
 
-    fn bind(&mut self, program: &Program, inputs: &[&Buffer], outputs: &mut [Buffer]) -> Result<()> {
-        let lens = |bound: usize, expected: &[usize]| bound == expected.len();
-        if !lens(inputs.len(), &program.inputs) || !lens(outputs.len(), &program.outputs) {
-            return Err(Error::Buffers(format!("{} inputs and {} outputs", inputs.len(), outputs.len())));
+    /// Runs the program on these buffers and shows the arena and the outputs after each launch.
+    pub(crate) fn run_watched(
+        &mut self,
+        program: &Program,
+        inputs: &[&Buffer],
+        outputs: &mut [Buffer],
+        after: &mut dyn FnMut(usize, &[u8], &[Buffer]),
+    ) -> Result<()> {
+        self.bind(program, inputs, outputs)?;
+        if let Some(flags_at) = program.flags_at {
+            self.arena.bytes_mut()[flags_at..].fill(0);
         }
-        for (n, (buffer, &len)) in inputs.iter().zip(&program.inputs).enumerate() {
+        for (n, launch) in program.launches.iter().enumerate() {
+            self.launch(program, launch);
+            after(n, self.arena.bytes(), outputs);
+        }
+        Ok(())
+    }
+
+    fn bind<I: Inputs + ?Sized>(&mut self, program: &Program, inputs: &I, outputs: &mut [Buffer]) -> Result<()> {
+        let lens = |bound: usize, expected: &[usize]| bound == expected.len();
+        if !lens(inputs.count(), &program.inputs) || !lens(outputs.len(), &program.outputs) {
+            return Err(Error::Buffers(format!("{} inputs and {} outputs", inputs.count(), outputs.len())));
+        }
+        for (n, &len) in program.inputs.iter().enumerate() {
+            let buffer = inputs.buffer(n, outputs);
             if buffer.len() != len {
                 return Err(Error::Buffers(format!("input {n} has {} bytes instead of {len}", buffer.len())));
             }
@@ -106,7 +132,7 @@ impl Frame {
         debug_assert!(self.arena.len() == program.arena_bytes, "a frame belongs to one program");
         for &at in &program.bound {
             self.table[at] = match program.entries[at].site {
-                Site::Input(n) => inputs[n].as_ptr().cast_mut(),
+                Site::Input(n) => inputs.buffer(n, outputs).as_ptr().cast_mut(),
                 Site::Output(n) => outputs[n].as_mut_ptr(),
                 Site::Arena | Site::Constant(_) => self.table[at],
             };

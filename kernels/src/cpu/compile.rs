@@ -139,12 +139,16 @@ fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<
     let mut signature = Signature::new(isa.isa.default_call_conv());
     signature.params.extend([AbiParam::new(types::I64); 3]);
     func.signature = signature;
-    let mut e = Emitter { b: FunctionBuilder::new(func, context), libs: Libs::default(), features: isa.features };
+    let mut e =
+        Emitter { b: FunctionBuilder::new(func, context), libs: Libs::default(), features: isa.features, watch: None };
     let entry = e.b.create_block();
     e.b.append_block_params_for_function_params(entry);
     e.b.switch_to_block(entry);
     let [table, begin, end] = [0, 1, 2].map(|n| e.b.block_params(entry)[n]);
-    let mut first = 0;
+    if unit.trap {
+        e.watch_stores();
+    }
+    let mut first = usize::from(unit.trap);
     for nest in &unit.nests {
         let (begin, end) = match unit.nests.len() {
             1 => (Bound::At(begin), Bound::At(end)),
@@ -153,6 +157,7 @@ fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<
         Loops::emit(&mut e, nest, table, first, begin, end);
         first += nest.kernel.params.len();
     }
+    e.raise_flag(table);
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();
     e.b.finalize(isa.isa.frontend_config());

@@ -13,6 +13,7 @@ use retape_runtime::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 use super::libcalls::{Lib, Libs};
+use super::trap::Watch;
 use crate::ir::{Binary, Compare, Monoid, Unary};
 
 /// Elements of a vector value.
@@ -98,6 +99,8 @@ pub(super) struct Emitter<'a> {
     pub(super) b: FunctionBuilder<'a>,
     pub(super) libs: Libs,
     pub(super) features: Features,
+    /// What the stores so far have held, if that is watched.
+    pub(super) watch: Option<Watch>,
 }
 
 impl Emitter<'_> {

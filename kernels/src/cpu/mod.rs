@@ -15,6 +15,7 @@ mod memory;
 mod reduce;
 #[cfg(test)]
 mod tests;
+mod trap;
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
@@ -30,6 +31,8 @@ use crate::schedule::{Form, Nest, schedule};
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<'a> {
     pub(crate) nests: Vec<&'a Nest>,
+    /// Whether the code raises a flag, behind the first pointer of its table, when it stores NaN or an infinity.
+    pub(crate) trap: bool,
 }
 
 /// A compiled unit.
@@ -77,6 +80,7 @@ impl Unit<'_> {
     fn key(&self, isa: &str) -> Key {
         let mut hasher = KeyHasher(blake3::Hasher::new());
         isa.hash(&mut hasher);
+        self.trap.hash(&mut hasher);
         let whole = self.nests.len() > 1;
         for nest in &self.nests {
             whole.hash(&mut hasher);
@@ -177,5 +181,5 @@ pub fn machine_text(kernel: &Kernel) -> Result<String> {
 
 fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<String> {
     let schedule = schedule(&crate::execute::prepared(kernel));
-    schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest] })).collect()
+    schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest], trap: false })).collect()
 }

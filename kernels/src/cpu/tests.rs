@@ -9,8 +9,20 @@ use crate::schedule::{Schedule, Source, schedule};
 
 /// Runs a schedule; every nest is called for `parts` ranges of its items.
 fn run(kernel: &Kernel, schedule: &Schedule, inputs: &[Vec<u8>], parts: u64) -> Vec<Vec<u8>> {
-    let units: Vec<Unit<'_>> = schedule.nests.iter().map(|nest| Unit { nests: vec![nest] }).collect();
+    run_in_mode(kernel, schedule, inputs, parts, false).0
+}
+
+/// As [`run`], with or without a trap; also returns the scratch and whether the flag was raised.
+fn run_in_mode(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    inputs: &[Vec<u8>],
+    parts: u64,
+    trap: bool,
+) -> (Vec<Vec<u8>>, bool) {
+    let units: Vec<Unit<'_>> = schedule.nests.iter().map(|nest| Unit { nests: vec![nest], trap }).collect();
     let functions = compile(&units).unwrap();
+    let mut flag = 0_u32;
     let mut outputs = fresh_outputs(kernel);
     let mut scratch = vec![0u8; schedule.scratch];
     let mut inputs = inputs.to_vec();
@@ -21,14 +33,12 @@ fn run(kernel: &Kernel, schedule: &Schedule, inputs: &[Vec<u8>], parts: u64) -> 
         pointers.push(buffer.unwrap().as_mut_ptr());
     }
     for (nest, function) in schedule.nests.iter().zip(&functions) {
-        let table: Vec<*mut u8> = nest
-            .sources
-            .iter()
-            .map(|source| match *source {
-                Source::Param(p) => pointers[p],
-                Source::Scratch(at) => scratch[at..].as_mut_ptr(),
-            })
-            .collect();
+        let pointer = |source: &Source| match *source {
+            Source::Param(p) => pointers[p],
+            Source::Scratch(at) => scratch[at..].as_mut_ptr(),
+        };
+        let flag = trap.then_some((&raw mut flag).cast::<u8>());
+        let table: Vec<*mut u8> = flag.into_iter().chain(nest.sources.iter().map(pointer)).collect();
         for part in 0..parts {
             let (begin, end) = (nest.items * part / parts, nest.items * (part + 1) / parts);
             if begin < end {
@@ -37,7 +47,39 @@ fn run(kernel: &Kernel, schedule: &Schedule, inputs: &[Vec<u8>], parts: u64) -> 
             }
         }
     }
-    outputs
+    (outputs, flag != 0)
+}
+
+/// Whether a buffer holds NaN or an infinity.
+fn has_nonfinite(dtype: DType, bytes: &[u8]) -> bool {
+    let is_finite = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        retape_runtime::Scalar { dtype, bits: u64::from_le_bytes(word) }.to_f64().is_finite()
+    };
+    (dtype.is_float() || dtype.is_half()) && !bytes.chunks(dtype.size()).all(is_finite)
+}
+
+#[test]
+fn a_trap_changes_no_bit_and_its_flag_says_what_was_stored() {
+    let (mut raised, mut quiet) = (0, 0);
+    for seed in 0..300 {
+        let kernel = random_kernel(seed);
+        let inputs = random_inputs(&kernel, seed);
+        let schedule = schedule(&kernel);
+        for parts in [1, 3] {
+            let (plain, unasked) = run_in_mode(&kernel, &schedule, &inputs, parts, false);
+            let (trapped, flag) = run_in_mode(&kernel, &schedule, &inputs, parts, true);
+            assert!(!unasked && plain == trapped, "seed {seed} in {parts} parts");
+            let written = kernel.params.iter().filter(|p| p.written);
+            let stored = written.zip(&trapped).any(|(param, bytes)| has_nonfinite(param.dtype, bytes));
+            // Partial results of a split reduction are stored too.
+            let partial = schedule.scratch > 0;
+            assert!(flag == stored || (flag && partial), "seed {seed} in {parts} parts: {flag}\n{kernel}");
+            if flag { raised += 1 } else { quiet += 1 }
+        }
+    }
+    assert!(raised > 50 && quiet > 50, "{raised} raised, {quiet} not");
 }
 
 fn fresh_outputs(kernel: &Kernel) -> Vec<Vec<u8>> {
@@ -244,7 +286,7 @@ fn equal_nests_share_code_and_free_it() {
         )
     };
     let schedules = [10, 20_000].map(|n| schedule(&parse(&text(n)).unwrap()));
-    let units = schedules.each_ref().map(|s| Unit { nests: vec![&s.nests[0]] });
+    let units = schedules.each_ref().map(|s| Unit { nests: vec![&s.nests[0]], trap: false });
     let first = compile(&units[..1]).unwrap();
     let second = compile(&units[1..]).unwrap();
     assert!(std::sync::Arc::ptr_eq(&first[0], &second[0]), "one code serves all lengths");

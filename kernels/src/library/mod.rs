@@ -16,6 +16,7 @@ mod micro;
 mod number;
 mod philox;
 mod pool;
+mod print;
 mod scan;
 mod scatter;
 mod sort;
@@ -38,6 +39,7 @@ pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, Operand};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
+pub use print::{Label, Print, set_print_sink};
 pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;
@@ -120,6 +122,7 @@ library! {
     MatMul,
     Philox,
     Pool2d,
+    Print,
     Scan,
     ScatterAdd,
     Sort,

@@ -26,9 +26,9 @@ use super::Accelerated;
 use super::core::Core;
 use super::entry::Entry;
 use super::function::Function;
-use super::signature::{Description, Signature};
+use super::signature::Signature;
 use crate::error::Result;
-use crate::tree::{Tree, Writer};
+use crate::tree::Tree;
 
 /// What a save wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ use crate::tree::{Tree, Writer};
 pub struct Saved {
     /// The number of entries.
     pub entries: usize,
+    /// The number of entries that were left out because a check found their code wrong.
+    pub quarantined: usize,
     /// The size of the artefact.
     pub bytes: u64,
 }
@@ -161,7 +163,7 @@ where
     /// library; and if the device refuses the code. A load that fails leaves the cache as it was.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Loaded> {
         let mut file = file::open(path.as_ref())?;
-        let artefact = Artefact::read(&mut file, &own_header::<F, Args, R>()?, &own_types::<Args, R>())?;
+        let artefact = Artefact::read(&mut file, &own_header::<F, Args, R>()?, &Types::of::<Args, R>())?;
         file::check_end(file)?;
         artefact.install(&self.core)
     }
@@ -172,7 +174,7 @@ where
     ///
     /// As [`load`](Accelerated::load).
     pub fn load_from(&self, mut from: impl Read) -> Result<Loaded> {
-        let artefact = Artefact::read(&mut from, &own_header::<F, Args, R>()?, &own_types::<Args, R>())?;
+        let artefact = Artefact::read(&mut from, &own_header::<F, Args, R>()?, &Types::of::<Args, R>())?;
         artefact.install(&self.core)
     }
 }
@@ -188,24 +190,14 @@ fn own_header<F, Args, R>() -> Result<Header> {
     })
 }
 
-fn own_types<Args: Tree, R: Tree>() -> Types {
-    Types {
-        signature: |words, tensors| {
-            let take = |leaves: Writer<'_>| {
-                let description = Description::of(&leaves);
-                Signature::new(leaves.words, description)
-            };
-            record::rewrite::<Args, _>(words, tensors, take)
-        },
-        results: |words, tensors| record::rewrite::<R, _>(words, tensors, |leaves| leaves.words.to_vec()),
-    }
-}
-
 fn save(core: &Core, header: &Header) -> Result<(Saved, Vec<u8>)> {
-    let entries = core.entries();
+    let mut entries = core.entries();
+    let n_all = entries.len();
+    entries.retain(|entry| !core.is_quarantined(&entry.signature));
     let records = entries.iter().map(|entry| Record::of(entry)).collect::<Result<Vec<_>, _>>()?;
     let bytes = envelope::seal(header, |to| record::encode(&records, to))?;
-    Ok((Saved { entries: records.len(), bytes: bytes.len() as u64 }, bytes))
+    let (entries, quarantined) = (records.len(), n_all - records.len());
+    Ok((Saved { entries, quarantined, bytes: bytes.len() as u64 }, bytes))
 }
 
 /// What an artefact holds, verified.

@@ -14,7 +14,7 @@ use retape_runtime::{Buffer, DType};
 use super::bytes::{Decoder, Encoder, malformed};
 use super::error::ArtefactError;
 use crate::accelerate::entry::Entry;
-use crate::accelerate::signature::Signature;
+use crate::accelerate::signature::{Description, Signature};
 use crate::graph::{Graph, TensorType, parse_type};
 use crate::tape::{Capture, Line, Tape};
 use crate::tensor::Tensor;
@@ -26,8 +26,10 @@ type Result<T> = std::result::Result<T, ArtefactError>;
 /// An entry as it is written.
 #[derive(Debug)]
 pub(super) struct Record {
-    /// The words of the signature.
+    /// The words of the arguments.
     words: Vec<u64>,
+    /// Whether the code notes NaN and infinities: the one mode that changes code.
+    traps: bool,
     /// The arguments for people.
     arguments: String,
     /// The graph, with the lines of the program as comments.
@@ -49,10 +51,21 @@ pub(super) struct Verified {
 
 /// How the types of a function read what a record says of them.
 pub(super) struct Types {
-    /// The signature of arguments read from these words and tensors; see [`rewrite`].
-    pub(super) signature: fn(&[u64], &[Tensor]) -> crate::Result<Option<Signature>>,
-    /// The words of a result read from these words and tensors.
-    pub(super) results: fn(&[u64], &[Tensor]) -> crate::Result<Option<Vec<u64>>>,
+    pub(super) arguments: Rewrite,
+    pub(super) results: Rewrite,
+}
+
+/// Reads a tree from words and tensors and writes it again: its words and its description. None unless all tensors come
+/// out again, in order.
+type Rewrite = fn(&[u64], &[Tensor]) -> crate::Result<Option<(Vec<u64>, Description)>>;
+
+impl Types {
+    pub(super) fn of<Args: Tree, R: Tree>() -> Types {
+        Types {
+            arguments: |words, tensors| rewrite::<Args>(words, tensors, Description::of),
+            results: |words, tensors| rewrite::<R>(words, tensors, Description::of_result),
+        }
+    }
 }
 
 /// Writes records.
@@ -86,7 +99,8 @@ impl Record {
             Err(e) => return Err(refuse(format!("its graph does not read back: {e}"))),
         }
         Ok(Record {
-            words: entry.signature.words().to_vec(),
+            words: entry.signature.argument_words().to_vec(),
+            traps: entry.signature.modes().trap,
             arguments,
             text,
             captures: trace.captures.clone(),
@@ -97,6 +111,7 @@ impl Record {
 
     fn encode(&self, to: &mut Encoder) {
         to.words(&self.words);
+        to.u8(self.traps.into());
         to.text(&self.arguments);
         to.text(&self.text);
         to.list(&self.captures, |to, capture| {
@@ -133,6 +148,11 @@ impl Record {
         };
         Ok(Record {
             words: from.words()?,
+            traps: match from.u8()? {
+                0 => false,
+                1 => true,
+                mode => return Err(malformed(format!("there is no mode {mode}"))),
+            },
             arguments: from.text()?.to_owned(),
             text: from.text()?.to_owned(),
             captures: from.list(capture)?,
@@ -160,9 +180,10 @@ impl Record {
         if !self.captures.iter().map(|capture| capture.tensor.ty()).eq(captured.iter().map(|&ty| Some(ty))) {
             return Err("what it captures is not what its graph takes".into());
         }
-        let signature = (types.signature)(&self.words, &stand_ins(args)).map_err(|e| e.to_string())?;
-        let signature = signature.filter(|signature| signature.words() == self.words);
-        let signature = signature.ok_or("its signature is not one of these arguments")?;
+        let arguments = (types.arguments)(&self.words, &stand_ins(args)).map_err(|e| e.to_string())?;
+        let (words, description) =
+            arguments.filter(|(words, _)| *words == self.words).ok_or("its signature is not one of these arguments")?;
+        let signature = Signature::in_mode(self.traps, words.into(), description);
         let sources: Vec<&TensorType> = self
             .sources
             .iter()
@@ -170,10 +191,9 @@ impl Record {
             .collect::<Option<_>>()
             .ok_or("a result comes from nowhere")?;
         let results = (types.results)(&self.results, &stand_ins(&sources)).map_err(|e| e.to_string())?;
-        if results.as_ref() != Some(&self.results) {
-            return Err("its result is not one of this type".into());
-        }
-        let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources };
+        let (_, result) =
+            results.filter(|(words, _)| *words == self.results).ok_or("its result is not one of this type")?;
+        let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources, result };
         Ok(Verified { signature, trace, text: self.text })
     }
 }
@@ -200,18 +220,17 @@ fn stand_ins(types: &[&TensorType]) -> Vec<Tensor> {
     types.iter().map(|&ty| tape.parameter(ty.clone())).collect()
 }
 
-/// Reads a tree and writes it again; `None` unless all tensors come out again, in order.
-pub(super) fn rewrite<T: Tree, O>(
+fn rewrite<T: Tree>(
     words: &[u64],
     tensors: &[Tensor],
-    take: impl FnOnce(Writer<'_>) -> O,
-) -> crate::Result<Option<O>> {
+    describe: fn(&Writer<'_>) -> Description,
+) -> crate::Result<Option<(Vec<u64>, Description)>> {
     let tree = T::read(&mut Reader::new(words, tensors))?;
     let mut leaves = Writer::with_paths();
     tree.write(&mut leaves);
     let id = |tensor: &Tensor| tensor.as_traced().map(|traced| traced.id);
     let same = leaves.tensors.iter().map(|tensor| id(tensor)).eq(tensors.iter().map(id));
-    Ok(same.then(|| take(leaves)))
+    Ok(same.then(|| (leaves.words.to_vec(), describe(&leaves))))
 }
 
 fn write_tensor(to: &mut Encoder, tensor: &Tensor) {

@@ -1,0 +1,102 @@
+//! Arrays as text for people.
+//!
+//! Long axes of large arrays are shortened to their first and last three elements.
+
+use std::fmt;
+
+use retape_runtime::{DType, Scalar, Shape};
+
+/// How many elements of a long axis are shown at either end.
+const EDGE: usize = 3;
+
+/// Arrays with more elements than this are shortened.
+const SHOW_ALL: usize = 200;
+
+/// The elements of an array, in brackets, printed by `Display` with the precision of the format.
+#[derive(Clone, Copy, Debug)]
+pub struct ArrayText<'a> {
+    /// The dtype of the elements.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: &'a Shape,
+    /// The elements in row-major order, as many as the shape says.
+    pub bytes: &'a [u8],
+    /// Whether all of it goes on one line; else rows have lines of their own, in aligned columns.
+    pub one_line: bool,
+}
+
+impl fmt::Display for ArrayText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let widths = self.shown().map(|index| self.text(index, f.precision()).len());
+        let width = if self.one_line { 0 } else { widths.max().unwrap_or(0) };
+        self.print_axis(f, 0, 0, width)
+    }
+}
+
+impl ArrayText<'_> {
+    fn text(&self, index: usize, precision: Option<usize>) -> String {
+        let size = self.dtype.size();
+        let mut bits = [0; 8];
+        bits[..size].copy_from_slice(&self.bytes[index * size..(index + 1) * size]);
+        let scalar = Scalar { dtype: self.dtype, bits: u64::from_le_bytes(bits) };
+        match self.dtype {
+            DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => match precision {
+                Some(precision) => format!("{:.precision$}", scalar.to_f64()),
+                None => float(scalar.to_f64()),
+            },
+            DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => scalar.to_string(),
+        }
+    }
+
+    /// The coordinates shown along an axis; `None` stands for the dots.
+    fn along(&self, axis: usize) -> impl Iterator<Item = Option<usize>> + use<> {
+        let extent = self.shape[axis];
+        let cut = self.shape.n_elements() > SHOW_ALL && extent > 2 * EDGE + 1;
+        let (head, tail) = if cut { (EDGE, extent - EDGE) } else { (extent, extent) };
+        (0..head).map(Some).chain(cut.then_some(None)).chain((tail..extent).map(Some))
+    }
+
+    /// The positions of all elements shown.
+    fn shown(&self) -> impl Iterator<Item = usize> {
+        let mut positions = vec![0];
+        for (axis, extent) in self.shape.iter().enumerate() {
+            let inner = |at: usize| self.along(axis).flatten().map(move |c| at * extent + c);
+            positions = positions.into_iter().flat_map(inner).collect();
+        }
+        positions.into_iter()
+    }
+
+    fn print_axis(&self, f: &mut fmt::Formatter<'_>, axis: usize, at: usize, width: usize) -> fmt::Result {
+        if axis == self.shape.rank() {
+            return write!(f, "{:>width$}", self.text(at, f.precision()));
+        }
+        let innermost = axis + 1 == self.shape.rank();
+        f.write_str("[")?;
+        for (position, coordinate) in self.along(axis).enumerate() {
+            match (position, innermost || self.one_line) {
+                (0, _) => {}
+                (_, true) => f.write_str(", ")?,
+                (_, false) => write!(f, ",\n{:indent$}", "", indent = axis + 1)?,
+            }
+            match coordinate {
+                Some(c) => self.print_axis(f, axis + 1, at * self.shape[axis] + c, width)?,
+                None => f.write_str("..")?,
+            }
+        }
+        f.write_str("]")
+    }
+}
+
+/// Up to six significant digits, in the shorter of fixed and scientific notation.
+fn float(x: f64) -> String {
+    if x == 0.0 || !x.is_finite() {
+        return format!("{x:?}");
+    }
+    if !(1e-4..1e7).contains(&x.abs()) {
+        return format!("{x:.5e}");
+    }
+    let digits = (5 - x.abs().log10().floor() as i32).max(1) as usize;
+    let fixed = format!("{x:.digits$}");
+    let short = fixed.trim_end_matches('0');
+    if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
+}

@@ -1,0 +1,143 @@
+//! Printing values while a graph runs: the one op with an effect.
+//!
+//! A node is kept only if an output needs it, and two that are equal are one; an effect must be neither lost nor merged
+//! nor moved before another. So it makes a value that stands for having happened, a *token* of type `u8[0]`, and takes
+//! the token of the effect before it. Whoever records a graph makes the last token an output.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use retape_kernels::library::{Label, Print, set_print_sink};
+use retape_runtime::{DType, Scalar};
+
+use super::attribute::{Attribute, attributes};
+use super::check::{self, refuse};
+use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, Splat, TypeError};
+use crate::graph::TensorType;
+use crate::tensor::{Tensor, apply_at};
+
+/// Prints its first argument; its second, and its result, are tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DebugPrint {
+    /// What the line begins with.
+    pub label: Label,
+}
+
+attributes! {
+    DebugPrint { label }
+}
+
+/// Written in quotes, with what has a meaning in the text of graphs escaped.
+impl Attribute for Label {
+    fn print(&self) -> String {
+        self.to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
+/// The type of a token.
+fn token() -> TensorType {
+    TensorType::new(Print::TOKEN, [0])
+}
+
+impl OpDef for DebugPrint {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [_, after] = check::exactly::<2>(args)?;
+        if *after != token() {
+            refuse!("argument 1 is {after}, not the token of an effect, {}", token());
+        }
+        Ok(token())
+    }
+
+    fn vjp(&self, _: &Site<'_>) -> Cotangents {
+        Cotangents::zero("a token has no elements")
+    }
+
+    fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
+        let TensorType { dtype, shape } = args[0].clone();
+        Lowering::Library(Print { label: self.label.clone(), dtype, shape }.into())
+    }
+
+    fn samples() -> Vec<Sample> {
+        let ops = ["x", "sample, of; {all} [kinds]: \"quoted\"\n"].map(|label| DebugPrint { label: label.into() });
+        let dtypes = DType::ALL.into_iter().zip(ops.iter().cycle());
+        let sample = |(dtype, op): (DType, &DebugPrint)| {
+            let args = [(TensorType::new(dtype, [2, 3]), 0.0..5.0), (token(), 0.0..1.0)];
+            Sample::typed(op.clone(), &args)
+        };
+        dtypes.map(sample).collect()
+    }
+}
+
+impl Op {
+    /// Whether applying the op does something besides computing its value: it must happen on every run, once, and
+    /// in order. The last argument and the value of such an op are tokens.
+    pub fn has_effect(&self) -> bool {
+        matches!(self, Op::DebugPrint(_))
+    }
+}
+
+impl Tensor {
+    /// Prints `label: f32[2] [1.0, 2.0]` whenever the value is computed, and returns the tensor itself.
+    ///
+    /// Inside a traced closure this is recorded, so that the compiled code prints on every call, hits included, in
+    /// the order of the program, and even if the result is not used; `println!` there would print while tracing only.
+    /// It changes neither values nor gradients. A tensor that is concrete prints at once, also inside a closure: one
+    /// that the closure captured prints while tracing only.
+    ///
+    /// Lines go to standard error or to the sink given to [`set_debug_sink`]. Large tensors are shortened.
+    ///
+    /// ```
+    /// use retape::{accelerate, set_debug_sink, Tensor};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let lines = Arc::new(Mutex::new(vec![]));
+    /// let log = Arc::clone(&lines);
+    /// set_debug_sink(move |line| log.lock().unwrap().push(line.to_owned()));
+    ///
+    /// let loss = accelerate(|x: &Tensor| x.square().debug_print("squares").sum(..));
+    /// loss.call(Tensor::from([1.0_f32, 2.0]))?;
+    /// loss.call(Tensor::from([3.0_f32, 4.0]))?; // a hit
+    /// assert_eq!(*lines.lock().unwrap(), ["squares: f32[2] [1.0, 4.0]", "squares: f32[2] [9.0, 16.0]"]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn debug_print(&self, label: &str) -> Tensor {
+        let (at, label) = (Location::caller(), Label::from(label));
+        if let Some(concrete) = self.as_concrete() {
+            // Not compiled first, for the next label may be another one.
+            let TensorType { dtype, shape } = concrete.ty().clone();
+            let bytes = &concrete.bytes().bytes()[..shape.n_elements() * dtype.size()];
+            Print { label, dtype, shape }.run(&[bytes, &[]], &mut [&mut []]);
+            return self.clone();
+        }
+        let tape = self.as_traced().map(|traced| &traced.tape).filter(|tape| !tape.is_finished());
+        let before = match tape {
+            Some(tape) => tape.last_effect().unwrap_or_else(|| tape.record(nothing_yet().into(), &[], at)),
+            None => self.clone(),
+        };
+        let printed = apply_at(DebugPrint { label }, &[self, &before], at);
+        if printed.error().is_some() { printed } else { self.clone() }
+    }
+}
+
+/// The token before the first effect.
+fn nothing_yet() -> Splat {
+    Splat { value: Scalar { dtype: Print::TOKEN, bits: 0 }, shape: token().shape }
+}
+
+/// Sends what [`Tensor::debug_print`] prints from now on to a function, line by line, instead of standard error.
+///
+/// The sink belongs to the process. It is called on the thread of the call that prints, and several threads may call
+/// it at once; a panic in it goes to the caller.
+pub fn set_debug_sink(sink: impl Fn(&str) + Send + Sync + 'static) {
+    set_print_sink(Some(Arc::new(sink)));
+}
+
+/// Sends what [`Tensor::debug_print`] prints from now on to standard error, as at the start.
+pub fn reset_debug_sink() {
+    set_print_sink(None);
+}

@@ -1,0 +1,91 @@
+//! The optimiser's work step by step: which pass, and which rule, first made a value another one.
+
+use std::borrow::Cow;
+
+use super::rewrite::Rule;
+use super::{Pass, Renaming, Rewritten, each_rewrite, with_regions};
+use crate::error::Result;
+use crate::graph::{Graph, ValueId};
+use crate::settings::Settings;
+
+/// The graphs that the passes made one from another.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    first: Graph,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug)]
+struct Step {
+    pass: Pass,
+    made: Rewritten,
+}
+
+/// The pass that made a value another one, and the rule, if a single rule alone does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Culprit {
+    pub(crate) pass: &'static str,
+    pub(crate) rule: Option<&'static str>,
+}
+
+/// Whether a value of the first graph has other elements than one of the second.
+pub(crate) type Differs<'d> = dyn FnMut(&Graph, ValueId, &Graph, ValueId) -> Result<bool> + 'd;
+
+impl Steps {
+    /// Optimises a graph and keeps all that lies between.
+    pub(crate) fn of(graph: &Graph) -> Result<Steps> {
+        let settings = Settings::get();
+        let first = with_regions(graph, settings)?.into_owned();
+        let mut steps = vec![];
+        if settings.optimise {
+            each_rewrite(Cow::Borrowed(&first), settings, &mut |pass, _, made| {
+                let made = Rewritten { graph: made.graph.clone(), renaming: made.renaming.clone() };
+                steps.push(Step { pass: *pass, made });
+                Ok(())
+            })?;
+        } else {
+            let (graph, renaming) = first.live();
+            let pass = Pass { name: "dce", rules: &[], run: super::dce::run };
+            steps.push(Step { pass, made: Rewritten { graph, renaming } });
+        }
+        Ok(Steps { first, steps })
+    }
+
+    /// The optimised graph.
+    pub(crate) fn last(&self) -> &Graph {
+        self.steps.last().map_or(&self.first, |step| &step.made.graph)
+    }
+
+    /// What each value of the graph became in the optimised one.
+    pub(crate) fn renaming(&self) -> Renaming {
+        let all = (0..self.first.n_nodes() as u32).map(ValueId);
+        all.map(|id| self.steps.iter().try_fold(id, |id, step| step.made.renaming[id.index()])).collect()
+    }
+
+    /// The first pass after which a value of the graph has other elements than before it.
+    pub(crate) fn culprit(&self, value: ValueId, differs: &mut Differs<'_>) -> Result<Option<Culprit>> {
+        let (mut graph, mut id) = (&self.first, value);
+        for Step { pass, made } in &self.steps {
+            let Some(next) = made.renaming[id.index()] else { return Ok(None) };
+            if differs(graph, id, &made.graph, next)? {
+                return Ok(Some(Culprit { pass: pass.name, rule: lone_rule(pass, graph, id, differs)? }));
+            }
+            (graph, id) = (&made.graph, next);
+        }
+        Ok(None)
+    }
+}
+
+/// The rule of a pass that alone makes the value another one.
+fn lone_rule(pass: &Pass, graph: &Graph, value: ValueId, differs: &mut Differs<'_>) -> Result<Option<&'static str>> {
+    for rule in pass.rules {
+        let alone: &'static [Rule] = std::slice::from_ref(rule);
+        let Some(made) = (pass.run)(graph, alone) else { continue };
+        if let Some(next) = made.renaming[value.index()]
+            && differs(graph, value, &made.graph, next)?
+        {
+            return Ok(Some(rule.name));
+        }
+    }
+    Ok(None)
+}
