@@ -119,7 +119,7 @@ fn changed_payloads_are_refused_or_verify() {
             false => refused += 1,
         }
     }
-    assert!(refused > 500 && taken > 10, "{refused} refused, {taken} taken");
+    assert!(refused > 500 && taken > 3, "{refused} refused, {taken} taken");
 }
 
 /// One entry for `(f32[2],)`, with parts to change.
@@ -193,8 +193,6 @@ fn every_lie_is_found() {
     refused(|p| p.graph = "nonsense".into(), "does not read");
     refused(|p| p.graph = p.graph.replace("neg", "neg %0, "), "does not read");
     refused(|p| p.graph = p.graph.replace(" : f32[2]\n", " : f32[3]\n"), "does not read");
-    refused(|p| p.graph = p.graph.replace("return %1", "return %0"), "a parameter");
-    refused(|p| p.graph = p.graph.replace("return %1", "return %1, %1"), "returned before");
     refused(|p| p.graph = p.graph.replace(": f32[2]\n", ": f32[2] graph () {\n return\n }\n"), "sub-graphs");
     refused(|p| p.captures = vec![("f32[2]", vec![0; 8]); 2], "captures more");
     refused(|p| p.captures = vec![("f32[3]", vec![0; 12])], "captures is not");
@@ -225,6 +223,15 @@ fn lengths_within_a_payload_are_checked_against_what_is_there() {
         }
     }
     assert!(refused > payload.len(), "{refused} of {}", 3 * payload.len());
+}
+
+/// What a trace would hand through as a parameter, or return once, an artefact may return as it likes.
+#[test]
+fn outputs_may_be_parameters_and_repeat() {
+    for outputs in ["%0", "%0, %0", "%1, %1", "%1, %0, %2, %1"] {
+        let text = "graph (%0: f32[2]) {\n  %1 = neg %0 : f32[2]\n  %2 = neg %1 : f32[2]\n  return ";
+        assert!(attack_graph(&format!("{text}{outputs}\n}}")), "{outputs}");
+    }
 }
 
 /// A graph of this shape takes stack or time in whoever walks it carelessly.

@@ -173,7 +173,6 @@ impl Record {
         if graph.nodes().iter().any(|node| !node.regions.is_empty()) {
             return Err("its graph has sub-graphs where no op takes any".into());
         }
-        check_outputs(&graph)?;
         let param_types: Vec<&TensorType> = graph.params().iter().map(|&id| graph.ty(id)).collect();
         let n_args = param_types.len().checked_sub(self.captures.len()).ok_or("it captures more than it takes")?;
         let (args, captured) = param_types.split_at(n_args);
@@ -196,14 +195,6 @@ impl Record {
         let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources, result };
         Ok(Verified { signature, trace, text: self.text })
     }
-}
-
-/// Outputs are distinct values and no parameters: what hands those through is a source.
-fn check_outputs(graph: &Graph) -> std::result::Result<(), String> {
-    let mut seen = vec![false; graph.n_nodes()];
-    graph.params().iter().for_each(|id| seen[id.index()] = true);
-    let again = graph.outputs().iter().find(|id| std::mem::replace(&mut seen[id.index()], true));
-    again.map_or(Ok(()), |id| Err(format!("its graph returns {id}, a parameter or returned before")))
 }
 
 fn source_type<'a>(source: &'a Source, graph: &'a Graph) -> Option<&'a TensorType> {
