@@ -77,8 +77,8 @@ mod tree;
 pub use accelerate::{
     Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, Check, CheckCounts, CheckMode,
     CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given,
-    GraphValue, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason, NonFinite, OnDifference, OnRetrace,
-    Pinned, RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate,
+    GradientStats, GraphValue, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason, NonFinite, OnDifference,
+    OnRetrace, Pinned, RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

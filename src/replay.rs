@@ -111,8 +111,8 @@ impl Graph {
         Ok(self.outputs().iter().map(|id| values[id.index()].clone()).collect())
     }
 
-    /// Applies the op of every node, on a tape if there is one.
-    fn replay(&self, inputs: &[Tensor], tape: Option<&Arc<Tape>>, at: Caller) -> Result<Vec<Tensor>> {
+    /// Applies the op of every node, on a tape if there is one; where a node does not say its line, `at` is it.
+    pub(crate) fn replay(&self, inputs: &[Tensor], tape: Option<&Arc<Tape>>, at: Caller) -> Result<Vec<Tensor>> {
         let mut values: Vec<Tensor> = Vec::with_capacity(self.n_nodes());
         for node in self.nodes() {
             if !node.regions.is_empty() {
@@ -122,7 +122,7 @@ impl Graph {
             let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
             let value = match (&node.op, tape) {
                 (Op::Parameter(parameter), _) => inputs[parameter.index].clone(),
-                (op, Some(tape)) => tape.record(op.clone(), &args, at),
+                (op, Some(tape)) => tape.record(op.clone(), &args, node.at.unwrap_or(at)),
                 (op, None) => eager::run(op.clone(), &args, at)?,
             };
             if let Some(error) = value.error() {

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::advice::{Advice, Detector};
 use super::bisect::{self, Bisection};
 use super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::differentiate::Counts;
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
@@ -66,6 +67,8 @@ pub(super) struct Core {
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
+    /// The hits and misses of backward code.
+    gradients: Arc<Counts>,
 }
 
 /// An entry that serves a call.
@@ -115,6 +118,7 @@ impl Core {
             checks: Checks::default(),
             made_at,
             start: Instant::now(),
+            gradients: Arc::default(),
         }
     }
 
@@ -369,6 +373,28 @@ impl Core {
         }
     }
 
+    /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
+    pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
+        let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
+        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
+        let is_plain = self.flags.load(Relaxed) & watches == 0;
+        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
+        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+    }
+
+    /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
+    pub(super) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let (words, args) = (leaves.words, leaves.tensors);
+        let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        // The first error of a trace is its result, whatever the closure makes of it.
+        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        Ok(Outcome::Ran { entry, tensors })
+    }
+
     /// A call inside another trace: the function becomes part of it.
     pub(super) fn inline<R>(
         &self,
@@ -435,6 +461,7 @@ impl Core {
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
+        (stats.backward_hits, stats.backward_misses) = self.gradients.get();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
         stats.advice = self.advice();

@@ -1,19 +1,22 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
+use super::differentiate::{Counts, Routine};
 use super::function::Given;
 use super::signature::Signature;
-use super::stats::CompileTimes;
+use super::stats::{CompileTimes, GradientStats};
 use crate::compile::{self, Compiled};
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
+use crate::ops::CallSite;
+use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
@@ -28,6 +31,8 @@ pub(crate) struct Entry {
     output_types: Vec<TensorType>,
     /// The arguments whose memory results may take, if they are given away.
     donors: Vec<usize>,
+    /// The trace as something that is called inside gradients, once it has been.
+    routine: OnceLock<Arc<Routine>>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
@@ -42,9 +47,21 @@ impl Entry {
         let compiled = compile::compile_in(&trace.graph, signature.modes())?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
+        let routine = OnceLock::new();
         let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
         let loaded_text = None;
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, last_use, n_checkable, loaded_text })
+        Ok(Entry {
+            signature,
+            trace,
+            trace_time,
+            compiled,
+            output_types,
+            donors,
+            routine,
+            last_use,
+            n_checkable,
+            loaded_text,
+        })
     }
 
     /// Optimises and compiles what an artefact held.
@@ -137,7 +154,22 @@ impl Entry {
         outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
     }
 
-    /// Bytes of machine code, of one arena, and of the tensors that the closure captured or returned as they were.
+    /// Records a call on a tape that is evaluated op by op.
+    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+        let routine = self.routine.get_or_init(|| {
+            let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
+            let compiled = Arc::clone(&self.compiled);
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(counts)))
+        });
+        let outputs = match routine.output_types().is_empty() {
+            true => vec![],
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+        };
+        self.trace.results(args, outputs)
+    }
+
+    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured or returned
+    /// as they were.
     pub(crate) fn n_bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
         let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
@@ -145,7 +177,14 @@ impl Entry {
             Source::Constant(tensor) => bytes(tensor),
             Source::Output(_) | Source::Parameter(_) => 0,
         });
-        self.executable().code_bytes() + self.executable().arena_bytes() + captured + returned.sum::<usize>()
+        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        let code = self.executable().code_bytes() + self.executable().arena_bytes();
+        code + gradients + captured + returned.sum::<usize>()
+    }
+
+    /// What is there for gradients that are evaluated at once.
+    pub(crate) fn gradients(&self) -> Vec<GradientStats> {
+        self.routine.get().map_or_else(Vec::new, |routine| routine.gradients())
     }
 
     /// How long ago it was last used, to some milliseconds.

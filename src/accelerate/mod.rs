@@ -7,6 +7,7 @@ mod artefact;
 mod bisect;
 mod check;
 mod core;
+mod differentiate;
 mod entry;
 mod explain;
 mod function;
@@ -36,8 +37,10 @@ pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
-pub use self::stats::{CompileTimes, EntryStats, Stats};
+pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
+
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
 
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::signature::Description;
@@ -311,7 +314,10 @@ where
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             let body = |from: &mut Reader<'_>| self.function.apply(from);
-            return self.core.inline(&leaves, caller, &body);
+            return match self.core.calls_on(&leaves) {
+                Some(tape) => self.with_rim(&held, caller, |rim| self.core.record(&tape, leaves, rim))?.read(),
+                None => self.core.inline(&leaves, caller, &body),
+            };
         }
         if !H::GIVES {
             return self.with_rim(&held, caller, |rim| self.core.call(leaves, rim))?.read();
