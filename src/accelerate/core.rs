@@ -422,7 +422,7 @@ impl Core {
 
     /// Whether a check found the code of this signature wrong.
     pub(super) fn is_quarantined(&self, signature: &Signature) -> bool {
-        self.checks.is_quarantined(signature.argument_words())
+        self.checks.has_in_quarantine(signature.argument_words())
     }
 
     /// How many entries may go in before one must go out.

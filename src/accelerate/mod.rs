@@ -218,7 +218,8 @@ where
     ///
     /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), calls inside
     /// another trace and what the [check mode](Accelerated::set_check_mode) compares with enter the closure as always.
-    /// The lock comes before [`on_retrace`](Accelerated::on_retrace).
+    /// The lock comes before [`on_retrace`](Accelerated::on_retrace). Code for a gradient that is taken outside of the
+    /// function is made from the entry's graph when it is first needed, locked or not.
     ///
     /// ```
     /// # use retape::{accelerate, Tensor};

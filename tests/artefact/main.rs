@@ -1,6 +1,6 @@
 //! Artefacts: what is saved gives the same bits in another process, and what is not an artefact is refused.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
 #![allow(clippy::ptr_arg, reason = "the arguments of accelerated functions are trees")]
 
 mod attack;
@@ -337,6 +337,83 @@ fn files_that_cannot_be_read_or_written_are_errors_with_their_path() {
     std::fs::write(&path, &longer).unwrap();
     let error = accelerate(double).load(&path).unwrap_err().to_string();
     assert!(error.contains("goes on after"), "{error}");
+}
+
+fn loaded_from<F, R>(bytes: &[u8], function: F) -> Accelerated<F, (Tensor,), R>
+where
+    F: retape::Function<(Tensor,), R>,
+    R: Tree,
+{
+    let function = accelerate(function);
+    function.load_from(bytes).unwrap();
+    function
+}
+
+fn saved<F, Args, R>(function: &Accelerated<F, Args, R>) -> Vec<u8>
+where
+    F: retape::Function<Args, R>,
+    Args: Tree,
+    R: Tree,
+{
+    let mut bytes = vec![];
+    function.save_to(&mut bytes).unwrap();
+    bytes
+}
+
+fn root(x: &Tensor) -> Tensor {
+    (x - 1.0).sqrt()
+}
+
+#[test]
+fn entries_with_a_trap_are_loaded_with_it() {
+    let first = accelerate(root);
+    first.trap_nonfinite(true);
+    first.call(Tensor::ones([3])).unwrap();
+    let second = loaded_from(&saved(&first), root);
+    second.set_locked(true);
+    assert!(second.call(Tensor::ones([3])).is_err(), "the entry without a trap is another one");
+    second.trap_nonfinite(true);
+    assert_eq!(second.call(Tensor::ones([3])).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
+    let trapped = second.call(Tensor::zeros([3])).unwrap_err();
+    assert!(matches!(trapped, Error::NonFinite(_)), "{trapped}");
+}
+
+#[test]
+fn entries_in_quarantine_are_not_saved() {
+    use retape::{Check, CheckWhen, OnDifference, Tolerance};
+    let factor = std::sync::Mutex::new(2.0_f32);
+    let scaled = accelerate(|x: &Tensor| x * *factor.lock().unwrap());
+    scaled.call(Tensor::ones([2])).unwrap();
+    *factor.lock().unwrap() = 3.0;
+    scaled.call(Tensor::ones([3])).unwrap();
+    let when = CheckWhen::Every;
+    scaled.set_check_mode(Check { when, tolerance: Tolerance::default(), on_difference: OnDifference::FallBack });
+    for n in [2, 3] {
+        assert_eq!(scaled.call(Tensor::ones([n])).unwrap().to_vec::<f32>().unwrap(), vec![3.0; n]);
+    }
+    let before = scaled.stats().checks;
+    let saved = scaled.save_to(std::io::sink()).unwrap();
+    assert_eq!((saved.entries, saved.quarantined), (1, 1));
+    assert_eq!(scaled.stats().checks, before, "saving is no call");
+}
+
+/// A loaded entry called inside a gradient that is taken outside: forward and backward code come from its graph.
+#[test]
+fn loaded_entries_have_gradients() {
+    fn energy(x: &Tensor) -> Tensor {
+        assert!(x.is_traced());
+        (x.tanh() * x).sum(..)
+    }
+    let x = Tensor::from([0.3_f32, -2.0, 1.5]);
+    let first = accelerate(energy);
+    let expected = retape::value_and_grad(|x: &Tensor| first.call(x).unwrap(), &x).unwrap();
+    first.call(&x).unwrap();
+    let second = loaded_from(&saved(&first), energy);
+    second.set_locked(true);
+    let found = retape::value_and_grad(|x: &Tensor| second.call(x).unwrap(), &x).unwrap();
+    assert_eq!(found.0.to_vec::<f32>().unwrap(), expected.0.to_vec::<f32>().unwrap());
+    assert_eq!(found.1.to_vec::<f32>().unwrap(), expected.1.to_vec::<f32>().unwrap());
+    assert_eq!(second.stats().misses, 0);
 }
 
 #[test]
