@@ -192,12 +192,14 @@ impl Search<'_> {
         let n_args = self.args.len();
         for (n, (was, is)) in old.captures.iter().zip(&new.captures).enumerate() {
             let (Some(recorded), Some(now)) = (was.tensor.ty(), is.tensor.ty()) else { continue };
+            // What was recorded now has a line of this program; the entry may come from an artefact.
+            let Some(at) = is.at.known() else { continue };
             let gap = if recorded == now { gap(&is.tensor, &was.tensor, &Tolerance::EXACT) } else { None };
             // Where the ops differ, captures need not correspond.
             if gap.is_some() || (recorded != now && was.at == is.at) {
                 let element = gap.as_ref().map(|gap| gap.first);
                 let (recorded, now) = (recorded.clone(), now.clone());
-                let cause = BisectCause::CaptureChanged { at: was.at, recorded, now, element };
+                let cause = BisectCause::CaptureChanged { at, recorded, now, element };
                 return Ok(Some(self.found(cause, old.graph.params()[n_args + n], gap)));
             }
         }

@@ -1,10 +1,10 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Outcome as Served, Weight, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words};
 use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
@@ -16,6 +16,7 @@ use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
 use super::nonfinite::{self, NonFinite};
+use super::pin::HeldEntry;
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature, TRAP, TRAP_WORD};
@@ -61,6 +62,8 @@ pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     flags: AtomicU32,
     policy: Mutex<RetracePolicy>,
+    /// Whether every miss is an error; asked on misses only.
+    is_locked: AtomicBool,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
     hit_latency: Latencies,
@@ -113,6 +116,7 @@ impl Core {
             cache: Cache::new(Capacity::default()),
             flags: AtomicU32::new(0),
             policy: Mutex::default(),
+            is_locked: AtomicBool::new(false),
             log: Mutex::default(),
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
@@ -351,8 +355,7 @@ impl Core {
         };
         self.note(miss, counters.clears);
         let entry = made?;
-        // All devices are the host so far.
-        let weight = Weight { host: entry.n_bytes(), device: 0 };
+        let weight = weight(&entry);
         Ok((entry, weight))
     }
 
@@ -372,8 +375,11 @@ impl Core {
         }
     }
 
-    /// Asks the policy whether a miss may trace.
+    /// Asks the lock and the policy whether a miss may trace.
     fn permit(&self, why: &Explanation, miss: u64, call: u64, at: Caller) -> Result<()> {
+        if self.locked() {
+            return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
+        }
         match lock(&self.policy).action(miss, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
@@ -422,6 +428,55 @@ impl Core {
         let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
         let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape;
         body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
+    }
+
+    /// The entries, most recently used first.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.cache.entries().iter().map(|view| Arc::clone(view.value())).collect()
+    }
+
+    /// The entry of this signature, if there is one; that is no use of it.
+    pub(super) fn peek(&self, signature: &Signature) -> Option<Arc<Entry>> {
+        self.cache.peek(&signature.hash(), signature)
+    }
+
+    /// Whether a check found the code of this signature wrong.
+    pub(super) fn is_quarantined(&self, signature: &Signature) -> bool {
+        self.checks.has_in_quarantine(signature.argument_words())
+    }
+
+    /// How many entries may go in before one must go out.
+    pub(super) fn room(&self) -> usize {
+        self.cache.capacity().entries.saturating_sub(self.cache.len())
+    }
+
+    /// Puts an entry in that no call asked for.
+    pub(super) fn insert(&self, entry: Entry) -> Insertion {
+        let (signature, weight) = (entry.signature.clone(), weight(&entry));
+        let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
+        if inserted == Insertion::Inserted {
+            lock(&self.log).know(&signature, self.cache.stats().clears);
+        }
+        inserted
+    }
+
+    /// The entry for these arguments, found or made as by a call that nothing watches, and kept from eviction.
+    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+        }
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry.to_shared(),
+            None => self.made(0, leaves.words, &leaves.tensors, rim)?,
+        };
+        Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
+            // By now it may be another one of the same signature.
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
+            None => HeldEntry { entry, pin: None },
+        })
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -488,6 +543,14 @@ impl Core {
         }
     }
 
+    pub(super) fn locked(&self) -> bool {
+        self.is_locked.load(Relaxed)
+    }
+
+    pub(super) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Relaxed);
+    }
+
     pub(super) fn on_retrace(&self, policy: RetracePolicy) {
         *lock(&self.policy) = policy;
     }
@@ -530,6 +593,11 @@ impl Core {
 /// Locks what is whole after every change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn weight(entry: &Entry) -> Weight {
+    // All devices are the host so far.
+    Weight { host: entry.n_bytes(), device: 0 }
 }
 
 /// Adds the modes that change code to the words of the arguments.
