@@ -9,6 +9,7 @@ use retape_runtime::Hash32;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
+use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
 use crate::{opt, plan};
 
@@ -18,6 +19,8 @@ pub(crate) struct Compiled {
     /// The optimised graph.
     pub(crate) graph: Graph,
     pub(crate) executable: Executable,
+    /// What the executable's steps are in the optimised graph.
+    pub(crate) layout: Layout,
     pub(crate) optimise_time: Duration,
     pub(crate) plan_time: Duration,
     pub(crate) compile_time: Duration,
@@ -36,15 +39,16 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
         return Ok(compiled);
     }
     let start = Instant::now();
-    let plan = plan::plan(&optimised)?;
+    let (plan, layout) = plan::plan(&optimised)?;
     let plan_time = start.elapsed();
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());
     settings.log(Stage::Code, || machine_text(&plan));
     let start = Instant::now();
     let executable = Executable::compile(plan).map_err(failed)?;
-    let compiled =
-        Arc::new(Compiled { graph: optimised, executable, optimise_time, plan_time, compile_time: start.elapsed() });
+    let compile_time = start.elapsed();
+    let compiled = Compiled { graph: optimised, executable, layout, optimise_time, plan_time, compile_time };
+    let compiled = Arc::new(compiled);
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {
         shared.retain(|_, compiled| compiled.strong_count() > 0);

@@ -31,6 +31,7 @@
 //!
 //! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
 //! keeps the value it had; values of tensors cannot be read inside, while shapes and dtypes can.
+//! [`Tensor::debug_print`] prints on every call all the same. The page `docs/cache.md` has the rest.
 //!
 //! # Where to look
 //!
@@ -83,7 +84,7 @@ pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 
-pub use retape_runtime::{DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
+pub use retape_runtime::{Budget, DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
 pub use tensor::{Tensor, TensorOrScalar};
 pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
@@ -96,6 +97,9 @@ mod pages {
 
     #[doc = include_str!("../docs/guide.md")]
     mod guide {}
+
+    #[doc = include_str!("../docs/cache.md")]
+    mod cache {}
 
     #[doc = include_str!("../docs/numerics.md")]
     mod numerics {}

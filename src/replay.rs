@@ -26,7 +26,17 @@ impl Graph {
     ///
     /// Fails if the planner breaks one of its own rules.
     pub fn planned(&self) -> Result<String> {
-        Ok(plan::plan(self)?.to_string())
+        Ok(plan::plan(self)?.0.to_string())
+    }
+
+    /// The machine code of this graph alone, for measurements: what a call costs beside it is retape's own time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the planner breaks one of its own rules, or the system refuses executable memory.
+    #[doc(hidden)]
+    pub fn executable(&self) -> Result<Executable> {
+        Executable::compile(plan::plan(self)?.0).map_err(compile::failed)
     }
 
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
@@ -161,7 +171,7 @@ impl Graph {
         for input in inputs {
             buffers.push(input.value_for("evaluate", at)?.bytes());
         }
-        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?).map_err(compile::failed)?;
+        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(compile::failed)?;
         let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;
         let typed = self.outputs().iter().zip(outputs);
         Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), bytes)).collect())

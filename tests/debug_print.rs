@@ -168,13 +168,31 @@ fn graphs_print_when_they_are_evaluated_applied_and_inlined() {
         // On the tape of another trace, after and before its own prints, and with no use of the token.
         let f = accelerate(|x: &Tensor| {
             x.sum(..).debug_print("graph before");
-            let y = graph.apply(&[x.clone()]).unwrap().remove(0);
+            let y = graph.apply(std::slice::from_ref(x)).unwrap().remove(0);
             y.sum(..).debug_print("graph after")
         });
         for _ in 0..2 {
             f.call(pair()).unwrap();
             assert_eq!(taken("graph"), ["before: f32[] 3.0", lines[0], lines[1], "after: f32[] 6.0"]);
         }
+    }
+}
+
+/// A result may take the memory of an argument that is given away, but not before that is printed.
+#[test]
+fn an_argument_given_away_prints_as_it_was() {
+    listen();
+    let f = accelerate(|x: &Tensor| {
+        let y = x * 2.0_f32;
+        x.debug_print("given");
+        y.debug_print("given");
+        y
+    });
+    for _ in 0..2 {
+        let y = f.call(Tensor::ones([1000])).unwrap();
+        assert_eq!(y.to_vec::<f32>().unwrap(), [2.0; 1000]);
+        let expected = ["1.0, 1.0, 1.0, .., 1.0, 1.0, 1.0", "2.0, 2.0, 2.0, .., 2.0, 2.0, 2.0"];
+        assert_eq!(taken("given"), expected.map(|elements| format!(": f32[1000] [{elements}]")));
     }
 }
 

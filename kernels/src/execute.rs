@@ -3,9 +3,11 @@
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
 //! with much work are split over threads. Neither changes a bit of a result.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Instant;
 
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, Padded, thread_number};
 use smallvec::SmallVec;
 
 use crate::cpu::call::Frame;
@@ -22,8 +24,10 @@ const SMALL_WORK: u64 = 1 << 13;
 /// Bounds on a merged function: compile time grows faster than size.
 const MAX_MERGED_NESTS: usize = 24;
 const MAX_MERGED_INSTS: usize = 240;
-/// Idle frames kept for later calls.
-const MAX_IDLE: usize = 8;
+/// Frames kept for later calls; calls beyond so many at once make their own.
+const N_FRAMES: usize = 8;
+/// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
+const SMALL_ARENA: usize = 64 << 10;
 
 /// Which buffer a parameter of a nest lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +62,7 @@ pub(crate) struct Launch {
     pub(crate) first: usize,
     pub(crate) count: usize,
     /// The steps that it does, or a part of one.
-    pub(crate) steps: std::ops::Range<usize>,
+    pub(crate) steps: Range<usize>,
 }
 
 /// What a frame needs to know of a compiled plan.
@@ -148,14 +152,15 @@ pub(crate) const FLAG_BYTES: usize = 4;
 pub struct Executable {
     pub(crate) plan: Plan,
     pub(crate) program: Program,
-    idle: Mutex<Vec<Frame>>,
+    /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
+    frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
-/// How long a part of a call took.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepTime {
-    /// The labels of the steps it did.
-    pub label: String,
+/// When a launch of a call ran, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchTime {
+    /// When it began.
+    pub start: Instant,
     /// Nanoseconds.
     pub nanos: u64,
 }
@@ -184,7 +189,7 @@ impl Executable {
     pub fn compile_with(plan: Plan, modes: Modes) -> Result<Executable> {
         plan.verify()?;
         let program = program(&plan, modes)?;
-        Ok(Executable { plan, program, idle: Mutex::new(Vec::new()) })
+        Ok(Executable { plan, program, frames: Default::default() })
     }
 
     /// The plan.
@@ -242,21 +247,21 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// Runs the plan and measures its parts.
+    /// Runs the plan and measures its launches, in the order of [`launch_steps`](Executable::launch_steps).
     ///
     /// # Errors
     ///
     /// As [`run`](Executable::run).
-    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<StepTime>)> {
+    pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
-        let mut nanos = Vec::new();
-        self.call(inputs, &mut outputs, Some(&mut nanos))?;
-        let label = |launch: &Launch| {
-            let labels: Vec<&str> = self.plan.steps[launch.steps.clone()].iter().map(|s| s.label.as_str()).collect();
-            labels.join(", ")
-        };
-        let times = self.program.launches.iter().zip(nanos);
-        Ok((outputs, times.map(|(launch, nanos)| StepTime { label: label(launch), nanos }).collect()))
+        let mut times = Vec::with_capacity(self.program.launches.len());
+        self.call(inputs, &mut outputs, Some(&mut times))?;
+        Ok((outputs, times))
+    }
+
+    /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.
+    pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
+        self.program.launches.iter().map(|launch| launch.steps.clone())
     }
 
     /// Runs the plan with the evaluator and the reference library kernels: slow and obviously right.
@@ -321,6 +326,12 @@ impl Executable {
         bytes.sum()
     }
 
+    /// Bytes of the arenas that calls have left for later ones; those in use now are not counted.
+    pub fn idle_bytes(&self) -> usize {
+        let n_idle = self.frames.iter().filter(|place| try_lock(place).is_some_and(|place| place.is_some())).count();
+        n_idle * self.arena_bytes()
+    }
+
     pub(crate) fn new_outputs(&self) -> Result<Vec<Buffer>> {
         let mut outputs = Vec::with_capacity(self.program.outputs.len());
         for &len in &self.program.outputs {
@@ -329,23 +340,45 @@ impl Executable {
         Ok(outputs)
     }
 
-    fn call<I: Inputs + ?Sized>(&self, inputs: &I, outputs: &mut [Buffer], clock: Option<&mut Vec<u64>>) -> Result<()> {
+    fn call<I: Inputs + ?Sized>(
+        &self,
+        inputs: &I,
+        outputs: &mut [Buffer],
+        clock: Option<&mut Vec<LaunchTime>>,
+    ) -> Result<()> {
         self.with_frame(|frame| frame.run(&self.program, inputs, outputs, clock))
     }
 
     /// Works on a frame that no other call uses.
     pub(crate) fn with_frame(&self, work: impl FnOnce(&mut Frame) -> Result<()>) -> Result<()> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut frame = match idle {
-            Some(frame) => frame,
-            None => Frame::new(&self.program)?,
-        };
-        let result = work(&mut frame);
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(frame);
+        match self.place() {
+            Some(mut place) => match &mut *place {
+                Some(frame) => work(frame),
+                empty => work(empty.insert(Frame::new(&self.program)?)),
+            },
+            None => work(&mut Frame::new(&self.program)?),
         }
-        result
+    }
+
+    /// A place for a frame that nobody uses: this thread's, or another.
+    fn place(&self) -> Option<MutexGuard<'_, Option<Frame>>> {
+        let home = thread_number() % N_FRAMES;
+        let own = try_lock(&self.frames[home]);
+        if own.as_ref().is_some_and(|place| place.is_some() || self.arena_bytes() <= SMALL_ARENA) {
+            return own;
+        }
+        let others = || (1..N_FRAMES).filter_map(|step| try_lock(&self.frames[(home + step) % N_FRAMES]));
+        // An idle large arena rather than another one.
+        others().find(|place| place.is_some()).or(own).or_else(|| others().next())
+    }
+}
+
+/// Locks a frame's place unless it is in use; a frame is bound anew for each call, so a panic elsewhere does not matter.
+fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match place.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 

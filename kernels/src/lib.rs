@@ -17,6 +17,6 @@ mod watch;
 pub use array_text::ArrayText;
 pub use cpu::{clif, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, Input, Modes, StepTime};
+pub use execute::{Executable, Input, LaunchTime, Modes};
 pub use plan::{BufferType, Donation, Operand, Place, Plan, Step, Work};
 pub use simplify::simplify;

@@ -4,24 +4,30 @@
 //! call of [`Cache::get`] and [`Cache::get_or_try_insert_with`] is counted as one hit or one miss; that a value is made
 //! once for all threads that ask for it together; and that the capacities are never exceeded.
 //!
-//! The idea: a hit reads one shard of a concurrent map and stamps the entry with a relaxed atomic; no lock that a hit
-//! takes is ever held while a value is made. All that changes the map (insert, evict, clear, pin) happens in turn,
+//! The idea: a hit on what its thread used lately is found, and counted, in a stripe of that thread (`recent.rs`), and
+//! stamps the entry only if another one was used since; so threads that call one function write nothing that another
+//! reads. Any other hit reads one shard of a concurrent map. No lock that a hit takes is ever held while a value is
+//! made or used, but for that of its shard while its key is compared. All that changes the map (insert, evict, clear, pin) happens in turn,
 //! under the board of `flight.rs`, against a ledger of entries; finding the least recently used is a pass over the
 //! ledger, which costs nothing beside the making of a value.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc as Shared, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
 use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::flight::{Boarding, Flights, Ticket};
-use crate::stats::{CacheStats, Capacity, Counters, Event, EventKind, count};
+use crate::recent::{Counted, Handle, Recent};
+use crate::stats::{Budget, CacheStats, Capacity, Counters, Event, EventKind, Total, Weight, count};
+use crate::stripe::{n_stripes, thread_number};
+use crate::sync::Arc;
 
 /// A blake3 hash.
 pub type Hash32 = [u8; 32];
@@ -74,12 +80,19 @@ type Observer<K> = Box<dyn Fn(&Event<'_, K>) + Send + Sync>;
 struct Entry<K, V> {
     hash: Hash32,
     key: K,
-    value: Arc<V>,
-    weight: usize,
-    /// The clock at the last use.
+    value: Shared<V>,
+    weight: Weight,
+    /// The clock at the last use, or at an earlier one if no other entry was used since.
     stamp: AtomicU64,
+    /// The hits that no handle of `recent.rs` counts any more.
     hits: AtomicU64,
     is_pinned: AtomicBool,
+}
+
+impl<K, V> Counted for Entry<K, V> {
+    fn add_uses(&self, n: u64) {
+        self.hits.fetch_add(n, Relaxed);
+    }
 }
 
 /// An entry at one moment, for inspection.
@@ -105,13 +118,50 @@ impl<K, V> EntryView<K, V> {
     }
 
     /// The value.
-    pub fn value(&self) -> &Arc<V> {
+    pub fn value(&self) -> &Shared<V> {
         &self.entry.value
     }
 
     /// The weight given at insertion.
-    pub fn weight(&self) -> usize {
+    pub fn weight(&self) -> Weight {
         self.entry.weight
+    }
+}
+
+/// A value on which somebody works; it lives as long as this, also if its entry goes out of the cache.
+pub struct InUse<K, V>(Hold<K, V>);
+
+/// What keeps a value alive.
+enum Hold<K, V> {
+    /// A handle of this thread's stripe: its count of owners is not contended.
+    Recent(Arc<Handle<Entry<K, V>>>),
+    Shared(Shared<V>),
+}
+
+impl<K, V> InUse<K, V> {
+    /// The value, to be kept for longer.
+    pub fn to_shared(&self) -> Shared<V> {
+        match &self.0 {
+            Hold::Recent(handle) => Shared::clone(&handle.value.value),
+            Hold::Shared(value) => Shared::clone(value),
+        }
+    }
+}
+
+impl<K, V> Deref for InUse<K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        match &self.0 {
+            Hold::Recent(handle) => &handle.value.value,
+            Hold::Shared(value) => value,
+        }
+    }
+}
+
+impl<K, V> From<Shared<V>> for InUse<K, V> {
+    fn from(value: Shared<V>) -> InUse<K, V> {
+        InUse(Hold::Shared(value))
     }
 }
 
@@ -148,16 +198,17 @@ pub struct Cache<K, V> {
     ///
     /// Invariant: outside of turns (see `Flights::exclusive`), it holds the same entries as `index`.
     ledger: Mutex<Vec<Arc<Entry<K, V>>>>,
-    /// The entry that most calls want, so that they need no hash: the last one that was found by its hash.
+    /// The entries that calls want again, so that they need no hash: those last found by it.
     ///
-    /// Invariant: outside of turns, it is in `index`. It is set only under the lock of its shard, and who takes an
-    /// entry out of the index looks here afterwards.
-    recent: RwLock<Option<Arc<Entry<K, V>>>>,
+    /// Invariant: outside of turns, they are in `index`. They are noted only under the lock of their shard, and who
+    /// takes an entry out of the index has it forgotten afterwards.
+    recent: Recent<Entry<K, V>>,
     /// Counts uses, for stamps.
     clock: AtomicU64,
     max_entries: AtomicUsize,
     /// `usize::MAX` for none.
-    max_weight: AtomicUsize,
+    max_host: AtomicUsize,
+    max_device: AtomicUsize,
     counters: Counters,
     observer: Option<Observer<K>>,
 }
@@ -175,10 +226,11 @@ impl<K: Eq, V> Cache<K, V> {
             index: DashMap::default(),
             flights: Flights::new(),
             ledger: Mutex::new(Vec::new()),
-            recent: RwLock::new(None),
+            recent: Recent::new(n_stripes()),
             clock: AtomicU64::new(0),
             max_entries: AtomicUsize::new(capacity.entries),
-            max_weight: AtomicUsize::new(capacity.weight.unwrap_or(usize::MAX)),
+            max_host: AtomicUsize::new(capacity.budget.host.unwrap_or(usize::MAX)),
+            max_device: AtomicUsize::new(capacity.budget.device.unwrap_or(usize::MAX)),
             counters: Counters::default(),
             observer: None,
         }
@@ -223,7 +275,7 @@ impl<K: Eq, V> Cache<K, V> {
     /// The value of `key`, if it is there; counts as a hit then, and else as nothing.
     ///
     /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
-    pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -235,20 +287,25 @@ impl<K: Eq, V> Cache<K, V> {
             self.tell(EventKind::Hit, hash, Some(&entry.key));
             return Some(value);
         }
-        let bucket = self.index.get(hash)?;
-        let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
-        // While the shard is locked, so that nobody has taken the entry out; not worth waiting for.
-        if let Ok(mut recent) = self.recent.try_write() {
-            *recent = Some(entry.clone());
-        }
-        Some(self.use_entry(entry))
+        let (value, displaced) = {
+            let bucket = self.index.get(hash)?;
+            let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
+            // While the shard is locked, so that nobody has taken the entry out.
+            let displaced = self.recent.note(thread_number(), entry);
+            (self.use_entry(entry), displaced)
+        };
+        // Perhaps the last owner of an entry that went out, so with no lock held.
+        drop(displaced);
+        Some(value)
     }
 
-    /// The value of `key` if its entry is the one that was used last; counts as a hit then, and else as nothing.
+    /// The value of `key` if its entry is among those that this thread used lately; counts as a hit then, and else as
+    /// nothing.
     ///
-    /// It needs no hash. With an observer it finds nothing: [`Cache::get_or_try_insert_with`] is to be asked next.
+    /// It needs no hash and writes nothing that other threads read. With an observer it finds nothing:
+    /// [`Cache::get_present`] is to be asked next.
     #[inline]
-    pub fn get_recent<Q>(&self, key: &Q) -> Option<Arc<V>>
+    pub fn get_recent<Q>(&self, key: &Q) -> Option<InUse<K, V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -256,24 +313,25 @@ impl<K: Eq, V> Cache<K, V> {
         if self.observer.is_some() {
             return None;
         }
-        let recent = self.recent.try_read().ok()?;
-        let entry = recent.as_ref().filter(|entry| entry.key.borrow() == key)?;
-        Some(self.use_entry(entry))
+        let handle = self.recent.find(thread_number(), |entry| entry.key.borrow() == key)?;
+        self.stamp(&handle.value);
+        Some(InUse(Hold::Recent(handle)))
     }
 
-    /// Forgets the recent entry if `is_gone`; its last owner is someone else.
-    fn forget_recent(&self, is_gone: impl FnOnce(&Arc<Entry<K, V>>) -> bool) {
-        let mut recent = self.recent.write().unwrap_or_else(PoisonError::into_inner);
-        if recent.as_ref().is_some_and(is_gone) {
-            *recent = None;
-        }
-    }
-
-    fn use_entry(&self, entry: &Entry<K, V>) -> Arc<V> {
-        entry.stamp.store(self.tick(), Relaxed);
+    /// Notes a hit that no stripe has counted.
+    fn use_entry(&self, entry: &Entry<K, V>) -> Shared<V> {
+        self.stamp(entry);
         count(&entry.hits);
         count(&self.counters.hits);
         entry.value.clone()
+    }
+
+    /// Makes `entry` the one used last. If it is that already, nothing is written.
+    #[inline]
+    fn stamp(&self, entry: &Entry<K, V>) {
+        if entry.stamp.load(Relaxed) != self.clock.load(Relaxed) {
+            entry.stamp.store(self.tick(), Relaxed);
+        }
     }
 
     fn tick(&self) -> u64 {
@@ -281,7 +339,7 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     /// The value of `key`, if it is there; counts as a hit or a miss.
-    pub fn get<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    pub fn get<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -295,7 +353,7 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     /// The value of `key`, if it is there; counts as nothing and is no use.
-    pub fn peek<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<V>>
+    pub fn peek<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -313,15 +371,16 @@ impl<K: Eq, V> Cache<K, V> {
     ///
     /// What `make` returns, or [`Reentrant`] if `make` asks for the key that it is making, be it through values that
     /// other threads make.
-    pub fn get_or_try_insert_with<Q, E>(
+    pub fn get_or_try_insert_with<Q, W, E>(
         &self,
         hash: &Hash32,
         key: &Q,
-        make: impl FnOnce() -> Result<(V, usize), E>,
-    ) -> Result<(Arc<V>, Outcome), E>
+        make: impl FnOnce() -> Result<(V, W), E>,
+    ) -> Result<(Shared<V>, Outcome), E>
     where
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
+        W: Into<Weight>,
         E: From<Reentrant>,
     {
         match self.get_present(hash, key) {
@@ -331,15 +390,16 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     #[cold]
-    fn make_or_wait<Q, E>(
+    fn make_or_wait<Q, W, E>(
         &self,
         hash: &Hash32,
         key: &Q,
-        make: impl FnOnce() -> Result<(V, usize), E>,
-    ) -> Result<(Arc<V>, Outcome), E>
+        make: impl FnOnce() -> Result<(V, W), E>,
+    ) -> Result<(Shared<V>, Outcome), E>
     where
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
+        W: Into<Weight>,
         E: From<Reentrant>,
     {
         let mut has_waited = false;
@@ -373,25 +433,26 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     /// Makes the value of the ticket's key.
-    fn make<Q, E>(
+    fn make<Q, W, E>(
         &self,
         ticket: Ticket<'_, K, Arc<Entry<K, V>>>,
         key: &Q,
-        make: impl FnOnce() -> Result<(V, usize), E>,
-    ) -> Result<(Arc<V>, Outcome), E>
+        make: impl FnOnce() -> Result<(V, W), E>,
+    ) -> Result<(Shared<V>, Outcome), E>
     where
         Q: ToOwned<Owned = K> + ?Sized,
+        W: Into<Weight>,
     {
         let hash = *ticket.hash();
         count(&self.counters.misses);
         self.tell(EventKind::Miss, &hash, Some(ticket.key()));
         let (value, weight) = make()?;
-        let value = Arc::new(value);
+        let value = Shared::new(value);
         let entry = Arc::new(Entry {
             hash,
             key: key.to_owned(),
             value: value.clone(),
-            weight,
+            weight: weight.into(),
             stamp: AtomicU64::new(self.tick()),
             hits: AtomicU64::new(0),
             is_pinned: AtomicBool::new(false),
@@ -413,26 +474,36 @@ impl<K: Eq, V> Cache<K, V> {
         debug_assert!(self.find(&entry.hash, &entry.key).is_none(), "a key in the store has no flight");
         let capacity = self.capacity();
         let max_entries = capacity.entries.checked_sub(1)?;
-        let max_weight = capacity.max_weight().checked_sub(entry.weight as u128)?;
-        let pinned = || ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
-        if pinned().count() > max_entries || total_weight(pinned()) > max_weight {
+        let pinned = ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
+        let mut least: Total = pinned.clone().map(|other| other.weight).collect();
+        least.add(entry.weight);
+        if pinned.count() > max_entries || !least.is_within(capacity.budget) {
             return None;
         }
-        let gone = self.evict(&mut ledger, max_entries, max_weight);
+        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight);
         ledger.push(entry.clone());
         self.index.entry(entry.hash).or_default().push(entry.clone());
         Some(gone)
     }
 
-    /// In turn: takes the least recently used entries out until the rest keeps the bounds, or all the rest is pinned.
-    fn evict(&self, ledger: &mut Vec<Arc<Entry<K, V>>>, max_entries: usize, max_weight: u128) -> Gone<K, V> {
+    /// In turn: takes the least recently used entries out until the rest, with `newcomer` besides, keeps the bounds, or
+    /// nothing that is left and not pinned would help.
+    fn evict(
+        &self,
+        ledger: &mut Vec<Arc<Entry<K, V>>>,
+        max_entries: usize,
+        budget: Budget,
+        newcomer: Weight,
+    ) -> Gone<K, V> {
         let mut gone = Vec::new();
-        let mut weight = total_weight(ledger.iter());
-        while ledger.len() > max_entries || weight > max_weight {
-            let free = ledger.iter().enumerate().filter(|(_, entry)| !entry.is_pinned.load(Relaxed));
+        let mut total: Total = ledger.iter().map(|entry| entry.weight).chain([newcomer]).collect();
+        while ledger.len() > max_entries || !total.is_within(budget) {
+            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight, budget);
+            let is_free = |entry: &Entry<K, V>| !entry.is_pinned.load(Relaxed) && helps(entry);
+            let free = ledger.iter().enumerate().filter(|(_, entry)| is_free(entry));
             let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
             let entry = ledger.swap_remove(oldest);
-            weight -= entry.weight as u128;
+            total.take(entry.weight);
             self.unindex(&entry);
             gone.push(entry);
         }
@@ -444,7 +515,7 @@ impl<K: Eq, V> Cache<K, V> {
             bucket.retain(|other| !Arc::ptr_eq(other, entry));
         }
         self.index.remove_if(&entry.hash, |_, bucket| bucket.is_empty());
-        self.forget_recent(|recent| Arc::ptr_eq(recent, entry));
+        self.recent.forget(|recent| Arc::ptr_eq(recent, entry));
     }
 
     fn tell_gone(&self, gone: &[Arc<Entry<K, V>>]) {
@@ -475,7 +546,7 @@ impl<K: Eq, V> Cache<K, V> {
         let gone = self.flights.clear(|| {
             let gone = std::mem::take(&mut *self.ledger());
             self.index.clear();
-            self.forget_recent(|_| true);
+            self.recent.forget(|_| true);
             gone
         });
         count(&self.counters.clears);
@@ -520,16 +591,18 @@ impl<K: Eq, V> Cache<K, V> {
     pub fn resize(&self, capacity: Capacity) {
         let gone = self.flights.exclusive(|| {
             self.max_entries.store(capacity.entries, Relaxed);
-            self.max_weight.store(capacity.weight.unwrap_or(usize::MAX), Relaxed);
-            self.evict(&mut self.ledger(), capacity.entries, capacity.max_weight())
+            self.max_host.store(capacity.budget.host.unwrap_or(usize::MAX), Relaxed);
+            self.max_device.store(capacity.budget.device.unwrap_or(usize::MAX), Relaxed);
+            self.evict(&mut self.ledger(), capacity.entries, capacity.budget, Weight::default())
         });
         self.tell_gone(&gone);
     }
 
     /// The capacity.
     pub fn capacity(&self) -> Capacity {
-        let weight = self.max_weight.load(Relaxed);
-        Capacity { entries: self.max_entries.load(Relaxed), weight: (weight != usize::MAX).then_some(weight) }
+        let bound = |most: &AtomicUsize| Some(most.load(Relaxed)).filter(|&most| most != usize::MAX);
+        let budget = Budget { host: bound(&self.max_host), device: bound(&self.max_device) };
+        Capacity { entries: self.max_entries.load(Relaxed), budget }
     }
 
     /// The number of entries.
@@ -544,27 +617,33 @@ impl<K: Eq, V> Cache<K, V> {
 
     /// The entries, last used first.
     pub fn entries(&self) -> Vec<EntryView<K, V>> {
+        let ledger = self.ledger();
+        // While the stripes count nothing, no hit is between its handle and its entry.
+        let uses = self.recent.uses();
         let view = |entry: &Arc<Entry<K, V>>| EntryView {
             entry: entry.clone(),
             stamp: entry.stamp.load(Relaxed),
-            hits: entry.hits.load(Relaxed),
+            hits: entry.hits.load(Relaxed) + uses.of(entry),
             is_pinned: entry.is_pinned.load(Relaxed),
         };
-        let mut views: Vec<_> = self.ledger().iter().map(view).collect();
+        let mut views: Vec<_> = ledger.iter().map(view).collect();
+        drop(uses);
+        drop(ledger);
         views.sort_by_key(|view| std::cmp::Reverse(view.stamp));
         views
     }
 
     /// The numbers.
     pub fn stats(&self) -> CacheStats {
-        let (occupancy, weight) = {
+        let (occupancy, pinned, total) = {
             let ledger = self.ledger();
-            (ledger.len(), total_weight(ledger.iter()))
+            let pinned = ledger.iter().filter(|entry| entry.is_pinned.load(Relaxed)).count();
+            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight).collect::<Total>())
         };
         let capacity = self.capacity();
         let counters = &self.counters;
         CacheStats {
-            hits: counters.hits.load(Relaxed),
+            hits: counters.hits.load(Relaxed) + self.recent.uses().total(),
             misses: counters.misses.load(Relaxed),
             waits: counters.waits.load(Relaxed),
             inserts: counters.inserts.load(Relaxed),
@@ -572,16 +651,12 @@ impl<K: Eq, V> Cache<K, V> {
             rejected: counters.rejected.load(Relaxed),
             clears: counters.clears.load(Relaxed),
             occupancy,
-            weight: usize::try_from(weight).unwrap_or(usize::MAX),
+            pinned,
+            weight: total.into(),
             capacity: capacity.entries,
-            weight_capacity: capacity.weight,
+            budget: capacity.budget,
         }
     }
-}
-
-/// The sum of weights, which the caller chose, so it may pass `usize`.
-fn total_weight<'a, K: 'a, V: 'a>(entries: impl Iterator<Item = &'a Arc<Entry<K, V>>>) -> u128 {
-    entries.map(|entry| entry.weight as u128).sum()
 }
 
 impl<K, V> fmt::Debug for Cache<K, V> {

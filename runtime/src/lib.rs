@@ -11,13 +11,15 @@ mod dtype;
 mod error;
 mod flight;
 mod pool;
+mod recent;
 mod shape;
 mod stats;
+mod stripe;
 mod sync;
 mod threads;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, EntryView, Hash32, Outcome, Reentrant, hash_words};
+pub use cache::{Cache, EntryView, Hash32, InUse, Outcome, Reentrant, hash_words};
 pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use device::Device;
@@ -29,5 +31,6 @@ pub use pool::{
     trim,
 };
 pub use shape::Shape;
-pub use stats::{CacheStats, Capacity, Event, EventKind};
+pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};
+pub use stripe::{Padded, thread_number};
 pub use threads::{n_threads, parallel_for, set_n_threads};

@@ -1,20 +1,25 @@
 //! The pool: size-classed reuse of freed buffers, process-wide.
 //!
 //! Guarantees that what it keeps stays under a cap in bytes, that a request wastes at most a quarter of its size (or
-//! under 64 bytes), and that live memory stays under the memory limit.
+//! under 64 bytes), that live memory stays under the memory limit, and that live bytes are counted exactly.
 //!
 //! Why: a freed large allocation goes back to the system, and the next one of the same size pays a page fault per 4 KiB
 //! again, which costs more than many kernels do. The idea: each thread has a front, a handful of blocks that it
 //! reaches without a lock. Behind are a few shards, each a mutex around one stack of blocks per class; a thread uses its
 //! own shard, whose lock is free and whose last block is still in cache, and looks into the others only when its own
 //! has nothing. Over the cap, the class that was idle longest goes first.
+//!
+//! The count of live bytes is one number for the process, which threads would fight over at each small buffer. So a
+//! thread that frees some leaves them counted, up to a bound, and notes them as its credit; its next buffers are paid
+//! from that. What is counted is live bytes and credit; the limit is checked against it when it grows.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use crate::buffer::Block;
 use crate::error::{Error, Result};
+use crate::stripe::{Padded, thread_number};
 
 const N_SHARDS: usize = 8;
 
@@ -34,8 +39,13 @@ const N_CLASSES: usize = N_LINEAR + 4 * (MAX_LOG2 - LINEAR_LOG2);
 /// Requests end here: half of what an allocation may ever be, so that no class size overflows.
 const MAX_LOG2: usize = usize::BITS as usize - 2;
 
-/// Bytes handed out in buffers, in class sizes.
+/// Bytes handed out in buffers, in class sizes, and the credit of all threads.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
+/// What of `LIVE` is in no buffer any more, by thread.
+static CREDIT: [Padded<AtomicUsize>; N_CREDITS] = [const { Padded(AtomicUsize::new(0)) }; N_CREDITS];
+const N_CREDITS: usize = 64;
+/// The credit of one thread ends here (or one block later).
+const MAX_CREDIT: usize = 64 << 10;
 /// The most that `LIVE` was since it was last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// Bytes held from the system: live ones and kept ones. That only two counters change on the hot path (and one of them
@@ -164,7 +174,7 @@ fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
 pub struct PoolStats {
     /// Bytes in buffers that exist.
     pub live_bytes: usize,
-    /// The most that `live_bytes` was since [`reset_peak_bytes`], or ever.
+    /// The most that `live_bytes` was since [`reset_peak_bytes`] or ever, or up to 128 KiB per thread more.
     pub peak_bytes: usize,
     /// Bytes kept for reuse.
     pub kept_bytes: usize,
@@ -193,19 +203,27 @@ fn class_bytes(class: usize) -> usize {
     }
 }
 
-/// The shard of this thread: threads take turns.
+/// The shard of this thread.
 fn home() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        // Without a destructor, so that a buffer may be dropped by the destructor of another thread-local value.
-        static HOME: Cell<usize> = const { Cell::new(usize::MAX) };
+    thread_number() % N_SHARDS
+}
+
+/// The credit of this thread.
+fn credit() -> &'static AtomicUsize {
+    &CREDIT[thread_number() % N_CREDITS]
+}
+
+/// Pays for `bytes` from this thread's credit; returns whether it had so much.
+fn pay(bytes: usize) -> bool {
+    let credit = credit();
+    credit.load(Relaxed) >= bytes && credit.try_update(Relaxed, Relaxed, |credit| credit.checked_sub(bytes)).is_ok()
+}
+
+/// Takes the credit of all threads off the count.
+fn settle_credits() {
+    for credit in &CREDIT {
+        LIVE.fetch_sub(credit.swap(0, Relaxed), Relaxed);
     }
-    HOME.with(|home| {
-        if home.get() == usize::MAX {
-            home.set(NEXT.fetch_add(1, Relaxed) % N_SHARDS);
-        }
-        home.get()
-    })
 }
 
 /// Locks a shard; a shard is consistent at every point, so a panic elsewhere does not matter.
@@ -221,6 +239,7 @@ fn try_lock(shard: usize) -> Option<MutexGuard<'static, Shard>> {
     }
 }
 
+/// Bytes kept, but for those that credit hides.
 fn kept_bytes() -> usize {
     HELD.load(Relaxed).saturating_sub(LIVE.load(Relaxed))
 }
@@ -230,13 +249,8 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     let refused = |reason: String| Error::Allocation { bytes: len, reason };
     let class = class_of(len).ok_or_else(|| refused("beyond the address space".to_owned()))?;
     let bytes = class_bytes(class);
-    let live = LIVE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     let limit = memory_limit();
-    // The request itself, not its class, is what a caller can compare with the limit.
-    if live.saturating_sub(bytes).saturating_add(len) > limit {
-        LIVE.fetch_sub(bytes, Relaxed);
-        return Err(refused(format!("{} of {limit} bytes are in use", live - bytes)));
-    }
+    let live = if pay(bytes) { None } else { Some(charge(len, bytes, limit)?) };
     let found = match reuse(class, bytes) {
         Some(block) => Some((block, false)),
         None => fresh(bytes, limit).map(|block| (block, true)),
@@ -245,10 +259,26 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
         LIVE.fetch_sub(bytes, Relaxed);
         return Err(refused("the system has no more memory".to_owned()));
     };
-    if live > PEAK.load(Relaxed) {
+    if let Some(live) = live.filter(|&live| live > PEAK.load(Relaxed)) {
         PEAK.fetch_max(live, Relaxed);
     }
     Ok(found)
+}
+
+/// Counts `bytes` for a request of `len` as live; returns the count.
+fn charge(len: usize, bytes: usize, limit: usize) -> Result<usize> {
+    let mut others = LIVE.fetch_add(bytes, Relaxed);
+    // The request itself, not its class, is what a caller can compare with the limit.
+    if others.saturating_add(len) > limit {
+        settle_credits();
+        others = LIVE.load(Relaxed).saturating_sub(bytes);
+    }
+    if others.saturating_add(len) > limit {
+        LIVE.fetch_sub(bytes, Relaxed);
+        let reason = format!("{others} of {limit} bytes are in use");
+        return Err(Error::Allocation { bytes: len, reason });
+    }
+    Ok(others.saturating_add(bytes))
 }
 
 /// A kept block of `class`, whose size is `bytes`: from this thread's front, else its shard, else another.
@@ -288,10 +318,19 @@ fn fresh(bytes: usize, limit: usize) -> Option<Block> {
 /// Takes a block back that no buffer uses any more.
 pub(crate) fn give_back(block: Block) {
     let bytes = block.bytes();
-    LIVE.fetch_sub(bytes, Relaxed);
     let cap = KEEP.load(Relaxed);
-    if kept_bytes() > cap && (bytes > cap || !shrink(cap)) {
-        return free(block);
+    let credit = credit();
+    // Credit hides what is kept, so there must be room for all of it beneath the cap.
+    let is_credited = bytes <= MAX_CREDIT
+        && credit.load(Relaxed) < MAX_CREDIT
+        && kept_bytes().saturating_add(N_CREDITS * 2 * MAX_CREDIT) <= cap;
+    if is_credited {
+        credit.fetch_add(bytes, Relaxed);
+    } else {
+        LIVE.fetch_sub(bytes, Relaxed);
+        if kept_bytes() > cap && (bytes > cap || !shrink(cap)) {
+            return free(block);
+        }
     }
     if bytes > MAX_FRONT {
         return put_back(block);
@@ -333,6 +372,7 @@ fn free(block: Block) {
 
 /// Returns all kept memory to the system, but for the few small blocks in the fronts of other threads.
 pub fn trim() {
+    settle_credits();
     with_front(Front::flush);
     for shard in 0..N_SHARDS {
         let kept: Vec<Block> = {
@@ -346,16 +386,18 @@ pub fn trim() {
 /// Sets how many bytes the pool may keep for reuse (at first 1 GiB), and frees what is beyond.
 pub fn set_pool_capacity(bytes: usize) {
     KEEP.store(bytes, Relaxed);
+    settle_credits();
     shrink(bytes);
 }
 
 /// The numbers of the pool.
 pub fn pool_stats() -> PoolStats {
     with_front(|front| lock(home()).reused += std::mem::take(&mut front.reused));
+    let live_bytes = live_bytes();
     let mut stats = PoolStats {
-        live_bytes: live_bytes(),
+        live_bytes,
         peak_bytes: peak_bytes(),
-        kept_bytes: kept_bytes(),
+        kept_bytes: HELD.load(Relaxed).saturating_sub(live_bytes),
         ..PoolStats::default()
     };
     for shard in 0..N_SHARDS {
@@ -366,12 +408,13 @@ pub fn pool_stats() -> PoolStats {
     stats
 }
 
-/// Bytes in buffers that exist.
+/// Bytes in buffers that exist, in the sizes of their blocks; exact while no thread makes or drops buffers.
 pub fn live_bytes() -> usize {
-    LIVE.load(Relaxed)
+    let credit = CREDIT.iter().map(|credit| credit.load(Relaxed)).sum();
+    LIVE.load(Relaxed).saturating_sub(credit)
 }
 
-/// The most that [`live_bytes`] was since [`reset_peak_bytes`], or ever.
+/// The most that [`live_bytes`] was since [`reset_peak_bytes`] or ever, or up to 128 KiB per thread more.
 pub fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
 }

@@ -42,20 +42,88 @@ pub struct Event<'a, K> {
 pub struct Capacity {
     /// Entries.
     pub entries: usize,
-    /// The sum of weights, if it matters.
-    pub weight: Option<usize>,
+    /// What all entries together may weigh.
+    pub budget: Budget,
 }
 
 impl Default for Capacity {
     fn default() -> Capacity {
-        Capacity { entries: 50, weight: None }
+        Capacity { entries: 50, budget: Budget::default() }
     }
 }
 
-impl Capacity {
-    /// The bound on the sum of weights, which may pass `usize`.
-    pub(crate) fn max_weight(self) -> u128 {
-        self.weight.map_or(u128::MAX, |weight| weight as u128)
+/// The bytes that something may use; no bound at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes of the host's memory, if they matter.
+    pub host: Option<usize>,
+    /// Bytes of the memory of devices, if they matter.
+    pub device: Option<usize>,
+}
+
+/// The bytes that something uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Bytes of the host's memory.
+    pub host: usize,
+    /// Bytes of the memory of devices.
+    pub device: usize,
+}
+
+impl From<usize> for Weight {
+    fn from(host: usize) -> Weight {
+        Weight { host, device: 0 }
+    }
+}
+
+/// A sum of weights: their owner chose them, so it may pass `usize`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Total {
+    host: u128,
+    device: u128,
+}
+
+impl Total {
+    pub(crate) fn add(&mut self, weight: Weight) {
+        self.host += weight.host as u128;
+        self.device += weight.device as u128;
+    }
+
+    pub(crate) fn take(&mut self, weight: Weight) {
+        self.host -= weight.host as u128;
+        self.device -= weight.device as u128;
+    }
+
+    pub(crate) fn is_within(&self, budget: Budget) -> bool {
+        !self.is_over_on_host(budget) && !self.is_over_on_device(budget)
+    }
+
+    fn is_over_on_host(&self, budget: Budget) -> bool {
+        budget.host.is_some_and(|most| self.host > most as u128)
+    }
+
+    fn is_over_on_device(&self, budget: Budget) -> bool {
+        budget.device.is_some_and(|most| self.device > most as u128)
+    }
+
+    /// Whether taking `weight` out brings an exceeded sum down.
+    pub(crate) fn is_helped_by(&self, weight: Weight, budget: Budget) -> bool {
+        self.is_over_on_host(budget) && weight.host > 0 || self.is_over_on_device(budget) && weight.device > 0
+    }
+}
+
+impl FromIterator<Weight> for Total {
+    fn from_iter<I: IntoIterator<Item = Weight>>(weights: I) -> Total {
+        let mut total = Total::default();
+        weights.into_iter().for_each(|weight| total.add(weight));
+        total
+    }
+}
+
+impl From<Total> for Weight {
+    fn from(total: Total) -> Weight {
+        let clamped = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Weight { host: clamped(total.host), device: clamped(total.device) }
     }
 }
 
@@ -79,12 +147,14 @@ pub struct CacheStats {
     pub clears: u64,
     /// Entries now.
     pub occupancy: usize,
+    /// Those among them that are never evicted.
+    pub pinned: usize,
     /// The sum of their weights.
-    pub weight: usize,
+    pub weight: Weight,
     /// The capacity in entries.
     pub capacity: usize,
-    /// The capacity in weight.
-    pub weight_capacity: Option<usize>,
+    /// The capacity in bytes.
+    pub budget: Budget,
 }
 
 impl CacheStats {
@@ -98,16 +168,18 @@ impl CacheStats {
 /// One line for people.
 impl fmt::Display for CacheStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CacheStats { hits, misses, waits, evictions, clears, occupancy, capacity, weight, .. } = self;
+        let CacheStats { hits, misses, waits, evictions, clears, occupancy, pinned, capacity, .. } = self;
         let rate = 100.0 * self.hit_rate();
         write!(f, "{hits} hits, {misses} misses ({rate:.1}% hits), {waits} waits, {evictions} evictions, ")?;
-        write!(f, "{clears} clears, {occupancy} of {capacity} entries, weight {weight}")
+        write!(f, "{clears} clears, {occupancy} of {capacity} entries ({pinned} pinned), ")?;
+        write!(f, "{} bytes on the host, {} on devices", self.weight.host, self.weight.device)
     }
 }
 
 /// The counters of a cache.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// Hits that were found by their hash; the stripes of `recent.rs` count the others.
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) waits: AtomicU64,

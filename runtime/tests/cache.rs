@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Cache, Capacity, Error, EventKind, Hash32, Outcome};
+use retape_runtime::{Budget, Cache, Capacity, Error, EventKind, Hash32, Outcome, Weight};
 
 type Numbers = Cache<u32, u32>;
 
@@ -18,7 +18,16 @@ fn hash(key: u32) -> Hash32 {
 }
 
 fn with_capacity(entries: usize) -> Numbers {
-    Cache::new(Capacity { entries, weight: None })
+    Cache::new(holding(entries))
+}
+
+/// So many entries of any weight.
+fn holding(entries: usize) -> Capacity {
+    Capacity { entries, budget: Budget::default() }
+}
+
+fn host(bytes: usize) -> Budget {
+    Budget { host: Some(bytes), device: None }
 }
 
 /// Asks for `key`, whose value is its double and whose weight is `weight`.
@@ -58,10 +67,11 @@ fn calls_are_hits_or_misses() {
     assert_eq!(cache.peek(&hash(2), &2), None);
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.inserts), (2, 2, 1));
-    assert_eq!((stats.occupancy, stats.weight, stats.capacity), (1, 1, 50));
+    assert_eq!((stats.occupancy, stats.weight, stats.capacity), (1, 1.into(), 50));
     assert_eq!(stats.hit_rate(), 0.5);
     assert_eq!(cache.entries()[0].hits, 2);
-    let text = "2 hits, 2 misses (50.0% hits), 0 waits, 0 evictions, 0 clears, 1 of 50 entries, weight 1";
+    let text = "2 hits, 2 misses (50.0% hits), 0 waits, 0 evictions, 0 clears, \
+                1 of 50 entries (0 pinned), 1 bytes on the host, 0 on devices";
     assert_eq!(stats.to_string(), text);
 }
 
@@ -107,24 +117,48 @@ fn the_least_recently_used_goes_first() {
 
 #[test]
 fn weights_are_bounded() {
-    let cache = Numbers::new(Capacity { entries: 50, weight: Some(100) });
+    let cache = Numbers::new(Capacity { entries: 50, budget: host(100) });
     for key in 0..4 {
         ask_weighing(&cache, key, 30);
     }
-    assert_eq!((keys(&cache), cache.stats().weight), (vec![3, 2, 1], 90));
+    assert_eq!((keys(&cache), cache.stats().weight.host), (vec![3, 2, 1], 90));
     // It fits beside one other only.
     ask_weighing(&cache, 4, 70);
-    assert_eq!((keys(&cache), cache.stats().weight), (vec![4, 3], 100));
+    assert_eq!((keys(&cache), cache.stats().weight.host), (vec![4, 3], 100));
     // Too heavy for the whole cache: made, but nothing makes way for it.
     assert_eq!(ask_weighing(&cache, 5, 101), Outcome::Miss);
     assert_eq!(ask_weighing(&cache, 5, usize::MAX), Outcome::Miss);
     assert_eq!((keys(&cache), cache.stats().rejected), (vec![4, 3], 2));
-    cache.resize(Capacity { entries: 50, weight: None });
+    cache.resize(holding(50));
     ask_weighing(&cache, 5, usize::MAX);
     ask_weighing(&cache, 6, usize::MAX);
-    assert_eq!((cache.len(), cache.stats().weight), (4, usize::MAX));
-    cache.resize(Capacity { entries: 3, weight: Some(usize::MAX - 1) });
+    assert_eq!((cache.len(), cache.stats().weight.host), (4, usize::MAX));
+    cache.resize(Capacity { entries: 3, budget: host(usize::MAX - 1) });
     assert_eq!(cache.len(), 0);
+}
+
+#[test]
+fn host_and_device_have_budgets_of_their_own() {
+    let both = |host, device| Budget { host: Some(host), device: Some(device) };
+    let cache = Numbers::new(Capacity { entries: 50, budget: both(100, 10) });
+    let ask = |key, host, device| {
+        cache.get_or_try_insert_with(&hash(key), &key, || Ok::<_, Error>((key, Weight { host, device }))).unwrap();
+    };
+    ask(1, 40, 0);
+    ask(2, 20, 6);
+    ask(3, 20, 4);
+    assert_eq!(cache.stats().weight, Weight { host: 80, device: 10 });
+    // Only what is on the device makes way for what wants to be there.
+    ask(4, 20, 1);
+    assert_eq!(keys(&cache), [4, 3, 1]);
+    ask(5, 60, 0);
+    assert_eq!(keys(&cache), [5, 4, 3]);
+    ask(6, 1, 11);
+    assert_eq!((keys(&cache), cache.stats().rejected), (vec![5, 4, 3], 1));
+    assert!(cache.pin(&hash(3), &3));
+    cache.resize(Capacity { entries: 50, budget: both(100, 0) });
+    assert_eq!(keys(&cache), [5, 3], "a pinned entry stays where it is too heavy");
+    assert_eq!((cache.stats().pinned, cache.stats().budget), (1, both(100, 0)));
 }
 
 #[test]
@@ -140,10 +174,11 @@ fn pinned_entries_stay() {
     cache.pin(&hash(4), &4);
     // No room beside pinned entries.
     assert_eq!([ask(&cache, 5), ask(&cache, 5)], [Outcome::Miss; 2]);
-    cache.resize(Capacity { entries: 0, weight: None });
+    cache.resize(holding(0));
     assert_eq!(keys(&cache), [4, 1]);
+    assert_eq!(cache.stats().pinned, 2);
     cache.unpin(&hash(1), &1);
-    cache.resize(Capacity { entries: 1, weight: None });
+    cache.resize(holding(1));
     assert_eq!(keys(&cache), [4]);
     cache.clear();
     assert!(cache.is_empty());
@@ -169,6 +204,95 @@ fn evicted_values_live_on_in_use() {
 }
 
 #[test]
+fn recent_values_need_no_hash_and_count_as_hits() {
+    let cache = with_capacity(3);
+    let recent = |key: u32| cache.get_recent(&key).map(|value| *value);
+    ask(&cache, 1);
+    assert_eq!(recent(1), None, "a value that was made is not looked up yet");
+    ask(&cache, 1);
+    assert_eq!((recent(1), recent(2)), (Some(2), None));
+    ask(&cache, 2);
+    ask(&cache, 2);
+    assert_eq!((recent(2), recent(1), recent(1)), (Some(4), Some(2), Some(2)));
+    let hits: Vec<(u32, u64)> = cache.entries().iter().map(|entry| (*entry.key(), entry.hits)).collect();
+    assert_eq!(hits, [(1, 4), (2, 2)]);
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses), (6, 2));
+    // It is a use like any other: the other entry goes first.
+    ask(&cache, 3);
+    assert_eq!(recent(1), Some(2));
+    ask(&cache, 4);
+    assert_eq!(keys(&cache), [4, 1, 3]);
+    assert_eq!(recent(2), None);
+}
+
+#[test]
+fn more_keys_than_a_thread_remembers_are_counted() {
+    const N_KEYS: u32 = 11;
+    let cache = Numbers::default();
+    for round in 0..5 {
+        for key in 0..N_KEYS {
+            if cache.get_recent(&key).is_none() {
+                assert_eq!(ask(&cache, key), if round == 0 { Outcome::Miss } else { Outcome::Hit });
+            }
+            // The one just used is remembered.
+            assert_eq!(cache.get_recent(&key).as_deref(), (round > 0).then_some(&(2 * key)));
+        }
+    }
+    assert!(cache.entries().iter().all(|entry| entry.hits == 8));
+    assert_eq!(cache.stats().hits, u64::from(8 * N_KEYS));
+}
+
+#[test]
+fn what_went_out_is_not_kept_alive_by_threads_that_used_it() {
+    const N_THREADS: usize = 5;
+    type Removal = fn(&Numbers);
+    let removals: [Removal; 4] = [
+        |cache| cache.clear(),
+        |cache| assert!(cache.remove(&hash(1), &1)),
+        |cache| assert_eq!(ask(cache, 2), Outcome::Miss),
+        |cache| cache.resize(holding(0)),
+    ];
+    for remove in removals {
+        let cache = with_capacity(1);
+        let (used, removed) = (Barrier::new(N_THREADS + 1), Barrier::new(N_THREADS + 1));
+        thread::scope(|scope| {
+            for _ in 0..N_THREADS {
+                scope.spawn(|| {
+                    ask(&cache, 1);
+                    // Two threads may share a stripe, and then one finds nothing while the other looks.
+                    while cache.get_recent(&1).as_deref() != Some(&2) {
+                        ask(&cache, 1);
+                    }
+                    used.wait();
+                    removed.wait();
+                    assert!(cache.get_recent(&1).is_none());
+                });
+            }
+            used.wait();
+            let weak = Arc::downgrade(&cache.peek(&hash(1), &1).unwrap());
+            remove(&cache);
+            assert!(weak.upgrade().is_none(), "somebody keeps what went out");
+            removed.wait();
+        });
+    }
+}
+
+#[test]
+fn a_value_in_use_survives_its_removal() {
+    let cache = Numbers::default();
+    ask(&cache, 1);
+    ask(&cache, 1);
+    let value = cache.get_recent(&1).unwrap();
+    let weak = Arc::downgrade(&value.to_shared());
+    cache.clear();
+    assert!(cache.is_empty() && cache.get_recent(&1).is_none());
+    assert_eq!(*value, 2);
+    drop(value);
+    assert!(weak.upgrade().is_none());
+}
+
+#[test]
 fn counters_are_exact_with_many_threads() {
     const N_THREADS: u32 = 8;
     const N_CALLS: u32 = if cfg!(miri) { 40 } else { 4000 };
@@ -186,6 +310,7 @@ fn counters_are_exact_with_many_threads() {
                     };
                     match (call + thread) % 5 {
                         0 => drop(cache.get(&hash(key), &key)),
+                        1 | 2 if cache.get_recent(&key).inspect(|value| assert_eq!(**value, 2 * key)).is_some() => {}
                         _ => assert_eq!(*cache.get_or_try_insert_with(&hash(key), &key, make).unwrap().0, 2 * key),
                     }
                     assert!(cache.len() <= 5);
@@ -263,7 +388,7 @@ fn waiters_take_over(fail: impl Fn() -> Error + Sync) {
             let make = || {
                 begun.send(()).unwrap();
                 until_waits(cache, 2);
-                Err(fail())
+                Err::<(u32, usize), _>(fail())
             };
             let made = catch_unwind(AssertUnwindSafe(|| cache.get_or_try_insert_with(&hash(1), &1, make)));
             made.is_err() || made.is_ok_and(|result| result.unwrap_err() == Error::Code("failed".to_owned()))

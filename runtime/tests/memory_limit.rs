@@ -15,6 +15,37 @@ const MIB: usize = 1 << 20;
 fn limits_hold_and_threads_share() {
     limits_hold();
     freed_memory_crosses_threads();
+    small_buffers_are_counted_exactly();
+}
+
+/// What threads freed counts neither as live nor against the limit, whoever asks.
+fn small_buffers_are_counted_exactly() {
+    trim();
+    let held = Buffer::alloc(1 << 10).unwrap();
+    let work = |len: usize| {
+        let buffers: Vec<Buffer> = (0..50).map(|_| Buffer::alloc(len).unwrap()).collect();
+        drop(buffers);
+        let again: Vec<Buffer> = (0..20).map(|_| Buffer::alloc(len).unwrap()).collect();
+        again.into_iter().skip(10).collect::<Vec<Buffer>>()
+    };
+    let theirs: Vec<Buffer> = thread::scope(|scope| {
+        let threads: Vec<_> = [64, 1 << 10, 40 << 10, 64 << 10].map(|len| scope.spawn(move || work(len))).into();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let expected = (1 << 10) + 10 * (64 + (1 << 10) + (40 << 10) + (64 << 10));
+    assert_eq!((live_bytes(), pool_stats().live_bytes), (expected, expected));
+    assert!(peak_bytes() >= expected);
+    // To the byte: all that they freed is to be had.
+    set_memory_limit(expected + MIB);
+    let rest = Buffer::alloc(MIB).unwrap();
+    let refused = Buffer::alloc(1).unwrap_err().to_string();
+    let in_use = expected + MIB;
+    assert_eq!(refused, format!("cannot allocate 1 bytes: {in_use} of {in_use} bytes are in use"));
+    drop((rest, theirs, held));
+    set_memory_limit(usize::MAX);
+    assert_eq!(live_bytes(), 0);
+    trim();
+    assert_eq!(pool_stats().kept_bytes, 0);
 }
 
 /// Memory that another thread freed, or kept to itself until it ended, is used again.

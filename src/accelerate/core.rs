@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Cache, Capacity, EventKind, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Weight, hash_words};
 use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
@@ -55,15 +55,18 @@ pub(super) struct Core {
     start: Instant,
 }
 
+/// An entry that serves a call.
+type Found = InUse<Signature, Entry>;
+
 /// The results of a call, flattened.
 pub(super) enum Outcome {
-    Ran { entry: Arc<Entry>, tensors: Vec<Tensor> },
+    Ran { entry: Found, tensors: Vec<Tensor> },
     Evaluated { trace: Trace, tensors: Vec<Tensor> },
 }
 
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
 pub(super) struct Ready {
-    entry: Arc<Entry>,
+    entry: Found,
     args: Vec<Tensor>,
     given: Given,
     start: Option<Instant>,
@@ -187,8 +190,8 @@ impl Core {
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
     #[inline]
-    fn find(&self, words: &[u64]) -> Option<Arc<Entry>> {
-        self.cache.get_recent(words).or_else(|| self.cache.get_present(&hash_words(words), words))
+    fn find(&self, words: &[u64]) -> Option<Found> {
+        self.cache.get_recent(words).or_else(|| Some(self.cache.get_present(&hash_words(words), words)?.into()))
     }
 
     /// A call that found no entry: makes it, or waits for it, and runs it.
@@ -202,15 +205,15 @@ impl Core {
 
     /// The entry for arguments that were not found: made, or waited for.
     #[cold]
-    fn entry(&self, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
+    fn entry(&self, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Found> {
         let start = Instant::now();
         let signature = Signature::new(words, (rim.describe)());
         let make = || self.make(&signature, args, rim, start);
-        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
+        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0.into())
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
-    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, usize)> {
+    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let counters = self.cache.stats();
         let explanation = lock(&self.log).explain(signature, counters.clears);
         let made = self
@@ -237,7 +240,8 @@ impl Core {
         };
         self.note(miss, counters.clears);
         let entry = made?;
-        let weight = entry.n_bytes();
+        // All devices are the host so far.
+        let weight = Weight { host: entry.n_bytes(), device: 0 };
         Ok((entry, weight))
     }
 
@@ -309,6 +313,14 @@ impl Core {
 
     pub(super) fn set_capacity(&self, entries: usize) {
         self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
+    }
+
+    pub(super) fn byte_budget(&self) -> Budget {
+        self.cache.capacity().budget
+    }
+
+    pub(super) fn set_byte_budget(&self, budget: Budget) {
+        self.cache.resize(Capacity { budget, ..self.cache.capacity() });
     }
 
     pub(super) fn enabled(&self) -> bool {

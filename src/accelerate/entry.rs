@@ -104,9 +104,15 @@ impl Entry {
         outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
     }
 
-    /// Bytes of machine code and of one arena.
+    /// Bytes of machine code, of one arena, and of the tensors that the closure captured or returned as they were.
     pub(crate) fn n_bytes(&self) -> usize {
-        self.executable().code_bytes() + self.executable().arena_bytes()
+        let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
+        let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
+        let returned = self.trace.sources.iter().map(|source| match source {
+            Source::Constant(tensor) => bytes(tensor),
+            Source::Output(_) | Source::Parameter(_) => 0,
+        });
+        self.executable().code_bytes() + self.executable().arena_bytes() + captured + returned.sum::<usize>()
     }
 
     /// How long ago it was last used, to some milliseconds.

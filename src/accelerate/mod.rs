@@ -16,6 +16,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
+use retape_runtime::Budget;
+
 pub use self::advice::{Advice, AdviceKind};
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::function::{Arg, Function, Given, Held, Holder};
@@ -129,6 +131,31 @@ where
     /// Sets how many entries the cache holds at most, at least 1; what is over is evicted, least recently used first.
     pub fn set_capacity(&self, entries: usize) {
         self.core.set_capacity(entries);
+    }
+
+    /// The bytes that all entries together may use; no bound unless set.
+    pub fn byte_budget(&self) -> Budget {
+        self.core.byte_budget()
+    }
+
+    /// Sets the bytes that all entries together may use, beside the bound on their number: machine code, arenas, and
+    /// the tensors that traces captured. What is over is evicted, least recently used first. Pinned entries stay, and
+    /// what alone is over the budget is served but not kept.
+    ///
+    /// ```
+    /// use retape::{Budget, Tensor, accelerate};
+    ///
+    /// let sum = accelerate(|x: &Tensor| x.sum(..));
+    /// for n in 1..=5 {
+    ///     sum.call(Tensor::ones([n]))?;
+    /// }
+    /// assert_eq!(sum.stats().entries.len(), 5);
+    /// sum.set_byte_budget(Budget { host: Some(sum.stats().bytes() / 2), device: None });
+    /// assert!(sum.stats().entries.len() < 5);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn set_byte_budget(&self, budget: Budget) {
+        self.core.set_byte_budget(budget);
     }
 
     /// Whether calls use the cache; true unless set.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use retape_runtime::{Cache, EntryView};
+use retape_runtime::{Budget, Cache, EntryView};
 
 use super::advice::Advice;
 use super::entry::Entry;
@@ -71,6 +71,12 @@ pub struct Stats {
     pub clears: u64,
     /// The number of entries the cache may hold.
     pub capacity: usize,
+    /// The bytes that all entries together may use.
+    pub budget: Budget,
+    /// Entries that are never evicted.
+    pub pinned: usize,
+    /// Traces that were not kept: over the budget, no room beside pinned entries, or cleared meanwhile.
+    pub rejected: u64,
     /// The entries it holds, most recently used first.
     pub entries: Vec<EntryStats>,
     /// How long hits took.
@@ -92,7 +98,10 @@ impl Stats {
             waits: counters.waits,
             evictions: counters.evictions,
             clears: counters.clears,
-            capacity: cache.capacity().entries,
+            capacity: counters.capacity,
+            budget: counters.budget,
+            pinned: counters.pinned,
+            rejected: counters.rejected,
             entries: entries.iter().map(describe).collect(),
             hit_latency: Latency::default(),
             miss_latency: Latency::default(),

@@ -41,13 +41,8 @@ pub(crate) struct StepValues {
     pub(crate) operands: Vec<ValueId>,
 }
 
-/// Plans a graph.
-pub(crate) fn plan(graph: &Graph) -> Result<Plan> {
-    Ok(plan_with_layout(graph)?.0)
-}
-
 /// Plans a graph, and says what the steps are in it.
-pub(crate) fn plan_with_layout(graph: &Graph) -> Result<(Plan, Layout)> {
+pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     let values = Values::of(graph);
     let groups = Groups::of(&values);
     let order = groups.in_order(&[]);

@@ -20,7 +20,7 @@ use retape_runtime::{Buffer, parallel_for};
 
 use super::Function;
 use crate::error::{Error, Result};
-use crate::execute::{Entry, Inputs, Job, Launch, Program, Site};
+use crate::execute::{Entry, Inputs, Job, Launch, LaunchTime, Program, Site};
 
 impl Function {
     /// Runs the items `begin..end`.
@@ -75,20 +75,20 @@ impl Frame {
         Ok(Frame { arena, table: program.entries.iter().map(pointer).collect() })
     }
 
-    /// Runs the program on these buffers; `clock`, if any, gets the nanoseconds of each launch.
+    /// Runs the program on these buffers; `clock`, if any, gets the time of each launch.
     pub(crate) fn run<I: Inputs + ?Sized>(
         &mut self,
         program: &Program,
         inputs: &I,
         outputs: &mut [Buffer],
-        mut clock: Option<&mut Vec<u64>>,
+        mut clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
         self.bind(program, inputs, outputs)?;
         for launch in &program.launches {
             let start = clock.as_ref().map(|_| Instant::now());
             self.launch(program, launch);
             if let (Some(clock), Some(start)) = (clock.as_deref_mut(), start) {
-                clock.push(start.elapsed().as_nanos() as u64);
+                clock.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
             }
         }
         Ok(())

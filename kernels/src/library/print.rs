@@ -179,8 +179,7 @@ mod tests {
         set_print_sink(Some(Arc::new(move |line: &str| log.lock().unwrap().push(line.to_owned()))));
         body();
         set_print_sink(None);
-        let lines = lines.lock().unwrap().clone();
-        lines
+        lines.lock().unwrap().clone()
     }
 
     #[test]
