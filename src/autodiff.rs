@@ -3,15 +3,19 @@
 //! The backward pass is recorded on the same tape as the forward pass: it visits the values between the
 //! differentiated ones and the loss from last to first, asks each op's `vjp` for the cotangents of its arguments, and
 //! adds up what meets at a value. As rules are formulas over ops, the result can be differentiated again.
+//!
+//! A call of compiled code is visited once, at its last result: whatever uses one of its results comes after all of
+//! them, so all their cotangents are known by then. Its rule is another call, of its routine's gradient.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use retape_runtime::DType;
 
+use crate::accelerate::Pull;
 use crate::error::{Caller, Error};
-use crate::graph::{Graph, ValueId};
-use crate::ops::{Op, Site};
+use crate::graph::{Graph, TensorType, ValueId};
+use crate::ops::{Call, CallSite, Op, Site};
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
 
@@ -38,6 +42,26 @@ pub(crate) fn vjp(
         Ok((tape, targets)) => Backward::new(&tape, outputs, &targets, at).run(unused, name),
         Err(poison) => vec![poison; wrt.len()],
     }
+}
+
+/// The vector-Jacobian products of values on a tape, which may be of any dtype that cotangents flow through.
+///
+/// Invariant: all tensors are on the tape, and it is open.
+pub(crate) fn pull_back(
+    tape: &Arc<Tape>,
+    outputs: &[(&Tensor, Tensor)],
+    wrt: &[&Tensor],
+    at: Caller,
+) -> Result<Vec<Tensor>, Error> {
+    let targets: Option<Vec<Traced>> = wrt.iter().map(|tensor| tensor.as_traced().cloned()).collect();
+    let targets = targets.ok_or_else(|| Error::Internal("what is differentiated by is not on the tape".into()))?;
+    let gradients = Backward::new(tape, outputs, &targets, at).run(Unused::Zero, &|_| String::new());
+    tape.error().map_or(Ok(gradients), |error| Err(Error::clone(&error)))
+}
+
+/// Whether cotangents flow through values of a dtype.
+pub(crate) fn has_cotangents(dtype: DType) -> bool {
+    dtype.is_float() || dtype.is_half()
 }
 
 /// All tensors are floats on one open tape; the ids of `wrt`.
@@ -132,6 +156,7 @@ impl<'w> Backward<'w> {
     fn run(mut self, unused: Unused, name: &dyn Fn(usize) -> String) -> Vec<Tensor> {
         let first = self.targets.iter().map(|target| target.id).min();
         if let (Some(first), Some(last)) = (first, self.last) {
+            let last = self.tape.with_graph(|graph| last_of_call(graph, last));
             for index in (first.0..=last.0).rev() {
                 self.visit(ValueId(index));
             }
@@ -155,11 +180,55 @@ impl<'w> Backward<'w> {
         self.tape.with_graph(|graph| reached_from(graph, std::slice::from_ref(target))[last.index()])
     }
 
+    /// The cotangent of a value, which is final now; that of a target stays, as it is asked for.
+    fn take(&mut self, id: ValueId) -> Option<Tensor> {
+        let is_target = self.targets.iter().any(|target| target.id == id);
+        if is_target { self.cotangents.get(&id).cloned() } else { self.cotangents.remove(&id) }
+    }
+
+    /// Passes the cotangents of all results of a call, the last of which is `last`, on to its arguments.
+    fn visit_call(&mut self, site: &Arc<CallSite>, last: ValueId) {
+        let n_results = site.routine.output_types().len() as u32;
+        let cts = (0..n_results).map(|output| self.take(ValueId(last.0 + 1 + output - n_results)));
+        let (results, cts): (Vec<usize>, Vec<Tensor>) =
+            cts.enumerate().filter_map(|(output, ct)| Some((output, ct?))).unzip();
+        let (args, line) = self.tape.with_graph(|graph| {
+            let node = graph.node(last);
+            let args: Vec<_> = node.args.iter().map(|&arg| (arg, graph.ty(arg).clone())).collect();
+            (args, node.at)
+        });
+        let is_wanted = |(id, ty): &(ValueId, TensorType)| self.depends(*id) && has_cotangents(ty.dtype);
+        let wrt: Vec<usize> = (0..args.len()).filter(|&position| is_wanted(&args[position])).collect();
+        if results.is_empty() || wrt.is_empty() {
+            return;
+        }
+        let at = line.unwrap_or(self.at);
+        let pull_back = match site.routine.pull_back(Pull { wrt: wrt.clone(), results }, at) {
+            Ok(pull_back) => pull_back,
+            Err(error) => {
+                self.tape.fail(error);
+                return;
+            }
+        };
+        let gradient =
+            Arc::new(CallSite { routine: Arc::clone(pull_back.gradient()), of: Some((Arc::clone(site), pull_back)) });
+        let values: Vec<Tensor> = args.iter().map(|(id, ty)| self.tape.value(*id, ty.clone())).collect();
+        self.tape.record_on_behalf_of(line);
+        let gradients = self.tape.record_call(&gradient, &values.iter().chain(&cts).collect::<Vec<_>>(), at);
+        for (position, ct) in wrt.into_iter().zip(gradients) {
+            self.add(args[position].0, ct);
+        }
+    }
+
     /// Passes the cotangent of a value on to the arguments of its node.
     fn visit(&mut self, id: ValueId) {
-        let is_target = self.targets.iter().any(|target| target.id == id);
-        let ct = if is_target { self.cotangents.get(&id).cloned() } else { self.cotangents.remove(&id) };
-        let Some(ct) = ct else { return };
+        if let Some(call) = self.tape.with_graph(|graph| call_of(graph, id).cloned()) {
+            if call.output + 1 == call.site.routine.output_types().len() {
+                self.visit_call(&call.site, id);
+            }
+            return;
+        }
+        let Some(ct) = self.take(id) else { return };
         let (op, ids, args, output, line) = self.tape.with_graph(|graph| {
             let node = graph.node(id);
             let value = |id: ValueId| (id, graph.ty(id).clone());
@@ -182,6 +251,20 @@ impl<'w> Backward<'w> {
             }
         }
     }
+}
+
+/// The call that a value is a result of.
+fn call_of(graph: &Graph, id: ValueId) -> Option<&Call> {
+    match &graph.node(id).op {
+        Op::Call(call) => Some(call),
+        _ => None,
+    }
+}
+
+/// The last result of the call that a value belongs to; else the value itself.
+fn last_of_call(graph: &Graph, id: ValueId) -> ValueId {
+    let after = |call: &Call| call.site.routine.output_types().len() - 1 - call.output;
+    ValueId(id.0 + call_of(graph, id).map_or(0, after) as u32)
 }
 
 /// For each value whether it depends on one of the targets.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{Executable, Plan, Step, Work};
+use retape_kernels::{Executable, Modes, Plan, Step, Work};
 use retape_runtime::Hash32;
 
 use crate::error::{Error, Result};
@@ -26,15 +26,20 @@ pub(crate) struct Compiled {
     pub(crate) compile_time: Duration,
 }
 
-/// All compiled graphs that someone still holds, by the hash of their optimised text.
+/// All compiled graphs that someone still holds, by the hash of their modes and optimised text.
 static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
 
 /// Compiles a graph, or finds that an identical one has been compiled.
 pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
+    compile_in(graph, Modes::default())
+}
+
+/// As [`compile`], in some modes.
+pub(crate) fn compile_in(graph: &Graph, modes: Modes) -> Result<Arc<Compiled>> {
     let start = Instant::now();
     let optimised = opt::run(graph)?;
     let optimise_time = start.elapsed();
-    let key = *blake3::hash(optimised.to_string().as_bytes()).as_bytes();
+    let key = *blake3::hash(format!("{modes:?}\n{optimised}").as_bytes()).as_bytes();
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
         return Ok(compiled);
     }
@@ -45,7 +50,7 @@ pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
     settings.log(Stage::Plan, || plan.to_string());
     settings.log(Stage::Code, || machine_text(&plan));
     let start = Instant::now();
-    let executable = Executable::compile(plan).map_err(failed)?;
+    let executable = Executable::compile_with(plan, modes).map_err(failed)?;
     let compile_time = start.elapsed();
     let compiled = Compiled { graph: optimised, executable, layout, optimise_time, plan_time, compile_time };
     let compiled = Arc::new(compiled);

@@ -11,6 +11,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use retape_runtime::{Buffer, Shape};
 use smallvec::SmallVec;
 
+use crate::accelerate::Calls;
 use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
@@ -134,6 +135,7 @@ pub(crate) fn evaluate(trace: &Trace, args: &[&Tensor]) -> Result<Vec<Tensor>> {
 
 struct Evaluation<'g> {
     graph: &'g Graph,
+    calls: Calls<'g>,
     values: Vec<Option<Tensor>>,
     uses: Vec<u32>,
 }
@@ -144,11 +146,15 @@ impl<'g> Evaluation<'g> {
         for (&id, &input) in graph.params().iter().zip(inputs) {
             values[id.index()] = Some(input.clone());
         }
-        Evaluation { graph, values, uses: graph.use_counts() }
+        Evaluation { graph, calls: Calls::of(graph), values, uses: graph.use_counts() }
     }
 
     fn run(mut self) -> Result<Vec<Tensor>> {
         for (id, node) in self.graph.iter() {
+            if let Op::Call(_) = node.op {
+                self.call(id, node)?;
+                continue;
+            }
             let types: SmallVec<[&TensorType; 3]> = node.args.iter().map(|&arg| self.graph.ty(arg)).collect();
             match node.op.lower(&types, &node.ty) {
                 Lowering::Parameter | Lowering::Movement(_) => {}
@@ -160,6 +166,18 @@ impl<'g> Evaluation<'g> {
         }
         let outputs = self.graph.outputs().to_vec();
         outputs.into_iter().map(|id| self.whole(id)).collect()
+    }
+
+    /// Runs compiled code, unless another of its results has come before.
+    fn call(&mut self, id: ValueId, node: &Node) -> Result<()> {
+        if self.values[id.index()].is_none() {
+            let inputs = node.args.iter().map(|&arg| self.whole(arg)).collect::<Result<Vec<_>>>()?;
+            for (id, result) in self.calls.run(id, &inputs)? {
+                self.values[id.index()] = Some(result);
+            }
+        }
+        node.args.iter().for_each(|&arg| self.release(arg));
+        Ok(())
     }
 
     fn apply(&self, node: &Node) -> Result<Tensor> {

@@ -7,6 +7,8 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
+use crate::accelerate::{Deviation, NonFinite};
+
 /// The source line an op was called from.
 pub type Caller = &'static Location<'static>;
 
@@ -57,6 +59,10 @@ pub enum Error {
     Panicked(String),
     /// The cache refused: a nested call for the signature being traced, or a locked cache.
     Cache(String),
+    /// A checked call computed something else than the un-accelerated path.
+    Check(Box<Deviation>),
+    /// An op made NaN or an infinity from finite numbers, and the function traps that.
+    NonFinite(Box<NonFinite>),
     /// Reading a file of data failed.
     Data(String),
     /// The device or the operating system refused.
@@ -84,6 +90,8 @@ impl fmt::Display for Error {
             Error::Tree(message) => write!(f, "tree: {message}"),
             Error::Panicked(message) => write!(f, "the traced closure panicked: {message}"),
             Error::Cache(message) => write!(f, "cache: {message}"),
+            Error::Check(deviation) => write!(f, "check: {deviation}"),
+            Error::NonFinite(found) => write!(f, "non-finite: {found}"),
             Error::Data(message) => write!(f, "data: {message}"),
             Error::Device(source) => write!(f, "device: {source}"),
             Error::Internal(message) => write!(f, "internal error, please report: {message}"),
@@ -102,6 +110,8 @@ impl std::error::Error for Error {
             | Error::Tree(_)
             | Error::Panicked(_)
             | Error::Cache(_)
+            | Error::Check(_)
+            | Error::NonFinite(_)
             | Error::Data(_)
             | Error::Internal(_) => None,
         }

@@ -133,7 +133,7 @@ fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<
         let lifted = trace::stand_ins(tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
     }
-    let tape = Tape::new();
+    let tape = Tape::evaluated();
     let params: Vec<Tensor> =
         leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
     let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;

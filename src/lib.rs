@@ -75,8 +75,10 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, CompileTimes, Difference, EntryStats, Function, Given, Held, Holder,
-    Latency, Miss, MissReason, OnRetrace, RetracePolicy, Signature, Stats, accelerate,
+    Accelerated, Advice, AdviceKind, Arg, Aspect, BisectCause, Bisection, Check, CheckCounts, CheckMode, CheckWhen,
+    CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given, GradientStats,
+    GraphValue, Held, Holder, InputSummary, Latency, Miss, MissReason, NonFinite, OnDifference, OnRetrace,
+    RetracePolicy, Signature, Stats, Tolerance, accelerate,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

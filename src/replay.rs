@@ -2,18 +2,20 @@
 //!
 //! These are the slow twins that tests compare the usual paths with, and are open to readers of graph text.
 
+use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
 
 use retape_kernels::Executable;
 use retape_runtime::Buffer;
+use smallvec::SmallVec;
 
 use crate::autodiff::{self, Unused};
 use crate::compile;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::ops::Op;
+use crate::ops::{BroadcastTo, Op};
 use crate::plan;
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
@@ -109,8 +111,8 @@ impl Graph {
         Ok(self.outputs().iter().map(|id| values[id.index()].clone()).collect())
     }
 
-    /// Applies the op of every node, on a tape if there is one.
-    fn replay(&self, inputs: &[Tensor], tape: Option<&Arc<Tape>>, at: Caller) -> Result<Vec<Tensor>> {
+    /// Applies the op of every node, on a tape if there is one; where a node does not say its line, `at` is it.
+    pub(crate) fn replay(&self, inputs: &[Tensor], tape: Option<&Arc<Tape>>, at: Caller) -> Result<Vec<Tensor>> {
         let mut values: Vec<Tensor> = Vec::with_capacity(self.n_nodes());
         for node in self.nodes() {
             if !node.regions.is_empty() {
@@ -120,7 +122,7 @@ impl Graph {
             let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
             let value = match (&node.op, tape) {
                 (Op::Parameter(parameter), _) => inputs[parameter.index].clone(),
-                (op, Some(tape)) => tape.record(op.clone(), &args, at),
+                (op, Some(tape)) => tape.record(op.clone(), &args, node.at.unwrap_or(at)),
                 (op, None) => eager::run(op.clone(), &args, at)?,
             };
             if let Some(error) = value.error() {
@@ -129,6 +131,44 @@ impl Graph {
             values.push(value);
         }
         Ok(values)
+    }
+
+    /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each with
+    /// its arguments. Effects do not happen. What nothing needs any more is freed.
+    pub(crate) fn each_value(
+        &self,
+        inputs: &[&Tensor],
+        see: &mut dyn FnMut(ValueId, &[&Tensor], &Tensor) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut values: Vec<Option<Tensor>> = vec![None; self.n_nodes()];
+        let mut uses = self.use_counts();
+        for (id, node) in self.iter() {
+            let at = node.at.unwrap_or(Location::caller());
+            let args: SmallVec<[Tensor; 3]> = node.args.iter().filter_map(|arg| values[arg.index()].clone()).collect();
+            let args: SmallVec<[&Tensor; 3]> = args.iter().collect();
+            let value = match &node.op {
+                Op::Parameter(parameter) => inputs[parameter.index].clone(),
+                // The code for a broadcast serves all constants.
+                Op::Splat(splat) => {
+                    let (scalar, shape) = (Tensor::of_scalar(splat.value), splat.shape.clone());
+                    eager::run(BroadcastTo { shape }.into(), &[&scalar], at)?
+                }
+                // A token stands for all of them.
+                op if op.has_effect() => args.last().map_or_else(|| Tensor::zeros([0]), |&token| token.clone()),
+                op => eager::run(op.clone(), &args, at)?,
+            };
+            if see(id, &args, &value)?.is_break() {
+                return Ok(());
+            }
+            values[id.index()] = Some(value);
+            for arg in &node.args {
+                uses[arg.index()] -= 1;
+                if uses[arg.index()] == 0 {
+                    values[arg.index()] = None;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Refuses inputs that are not of the parameters' types.

@@ -3,19 +3,23 @@
 //! Guarantees: a finished tape accepts nothing, so that a traced tensor which outlives it is an error at its next use;
 //! the first error of a trace is kept even if the closure drops the poisoned value; a concrete tensor that meets a
 //! traced one becomes a hidden input, once per tensor.
+//!
+//! A tape is recorded either to be compiled as a whole or to be evaluated op by op. On the second kind, accelerated
+//! functions stay calls of their machine code; on the first they become part of the trace.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Caller, Error};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
-use crate::ops::{Op, Parameter};
+use crate::ops::{Add, Call, CallSite, Op, Parameter};
 use crate::tensor::{Tensor, Traced};
 
 /// A recorder shared by the traced tensors of one trace.
 #[derive(Debug)]
 pub(crate) struct Tape {
     state: Mutex<State>,
+    is_evaluated: bool,
 }
 
 #[derive(Debug)]
@@ -26,6 +30,8 @@ struct State {
     captured: HashMap<usize, ValueId>,
     error: Option<Arc<Error>>,
     finished: bool,
+    /// Whether the leaves of the result are to be described.
+    describes: bool,
     /// The token of the last op with an effect.
     last_effect: Option<ValueId>,
     /// While a derivative rule runs: the line of the op it belongs to.
@@ -53,18 +59,40 @@ pub(crate) struct Recorded {
 }
 
 impl Tape {
-    /// An empty tape.
+    /// An empty tape that is to be compiled.
     pub(crate) fn new() -> Arc<Tape> {
+        Tape::of_kind(false)
+    }
+
+    /// An empty tape that is to be evaluated op by op.
+    pub(crate) fn evaluated() -> Arc<Tape> {
+        Tape::of_kind(true)
+    }
+
+    fn of_kind(is_evaluated: bool) -> Arc<Tape> {
         let state = State {
             graph: Graph::default(),
             captures: vec![],
             captured: HashMap::new(),
             error: None,
             finished: false,
+            describes: false,
             last_effect: None,
             on_behalf_of: None,
         };
-        Arc::new(Tape { state: Mutex::new(state) })
+        Arc::new(Tape { state: Mutex::new(state), is_evaluated })
+    }
+
+    /// An empty tape whose trace describes its result, for who compares it with another one.
+    pub(crate) fn describing() -> Arc<Tape> {
+        let tape = Tape::new();
+        tape.lock().describes = true;
+        tape
+    }
+
+    /// Whether the leaves of the result are to be described.
+    pub(crate) fn describes(&self) -> bool {
+        self.lock().describes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -107,6 +135,42 @@ impl Tape {
                 self.fail(Error::Type { op: op.name(), message: e.0, at })
             }
         }
+    }
+
+    /// Records a call of compiled code: a node for each result, one after the other.
+    pub(crate) fn record_call(self: &Arc<Tape>, site: &Arc<CallSite>, args: &[&Tensor], at: Caller) -> Vec<Tensor> {
+        let types = site.routine.output_types();
+        if let Some(poison) = args.iter().find(|arg| arg.error().is_some()) {
+            return vec![Tensor::clone(poison); types.len()];
+        }
+        let mut state = self.lock();
+        if state.finished {
+            return vec![Tensor::poisoned(escaped("call", at)); types.len()];
+        }
+        let at = state.on_behalf_of.unwrap_or(at);
+        let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
+        let mut push = |(output, ty): (usize, &TensorType)| {
+            let op = Call { site: Arc::clone(site), output }.into();
+            state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), regions: vec![], at: Some(at) })
+        };
+        let outputs: Vec<ValueId> = types.iter().enumerate().map(&mut push).collect();
+        if let Some(&token) = outputs.last().filter(|_| site.routine.has_effect()) {
+            // The effects inside the call have an order of their own; those before it must not be lost.
+            state.last_effect = Some(match state.last_effect {
+                Some(before) => {
+                    let (args, ty) = (Args::from_iter([before, token]), state.graph.ty(token).clone());
+                    state.graph.push(Node { op: Add.into(), args, ty, regions: vec![], at: Some(at) })
+                }
+                None => token,
+            });
+        }
+        drop(state);
+        outputs.into_iter().zip(types).map(|(id, ty)| self.value(id, ty.clone())).collect()
+    }
+
+    /// Whether the trace is evaluated op by op rather than compiled.
+    pub(crate) fn is_evaluated(&self) -> bool {
+        self.is_evaluated
     }
 
     /// The traced tensor for a value.

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::Graph;
+use crate::accelerate::Description;
 use crate::error::{Caller, Error, Result};
 use crate::graph::ValueId;
 use crate::ops::Reshape;
@@ -26,6 +27,8 @@ pub(crate) struct Trace {
     pub(crate) words: Vec<u64>,
     /// The source of each tensor of the result.
     pub(crate) sources: Vec<Source>,
+    /// The leaves of the result for people, if the tape was to describe them.
+    pub(crate) result: Description,
 }
 
 /// Where a tensor of the result comes from.
@@ -53,13 +56,13 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     };
     let traced = result.and_then(|result| collect(tape, &result));
     let recorded = tape.finish();
-    let (mut outputs, words, sources) = traced?;
+    let Collected { mut outputs, words, sources, result } = traced?;
     outputs.extend(recorded.last_effect);
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
     let graph = graph.with_parameters_first();
     Settings::get().log(Stage::Trace, || graph.to_string());
-    Ok(Trace { graph, captures: recorded.captures, words, sources })
+    Ok(Trace { graph, captures: recorded.captures, words, sources, result })
 }
 
 /// Fresh values on a tape for the arguments of a function that runs inside a trace.
@@ -106,11 +109,17 @@ pub fn trace<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T) -> Result<Graph> {
     Ok(traced.graph)
 }
 
-type Collected = (Vec<ValueId>, Vec<u64>, Vec<Source>);
+/// A flattened result.
+struct Collected {
+    outputs: Vec<ValueId>,
+    words: Vec<u64>,
+    sources: Vec<Source>,
+    result: Description,
+}
 
 #[track_caller]
 fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
-    let mut leaves = Writer::default();
+    let mut leaves = if tape.describes() { Writer::with_paths() } else { Writer::default() };
     result.write(&mut leaves);
     let mut outputs = vec![];
     let mut known = HashMap::new();
@@ -136,10 +145,23 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
             })),
         });
     }
-    Ok((outputs, leaves.words.to_vec(), sources))
+    let result = Description::of_result(&leaves);
+    Ok(Collected { outputs, words: leaves.words.to_vec(), sources, result })
 }
 
 impl Trace {
+    /// Forgets effects, which happened already when the trace is run a second time for the same call.
+    pub(crate) fn without_effects(mut self) -> Trace {
+        let outputs = self.sources.iter().filter_map(|source| match source {
+            Source::Output(position) => Some(position + 1),
+            Source::Parameter(_) | Source::Constant(_) => None,
+        });
+        let mut kept = self.graph.outputs().to_vec();
+        kept.truncate(outputs.max().unwrap_or(0));
+        self.graph.set_outputs(kept);
+        self
+    }
+
     /// The tensors of the result, from those of the inputs (arguments, then captures) and of the graph's outputs.
     pub(crate) fn results(&self, inputs: &[&Tensor], outputs: Vec<Tensor>) -> Vec<Tensor> {
         self.results_with(&|argument| Tensor::clone(inputs[argument]), outputs)

@@ -174,7 +174,7 @@ fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
 pub struct PoolStats {
     /// Bytes in buffers that exist.
     pub live_bytes: usize,
-    /// The most that `live_bytes` was since [`reset_peak_bytes`] or ever, or up to 128 KiB per thread more.
+    /// The most that `live_bytes` was since [`reset_peak_bytes`], or ever; up to 128 KiB per thread more.
     pub peak_bytes: usize,
     /// Bytes kept for reuse.
     pub kept_bytes: usize,
@@ -414,7 +414,7 @@ pub fn live_bytes() -> usize {
     LIVE.load(Relaxed).saturating_sub(credit)
 }
 
-/// The most that [`live_bytes`] was since [`reset_peak_bytes`] or ever, or up to 128 KiB per thread more.
+/// The most that [`live_bytes`] was since [`reset_peak_bytes`], or ever; up to 128 KiB per thread more.
 pub fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
 }

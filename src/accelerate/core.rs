@@ -8,12 +8,16 @@ use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Weight, hash_wor
 use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
+use super::bisect::{self, Bisection};
+use super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::differentiate::Counts;
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
+use super::nonfinite::{self, NonFinite};
 use super::policy::{OnRetrace, RetracePolicy};
-use super::signature::{Description, Signature};
+use super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::stats::{CompileTimes, Stats};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -40,6 +44,12 @@ pub(super) struct Rim<'r> {
 mod flag {
     /// Calls go through the un-accelerated path.
     pub(super) const DISABLED: u32 = 1;
+    /// Some calls are compared with the un-accelerated path.
+    pub(super) const CHECKED: u32 = 1 << 4;
+    /// Ops that make NaN or infinities from finite numbers fail the call.
+    pub(super) const TRAPPED: u32 = 1 << 5;
+    /// Some signatures are served by the un-accelerated path, for their code is wrong.
+    pub(super) const QUARANTINED: u32 = 1 << 6;
 }
 
 pub(super) struct Core {
@@ -50,9 +60,12 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
+    checks: Checks,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
+    /// The hits and misses of backward code.
+    gradients: Arc<Counts>,
 }
 
 /// An entry that serves a call.
@@ -98,8 +111,10 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
+            checks: Checks::default(),
             made_at,
             start: Instant::now(),
+            gradients: Arc::default(),
         }
     }
 
@@ -156,7 +171,7 @@ impl Core {
         let args = leaves.tensors;
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => (entry, start),
-            None => (self.entry(leaves.words, &args, rim)?, None),
+            None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
             let args = args.into_iter().cloned().collect();
@@ -181,11 +196,90 @@ impl Core {
 
     /// A call while something is switched on that is not free.
     #[cold]
-    fn watched(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        if flags & flag::DISABLED != 0 {
-            return self.evaluate(&leaves, rim);
+    fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        if flags & flag::DISABLED != 0 || is_quarantined() {
+            let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
+            if flags & flag::TRAPPED != 0 {
+                self.search(&trace, &leaves.tensors, String::new(), rim)?;
+            }
+            let tensors = eager::evaluate(&trace, &leaves.tensors)?;
+            return Ok(Outcome::Evaluated { trace, tensors });
         }
-        Err(Error::Internal(format!("nothing watches calls for flags {flags:#x}")))
+        note_modes(flags, &mut leaves);
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry,
+            None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
+        };
+        let tensors = if flags & flag::TRAPPED == 0 {
+            entry.run(&leaves.tensors)?
+        } else {
+            let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
+            if let Some(group) = first {
+                self.search(&entry.trace, &leaves.tensors, group, rim)?;
+            }
+            tensors
+        };
+        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
+            Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
+            None => Ok(Outcome::Ran { entry, tensors }),
+        }
+    }
+
+    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
+    fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
+        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
+        self.checks.count_trap();
+        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
+    }
+
+    /// Compares what an entry computed with the un-accelerated path.
+    fn compared(
+        &self,
+        entry: Found,
+        tensors: Vec<Tensor>,
+        args: &[&Tensor],
+        check: &Check,
+        rim: &Rim<'_>,
+    ) -> Result<Outcome> {
+        let words = entry.signature.words();
+        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
+        let expected = eager::evaluate(&trace, args)?;
+        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
+        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+        self.checks.count(deviation.is_some());
+        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
+        self.checks.note(&deviation);
+        match check.on_difference {
+            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
+            OnDifference::Warn | OnDifference::FallBack => {
+                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
+            }
+        }
+        if check.on_difference == OnDifference::Warn {
+            return Ok(Outcome::Ran { entry, tensors });
+        }
+        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
+        Ok(Outcome::Evaluated { trace, tensors: expected })
+    }
+
+    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
+    pub(super) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        note_modes(flags, &mut leaves);
+        let words = &leaves.words;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
+            Some(entry) => entry,
+            None => {
+                let signature = Signature::new(words.clone(), described(flags, rim));
+                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+            }
+        };
+        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
@@ -198,18 +292,18 @@ impl Core {
     #[cold]
     fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         let (words, args) = (leaves.words, leaves.tensors);
-        let entry = self.entry(words, &args, rim)?;
+        let entry = self.made(0, words, &args, rim)?;
         let tensors = entry.run(&args)?;
-        Ok(Outcome::Ran { entry, tensors })
+        Ok(Outcome::Ran { entry: entry.into(), tensors })
     }
 
-    /// The entry for arguments that were not found: made, or waited for.
+    /// The entry for arguments that were not found: made here, or by the thread that was first.
     #[cold]
-    fn entry(&self, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Found> {
+    fn made(&self, flags: u32, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
-        let signature = Signature::new(words, (rim.describe)());
+        let signature = Signature::new(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start);
-        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0.into())
+        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
@@ -273,11 +367,26 @@ impl Core {
         }
     }
 
-    /// The un-accelerated path.
-    fn evaluate(&self, leaves: &Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        let trace = traced(&leaves.words, &leaves.tensors, rim.trace)?;
-        let tensors = eager::evaluate(&trace, &leaves.tensors)?;
-        Ok(Outcome::Evaluated { trace, tensors })
+    /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
+    pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
+        let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
+        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
+        let is_plain = self.flags.load(Relaxed) & watches == 0;
+        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
+        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+    }
+
+    /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
+    pub(super) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let (words, args) = (leaves.words, leaves.tensors);
+        let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        // The first error of a trace is its result, whatever the closure makes of it.
+        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        Ok(Outcome::Ran { entry, tensors })
     }
 
     /// A call inside another trace: the function becomes part of it.
@@ -297,14 +406,34 @@ impl Core {
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
+        (stats.backward_hits, stats.backward_misses) = self.gradients.get();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
         stats.advice = self.advice();
+        stats.checks = self.checks.counts();
         stats
     }
 
     pub(super) fn clear(&self) {
         self.cache.clear();
+        self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
+    }
+
+    pub(super) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub(super) fn set_check_mode(&self, mode: CheckMode) {
+        self.checks.set_mode(mode);
+        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
+    }
+
+    pub(super) fn traps_nonfinite(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRAPPED != 0
+    }
+
+    pub(super) fn trap_nonfinite(&self, is_on: bool) {
+        self.set_flag(flag::TRAPPED, is_on);
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -357,21 +486,33 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Adds the modes that change code to the words of the arguments.
+fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
+    if flags & flag::TRAPPED != 0 {
+        leaves.word(TRAP_WORD);
+    }
+}
+
+/// The arguments of a call and the modes that change its code.
+fn described(flags: u32, rim: &Rim<'_>) -> Description {
+    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
+    Description { modes, ..(rim.describe)() }
+}
+
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
     let start = Instant::now();
-    let traced = traced(signature.words(), args, trace)?;
+    let traced = traced(&Tape::describing(), signature.words(), args, trace)?;
     Entry::new(signature.clone(), traced, start.elapsed())
 }
 
 /// Runs the function on traced stand-ins for the arguments.
-fn traced(words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
-    let tape = Tape::new();
+fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
     let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter(ty.clone()));
     let parameters: Vec<Tensor> = args
         .iter()
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    trace(&tape, &mut Reader::new(words, &parameters))
+    trace(tape, &mut Reader::new(words, &parameters))
 }

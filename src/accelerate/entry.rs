@@ -1,19 +1,22 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
+use super::differentiate::{Counts, Routine};
 use super::function::Given;
 use super::signature::Signature;
-use super::stats::CompileTimes;
+use super::stats::{CompileTimes, GradientStats};
 use crate::compile::{self, Compiled};
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
+use crate::ops::CallSite;
+use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
@@ -28,33 +31,51 @@ pub(crate) struct Entry {
     output_types: Vec<TensorType>,
     /// The arguments whose memory results may take, if they are given away.
     donors: Vec<usize>,
+    /// The trace as something that is called inside gradients, once it has been.
+    routine: OnceLock<Arc<Routine>>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
+    /// Calls that it served while the first ones were to be checked.
+    pub(crate) n_checkable: AtomicU64,
 }
 
 impl Entry {
     /// Optimises and compiles what was traced.
     pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
-        let compiled = compile::compile(&trace.graph)?;
+        let compiled = compile::compile_in(&trace.graph, signature.modes())?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
-        let last_use = AtomicU64::new(coarse_millis());
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, last_use })
+        let routine = OnceLock::new();
+        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
+        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, routine, last_use, n_checkable })
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
+        let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok(self.results(args, buffers))
+    }
+
+    /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
+    pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
+        self.touch();
+        let (buffers, first) = self.executable().run_trapped(&self.inputs(args)?).map_err(compile::failed)?;
+        Ok((self.results(args, buffers), first))
+    }
+
+    /// The bytes of the arguments, then of the captures.
+    #[inline]
+    fn inputs<'a>(&'a self, args: &[&'a Tensor]) -> Result<SmallVec<[&'a Buffer; 24]>> {
         let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
-        let inputs: SmallVec<[&Buffer; 24]> = args
-            .iter()
-            .copied()
-            .chain(captures)
-            .map(|tensor| tensor.as_concrete().map(|concrete| concrete.bytes()))
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
-        let buffers = self.executable().run(&inputs).map_err(compile::failed)?;
-        Ok(self.trace.results(args, self.outputs(buffers)))
+        let bytes = |tensor: &'a Tensor| tensor.as_concrete().map(|concrete| concrete.bytes());
+        let inputs = args.iter().copied().chain(captures).map(bytes).collect::<Option<_>>();
+        inputs.ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+    }
+
+    #[inline]
+    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
+        self.trace.results(args, self.outputs(buffers))
     }
 
     /// Whether results may take the memory of some of these arguments.
@@ -104,7 +125,22 @@ impl Entry {
         outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
     }
 
-    /// Bytes of machine code, of one arena, and of the tensors that the closure captured or returned as they were.
+    /// Records a call on a tape that is evaluated op by op.
+    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+        let routine = self.routine.get_or_init(|| {
+            let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
+            let compiled = Arc::clone(&self.compiled);
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(counts)))
+        });
+        let outputs = match routine.output_types().is_empty() {
+            true => vec![],
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+        };
+        self.trace.results(args, outputs)
+    }
+
+    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured or returned
+    /// as they were.
     pub(crate) fn n_bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
         let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
@@ -112,7 +148,14 @@ impl Entry {
             Source::Constant(tensor) => bytes(tensor),
             Source::Output(_) | Source::Parameter(_) => 0,
         });
-        self.executable().code_bytes() + self.executable().arena_bytes() + captured + returned.sum::<usize>()
+        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        let code = self.executable().code_bytes() + self.executable().arena_bytes();
+        code + gradients + captured + returned.sum::<usize>()
+    }
+
+    /// What is there for gradients that are evaluated at once.
+    pub(crate) fn gradients(&self) -> Vec<GradientStats> {
+        self.routine.get().map_or_else(Vec::new, |routine| routine.gradients())
     }
 
     /// How long ago it was last used, to some milliseconds.

@@ -268,7 +268,7 @@ impl Signature {
 }
 
 impl Description {
-    fn differences(&self, new: &Description) -> Vec<Difference> {
+    pub(super) fn differences(&self, new: &Description) -> Vec<Difference> {
         let mut found = vec![];
         if self.modes != new.modes {
             found.push(difference("the function", Aspect::Mode, self.modes.join(", "), new.modes.join(", ")));

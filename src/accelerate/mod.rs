@@ -3,14 +3,19 @@
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
 mod advice;
+mod bisect;
+mod check;
 mod core;
+mod differentiate;
 mod entry;
 mod explain;
 mod function;
 mod latency;
+mod nonfinite;
 mod policy;
 mod signature;
 mod stats;
+mod tolerance;
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -19,16 +24,22 @@ use std::sync::Arc;
 use retape_runtime::Budget;
 
 pub use self::advice::{Advice, AdviceKind};
+pub use self::bisect::{BisectCause, Bisection, FusedGroup, GraphValue};
+pub use self::check::{Check, CheckCounts, CheckMode, CheckWhen, Deviation, OnDifference};
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
+pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::signature::Signature;
-pub use self::stats::{CompileTimes, EntryStats, Stats};
+pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
+pub use self::tolerance::{ElementPair, Gap, Tolerance};
+
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
 
 use self::core::{Core, Giving, Rim};
-use self::signature::Description;
-use crate::error::{Caller, Result};
+pub(crate) use self::signature::Description;
+use crate::error::{Caller, Error, Result};
 use crate::event::Observer;
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
@@ -197,6 +208,64 @@ where
         self.core.on_retrace(policy.into());
     }
 
+    /// Whether calls are compared with the un-accelerated path; never unless set.
+    pub fn check_mode(&self) -> CheckMode {
+        self.core.checks().mode()
+    }
+
+    /// Compares calls with the un-accelerated path from now on; see [`Check`].
+    ///
+    /// A checked call enters the closure once more than others, with its side effects, and runs its ops one by one;
+    /// what [`debug_print`](crate::Tensor::debug_print) says is said once. All tensors of the result are compared,
+    /// gradients among them, and its static values.
+    pub fn set_check_mode(&self, mode: impl Into<CheckMode>) {
+        self.core.set_check_mode(mode.into());
+    }
+
+    /// How far the results of checked calls may be apart, also for [`bisect`](Accelerated::bisect): relative `1e-4` and
+    /// absolute `1e-6` unless set.
+    pub fn check_tolerance(&self) -> Tolerance {
+        self.core.checks().tolerance()
+    }
+
+    /// Sets the tolerance, and leaves alone which calls are checked.
+    pub fn set_check_tolerance(&self, tolerance: impl Into<Tolerance>) {
+        self.core.checks().set_tolerance(tolerance.into());
+    }
+
+    /// The differences that checked calls showed, the last 64, the oldest first.
+    pub fn differences(&self) -> Vec<Deviation> {
+        self.core.checks().deviations()
+    }
+
+    /// Whether calls fail at the first op that makes NaN or an infinity from finite numbers; false unless set.
+    pub fn traps_nonfinite(&self) -> bool {
+        self.core.traps_nonfinite()
+    }
+
+    /// With `true`, a call fails if an op makes NaN or an infinity from finite numbers, with
+    /// [`Error::NonFinite`](crate::Error::NonFinite) that names the op, its line and what it was given.
+    ///
+    /// Code with a trap is other code, so that the next call with each signature misses with the reason
+    /// [`ModeChanged`](MissReason::ModeChanged); results keep their bits. The code notes what it stores: what is not
+    /// finite only between two ops of one kernel, and never reaches memory, goes unnoticed. If something was noted, the
+    /// ops are run again one by one to find the one to blame; infinities that arguments or constants bring along are
+    /// nobody's fault, and cost that search on every call.
+    ///
+    /// ```
+    /// use retape::{Error, Tensor, accelerate};
+    ///
+    /// let mean_log = accelerate(|x: &Tensor| x.log().mean(..));
+    /// mean_log.trap_nonfinite(true);
+    /// mean_log.call(Tensor::from([1.0_f32, 2.0]))?;
+    /// let Err(Error::NonFinite(found)) = mean_log.call(Tensor::from([1.0_f32, -2.0])) else { panic!() };
+    /// assert_eq!((found.op, found.inputs[0].min), ("log", -2.0));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn trap_nonfinite(&self, is_on: bool) {
+        self.core.trap_nonfinite(is_on);
+    }
+
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
     #[doc(hidden)]
     pub fn retraces_since(&self, before: u64) -> Option<String> {
@@ -207,26 +276,22 @@ where
     }
 
     fn run<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
-        let body = |from: &mut Reader<'_>| self.function.apply(from);
         let mut leaves = Writer::default();
         let given = if H::GIVES { held.write_given(&mut leaves) } else { Given::default() };
         if !H::GIVES {
             held.write(&mut leaves);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return self.core.inline(&leaves, caller, &body);
+            let body = |from: &mut Reader<'_>| self.function.apply(from);
+            return match self.core.calls_on(&leaves) {
+                Some(tape) => self.with_rim(&held, caller, |rim| self.core.record(&tape, leaves, rim))?.read(),
+                None => self.core.inline(&leaves, caller, &body),
+            };
         }
-        let describe = || {
-            let mut leaves = Writer::with_paths();
-            held.write(&mut leaves);
-            Description::of(&leaves)
-        };
-        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || body(from));
-        let rim = Rim { caller, describe: &describe, trace: &trace };
         if !H::GIVES {
-            return self.core.call(leaves, &rim)?.read();
+            return self.with_rim(&held, caller, |rim| self.core.call(leaves, rim))?.read();
         }
-        match self.core.call_giving(leaves, given, &rim)? {
+        match self.with_rim(&held, caller, |rim| self.core.call_giving(leaves, given, rim))? {
             Giving::Done(outcome) => outcome.read(),
             Giving::Ready(ready) => {
                 // What the arguments hold would have a second owner as long as they exist.
@@ -234,6 +299,28 @@ where
                 self.core.run_ready(ready)?.read()
             }
         }
+    }
+
+    fn bisect_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Bisection> {
+        let mut leaves = Writer::default();
+        held.write(&mut leaves);
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            let remedy = "call `bisect` outside of traced closures";
+            return Err(Error::Traced { op: "bisect", remedy, at: caller });
+        }
+        self.with_rim(held, caller, |rim| self.core.bisect(leaves, rim))
+    }
+
+    /// Hands the core what only this generic side knows.
+    #[inline]
+    fn with_rim<H: Held<Args>, T>(&self, held: &H, caller: Caller, work: impl FnOnce(&Rim<'_>) -> T) -> T {
+        let describe = || {
+            let mut leaves = Writer::with_paths();
+            held.write(&mut leaves);
+            Description::of(&leaves)
+        };
+        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.function.apply(from));
+        work(&Rim { caller, describe: &describe, trace: &trace })
     }
 }
 
@@ -261,6 +348,22 @@ macro_rules! calls {
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
                 self.run(($($name.hold(),)*), Location::caller())
+            }
+
+            /// Finds where a call with these arguments parts from the un-accelerated one, and why: the first value of the
+            /// graph that differs by more than the [check tolerance](Accelerated::check_tolerance), the fused group
+            /// that made it, and whether a captured tensor, the closure, the optimiser or the code is to blame.
+            ///
+            /// Enters the closure, and is slow: it holds all values of the graph several times over. It is neither a
+            /// hit nor a miss, and leaves the cache as it is.
+            ///
+            /// # Errors
+            ///
+            /// As [`call`](Accelerated::call).
+            #[track_caller]
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn bisect(&self, $($name: impl Arg<$type>),*) -> Result<Bisection> {
+                self.bisect_held(&($($name.hold(),)*), Location::caller())
             }
         }
     };

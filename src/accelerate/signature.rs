@@ -5,6 +5,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use retape_kernels::Modes;
 use retape_runtime::{DType, Device, Hash32, Shape};
 use smallvec::SmallVec;
 
@@ -21,6 +22,11 @@ pub struct Signature {
     description: Arc<Description>,
 }
 
+/// The mode whose code notes NaN and infinities, in the words of a signature and for people. No words of arguments go on
+/// after these, so a word more makes them those of another signature.
+pub(crate) const TRAP_WORD: u64 = u64::from_le_bytes(*b"mod:trap");
+pub(crate) const TRAP: &str = "trap for non-finite values";
+
 impl Signature {
     /// The signature of the arguments that were written as `words`.
     pub(crate) fn new(words: SmallVec<[u64; 64]>, description: Description) -> Signature {
@@ -35,6 +41,19 @@ impl Signature {
     /// The words of the arguments.
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
+    }
+
+    /// The words without those of modes.
+    pub(crate) fn argument_words(&self) -> &[u64] {
+        match self.words.split_last() {
+            Some((&TRAP_WORD, words)) if self.modes().trap => words,
+            _ => &self.words,
+        }
+    }
+
+    /// The modes that its code is compiled in.
+    pub(crate) fn modes(&self) -> Modes {
+        Modes { trap: self.description.modes.contains(&TRAP), ..Modes::default() }
     }
 
     /// The arguments for people.
@@ -99,8 +118,23 @@ pub(crate) enum LeafValue {
 }
 
 impl Description {
-    /// Describes what was written with paths.
+    /// Describes arguments that were written with paths.
     pub(crate) fn of(leaves: &Writer<'_>) -> Description {
+        Description::with_paths(leaves, argument_path)
+    }
+
+    /// The path of tensor `n`.
+    pub(crate) fn tensor_path(&self, n: usize) -> Option<String> {
+        let is_tensor = |leaf: &&LeafText| matches!(leaf.value, LeafValue::Tensor { .. });
+        self.leaves.iter().filter(is_tensor).nth(n).map(|leaf| leaf.path.clone())
+    }
+
+    /// Describes a result; empty if it was written without paths.
+    pub(crate) fn of_result(leaves: &Writer<'_>) -> Description {
+        Description::with_paths(leaves, |path| extended("result", path))
+    }
+
+    fn with_paths(leaves: &Writer<'_>, path: impl Fn(&[Field]) -> String) -> Description {
         let noted = leaves.paths.as_ref().map_or(&[][..], |paths| &paths.leaves);
         let mut tensors = leaves.tensors.iter();
         let value = |leaf: &Leaf| match leaf.kind {
@@ -112,17 +146,23 @@ impl Description {
             LeafKind::Structure => LeafValue::Structure { text: leaf.text.clone() },
         };
         let values: Vec<LeafValue> = noted.iter().map(value).collect();
-        let leaf = |(leaf, value): (&Leaf, LeafValue)| LeafText { path: argument_path(&leaf.path), value };
+        let leaf = |(leaf, value): (&Leaf, LeafValue)| LeafText { path: path(&leaf.path), value };
         Description { leaves: noted.iter().zip(values).map(leaf).collect(), modes: vec![] }
     }
 }
 
 /// A path whose first step says which argument it is.
 fn argument_path(path: &[Field]) -> String {
-    let mut text = String::new();
-    for (depth, field) in path.iter().enumerate() {
+    match path {
+        [Field::Index(index), rest @ ..] => extended(&format!("argument {index}"), rest),
+        _ => extended("", path),
+    }
+}
+
+fn extended(root: &str, path: &[Field]) -> String {
+    let mut text = root.to_owned();
+    for field in path {
         match field {
-            Field::Index(index) if depth == 0 => text.push_str(&format!("argument {index}")),
             Field::Named(name) => text.extend([".", name]),
             Field::Index(index) => text.push_str(&format!("[{index}]")),
             Field::Key(key) => text.push_str(&format!("[{key:?}]")),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use retape_runtime::{Budget, Cache, EntryView};
 
 use super::advice::Advice;
+use super::check::CheckCounts;
 use super::entry::Entry;
 use super::latency::Latency;
 use super::signature::Signature;
@@ -25,6 +26,16 @@ pub struct CompileTimes {
 }
 
 impl CompileTimes {
+    /// The sums of the stages.
+    pub(super) fn plus(self, other: CompileTimes) -> CompileTimes {
+        CompileTimes {
+            trace: self.trace + other.trace,
+            optimise: self.optimise + other.optimise,
+            plan: self.plan + other.plan,
+            compile: self.compile + other.compile,
+        }
+    }
+
     /// All stages together.
     pub fn total(&self) -> Duration {
         self.trace + self.optimise + self.plan + self.compile
@@ -43,7 +54,7 @@ pub struct EntryStats {
     pub last_use: Duration,
     /// Whether it stays when others make room.
     pub is_pinned: bool,
-    /// Bytes of machine code, constants and one arena.
+    /// Bytes of machine code, constants and one arena; with what is there for gradients.
     pub bytes: usize,
     /// Bytes of the arena that holds all intermediate values.
     pub arena_bytes: usize,
@@ -51,7 +62,31 @@ pub struct EntryStats {
     pub n_steps: usize,
     /// Concrete tensors that the closure captured, with the line that used each.
     pub captures: Vec<String>,
-    /// What making it cost.
+    /// What making it cost, gradients aside.
+    pub times: CompileTimes,
+    /// What is there for gradients that are evaluated at once.
+    pub gradients: Vec<GradientStats>,
+}
+
+/// The forward and backward code of a cached trace, for calls inside a gradient that is evaluated at once.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GradientStats {
+    /// The tensors among the arguments that are differentiated by, by position.
+    pub arguments: Vec<usize>,
+    /// The results that the differentiated value depends on, by position among those that are computed.
+    pub results: Vec<usize>,
+    /// How often the backward code ran.
+    pub calls: u64,
+    /// Whether it has been compiled; it is when it is first needed.
+    pub is_compiled: bool,
+    /// Values that the forward code keeps for it, besides results, arguments and captured tensors.
+    pub residuals: usize,
+    /// Bytes of these values.
+    pub residual_bytes: usize,
+    /// Bytes of machine code and of one arena each, forward and backward.
+    pub bytes: usize,
+    /// What making it cost; tracing is differentiation here.
     pub times: CompileTimes,
 }
 
@@ -79,10 +114,16 @@ pub struct Stats {
     pub rejected: u64,
     /// The entries it holds, most recently used first.
     pub entries: Vec<EntryStats>,
+    /// Runs of backward code, inside gradients that are evaluated at once, that found it compiled.
+    pub backward_hits: u64,
+    /// Runs of backward code that compiled it.
+    pub backward_misses: u64,
     /// How long hits took.
     pub hit_latency: Latency,
     /// How long misses took, failed ones included.
     pub miss_latency: Latency,
+    /// Calls that were checked, differed, were served un-accelerated for it, or trapped.
+    pub checks: CheckCounts,
     /// What to change, if the misses show a mistake.
     pub advice: Vec<Advice>,
 }
@@ -103,8 +144,11 @@ impl Stats {
             pinned: counters.pinned,
             rejected: counters.rejected,
             entries: entries.iter().map(describe).collect(),
+            backward_hits: 0,
+            backward_misses: 0,
             hit_latency: Latency::default(),
             miss_latency: Latency::default(),
+            checks: CheckCounts::default(),
             advice: vec![],
         }
     }
@@ -143,6 +187,7 @@ fn describe(view: &EntryView<Signature, Entry>) -> EntryStats {
         n_steps: executable.plan().steps.len(),
         captures: entry.trace.captures.iter().map(capture).collect(),
         times: entry.times(),
+        gradients: entry.gradients(),
     }
 }
 
@@ -169,6 +214,14 @@ impl fmt::Display for Stats {
             let arguments = shortened(&entry.signature.to_string());
             write!(f, "\n  ({arguments})  {} calls, {} steps, {} bytes", entry.calls, entry.n_steps, entry.bytes)?;
             write!(f, ", traced and compiled in {:.2?}", entry.times.total())?;
+            for gradient in entry.gradients.iter().filter(|gradient| gradient.is_compiled) {
+                let GradientStats { calls, residuals, residual_bytes, bytes, times, .. } = gradient;
+                write!(
+                    f,
+                    "\n    backward  {calls} calls, {residuals} residuals of {residual_bytes} bytes, {bytes} bytes"
+                )?;
+                write!(f, ", differentiated and compiled in {:.2?}", times.total())?;
+            }
         }
         self.advice.iter().try_for_each(|advice| write!(f, "\nadvice     {advice}"))?;
         Ok(())

@@ -122,6 +122,9 @@ impl<'t> Parser<'t> {
             Some(at) => (&ty[..at], Some(ty[at..].trim())),
             None => (ty, None),
         };
+        if mnemonic == "call" {
+            return fail(line, "a call of compiled code has no text to read back");
+        }
         let op = Op::parse(mnemonic, attributes).or_else(|message| fail(line, message))?;
         let mut regions = vec![];
         if let Some(header) = region {

@@ -12,6 +12,20 @@ impl fmt::Display for Graph {
 }
 
 impl Graph {
+    /// The line of a node, such as `%3 = add %1, %2 : f32[4]`.
+    pub(crate) fn node_text(&self, id: ValueId) -> String {
+        /// A node that displays as its line.
+        struct Line<'g>(ValueId, &'g Node);
+
+        impl fmt::Display for Line<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                print_node(f, self.0, self.1, 0)
+            }
+        }
+
+        Line(id, self.node(id)).to_string().trim_end().to_owned()
+    }
+
     fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
         f.write_str("graph (")?;
         for (position, &id) in self.params.iter().enumerate() {

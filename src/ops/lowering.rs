@@ -48,7 +48,7 @@ pub enum Lowering {
     },
     /// A precompiled kernel over dense arguments.
     Library(retape_kernels::library::Library),
-    /// A parameter: nothing to compute.
+    /// Nothing to compute: a parameter, or a result of a call, which has machine code of its own.
     Parameter,
 }
 

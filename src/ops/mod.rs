@@ -36,6 +36,7 @@ mod arithmetic;
 mod arrange;
 pub(crate) mod attribute;
 mod axes;
+mod call;
 mod check;
 mod compare;
 mod conv;
@@ -71,6 +72,8 @@ pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
 pub use axes::Axes;
+pub use call::Call;
+pub(crate) use call::CallSite;
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
@@ -178,6 +181,7 @@ macro_rules! ops {
 ops! {
     "parameter" => leaf::Parameter,
     "splat" => leaf::Splat,
+    "call" => call::Call,
     "add" => arithmetic::Add,
     "sub" => arithmetic::Sub,
     "mul" => arithmetic::Mul,

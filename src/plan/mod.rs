@@ -16,12 +16,29 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::ops::Lowering;
+use crate::ops::{Lowering, Op};
 
 use self::fuse::{Group, Groups};
 use self::lower::Lowered;
 use self::slots::Slots;
 use self::values::Values;
+
+/// What it takes to compute a value from its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// Nothing: whoever reads it reads through it.
+    Nothing,
+    /// So much for each element, in units of an addition, within any kernel.
+    PerElement(u32),
+    /// A kernel that computes it as a whole.
+    Whole,
+}
+
+/// What it takes to compute each value of a graph, and whether its plan gives it memory.
+pub(crate) fn makings(graph: &Graph) -> Vec<(Making, bool)> {
+    let values = Values::of(graph);
+    graph.iter().map(|(id, _)| (values.making(id), values.is_root(id))).collect()
+}
 
 /// What the steps of a plan are in the graph; calls do not need it, those who look at a plan do.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +60,9 @@ pub(crate) struct StepValues {
 
 /// Plans a graph, and says what the steps are in it.
 pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
+    if graph.nodes().iter().any(|node| matches!(node.op, Op::Call(_))) {
+        return Err(Error::Internal("a call of compiled code is to be compiled".into()));
+    }
     let values = Values::of(graph);
     let groups = Groups::of(&values);
     let order = groups.in_order(&[]);

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::graph::{Graph, TensorType, ValueId};
 use crate::ops::{Body, Lowering, Movement, Point};
 
+use super::Making;
 use super::view::View;
 
 /// Expressions longer than this are cut by a root, which bounds the size of kernels and of recursion over them.
@@ -185,6 +186,15 @@ impl<'g> Values<'g> {
             if computes && (cost > MAX_COST || (cost > CHEAP && (count > 1 || spread))) && !node.args.is_empty() {
                 self.need(id);
             }
+        }
+    }
+
+    /// What it takes to compute a value from its arguments.
+    pub(super) fn making(&self, id: ValueId) -> Making {
+        match self.lowering(id) {
+            Lowering::Movement(_) | Lowering::Parameter => Making::Nothing,
+            Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => Making::PerElement(self.cost_of(id, body)),
+            Lowering::Reduce { .. } | Lowering::Library(_) => Making::Whole,
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test; measured errors are printed")]
 
 mod agreement;
+mod calls;
 mod derivatives;
 mod sample;
 mod special;
@@ -14,8 +15,9 @@ use retape::ops::Op;
 use retape::{DType, Graph, Tensor, TensorType};
 use sample::{arguments, graph, name, result, types};
 
-/// A parameter is applied to nothing, and the derivative of `stop_gradient` is not that of its function.
-const WITHOUT_SAMPLES: [&str; 2] = ["parameter", "stop_gradient"];
+/// A parameter is applied to nothing, a call is of something, and the derivative of `stop_gradient` is not that of its
+/// function.
+const WITHOUT_SAMPLES: [&str; 3] = ["parameter", "call", "stop_gradient"];
 
 /// Takes any number of arguments but none.
 const VARIADIC: &str = "concat";

@@ -1,0 +1,298 @@
+//! Check mode: calls that also run the un-accelerated path and compare.
+//!
+//! The un-accelerated path enters the closure again, so it sees what has changed since the trace: a captured tensor or
+//! number, a branch on the world outside. It shares no optimised graph, no fused kernel and no arena with the entry.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::signature::Signature;
+use super::tolerance::{Gap, Tolerance, compare};
+use crate::error::Caller;
+use crate::tensor::Tensor;
+use crate::trace::Trace;
+
+/// How many differences are remembered, the last ones.
+const MAX_DEVIATIONS: usize = 64;
+
+/// Whether calls are checked against the un-accelerated path.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum CheckMode {
+    /// No call is.
+    #[default]
+    Never,
+    /// Some or all are.
+    Check(Check),
+}
+
+/// Which calls are checked, how closely, and what happens to those that differ.
+///
+/// ```
+/// use retape::{Check, OnDifference, Tensor, accelerate};
+/// use std::sync::Mutex;
+///
+/// static SCALE: Mutex<f32> = Mutex::new(2.0);
+///
+/// let scaled = accelerate(|x: &Tensor| x * *SCALE.lock().unwrap());
+/// scaled.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+/// scaled.call(Tensor::ones([3]))?;
+/// *SCALE.lock().unwrap() = 3.0; // the trace does not see this
+/// let error = scaled.call(Tensor::ones([3])).unwrap_err();
+/// assert!(error.to_string().contains("result of an accelerated call differs"), "{error}");
+/// assert!(error.to_string().contains("2.0 instead of 3.0"), "{error}");
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Check {
+    /// Which calls.
+    pub when: CheckWhen,
+    /// How far results may differ.
+    pub tolerance: Tolerance,
+    /// What happens if they differ more.
+    pub on_difference: OnDifference,
+}
+
+/// Which calls are checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CheckWhen {
+    /// All.
+    #[default]
+    Every,
+    /// The first call, and every `n`-th after it, over all entries and threads together.
+    OneIn(u64),
+    /// The first `k` calls that each entry serves, the one that made it included.
+    First(u64),
+}
+
+/// What happens if a checked call differs from the un-accelerated one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDifference {
+    /// A `tracing` event with level `WARN`; the call returns what the compiled code computed.
+    #[default]
+    Warn,
+    /// The call fails with [`Error::Check`](crate::Error::Check).
+    Err,
+    /// As `Warn`, and the call returns what the un-accelerated path computed. So do all later calls with the signature,
+    /// until the cache is cleared: its entry is in quarantine.
+    FallBack,
+}
+
+impl From<Check> for CheckMode {
+    fn from(check: Check) -> CheckMode {
+        CheckMode::Check(check)
+    }
+}
+
+/// A difference between an accelerated call and the un-accelerated one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Deviation {
+    /// The arguments.
+    pub signature: Signature,
+    /// The line of the call.
+    pub at: Caller,
+    /// The leaf of the result, such as `result[1].w`; the first that differs.
+    pub path: String,
+    /// What the un-accelerated path computed: an element, a static value or a structure.
+    pub expected: String,
+    /// What the compiled code computed.
+    pub got: String,
+    /// By how much the elements of the leaf differ; none if its type, its static value or the structure does.
+    pub gap: Option<Gap>,
+    /// How many tensors of the result differ.
+    pub n_tensors: usize,
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Deviation { path, expected, got, at, .. } = self;
+        write!(f, "{path} of an accelerated call differs from the un-accelerated one: {got} instead of {expected}")?;
+        if let Some(gap) = &self.gap {
+            write!(f, " ({gap})")?;
+        }
+        write!(f, "; the arguments are ({}), the call is at {at}; `bisect` finds the cause", self.signature)
+    }
+}
+
+/// What checks and traps have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckCounts {
+    /// Calls that were compared with the un-accelerated path.
+    pub checked: u64,
+    /// Those that differed.
+    pub differing: u64,
+    /// Signatures that were put in quarantine.
+    pub quarantines: u64,
+    /// Calls that the un-accelerated path served because of it.
+    pub quarantined_calls: u64,
+    /// Calls that failed because an op made NaN or an infinity from finite numbers.
+    pub trapped: u64,
+}
+
+/// What a function keeps for its checks.
+#[derive(Debug, Default)]
+pub(super) struct Checks {
+    mode: Mutex<CheckMode>,
+    tolerance: Mutex<Tolerance>,
+    deviations: Mutex<VecDeque<Deviation>>,
+    quarantined: Mutex<HashSet<Box<[u64]>>>,
+    /// Calls that were up for being checked.
+    turns: AtomicU64,
+    checked: AtomicU64,
+    differing: AtomicU64,
+    quarantines: AtomicU64,
+    quarantined_calls: AtomicU64,
+    trapped: AtomicU64,
+}
+
+impl Checks {
+    pub(super) fn mode(&self) -> CheckMode {
+        *lock(&self.mode)
+    }
+
+    pub(super) fn set_mode(&self, mode: CheckMode) {
+        *lock(&self.mode) = mode;
+        if let CheckMode::Check(check) = mode {
+            *lock(&self.tolerance) = check.tolerance;
+        }
+    }
+
+    pub(super) fn tolerance(&self) -> Tolerance {
+        *lock(&self.tolerance)
+    }
+
+    pub(super) fn set_tolerance(&self, tolerance: Tolerance) {
+        if let CheckMode::Check(check) = &mut *lock(&self.mode) {
+            check.tolerance = tolerance;
+        }
+        *lock(&self.tolerance) = tolerance;
+    }
+
+    /// How to check a call that an entry serves as its `served`-th, counted by it; none if its turn has not come.
+    pub(super) fn is_due(&self, served: &AtomicU64) -> Option<Check> {
+        let CheckMode::Check(check) = self.mode() else { return None };
+        let is_due = match check.when {
+            CheckWhen::Every => true,
+            CheckWhen::OneIn(n) => self.turns.fetch_add(1, Relaxed).is_multiple_of(n.max(1)),
+            CheckWhen::First(k) => served.fetch_add(1, Relaxed) < k,
+        };
+        is_due.then_some(check)
+    }
+
+    pub(super) fn count(&self, is_different: bool) {
+        self.checked.fetch_add(1, Relaxed);
+        self.differing.fetch_add(u64::from(is_different), Relaxed);
+    }
+
+    pub(super) fn count_trap(&self) {
+        self.trapped.fetch_add(1, Relaxed);
+    }
+
+    /// Puts a difference on record.
+    pub(super) fn note(&self, deviation: &Deviation) {
+        let mut deviations = lock(&self.deviations);
+        if deviations.len() == MAX_DEVIATIONS {
+            deviations.pop_front();
+        }
+        deviations.push_back(deviation.clone());
+    }
+
+    pub(super) fn deviations(&self) -> Vec<Deviation> {
+        lock(&self.deviations).iter().cloned().collect()
+    }
+
+    /// Serves the signature with these words un-accelerated from now on; `begin` runs before anybody can lift it.
+    pub(super) fn quarantine(&self, words: &[u64], begin: impl FnOnce()) {
+        let mut quarantined = lock(&self.quarantined);
+        if quarantined.insert(words.into()) {
+            self.quarantines.fetch_add(1, Relaxed);
+        }
+        begin();
+    }
+
+    /// Whether the signature is in quarantine; counts the call if so.
+    pub(super) fn is_quarantined(&self, words: &[u64]) -> bool {
+        let is_quarantined = lock(&self.quarantined).contains(words);
+        self.quarantined_calls.fetch_add(u64::from(is_quarantined), Relaxed);
+        is_quarantined
+    }
+
+    /// Lifts all quarantines; `end` runs before a new one can begin.
+    pub(super) fn release(&self, end: impl FnOnce()) {
+        let mut quarantined = lock(&self.quarantined);
+        quarantined.clear();
+        end();
+    }
+
+    pub(super) fn counts(&self) -> CheckCounts {
+        CheckCounts {
+            checked: self.checked.load(Relaxed),
+            differing: self.differing.load(Relaxed),
+            quarantines: self.quarantines.load(Relaxed),
+            quarantined_calls: self.quarantined_calls.load(Relaxed),
+            trapped: self.trapped.load(Relaxed),
+        }
+    }
+}
+
+/// Locks what is whole after every change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The results of a call and of the un-accelerated one.
+pub(super) struct Results<'r> {
+    /// The trace of the entry, and what its code computed.
+    pub(super) cached: &'r Trace,
+    pub(super) got: &'r [Tensor],
+    /// The trace of this call, and what its ops computed one by one.
+    pub(super) fresh: &'r Trace,
+    pub(super) expected: &'r [Tensor],
+}
+
+impl Results<'_> {
+    /// How they differ, if they do.
+    pub(super) fn deviation(&self, signature: &Signature, at: Caller, tolerance: &Tolerance) -> Option<Deviation> {
+        let deviation = |path: String, expected: String, got: String| Deviation {
+            signature: signature.clone(),
+            at,
+            path,
+            expected,
+            got,
+            gap: None,
+            n_tensors: 0,
+        };
+        if self.cached.words != self.fresh.words || self.got.len() != self.expected.len() {
+            let differences = self.cached.result.differences(&self.fresh.result);
+            let first = differences.into_iter().next();
+            return Some(match first {
+                Some(difference) => deviation(difference.path, difference.new, difference.old),
+                None => deviation("result".into(), "another structure".into(), "the structure of the trace".into()),
+            });
+        }
+        let pairs = self.expected.iter().zip(self.got).enumerate();
+        let differing = pairs.filter_map(|(n, (expected, got))| Some((n, gap(expected, got, tolerance)?)));
+        let differing: Vec<(usize, Gap)> = differing.collect();
+        let (n, gap) = differing.first()?.clone();
+        let path = self.fresh.result.tensor_path(n).unwrap_or_else(|| format!("tensor {n} of the result"));
+        let shown = |pick: fn(&super::tolerance::ElementPair) -> retape_runtime::Scalar| {
+            gap.samples.first().map(pick).map(super::tolerance::shown).unwrap_or_default()
+        };
+        let (expected, got) = (shown(|pair| pair.expected), shown(|pair| pair.got));
+        Some(Deviation { n_tensors: differing.len(), gap: Some(gap), ..deviation(path, expected, got) })
+    }
+}
+
+/// How two concrete tensors of one type differ.
+pub(super) fn gap(expected: &Tensor, got: &Tensor, tolerance: &Tolerance) -> Option<Gap> {
+    compare(got.dtype(), bytes(expected)?, bytes(got)?, tolerance)
+}
+
+/// The bytes of the elements of a concrete tensor; its buffer may hold more.
+pub(super) fn bytes(tensor: &Tensor) -> Option<&[u8]> {
+    let concrete = tensor.as_concrete()?;
+    concrete.bytes().bytes().get(..concrete.ty().n_elements() * concrete.ty().dtype.size())
+}

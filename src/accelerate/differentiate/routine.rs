@@ -1,0 +1,287 @@
+//! Graphs that are called as compiled code, and their gradients.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::super::stats::{CompileTimes, GradientStats};
+use super::code::Code;
+use super::partition::{Partition, Read, partition};
+use crate::autodiff;
+use crate::compile::Compiled;
+use crate::error::{Caller, Error, Result};
+use crate::graph::{Graph, TensorType, ValueId};
+use crate::opt;
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+
+/// How often backward code was there when it was needed, over all entries of a cache.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Counts {
+    /// Hits and misses.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.hits.load(Relaxed), self.misses.load(Relaxed))
+    }
+}
+
+/// A graph that is called as compiled code.
+#[derive(Debug)]
+pub(crate) struct Routine {
+    /// The recorded graph; its parameters are the inputs of a call, then the captures.
+    graph: Graph,
+    captures: Vec<Tensor>,
+    output_types: Vec<TensorType>,
+    code: Lazy<Code>,
+    pull_backs: Mutex<BTreeMap<Pull, Arc<PullBack>>>,
+    counts: Arc<Counts>,
+}
+
+/// Which gradient is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pull {
+    /// The inputs to differentiate by, by position.
+    pub(crate) wrt: Vec<usize>,
+    /// The results that have a cotangent.
+    pub(crate) results: Vec<usize>,
+}
+
+/// One gradient of a routine.
+#[derive(Debug)]
+pub(crate) struct PullBack {
+    pull: Pull,
+    /// The gradients from the inputs and the cotangents, computed from scratch.
+    gradient: Arc<Routine>,
+    /// The results and the gradients together, optimised. The parameters are those of the gradient.
+    joint: Graph,
+    cotangents: Range<usize>,
+    split: Lazy<Arc<Split>>,
+    calls: AtomicU64,
+    /// What recording and optimising it cost.
+    times: CompileTimes,
+}
+
+/// Forward code that keeps what backward code goes on from.
+#[derive(Debug)]
+struct Split {
+    forward: Code,
+    backward: Code,
+    kept: Vec<usize>,
+    reads: Vec<Read>,
+    /// The residuals that are no results.
+    n_residuals: usize,
+    residual_bytes: usize,
+}
+
+impl Routine {
+    pub(crate) fn new(graph: Graph, captures: Vec<Tensor>, counts: Arc<Counts>) -> Routine {
+        let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
+        Routine { graph, captures, output_types, code: Lazy::default(), pull_backs: Mutex::default(), counts }
+    }
+
+    /// A routine whose code is there.
+    pub(crate) fn compiled(graph: Graph, captures: Vec<Tensor>, code: Arc<Compiled>, counts: Arc<Counts>) -> Routine {
+        let code = Lazy::of(Code::known(&graph, code));
+        Routine { code, ..Routine::new(graph, captures, counts) }
+    }
+
+    fn n_inputs(&self) -> usize {
+        self.graph.params().len() - self.captures.len()
+    }
+
+    /// The types of the inputs.
+    pub(crate) fn input_types(&self) -> impl Iterator<Item = &TensorType> {
+        self.graph.params().iter().take(self.n_inputs()).map(|&id| self.graph.ty(id))
+    }
+
+    /// The types of the results.
+    pub(crate) fn output_types(&self) -> &[TensorType] {
+        &self.output_types
+    }
+
+    /// Whether a call does something besides computing its results; then the last result is a token.
+    pub(crate) fn has_effect(&self) -> bool {
+        self.graph.outputs().last().is_some_and(|&id| self.graph.node(id).op.has_effect())
+    }
+
+    /// The results for some inputs.
+    pub(crate) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.code()?.run(inputs.iter().chain(&self.captures))
+    }
+
+    fn code(&self) -> Result<Code> {
+        Ok(self.code.get_or_make(|| Code::of(&self.graph))?.0)
+    }
+
+    /// The gradient of the results with respect to some inputs.
+    pub(crate) fn pull_back(&self, pull: Pull, at: Caller) -> Result<Arc<PullBack>> {
+        let mut known = lock(&self.pull_backs);
+        if let Some(known) = known.get(&pull) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(self.differentiate(pull.clone(), at)?);
+        known.insert(pull, Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// What is known of its gradients, and of theirs.
+    pub(crate) fn gradients(&self) -> Vec<GradientStats> {
+        let known: Vec<Arc<PullBack>> = lock(&self.pull_backs).values().cloned().collect();
+        known.iter().flat_map(|pull_back| [vec![pull_back.stats()], pull_back.gradient.gradients()].concat()).collect()
+    }
+
+    /// Records the graph and its gradient on a tape of their own.
+    fn differentiate(&self, pull: Pull, at: Caller) -> Result<PullBack> {
+        let start = Instant::now();
+        let tape = Tape::new();
+        let typed = |&id: &ValueId| tape.parameter(self.graph.ty(id).clone());
+        let (inputs, captures) = self.graph.params().split_at(self.n_inputs());
+        let inputs: Vec<Tensor> = inputs.iter().map(typed).collect();
+        let cts: Vec<Tensor> =
+            pull.results.iter().map(|&result| tape.parameter(self.output_types[result].clone())).collect();
+        let captures: Vec<Tensor> = captures.iter().map(typed).collect();
+        let all: Vec<Tensor> = inputs.iter().chain(&captures).cloned().collect();
+        let values = self.graph.replay(&all, Some(&tape), at)?;
+        let results: Vec<&Tensor> = self.graph.outputs().iter().map(|id| &values[id.index()]).collect();
+        let seeds: Vec<(&Tensor, Tensor)> =
+            pull.results.iter().zip(&cts).map(|(&result, ct)| (results[result], ct.clone())).collect();
+        let wrt: Vec<&Tensor> = pull.wrt.iter().map(|&input| &inputs[input]).collect();
+        let gradients = autodiff::pull_back(&tape, &seeds, &wrt, at)?;
+        let outputs = results.into_iter().chain(&gradients).map(|tensor| tensor.as_traced().map(|traced| traced.id));
+        let outputs: Option<Vec<ValueId>> = outputs.collect();
+        let outputs = outputs.ok_or_else(|| Error::Internal("a gradient is not on its tape".into()))?;
+        let recorded = tape.finish();
+        let added = recorded.captures.into_iter().map(|capture| capture.tensor);
+        let captures: Vec<Tensor> = self.captures.iter().cloned().chain(added).collect();
+        let mut gradient = recorded.graph;
+        gradient.set_outputs(outputs);
+        let mut gradient = gradient.with_parameters_first();
+        let trace = start.elapsed();
+        let joint = opt::run(&gradient)?;
+        let times = CompileTimes { trace, optimise: start.elapsed() - trace, ..CompileTimes::default() };
+        gradient.set_outputs(gradient.outputs()[self.output_types.len()..].to_vec());
+        let gradient = Routine::new(gradient.without_dead_nodes(), captures, Arc::clone(&self.counts));
+        let cotangents = self.n_inputs()..self.n_inputs() + pull.results.len();
+        let (split, calls) = (Lazy::default(), AtomicU64::new(0));
+        Ok(PullBack { pull, gradient: Arc::new(gradient), joint, cotangents, split, calls, times })
+    }
+}
+
+impl PullBack {
+    /// The gradients from the inputs and the cotangents, as a routine of its own.
+    pub(crate) fn gradient(&self) -> &Arc<Routine> {
+        &self.gradient
+    }
+
+    /// What is known of it by now.
+    fn stats(&self) -> GradientStats {
+        let (split, alone) = (self.split.get(), self.gradient.code.get());
+        let codes = split.iter().flat_map(|split| [&split.forward, &split.backward]).chain(&alone);
+        let times = codes.clone().map(Code::times).fold(self.times, CompileTimes::plus);
+        GradientStats {
+            arguments: self.pull.wrt.clone(),
+            results: self.pull.results.clone(),
+            calls: self.calls.load(Relaxed),
+            is_compiled: split.is_some() || alone.is_some(),
+            residuals: split.as_ref().map_or(0, |split| split.n_residuals),
+            residual_bytes: split.as_ref().map_or(0, |split| split.residual_bytes),
+            bytes: codes.map(Code::n_bytes).sum(),
+            times,
+        }
+    }
+
+    /// Runs the backward code on its own, from the inputs and the cotangents.
+    pub(super) fn run_alone(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let (code, is_new) = self.gradient.code.get_or_make(|| Code::of(&self.gradient.graph))?;
+        self.count(is_new);
+        code.run(inputs.iter().chain(&self.gradient.captures))
+    }
+
+    /// The results for some inputs of the forward code, and what the backward code needs of it.
+    pub(super) fn run_forward(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Residuals)> {
+        let (split, is_new) = self.split.get_or_make(|| self.make_split())?;
+        let mut results = split.forward.run(inputs.iter().chain(&self.gradient.captures))?;
+        let kept = split.kept.iter().map(|&output| results[output].clone()).collect();
+        results.truncate(results.len() - split.n_residuals);
+        Ok((results, Residuals { split, kept, is_new }))
+    }
+
+    /// Goes on from the residuals; `inputs` are those of the forward code and the cotangents.
+    pub(super) fn run_backward(&self, residuals: Residuals, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.count(residuals.is_new);
+        let parameter = |position: usize| match position.checked_sub(inputs.len()) {
+            Some(capture) => &self.gradient.captures[capture],
+            None => &inputs[position],
+        };
+        let read = |read: &Read| match *read {
+            Read::Parameter(position) => parameter(position),
+            Read::Kept(position) => &residuals.kept[position],
+        };
+        residuals.split.backward.run(residuals.split.reads.iter().map(read))
+    }
+
+    fn make_split(&self) -> Result<Arc<Split>> {
+        let n_results = self.joint.outputs().len() - self.gradient.output_types.len();
+        let Partition { forward, backward, kept, reads } = partition(&self.joint, n_results, &self.cotangents);
+        let residuals = forward.outputs()[n_results..].iter().map(|&id| forward.ty(id));
+        let (n_residuals, residual_bytes) = (residuals.len(), residuals.filter_map(TensorType::checked_bytes).sum());
+        let (forward, backward) = (Code::of(&forward)?, Code::of(&backward)?);
+        Ok(Arc::new(Split { forward, backward, kept, reads, n_residuals, residual_bytes }))
+    }
+
+    /// Counts a run of the backward code, which was made for it or not.
+    pub(super) fn count(&self, is_new: bool) {
+        self.calls.fetch_add(1, Relaxed);
+        let counts = &self.gradient.counts;
+        if is_new { &counts.misses } else { &counts.hits }.fetch_add(1, Relaxed);
+    }
+}
+
+/// What a run of forward code leaves for the backward code.
+#[derive(Clone, Debug)]
+pub(super) struct Residuals {
+    split: Arc<Split>,
+    kept: Vec<Tensor>,
+    /// Whether the code was made for this run.
+    pub(super) is_new: bool,
+}
+
+/// Something that is made once, by the first thread that needs it; if that fails, by the next one.
+#[derive(Debug)]
+struct Lazy<T>(Mutex<Option<T>>);
+
+impl<T> Default for Lazy<T> {
+    fn default() -> Lazy<T> {
+        Lazy(Mutex::new(None))
+    }
+}
+
+impl<T: Clone> Lazy<T> {
+    fn of(value: T) -> Lazy<T> {
+        Lazy(Mutex::new(Some(value)))
+    }
+
+    fn get(&self) -> Option<T> {
+        lock(&self.0).clone()
+    }
+
+    /// The value, and whether this call made it. Others wait meanwhile; making calls no code of users.
+    fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
+        let mut value = lock(&self.0);
+        if let Some(value) = &*value {
+            return Ok((value.clone(), false));
+        }
+        Ok((value.insert(make()?).clone(), true))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks changes in one step.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
