@@ -81,12 +81,19 @@ struct Entry<K, V> {
     hash: Hash32,
     key: K,
     value: Shared<V>,
-    weight: Weight,
+    /// Changed under the lock of the ledger.
+    weight: Mutex<Weight>,
     /// The clock at the last use, or at an earlier one if no other entry was used since.
     stamp: AtomicU64,
     /// The hits that no handle of `recent.rs` counts any more.
     hits: AtomicU64,
     is_pinned: AtomicBool,
+}
+
+impl<K, V> Entry<K, V> {
+    fn weight(&self) -> Weight {
+        *self.weight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<K, V> Counted for Entry<K, V> {
@@ -122,9 +129,9 @@ impl<K, V> EntryView<K, V> {
         &self.entry.value
     }
 
-    /// The weight given at insertion.
+    /// The weight given at insertion, or later.
     pub fn weight(&self) -> Weight {
-        self.entry.weight
+        self.entry.weight()
     }
 }
 
@@ -452,7 +459,7 @@ impl<K: Eq, V> Cache<K, V> {
             hash,
             key: key.to_owned(),
             value: value.clone(),
-            weight: weight.into(),
+            weight: Mutex::new(weight.into()),
             stamp: AtomicU64::new(self.tick()),
             hits: AtomicU64::new(0),
             is_pinned: AtomicBool::new(false),
@@ -475,12 +482,12 @@ impl<K: Eq, V> Cache<K, V> {
         let capacity = self.capacity();
         let max_entries = capacity.entries.checked_sub(1)?;
         let pinned = ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
-        let mut least: Total = pinned.clone().map(|other| other.weight).collect();
-        least.add(entry.weight);
+        let mut least: Total = pinned.clone().map(|other| other.weight()).collect();
+        least.add(entry.weight());
         if pinned.count() > max_entries || !least.is_within(capacity.budget) {
             return None;
         }
-        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight);
+        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight());
         ledger.push(entry.clone());
         self.index.entry(entry.hash).or_default().push(entry.clone());
         Some(gone)
@@ -496,14 +503,14 @@ impl<K: Eq, V> Cache<K, V> {
         newcomer: Weight,
     ) -> Gone<K, V> {
         let mut gone = Vec::new();
-        let mut total: Total = ledger.iter().map(|entry| entry.weight).chain([newcomer]).collect();
+        let mut total: Total = ledger.iter().map(|entry| entry.weight()).chain([newcomer]).collect();
         while ledger.len() > max_entries || !total.is_within(budget) {
-            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight, budget);
+            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight(), budget);
             let is_free = |entry: &Entry<K, V>| !entry.is_pinned.load(Relaxed) && helps(entry);
             let free = ledger.iter().enumerate().filter(|(_, entry)| is_free(entry));
             let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
             let entry = ledger.swap_remove(oldest);
-            total.take(entry.weight);
+            total.take(entry.weight());
             self.unindex(&entry);
             gone.push(entry);
         }
@@ -587,6 +594,25 @@ impl<K: Eq, V> Cache<K, V> {
         })
     }
 
+    /// Changes the weight of an entry whose value has grown or shrunk, and evicts what is beyond the capacity now; returns
+    /// whether there is such an entry.
+    pub fn reweigh<Q>(&self, hash: &Hash32, key: &Q, weight: impl Into<Weight>) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let weight = weight.into();
+        let gone = self.flights.exclusive(|| {
+            let mut ledger = self.ledger();
+            let entry = self.find(hash, key)?;
+            *entry.weight.lock().unwrap_or_else(PoisonError::into_inner) = weight;
+            let capacity = self.capacity();
+            Some(self.evict(&mut ledger, capacity.entries, capacity.budget, Weight::default()))
+        });
+        self.tell_gone(gone.as_deref().unwrap_or_default());
+        gone.is_some()
+    }
+
     /// Changes the capacity, and evicts what is beyond; pinned entries stay.
     pub fn resize(&self, capacity: Capacity) {
         let gone = self.flights.exclusive(|| {
@@ -638,7 +664,7 @@ impl<K: Eq, V> Cache<K, V> {
         let (occupancy, pinned, total) = {
             let ledger = self.ledger();
             let pinned = ledger.iter().filter(|entry| entry.is_pinned.load(Relaxed)).count();
-            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight).collect::<Total>())
+            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight()).collect::<Total>())
         };
         let capacity = self.capacity();
         let counters = &self.counters;

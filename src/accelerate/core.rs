@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Weight, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Outcome as Served, Weight, hash_words};
 use smallvec::SmallVec;
 
 use super::advice::{Advice, Detector};
@@ -17,11 +17,14 @@ use super::function::Given;
 use super::latency::{Latencies, sampled_start};
 use super::nonfinite::{self, NonFinite};
 use super::policy::{OnRetrace, RetracePolicy};
+use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature, TRAP, TRAP_WORD};
-use super::stats::{CompileTimes, Stats};
+use super::stats::{CompileTimes, EntryStats, Stats};
+use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::event::{Event, Observer};
+use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
@@ -44,6 +47,8 @@ pub(super) struct Rim<'r> {
 mod flag {
     /// Calls go through the un-accelerated path.
     pub(super) const DISABLED: u32 = 1;
+    /// Calls are measured.
+    pub(super) const PROFILED: u32 = 1 << 1;
     /// Some calls are compared with the un-accelerated path.
     pub(super) const CHECKED: u32 = 1 << 4;
     /// Ops that make NaN or infinities from finite numbers fail the call.
@@ -61,6 +66,7 @@ pub(super) struct Core {
     hit_latency: Latencies,
     miss_latency: Latencies,
     checks: Checks,
+    recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
@@ -112,6 +118,7 @@ impl Core {
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
             checks: Checks::default(),
+            recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
             gradients: Arc::default(),
@@ -197,8 +204,12 @@ impl Core {
     /// A call while something is switched on that is not free.
     #[cold]
     fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::PROFILED != 0 {
+            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+        }
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
+            profile::served(CallKind::Unaccelerated);
             let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
             if flags & flag::TRAPPED != 0 {
                 self.search(&trace, &leaves.tensors, String::new(), rim)?;
@@ -212,7 +223,7 @@ impl Core {
             None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
         };
         let tensors = if flags & flag::TRAPPED == 0 {
-            entry.run(&leaves.tensors)?
+            if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
         } else {
             let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
             if let Some(group) = first {
@@ -303,7 +314,13 @@ impl Core {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start);
-        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
+        let (entry, how) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
+        match how {
+            Served::Miss => profile::made(&entry),
+            Served::Shared => profile::waited(start),
+            Served::Hit => {}
+        }
+        Ok(entry)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
@@ -386,6 +403,9 @@ impl Core {
         // The first error of a trace is its result, whatever the closure makes of it.
         let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        if let Some(host) = entry.grown_bytes() {
+            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
+        }
         Ok(Outcome::Ran { entry, tensors })
     }
 
@@ -476,6 +496,32 @@ impl Core {
         lock(&self.log).misses()
     }
 
+    pub(super) fn profiling(&self) -> bool {
+        self.flags.load(Relaxed) & flag::PROFILED != 0
+    }
+
+    pub(super) fn set_profiling(&self, is_on: bool) {
+        if is_on && !self.profiling() {
+            self.recorder.restart();
+        }
+        self.set_flag(flag::PROFILED, is_on);
+    }
+
+    pub(super) fn profile(&self) -> Profile {
+        self.recorder.profile()
+    }
+
+    /// Everything that a report shows.
+    pub(super) fn subject(&self, name: &'static str) -> Subject {
+        let views = self.cache.entries();
+        let mut stats = self.stats();
+        stats.entries = views.iter().map(EntryStats::of).collect();
+        let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
+        let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
+        let (misses, age) = (self.misses(), self.start.elapsed());
+        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
+    }
+
     pub(super) fn advice(&self) -> Vec<Advice> {
         lock(&self.detector).advice()
     }
@@ -501,9 +547,9 @@ fn described(flags: u32, rim: &Rim<'_>) -> Description {
 
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
-    let start = Instant::now();
-    let traced = traced(&Tape::describing(), signature.words(), args, trace)?;
-    Entry::new(signature.clone(), traced, start.elapsed())
+    let mut stages = Stages::default();
+    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, trace))?;
+    Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.

@@ -13,12 +13,18 @@ mod function;
 mod latency;
 mod nonfinite;
 mod policy;
+mod profile;
+mod prometheus;
+#[cfg(feature = "serde")]
+mod serialize;
 mod signature;
 mod stats;
+mod table;
 mod tolerance;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::Arc;
 
 use retape_runtime::Budget;
@@ -31,6 +37,8 @@ pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
 pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::policy::{OnRetrace, RetracePolicy};
+pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
+pub use self::prometheus::prometheus;
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
@@ -38,7 +46,9 @@ pub use self::tolerance::{ElementPair, Gap, Tolerance};
 pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
 
 use self::core::{Core, Giving, Rim};
-pub(crate) use self::signature::Description;
+pub(crate) use self::entry::Entry;
+pub(crate) use self::profile::LaunchTotal;
+pub(crate) use self::signature::{Description, LeafText};
 use crate::error::{Caller, Error, Result};
 use crate::event::Observer;
 use crate::tape::Tape;
@@ -264,6 +274,60 @@ where
     /// ```
     pub fn trap_nonfinite(&self, is_on: bool) {
         self.core.trap_nonfinite(is_on);
+    }
+
+    /// Whether calls are measured; false unless set.
+    pub fn profiling(&self) -> bool {
+        self.core.profiling()
+    }
+
+    /// With `true`, calls measure what they do from now on, for [`profile`](Accelerated::profile) and
+    /// [`report_html`](Accelerated::report_html); what was measured before is forgotten. With `false`, calls are no
+    /// longer measured and what was measured is kept.
+    ///
+    /// A measured call reads the clock twice for each launch.
+    pub fn set_profiling(&self, is_on: bool) {
+        self.core.set_profiling(is_on);
+    }
+
+    /// What was measured while profiling was on: calls, the stages of misses, and how long groups took.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// for _ in 0..3 {
+    ///     norm.call(Tensor::ones([4]))?;
+    /// }
+    /// let profile = norm.profile();
+    /// assert_eq!(profile.calls.len(), 3);
+    /// assert_eq!(profile.groups[0].count, 3);
+    /// profile.write(std::env::temp_dir().join("retape-example.json")).unwrap(); // open it in ui.perfetto.dev
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn profile(&self) -> Profile {
+        self.core.profile()
+    }
+
+    /// Writes a page on the cache to a file: headline numbers, entries with their graphs, memory and times, the log of
+    /// misses, advice. The page contains all it shows and loads nothing; any browser opens it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// norm.call(Tensor::ones([4]))?;
+    /// norm.report_html(std::env::temp_dir().join("retape-example.html")).unwrap();
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        std::fs::write(path, crate::report::html(&self.core.subject(std::any::type_name::<F>())))
     }
 
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
