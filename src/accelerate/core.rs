@@ -1,5 +1,7 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
+mod checked;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -7,19 +9,18 @@ use std::time::Instant;
 use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words};
 use smallvec::SmallVec;
 
+use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
-use super::bisect::{self, Bisection};
-use super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::check::Checks;
 use super::differentiate::Counts;
 use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
-use super::nonfinite::{self, NonFinite};
 use super::pin::HeldEntry;
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
-use super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::signature::{Description, Signature};
 use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
@@ -241,62 +242,6 @@ impl Core {
         }
     }
 
-    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
-    fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
-        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
-        self.checks.count_trap();
-        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
-    }
-
-    /// Compares what an entry computed with the un-accelerated path.
-    fn compared(
-        &self,
-        entry: Found,
-        tensors: Vec<Tensor>,
-        args: &[&Tensor],
-        check: &Check,
-        rim: &Rim<'_>,
-    ) -> Result<Outcome> {
-        let words = entry.signature.words();
-        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
-        let expected = eager::evaluate(&trace, args)?;
-        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
-        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
-        self.checks.count(deviation.is_some());
-        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
-        self.checks.note(&deviation);
-        match check.on_difference {
-            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
-            OnDifference::Warn | OnDifference::FallBack => {
-                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
-            }
-        }
-        if check.on_difference == OnDifference::Warn {
-            return Ok(Outcome::Ran { entry, tensors });
-        }
-        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
-        Ok(Outcome::Evaluated { trace, tensors: expected })
-    }
-
-    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
-    pub(super) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
-        let flags = self.flags.load(Relaxed);
-        note_modes(flags, &mut leaves);
-        let words = &leaves.words;
-        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
-        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
-            Some(entry) => entry,
-            None => {
-                let signature = Signature::new(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
-            }
-        };
-        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
-    }
-
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
     #[inline]
     fn find(&self, words: &[u64]) -> Option<Found> {
@@ -494,23 +439,6 @@ impl Core {
         self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
     }
 
-    pub(super) fn checks(&self) -> &Checks {
-        &self.checks
-    }
-
-    pub(super) fn set_check_mode(&self, mode: CheckMode) {
-        self.checks.set_mode(mode);
-        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
-    }
-
-    pub(super) fn traps_nonfinite(&self) -> bool {
-        self.flags.load(Relaxed) & flag::TRAPPED != 0
-    }
-
-    pub(super) fn trap_nonfinite(&self, is_on: bool) {
-        self.set_flag(flag::TRAPPED, is_on);
-    }
-
     pub(super) fn capacity(&self) -> usize {
         self.cache.capacity().entries
     }
@@ -598,19 +526,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn weight(entry: &Entry) -> Weight {
     // All devices are the host so far.
     Weight { host: entry.n_bytes(), device: 0 }
-}
-
-/// Adds the modes that change code to the words of the arguments.
-fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
-    if flags & flag::TRAPPED != 0 {
-        leaves.word(TRAP_WORD);
-    }
-}
-
-/// The arguments of a call and the modes that change its code.
-fn described(flags: u32, rim: &Rim<'_>) -> Description {
-    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
-    Description { modes, ..(rim.describe)() }
 }
 
 /// Traces and compiles.
