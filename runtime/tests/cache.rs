@@ -242,8 +242,9 @@ fn recent_values_need_no_hash_and_count_as_hits() {
 #[test]
 fn more_keys_than_a_thread_remembers_are_counted() {
     const N_KEYS: u32 = 11;
+    const N_ROUNDS: u64 = if cfg!(miri) { 2 } else { 5 };
     let cache = Numbers::default();
-    for round in 0..5 {
+    for round in 0..N_ROUNDS {
         for key in 0..N_KEYS {
             if cache.get_recent(&key).is_none() {
                 assert_eq!(ask(&cache, key), if round == 0 { Outcome::Miss } else { Outcome::Hit });
@@ -252,8 +253,9 @@ fn more_keys_than_a_thread_remembers_are_counted() {
             assert_eq!(cache.get_recent(&key).as_deref(), (round > 0).then_some(&(2 * key)));
         }
     }
-    assert!(cache.entries().iter().all(|entry| entry.hits == 8));
-    assert_eq!(cache.stats().hits, u64::from(8 * N_KEYS));
+    let hits = 2 * (N_ROUNDS - 1);
+    assert!(cache.entries().iter().all(|entry| entry.hits == hits));
+    assert_eq!(cache.stats().hits, hits * u64::from(N_KEYS));
 }
 
 #[test]
@@ -308,7 +310,7 @@ fn a_value_in_use_survives_its_removal() {
 #[test]
 fn counters_are_exact_with_many_threads() {
     const N_THREADS: u32 = 8;
-    const N_CALLS: u32 = if cfg!(miri) { 40 } else { 4000 };
+    const N_CALLS: u32 = if cfg!(miri) { 12 } else { 4000 };
     let cache = with_capacity(5);
     let made = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -504,10 +506,11 @@ fn observers_see_what_happens_in_order() {
 #[test]
 fn observers_may_use_the_cache() {
     let cell: Arc<std::sync::OnceLock<Numbers>> = Arc::default();
-    let inner = cell.clone();
+    // The observer is a part of what it looks at.
+    let inner = Arc::downgrade(&cell);
     let cache = with_capacity(1).with_observer(move |event| {
         if event.kind != EventKind::Clear {
-            inner.get().unwrap().clear();
+            inner.upgrade().unwrap().get().unwrap().clear();
         }
     });
     let cache = cell.get_or_init(|| cache);

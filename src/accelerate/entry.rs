@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
@@ -10,9 +10,10 @@ use smallvec::SmallVec;
 
 use super::differentiate::{Counts, Routine};
 use super::function::Given;
+use super::profile::{self, Runs};
 use super::signature::Signature;
 use super::stats::{CompileTimes, GradientStats};
-use crate::compile::{self, Compiled};
+use crate::compile::{self, Compiled, StageTime, Stages};
 use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
 use crate::ops::CallSite;
@@ -26,8 +27,8 @@ pub(crate) struct Entry {
     /// The arguments it is for.
     pub(crate) signature: Signature,
     pub(crate) trace: Trace,
-    pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
+    stages: Stages,
     output_types: Vec<TensorType>,
     /// The arguments whose memory results may take, if they are given away.
     donors: Vec<usize>,
@@ -35,30 +36,51 @@ pub(crate) struct Entry {
     routine: OnceLock<Arc<Routine>>,
     /// The bytes of code for gradients that the cache knows of.
     weighed_gradients: AtomicUsize,
+    /// How it runs, once that is measured.
+    runs: OnceLock<Arc<Runs>>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
     pub(crate) n_checkable: AtomicU64,
+    /// The graph's text with lines of the program, if another process recorded it.
+    loaded_text: Option<String>,
 }
 
 impl Entry {
-    /// Optimises and compiles what was traced.
-    pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
-        let compiled = compile::compile_in(&trace.graph, signature.modes())?;
+    /// Optimises and compiles what was traced; `stages` has noted the trace.
+    pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
+        let compiled = compile::compile_in(&trace.graph, signature.modes(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
         Ok(Entry {
             signature,
             trace,
-            trace_time,
             compiled,
+            stages,
             output_types,
             donors,
             routine: OnceLock::new(),
             weighed_gradients: AtomicUsize::new(0),
+            runs: OnceLock::new(),
             last_use: AtomicU64::new(coarse_millis()),
             n_checkable: AtomicU64::new(0),
+            loaded_text: None,
         })
+    }
+
+    /// Optimises and compiles what an artefact held.
+    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
+    }
+
+    /// Whether it comes from an artefact, so that no call made it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded_text.is_some()
+    }
+
+    /// The recorded graph as text, with the lines that recorded it as comments.
+    pub(crate) fn recorded_text(&self) -> String {
+        self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -66,6 +88,21 @@ impl Entry {
         self.touch();
         let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
         Ok(self.results(args, buffers))
+    }
+
+    /// As [`run`](Entry::run), and notes in the profiled call of this thread what it took.
+    pub(crate) fn run_profiled(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.touch();
+        let inputs = self.inputs(args)?;
+        let start = Instant::now();
+        let (buffers, launches) = self.executable().profile(&inputs).map_err(compile::failed)?;
+        profile::ran(&self.signature, self.runs(), &launches, start.elapsed());
+        Ok(self.results(args, buffers))
+    }
+
+    /// What its launches do.
+    pub(crate) fn runs(&self) -> &Arc<Runs> {
+        self.runs.get_or_init(|| Arc::new(Runs::of(&self.compiled)))
     }
 
     /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
@@ -182,12 +219,12 @@ impl Entry {
 
     /// What making it cost.
     pub(crate) fn times(&self) -> CompileTimes {
-        CompileTimes {
-            trace: self.trace_time,
-            optimise: self.compiled.optimise_time,
-            plan: self.compiled.plan_time,
-            compile: self.compiled.compile_time,
-        }
+        CompileTimes::of(&self.stages)
+    }
+
+    /// The stages of making it, in order.
+    pub(crate) fn stages(&self) -> &[StageTime] {
+        &self.stages.0
     }
 
     /// The machine code.
