@@ -69,7 +69,7 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
-    checks: Checks,
+    checks: Arc<Checks>,
     recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
@@ -122,7 +122,7 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
-            checks: Checks::default(),
+            checks: Arc::default(),
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
@@ -338,10 +338,11 @@ impl Core {
     /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
     pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
         let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
-        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
-        let is_plain = self.flags.load(Relaxed) & watches == 0;
-        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
-        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+        let flags = self.flags.load(Relaxed);
+        let tape = tapes.next().filter(|tape| tape.is_evaluated())?;
+        let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        (is_one && !is_quarantined()).then(|| Arc::clone(tape))
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
@@ -351,9 +352,10 @@ impl Core {
         }
         let (words, args) = (leaves.words, leaves.tensors);
         let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
-        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
-        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, check, rim.caller);
         if let Some(host) = entry.grown_bytes() {
             self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
         }

@@ -8,7 +8,7 @@ use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
-use super::differentiate::{Counts, Routine};
+use super::differentiate::{Counts, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
@@ -174,7 +174,15 @@ impl Entry {
     }
 
     /// Records a call on a tape that is evaluated op by op.
-    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+    pub(crate) fn record(
+        &self,
+        tape: &Arc<Tape>,
+        args: &[&Tensor],
+        counts: &Arc<Counts>,
+        check: Option<Recheck>,
+        at: Caller,
+    ) -> Vec<Tensor> {
+        self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
             let compiled = Arc::clone(&self.compiled);
@@ -182,7 +190,7 @@ impl Entry {
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],
-            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None, check }), args, at),
         };
         self.trace.results(args, outputs)
     }

@@ -48,7 +48,7 @@ pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
 
-pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::entry::Entry;

@@ -8,6 +8,7 @@ use retape_runtime::hash_words;
 
 use super::super::bisect::{self, Bisection};
 use super::super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::super::differentiate::Recheck;
 use super::super::nonfinite::{self, NonFinite};
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
@@ -71,6 +72,18 @@ impl Core {
         }
         self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
         Ok(Outcome::Evaluated { trace, tensors: expected })
+    }
+
+    /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
+    pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
+        let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
+        let Some(check) = is_checked.then(|| self.checks.is_due(&entry.n_checkable)).flatten() else { return Ok(None) };
+        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim.trace)?.without_effects();
+        if check.on_difference == OnDifference::FallBack {
+            // The comparison comes when the call has run, and then nobody can raise it.
+            self.set_flag(flag::QUARANTINED, true);
+        }
+        Ok(Some(Recheck::new(Arc::clone(&self.checks), check, entry.to_shared(), fresh, rim.caller)))
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
