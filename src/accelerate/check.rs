@@ -213,9 +213,14 @@ impl Checks {
         begin();
     }
 
+    /// Whether the signature is in quarantine, for someone who looks.
+    pub(super) fn has_in_quarantine(&self, words: &[u64]) -> bool {
+        lock(&self.quarantined).contains(words)
+    }
+
     /// Whether the signature is in quarantine; counts the call if so.
     pub(super) fn is_quarantined(&self, words: &[u64]) -> bool {
-        let is_quarantined = lock(&self.quarantined).contains(words);
+        let is_quarantined = self.has_in_quarantine(words);
         self.quarantined_calls.fetch_add(u64::from(is_quarantined), Relaxed);
         is_quarantined
     }

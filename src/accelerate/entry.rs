@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
     pub(crate) n_checkable: AtomicU64,
+    /// The graph's text with lines of the program, if another process recorded it.
+    loaded_text: Option<String>,
 }
 
 impl Entry {
@@ -62,7 +64,23 @@ impl Entry {
             runs: OnceLock::new(),
             last_use: AtomicU64::new(coarse_millis()),
             n_checkable: AtomicU64::new(0),
+            loaded_text: None,
         })
+    }
+
+    /// Optimises and compiles what an artefact held.
+    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
+    }
+
+    /// Whether it comes from an artefact, so that no call made it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded_text.is_some()
+    }
+
+    /// The recorded graph as text, with the lines that recorded it as comments.
+    pub(crate) fn recorded_text(&self) -> String {
+        self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
     /// Runs the machine code on arguments that have the entry's signature.

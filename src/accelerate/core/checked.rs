@@ -1,0 +1,107 @@
+//! What a watched call does besides running its entry: the search behind a trap, the comparison with the un-accelerated
+//! path, and bisection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use retape_runtime::hash_words;
+
+use super::super::bisect::{self, Bisection};
+use super::super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::super::nonfinite::{self, NonFinite};
+use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::{Core, Found, Outcome, Rim, flag, make, traced};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+use crate::trace::Trace;
+use crate::tree::Writer;
+
+impl Core {
+    pub(in crate::accelerate) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub(in crate::accelerate) fn set_check_mode(&self, mode: CheckMode) {
+        self.checks.set_mode(mode);
+        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
+    }
+
+    pub(in crate::accelerate) fn traps_nonfinite(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRAPPED != 0
+    }
+
+    pub(in crate::accelerate) fn trap_nonfinite(&self, is_on: bool) {
+        self.set_flag(flag::TRAPPED, is_on);
+    }
+
+    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
+    pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
+        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
+        self.checks.count_trap();
+        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
+    }
+
+    /// Compares what an entry computed with the un-accelerated path.
+    pub(super) fn compared(
+        &self,
+        entry: Found,
+        tensors: Vec<Tensor>,
+        args: &[&Tensor],
+        check: &Check,
+        rim: &Rim<'_>,
+    ) -> Result<Outcome> {
+        let words = entry.signature.words();
+        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
+        let expected = eager::evaluate(&trace, args)?;
+        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
+        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+        self.checks.count(deviation.is_some());
+        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
+        self.checks.note(&deviation);
+        match check.on_difference {
+            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
+            OnDifference::Warn | OnDifference::FallBack => {
+                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
+            }
+        }
+        if check.on_difference == OnDifference::Warn {
+            return Ok(Outcome::Ran { entry, tensors });
+        }
+        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
+        Ok(Outcome::Evaluated { trace, tensors: expected })
+    }
+
+    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
+    pub(in crate::accelerate) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        note_modes(flags, &mut leaves);
+        let words = &leaves.words;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
+            Some(entry) => entry,
+            None => {
+                let signature = Signature::new(words.clone(), described(flags, rim));
+                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+            }
+        };
+        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
+    }
+}
+
+/// Adds the modes that change code to the words of the arguments.
+pub(super) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
+    if flags & flag::TRAPPED != 0 {
+        leaves.word(TRAP_WORD);
+    }
+}
+
+/// The arguments of a call and the modes that change its code.
+pub(super) fn described(flags: u32, rim: &Rim<'_>) -> Description {
+    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
+    Description { modes, ..(rim.describe)() }
+}
