@@ -12,6 +12,7 @@ use super::bisect::{self, Bisection};
 use super::check::{Check, CheckMode, Checks, OnDifference, Results};
 use super::differentiate::Counts;
 use super::entry::Entry;
+use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
@@ -23,7 +24,6 @@ use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
-use crate::event::{Event, Observer};
 use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
@@ -59,6 +59,7 @@ mod flag {
 
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
+    events: Events,
     flags: AtomicU32,
     policy: Mutex<RetracePolicy>,
     log: Mutex<MissLog>,
@@ -109,8 +110,17 @@ impl Outcome {
 
 impl Core {
     pub(super) fn new(made_at: Caller) -> Core {
+        let events = Events { function: made_at };
+        let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
+            (EventKind::Wait, Some(signature)) => events.wait(signature),
+            (EventKind::Evict, Some(signature)) => events.evict(signature),
+            (EventKind::Clear, _) => events.clear(),
+            // A miss is told of when its cost is known, and that a value went in is no news after it.
+            _ => {}
+        });
         Core {
-            cache: Cache::new(Capacity::default()),
+            cache,
+            events,
             flags: AtomicU32::new(0),
             policy: Mutex::default(),
             log: Mutex::default(),
@@ -125,31 +135,13 @@ impl Core {
         }
     }
 
-    /// A core without entries that tells `observer` of events.
-    pub(super) fn observed_by(self, observer: impl Observer + 'static) -> Core {
-        let cache = Cache::new(self.cache.capacity()).with_observer(move |event| {
-            let arguments = event.key.map(Signature::to_string).unwrap_or_default();
-            let arguments = &*arguments;
-            match event.kind {
-                EventKind::Hit => observer.observe(&Event::Hit { arguments }),
-                EventKind::Miss => observer.observe(&Event::Miss { arguments }),
-                EventKind::Wait => observer.observe(&Event::Wait { arguments }),
-                EventKind::Evict => observer.observe(&Event::Evict { arguments }),
-                EventKind::Clear => observer.observe(&Event::Clear),
-                // That a value went in is no news after its miss.
-                _ => {}
-            }
-        });
-        Core { cache, ..self }
-    }
-
     /// The hot path: a lookup and a run.
     pub(super) fn call(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 {
+        if flags != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
         let start = sampled_start();
@@ -171,7 +163,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 {
+        if flags != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
         let start = sampled_start();
@@ -218,9 +210,13 @@ impl Core {
             return Ok(Outcome::Evaluated { trace, tensors });
         }
         note_modes(flags, &mut leaves);
-        let entry = match self.find(&leaves.words) {
-            Some(entry) => entry,
-            None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
+        let start = if flags == 0 { sampled_start() } else { None };
+        let (entry, start) = match self.find(&leaves.words) {
+            Some(entry) => {
+                self.events.hit(&entry.signature, rim.caller);
+                (entry, start)
+            }
+            None => (self.made(flags, leaves.words, &leaves.tensors, rim)?.into(), None),
         };
         let tensors = if flags & flag::TRAPPED == 0 {
             if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
@@ -231,6 +227,9 @@ impl Core {
             }
             tensors
         };
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
         match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
             Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
             None => Ok(Outcome::Ran { entry, tensors }),
@@ -241,6 +240,7 @@ impl Core {
     fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
         let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
         self.checks.count_trap();
+        self.events.nonfinite(&found, rim.caller);
         Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
     }
 
@@ -264,12 +264,13 @@ impl Core {
         match check.on_difference {
             OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
             OnDifference::Warn | OnDifference::FallBack => {
-                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
+                self.events.difference(&deviation, rim.caller);
             }
         }
         if check.on_difference == OnDifference::Warn {
             return Ok(Outcome::Ran { entry, tensors });
         }
+        self.events.quarantine(&entry.signature, rim.caller);
         self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
         Ok(Outcome::Evaluated { trace, tensors: expected })
     }
@@ -320,6 +321,9 @@ impl Core {
             Served::Shared => profile::waited(start),
             Served::Hit => {}
         }
+        if how != Served::Miss {
+            self.events.hit(&entry.signature, rim.caller);
+        }
         Ok(entry)
     }
 
@@ -365,10 +369,10 @@ impl Core {
             }
             log.add(miss)
         };
-        tracing::debug!(target: "retape", reason = miss.reason.name(), "{miss}");
+        self.events.miss(&miss);
         let (occupancy, capacity) = (self.cache.len(), self.capacity());
         for advice in lock(&self.detector).note(&miss, self.made_at, occupancy, capacity) {
-            tracing::warn!(target: "retape", made_at = %self.made_at, "{advice}");
+            self.events.advice(&advice);
         }
     }
 
@@ -377,7 +381,7 @@ impl Core {
         match lock(&self.policy).action(miss, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
-                tracing::warn!(target: "retape", %at, reason = why.reason.name(), "retrace: {why}");
+                self.events.retrace(why, at);
                 Ok(())
             }
             OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
@@ -399,7 +403,8 @@ impl Core {
             return Err(error.clone());
         }
         let (words, args) = (leaves.words, leaves.tensors);
-        let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
+        let entry = found.map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
         // The first error of a trace is its result, whatever the closure makes of it.
         let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
