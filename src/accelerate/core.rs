@@ -11,7 +11,7 @@ use super::advice::{Advice, Detector};
 use super::bisect::{self, Bisection};
 use super::check::{Check, CheckMode, Checks, OnDifference, Results};
 use super::differentiate::Counts;
-use super::entry::Entry;
+use super::entry::{Entry, Handles};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
@@ -86,7 +86,7 @@ pub(super) enum Outcome {
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
 pub(super) struct Ready {
     entry: Found,
-    args: Vec<Tensor>,
+    args: Handles,
     given: Given,
     start: Option<Instant>,
 }
@@ -181,7 +181,7 @@ impl Core {
             None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
-            let args = args.into_iter().cloned().collect();
+            let args = args.into_iter().map(|arg| Some(Tensor::clone(arg))).collect();
             return Ok(Giving::Ready(Ready { entry, args, given, start }));
         }
         let tensors = entry.run(&args)?;
