@@ -13,7 +13,7 @@ use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
 use super::check::Checks;
 use super::differentiate::Counts;
-use super::entry::Entry;
+use super::entry::{Entry, Handles};
 use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
@@ -91,7 +91,7 @@ pub(super) enum Outcome {
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
 pub(super) struct Ready {
     entry: Found,
-    args: Vec<Tensor>,
+    args: Handles,
     given: Given,
     start: Option<Instant>,
 }
@@ -178,7 +178,7 @@ impl Core {
             None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
-            let args = args.into_iter().cloned().collect();
+            let args = args.into_iter().map(|arg| Some(Tensor::clone(arg))).collect();
             return Ok(Giving::Ready(Ready { entry, args, given, start }));
         }
         let tensors = entry.run(&args)?;
