@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::signature::Signature;
 use super::tolerance::{Gap, Tolerance, compare};
-use crate::error::Caller;
+use crate::error::{Caller, Error};
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 
@@ -95,7 +95,7 @@ pub struct Deviation {
     pub at: Caller,
     /// The leaf of the result, such as `result[1].w`; the first that differs.
     pub path: String,
-    /// What the un-accelerated path computed: an element, a static value or a structure.
+    /// What the un-accelerated path computed: an element, a static value or a structure; or the error it failed with.
     pub expected: String,
     /// What the compiled code computed.
     pub got: String,
@@ -103,6 +103,17 @@ pub struct Deviation {
     pub gap: Option<Gap>,
     /// How many tensors of the result differ.
     pub n_tensors: usize,
+}
+
+impl Deviation {
+    fn new(signature: &Signature, at: Caller, path: String, expected: String, got: String) -> Deviation {
+        Deviation { signature: signature.clone(), at, path, expected, got, gap: None, n_tensors: 0 }
+    }
+
+    /// The un-accelerated call fails where the accelerated one does not.
+    pub(super) fn of_failure(signature: &Signature, at: Caller, error: &Error) -> Deviation {
+        Deviation::new(signature, at, "result".into(), format!("the error `{error}`"), "a result".into())
+    }
 }
 
 impl fmt::Display for Deviation {
@@ -130,6 +141,14 @@ pub struct CheckCounts {
     pub quarantined_calls: u64,
     /// Calls that failed because an op made NaN or an infinity from finite numbers.
     pub trapped: u64,
+}
+
+impl fmt::Display for CheckCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} calls checked, {} differed", self.checked, self.differing)?;
+        write!(f, "; {} quarantines served {} calls", self.quarantines, self.quarantined_calls)?;
+        write!(f, "; {} calls trapped", self.trapped)
+    }
 }
 
 /// What a function keeps for its checks.
@@ -256,15 +275,7 @@ pub(super) struct Results<'r> {
 impl Results<'_> {
     /// How they differ, if they do.
     pub(super) fn deviation(&self, signature: &Signature, at: Caller, tolerance: &Tolerance) -> Option<Deviation> {
-        let deviation = |path: String, expected: String, got: String| Deviation {
-            signature: signature.clone(),
-            at,
-            path,
-            expected,
-            got,
-            gap: None,
-            n_tensors: 0,
-        };
+        let deviation = |path, expected, got| Deviation::new(signature, at, path, expected, got);
         if self.cached.words != self.fresh.words || self.got.len() != self.expected.len() {
             let differences = self.cached.result.differences(&self.fresh.result);
             let first = differences.into_iter().next();

@@ -210,6 +210,9 @@ impl fmt::Display for Stats {
         writeln!(f, "memory     {} bytes", self.bytes())?;
         writeln!(f, "hits       {}", self.hit_latency)?;
         write!(f, "misses     {}", self.miss_latency)?;
+        if self.checks != CheckCounts::default() {
+            write!(f, "\nchecks     {}", self.checks)?;
+        }
         for entry in &self.entries {
             let arguments = shortened(&entry.signature.to_string());
             write!(f, "\n  ({arguments})  {} calls, {} steps, {} bytes", entry.calls, entry.n_steps, entry.bytes)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use retape_runtime::hash_words;
 
 use super::super::bisect::{self, Bisection};
-use super::super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::super::check::{Check, CheckMode, Checks, Deviation, OnDifference, Results};
 use super::super::nonfinite::{self, NonFinite};
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
@@ -53,24 +53,30 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
-        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
-        let expected = eager::evaluate(&trace, args)?;
-        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
-        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+        let fresh = traced(&Tape::describing(), words, args, rim.trace).and_then(|trace| {
+            let trace = trace.without_effects();
+            Ok((eager::evaluate(&trace, args)?, trace))
+        });
+        let deviation = match &fresh {
+            Ok((expected, fresh)) => Results { cached: &entry.trace, got: &tensors, fresh, expected }.deviation(
+                &entry.signature,
+                rim.caller,
+                &check.tolerance,
+            ),
+            Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
+        };
         self.checks.count(deviation.is_some());
         let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
         self.checks.note(&deviation);
-        match check.on_difference {
-            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
-            OnDifference::Warn | OnDifference::FallBack => {
-                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
-            }
+        if check.on_difference == OnDifference::Err {
+            return Err(Error::Check(Box::new(deviation)));
         }
+        tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
         if check.on_difference == OnDifference::Warn {
             return Ok(Outcome::Ran { entry, tensors });
         }
         self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
-        Ok(Outcome::Evaluated { trace, tensors: expected })
+        fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
