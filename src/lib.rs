@@ -68,6 +68,7 @@ pub mod optim;
 mod plan;
 pub mod random;
 mod replay;
+mod report;
 mod settings;
 mod tape;
 mod tensor;
@@ -75,10 +76,11 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, BisectCause, Bisection, Check, CheckCounts, CheckMode, CheckWhen,
-    CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given, GradientStats,
-    GraphValue, Held, Holder, InputSummary, Latency, Miss, MissReason, NonFinite, OnDifference, OnRetrace,
-    RetracePolicy, Signature, Stats, Tolerance, accelerate,
+    Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
+    CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap,
+    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason,
+    NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved, Signature,
+    SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
 pub use event::{Event, Observer};

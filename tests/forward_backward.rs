@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
-use retape::{DType, Error, Tensor, Tree, accelerate, map, random, set_debug_sink, value_and_grad, vjp, zip_map};
+use retape::{
+    Budget, DType, Error, Tensor, Tree, accelerate, map, random, set_debug_sink, value_and_grad, vjp, zip_map,
+};
 
 /// How far gradients may be apart from those of the function itself, in proportion to the largest element: sums that
 /// share a kernel with other formulas are added in another order.
@@ -366,6 +368,23 @@ fn threads_share_one_trace_and_one_backward_code() {
     assert_eq!(traces.load(Ordering::Relaxed), 1);
     assert_eq!((stats.misses, stats.hits), (1, 39));
     assert_eq!((stats.backward_misses, stats.backward_hits), (1, 39));
+}
+
+#[test]
+fn code_for_gradients_counts_against_the_budget() {
+    let f = accelerate(|x: &Tensor| x.exp().sum(..));
+    let (small, large) = (numbers(&[4], 1), numbers(&[5], 1));
+    f.call(&large).unwrap();
+    f.call(&small).unwrap();
+    let bytes = f.stats().bytes();
+    f.set_byte_budget(Budget { host: Some(bytes), device: None });
+    assert_eq!(f.stats().entries.len(), 2);
+    // The code is made by the first gradient, and weighed at the next call.
+    for _ in 0..2 {
+        value_and_grad(|x: &Tensor| f.call(x).unwrap(), &small).unwrap();
+    }
+    let stats = f.stats();
+    assert!(stats.entries.len() < 2 && stats.evictions > 0, "{stats}");
 }
 
 #[test]

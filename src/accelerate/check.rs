@@ -143,14 +143,6 @@ pub struct CheckCounts {
     pub trapped: u64,
 }
 
-impl fmt::Display for CheckCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} calls checked, {} differed", self.checked, self.differing)?;
-        write!(f, "; {} quarantines served {} calls", self.quarantines, self.quarantined_calls)?;
-        write!(f, "; {} calls trapped", self.trapped)
-    }
-}
-
 /// What a function keeps for its checks.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
@@ -232,9 +224,14 @@ impl Checks {
         begin();
     }
 
+    /// Whether the signature is in quarantine, for someone who looks.
+    pub(super) fn has_in_quarantine(&self, words: &[u64]) -> bool {
+        lock(&self.quarantined).contains(words)
+    }
+
     /// Whether the signature is in quarantine; counts the call if so.
     pub(super) fn is_quarantined(&self, words: &[u64]) -> bool {
-        let is_quarantined = lock(&self.quarantined).contains(words);
+        let is_quarantined = self.has_in_quarantine(words);
         self.quarantined_calls.fetch_add(u64::from(is_quarantined), Relaxed);
         is_quarantined
     }
@@ -278,10 +275,11 @@ impl Results<'_> {
         let deviation = |path, expected, got| Deviation::new(signature, at, path, expected, got);
         if self.cached.words != self.fresh.words || self.got.len() != self.expected.len() {
             let differences = self.cached.result.differences(&self.fresh.result);
-            let first = differences.into_iter().next();
+            // The trace of an entry that was loaded has no description.
+            let first = differences.into_iter().next().filter(|_| !self.cached.result.leaves.is_empty());
             return Some(match first {
                 Some(difference) => deviation(difference.path, difference.new, difference.old),
-                None => deviation("result".into(), "another structure".into(), "the structure of the trace".into()),
+                None => deviation("result".into(), format!("({})", self.fresh.result), "another structure".into()),
             });
         }
         let pairs = self.expected.iter().zip(self.got).enumerate();

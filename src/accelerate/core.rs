@@ -2,11 +2,11 @@
 
 mod checked;
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Weight, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words};
 use smallvec::SmallVec;
 
 use self::checked::{described, note_modes};
@@ -17,12 +17,16 @@ use super::entry::Entry;
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
+use super::pin::HeldEntry;
 use super::policy::{OnRetrace, RetracePolicy};
+use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature};
-use super::stats::{CompileTimes, Stats};
+use super::stats::{CompileTimes, EntryStats, Stats};
+use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::event::{Event, Observer};
+use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
@@ -45,6 +49,8 @@ pub(super) struct Rim<'r> {
 mod flag {
     /// Calls go through the un-accelerated path.
     pub(super) const DISABLED: u32 = 1;
+    /// Calls are measured.
+    pub(super) const PROFILED: u32 = 1 << 1;
     /// Some calls are compared with the un-accelerated path.
     pub(super) const CHECKED: u32 = 1 << 4;
     /// Ops that make NaN or infinities from finite numbers fail the call.
@@ -57,11 +63,14 @@ pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     flags: AtomicU32,
     policy: Mutex<RetracePolicy>,
+    /// Whether every miss is an error; asked on misses only.
+    is_locked: AtomicBool,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
     checks: Checks,
+    recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
@@ -108,11 +117,13 @@ impl Core {
             cache: Cache::new(Capacity::default()),
             flags: AtomicU32::new(0),
             policy: Mutex::default(),
+            is_locked: AtomicBool::new(false),
             log: Mutex::default(),
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
             checks: Checks::default(),
+            recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
             gradients: Arc::default(),
@@ -198,8 +209,12 @@ impl Core {
     /// A call while something is switched on that is not free.
     #[cold]
     fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::PROFILED != 0 {
+            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+        }
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
+            profile::served(CallKind::Unaccelerated);
             let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
             if flags & flag::TRAPPED != 0 {
                 self.search(&trace, &leaves.tensors, String::new(), rim)?;
@@ -213,7 +228,7 @@ impl Core {
             None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
         };
         let tensors = if flags & flag::TRAPPED == 0 {
-            entry.run(&leaves.tensors)?
+            if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
         } else {
             let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
             if let Some(group) = first {
@@ -248,7 +263,13 @@ impl Core {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start);
-        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
+        let (entry, how) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
+        match how {
+            Served::Miss => profile::made(&entry),
+            Served::Shared => profile::waited(start),
+            Served::Hit => {}
+        }
+        Ok(entry)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
@@ -279,8 +300,7 @@ impl Core {
         };
         self.note(miss, counters.clears);
         let entry = made?;
-        // All devices are the host so far.
-        let weight = Weight { host: entry.n_bytes(), device: 0 };
+        let weight = weight(&entry);
         Ok((entry, weight))
     }
 
@@ -300,8 +320,11 @@ impl Core {
         }
     }
 
-    /// Asks the policy whether a miss may trace.
+    /// Asks the lock and the policy whether a miss may trace.
     fn permit(&self, why: &Explanation, miss: u64, call: u64, at: Caller) -> Result<()> {
+        if self.locked() {
+            return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
+        }
         match lock(&self.policy).action(miss, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
@@ -331,6 +354,9 @@ impl Core {
         // The first error of a trace is its result, whatever the closure makes of it.
         let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        if let Some(host) = entry.grown_bytes() {
+            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
+        }
         Ok(Outcome::Ran { entry, tensors })
     }
 
@@ -347,6 +373,55 @@ impl Core {
         let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
         let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape;
         body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
+    }
+
+    /// The entries, most recently used first.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.cache.entries().iter().map(|view| Arc::clone(view.value())).collect()
+    }
+
+    /// The entry of this signature, if there is one; that is no use of it.
+    pub(super) fn peek(&self, signature: &Signature) -> Option<Arc<Entry>> {
+        self.cache.peek(&signature.hash(), signature)
+    }
+
+    /// Whether a check found the code of this signature wrong.
+    pub(super) fn is_quarantined(&self, signature: &Signature) -> bool {
+        self.checks.has_in_quarantine(signature.argument_words())
+    }
+
+    /// How many entries may go in before one must go out.
+    pub(super) fn room(&self) -> usize {
+        self.cache.capacity().entries.saturating_sub(self.cache.len())
+    }
+
+    /// Puts an entry in that no call asked for.
+    pub(super) fn insert(&self, entry: Entry) -> Insertion {
+        let (signature, weight) = (entry.signature.clone(), weight(&entry));
+        let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
+        if inserted == Insertion::Inserted {
+            lock(&self.log).know(&signature, self.cache.stats().clears);
+        }
+        inserted
+    }
+
+    /// The entry for these arguments, found or made as by a call that nothing watches, and kept from eviction.
+    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+        }
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry.to_shared(),
+            None => self.made(0, leaves.words, &leaves.tensors, rim)?,
+        };
+        Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
+            // By now it may be another one of the same signature.
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
+            None => HeldEntry { entry, pin: None },
+        })
     }
 
     pub(super) fn stats(&self) -> Stats {
@@ -396,12 +471,46 @@ impl Core {
         }
     }
 
+    pub(super) fn locked(&self) -> bool {
+        self.is_locked.load(Relaxed)
+    }
+
+    pub(super) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Relaxed);
+    }
+
     pub(super) fn on_retrace(&self, policy: RetracePolicy) {
         *lock(&self.policy) = policy;
     }
 
     pub(super) fn misses(&self) -> Vec<Miss> {
         lock(&self.log).misses()
+    }
+
+    pub(super) fn profiling(&self) -> bool {
+        self.flags.load(Relaxed) & flag::PROFILED != 0
+    }
+
+    pub(super) fn set_profiling(&self, is_on: bool) {
+        if is_on && !self.profiling() {
+            self.recorder.restart();
+        }
+        self.set_flag(flag::PROFILED, is_on);
+    }
+
+    pub(super) fn profile(&self) -> Profile {
+        self.recorder.profile()
+    }
+
+    /// Everything that a report shows.
+    pub(super) fn subject(&self, name: &'static str) -> Subject {
+        let views = self.cache.entries();
+        let mut stats = self.stats();
+        stats.entries = views.iter().map(EntryStats::of).collect();
+        let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
+        let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
+        let (misses, age) = (self.misses(), self.start.elapsed());
+        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
     }
 
     pub(super) fn advice(&self) -> Vec<Advice> {
@@ -414,11 +523,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn weight(entry: &Entry) -> Weight {
+    // All devices are the host so far.
+    Weight { host: entry.n_bytes(), device: 0 }
+}
+
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
-    let start = Instant::now();
-    let traced = traced(&Tape::describing(), signature.words(), args, trace)?;
-    Entry::new(signature.clone(), traced, start.elapsed())
+    let mut stages = Stages::default();
+    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, trace))?;
+    Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.

@@ -1,8 +1,8 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
@@ -10,9 +10,10 @@ use smallvec::SmallVec;
 
 use super::differentiate::{Counts, Routine};
 use super::function::Given;
+use super::profile::{self, Runs};
 use super::signature::Signature;
 use super::stats::{CompileTimes, GradientStats};
-use crate::compile::{self, Compiled};
+use crate::compile::{self, Compiled, StageTime, Stages};
 use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
 use crate::ops::CallSite;
@@ -26,28 +27,60 @@ pub(crate) struct Entry {
     /// The arguments it is for.
     pub(crate) signature: Signature,
     pub(crate) trace: Trace,
-    pub(crate) trace_time: Duration,
     pub(crate) compiled: Arc<Compiled>,
+    stages: Stages,
     output_types: Vec<TensorType>,
     /// The arguments whose memory results may take, if they are given away.
     donors: Vec<usize>,
     /// The trace as something that is called inside gradients, once it has been.
     routine: OnceLock<Arc<Routine>>,
+    /// The bytes of code for gradients that the cache knows of.
+    weighed_gradients: AtomicUsize,
+    /// How it runs, once that is measured.
+    runs: OnceLock<Arc<Runs>>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
     pub(crate) n_checkable: AtomicU64,
+    /// The graph's text with lines of the program, if another process recorded it.
+    loaded_text: Option<String>,
 }
 
 impl Entry {
-    /// Optimises and compiles what was traced.
-    pub(crate) fn new(signature: Signature, trace: Trace, trace_time: Duration) -> Result<Entry> {
-        let compiled = compile::compile_in(&trace.graph, signature.modes())?;
+    /// Optimises and compiles what was traced; `stages` has noted the trace.
+    pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
+        let compiled = compile::compile_in(&trace.graph, signature.modes(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
-        let routine = OnceLock::new();
-        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
-        Ok(Entry { signature, trace, trace_time, compiled, output_types, donors, routine, last_use, n_checkable })
+        Ok(Entry {
+            signature,
+            trace,
+            compiled,
+            stages,
+            output_types,
+            donors,
+            routine: OnceLock::new(),
+            weighed_gradients: AtomicUsize::new(0),
+            runs: OnceLock::new(),
+            last_use: AtomicU64::new(coarse_millis()),
+            n_checkable: AtomicU64::new(0),
+            loaded_text: None,
+        })
+    }
+
+    /// Optimises and compiles what an artefact held.
+    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
+    }
+
+    /// Whether it comes from an artefact, so that no call made it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded_text.is_some()
+    }
+
+    /// The recorded graph as text, with the lines that recorded it as comments.
+    pub(crate) fn recorded_text(&self) -> String {
+        self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -55,6 +88,21 @@ impl Entry {
         self.touch();
         let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
         Ok(self.results(args, buffers))
+    }
+
+    /// As [`run`](Entry::run), and notes in the profiled call of this thread what it took.
+    pub(crate) fn run_profiled(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+        self.touch();
+        let inputs = self.inputs(args)?;
+        let start = Instant::now();
+        let (buffers, launches) = self.executable().profile(&inputs).map_err(compile::failed)?;
+        profile::ran(&self.signature, self.runs(), &launches, start.elapsed());
+        Ok(self.results(args, buffers))
+    }
+
+    /// What its launches do.
+    pub(crate) fn runs(&self) -> &Arc<Runs> {
+        self.runs.get_or_init(|| Arc::new(Runs::of(&self.compiled)))
     }
 
     /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
@@ -139,8 +187,8 @@ impl Entry {
         self.trace.results(args, outputs)
     }
 
-    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured or returned
-    /// as they were.
+    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured
+    /// or returned as they were.
     pub(crate) fn n_bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
         let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
@@ -148,9 +196,15 @@ impl Entry {
             Source::Constant(tensor) => bytes(tensor),
             Source::Output(_) | Source::Parameter(_) => 0,
         });
-        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        let gradients = self.routine.get().map_or(0, |routine| routine.gradient_bytes());
         let code = self.executable().code_bytes() + self.executable().arena_bytes();
         code + gradients + captured + returned.sum::<usize>()
+    }
+
+    /// Bytes of all of it, if that has grown by code for gradients since it was last asked for.
+    pub(crate) fn grown_bytes(&self) -> Option<usize> {
+        let gradients = self.routine.get()?.gradient_bytes();
+        (self.weighed_gradients.swap(gradients, Relaxed) != gradients).then(|| self.n_bytes())
     }
 
     /// What is there for gradients that are evaluated at once.
@@ -165,12 +219,12 @@ impl Entry {
 
     /// What making it cost.
     pub(crate) fn times(&self) -> CompileTimes {
-        CompileTimes {
-            trace: self.trace_time,
-            optimise: self.compiled.optimise_time,
-            plan: self.compiled.plan_time,
-            compile: self.compiled.compile_time,
-        }
+        CompileTimes::of(&self.stages)
+    }
+
+    /// The stages of making it, in order.
+    pub(crate) fn stages(&self) -> &[StageTime] {
+        &self.stages.0
     }
 
     /// The machine code.
