@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use retape::{
     Accelerated, BisectCause, Check, CheckMode, CheckWhen, Error, OnDifference, Static, Tensor, Tolerance, Tree,
-    accelerate,
+    accelerate, reset_debug_sink, set_debug_sink,
 };
 
 #[derive(Clone, Tree)]
@@ -197,6 +197,26 @@ fn a_quarantined_signature_is_served_by_the_closure_until_the_cache_is_cleared()
 }
 
 #[test]
+fn a_closure_that_fails_now_is_a_difference() {
+    let world = World::new();
+    let step = train(world.clone());
+    step.call(x()).unwrap();
+    *world.weights.lock().unwrap() = Tensor::from([1.0_f32, 2.0]);
+    step.set_check_mode(check(CheckWhen::Every, OnDifference::Warn));
+    step.call(x()).unwrap();
+    let found = &step.differences()[0];
+    assert!(found.expected.contains("the error `") && found.expected.contains("tests/check.rs"), "{found}");
+    step.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    assert!(matches!(step.call(x()), Err(Error::Check { .. })));
+    // What the closure computes from now on is an error.
+    step.set_check_mode(check(CheckWhen::Every, OnDifference::FallBack));
+    for _ in 0..2 {
+        assert!(matches!(step.call(x()), Err(Error::Type { .. })));
+    }
+    assert_eq!((step.stats().checks.quarantines, step.stats().checks.quarantined_calls), (1, 1));
+}
+
+#[test]
 fn one_in_n_is_exact_over_threads() {
     let step = train(World::new());
     step.call(x()).unwrap();
@@ -225,13 +245,23 @@ fn the_first_k_calls_of_each_entry_are_checked() {
 #[test]
 fn what_a_checked_call_prints_is_not_printed_twice() {
     // The effect is part of the compiled code; the un-accelerated run that it is compared with leaves it out.
-    let printed = accelerate(|x: &Tensor| x.debug_print("x") + 1.0);
-    printed.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
-    printed.trap_nonfinite(true);
-    for _ in 0..2 {
-        assert_eq!(printed.call(Tensor::from([1.0_f32])).unwrap().to_vec::<f32>().unwrap(), [2.0]);
+    let lines = Arc::new(AtomicUsize::new(0));
+    let printed = Arc::clone(&lines);
+    set_debug_sink(move |_| drop(printed.fetch_add(1, Relaxed)));
+    let add = accelerate(|x: &Tensor| x.debug_print("x") + 1.0);
+    add.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    add.trap_nonfinite(true);
+    for n in 1..4 {
+        assert_eq!(add.call(Tensor::from([1.0_f32])).unwrap().to_vec::<f32>().unwrap(), [2.0]);
+        assert_eq!((lines.load(Relaxed), add.stats().checks.checked), (n, n as u64));
     }
-    assert_eq!(printed.bisect(Tensor::from([1.0_f32])).unwrap().cause, BisectCause::None);
+    // The search for the op that made it is silent, too.
+    let log = accelerate(|x: &Tensor| x.debug_print("x").log());
+    log.trap_nonfinite(true);
+    assert!(matches!(log.call(Tensor::from([-1.0_f32])), Err(Error::NonFinite { .. })));
+    assert_eq!(lines.load(Relaxed), 4);
+    assert_eq!(add.bisect(Tensor::from([1.0_f32])).unwrap().cause, BisectCause::None);
+    reset_debug_sink();
 }
 
 #[test]

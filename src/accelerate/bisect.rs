@@ -415,7 +415,6 @@ fn value(graph: &Graph, id: ValueId, inputs: &[&Tensor]) -> Result<Tensor> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use retape_kernels::Work;
     use retape_kernels::ir::Inst;
@@ -424,6 +423,7 @@ mod tests {
     use super::*;
     use crate::accelerate::signature::{Description, Signature};
     use crate::accelerate::{Check, CheckWhen, OnDifference};
+    use crate::compile::Stages;
     use crate::opt::wrong::with_wrong_rule;
     use crate::tape::Tape;
     use crate::{accelerate, plan, trace};
@@ -448,7 +448,7 @@ mod tests {
 
     fn entry() -> Entry {
         let signature = Signature::new(Default::default(), Description::default());
-        Entry::new(signature, traced(), Duration::ZERO).unwrap()
+        Entry::new(signature, traced(), Stages::default()).unwrap()
     }
 
     /// An entry in whose code the first constant `from` of a step that `is_there` is `to`.
@@ -466,9 +466,7 @@ mod tests {
         let step = plan.steps.iter_mut().position(wrong).unwrap();
         let graph = entry.compiled.graph.clone();
         let executable = Executable::compile(plan).unwrap();
-        let [optimise_time, plan_time, compile_time] = [Duration::ZERO; 3];
-        let compiled = Compiled { graph, executable, layout, optimise_time, plan_time, compile_time };
-        entry.compiled = Arc::new(compiled);
+        entry.compiled = Arc::new(Compiled { graph, executable, layout });
         (entry, step)
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use retape_runtime::hash_words;
 
 use super::super::bisect::{self, Bisection};
-use super::super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::super::check::{Check, CheckMode, Checks, Deviation, OnDifference, Results};
 use super::super::differentiate::Recheck;
 use super::super::nonfinite::{self, NonFinite};
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
@@ -55,23 +55,23 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
-        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
-        let expected = eager::evaluate(&trace, args)?;
-        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
-        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
-        self.checks.count(deviation.is_some());
-        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
-        self.checks.note(&deviation);
-        match check.on_difference {
-            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
-            OnDifference::Warn | OnDifference::FallBack => self.events.difference(&deviation, rim.caller),
-        }
-        if check.on_difference == OnDifference::Warn {
+        let fresh = traced(&Tape::describing(), words, args, rim.trace).and_then(|trace| {
+            let trace = trace.without_effects();
+            Ok((eager::evaluate(&trace, args)?, trace))
+        });
+        let deviation = match &fresh {
+            Ok((expected, fresh)) => Results { cached: &entry.trace, got: &tensors, fresh, expected }.deviation(
+                &entry.signature,
+                rim.caller,
+                &check.tolerance,
+            ),
+            Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
+        };
+        let raise = || self.set_flag(flag::QUARANTINED, true);
+        if !self.checks.settle(deviation, check.on_difference, self.events, raise)? {
             return Ok(Outcome::Ran { entry, tensors });
         }
-        self.events.quarantine(&entry.signature, rim.caller);
-        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
-        Ok(Outcome::Evaluated { trace, tensors: expected })
+        fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
     }
 
     /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
@@ -83,7 +83,8 @@ impl Core {
             // The comparison comes when the call has run, and then nobody can raise it.
             self.set_flag(flag::QUARANTINED, true);
         }
-        Ok(Some(Recheck::new(Arc::clone(&self.checks), check, entry.to_shared(), fresh, rim.caller)))
+        let checks = Arc::clone(&self.checks);
+        Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.

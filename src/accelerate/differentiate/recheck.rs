@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::super::check::{Check, Checks, Deviation, OnDifference, Results, gap};
+use super::super::check::{Check, Checks, Deviation, Results, gap};
 use super::super::entry::Entry;
+use super::super::events::Events;
 use super::super::tolerance::shown;
 use super::routine::{Pull, Routine};
 use crate::eager;
@@ -19,6 +20,7 @@ use crate::trace::{Source, Trace};
 pub(crate) struct Recheck {
     checks: Arc<Checks>,
     check: Check,
+    events: Events,
     entry: Arc<Entry>,
     fresh: Trace,
     /// The fresh trace as something that has gradients.
@@ -30,13 +32,14 @@ impl Recheck {
     pub(in crate::accelerate) fn new(
         checks: Arc<Checks>,
         check: Check,
+        events: Events,
         entry: Arc<Entry>,
         fresh: Trace,
         at: Caller,
     ) -> Recheck {
         let captures = fresh.captures.iter().map(|capture| capture.tensor.clone()).collect();
         let routine = Routine::uncompiled(fresh.graph.clone(), captures);
-        Recheck { checks, check, entry, fresh, routine, at }
+        Recheck { checks, check, events, entry, fresh, routine, at }
     }
 
     /// Compares what the code computed from arguments; gives what the call is to go on with.
@@ -46,8 +49,8 @@ impl Recheck {
         let got = self.entry.trace.results(&args, outputs.clone());
         let results = Results { cached: &self.entry.trace, got: &got, fresh: &self.fresh, expected: &expected };
         let deviation = results.deviation(&self.entry.signature, self.at, &self.check.tolerance);
-        if let Some(deviation) = self.falls_back(deviation)? {
-            if self.entry.trace.words != self.fresh.words {
+        if self.falls_back(deviation.clone())? {
+            if let Some(deviation) = deviation.filter(|_| self.entry.trace.words != self.fresh.words) {
                 // The closure goes on with a structure that is wrong.
                 return Err(Error::Check(Box::new(deviation)));
             }
@@ -93,23 +96,12 @@ impl Recheck {
                 n_tensors: differing.len(),
             }
         });
-        Ok(if self.falls_back(deviation)?.is_some() { expected } else { gradients })
+        Ok(if self.falls_back(deviation)? { expected } else { gradients })
     }
 
-    /// Puts a comparison on record; gives the difference if the call is to go on with what the ops computed.
-    fn falls_back(&self, deviation: Option<Deviation>) -> Result<Option<Deviation>> {
-        self.checks.count(deviation.is_some());
-        let Some(deviation) = deviation else { return Ok(None) };
-        self.checks.note(&deviation);
-        if self.check.on_difference == OnDifference::Err {
-            return Err(Error::Check(Box::new(deviation)));
-        }
-        tracing::warn!(target: "retape", at = %self.at, path = deviation.path, "{deviation}");
-        if self.check.on_difference == OnDifference::Warn {
-            return Ok(None);
-        }
-        // Whoever armed the check has raised the flag that makes calls look here.
-        self.checks.quarantine(self.entry.signature.argument_words(), || ());
-        Ok(Some(deviation))
+    /// Puts a comparison on record; whether the call is to go on with what the ops computed.
+    fn falls_back(&self, deviation: Option<Deviation>) -> Result<bool> {
+        // Whoever armed the check has raised the flag that makes calls look for quarantines.
+        self.checks.settle(deviation, self.check.on_difference, self.events, || ())
     }
 }
