@@ -58,7 +58,6 @@ mod compile;
 pub mod data;
 mod eager;
 mod error;
-mod event;
 mod grad;
 mod graph;
 pub mod nn;
@@ -76,14 +75,13 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts, CheckMode,
-    CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given,
-    GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Miss, MissReason, NonFinite,
-    OnDifference, OnRetrace, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Signature, Stats, Tolerance,
-    accelerate, prometheus,
+    Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
+    CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap,
+    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason,
+    NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved, Signature,
+    SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
-pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};

@@ -16,7 +16,7 @@ mod simplify;
 mod watch;
 
 pub use array_text::ArrayText;
-pub use cpu::{clif, machine_text};
+pub use cpu::{clif, machine, machine_text};
 pub use error::{Error, Result};
 pub use execute::{Executable, LaunchTime, Modes};
 pub use given::Input;

@@ -88,6 +88,62 @@ struct Entry<K, V> {
     /// The hits that no handle of `recent.rs` counts any more.
     hits: AtomicU64,
     is_pinned: AtomicBool,
+    /// The pins that are held.
+    n_pins: AtomicUsize,
+}
+
+impl<K, V> Entry<K, V> {
+    fn new(hash: Hash32, key: K, value: Shared<V>, weight: Weight, stamp: u64) -> Arc<Entry<K, V>> {
+        let (stamp, hits) = (AtomicU64::new(stamp), AtomicU64::new(0));
+        let (is_pinned, n_pins) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let weight = Mutex::new(weight);
+        Arc::new(Entry { hash, key, value, weight, stamp, hits, is_pinned, n_pins })
+    }
+
+    fn stays(&self) -> bool {
+        self.is_pinned.load(Relaxed) || self.n_pins.load(Relaxed) > 0
+    }
+}
+
+/// Keeps an entry from eviction for as long as it lives, and its value whatever happens to the entry.
+pub struct Pin<K, V> {
+    entry: Arc<Entry<K, V>>,
+}
+
+impl<K, V> Pin<K, V> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.entry.key
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &Shared<V> {
+        &self.entry.value
+    }
+}
+
+impl<K, V> Drop for Pin<K, V> {
+    fn drop(&mut self) {
+        self.entry.n_pins.fetch_sub(1, Relaxed);
+    }
+}
+
+impl<K, V> fmt::Debug for Pin<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pin").field("n_pins", &self.entry.n_pins.load(Relaxed)).finish_non_exhaustive()
+    }
+}
+
+/// What became of a value that was put into a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Insertion {
+    /// It went in.
+    Inserted,
+    /// There is a value of this key, or a thread is making one.
+    Present,
+    /// The capacity does not allow it.
+    NoRoom,
 }
 
 impl<K, V> Entry<K, V> {
@@ -243,7 +299,8 @@ impl<K: Eq, V> Cache<K, V> {
         }
     }
 
-    /// Calls `observer` after each event, on the thread where it happened, with no lock held.
+    /// Calls `observer` after each event, on the thread where it happened, with no lock held. A hit is no event: its
+    /// caller knows.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Fn(&Event<'_, K>) + Send + Sync + 'static) -> Cache<K, V> {
         self.observer = Some(Box::new(observer));
@@ -281,19 +338,12 @@ impl<K: Eq, V> Cache<K, V> {
 
     /// The value of `key`, if it is there; counts as a hit then, and else as nothing.
     ///
-    /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
+    /// The hit path: looks an entry up and stamps it; no closure, no lock for writing.
     pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        if self.observer.is_some() {
-            // An observer may do anything, so the entry is taken out of the index's lock.
-            let entry = self.find(hash, key)?;
-            let value = self.use_entry(&entry);
-            self.tell(EventKind::Hit, hash, Some(&entry.key));
-            return Some(value);
-        }
         let (value, displaced) = {
             let bucket = self.index.get(hash)?;
             let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
@@ -309,17 +359,14 @@ impl<K: Eq, V> Cache<K, V> {
     /// The value of `key` if its entry is among those that this thread used lately; counts as a hit then, and else as
     /// nothing.
     ///
-    /// It needs no hash and writes nothing that other threads read. With an observer it finds nothing:
-    /// [`Cache::get_present`] is to be asked next.
+    /// It needs no hash and writes nothing that other threads read. If it finds nothing, [`Cache::get_present`] is to be
+    /// asked next.
     #[inline]
     pub fn get_recent<Q>(&self, key: &Q) -> Option<InUse<K, V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        if self.observer.is_some() {
-            return None;
-        }
         let handle = self.recent.find(thread_number(), |entry| entry.key.borrow() == key)?;
         self.stamp(&handle.value);
         Some(InUse(Hold::Recent(handle)))
@@ -414,7 +461,6 @@ impl<K: Eq, V> Cache<K, V> {
             let wait = match self.flights.board(hash, key, || self.find(hash, key)) {
                 Boarding::Stored(entry) => {
                     let value = self.use_entry(&entry);
-                    self.tell(EventKind::Hit, hash, Some(&entry.key));
                     let outcome = if has_waited { Outcome::Shared } else { Outcome::Hit };
                     return Ok((value, outcome));
                 }
@@ -433,7 +479,6 @@ impl<K: Eq, V> Cache<K, V> {
             }
             if let Some(entry) = wait.value() {
                 let value = self.use_entry(&entry);
-                self.tell(EventKind::Hit, hash, Some(&entry.key));
                 return Ok((value, Outcome::Shared));
             }
         }
@@ -455,15 +500,7 @@ impl<K: Eq, V> Cache<K, V> {
         self.tell(EventKind::Miss, &hash, Some(ticket.key()));
         let (value, weight) = make()?;
         let value = Shared::new(value);
-        let entry = Arc::new(Entry {
-            hash,
-            key: key.to_owned(),
-            value: value.clone(),
-            weight: Mutex::new(weight.into()),
-            stamp: AtomicU64::new(self.tick()),
-            hits: AtomicU64::new(0),
-            is_pinned: AtomicBool::new(false),
-        });
+        let entry = Entry::new(hash, key.to_owned(), value.clone(), weight.into(), self.tick());
         match ticket.land(entry.clone(), || self.admit(&entry)).flatten() {
             Some(gone) => {
                 count(&self.counters.inserts);
@@ -481,7 +518,7 @@ impl<K: Eq, V> Cache<K, V> {
         debug_assert!(self.find(&entry.hash, &entry.key).is_none(), "a key in the store has no flight");
         let capacity = self.capacity();
         let max_entries = capacity.entries.checked_sub(1)?;
-        let pinned = ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
+        let pinned = ledger.iter().filter(|other| other.stays());
         let mut least: Total = pinned.clone().map(|other| other.weight()).collect();
         least.add(entry.weight());
         if pinned.count() > max_entries || !least.is_within(capacity.budget) {
@@ -491,6 +528,40 @@ impl<K: Eq, V> Cache<K, V> {
         ledger.push(entry.clone());
         self.index.entry(entry.hash).or_default().push(entry.clone());
         Some(gone)
+    }
+
+    /// Puts a value in that nobody asked for yet: counts as no call, evicts nothing, and replaces nothing.
+    pub fn insert_if_room<Q>(&self, hash: &Hash32, key: &Q, value: V, weight: impl Into<Weight>) -> Insertion
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let ticket = match self.flights.board(hash, key, || self.find(hash, key)) {
+            Boarding::Make(ticket) => ticket,
+            Boarding::Stored(_) | Boarding::Wait(_) | Boarding::Reentrant => return Insertion::Present,
+        };
+        let entry = Entry::new(*hash, key.to_owned(), Shared::new(value), weight.into(), self.tick());
+        let admit = || {
+            let mut ledger = self.ledger();
+            let capacity = self.capacity();
+            let total: Total = ledger.iter().map(|other| other.weight()).chain([entry.weight()]).collect();
+            let fits = ledger.len() < capacity.entries && total.is_within(capacity.budget);
+            if fits {
+                ledger.push(entry.clone());
+                self.index.entry(entry.hash).or_default().push(entry.clone());
+            }
+            fits
+        };
+        match ticket.land(entry.clone(), admit) {
+            Some(false) => Insertion::NoRoom,
+            Some(true) => {
+                count(&self.counters.inserts);
+                self.tell(EventKind::Insert, hash, Some(&entry.key));
+                Insertion::Inserted
+            }
+            // Cleared in this moment: as if it had been in before.
+            None => Insertion::Inserted,
+        }
     }
 
     /// In turn: takes the least recently used entries out until the rest, with `newcomer` besides, keeps the bounds, or
@@ -506,7 +577,7 @@ impl<K: Eq, V> Cache<K, V> {
         let mut total: Total = ledger.iter().map(|entry| entry.weight()).chain([newcomer]).collect();
         while ledger.len() > max_entries || !total.is_within(budget) {
             let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight(), budget);
-            let is_free = |entry: &Entry<K, V>| !entry.is_pinned.load(Relaxed) && helps(entry);
+            let is_free = |entry: &Entry<K, V>| !entry.stays() && helps(entry);
             let free = ledger.iter().enumerate().filter(|(_, entry)| is_free(entry));
             let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
             let entry = ledger.swap_remove(oldest);
@@ -577,6 +648,21 @@ impl<K: Eq, V> Cache<K, V> {
         Q: Eq + ?Sized,
     {
         self.set_pinned(hash, key, false)
+    }
+
+    /// A pin on an entry, if there is one. Each pin holds for itself; an entry that is beyond the capacity when its last
+    /// pin goes is evicted by the next change.
+    pub fn hold<Q>(&self, hash: &Hash32, key: &Q) -> Option<Pin<K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        // In turn, so that no eviction that is under way takes an entry after it was pinned.
+        self.flights.exclusive(|| {
+            let entry = self.find(hash, key)?;
+            entry.n_pins.fetch_add(1, Relaxed);
+            Some(Pin { entry })
+        })
     }
 
     fn set_pinned<Q>(&self, hash: &Hash32, key: &Q, is_pinned: bool) -> bool
@@ -650,7 +736,7 @@ impl<K: Eq, V> Cache<K, V> {
             entry: entry.clone(),
             stamp: entry.stamp.load(Relaxed),
             hits: entry.hits.load(Relaxed) + uses.of(entry),
-            is_pinned: entry.is_pinned.load(Relaxed),
+            is_pinned: entry.stays(),
         };
         let mut views: Vec<_> = ledger.iter().map(view).collect();
         drop(uses);

@@ -8,7 +8,7 @@ use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
-use super::differentiate::{Counts, Routine};
+use super::differentiate::{Counts, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
@@ -56,6 +56,8 @@ pub(crate) struct Entry {
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
     pub(crate) n_checkable: AtomicU64,
+    /// The graph's text with lines of the program, if another process recorded it.
+    loaded_text: Option<String>,
 }
 
 impl Entry {
@@ -76,7 +78,23 @@ impl Entry {
             runs: OnceLock::new(),
             last_use: AtomicU64::new(coarse_millis()),
             n_checkable: AtomicU64::new(0),
+            loaded_text: None,
         })
+    }
+
+    /// Optimises and compiles what an artefact held.
+    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
+    }
+
+    /// Whether it comes from an artefact, so that no call made it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded_text.is_some()
+    }
+
+    /// The recorded graph as text, with the lines that recorded it as comments.
+    pub(crate) fn recorded_text(&self) -> String {
+        self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -171,7 +189,15 @@ impl Entry {
     }
 
     /// Records a call on a tape that is evaluated op by op.
-    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+    pub(crate) fn record(
+        &self,
+        tape: &Arc<Tape>,
+        args: &[&Tensor],
+        counts: &Arc<Counts>,
+        check: Option<Recheck>,
+        at: Caller,
+    ) -> Vec<Tensor> {
+        self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
             let compiled = Arc::clone(&self.compiled);
@@ -179,7 +205,7 @@ impl Entry {
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],
-            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None, check }), args, at),
         };
         self.trace.results(args, outputs)
     }
