@@ -33,7 +33,7 @@ struct Donor {
 }
 
 /// The tensors of a call that holds nothing else of its arguments.
-pub(crate) type Handles = SmallVec<[Option<Tensor>; 16]>;
+pub(crate) type Handles = Vec<Option<Tensor>>;
 
 /// A compiled trace.
 #[derive(Debug)]
