@@ -411,6 +411,24 @@ fn clearing_and_evicting_while_gradients_run() {
     assert!(f.stats().entries.len() <= 1);
 }
 
+/// An artefact holds the recorded graph, from which code for gradients is made.
+#[test]
+fn loaded_entries_have_gradients() {
+    let half = |x: &Tensor| (x * x.stop_gradient()).sum(..);
+    let (f, g) = (accelerate(half), accelerate(half));
+    let x = numbers(&[6], 1);
+    f.call(&x).unwrap();
+    let mut bytes = vec![];
+    f.save_to(&mut bytes).unwrap();
+    g.load_from(&bytes[..]).unwrap();
+    g.set_locked(true);
+    let (_, gradient) = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &x).unwrap();
+    assert_eq!(elements(&gradient), elements(&x));
+    let refused = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &numbers(&[7], 1));
+    assert!(matches!(refused, Err(Error::Cache(_))), "a locked cache traces nothing");
+    assert_eq!(g.stats().entries.len(), 1);
+}
+
 /// A function that multiplies by a number outside, which its trace does not see change.
 fn scaled(scale: &AtomicUsize) -> impl Fn(&Tensor) -> Tensor {
     |x: &Tensor| (x * scale.load(Ordering::Relaxed) as f64).square()
