@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use retape_kernels::{Executable, Modes, Plan, Step, Work};
 use retape_runtime::Hash32;
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -13,7 +14,7 @@ use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
 use crate::{opt, plan};
 
-/// Machine code for a graph, and what making it cost.
+/// Machine code for a graph.
 #[derive(Debug)]
 pub(crate) struct Compiled {
     /// The optimised graph.
@@ -21,39 +22,57 @@ pub(crate) struct Compiled {
     pub(crate) executable: Executable,
     /// What the executable's steps are in the optimised graph.
     pub(crate) layout: Layout,
-    pub(crate) optimise_time: Duration,
-    pub(crate) plan_time: Duration,
-    pub(crate) compile_time: Duration,
 }
 
 /// All compiled graphs that someone still holds, by the hash of their modes and optimised text.
 static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
 
-/// Compiles a graph, or finds that an identical one has been compiled.
-pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
-    compile_in(graph, Modes::default())
+/// When a stage of a compilation began, and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StageTime {
+    pub(crate) name: &'static str,
+    pub(crate) start: Instant,
+    pub(crate) time: Duration,
 }
 
-/// As [`compile`], in some modes.
-pub(crate) fn compile_in(graph: &Graph, modes: Modes) -> Result<Arc<Compiled>> {
-    let start = Instant::now();
-    let optimised = opt::run(graph)?;
-    let optimise_time = start.elapsed();
+/// The stages that one compilation went through; those that found their result made are not among them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stages(pub(crate) SmallVec<[StageTime; 4]>);
+
+impl Stages {
+    /// Runs a stage, in a span of its own for those who listen, and notes its time.
+    pub(crate) fn run<T>(&mut self, name: &'static str, stage: impl FnOnce() -> T) -> T {
+        let _span = tracing::debug_span!(target: "retape", "retape::stage", stage = name).entered();
+        let start = Instant::now();
+        let result = stage();
+        self.0.push(StageTime { name, start, time: start.elapsed() });
+        result
+    }
+
+    /// The time of a stage; zero if it did not run.
+    pub(crate) fn time(&self, name: &str) -> Duration {
+        self.0.iter().filter(|stage| stage.name == name).map(|stage| stage.time).sum()
+    }
+}
+
+/// Compiles a graph, or finds that an identical one has been compiled.
+pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
+    compile_in(graph, Modes::default(), &mut Stages::default())
+}
+
+/// As [`compile`], in some modes; notes what it took.
+pub(crate) fn compile_in(graph: &Graph, modes: Modes, stages: &mut Stages) -> Result<Arc<Compiled>> {
+    let optimised = stages.run("optimise", || opt::run(graph))?;
     let key = *blake3::hash(format!("{modes:?}\n{optimised}").as_bytes()).as_bytes();
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
         return Ok(compiled);
     }
-    let start = Instant::now();
-    let (plan, layout) = plan::plan(&optimised)?;
-    let plan_time = start.elapsed();
+    let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());
     settings.log(Stage::Code, || machine_text(&plan));
-    let start = Instant::now();
-    let executable = Executable::compile_with(plan, modes).map_err(failed)?;
-    let compile_time = start.elapsed();
-    let compiled = Compiled { graph: optimised, executable, layout, optimise_time, plan_time, compile_time };
-    let compiled = Arc::new(compiled);
+    let executable = stages.run("compile", || Executable::compile_with(plan, modes)).map_err(failed)?;
+    let compiled = Arc::new(Compiled { graph: optimised, executable, layout });
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {
         shared.retain(|_, compiled| compiled.strong_count() > 0);

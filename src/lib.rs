@@ -58,7 +58,6 @@ mod compile;
 pub mod data;
 mod eager;
 mod error;
-mod event;
 mod grad;
 mod graph;
 pub mod nn;
@@ -68,6 +67,7 @@ pub mod optim;
 mod plan;
 pub mod random;
 mod replay;
+mod report;
 mod settings;
 mod tape;
 mod tensor;
@@ -75,13 +75,13 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, Check, CheckCounts, CheckMode,
-    CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given,
-    GradientStats, GraphValue, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason, NonFinite, OnDifference,
-    OnRetrace, Pinned, RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate,
+    Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
+    CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap,
+    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason,
+    NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved, Signature,
+    SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
-pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};

@@ -2,7 +2,8 @@
 //! and reports times, hit rates, accuracy and the error of the angle.
 //!
 //! `--epochs N` (20), `--train N` and `--test N` images (5000 each), `--out FOLDER` for the charts (`out`),
-//! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`.
+//! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`; `--report FILE` for a page on
+//! the cache of the training step, and `--profile FILE` for a trace of one more epoch.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
@@ -31,6 +32,8 @@ struct Options {
     test: usize,
     out: PathBuf,
     data: Option<PathBuf>,
+    report: Option<PathBuf>,
+    profile: Option<PathBuf>,
 }
 
 fn main() -> Result<(), AnyError> {
@@ -68,7 +71,15 @@ fn main() -> Result<(), AnyError> {
     println!("\n{}\n", step.stats());
 
     draw(&options, "training", plain.time, fast.time)?;
-    draw(&options, "prediction", plain_found.time, found.time)
+    draw(&options, "prediction", plain_found.time, found.time)?;
+    if options.report.is_some() || options.profile.is_some() {
+        step.set_profiling(true);
+        let one = Options { epochs: 1, ..options };
+        train("training, profiled", &one, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
+        one.profile.map(|path| step.profile().write(path)).transpose()?;
+        one.report.map(|path| step.report_html(path)).transpose()?;
+    }
+    Ok(())
 }
 
 /// The outcome of a training.
@@ -83,7 +94,7 @@ fn train(
     title: &str,
     options: &Options,
     set: &Digits,
-    step: impl Fn(&Training, &Tensor, &Tensor, &Tensor) -> retape::Result<(Tensor, Training)>,
+    step: impl Fn(Training, &Tensor, &Tensor, &Tensor) -> retape::Result<(Tensor, Training)>,
 ) -> Result<Trained, AnyError> {
     let batches = MiniBatches::new(set.len(), BATCH)?.shuffled(SEED).partial(Partial::Discard);
     let bar = progress(title, options.epochs * batches.n_batches() as u64);
@@ -94,7 +105,8 @@ fn train(
         for batch in &batches.epoch(epoch) {
             let (x, digits, angles) = tensors(set, batch)?;
             let call = Instant::now();
-            (loss, training) = step(&training, &x, &digits, &angles)?;
+            // By value: the next parameters are written over these.
+            (loss, training) = step(training, &x, &digits, &angles)?;
             if first_call.is_zero() {
                 first_call = call.elapsed();
             }
@@ -202,7 +214,8 @@ fn data(options: &Options) -> Result<(Digits, Digits), AnyError> {
 }
 
 fn options() -> Result<Options, AnyError> {
-    let mut options = Options { epochs: 20, train: 5000, test: 5000, out: "out".into(), data: None };
+    let mut options =
+        Options { epochs: 20, train: 5000, test: 5000, out: "out".into(), data: None, report: None, profile: None };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
@@ -212,6 +225,8 @@ fn options() -> Result<Options, AnyError> {
             "--test" => options.test = value()?.parse()?,
             "--out" => options.out = value()?.into(),
             "--data" => options.data = Some(value()?.into()),
+            "--report" => options.report = Some(value()?.into()),
+            "--profile" => options.profile = Some(value()?.into()),
             "--threads" => retape::set_n_threads(value()?.parse()?),
             _ => return Err(format!("{name} is not an option").into()),
         }

@@ -81,7 +81,8 @@ struct Entry<K, V> {
     hash: Hash32,
     key: K,
     value: Shared<V>,
-    weight: Weight,
+    /// Changed under the lock of the ledger.
+    weight: Mutex<Weight>,
     /// The clock at the last use, or at an earlier one if no other entry was used since.
     stamp: AtomicU64,
     /// The hits that no handle of `recent.rs` counts any more.
@@ -95,6 +96,7 @@ impl<K, V> Entry<K, V> {
     fn new(hash: Hash32, key: K, value: Shared<V>, weight: Weight, stamp: u64) -> Arc<Entry<K, V>> {
         let (stamp, hits) = (AtomicU64::new(stamp), AtomicU64::new(0));
         let (is_pinned, n_pins) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let weight = Mutex::new(weight);
         Arc::new(Entry { hash, key, value, weight, stamp, hits, is_pinned, n_pins })
     }
 
@@ -144,6 +146,12 @@ pub enum Insertion {
     NoRoom,
 }
 
+impl<K, V> Entry<K, V> {
+    fn weight(&self) -> Weight {
+        *self.weight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<K, V> Counted for Entry<K, V> {
     fn add_uses(&self, n: u64) {
         self.hits.fetch_add(n, Relaxed);
@@ -177,9 +185,9 @@ impl<K, V> EntryView<K, V> {
         &self.entry.value
     }
 
-    /// The weight given at insertion.
+    /// The weight given at insertion, or later.
     pub fn weight(&self) -> Weight {
-        self.entry.weight
+        self.entry.weight()
     }
 }
 
@@ -291,7 +299,8 @@ impl<K: Eq, V> Cache<K, V> {
         }
     }
 
-    /// Calls `observer` after each event, on the thread where it happened, with no lock held.
+    /// Calls `observer` after each event, on the thread where it happened, with no lock held. A hit is no event: its
+    /// caller knows.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Fn(&Event<'_, K>) + Send + Sync + 'static) -> Cache<K, V> {
         self.observer = Some(Box::new(observer));
@@ -329,19 +338,12 @@ impl<K: Eq, V> Cache<K, V> {
 
     /// The value of `key`, if it is there; counts as a hit then, and else as nothing.
     ///
-    /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
+    /// The hit path: looks an entry up and stamps it; no closure, no lock for writing.
     pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        if self.observer.is_some() {
-            // An observer may do anything, so the entry is taken out of the index's lock.
-            let entry = self.find(hash, key)?;
-            let value = self.use_entry(&entry);
-            self.tell(EventKind::Hit, hash, Some(&entry.key));
-            return Some(value);
-        }
         let (value, displaced) = {
             let bucket = self.index.get(hash)?;
             let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
@@ -357,17 +359,14 @@ impl<K: Eq, V> Cache<K, V> {
     /// The value of `key` if its entry is among those that this thread used lately; counts as a hit then, and else as
     /// nothing.
     ///
-    /// It needs no hash and writes nothing that other threads read. With an observer it finds nothing:
-    /// [`Cache::get_present`] is to be asked next.
+    /// It needs no hash and writes nothing that other threads read. If it finds nothing, [`Cache::get_present`] is to be
+    /// asked next.
     #[inline]
     pub fn get_recent<Q>(&self, key: &Q) -> Option<InUse<K, V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        if self.observer.is_some() {
-            return None;
-        }
         let handle = self.recent.find(thread_number(), |entry| entry.key.borrow() == key)?;
         self.stamp(&handle.value);
         Some(InUse(Hold::Recent(handle)))
@@ -462,7 +461,6 @@ impl<K: Eq, V> Cache<K, V> {
             let wait = match self.flights.board(hash, key, || self.find(hash, key)) {
                 Boarding::Stored(entry) => {
                     let value = self.use_entry(&entry);
-                    self.tell(EventKind::Hit, hash, Some(&entry.key));
                     let outcome = if has_waited { Outcome::Shared } else { Outcome::Hit };
                     return Ok((value, outcome));
                 }
@@ -481,7 +479,6 @@ impl<K: Eq, V> Cache<K, V> {
             }
             if let Some(entry) = wait.value() {
                 let value = self.use_entry(&entry);
-                self.tell(EventKind::Hit, hash, Some(&entry.key));
                 return Ok((value, Outcome::Shared));
             }
         }
@@ -522,12 +519,12 @@ impl<K: Eq, V> Cache<K, V> {
         let capacity = self.capacity();
         let max_entries = capacity.entries.checked_sub(1)?;
         let pinned = ledger.iter().filter(|other| other.stays());
-        let mut least: Total = pinned.clone().map(|other| other.weight).collect();
-        least.add(entry.weight);
+        let mut least: Total = pinned.clone().map(|other| other.weight()).collect();
+        least.add(entry.weight());
         if pinned.count() > max_entries || !least.is_within(capacity.budget) {
             return None;
         }
-        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight);
+        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight());
         ledger.push(entry.clone());
         self.index.entry(entry.hash).or_default().push(entry.clone());
         Some(gone)
@@ -547,7 +544,7 @@ impl<K: Eq, V> Cache<K, V> {
         let admit = || {
             let mut ledger = self.ledger();
             let capacity = self.capacity();
-            let total: Total = ledger.iter().map(|other| other.weight).chain([entry.weight]).collect();
+            let total: Total = ledger.iter().map(|other| other.weight()).chain([entry.weight()]).collect();
             let fits = ledger.len() < capacity.entries && total.is_within(capacity.budget);
             if fits {
                 ledger.push(entry.clone());
@@ -577,14 +574,14 @@ impl<K: Eq, V> Cache<K, V> {
         newcomer: Weight,
     ) -> Gone<K, V> {
         let mut gone = Vec::new();
-        let mut total: Total = ledger.iter().map(|entry| entry.weight).chain([newcomer]).collect();
+        let mut total: Total = ledger.iter().map(|entry| entry.weight()).chain([newcomer]).collect();
         while ledger.len() > max_entries || !total.is_within(budget) {
-            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight, budget);
+            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight(), budget);
             let is_free = |entry: &Entry<K, V>| !entry.stays() && helps(entry);
             let free = ledger.iter().enumerate().filter(|(_, entry)| is_free(entry));
             let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
             let entry = ledger.swap_remove(oldest);
-            total.take(entry.weight);
+            total.take(entry.weight());
             self.unindex(&entry);
             gone.push(entry);
         }
@@ -683,6 +680,25 @@ impl<K: Eq, V> Cache<K, V> {
         })
     }
 
+    /// Changes the weight of an entry whose value has grown or shrunk, and evicts what is beyond the capacity now; returns
+    /// whether there is such an entry.
+    pub fn reweigh<Q>(&self, hash: &Hash32, key: &Q, weight: impl Into<Weight>) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let weight = weight.into();
+        let gone = self.flights.exclusive(|| {
+            let mut ledger = self.ledger();
+            let entry = self.find(hash, key)?;
+            *entry.weight.lock().unwrap_or_else(PoisonError::into_inner) = weight;
+            let capacity = self.capacity();
+            Some(self.evict(&mut ledger, capacity.entries, capacity.budget, Weight::default()))
+        });
+        self.tell_gone(gone.as_deref().unwrap_or_default());
+        gone.is_some()
+    }
+
     /// Changes the capacity, and evicts what is beyond; pinned entries stay.
     pub fn resize(&self, capacity: Capacity) {
         let gone = self.flights.exclusive(|| {
@@ -734,7 +750,7 @@ impl<K: Eq, V> Cache<K, V> {
         let (occupancy, pinned, total) = {
             let ledger = self.ledger();
             let pinned = ledger.iter().filter(|entry| entry.is_pinned.load(Relaxed)).count();
-            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight).collect::<Total>())
+            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight()).collect::<Total>())
         };
         let capacity = self.capacity();
         let counters = &self.counters;

@@ -36,6 +36,19 @@ pub enum AdviceKind {
     SmallCapacity,
 }
 
+impl AdviceKind {
+    /// The kind as a word, such as `many_shapes`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AdviceKind::ManyShapes => "many_shapes",
+            AdviceKind::ChangingFloat => "changing_float",
+            AdviceKind::ChangingStatic => "changing_static",
+            AdviceKind::RecreatedFunction => "recreated_function",
+            AdviceKind::SmallCapacity => "small_capacity",
+        }
+    }
+}
+
 /// A pattern in the misses of a function, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,28 +1,32 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
+mod checked;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Weight, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words};
 use smallvec::SmallVec;
 
+use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
-use super::bisect::{self, Bisection};
-use super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::check::Checks;
 use super::differentiate::Counts;
-use super::entry::Entry;
+use super::entry::{Entry, Handles};
+use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
-use super::nonfinite::{self, NonFinite};
 use super::pin::HeldEntry;
 use super::policy::{OnRetrace, RetracePolicy};
-use super::signature::{Description, Signature, TRAP, TRAP_WORD};
-use super::stats::{CompileTimes, Stats};
+use super::profile::{self, CallKind, Profile, Recorder};
+use super::signature::{Description, Signature};
+use super::stats::{CompileTimes, EntryStats, Stats};
+use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
-use crate::event::{Event, Observer};
+use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
@@ -45,6 +49,8 @@ pub(super) struct Rim<'r> {
 mod flag {
     /// Calls go through the un-accelerated path.
     pub(super) const DISABLED: u32 = 1;
+    /// Calls are measured.
+    pub(super) const PROFILED: u32 = 1 << 1;
     /// Some calls are compared with the un-accelerated path.
     pub(super) const CHECKED: u32 = 1 << 4;
     /// Ops that make NaN or infinities from finite numbers fail the call.
@@ -55,6 +61,7 @@ mod flag {
 
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
+    events: Events,
     flags: AtomicU32,
     policy: Mutex<RetracePolicy>,
     /// Whether every miss is an error; asked on misses only.
@@ -63,7 +70,8 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
-    checks: Checks,
+    checks: Arc<Checks>,
+    recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
@@ -83,7 +91,7 @@ pub(super) enum Outcome {
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
 pub(super) struct Ready {
     entry: Found,
-    args: Vec<Tensor>,
+    args: Handles,
     given: Given,
     start: Option<Instant>,
 }
@@ -106,8 +114,17 @@ impl Outcome {
 
 impl Core {
     pub(super) fn new(made_at: Caller) -> Core {
+        let events = Events { function: made_at };
+        let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
+            (EventKind::Wait, Some(signature)) => events.wait(signature),
+            (EventKind::Evict, Some(signature)) => events.evict(signature),
+            (EventKind::Clear, _) => events.clear(),
+            // A miss is told of when its cost is known, and that a value went in is no news after it.
+            _ => {}
+        });
         Core {
-            cache: Cache::new(Capacity::default()),
+            cache,
+            events,
             flags: AtomicU32::new(0),
             policy: Mutex::default(),
             is_locked: AtomicBool::new(false),
@@ -115,29 +132,12 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
-            checks: Checks::default(),
+            checks: Arc::default(),
+            recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
             gradients: Arc::default(),
         }
-    }
-
-    /// A core without entries that tells `observer` of events.
-    pub(super) fn observed_by(self, observer: impl Observer + 'static) -> Core {
-        let cache = Cache::new(self.cache.capacity()).with_observer(move |event| {
-            let arguments = event.key.map(Signature::to_string).unwrap_or_default();
-            let arguments = &*arguments;
-            match event.kind {
-                EventKind::Hit => observer.observe(&Event::Hit { arguments }),
-                EventKind::Miss => observer.observe(&Event::Miss { arguments }),
-                EventKind::Wait => observer.observe(&Event::Wait { arguments }),
-                EventKind::Evict => observer.observe(&Event::Evict { arguments }),
-                EventKind::Clear => observer.observe(&Event::Clear),
-                // That a value went in is no news after its miss.
-                _ => {}
-            }
-        });
-        Core { cache, ..self }
     }
 
     /// The hot path: a lookup and a run.
@@ -146,7 +146,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 {
+        if flags != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
         let start = sampled_start();
@@ -168,7 +168,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 {
+        if flags != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
         let start = sampled_start();
@@ -178,7 +178,7 @@ impl Core {
             None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
-            let args = args.into_iter().cloned().collect();
+            let args = args.into_iter().map(|arg| Some(Tensor::clone(arg))).collect();
             return Ok(Giving::Ready(Ready { entry, args, given, start }));
         }
         let tensors = entry.run(&args)?;
@@ -201,8 +201,12 @@ impl Core {
     /// A call while something is switched on that is not free.
     #[cold]
     fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if flags & flag::PROFILED != 0 {
+            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+        }
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
+            profile::served(CallKind::Unaccelerated);
             let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
             if flags & flag::TRAPPED != 0 {
                 self.search(&trace, &leaves.tensors, String::new(), rim)?;
@@ -211,12 +215,16 @@ impl Core {
             return Ok(Outcome::Evaluated { trace, tensors });
         }
         note_modes(flags, &mut leaves);
-        let entry = match self.find(&leaves.words) {
-            Some(entry) => entry,
-            None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
+        let start = if flags == 0 { sampled_start() } else { None };
+        let (entry, start) = match self.find(&leaves.words) {
+            Some(entry) => {
+                self.events.hit(&entry.signature, rim.caller);
+                (entry, start)
+            }
+            None => (self.made(flags, leaves.words, &leaves.tensors, rim)?.into(), None),
         };
         let tensors = if flags & flag::TRAPPED == 0 {
-            entry.run(&leaves.tensors)?
+            if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
         } else {
             let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
             if let Some(group) = first {
@@ -224,66 +232,13 @@ impl Core {
             }
             tensors
         };
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
         match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
             Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
             None => Ok(Outcome::Ran { entry, tensors }),
         }
-    }
-
-    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
-    fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
-        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
-        self.checks.count_trap();
-        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
-    }
-
-    /// Compares what an entry computed with the un-accelerated path.
-    fn compared(
-        &self,
-        entry: Found,
-        tensors: Vec<Tensor>,
-        args: &[&Tensor],
-        check: &Check,
-        rim: &Rim<'_>,
-    ) -> Result<Outcome> {
-        let words = entry.signature.words();
-        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
-        let expected = eager::evaluate(&trace, args)?;
-        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
-        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
-        self.checks.count(deviation.is_some());
-        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
-        self.checks.note(&deviation);
-        match check.on_difference {
-            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
-            OnDifference::Warn | OnDifference::FallBack => {
-                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
-            }
-        }
-        if check.on_difference == OnDifference::Warn {
-            return Ok(Outcome::Ran { entry, tensors });
-        }
-        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
-        Ok(Outcome::Evaluated { trace, tensors: expected })
-    }
-
-    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
-    pub(super) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
-        let flags = self.flags.load(Relaxed);
-        note_modes(flags, &mut leaves);
-        let words = &leaves.words;
-        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
-        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
-            Some(entry) => entry,
-            None => {
-                let signature = Signature::new(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
-            }
-        };
-        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
@@ -307,7 +262,16 @@ impl Core {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start);
-        Ok(self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?.0)
+        let (entry, how) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
+        match how {
+            Served::Miss => profile::made(&entry),
+            Served::Shared => profile::waited(start),
+            Served::Hit => {}
+        }
+        if how != Served::Miss {
+            self.events.hit(&entry.signature, rim.caller);
+        }
+        Ok(entry)
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
@@ -351,10 +315,10 @@ impl Core {
             }
             log.add(miss)
         };
-        tracing::debug!(target: "retape", reason = miss.reason.name(), "{miss}");
+        self.events.miss(&miss);
         let (occupancy, capacity) = (self.cache.len(), self.capacity());
         for advice in lock(&self.detector).note(&miss, self.made_at, occupancy, capacity) {
-            tracing::warn!(target: "retape", made_at = %self.made_at, "{advice}");
+            self.events.advice(&advice);
         }
     }
 
@@ -366,7 +330,7 @@ impl Core {
         match lock(&self.policy).action(miss, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
-                tracing::warn!(target: "retape", %at, reason = why.reason.name(), "retrace: {why}");
+                self.events.retrace(why, at);
                 Ok(())
             }
             OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
@@ -376,10 +340,11 @@ impl Core {
     /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
     pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
         let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
-        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
-        let is_plain = self.flags.load(Relaxed) & watches == 0;
-        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
-        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+        let flags = self.flags.load(Relaxed);
+        let tape = tapes.next().filter(|tape| tape.is_evaluated())?;
+        let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        (is_one && !is_quarantined()).then(|| Arc::clone(tape))
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
@@ -389,9 +354,13 @@ impl Core {
         }
         let (words, args) = (leaves.words, leaves.tensors);
         let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
-        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
-        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, check, rim.caller);
+        if let Some(host) = entry.grown_bytes() {
+            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
+        }
         Ok(Outcome::Ran { entry, tensors })
     }
 
@@ -474,23 +443,6 @@ impl Core {
         self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
     }
 
-    pub(super) fn checks(&self) -> &Checks {
-        &self.checks
-    }
-
-    pub(super) fn set_check_mode(&self, mode: CheckMode) {
-        self.checks.set_mode(mode);
-        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
-    }
-
-    pub(super) fn traps_nonfinite(&self) -> bool {
-        self.flags.load(Relaxed) & flag::TRAPPED != 0
-    }
-
-    pub(super) fn trap_nonfinite(&self, is_on: bool) {
-        self.set_flag(flag::TRAPPED, is_on);
-    }
-
     pub(super) fn capacity(&self) -> usize {
         self.cache.capacity().entries
     }
@@ -539,6 +491,32 @@ impl Core {
         lock(&self.log).misses()
     }
 
+    pub(super) fn profiling(&self) -> bool {
+        self.flags.load(Relaxed) & flag::PROFILED != 0
+    }
+
+    pub(super) fn set_profiling(&self, is_on: bool) {
+        if is_on && !self.profiling() {
+            self.recorder.restart();
+        }
+        self.set_flag(flag::PROFILED, is_on);
+    }
+
+    pub(super) fn profile(&self) -> Profile {
+        self.recorder.profile()
+    }
+
+    /// Everything that a report shows.
+    pub(super) fn subject(&self, name: &'static str) -> Subject {
+        let views = self.cache.entries();
+        let mut stats = self.stats();
+        stats.entries = views.iter().map(EntryStats::of).collect();
+        let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
+        let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
+        let (misses, age) = (self.misses(), self.start.elapsed());
+        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
+    }
+
     pub(super) fn advice(&self) -> Vec<Advice> {
         lock(&self.detector).advice()
     }
@@ -554,24 +532,11 @@ fn weight(entry: &Entry) -> Weight {
     Weight { host: entry.n_bytes(), device: 0 }
 }
 
-/// Adds the modes that change code to the words of the arguments.
-fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
-    if flags & flag::TRAPPED != 0 {
-        leaves.word(TRAP_WORD);
-    }
-}
-
-/// The arguments of a call and the modes that change its code.
-fn described(flags: u32, rim: &Rim<'_>) -> Description {
-    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
-    Description { modes, ..(rim.describe)() }
-}
-
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
-    let start = Instant::now();
-    let traced = traced(&Tape::describing(), signature.words(), args, trace)?;
-    Entry::new(signature.clone(), traced, start.elapsed())
+    let mut stages = Stages::default();
+    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, trace))?;
+    Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.

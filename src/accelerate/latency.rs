@@ -13,6 +13,9 @@ use hdrhistogram::Histogram;
 /// One hit in so many is timed.
 pub(crate) const SAMPLED: u32 = 64;
 
+/// Longer calls count as this long, in nanoseconds: a day.
+const LONGEST: u64 = 86_400_000_000_000;
+
 /// Percentiles of how long calls took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -21,6 +24,8 @@ pub struct Latency {
     pub n_timed: u64,
     /// The shortest.
     pub min: Duration,
+    /// The mean.
+    pub mean: Duration,
     /// Half of the calls took no longer.
     pub p50: Duration,
     /// 90 % of the calls took no longer.
@@ -51,8 +56,9 @@ impl Default for Latencies {
 impl Latencies {
     /// Counts the time since `start`.
     pub(crate) fn record(&self, start: Instant) {
-        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(nanos);
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).min(LONGEST);
+        // The histogram grows to what it is given, and all up to the longest is in its range.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).record(nanos);
     }
 
     pub(crate) fn summary(&self) -> Latency {
@@ -63,6 +69,7 @@ impl Latencies {
             false => Latency {
                 n_timed: histogram.len(),
                 min: Duration::from_nanos(histogram.min()),
+                mean: Duration::from_nanos(histogram.mean() as u64),
                 p50: at(0.5),
                 p90: at(0.9),
                 p99: at(0.99),
@@ -79,4 +86,24 @@ pub(crate) fn sampled_start() -> Option<Instant> {
     let n = N_CALLS.get();
     N_CALLS.set(n.wrapping_add(1));
     n.is_multiple_of(SAMPLED).then(Instant::now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_what_was_recorded() {
+        let latencies = Latencies::default();
+        assert_eq!(latencies.summary(), Latency::default());
+        for millis in [40, 20, 20] {
+            let Some(start) = Instant::now().checked_sub(Duration::from_millis(millis)) else { return };
+            latencies.record(start);
+        }
+        // Something else may run between the start and the record, so there are lower bounds only.
+        let Latency { n_timed, min, mean, p50, max, .. } = latencies.summary();
+        let at_least = |time: Duration, micros| time >= Duration::from_micros(micros);
+        assert!(n_timed == 3 && min <= p50 && p50 <= max, "{min:?} {p50:?} {max:?}");
+        assert!(at_least(min, 19_980) && at_least(mean, 26_600) && at_least(max, 39_960), "{min:?} {mean:?} {max:?}");
+    }
 }

@@ -9,19 +9,26 @@ mod check;
 mod core;
 mod differentiate;
 mod entry;
+mod events;
 mod explain;
 mod function;
 mod latency;
 mod nonfinite;
 mod pin;
 mod policy;
+mod profile;
+mod prometheus;
+#[cfg(feature = "serde")]
+mod serialize;
 mod signature;
 mod stats;
+mod table;
 mod tolerance;
 mod view;
 
 use std::marker::PhantomData;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::Arc;
 
 use retape_runtime::Budget;
@@ -36,16 +43,19 @@ pub use self::latency::Latency;
 pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
+pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
+pub use self::prometheus::prometheus;
 pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
 
-pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 
 use self::core::{Core, Giving, Rim};
-pub(crate) use self::signature::Description;
+pub(crate) use self::entry::Entry;
+pub(crate) use self::profile::LaunchTotal;
+pub(crate) use self::signature::{Description, LeafText};
 use crate::error::{Caller, Error, Result};
-use crate::event::Observer;
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
 
@@ -97,26 +107,6 @@ where
     /// The wrapped function.
     pub fn function(&self) -> &F {
         &self.function
-    }
-
-    /// Tells `observer` of every event in the cache from now on; the cache begins empty.
-    ///
-    /// ```
-    /// use retape::{accelerate, Event, Tensor};
-    /// use std::sync::{Arc, Mutex};
-    ///
-    /// let log = Arc::new(Mutex::new(String::new()));
-    /// let lines = Arc::clone(&log);
-    /// let double = accelerate(|x: &Tensor| x + x)
-    ///     .observed_by(move |event: &Event<'_>| *lines.lock().unwrap() += &format!("{event}\n"));
-    /// double.call(Tensor::ones([4]))?;
-    /// double.call(Tensor::zeros([4]))?;
-    /// assert_eq!(*log.lock().unwrap(), "miss (f32[4])\nhit  (f32[4])\n");
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    #[must_use]
-    pub fn observed_by(self, observer: impl Observer + 'static) -> Accelerated<F, Args, R> {
-        Accelerated { core: self.core.observed_by(observer), ..self }
     }
 
     /// The fraction of calls that needed no trace, in `[0, 1]`; 0 before the first call.
@@ -296,6 +286,60 @@ where
     /// ```
     pub fn trap_nonfinite(&self, is_on: bool) {
         self.core.trap_nonfinite(is_on);
+    }
+
+    /// Whether calls are measured; false unless set.
+    pub fn profiling(&self) -> bool {
+        self.core.profiling()
+    }
+
+    /// With `true`, calls measure what they do from now on, for [`profile`](Accelerated::profile) and
+    /// [`report_html`](Accelerated::report_html); what was measured before is forgotten. With `false`, calls are no
+    /// longer measured and what was measured is kept.
+    ///
+    /// A measured call reads the clock twice for each launch.
+    pub fn set_profiling(&self, is_on: bool) {
+        self.core.set_profiling(is_on);
+    }
+
+    /// What was measured while profiling was on: calls, the stages of misses, and how long groups took.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// for _ in 0..3 {
+    ///     norm.call(Tensor::ones([4]))?;
+    /// }
+    /// let profile = norm.profile();
+    /// assert_eq!(profile.calls.len(), 3);
+    /// assert_eq!(profile.groups[0].count, 3);
+    /// profile.write(std::env::temp_dir().join("retape-example.json")).unwrap(); // open it in ui.perfetto.dev
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn profile(&self) -> Profile {
+        self.core.profile()
+    }
+
+    /// Writes a page on the cache to a file: headline numbers, entries with their graphs, memory and times, the log of
+    /// misses, advice. The page contains all it shows and loads nothing; any browser opens it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// norm.call(Tensor::ones([4]))?;
+    /// norm.report_html(std::env::temp_dir().join("retape-example.html")).unwrap();
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        std::fs::write(path, crate::report::html(&self.core.subject(std::any::type_name::<F>())))
     }
 
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).

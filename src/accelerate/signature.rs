@@ -180,6 +180,12 @@ fn extended(root: &str, path: &[Field]) -> String {
     text
 }
 
+impl LeafValue {
+    pub(crate) fn is_tensor(&self) -> bool {
+        matches!(self, LeafValue::Tensor { .. })
+    }
+}
+
 impl fmt::Display for LeafValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

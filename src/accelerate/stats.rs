@@ -1,6 +1,5 @@
 //! What a cache did and holds, as plain data.
 
-use std::fmt;
 use std::time::Duration;
 
 use retape_runtime::{Budget, Cache, EntryView};
@@ -10,6 +9,7 @@ use super::check::CheckCounts;
 use super::entry::Entry;
 use super::latency::Latency;
 use super::signature::Signature;
+use crate::compile::Stages;
 
 /// The time each stage of a miss took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,15 @@ pub struct CompileTimes {
 }
 
 impl CompileTimes {
+    pub(crate) fn of(stages: &Stages) -> CompileTimes {
+        CompileTimes {
+            trace: stages.time("trace"),
+            optimise: stages.time("optimise"),
+            plan: stages.time("plan"),
+            compile: stages.time("compile"),
+        }
+    }
+
     /// The sums of the stages.
     pub(super) fn plus(self, other: CompileTimes) -> CompileTimes {
         CompileTimes {
@@ -56,8 +65,10 @@ pub struct EntryStats {
     pub is_pinned: bool,
     /// Bytes of machine code, constants and one arena; with what is there for gradients.
     pub bytes: usize,
-    /// Bytes of the arena that holds all intermediate values.
+    /// Bytes of the arena that holds all intermediate values, and of the scratch of long reductions.
     pub arena_bytes: usize,
+    /// Bytes that intermediate values would take if no two of them shared any.
+    pub arena_unshared_bytes: usize,
     /// Steps of the plan: fused kernels and library calls.
     pub n_steps: usize,
     /// Concrete tensors that the closure captured, with the line that used each.
@@ -143,7 +154,7 @@ impl Stats {
             budget: counters.budget,
             pinned: counters.pinned,
             rejected: counters.rejected,
-            entries: entries.iter().map(describe).collect(),
+            entries: entries.iter().map(EntryStats::of).collect(),
             backward_hits: 0,
             backward_misses: 0,
             hit_latency: Latency::default(),
@@ -170,60 +181,26 @@ impl Stats {
     }
 }
 
-fn describe(view: &EntryView<Signature, Entry>) -> EntryStats {
-    let entry = view.value();
-    let executable = &entry.compiled.executable;
-    let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
-        Some(ty) => format!("{ty} at {}", capture.at),
-        None => capture.at.to_string(),
-    };
-    EntryStats {
-        signature: entry.signature.clone(),
-        calls: view.hits + u64::from(!entry.is_loaded()),
-        last_use: entry.idle_time(),
-        is_pinned: view.is_pinned,
-        bytes: entry.n_bytes(),
-        arena_bytes: executable.arena_bytes(),
-        n_steps: executable.plan().steps.len(),
-        captures: entry.trace.captures.iter().map(capture).collect(),
-        times: entry.times(),
-        gradients: entry.gradients(),
-    }
-}
-
-/// The first few of many arguments.
-fn shortened(arguments: &str) -> String {
-    const SHOWN: usize = 4;
-    let ends: Vec<usize> = arguments.match_indices("], ").map(|(at, _)| at + 1).collect();
-    match ends.get(SHOWN - 1) {
-        Some(&end) if ends.len() > SHOWN => format!("{}, and {} more", &arguments[..end], ends.len() + 1 - SHOWN),
-        _ => arguments.to_owned(),
-    }
-}
-
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = 100.0 * self.hit_rate();
-        writeln!(f, "hit rate   {percent:.4} % ({} hits, {} misses, {} waits)", self.hits, self.misses, self.waits)?;
-        let (held, capacity) = (self.entries.len(), self.capacity);
-        writeln!(f, "entries    {held} of {capacity} ({} evictions, {} clears)", self.evictions, self.clears)?;
-        writeln!(f, "memory     {} bytes", self.bytes())?;
-        writeln!(f, "hits       {}", self.hit_latency)?;
-        write!(f, "misses     {}", self.miss_latency)?;
-        for entry in &self.entries {
-            let arguments = shortened(&entry.signature.to_string());
-            write!(f, "\n  ({arguments})  {} calls, {} steps, {} bytes", entry.calls, entry.n_steps, entry.bytes)?;
-            write!(f, ", traced and compiled in {:.2?}", entry.times.total())?;
-            for gradient in entry.gradients.iter().filter(|gradient| gradient.is_compiled) {
-                let GradientStats { calls, residuals, residual_bytes, bytes, times, .. } = gradient;
-                write!(
-                    f,
-                    "\n    backward  {calls} calls, {residuals} residuals of {residual_bytes} bytes, {bytes} bytes"
-                )?;
-                write!(f, ", differentiated and compiled in {:.2?}", times.total())?;
-            }
+impl EntryStats {
+    pub(super) fn of(view: &EntryView<Signature, Entry>) -> EntryStats {
+        let entry = view.value();
+        let executable = &entry.compiled.executable;
+        let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
+            Some(ty) => format!("{ty} at {}", capture.at),
+            None => capture.at.to_string(),
+        };
+        EntryStats {
+            signature: entry.signature.clone(),
+            calls: view.hits + u64::from(!entry.is_loaded()),
+            last_use: entry.idle_time(),
+            is_pinned: view.is_pinned,
+            bytes: entry.n_bytes(),
+            arena_bytes: executable.arena_bytes(),
+            arena_unshared_bytes: entry.compiled.layout.unshared_bytes,
+            n_steps: executable.plan().steps.len(),
+            captures: entry.trace.captures.iter().map(capture).collect(),
+            times: entry.times(),
+            gradients: entry.gradients(),
         }
-        self.advice.iter().try_for_each(|advice| write!(f, "\nadvice     {advice}"))?;
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ mod slots;
 mod values;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use retape_kernels::ir::{Affine, Inst, Kernel, ParamId};
 use retape_kernels::library::{Library, MatMul, Operand as MatMulOperand};
@@ -30,8 +30,10 @@ pub(crate) enum Making {
     Nothing,
     /// So much for each element, in units of an addition, within any kernel.
     PerElement(u32),
-    /// A kernel that computes it as a whole.
-    Whole,
+    /// A fold, perhaps of a formula that is fused with it.
+    Fold,
+    /// A library kernel.
+    Library,
 }
 
 /// What it takes to compute each value of a graph, and whether its plan gives it memory.
@@ -56,6 +58,25 @@ pub(crate) struct StepValues {
     pub(crate) roots: Vec<ValueId>,
     /// The value that each operand holds.
     pub(crate) operands: Vec<ValueId>,
+}
+
+impl Layout {
+    /// The values that each step computes, in order: its roots, and what lies between them and stored values.
+    pub(crate) fn members(&self, graph: &Graph) -> Vec<BTreeSet<ValueId>> {
+        let roots = self.steps.iter().flat_map(|step| &step.roots);
+        let stored: HashSet<ValueId> = graph.params().iter().chain(roots).copied().collect();
+        let members = |step: &StepValues| {
+            let mut members = BTreeSet::new();
+            let mut open = step.roots.clone();
+            while let Some(id) = open.pop() {
+                if members.insert(id) {
+                    open.extend(graph.node(id).args.iter().copied().filter(|arg| !stored.contains(arg)));
+                }
+            }
+            members
+        };
+        self.steps.iter().map(members).collect()
+    }
 }
 
 /// Plans a graph, and says what the steps are in it.

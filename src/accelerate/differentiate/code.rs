@@ -1,13 +1,13 @@
 //! Machine code that takes and gives tensors.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use retape_kernels::Modes;
 use retape_runtime::Buffer;
 use smallvec::SmallVec;
 
 use super::super::stats::CompileTimes;
-use crate::compile::{self, Compiled};
+use crate::compile::{self, Compiled, Stages};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, TensorType};
 use crate::tensor::Tensor;
@@ -17,18 +17,21 @@ use crate::tensor::Tensor;
 pub(super) struct Code {
     compiled: Arc<Compiled>,
     output_types: Arc<[TensorType]>,
+    times: CompileTimes,
 }
 
 impl Code {
     /// Optimises and compiles a graph.
     pub(super) fn of(graph: &Graph) -> Result<Code> {
-        Ok(Code::known(graph, compile::compile(graph)?))
+        let mut stages = Stages::default();
+        let compiled = compile::compile_in(graph, Modes::default(), &mut stages)?;
+        Ok(Code { times: CompileTimes::of(&stages), ..Code::known(graph, compiled) })
     }
 
-    /// A graph that is compiled already.
+    /// A graph that is compiled already, which cost nothing here.
     pub(super) fn known(graph: &Graph, compiled: Arc<Compiled>) -> Code {
         let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
-        Code { compiled, output_types }
+        Code { compiled, output_types, times: CompileTimes::default() }
     }
 
     /// Runs it on tensors of the parameters' types.
@@ -49,7 +52,6 @@ impl Code {
 
     /// What making it cost.
     pub(super) fn times(&self) -> CompileTimes {
-        let Compiled { optimise_time, plan_time, compile_time, .. } = *self.compiled;
-        CompileTimes { trace: Duration::ZERO, optimise: optimise_time, plan: plan_time, compile: compile_time }
+        self.times
     }
 }

@@ -18,10 +18,10 @@ function ticks(end, about) {
   return Array.from({ length: Math.floor(end / step + 1e-9) + 1 }, (_, n) => n * step);
 }
 
-/** Ticks at round numbers of bytes. */
+/** Ticks at multiples of a power of two. */
 function byteTicks(end, about) {
-  const unit = [1 << 30, 1 << 20, 1 << 10, 1].find((size) => end >= 2 * size) || 1;
-  return ticks(end / unit, about).map((n) => n * unit);
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2(end / about)));
+  return Array.from({ length: Math.floor(end / step) + 1 }, (_, n) => n * step);
 }
 
 function redrawn(draw) {
@@ -45,7 +45,10 @@ function redrawn(draw) {
 function arenaMap(entry, facts, show) {
   const { rects, bytes: size } = entry.arena;
   const n = facts.steps.length;
-  const live = facts.steps.map((_, step) => rects.reduce((sum, rect) => sum + (rect.from <= step && step <= rect.to ? rect.len : 0), 0));
+  // A value that another one takes the place of ends where that begins.
+  const taken = new Set(rects.filter((rect) => rect.over !== null).map((rect) => rect.over));
+  const ends = (rect) => rect.to + (taken.has(rect.value) ? 0 : 1);
+  const live = facts.steps.map((_, step) => rects.reduce((sum, rect) => sum + (rect.from <= step && step < ends(rect) ? rect.len : 0), 0));
   const peak = live.indexOf(Math.max(...live));
   return redrawn((width) => {
     const [left, right, top, height] = [64, 12, 8, 260];
@@ -58,7 +61,7 @@ function arenaMap(entry, facts, show) {
     const labels = ticks(n, Math.max(2, Math.min(12, width / 90))).filter((step) => Number.isInteger(step) && step < n);
     const rectangle = (rect) => {
       const value = facts.values[rect.value];
-      const [x0, x1, y0, y1] = [x(rect.from), x(rect.to + 1), y(rect.offset + rect.len), y(rect.offset)];
+      const [x0, x1, y0, y1] = [x(rect.from), x(ends(rect)), y(rect.offset + rect.len), y(rect.offset)];
       const lines = () => [
         named(facts.values, rect.value),
         `${value.op}, ${bytes(rect.len)} at offset ${bytes(rect.offset)}`,
@@ -92,7 +95,7 @@ function arenaMap(entry, facts, show) {
 
 /** The fraction of calls so far that hit, call by call; every miss is marked. */
 function hitRate(stats, misses) {
-  const points = [...misses.map((miss) => ({ hits: miss.hits, misses: miss.misses, miss })), { hits: stats.hits, misses: stats.misses, miss: null }];
+  const points = [...misses.map((miss) => ({ hits: miss.hits, misses: miss.number, miss })), { hits: stats.hits, misses: stats.misses, miss: null }];
   const calls = stats.hits + stats.misses;
   const rate = (hits, missed) => (hits + missed ? hits / (hits + missed) : 0);
   return redrawn((width) => {
@@ -144,7 +147,7 @@ function timings(entry, facts, show) {
   const holder = h("tbody", {});
   const row = (unit) => {
     const steps = facts.steps.slice(unit.first, unit.end);
-    const title = steps.map((step, k) => h("button", { type: "button", class: "link", onclick: () => show(unit.first + k) }, h("i", { class: `swatch ${step.kind}` }), `${unit.first + k} ${shortened(step.label, 40)}`));
+    const title = steps.map((step, k) => h("button", { type: "button", class: "link", onclick: () => show(unit.first + k) }, h("i", { class: `swatch ${step.kind}` }), `${unit.first + k} ${beginning(step.label, 40)}`));
     const lines = [...new Set(steps.flatMap((step) => step.lines))];
     return h("tr", { "data-unit": unit.first },
       h("td", {}, title.flatMap((part, k) => (k ? [" ", part] : [part])), h("div", { class: "at" }, lines.slice(0, 3).join(", "), lines.length > 3 && ` and ${lines.length - 3} more lines`)),
@@ -162,7 +165,7 @@ function timings(entry, facts, show) {
   const choice = (label, byTime) => h("label", {}, h("input", { type: "radio", name: `sort-${entry.id}`, checked: byTime, onchange: () => sort(byTime) }), label);
   const mean = units.reduce((sum, unit) => sum + unit.time.mean, 0);
   return [
-    h("p", {}, `${count(entry.profile.calls)} calls measured, ${time(mean)} in groups per call. Small neighbours run as one function and are measured together.`),
+    h("p", {}, `${several(entry.profile.calls, "call")} measured, ${time(mean)} in groups per call. Small neighbours run as one function and are measured together.`),
     h("div", { class: "tools" }, choice("longest first", true), choice("in order", false)),
     h("div", { class: "scroll tall" }, h("table", { class: "timings" },
       h("thead", {}, h("tr", {}, ["group", "", "share", "mean", "min", "max"].map((name, n) => h("th", { class: n > 1 ? "number" : "" }, name)))), holder)),

@@ -43,7 +43,7 @@ function bytes(n) {
   if (n === null || n === undefined) return "–";
   const units = [[1 << 30, "GiB"], [1 << 20, "MiB"], [1 << 10, "KiB"]];
   const found = units.find(([size]) => n >= size);
-  return found ? `${significant(n / found[0])} ${found[1]}` : `${n} B`;
+  return found ? `${n % found[0] ? significant(n / found[0]) : n / found[0]} ${found[1]}` : `${n} B`;
 }
 
 function percent(fraction, digits = 1) {
@@ -54,6 +54,10 @@ function percent(fraction, digits = 1) {
 
 function count(n) {
   return n === null || n === undefined ? "–" : n.toLocaleString("en-US");
+}
+
+function several(n, one, many = `${one}s`) {
+  return `${count(n)} ${n === 1 ? one : many}`;
 }
 
 function ago(seconds) {
@@ -69,6 +73,11 @@ function shortened(text, length) {
   if (text.length <= length) return text;
   const head = Math.ceil((length - 1) * 0.6);
   return `${text.slice(0, head)}…${text.slice(text.length - (length - 1 - head))}`;
+}
+
+/** `text` cut at its end. */
+function beginning(text, length) {
+  return text.length <= length ? text : `${text.slice(0, length - 1)}…`;
 }
 
 const hover = document.getElementById("hover");
@@ -121,7 +130,7 @@ const kinds = {
 };
 
 /** The colours' meaning. */
-function legend(used) {
+function legend(used, ...more) {
   const keys = Object.keys(kinds).filter((kind) => used.has(kind));
-  return h("ul", { class: "legend" }, keys.map((kind) => h("li", {}, h("i", { class: `swatch ${kind}` }), kinds[kind])));
+  return h("ul", { class: "legend" }, keys.map((kind) => h("li", {}, h("i", { class: `swatch ${kind}` }), kinds[kind])), more);
 }

@@ -9,6 +9,8 @@ function textWidth(text, size) {
 /** What the drawing, the tables and the details need to know of an entry, worked out once. */
 function linked(entry) {
   const { values, steps } = entry;
+  const firstCapture = entry.params.length - entry.captures.length;
+  entry.params.forEach((value, n) => { values[value].name = n < firstCapture ? entry.names[n] || `argument ${n}` : `captured tensor ${n - firstCapture}`; });
   const maker = new Map();
   steps.forEach((step, n) => step.writes.forEach((value) => maker.set(value, n)));
   const units = [];
@@ -33,9 +35,9 @@ function linked(entry) {
   return { values, steps, maker, units, hottest: Math.max(...units.map((unit) => (unit.time ? unit.time.share : 0)), 1e-9) };
 }
 
-/** A value in words: `%12: f32[3, 4]`. */
+/** A value in words: `%12: f32[3, 4]`, or the name of an argument with its type. */
 function named(values, id) {
-  return `%${id}: ${values[id].ty}`;
+  return `${values[id].name ? `${values[id].name} (%${id})` : `%${id}`}: ${values[id].ty}`;
 }
 
 /** The attributes of a value's op, in braces. */
@@ -46,6 +48,7 @@ function attributes(value) {
 /** The drawing of all groups; `select` is told which one was chosen. */
 function drawGraph(entry, facts, select) {
   const open = new Set(facts.steps.length === 1 ? [0] : []);
+  let hasEnds = entry.params.length + entry.outputs.length <= 24;
   const canvas = h("div", { class: "canvas", tabindex: 0, role: "group", "aria-label": "Drawing of the graph" });
   let scale = null;
   let chosen = null;
@@ -77,15 +80,15 @@ function drawGraph(entry, facts, select) {
   };
 
   const draw = () => {
-    const drawn = drawing(entry, facts, open, { choose, toggle });
+    const drawn = drawing(entry, facts, open, hasEnds, { choose, toggle });
     size = drawn;
-    if (scale === null) scale = Math.min(1, Math.max(0.5, (canvas.clientWidth - 4) / size.w));
+    if (scale === null) scale = Math.min(1, Math.max(0.8, (canvas.clientWidth - 4) / size.w));
     drawn.svg.setAttribute("width", size.w * scale);
     drawn.svg.setAttribute("height", size.h * scale);
     const isFirst = !canvas.firstChild;
     const at = [canvas.scrollLeft, canvas.scrollTop];
     canvas.replaceChildren(drawn.svg);
-    [canvas.scrollLeft, canvas.scrollTop] = isFirst ? [(size.w * scale - canvas.clientWidth) / 2, 0] : at;
+    [canvas.scrollLeft, canvas.scrollTop] = isFirst ? [drawn.first * scale - canvas.clientWidth / 2, 0] : at;
     if (chosen !== null) choose(chosen);
   };
   dragging(canvas);
@@ -96,7 +99,9 @@ function drawGraph(entry, facts, select) {
     button("−", "Smaller", () => zoom(0.8)),
     button("Whole graph", "Make all of it visible", fit),
     button("Open all", "Show the values in every group", () => { all.forEach((n) => open.add(n)); draw(); }),
-    button("Close all", "Show groups only", () => { open.clear(); draw(); }));
+    button("Close all", "Show groups only", () => { open.clear(); draw(); }),
+    h("label", {}, h("input", { type: "checkbox", checked: hasEnds, onchange: (event) => { hasEnds = event.target.checked; draw(); } }),
+      `arguments and results (${entry.params.length} and ${entry.outputs.length})`));
   const show = (n) => {
     choose(n);
     const node = canvas.querySelector(`[data-group="${n}"]`);
@@ -121,13 +126,13 @@ function dragging(canvas) {
 }
 
 /** Nodes and edges between groups, laid out. */
-function drawing(entry, facts, open, actions) {
+function drawing(entry, facts, open, hasEnds, actions) {
   const { values, steps } = facts;
   const nodes = [];
   const edges = [];
   const labels = [];
   const add = (node) => nodes.push(node) - 1;
-  const inputs = new Map(entry.params.map((value, n) => [value, add(inputNode(entry, value, n))]));
+  const inputs = new Map((hasEnds ? entry.params : []).map((value, n) => [value, add(inputNode(entry, value, n))]));
   const groups = steps.map((step, n) => add(open.has(n) ? openGroup(facts, n, actions) : closedGroup(facts, n, actions)));
   const connect = (from, to, value) => {
     const known = edges.findIndex(([a, b]) => a === from && b === to);
@@ -139,9 +144,8 @@ function drawing(entry, facts, open, actions) {
   steps.forEach((step, n) => step.reads.forEach((value) => {
     if (source(value) !== undefined && source(value) < groups[n]) connect(source(value), groups[n], value);
   }));
-  entry.outputs.forEach(({ value, memory }, n) => {
-    const from = source(memory);
-    if (from !== undefined) connect(from, add(outputNode(values, value, n)), memory);
+  entry.outputs.forEach(({ value, step }, n) => {
+    if (hasEnds && step !== null) connect(groups[step], add(outputNode(values, value, n)), value);
   });
   const { placed, paths, w, h: height } = layered(nodes, edges);
   const pad = 12;
@@ -162,7 +166,8 @@ function drawing(entry, facts, open, actions) {
   const size = { w: Math.ceil(w + 2 * pad), h: Math.ceil(height + 2 * pad) };
   const moved = s("g", { transform: `translate(${pad} ${pad})` }, lines);
   const svg = s("svg", { viewBox: `0 0 ${size.w} ${size.h}`, class: "graph" }, moved, drawn);
-  return { svg, ...size };
+  const first = groups.length ? placed[groups[0]].x + nodes[groups[0]].w / 2 + pad : 0;
+  return { svg, first, ...size };
 }
 
 function pill(text, kind, lines) {
@@ -174,12 +179,9 @@ function pill(text, kind, lines) {
 
 function inputNode(entry, value, n) {
   const captured = n - (entry.params.length - entry.captures.length);
-  const what = captured >= 0 ? `captured tensor ${captured}` : `argument ${n}`;
-  const name = (captured < 0 && entry.names[n]) || what;
-  const ty = entry.values[value].ty;
+  const { name, ty, bytes: size } = entry.values[value];
   const node = pill(shortened(`${name}: ${ty}`, 30), captured >= 0 ? "capture" : "input", () => [
-    `${name}: ${ty}`, `${what}, ${bytes(entry.values[value].bytes)}, value %${value} of the graph`,
-    captured >= 0 && entry.captures[captured],
+    `${name}: ${ty}`, `value %${value} of the graph, ${bytes(size)}`, captured >= 0 && entry.captures[captured],
   ]);
   return { ...node, isSource: true };
 }
@@ -220,7 +222,7 @@ function groupFrame(facts, n, actions, w, height, isOpen, ...inner) {
   },
     s("rect", { class: "frame", width: w, height, rx: 6 }),
     s("rect", { class: "side", width: 5, height, rx: 2.5 }),
-    s("text", { class: "name", x: 13, y: 17 }, `${n}  ${shortened(step.label, isOpen ? 46 : 30)}`),
+    s("text", { class: "name", x: 13, y: 17 }, `${n}  ${beginning(step.label, isOpen ? 46 : 30)}`),
     inner,
     share > 0 && s("rect", { class: "heat", x: 8, y: height - 5, width: Math.max(1, (w - 16) * share), height: 3, rx: 1.5 }),
     step.members.length > 1 && sign);
@@ -228,10 +230,10 @@ function groupFrame(facts, n, actions, w, height, isOpen, ...inner) {
 
 function closedGroup(facts, n, actions) {
   const step = facts.steps[n];
-  const label = `${n}  ${shortened(step.label, 30)}`;
+  const label = `${n}  ${beginning(step.label, 30)}`;
   const made = step.writes.length === 1 ? facts.values[step.writes[0]].ty : `${step.writes.length} values`;
   const extra = step.unit && step.unit.time ? ` · ${time(step.unit.time.mean)}` : "";
-  const below = shortened(`${made}${extra}`, 36);
+  const below = beginning(`${made}${extra}`, 36);
   const w = Math.max(96, textWidth(label, 12) + 44, textWidth(below, 11) + 24);
   const draw = () => groupFrame(facts, n, actions, w, 42, false, s("text", { class: "made", x: 13, y: 33 }, below));
   return { w, h: 42, draw };
@@ -247,10 +249,10 @@ function openGroup(facts, n, actions) {
   const ids = [...outside, ...members];
   const position = new Map(ids.map((id, k) => [id, k]));
   const caption = (id) => (own.has(id) ? `%${id} ${values[id].op}` : `%${id}`);
-  const nodes = ids.map((id) => ({ w: textWidth(caption(id), 11) + 16, h: opRow, isSource: !own.has(id) }));
+  const nodes = ids.map((id) => ({ w: textWidth(caption(id), 11) + 16, h: opRow, isSource: !own.has(id) || values[id].args.length === 0 }));
   const edges = members.flatMap((id) => [...new Set(values[id].args)].map((arg) => [position.get(arg), position.get(id)]));
   const inner = layered(nodes, edges);
-  const header = `${n}  ${shortened(step.label, 46)}`;
+  const header = `${n}  ${beginning(step.label, 46)}`;
   const w = Math.max(inner.w + 28, textWidth(header, 12) + 44);
   const height = inner.h + 46;
   const [left, top] = [(w - inner.w) / 2 + 2, 32];

@@ -2,6 +2,7 @@
 
 const layerGap = 34;
 const nodeGap = 18;
+const pointWidth = 2;
 
 /**
  * Places nodes `{ w, h, isSource }` and bends edges `[from, to]`, with every `from < to`.
@@ -10,6 +11,7 @@ const nodeGap = 18;
  * all edges of one source share. Order within layers by the mean of the neighbours, positions by least squares.
  */
 function layered(nodes, edges) {
+  if (nodes.length === 0) return { placed: [], paths: [], w: 0, h: 0 };
   const layer = nodes.map(() => 0);
   const readers = nodes.map(() => []);
   for (const [from, to] of edges) readers[from].push(to);
@@ -29,7 +31,7 @@ function layered(nodes, edges) {
     const chain = [from];
     for (const to of [...new Set(readers[from])].sort((a, b) => layer[a] - layer[b])) {
       while (chain.length < layer[to] - layer[from]) {
-        cells.push({ w: 2, layer: layer[from] + chain.length, up: [], down: [], x: 0 });
+        cells.push({ w: pointWidth, layer: layer[from] + chain.length, up: [], down: [], x: 0 });
         join(chain[chain.length - 1], cells.length - 1);
         chain.push(cells.length - 1);
       }
@@ -145,20 +147,27 @@ function align(cells, layers) {
     }
     for (const id of ids) cells[id].x -= x / 2;
   }
-  const mean = (ids) => ids.reduce((sum, id) => sum + cells[id].x, 0) / ids.length;
-  for (let sweep = 0; sweep < 10; sweep += 1) {
+  // Points of long edges pull harder than nodes, so that such edges run straight.
+  const isPoint = (id) => cells[id].w === pointWidth;
+  const pull = (id, other) => (isPoint(id) && isPoint(other) ? 8 : 1);
+  const near = (id, others) => {
+    const weight = others.reduce((sum, other) => sum + pull(id, other), 0);
+    return weight ? others.reduce((sum, other) => sum + pull(id, other) * cells[other].x, 0) / weight : cells[id].x;
+  };
+  const sweeps = 24;
+  for (let sweep = 0; sweep < sweeps; sweep += 1) {
     for (const ids of sweep % 2 ? [...layers].reverse() : layers) {
-      const near = (id) => {
-        const both = sweep < 8 ? (sweep % 2 ? cells[id].down : cells[id].up) : [...cells[id].up, ...cells[id].down];
-        return both.length ? mean(both) : cells[id].x;
+      const wish = (id) => {
+        const one = sweep % 2 ? cells[id].down : cells[id].up;
+        return near(id, sweep < sweeps / 2 && one.length ? one : [...cells[id].up, ...cells[id].down]);
       };
-      spread(ids.map((id) => cells[id]), ids.map(near));
+      spread(ids.map((id) => cells[id]), ids.map(wish), ids.map((id) => (isPoint(id) ? 4 : 1)));
     }
   }
 }
 
 /** Puts cells as near to their wishes as their order and widths allow, by least squares. */
-function spread(row, wishes) {
+function spread(row, wishes, weights) {
   let offset = 0;
   const offsets = row.map((cell, n) => {
     if (n > 0) offset += (row[n - 1].w + cell.w) / 2 + nodeGap;
@@ -166,17 +175,17 @@ function spread(row, wishes) {
   });
   const blocks = [];
   wishes.forEach((wish, n) => {
-    let block = { sum: wish - offsets[n], count: 1 };
+    let block = { sum: weights[n] * (wish - offsets[n]), weight: weights[n], count: 1 };
     while (blocks.length) {
       const last = blocks[blocks.length - 1];
-      if (last.sum / last.count <= block.sum / block.count) break;
-      block = { sum: block.sum + last.sum, count: block.count + last.count };
+      if (last.sum / last.weight <= block.sum / block.weight) break;
+      block = { sum: block.sum + last.sum, weight: block.weight + last.weight, count: block.count + last.count };
       blocks.pop();
     }
     blocks.push(block);
   });
   let n = 0;
   for (const block of blocks) {
-    for (let k = 0; k < block.count; k += 1, n += 1) row[n].x = block.sum / block.count + offsets[n];
+    for (let k = 0; k < block.count; k += 1, n += 1) row[n].x = block.sum / block.weight + offsets[n];
   }
 }

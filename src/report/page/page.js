@@ -3,14 +3,14 @@
 function headline(data) {
   const { stats } = data;
   const card = (label, value, note, extra) => h("div", { class: "card" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value), h("div", { class: "note" }, note), extra);
-  const latency = (name, of) => card(`${name} latency`, of && of.count ? time(of.p50) : "–",
-    of && of.count ? `median; p90 ${time(of.p90)}, p99 ${time(of.p99)}, max ${time(of.max)}` : "none measured");
+  const latency = (name, of) => card(`${name} latency`, of && of.n ? time(of.p50) : "–",
+    of && of.n ? `median; p90 ${time(of.p90)}, p99 ${time(of.p99)}, max ${time(of.max)}` : "none timed");
   const meter = (fraction) => h("div", { class: "meter" }, h("span", { style: `width:${100 * Math.min(1, fraction)}%` }));
   const calls = stats.hits + stats.misses;
   return h("div", { class: "cards" },
-    card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–", `${count(stats.hits)} hits, ${count(stats.misses)} misses${stats.waits ? `, ${count(stats.waits)} waits` : ""}`, meter(stats.hit_rate)),
-    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${count(stats.clears)} clears, ${count(stats.quarantines)} in quarantine`, meter(stats.n_entries / stats.capacity)),
-    card("Memory", bytes(stats.bytes), stats.byte_budget === null ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, stats.byte_budget === null ? null : meter(stats.bytes / stats.byte_budget)),
+    card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–", `${several(stats.hits, "hit")}, ${several(stats.misses, "miss", "misses")}${stats.waits ? `, ${several(stats.waits, "wait")}` : ""}`, meter(stats.hit_rate)),
+    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${several(stats.clears, "clear")}${stats.quarantines ? `, ${count(stats.quarantines)} in quarantine` : ""}`, meter(stats.n_entries / stats.capacity)),
+    card("Memory", bytes(stats.bytes), !stats.byte_budget ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, !stats.byte_budget ? null : meter(stats.bytes / stats.byte_budget)),
     latency("Hit", stats.hit_latency),
     latency("Miss", stats.miss_latency));
 }
@@ -38,7 +38,7 @@ function entryTable(data, choose) {
 function entryDetail(entry) {
   const times = stages(entry.times);
   const leaves = h("details", { class: "leaves", open: entry.leaves.length <= 8 }, h("summary", {}, `${count(entry.leaves.length)} leaves of the arguments`),
-    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "path"), h("th", {}, "value in the signature"))),
+    h("div", { class: "scroll tall" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "path"), h("th", {}, "value in the signature"))),
       h("tbody", {}, entry.leaves.map((leaf) => h("tr", {}, h("td", {}, h("code", {}, leaf.path)), h("td", {}, h("code", {}, leaf.text))))))));
   const captures = entry.captures.length > 0 && [h("h4", {}, "Captured tensors"),
     h("p", { class: "about" }, "The closure used these from outside; the entry keeps the value each had when it was traced."),
@@ -65,7 +65,7 @@ function graphDetail(entry, top) {
   const element = h("div", { class: "detail" }, top,
     h("h4", {}, `Graph: ${count(facts.values.length)} values in ${count(facts.steps.length)} groups`),
     h("p", { class: "about" }, "A group is one loop nest or one library call; the ops fused in it pass values in registers. Data flows from top to bottom. Hover or focus for details, press + to open a group."),
-    legend(used), graph.tools, h("div", { class: "split" }, graph.canvas, panel),
+    legend(used, facts.units.some((unit) => unit.time) && h("li", {}, h("i", { class: "swatch heat" }), "share of a call's time, the longest group full")), graph.tools, h("div", { class: "split" }, graph.canvas, panel),
     h("h4", {}, "Time per group"), timings(entry, facts, show),
     h("h4", {}, "Arena over time"),
     arena ? [h("p", { class: "about" }, `Every rectangle is a value between groups: how long it lives (across) and which bytes it holds (up). Bytes of dead values are used again: ${bytes(entry.arena.bytes)} in place of ${bytes(entry.arena_unshared_bytes)}, ${percent(saved, 0)} less.${scratch > 0 ? ` A call holds ${bytes(scratch)} more as scratch for long reductions.` : ""}`), legend(new Set(entry.arena.rects.map((rect) => facts.steps[rect.from].kind))), arena]
@@ -126,7 +126,7 @@ function build(data) {
     h("header", {}, h("div", { class: "top" }, h("strong", {}, "retape"), h("nav", {}, links.map(([id, title]) => h("a", { href: `#${id}` }, title))),
       h("button", { type: "button", onclick: theme, title: "Light or dark" }, "◐")),
       h("h1", {}, "Report on ", h("code", {}, data.title)),
-      h("p", { class: "about" }, `Written ${new Date(1000 * data.written).toISOString().replace("T", " ").slice(0, 19)} UTC by retape ${data.version}; ${data.machine}.`)),
+      h("p", { class: "about" }, `Accelerated at ${data.made_at}. Written ${new Date(1000 * data.written).toISOString().replace("T", " ").slice(0, 19)} UTC by retape ${data.version}; ${data.machine}.`)),
     h("main", {},
       section("cache", "Cache", null, headline(data),
         data.advice.length > 0 && h("div", { class: "advice" }, h("h3", {}, "Advice"), h("ul", {}, data.advice.map((line) => h("li", {}, line)))),

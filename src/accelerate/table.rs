@@ -1,0 +1,163 @@
+//! Statistics for people: a few lines on the cache, and a table of its entries.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::latency::Latency;
+use super::stats::{EntryStats, GradientStats, Stats};
+
+/// Arguments longer than this are cut.
+const MAX_ARGUMENTS: usize = 48;
+
+/// Columns of text; the first is aligned left, the others right.
+struct Table<const N: usize>(Vec<[String; N]>);
+
+impl<const N: usize> fmt::Display for Table<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = |column: usize| self.0.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; N] = std::array::from_fn(width);
+        for row in &self.0 {
+            write!(f, "\n{:<width$}", row[0], width = widths[0])?;
+            for (text, width) in row.iter().zip(widths).skip(1) {
+                write!(f, "  {text:>width$}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first of many arguments, and how many more there are.
+fn shortened(arguments: &str) -> String {
+    if arguments.chars().count() <= MAX_ARGUMENTS {
+        return arguments.to_owned();
+    }
+    // Between leaves: a comma outside of the brackets of a shape.
+    let mut depth = 0_i32;
+    let mut ends = vec![];
+    for (at, c) in arguments.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ',' if depth == 0 => ends.push(at),
+            _ => {}
+        }
+    }
+    let shown = ends.iter().rposition(|&end| arguments[..end].chars().count() <= MAX_ARGUMENTS - 12);
+    match shown {
+        Some(last) => format!("{}, and {} more", &arguments[..ends[last]], ends.len() - last),
+        None => arguments.chars().take(MAX_ARGUMENTS - 2).chain("..".chars()).collect(),
+    }
+}
+
+/// Bytes with a unit.
+fn bytes(n: usize) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.iter().find(|(size, _)| n >= *size) {
+        Some((size, unit)) => format!("{:.1} {unit}", n as f64 / *size as f64),
+        None => format!("{n} B"),
+    }
+}
+
+fn idle(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "now".to_owned(),
+        n @ 1..60 => format!("{n} s ago"),
+        n @ 60..3600 => format!("{} min ago", n / 60),
+        n => format!("{} h ago", n / 3600),
+    }
+}
+
+fn entry_row(entry: &EntryStats) -> [String; 8] {
+    let mark = if entry.is_pinned { " (pinned)" } else { "" };
+    [
+        format!("  ({}){mark}", shortened(&entry.signature.to_string())),
+        entry.calls.to_string(),
+        idle(entry.last_use),
+        bytes(entry.bytes),
+        format!("{} of {}", bytes(entry.arena_bytes), bytes(entry.arena_unshared_bytes)),
+        entry.n_steps.to_string(),
+        entry.captures.len().to_string(),
+        format!("{:.1?}", entry.times.total()),
+    ]
+}
+
+fn gradient_row(gradient: &GradientStats) -> [String; 8] {
+    [
+        format!("    backward by {:?}", gradient.arguments),
+        gradient.calls.to_string(),
+        String::new(),
+        bytes(gradient.bytes),
+        format!("{} kept", bytes(gradient.residual_bytes)),
+        String::new(),
+        gradient.residuals.to_string(),
+        format!("{:.1?}", gradient.times.total()),
+    ]
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = 100.0 * self.hit_rate();
+        writeln!(f, "hit rate   {percent:.4} % ({} hits, {} misses, {} waits)", self.hits, self.misses, self.waits)?;
+        let (held, capacity, pinned) = (self.entries.len(), self.capacity, self.pinned);
+        let (evictions, clears, rejected) = (self.evictions, self.clears, self.rejected);
+        write!(f, "entries    {held} of {capacity} ({pinned} pinned, {evictions} evictions, {clears} clears")?;
+        writeln!(f, "{})", if rejected > 0 { format!(", {rejected} not kept") } else { String::new() })?;
+        match self.budget.host {
+            Some(budget) => writeln!(f, "memory     {} of {}", bytes(self.bytes()), bytes(budget))?,
+            None => writeln!(f, "memory     {}", bytes(self.bytes()))?,
+        }
+        if self.backward_hits + self.backward_misses > 0 {
+            writeln!(f, "backward   {} hits, {} misses", self.backward_hits, self.backward_misses)?;
+        }
+        let checks = &self.checks;
+        if checks.checked > 0 {
+            let quarantine = format!("{} in quarantine for {} calls", checks.quarantines, checks.quarantined_calls);
+            writeln!(f, "checks     {} calls, {} differed, {quarantine}", checks.checked, checks.differing)?;
+        }
+        if checks.trapped > 0 {
+            writeln!(f, "trapped    {} calls", checks.trapped)?;
+        }
+        let latency = |latency: &Latency| match latency.n_timed {
+            0 => "none timed".to_owned(),
+            _ => latency.to_string(),
+        };
+        write!(f, "hits       {}\nmisses     {}", latency(&self.hit_latency), latency(&self.miss_latency))?;
+        if !self.entries.is_empty() {
+            let names = ["  arguments", "calls", "last use", "bytes", "arena", "groups", "captures", "made in"];
+            let mut rows = vec![names.map(str::to_owned)];
+            for entry in &self.entries {
+                rows.push(entry_row(entry));
+                let compiled = entry.gradients.iter().filter(|gradient| gradient.is_compiled);
+                rows.extend(compiled.map(gradient_row));
+            }
+            write!(f, "{}", Table(rows))?;
+        }
+        self.advice.iter().try_for_each(|advice| write!(f, "\nadvice     {advice}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_arguments_end_between_leaves() {
+        assert_eq!(shortened("f32[2, 3], true"), "f32[2, 3], true");
+        let many = vec!["f32[12, 13]"; 9].join(", ");
+        assert_eq!(shortened(&many), "f32[12, 13], f32[12, 13], and 7 more");
+        let one = format!("\"{}\"", "x".repeat(100));
+        assert_eq!(shortened(&one).chars().count(), MAX_ARGUMENTS);
+        assert!(shortened(&format!("µ{many}")).starts_with("µf32[12, 13], "));
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["a", "12", "x"], ["longer µ", "3", "yyy"]].map(|row| row.map(str::to_owned));
+        assert_eq!(Table(rows.to_vec()).to_string(), "\na         12    x\nlonger µ   3  yyy");
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! JSON that may stand inside a page: values and their text.
+
+use std::fmt;
+
+/// A JSON value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Json {
+    Null,
+    Bool(bool),
+    /// What is not finite becomes `null`.
+    Number(f64),
+    Text(String),
+    List(Vec<Json>),
+    Map(Vec<(&'static str, Json)>),
+}
+
+impl Json {
+    /// A list of what `items` become.
+    pub(crate) fn list<T: Into<Json>>(items: impl IntoIterator<Item = T>) -> Json {
+        Json::List(items.into_iter().map(Into::into).collect())
+    }
+
+    /// What a value displays as.
+    pub(crate) fn text(value: impl fmt::Display) -> Json {
+        Json::Text(value.to_string())
+    }
+}
+
+impl From<bool> for Json {
+    fn from(value: bool) -> Json {
+        Json::Bool(value)
+    }
+}
+
+impl From<f64> for Json {
+    fn from(value: f64) -> Json {
+        Json::Number(value)
+    }
+}
+
+impl From<usize> for Json {
+    fn from(value: usize) -> Json {
+        Json::Number(value as f64)
+    }
+}
+
+impl From<u64> for Json {
+    fn from(value: u64) -> Json {
+        Json::Number(value as f64)
+    }
+}
+
+impl From<u32> for Json {
+    fn from(value: u32) -> Json {
+        Json::Number(value.into())
+    }
+}
+
+impl From<&str> for Json {
+    fn from(value: &str) -> Json {
+        Json::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Json {
+    fn from(value: String) -> Json {
+        Json::Text(value)
+    }
+}
+
+/// Seconds.
+impl From<std::time::Duration> for Json {
+    fn from(value: std::time::Duration) -> Json {
+        Json::Number(value.as_secs_f64())
+    }
+}
+
+impl<T: Into<Json>> From<Option<T>> for Json {
+    fn from(value: Option<T>) -> Json {
+        value.map_or(Json::Null, Into::into)
+    }
+}
+
+/// Compact JSON. Text holds none of `<`, `>` and `&`, so that it cannot end a script element or begin another.
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Json::Null => f.write_str("null"),
+            Json::Bool(value) => write!(f, "{value}"),
+            Json::Number(value) if value.is_finite() => write!(f, "{value}"),
+            Json::Number(_) => f.write_str("null"),
+            Json::Text(text) => write_text(f, text),
+            Json::List(items) => {
+                f.write_str("[")?;
+                for (n, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if n > 0 { "," } else { "" })?;
+                }
+                f.write_str("]")
+            }
+            Json::Map(fields) => {
+                f.write_str("{")?;
+                for (n, (name, value)) in fields.iter().enumerate() {
+                    f.write_str(if n > 0 { "," } else { "" })?;
+                    write_text(f, name)?;
+                    write!(f, ":{value}")?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for c in text.chars() {
+        match c {
+            '"' => f.write_str("\\\"")?,
+            '\\' => f.write_str("\\\\")?,
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\u{0}'..='\u{1f}' | '\u{7f}' => {
+                write!(f, "\\u{:04x}", c as u32)?
+            }
+            _ => write!(f, "{c}")?,
+        }
+    }
+    f.write_str("\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_reads_back_and_cannot_leave_its_element() {
+        let texts = [
+            "plain",
+            "a \"quoted\" \\ path",
+            "</script><script>alert(1)</script>",
+            "&lt;",
+            "\u{0}\n\t\u{7f}",
+            "µ → \u{2028}",
+        ];
+        for text in texts {
+            let written = Json::from(text).to_string();
+            assert!(!written.contains(['<', '>', '&', '\n']), "{written}");
+            assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn values_read_back() {
+        let value = Json::Map(vec![
+            ("numbers", Json::list([0.5, -1e300, 1e-12])),
+            ("none", Json::list([f64::NAN, f64::INFINITY])),
+            ("yes", true.into()),
+            ("nothing", Json::from(None::<u64>)),
+            ("nested", Json::List(vec![Json::Map(vec![]), Json::List(vec![])])),
+        ]);
+        let read: serde_json::Value = serde_json::from_str(&value.to_string()).unwrap();
+        let expected = serde_json::json!({
+            "numbers": [0.5, -1e300, 1e-12], "none": [null, null], "yes": true, "nothing": null, "nested": [{}, []],
+        });
+        assert_eq!(read, expected);
+    }
+}

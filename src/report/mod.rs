@@ -1,0 +1,180 @@
+//! The report on an accelerated function: one page that contains all it shows.
+//!
+//! The page is data, as JSON, and a script that draws it (`page/`). Text enters the page in two ways only: as JSON
+//! without `<`, `>` and `&`, and from there as text nodes; so no name, label or path can become markup. A policy in the
+//! page's head forbids it to load anything.
+
+mod entry;
+mod json;
+mod trace_events;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use self::json::Json;
+pub(crate) use self::trace_events::trace_events;
+
+use crate::accelerate::{CompileTimes, Entry, EntryStats, Latency, LaunchTotal, Miss, Stats};
+use crate::error::Caller;
+
+/// The graphs of so many entries are in the page, those used last.
+const MAX_DRAWN: usize = 24;
+
+/// What a report is made from.
+pub(crate) struct Subject {
+    /// The function's name.
+    pub(crate) name: &'static str,
+    /// The line that accelerated it, and how long ago that was.
+    pub(crate) made_at: Caller,
+    pub(crate) age: Duration,
+    pub(crate) stats: Stats,
+    /// The entries of the statistics, in the same order.
+    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) misses: Vec<Miss>,
+    /// For an entry: how many of its calls were measured, and what its launches took.
+    pub(crate) times: Vec<Option<(u64, Vec<LaunchTotal>)>>,
+}
+
+/// The page.
+pub(crate) fn html(subject: &Subject) -> String {
+    let script = [
+        include_str!("page/dom.js"),
+        include_str!("page/layout.js"),
+        include_str!("page/graph.js"),
+        include_str!("page/charts.js"),
+        include_str!("page/page.js"),
+    ];
+    let mut page = String::new();
+    for line in include_str!("page/page.html").lines() {
+        match line {
+            "@style@" => page.push_str(include_str!("page/page.css")),
+            "@script@" => page.push_str(&format!("\"use strict\";\n{{\n{}}}\n", script.concat())),
+            "@data@" => page.push_str(&format!("{}\n", data(subject))),
+            _ => page.extend([line, "\n"]),
+        }
+    }
+    page
+}
+
+fn data(subject: &Subject) -> Json {
+    let stats = &subject.stats;
+    let written = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let entries = stats.entries.iter().zip(&subject.entries).zip(&subject.times).enumerate();
+    let entry = |(n, ((stats, entry), times)): (usize, ((&EntryStats, &Arc<Entry>), &Option<_>))| {
+        entry_data(n, stats, entry, times.as_ref())
+    };
+    let forgotten = stats.misses.saturating_sub(subject.misses.len() as u64);
+    Json::Map(vec![
+        ("title", subject.name.into()),
+        ("made_at", Json::text(subject.made_at)),
+        ("version", env!("CARGO_PKG_VERSION").into()),
+        ("machine", machine().into()),
+        ("written", written.into()),
+        ("age", subject.age.into()),
+        ("stats", stats_data(stats)),
+        ("advice", Json::list(stats.advice.iter().map(ToString::to_string))),
+        ("misses", Json::List(subject.misses.iter().map(|miss| miss_data(miss, subject.age)).collect())),
+        ("forgotten", forgotten.into()),
+        ("entries", Json::List(entries.map(entry).collect())),
+    ])
+}
+
+fn machine() -> String {
+    let mut text = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
+    let n = retape_runtime::n_threads();
+    let _ = write!(text, ", {n} thread{}", if n == 1 { "" } else { "s" });
+    text
+}
+
+fn stats_data(stats: &Stats) -> Json {
+    let latency = |latency: &Latency| {
+        Json::Map(vec![
+            ("n", latency.n_timed.into()),
+            ("min", latency.min.into()),
+            ("p50", latency.p50.into()),
+            ("p90", latency.p90.into()),
+            ("p99", latency.p99.into()),
+            ("max", latency.max.into()),
+        ])
+    };
+    Json::Map(vec![
+        ("hits", stats.hits.into()),
+        ("misses", stats.misses.into()),
+        ("waits", stats.waits.into()),
+        ("evictions", stats.evictions.into()),
+        ("clears", stats.clears.into()),
+        ("capacity", stats.capacity.into()),
+        ("n_entries", stats.entries.len().into()),
+        ("hit_rate", stats.hit_rate().into()),
+        ("bytes", stats.bytes().into()),
+        ("quarantines", stats.checks.quarantines.into()),
+        ("byte_budget", stats.budget.host.into()),
+        ("backward_hits", stats.backward_hits.into()),
+        ("backward_misses", stats.backward_misses.into()),
+        ("hit_latency", latency(&stats.hit_latency)),
+        ("miss_latency", latency(&stats.miss_latency)),
+    ])
+}
+
+fn times_data(times: &CompileTimes) -> Json {
+    Json::Map(vec![
+        ("trace", times.trace.into()),
+        ("optimise", times.optimise.into()),
+        ("plan", times.plan.into()),
+        ("compile", times.compile.into()),
+    ])
+}
+
+fn entry_data(n: usize, stats: &EntryStats, entry: &Entry, times: Option<&(u64, Vec<LaunchTotal>)>) -> Json {
+    let leaves = entry.signature.description().leaves.iter();
+    let leaf = |leaf: &crate::accelerate::LeafText| {
+        Json::Map(vec![("path", leaf.path.as_str().into()), ("text", Json::text(&leaf.value))])
+    };
+    let names = leaves.clone().filter(|leaf| leaf.value.is_tensor()).map(|leaf| leaf.path.as_str());
+    let detail = (n < MAX_DRAWN).then(|| {
+        let (calls, launches) = times.map_or((0, None), |(calls, launches)| (*calls, Some(&launches[..])));
+        entry::detail(entry, calls, launches)
+    });
+    let notes = stats.is_pinned.then_some("pinned");
+    Json::Map(vec![
+        ("id", n.into()),
+        ("signature", entry.signature.id().into()),
+        ("arguments", Json::text(&stats.signature)),
+        ("leaves", Json::List(leaves.clone().map(leaf).collect())),
+        ("names", Json::list(names)),
+        ("notes", Json::list(notes)),
+        ("calls", stats.calls.into()),
+        ("idle", stats.last_use.into()),
+        ("bytes", stats.bytes.into()),
+        ("arena_bytes", stats.arena_bytes.into()),
+        ("arena_unshared_bytes", stats.arena_unshared_bytes.into()),
+        ("n_steps", stats.n_steps.into()),
+        ("captures", Json::list(stats.captures.iter().map(String::as_str))),
+        ("times", times_data(&stats.times)),
+        ("detail", detail.into()),
+    ])
+}
+
+fn miss_data(miss: &Miss, age: Duration) -> Json {
+    let change = |difference: &crate::accelerate::Difference| {
+        Json::Map(vec![
+            ("path", difference.path.as_str().into()),
+            ("field", Json::text(difference.aspect)),
+            ("old", difference.old.as_str().into()),
+            ("new", difference.new.as_str().into()),
+        ])
+    };
+    Json::Map(vec![
+        ("number", miss.number.into()),
+        ("age", age.saturating_sub(miss.since_start).into()),
+        ("reason", miss.reason.name().into()),
+        ("arguments", Json::text(&miss.signature)),
+        ("changes", Json::List(miss.differences.iter().map(change).collect())),
+        ("at", Json::text(miss.at)),
+        ("times", times_data(&miss.times)),
+        ("wall", miss.wall.into()),
+        ("hits", miss.hits.into()),
+        ("error", miss.error.as_deref().into()),
+    ])
+}
