@@ -41,6 +41,7 @@ impl Core {
     pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
         let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
         self.checks.count_trap();
+        self.events.nonfinite(&found, rim.caller);
         Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
     }
 
@@ -63,13 +64,12 @@ impl Core {
         self.checks.note(&deviation);
         match check.on_difference {
             OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
-            OnDifference::Warn | OnDifference::FallBack => {
-                tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
-            }
+            OnDifference::Warn | OnDifference::FallBack => self.events.difference(&deviation, rim.caller),
         }
         if check.on_difference == OnDifference::Warn {
             return Ok(Outcome::Ran { entry, tensors });
         }
+        self.events.quarantine(&entry.signature, rim.caller);
         self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
         Ok(Outcome::Evaluated { trace, tensors: expected })
     }
