@@ -45,7 +45,8 @@ fn main() -> retape::Result<()> {
     let mut state = adam.init(&net);
     for i in 0..=400 {
         let rate = 0.01 / (1.0 + 0.01 * i as f32);
-        let (loss, next) = step.call(&net, &state, &x, &arms, rate)?;
+        // Passed by value, the network and its state are written over by the next ones.
+        let (loss, next) = step.call(net, state, &x, &arms, rate)?;
         (net, state) = next;
         if i % 100 == 0 {
             println!("step {i:3}  loss {:.4}  hit rate {:.2} %", loss.item::<f32>()?, 100.0 * step.hit_rate());

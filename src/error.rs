@@ -7,7 +7,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
-use crate::accelerate::{Deviation, NonFinite};
+use crate::accelerate::{ArtefactError, Deviation, NonFinite};
 
 /// The source line an op was called from.
 pub type Caller = &'static Location<'static>;
@@ -63,6 +63,8 @@ pub enum Error {
     Check(Box<Deviation>),
     /// An op made NaN or an infinity from finite numbers, and the function traps that.
     NonFinite(Box<NonFinite>),
+    /// An artefact was not written or not read.
+    Artefact(ArtefactError),
     /// Reading a file of data failed.
     Data(String),
     /// The device or the operating system refused.
@@ -92,6 +94,7 @@ impl fmt::Display for Error {
             Error::Cache(message) => write!(f, "cache: {message}"),
             Error::Check(deviation) => write!(f, "check: {deviation}"),
             Error::NonFinite(found) => write!(f, "non-finite: {found}"),
+            Error::Artefact(source) => write!(f, "artefact: {source}"),
             Error::Data(message) => write!(f, "data: {message}"),
             Error::Device(source) => write!(f, "device: {source}"),
             Error::Internal(message) => write!(f, "internal error, please report: {message}"),
@@ -103,6 +106,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Device(source) => Some(source),
+            Error::Artefact(source) => Some(source),
             Error::Type { .. }
             | Error::Traced { .. }
             | Error::Escaped { .. }
@@ -115,6 +119,12 @@ impl std::error::Error for Error {
             | Error::Data(_)
             | Error::Internal(_) => None,
         }
+    }
+}
+
+impl From<ArtefactError> for Error {
+    fn from(source: ArtefactError) -> Error {
+        Error::Artefact(source)
     }
 }
 

@@ -75,11 +75,11 @@ mod trace;
 mod tree;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts, CheckMode,
-    CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap, Given,
-    GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Miss, MissReason, NonFinite,
-    OnDifference, OnRetrace, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Signature, Stats, Tolerance,
-    accelerate, prometheus,
+    Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
+    CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap,
+    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason,
+    NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved, Signature,
+    SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
 pub use grad::{value_and_grad, vjp};

@@ -8,6 +8,7 @@
 //! functions stay calls of their machine code; on the first they become part of the trace.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Caller, Error};
@@ -44,7 +45,43 @@ pub(crate) struct Capture {
     /// The tensor, with the value it had at trace time.
     pub(crate) tensor: Tensor,
     /// The line that used it.
-    pub(crate) at: Caller,
+    pub(crate) at: Line,
+}
+
+/// A line of a program: of this one, or of the one that saved an artefact.
+#[derive(Clone, Debug)]
+pub(crate) enum Line {
+    Known(Caller),
+    Noted(Arc<str>),
+}
+
+impl Line {
+    /// The line, if it is one of this program.
+    pub(crate) fn known(&self) -> Option<Caller> {
+        match self {
+            Line::Known(at) => Some(at),
+            Line::Noted(_) => None,
+        }
+    }
+}
+
+/// Lines are equal if they read alike.
+impl PartialEq for Line {
+    fn eq(&self, other: &Line) -> bool {
+        match (self, other) {
+            (Line::Known(one), Line::Known(other)) => one == other,
+            (one, other) => one.to_string() == other.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Known(at) => at.fmt(f),
+            Line::Noted(at) => f.write_str(at),
+        }
+    }
 }
 
 /// What a finished tape recorded.
@@ -245,7 +282,7 @@ impl State {
         }
         let id = self.parameter(concrete.ty().clone());
         self.captured.insert(address, id);
-        self.captures.push(Capture { tensor: tensor.clone(), at });
+        self.captures.push(Capture { tensor: tensor.clone(), at: Line::Known(at) });
         id
     }
 }

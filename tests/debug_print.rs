@@ -4,7 +4,10 @@
 
 use std::sync::{Mutex, Once, PoisonError};
 
-use retape::{Graph, Tensor, accelerate, set_debug_sink, trace, value_and_grad, vjp};
+use retape::{
+    Accelerated, Check, CheckMode, Error, Graph, OnDifference, Tensor, accelerate, set_debug_sink, trace,
+    value_and_grad, vjp,
+};
 
 /// All lines of this process, for the sink belongs to it; tests tell theirs by their labels.
 static LINES: Mutex<Vec<String>> = Mutex::new(vec![]);
@@ -147,6 +150,13 @@ fn nested_functions_print_in_the_order_of_the_program() {
     let (_, slope) = value_and_grad(|x: &Tensor| inner.call(x).unwrap().sum(..), &pair()).unwrap();
     assert_eq!(slope.to_vec::<f32>().unwrap(), [2.0, 2.0]);
     assert_eq!(taken("nested"), [lines[1]]);
+    let unused = |x: &Tensor| {
+        inner.call(x).unwrap();
+        inner.call(x + 1.0_f32).unwrap();
+        x.sum(..).debug_print("nested after")
+    };
+    value_and_grad(unused, &pair()).unwrap();
+    assert_eq!(taken("nested"), [lines[1], "inner: f32[2] [2.0, 3.0]", "after: f32[] 3.0"]);
 }
 
 #[test]
@@ -252,4 +262,64 @@ fn threads_print_whole_lines_each_in_its_order() {
         let own: Vec<&String> = lines.iter().filter(|line| **line == one || **line == ten).collect();
         assert_eq!(own, [&one, &ten].repeat(CALLS));
     }
+}
+
+/// Checks compare with the un-accelerated path, and the search for what was not finite runs ops again.
+#[test]
+fn watched_calls_print_once() {
+    listen();
+    let rate = Mutex::new(2.0_f32);
+    let f = accelerate(|x: &Tensor| {
+        let y = (x * *rate.lock().unwrap()).debug_print("watched");
+        (y.log(), y)
+    });
+    let call = |x: f32| f.call(Tensor::from([x])).map(|(_, y)| y.to_vec::<f32>().unwrap()[0]);
+    let line = |x: f32| vec![format!(": f32[1] [{x:?}]")];
+
+    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    assert_eq!((call(1.0).unwrap(), taken("watched")), (2.0, line(2.0)));
+    assert_eq!((call(2.0).unwrap(), taken("watched")), (4.0, line(4.0)));
+    *rate.lock().unwrap() = 3.0;
+    // The compiled code has printed before the comparison shows that it is out of date.
+    assert_eq!((call(1.0).unwrap(), taken("watched")), (3.0, line(2.0)));
+    // In quarantine.
+    assert_eq!((call(1.0).unwrap(), taken("watched")), (3.0, line(3.0)));
+    assert_eq!(f.stats().checks.quarantines, 1);
+    f.clear_cache();
+    f.set_check_mode(CheckMode::Never);
+
+    f.trap_nonfinite(true);
+    assert_eq!((call(1.0).unwrap(), taken("watched")), (3.0, line(3.0)));
+    assert!(matches!(call(-1.0), Err(Error::NonFinite(_))));
+    assert_eq!(taken("watched"), line(-3.0));
+}
+
+#[test]
+fn pinned_loaded_and_measured_entries_print() {
+    listen();
+    fn doubled() -> Accelerated<impl Fn(&Tensor) -> Tensor, (Tensor,), Tensor> {
+        accelerate(|x: &Tensor| {
+            x.debug_print("kept: {1}, \"2\"; [3]\n");
+            x + x
+        })
+    }
+    let line = ["{1}, \"2\"; [3]\n: f32[2] [1.0, 2.0]"];
+    let f = doubled();
+    let pinned = f.pin(pair()).unwrap();
+    assert_eq!(taken("kept:"), [""; 0], "finding an entry runs nothing");
+    for _ in 0..2 {
+        assert_eq!(pinned.call(pair()).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+        assert_eq!(taken("kept:"), line);
+    }
+    f.set_profiling(true);
+    f.call(pair()).unwrap();
+    assert_eq!(taken("kept:"), line);
+
+    let mut file = vec![];
+    f.save_to(&mut file).unwrap();
+    let loaded = doubled();
+    loaded.load_from(&file[..]).unwrap();
+    assert_eq!(loaded.call(pair()).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    assert_eq!(taken("kept:"), line);
+    assert_eq!((loaded.stats().hits, loaded.stats().misses), (1, 0));
 }

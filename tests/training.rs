@@ -13,7 +13,7 @@ mod network;
 
 use network::{Params, State, Training};
 use retape::data::{Digits, one_hot};
-use retape::{Tensor, accelerate};
+use retape::{Tensor, accelerate, value_and_grad, vjp, zip_map};
 
 const BATCH: usize = 8;
 const STEPS: usize = 6;
@@ -35,6 +35,39 @@ fn batches() -> Vec<(Tensor, Tensor, Tensor)> {
         )
     };
     (0..STEPS).map(batch).collect()
+}
+
+/// The gradient is taken outside: convolutions, batch normalisation, several results.
+#[test]
+fn the_forward_pass_alone_accelerated_has_the_same_gradient() {
+    let forward = accelerate(|params: &Params, state: &State, x: &Tensor| params.train(state, x));
+    let Training { params, state, .. } = Training::new(7);
+    let (x, digits, angles) = batches().remove(0);
+    let loss = |params: &Params| {
+        let (logits, found, _) = forward.call(params, &state, &x).unwrap();
+        retape::nn::softmax_cross_entropy(&logits, &digits) + 0.1 * retape::nn::half_mse(&found, &angles)
+    };
+    forward.set_enabled(false);
+    let (plain_loss, plain) = value_and_grad(loss, &params).unwrap();
+    forward.set_enabled(true);
+    let (fast_loss, fast) = value_and_grad(loss, &params).unwrap();
+    let losses = [plain_loss, fast_loss].map(|loss| f64::from(loss.item::<f32>().unwrap()));
+    assert!((losses[0] - losses[1]).abs() <= BOUND * losses[0], "{losses:?}");
+    let mut worst = 0.0_f64;
+    zip_map([&plain, &fast], |[plain, fast]| {
+        let scale = plain.abs().max(..).item::<f32>().unwrap();
+        let apart = (plain - fast).abs().max(..).item::<f32>().unwrap() / scale;
+        // The gradients of what a normalisation takes away again are rounding errors.
+        worst = if scale > 1e-5 { worst.max(f64::from(apart)) } else { worst };
+        plain.clone()
+    });
+    let stats = forward.stats();
+    println!("gradients are {worst:e} apart\n{stats}");
+    assert!(worst < 1e-4, "{worst}");
+    assert!(stats.entries[0].gradients[0].residuals > 4, "convolutions are not repeated");
+    let plain = forward.call(&params, &state, &x).unwrap().0.to_vec::<f32>().unwrap();
+    let (beside, _) = vjp(|params: &Params| forward.call(params, &state, &x).unwrap().0, &params, &digits).unwrap();
+    assert_eq!(beside.to_vec::<f32>().unwrap(), plain);
 }
 
 #[test]

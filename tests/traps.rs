@@ -10,6 +10,7 @@
 //! - a captured tensor changed between calls:
 //!   `tests/cache.rs: a_captured_tensor_is_a_listed_input_and_keeps_its_value`
 //! - a captured scalar changed between calls: `tests/traps.rs: a_captured_scalar_keeps_its_value_as_documented`
+//! - a changed capture that nobody notices: `tests/traps.rs: what_changed_behind_the_closure_is_found_by_checks`
 //! - side effects skipped on hits: `tests/traps.rs: side_effects_happen_while_tracing_only_as_documented`
 //! - printing skipped on hits: `tests/debug_print.rs: every_call_prints_and_the_value_is_handed_on`
 //! - a traced tensor kept beyond its trace: `tests/traps.rs: a_traced_tensor_that_is_kept_is_an_error`
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 
 use retape::data::{MiniBatches, Partial};
 use retape::random::{self, Key};
-use retape::{AdviceKind, DType, Error, MissReason, Tensor, accelerate};
+use retape::{AdviceKind, BisectCause, Check, DType, Error, MissReason, OnDifference, Tensor, accelerate};
 
 /// The message of a failed call, which names a line of this file.
 #[track_caller]
@@ -206,6 +207,48 @@ fn a_captured_scalar_keeps_its_value_as_documented() {
         assert_eq!(floats(&right.call(&x, rate).unwrap()), [rate; 2]);
     }
     assert_eq!(right.stats().misses, 1);
+}
+
+/// A scalar, a tensor, a branch on the world outside, and a random number of the host.
+#[test]
+fn what_changed_behind_the_closure_is_found_by_checks() {
+    let check = Check { on_difference: OnDifference::Err, ..Check::default() };
+    let x = Tensor::from([1.0_f32, 2.0]);
+
+    let rate = AtomicU32::new(2.0_f32.to_bits());
+    let at = line!() + 1;
+    let scaled = accelerate(|x: &Tensor| x * f32::from_bits(rate.load(SeqCst)));
+    scaled.set_check_mode(check);
+    assert_eq!(floats(&scaled.call(&x).unwrap()), [2.0, 4.0]);
+    rate.store(3.0_f32.to_bits(), SeqCst);
+    let Err(Error::Check(found)) = scaled.call(&x) else { panic!("the old rate is used") };
+    assert_eq!((&*found.got, &*found.expected), ("2.0", "3.0"));
+    let cause = scaled.bisect(&x).unwrap().cause;
+    assert!(matches!(cause, BisectCause::TraceChanged { at: Some(line), .. } if line.line() == at), "{cause}");
+
+    let weights = Mutex::new(Tensor::from([1.0_f32, 1.0]));
+    let at = line!() + 1;
+    let weighted = accelerate(|x: &Tensor| (x * &*weights.lock().unwrap()).sum(..));
+    weighted.set_check_mode(check);
+    weighted.call(&x).unwrap();
+    *weights.lock().unwrap() = Tensor::from([1.0_f32, 5.0]);
+    assert!(matches!(weighted.call(&x), Err(Error::Check(_))));
+    let cause = weighted.bisect(&x).unwrap().cause;
+    let BisectCause::CaptureChanged { at: line, element, .. } = cause else { panic!("{cause}") };
+    assert_eq!((line.line(), element), (at, Some(1)));
+
+    let is_on = AtomicBool::new(false);
+    let switched = accelerate(|x: &Tensor| if is_on.load(SeqCst) { x.exp() } else { x.square() });
+    switched.set_check_mode(check);
+    switched.call(&x).unwrap();
+    is_on.store(true, SeqCst);
+    assert!(matches!(switched.call(&x), Err(Error::Check(_))));
+
+    let host = Mutex::new(retape::data::Random::new(4, 5, 6));
+    let noisy = accelerate(|x: &Tensor| x + host.lock().unwrap().unit() as f32);
+    noisy.set_check_mode(check);
+    // Already the first call: the closure draws once for the trace and once for the comparison.
+    assert!(matches!(noisy.call(&x), Err(Error::Check(_))));
 }
 
 #[test]

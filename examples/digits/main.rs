@@ -94,7 +94,7 @@ fn train(
     title: &str,
     options: &Options,
     set: &Digits,
-    step: impl Fn(&Training, &Tensor, &Tensor, &Tensor) -> retape::Result<(Tensor, Training)>,
+    step: impl Fn(Training, &Tensor, &Tensor, &Tensor) -> retape::Result<(Tensor, Training)>,
 ) -> Result<Trained, AnyError> {
     let batches = MiniBatches::new(set.len(), BATCH)?.shuffled(SEED).partial(Partial::Discard);
     let bar = progress(title, options.epochs * batches.n_batches() as u64);
@@ -105,7 +105,8 @@ fn train(
         for batch in &batches.epoch(epoch) {
             let (x, digits, angles) = tensors(set, batch)?;
             let call = Instant::now();
-            (loss, training) = step(&training, &x, &digits, &angles)?;
+            // By value: the next parameters are written over these.
+            (loss, training) = step(training, &x, &digits, &angles)?;
             if first_call.is_zero() {
                 first_call = call.elapsed();
             }

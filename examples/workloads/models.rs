@@ -107,15 +107,7 @@ fn digits_train() -> Box<dyn Work> {
     let step = accelerate(|t: &Training, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor| {
         t.step(x, digits, angles, rate)
     });
-    steps(
-        (training, Tensor::from(0.0_f32)),
-        move |(training, loss)| {
-            (*loss, *training) = step.call(&*training, &x, &digits, &angles, 1e-3_f32)?;
-            Ok(())
-        },
-        |(_, loss)| item(loss),
-        |_| {},
-    )
+    carrying(training, move |training| step.call(training, &x, &digits, &angles, 1e-3_f32))
 }
 
 fn digits_predict() -> Box<dyn Work> {
@@ -155,10 +147,19 @@ fn mlp() -> Box<dyn Work> {
         let gradient = loss.grad(params);
         (loss, sgd.update(params, &gradient, state, 0.05_f32))
     });
+    carrying((params, state), move |carried| step.call(carried, &x, &y))
+}
+
+/// Gives each step what the last one made, and keeps the loss.
+fn carrying<S: 'static>(first: S, step: impl Fn(S) -> Result<(Tensor, S)> + 'static) -> Box<dyn Work> {
     steps(
-        ((params, state), Tensor::from(0.0_f32)),
+        (Some(first), Tensor::from(0.0_f32)),
         move |(carried, loss)| {
-            (*loss, *carried) = step.call(&*carried, &x, &y)?;
+            // A step that fails leaves nothing to go on from.
+            if let Some(given) = carried.take() {
+                let (found, next) = step(given)?;
+                (*loss, *carried) = (found, Some(next));
+            }
             Ok(())
         },
         |(_, loss)| item(loss),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use retape_kernels::ir::parse;
 use retape_kernels::library::{Library, MatMul};
-use retape_kernels::{BufferType, Donation, Error, Executable, Input, Operand, Place, Plan, Step, Work};
-use retape_runtime::{Buffer, DType, set_n_threads};
+use retape_kernels::{BufferType, Donation, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work};
+use retape_runtime::{Buffer, DType, Element, set_n_threads};
 
 fn f32s(n: usize) -> BufferType {
     BufferType { dtype: DType::F32, len: n }
@@ -81,6 +81,76 @@ fn plans_agree_with_their_slow_twins() {
 fn small_steps_are_merged() {
     assert_eq!(Executable::compile(softmax(3, 5)).unwrap().n_launches(), 1);
     assert_eq!(Executable::compile(softmax(300, 333)).unwrap().n_launches(), 5);
+}
+
+#[test]
+fn steps_show_what_they_wrote() {
+    for (rows, columns) in [(3, 5), (300, 333), (1, 100_000)] {
+        let input = ramp(rows * columns);
+        let modes = Modes { separate: true, ..Modes::default() };
+        let apart = Executable::compile_with(softmax(rows, columns), modes).unwrap();
+        let merged = Executable::compile(softmax(rows, columns)).unwrap();
+        let seen = |executable: &Executable| {
+            let mut seen = vec![];
+            let outputs = executable.run_stepwise(&[&input], &mut |step, operand, bytes| {
+                assert_eq!(operand, 0);
+                seen.push((step, bytes.to_vec()));
+            });
+            (seen, outputs.unwrap().remove(0))
+        };
+        let ((all, from_apart), (last, from_merged)) = (seen(&apart), seen(&merged));
+        assert_eq!(all.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(from_apart.bytes(), from_merged.bytes());
+        assert_eq!(all[4].1, from_apart.bytes());
+        // Of merged steps the exponentials are seen, and not what they were written over.
+        assert!(last.iter().all(|seen| all.contains(seen)), "merging changes no bit");
+        assert_eq!(last.iter().any(|(step, _)| *step == 1), merged.n_launches() > 1);
+    }
+}
+
+#[test]
+fn the_first_steps_that_store_what_is_not_finite_are_told() {
+    for (rows, columns) in [(3, 5), (300, 333), (1, 100_000)] {
+        let plain = Executable::compile(softmax(rows, columns)).unwrap();
+        let modes = Modes { trap: true, separate: true };
+        let trapped = Executable::compile_with(softmax(rows, columns), modes).unwrap();
+        let mut values = ramp(rows * columns).as_slice::<f32>().to_vec();
+        // A frame is used again, so flags of the call before must be gone.
+        for (last, label) in [(0.0, None), (f32::INFINITY, Some("row max")), (1.0, None)] {
+            *values.last_mut().unwrap() = last;
+            let input = Buffer::copy_of(&values).unwrap();
+            let (outputs, first) = trapped.run_trapped(&[&input]).unwrap();
+            assert_eq!(first.as_deref(), label, "{rows} x {columns}, {last}");
+            assert_eq!(outputs[0].bytes(), plain.run(&[&input]).unwrap()[0].bytes());
+        }
+    }
+    let plain = Executable::compile(softmax(2, 2)).unwrap();
+    assert!(matches!(plain.run_trapped(&[&ramp(4)]), Err(Error::Internal(_))));
+}
+
+#[test]
+fn library_steps_are_scanned() {
+    fn product<T: Element>(large: f64) {
+        // More results than are looked at together.
+        let matmul = Library::from(MatMul::contiguous(T::DTYPE, &[], [64, 50, 1]));
+        let types: Vec<BufferType> =
+            matmul.inputs().into_iter().chain(matmul.outputs()).map(|(dtype, len)| BufferType { dtype, len }).collect();
+        let places = [Place::Input(0), Place::Input(1), Place::Output(0)];
+        let operand = |(t, place): (&BufferType, Place)| Operand { place, dtype: t.dtype, len: t.len };
+        let operands = types.iter().zip(places).map(operand).collect();
+        let steps = vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }];
+        let plan = Plan { inputs: types[..2].to_vec(), outputs: vec![types[2]], steps, ..Plan::default() };
+        let executable = Executable::compile_with(plan, Modes { trap: true, ..Modes::default() }).unwrap();
+        let column = |large: f64| {
+            let values: Vec<T> = (0..64).map(|i| T::from_f64(if i == 63 { large } else { 1.0 })).collect();
+            Buffer::copy_of(&values).unwrap()
+        };
+        let row = Buffer::copy_of(&[T::from_f64(2.0); 50]).unwrap();
+        let first = |large: f64| executable.run_trapped(&[&column(large), &row]).unwrap().1;
+        assert_eq!((first(1.0), first(large)), (None, Some("matmul".to_owned())));
+    }
+    product::<f32>(3e38);
+    product::<f64>(1e308);
 }
 
 #[test]
@@ -214,24 +284,24 @@ fn results_take_the_memory_of_given_inputs() {
 
         let (given_a, given_b) = (copy(), copy());
         let places = [given_a.as_ptr(), given_b.as_ptr()];
-        let found = executable.run_over([Input::Given(given_a), Input::Given(given_b)]).unwrap();
+        let found = executable.run_over([Input::given(given_a), Input::given(given_b)]).unwrap();
         assert_eq!([found[0].as_ptr(), found[1].as_ptr()], places);
         same(&found);
 
         // An output takes one input and an input becomes one output, whatever else is offered.
         let given = copy();
         let place = given.as_ptr();
-        let found = executable.run_over([Input::Given(given), Input::Lent(&b)]).unwrap();
+        let found = executable.run_over([Input::given(given), Input::lent(&b)]).unwrap();
         assert_eq!(found[0].as_ptr(), place);
         same(&found);
 
-        let found = executable.run_over([Input::Lent(&a), Input::Lent(&b)]).unwrap();
+        let found = executable.run_over([Input::lent(&a), Input::lent(&b)]).unwrap();
         same(&found);
         assert_eq!(a.bytes(), ramp(n).bytes());
         assert_eq!(b.bytes(), ramp(n).bytes());
-        let short = [Input::Given(ramp(n + 1)), Input::Given(copy())];
+        let short = [Input::given(ramp(n + 1)), Input::given(copy())];
         assert!(matches!(executable.run_over(short), Err(Error::Buffers(_))));
-        assert!(matches!(executable.run_over([Input::Given(copy())]), Err(Error::Buffers(_))));
+        assert!(matches!(executable.run_over([Input::given(copy())]), Err(Error::Buffers(_))));
     }
 }
 

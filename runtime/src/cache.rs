@@ -81,12 +81,75 @@ struct Entry<K, V> {
     hash: Hash32,
     key: K,
     value: Shared<V>,
-    weight: Weight,
+    /// Changed under the lock of the ledger.
+    weight: Mutex<Weight>,
     /// The clock at the last use, or at an earlier one if no other entry was used since.
     stamp: AtomicU64,
     /// The hits that no handle of `recent.rs` counts any more.
     hits: AtomicU64,
     is_pinned: AtomicBool,
+    /// The pins that are held.
+    n_pins: AtomicUsize,
+}
+
+impl<K, V> Entry<K, V> {
+    fn new(hash: Hash32, key: K, value: Shared<V>, weight: Weight, stamp: u64) -> Arc<Entry<K, V>> {
+        let (stamp, hits) = (AtomicU64::new(stamp), AtomicU64::new(0));
+        let (is_pinned, n_pins) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let weight = Mutex::new(weight);
+        Arc::new(Entry { hash, key, value, weight, stamp, hits, is_pinned, n_pins })
+    }
+
+    fn stays(&self) -> bool {
+        self.is_pinned.load(Relaxed) || self.n_pins.load(Relaxed) > 0
+    }
+}
+
+/// Keeps an entry from eviction for as long as it lives, and its value whatever happens to the entry.
+pub struct Pin<K, V> {
+    entry: Arc<Entry<K, V>>,
+}
+
+impl<K, V> Pin<K, V> {
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.entry.key
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &Shared<V> {
+        &self.entry.value
+    }
+}
+
+impl<K, V> Drop for Pin<K, V> {
+    fn drop(&mut self) {
+        self.entry.n_pins.fetch_sub(1, Relaxed);
+    }
+}
+
+impl<K, V> fmt::Debug for Pin<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pin").field("n_pins", &self.entry.n_pins.load(Relaxed)).finish_non_exhaustive()
+    }
+}
+
+/// What became of a value that was put into a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Insertion {
+    /// It went in.
+    Inserted,
+    /// There is a value of this key, or a thread is making one.
+    Present,
+    /// The capacity does not allow it.
+    NoRoom,
+}
+
+impl<K, V> Entry<K, V> {
+    fn weight(&self) -> Weight {
+        *self.weight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl<K, V> Counted for Entry<K, V> {
@@ -122,9 +185,9 @@ impl<K, V> EntryView<K, V> {
         &self.entry.value
     }
 
-    /// The weight given at insertion.
+    /// The weight given at insertion, or later.
     pub fn weight(&self) -> Weight {
-        self.entry.weight
+        self.entry.weight()
     }
 }
 
@@ -437,15 +500,7 @@ impl<K: Eq, V> Cache<K, V> {
         self.tell(EventKind::Miss, &hash, Some(ticket.key()));
         let (value, weight) = make()?;
         let value = Shared::new(value);
-        let entry = Arc::new(Entry {
-            hash,
-            key: key.to_owned(),
-            value: value.clone(),
-            weight: weight.into(),
-            stamp: AtomicU64::new(self.tick()),
-            hits: AtomicU64::new(0),
-            is_pinned: AtomicBool::new(false),
-        });
+        let entry = Entry::new(hash, key.to_owned(), value.clone(), weight.into(), self.tick());
         match ticket.land(entry.clone(), || self.admit(&entry)).flatten() {
             Some(gone) => {
                 count(&self.counters.inserts);
@@ -463,16 +518,50 @@ impl<K: Eq, V> Cache<K, V> {
         debug_assert!(self.find(&entry.hash, &entry.key).is_none(), "a key in the store has no flight");
         let capacity = self.capacity();
         let max_entries = capacity.entries.checked_sub(1)?;
-        let pinned = ledger.iter().filter(|other| other.is_pinned.load(Relaxed));
-        let mut least: Total = pinned.clone().map(|other| other.weight).collect();
-        least.add(entry.weight);
+        let pinned = ledger.iter().filter(|other| other.stays());
+        let mut least: Total = pinned.clone().map(|other| other.weight()).collect();
+        least.add(entry.weight());
         if pinned.count() > max_entries || !least.is_within(capacity.budget) {
             return None;
         }
-        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight);
+        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight());
         ledger.push(entry.clone());
         self.index.entry(entry.hash).or_default().push(entry.clone());
         Some(gone)
+    }
+
+    /// Puts a value in that nobody asked for yet: counts as no call, evicts nothing, and replaces nothing.
+    pub fn insert_if_room<Q>(&self, hash: &Hash32, key: &Q, value: V, weight: impl Into<Weight>) -> Insertion
+    where
+        K: Borrow<Q>,
+        Q: Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let ticket = match self.flights.board(hash, key, || self.find(hash, key)) {
+            Boarding::Make(ticket) => ticket,
+            Boarding::Stored(_) | Boarding::Wait(_) | Boarding::Reentrant => return Insertion::Present,
+        };
+        let entry = Entry::new(*hash, key.to_owned(), Shared::new(value), weight.into(), self.tick());
+        let admit = || {
+            let mut ledger = self.ledger();
+            let capacity = self.capacity();
+            let total: Total = ledger.iter().map(|other| other.weight()).chain([entry.weight()]).collect();
+            let fits = ledger.len() < capacity.entries && total.is_within(capacity.budget);
+            if fits {
+                ledger.push(entry.clone());
+                self.index.entry(entry.hash).or_default().push(entry.clone());
+            }
+            fits
+        };
+        match ticket.land(entry.clone(), admit) {
+            Some(false) => Insertion::NoRoom,
+            Some(true) => {
+                count(&self.counters.inserts);
+                self.tell(EventKind::Insert, hash, Some(&entry.key));
+                Insertion::Inserted
+            }
+            // Cleared in this moment: as if it had been in before.
+            None => Insertion::Inserted,
+        }
     }
 
     /// In turn: takes the least recently used entries out until the rest, with `newcomer` besides, keeps the bounds, or
@@ -485,14 +574,14 @@ impl<K: Eq, V> Cache<K, V> {
         newcomer: Weight,
     ) -> Gone<K, V> {
         let mut gone = Vec::new();
-        let mut total: Total = ledger.iter().map(|entry| entry.weight).chain([newcomer]).collect();
+        let mut total: Total = ledger.iter().map(|entry| entry.weight()).chain([newcomer]).collect();
         while ledger.len() > max_entries || !total.is_within(budget) {
-            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight, budget);
-            let is_free = |entry: &Entry<K, V>| !entry.is_pinned.load(Relaxed) && helps(entry);
+            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight(), budget);
+            let is_free = |entry: &Entry<K, V>| !entry.stays() && helps(entry);
             let free = ledger.iter().enumerate().filter(|(_, entry)| is_free(entry));
             let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
             let entry = ledger.swap_remove(oldest);
-            total.take(entry.weight);
+            total.take(entry.weight());
             self.unindex(&entry);
             gone.push(entry);
         }
@@ -561,6 +650,21 @@ impl<K: Eq, V> Cache<K, V> {
         self.set_pinned(hash, key, false)
     }
 
+    /// A pin on an entry, if there is one. Each pin holds for itself; an entry that is beyond the capacity when its last
+    /// pin goes is evicted by the next change.
+    pub fn hold<Q>(&self, hash: &Hash32, key: &Q) -> Option<Pin<K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        // In turn, so that no eviction that is under way takes an entry after it was pinned.
+        self.flights.exclusive(|| {
+            let entry = self.find(hash, key)?;
+            entry.n_pins.fetch_add(1, Relaxed);
+            Some(Pin { entry })
+        })
+    }
+
     fn set_pinned<Q>(&self, hash: &Hash32, key: &Q, is_pinned: bool) -> bool
     where
         K: Borrow<Q>,
@@ -574,6 +678,25 @@ impl<K: Eq, V> Cache<K, V> {
             }
             None => false,
         })
+    }
+
+    /// Changes the weight of an entry whose value has grown or shrunk, and evicts what is beyond the capacity now; returns
+    /// whether there is such an entry.
+    pub fn reweigh<Q>(&self, hash: &Hash32, key: &Q, weight: impl Into<Weight>) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Eq + ?Sized,
+    {
+        let weight = weight.into();
+        let gone = self.flights.exclusive(|| {
+            let mut ledger = self.ledger();
+            let entry = self.find(hash, key)?;
+            *entry.weight.lock().unwrap_or_else(PoisonError::into_inner) = weight;
+            let capacity = self.capacity();
+            Some(self.evict(&mut ledger, capacity.entries, capacity.budget, Weight::default()))
+        });
+        self.tell_gone(gone.as_deref().unwrap_or_default());
+        gone.is_some()
     }
 
     /// Changes the capacity, and evicts what is beyond; pinned entries stay.
@@ -613,7 +736,7 @@ impl<K: Eq, V> Cache<K, V> {
             entry: entry.clone(),
             stamp: entry.stamp.load(Relaxed),
             hits: entry.hits.load(Relaxed) + uses.of(entry),
-            is_pinned: entry.is_pinned.load(Relaxed),
+            is_pinned: entry.stays(),
         };
         let mut views: Vec<_> = ledger.iter().map(view).collect();
         drop(uses);
@@ -627,7 +750,7 @@ impl<K: Eq, V> Cache<K, V> {
         let (occupancy, pinned, total) = {
             let ledger = self.ledger();
             let pinned = ledger.iter().filter(|entry| entry.is_pinned.load(Relaxed)).count();
-            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight).collect::<Total>())
+            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight()).collect::<Total>())
         };
         let capacity = self.capacity();
         let counters = &self.counters;

@@ -220,9 +220,10 @@ impl fmt::Display for Scalar {
 impl Scalar {
     /// Reads what `Display` printed, as a value of `dtype`.
     pub fn parse(text: &str, dtype: DType) -> Option<Scalar> {
-        let of = |bits: u64| Scalar { dtype, bits };
         if let Some(hex) = text.strip_prefix("nan:").or_else(|| text.strip_prefix("bits:")) {
-            return u64::from_str_radix(hex, 16).ok().map(of);
+            let bits = u64::from_str_radix(hex, 16).ok()?;
+            let fits = bits.checked_shr(8 * dtype.size() as u32).unwrap_or(0) == 0;
+            return (fits && (dtype.is_float() || dtype.is_half())).then_some(Scalar { dtype, bits });
         }
         match dtype {
             DType::F32 => text.parse::<f32>().ok().map(Element::to_scalar),
@@ -249,6 +250,16 @@ mod tests {
                 assert_eq!(Scalar::parse(&s.to_string(), dtype), Some(s), "{x} as {dtype}");
             }
         }
+    }
+
+    #[test]
+    fn bits_beyond_the_dtype_are_refused() {
+        for text in ["nan:17fc00000", "bits:ffffffffffffffff", "nan:", "bits:-1"] {
+            assert_eq!(Scalar::parse(text, DType::F32), None, "{text}");
+        }
+        assert_eq!(Scalar::parse("bits:10000", DType::F16), None);
+        assert_eq!(Scalar::parse("bits:2", DType::Bool), None);
+        assert_eq!(Scalar::parse("nan:ffffffffffffffff", DType::F64).map(|s| s.bits), Some(u64::MAX));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod sync;
 mod threads;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, EntryView, Hash32, InUse, Outcome, Reentrant, hash_words};
+pub use cache::{Cache, EntryView, Hash32, InUse, Insertion, Outcome, Pin, Reentrant, hash_words};
 pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use device::Device;

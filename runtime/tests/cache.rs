@@ -138,6 +138,19 @@ fn weights_are_bounded() {
 }
 
 #[test]
+fn an_entry_that_grows_makes_others_go() {
+    let cache = Numbers::new(Capacity { entries: 50, budget: host(100) });
+    (1..=3).for_each(|key| assert_eq!(ask_weighing(&cache, key, 30), Outcome::Miss));
+    assert!(cache.reweigh(&hash(3), &3, 60));
+    assert_eq!((keys(&cache), cache.stats().weight.host), (vec![3, 2], 90));
+    assert!(cache.reweigh(&hash(3), &3, 20) && !cache.reweigh(&hash(1), &1, 5));
+    assert_eq!((ask_weighing(&cache, 1, 50), keys(&cache)), (Outcome::Miss, vec![1, 3, 2]));
+    // What alone is too heavy goes itself.
+    assert!(cache.reweigh(&hash(2), &2, 101));
+    assert!(!keys(&cache).contains(&2) && cache.stats().evictions >= 2);
+}
+
+#[test]
 fn host_and_device_have_budgets_of_their_own() {
     let both = |host, device| Budget { host: Some(host), device: Some(device) };
     let cache = Numbers::new(Capacity { entries: 50, budget: both(100, 10) });
@@ -229,8 +242,9 @@ fn recent_values_need_no_hash_and_count_as_hits() {
 #[test]
 fn more_keys_than_a_thread_remembers_are_counted() {
     const N_KEYS: u32 = 11;
+    const N_ROUNDS: u64 = if cfg!(miri) { 2 } else { 5 };
     let cache = Numbers::default();
-    for round in 0..5 {
+    for round in 0..N_ROUNDS {
         for key in 0..N_KEYS {
             if cache.get_recent(&key).is_none() {
                 assert_eq!(ask(&cache, key), if round == 0 { Outcome::Miss } else { Outcome::Hit });
@@ -239,8 +253,9 @@ fn more_keys_than_a_thread_remembers_are_counted() {
             assert_eq!(cache.get_recent(&key).as_deref(), (round > 0).then_some(&(2 * key)));
         }
     }
-    assert!(cache.entries().iter().all(|entry| entry.hits == 8));
-    assert_eq!(cache.stats().hits, u64::from(8 * N_KEYS));
+    let hits = 2 * (N_ROUNDS - 1);
+    assert!(cache.entries().iter().all(|entry| entry.hits == hits));
+    assert_eq!(cache.stats().hits, hits * u64::from(N_KEYS));
 }
 
 #[test]
@@ -295,7 +310,7 @@ fn a_value_in_use_survives_its_removal() {
 #[test]
 fn counters_are_exact_with_many_threads() {
     const N_THREADS: u32 = 8;
-    const N_CALLS: u32 = if cfg!(miri) { 40 } else { 4000 };
+    const N_CALLS: u32 = if cfg!(miri) { 12 } else { 4000 };
     let cache = with_capacity(5);
     let made = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -491,10 +506,11 @@ fn observers_see_what_happens_in_order() {
 #[test]
 fn observers_may_use_the_cache() {
     let cell: Arc<std::sync::OnceLock<Numbers>> = Arc::default();
-    let inner = cell.clone();
+    // The observer is a part of what it looks at.
+    let inner = Arc::downgrade(&cell);
     let cache = with_capacity(1).with_observer(move |event| {
         if event.kind != EventKind::Clear {
-            inner.get().unwrap().clear();
+            inner.upgrade().unwrap().get().unwrap().clear();
         }
     });
     let cache = cell.get_or_init(|| cache);

@@ -1,4 +1,5 @@
-//! Model checking of the single-flight core: the interleavings of make, wait, fail and clear.
+//! Model checking of the single-flight core: the interleavings of make, wait, fail and clear; and of the values that
+//! threads used last: the interleavings of use, forget and count.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p retape-runtime --test cache_loom --release`.
 
@@ -8,6 +9,9 @@
 #[path = "../src/flight.rs"]
 #[allow(dead_code, reason = "the cache uses all of it")]
 mod flight;
+#[path = "../src/recent.rs"]
+#[allow(dead_code, reason = "the cache uses all of it")]
+mod recent;
 #[path = "../src/sync.rs"]
 mod sync;
 
@@ -15,6 +19,7 @@ use flight::{Boarding, Flights};
 use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use recent::{Counted, Recent};
 
 /// A store of one cell, and the number of values made for it.
 struct Cell {
@@ -143,5 +148,115 @@ fn circles_are_refused_once() {
         };
         let mine = ask(&flights, 2, 1);
         assert!(!(mine && other.join().unwrap()));
+    });
+}
+
+/// A value that knows the uses that were handed over to it.
+#[derive(Default)]
+struct Value {
+    uses: AtomicUsize,
+}
+
+impl Counted for Value {
+    fn add_uses(&self, n: u64) {
+        self.uses.fetch_add(n as usize, SeqCst);
+    }
+}
+
+/// One value behind an index, as in the cache: noted only under the index's lock, forgotten after it was taken out.
+struct Shelf {
+    recent: Recent<Value>,
+    index: Mutex<Option<Arc<Value>>>,
+}
+
+impl Shelf {
+    fn new(value: &Arc<Value>) -> Arc<Shelf> {
+        Arc::new(Shelf { recent: Recent::new(2), index: Mutex::new(Some(value.clone())) })
+    }
+
+    /// Looks the value up as thread `thread`, and tells whether the stripe counted it.
+    fn get(&self, thread: usize) -> bool {
+        if self.recent.find(thread, |_| true).is_some() {
+            return true;
+        }
+        let displaced = match &*self.index.lock().unwrap() {
+            Some(value) => self.recent.note(thread, value),
+            None => None,
+        };
+        assert!(displaced.is_none(), "there is room for one value");
+        false
+    }
+
+    /// Takes the value out.
+    fn remove(&self) {
+        let gone = self.index.lock().unwrap().take();
+        self.recent.forget(|value| gone.as_ref().is_some_and(|gone| Arc::ptr_eq(gone, value)));
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_found_and_kept_by_nobody() {
+    loom::model(|| {
+        let value = Arc::new(Value::default());
+        let shelf = Shelf::new(&value);
+        let user = {
+            let shelf = shelf.clone();
+            thread::spawn(move || {
+                shelf.get(0);
+                shelf.get(0)
+            })
+        };
+        shelf.remove();
+        assert!(shelf.recent.find(0, |_| true).is_none(), "found after it was forgotten");
+        user.join().unwrap();
+        assert!(shelf.recent.find(0, |_| true).is_none(), "noted after it was forgotten");
+        assert_eq!(Arc::strong_count(&value), 1, "kept alive");
+    });
+}
+
+#[test]
+fn every_use_is_counted_once() {
+    // Threads with stripes of their own, and two that share one.
+    for threads in [[0, 1], [1, 1]] {
+        loom::model(move || {
+            let value = Arc::new(Value::default());
+            let shelf = Shelf::new(&value);
+            threads.iter().for_each(|&thread| {
+                shelf.get(thread);
+            });
+            let users = threads.map(|thread| {
+                let shelf = shelf.clone();
+                thread::spawn(move || usize::from(shelf.get(thread)))
+            });
+            shelf.remove();
+            let before = shelf.recent.uses().total();
+            let counted = users.into_iter().map(|user| user.join().unwrap()).sum::<usize>();
+            let warm = usize::from(threads[0] == threads[1]);
+            assert!(before <= (counted + warm) as u64);
+            assert_eq!(shelf.recent.uses().total(), (counted + warm) as u64);
+            assert_eq!(value.uses.load(SeqCst), counted + warm, "handed over when it was forgotten");
+        });
+    }
+}
+
+#[test]
+fn no_use_is_between_handle_and_value() {
+    loom::model(|| {
+        let value = Arc::new(Value::default());
+        let shelf = Shelf::new(&value);
+        shelf.get(0);
+        let user = {
+            let shelf = shelf.clone();
+            thread::spawn(move || shelf.get(0))
+        };
+        let remover = {
+            let shelf = shelf.clone();
+            thread::spawn(move || shelf.remove())
+        };
+        let uses = shelf.recent.uses();
+        assert_eq!(uses.total(), uses.of(&value) + value.uses.load(SeqCst) as u64);
+        drop(uses);
+        user.join().unwrap();
+        remover.join().unwrap();
     });
 }

@@ -192,12 +192,14 @@ impl Search<'_> {
         let n_args = self.args.len();
         for (n, (was, is)) in old.captures.iter().zip(&new.captures).enumerate() {
             let (Some(recorded), Some(now)) = (was.tensor.ty(), is.tensor.ty()) else { continue };
+            // What was recorded now has a line of this program; the entry may come from an artefact.
+            let Some(at) = is.at.known() else { continue };
             let gap = if recorded == now { gap(&is.tensor, &was.tensor, &Tolerance::EXACT) } else { None };
             // Where the ops differ, captures need not correspond.
             if gap.is_some() || (recorded != now && was.at == is.at) {
                 let element = gap.as_ref().map(|gap| gap.first);
                 let (recorded, now) = (recorded.clone(), now.clone());
-                let cause = BisectCause::CaptureChanged { at: was.at, recorded, now, element };
+                let cause = BisectCause::CaptureChanged { at, recorded, now, element };
                 return Ok(Some(self.found(cause, old.graph.params()[n_args + n], gap)));
             }
         }
@@ -408,4 +410,113 @@ fn value(graph: &Graph, id: ValueId, inputs: &[&Tensor]) -> Result<Tensor> {
         Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     found.ok_or_else(|| Error::Internal("a graph has no value for its output".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use retape_kernels::Work;
+    use retape_kernels::ir::Inst;
+    use retape_runtime::Scalar;
+
+    use super::*;
+    use crate::accelerate::signature::{Description, Signature};
+    use crate::accelerate::{Check, CheckWhen, OnDifference};
+    use crate::compile::Stages;
+    use crate::opt::wrong::with_wrong_rule;
+    use crate::tape::Tape;
+    use crate::{accelerate, plan, trace};
+
+    const TRIPLE: u32 = line!() + 3;
+
+    fn formula(x: &Tensor) -> Tensor {
+        let y = x.exp() * 3.0;
+        let m = y.matmul(&y.t());
+        (m - 1.0).sin().sum(..)
+    }
+
+    fn x() -> Tensor {
+        Tensor::from([[0.1_f32, 0.2, 0.3], [0.01, 0.02, 0.03]])
+    }
+
+    fn traced() -> Trace {
+        let tape = Tape::describing();
+        let parameter = tape.parameter(x().ty().unwrap().clone());
+        trace::flatten(&tape, || Ok(formula(&parameter))).unwrap()
+    }
+
+    fn entry() -> Entry {
+        let signature = Signature::new(Default::default(), Description::default());
+        Entry::new(signature, traced(), Stages::default()).unwrap()
+    }
+
+    /// An entry in whose code the first constant `from` of a step that `is_there` is `to`.
+    fn entry_with_wrong_code(from: f64, to: f64) -> (Entry, usize) {
+        let mut entry = entry();
+        let (mut plan, layout) = plan::plan(&entry.compiled.graph).unwrap();
+        let wrong = |step: &mut retape_kernels::Step| {
+            let Work::Kernel(kernel) = &mut step.work else { return false };
+            let constant = kernel.insts.iter_mut().find_map(|inst| match inst {
+                Inst::Const(c) if c.to_f64() == from => Some(c),
+                _ => None,
+            });
+            constant.map(|c| *c = Scalar::from_f64(to, c.dtype)).is_some()
+        };
+        let step = plan.steps.iter_mut().position(wrong).unwrap();
+        let graph = entry.compiled.graph.clone();
+        let executable = Executable::compile(plan).unwrap();
+        entry.compiled = Arc::new(Compiled { graph, executable, layout });
+        (entry, step)
+    }
+
+    #[test]
+    fn nothing_is_found_where_nothing_is_wrong() {
+        let found = bisect(&entry(), &traced(), &[&x()], Tolerance::default()).unwrap();
+        assert_eq!((found.cause, found.value, found.group), (BisectCause::None, None, None));
+    }
+
+    #[test]
+    fn a_wrong_rewrite_is_found_with_its_rule() {
+        with_wrong_rule(|| {
+            let step = accelerate(|x: &Tensor| formula(x));
+            step.set_check_mode(Check {
+                when: CheckWhen::First(1),
+                on_difference: OnDifference::Err,
+                ..Check::default()
+            });
+            let error = step.call(x()).unwrap_err();
+            assert!(matches!(error, Error::Check(_)), "{error}");
+            let found = step.bisect(x()).unwrap();
+            let BisectCause::Rewrite { pass, rule } = &found.cause else { panic!("{found}") };
+            assert_eq!((pass.as_str(), rule.as_deref()), ("wrong", Some("triple_is_double")));
+            let value = found.value.as_ref().unwrap();
+            assert_eq!((value.op, value.at.unwrap().line()), ("mul", TRIPLE));
+            assert!(found.group.as_ref().unwrap().label.contains("mul"), "{found}");
+            let gap = found.gap.as_ref().unwrap();
+            assert_eq!((gap.n_elements, gap.n_differing), (6, 6));
+            assert!((gap.largest_relative - 1.0 / 3.0).abs() < 1e-6, "{found}");
+            assert!(found.to_string().contains("rule `triple_is_double` of the pass `wrong`"), "{found}");
+        });
+    }
+
+    #[test]
+    fn wrong_code_is_found_with_its_step() {
+        for (from, to, op) in [(3.0, 2.0, "mul"), (1.0, 0.5, "reduce_sum")] {
+            let (entry, step) = entry_with_wrong_code(from, to);
+            let found = bisect(&entry, &traced(), &[&x()], Tolerance::default()).unwrap();
+            let BisectCause::Code { step: found_step, label } = &found.cause else { panic!("{found}") };
+            assert_eq!(*found_step, step, "{found}");
+            assert!(label.contains(op), "{found}");
+            assert_eq!(found.value.as_ref().unwrap().op, op, "{found}");
+            assert_eq!(found.group.as_ref().unwrap().step, step);
+        }
+    }
+
+    #[test]
+    fn a_tolerance_wide_enough_finds_nothing() {
+        let (entry, _) = entry_with_wrong_code(1.0, 1.5);
+        let wide = Tolerance { absolute: 1e9, relative: 0.0, ulps: 0 };
+        assert_eq!(bisect(&entry, &traced(), &[&x()], wide).unwrap().cause, BisectCause::None);
+    }
 }

@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::events::Events;
 use super::signature::Signature;
 use super::tolerance::{Gap, Tolerance, compare};
-use crate::error::Caller;
+use crate::error::{Caller, Error, Result};
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 
@@ -95,7 +96,7 @@ pub struct Deviation {
     pub at: Caller,
     /// The leaf of the result, such as `result[1].w`; the first that differs.
     pub path: String,
-    /// What the un-accelerated path computed: an element, a static value or a structure.
+    /// What the un-accelerated path computed: an element, a static value or a structure; or the error it failed with.
     pub expected: String,
     /// What the compiled code computed.
     pub got: String,
@@ -103,6 +104,17 @@ pub struct Deviation {
     pub gap: Option<Gap>,
     /// How many tensors of the result differ.
     pub n_tensors: usize,
+}
+
+impl Deviation {
+    fn new(signature: &Signature, at: Caller, path: String, expected: String, got: String) -> Deviation {
+        Deviation { signature: signature.clone(), at, path, expected, got, gap: None, n_tensors: 0 }
+    }
+
+    /// The un-accelerated call fails where the accelerated one does not.
+    pub(super) fn of_failure(signature: &Signature, at: Caller, error: &Error) -> Deviation {
+        Deviation::new(signature, at, "result".into(), format!("the error `{error}`"), "a result".into())
+    }
 }
 
 impl fmt::Display for Deviation {
@@ -182,17 +194,39 @@ impl Checks {
         is_due.then_some(check)
     }
 
-    pub(super) fn count(&self, is_different: bool) {
+    /// Puts a comparison on record, and a difference to its consequences: an error, or whether the call is to go on
+    /// with what the un-accelerated path computed, its signature being in quarantine. `raise` makes calls look there.
+    pub(super) fn settle(
+        &self,
+        deviation: Option<Deviation>,
+        consequence: OnDifference,
+        events: Events,
+        raise: impl FnOnce(),
+    ) -> Result<bool> {
         self.checked.fetch_add(1, Relaxed);
-        self.differing.fetch_add(u64::from(is_different), Relaxed);
+        let Some(deviation) = deviation else { return Ok(false) };
+        self.differing.fetch_add(1, Relaxed);
+        self.note(&deviation);
+        match consequence {
+            OnDifference::Err => Err(Error::Check(Box::new(deviation))),
+            OnDifference::Warn => {
+                events.difference(&deviation);
+                Ok(false)
+            }
+            OnDifference::FallBack => {
+                events.difference(&deviation);
+                events.quarantine(&deviation.signature, deviation.at);
+                self.quarantine(deviation.signature.argument_words(), raise);
+                Ok(true)
+            }
+        }
     }
 
     pub(super) fn count_trap(&self) {
         self.trapped.fetch_add(1, Relaxed);
     }
 
-    /// Puts a difference on record.
-    pub(super) fn note(&self, deviation: &Deviation) {
+    fn note(&self, deviation: &Deviation) {
         let mut deviations = lock(&self.deviations);
         if deviations.len() == MAX_DEVIATIONS {
             deviations.pop_front();
@@ -205,7 +239,7 @@ impl Checks {
     }
 
     /// Serves the signature with these words un-accelerated from now on; `begin` runs before anybody can lift it.
-    pub(super) fn quarantine(&self, words: &[u64], begin: impl FnOnce()) {
+    fn quarantine(&self, words: &[u64], begin: impl FnOnce()) {
         let mut quarantined = lock(&self.quarantined);
         if quarantined.insert(words.into()) {
             self.quarantines.fetch_add(1, Relaxed);
@@ -213,9 +247,14 @@ impl Checks {
         begin();
     }
 
+    /// Whether the signature is in quarantine, for someone who looks.
+    pub(super) fn has_in_quarantine(&self, words: &[u64]) -> bool {
+        lock(&self.quarantined).contains(words)
+    }
+
     /// Whether the signature is in quarantine; counts the call if so.
     pub(super) fn is_quarantined(&self, words: &[u64]) -> bool {
-        let is_quarantined = lock(&self.quarantined).contains(words);
+        let is_quarantined = self.has_in_quarantine(words);
         self.quarantined_calls.fetch_add(u64::from(is_quarantined), Relaxed);
         is_quarantined
     }
@@ -256,21 +295,14 @@ pub(super) struct Results<'r> {
 impl Results<'_> {
     /// How they differ, if they do.
     pub(super) fn deviation(&self, signature: &Signature, at: Caller, tolerance: &Tolerance) -> Option<Deviation> {
-        let deviation = |path: String, expected: String, got: String| Deviation {
-            signature: signature.clone(),
-            at,
-            path,
-            expected,
-            got,
-            gap: None,
-            n_tensors: 0,
-        };
+        let deviation = |path, expected, got| Deviation::new(signature, at, path, expected, got);
         if self.cached.words != self.fresh.words || self.got.len() != self.expected.len() {
             let differences = self.cached.result.differences(&self.fresh.result);
-            let first = differences.into_iter().next();
+            // The trace of an entry that was loaded has no description.
+            let first = differences.into_iter().next().filter(|_| !self.cached.result.leaves.is_empty());
             return Some(match first {
                 Some(difference) => deviation(difference.path, difference.new, difference.old),
-                None => deviation("result".into(), "another structure".into(), "the structure of the trace".into()),
+                None => deviation("result".into(), format!("({})", self.fresh.result), "another structure".into()),
             });
         }
         let pairs = self.expected.iter().zip(self.got).enumerate();

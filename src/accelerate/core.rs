@@ -1,25 +1,27 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+mod checked;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Outcome as Served, Weight, hash_words};
+use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words};
 use smallvec::SmallVec;
 
+use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
-use super::bisect::{self, Bisection};
-use super::check::{Check, CheckMode, Checks, OnDifference, Results};
+use super::check::Checks;
 use super::differentiate::Counts;
-use super::entry::Entry;
+use super::entry::{Entry, Handles};
 use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
-use super::nonfinite::{self, NonFinite};
+use super::pin::HeldEntry;
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
-use super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::signature::{Description, Signature};
 use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
@@ -62,11 +64,13 @@ pub(super) struct Core {
     events: Events,
     flags: AtomicU32,
     policy: Mutex<RetracePolicy>,
+    /// Whether every miss is an error; asked on misses only.
+    is_locked: AtomicBool,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
-    checks: Checks,
+    checks: Arc<Checks>,
     recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
@@ -87,7 +91,7 @@ pub(super) enum Outcome {
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
 pub(super) struct Ready {
     entry: Found,
-    args: Vec<Tensor>,
+    args: Handles,
     given: Given,
     start: Option<Instant>,
 }
@@ -123,11 +127,12 @@ impl Core {
             events,
             flags: AtomicU32::new(0),
             policy: Mutex::default(),
+            is_locked: AtomicBool::new(false),
             log: Mutex::default(),
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
-            checks: Checks::default(),
+            checks: Arc::default(),
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
@@ -173,7 +178,7 @@ impl Core {
             None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
-            let args = args.into_iter().cloned().collect();
+            let args = args.into_iter().map(|arg| Some(Tensor::clone(arg))).collect();
             return Ok(Giving::Ready(Ready { entry, args, given, start }));
         }
         let tensors = entry.run(&args)?;
@@ -234,64 +239,6 @@ impl Core {
             Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
             None => Ok(Outcome::Ran { entry, tensors }),
         }
-    }
-
-    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
-    fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
-        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
-        self.checks.count_trap();
-        self.events.nonfinite(&found, rim.caller);
-        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
-    }
-
-    /// Compares what an entry computed with the un-accelerated path.
-    fn compared(
-        &self,
-        entry: Found,
-        tensors: Vec<Tensor>,
-        args: &[&Tensor],
-        check: &Check,
-        rim: &Rim<'_>,
-    ) -> Result<Outcome> {
-        let words = entry.signature.words();
-        let trace = traced(&Tape::describing(), words, args, rim.trace)?.without_effects();
-        let expected = eager::evaluate(&trace, args)?;
-        let results = Results { cached: &entry.trace, got: &tensors, fresh: &trace, expected: &expected };
-        let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
-        self.checks.count(deviation.is_some());
-        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
-        self.checks.note(&deviation);
-        match check.on_difference {
-            OnDifference::Err => return Err(Error::Check(Box::new(deviation))),
-            OnDifference::Warn | OnDifference::FallBack => {
-                self.events.difference(&deviation, rim.caller);
-            }
-        }
-        if check.on_difference == OnDifference::Warn {
-            return Ok(Outcome::Ran { entry, tensors });
-        }
-        self.events.quarantine(&entry.signature, rim.caller);
-        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
-        Ok(Outcome::Evaluated { trace, tensors: expected })
-    }
-
-    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
-    pub(super) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
-        let flags = self.flags.load(Relaxed);
-        note_modes(flags, &mut leaves);
-        let words = &leaves.words;
-        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
-        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
-            Some(entry) => entry,
-            None => {
-                let signature = Signature::new(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
-            }
-        };
-        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
@@ -355,8 +302,7 @@ impl Core {
         };
         self.note(miss, counters.clears);
         let entry = made?;
-        // All devices are the host so far.
-        let weight = Weight { host: entry.n_bytes(), device: 0 };
+        let weight = weight(&entry);
         Ok((entry, weight))
     }
 
@@ -376,8 +322,11 @@ impl Core {
         }
     }
 
-    /// Asks the policy whether a miss may trace.
+    /// Asks the lock and the policy whether a miss may trace.
     fn permit(&self, why: &Explanation, miss: u64, call: u64, at: Caller) -> Result<()> {
+        if self.locked() {
+            return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
+        }
         match lock(&self.policy).action(miss, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
@@ -391,10 +340,11 @@ impl Core {
     /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
     pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
         let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
-        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
-        let is_plain = self.flags.load(Relaxed) & watches == 0;
-        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
-        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+        let flags = self.flags.load(Relaxed);
+        let tape = tapes.next().filter(|tape| tape.is_evaluated())?;
+        let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        (is_one && !is_quarantined()).then(|| Arc::clone(tape))
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
@@ -403,11 +353,14 @@ impl Core {
             return Err(error.clone());
         }
         let (words, args) = (leaves.words, leaves.tensors);
-        let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
-        let entry = found.map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
-        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
-        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, check, rim.caller);
+        if let Some(host) = entry.grown_bytes() {
+            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
+        }
         Ok(Outcome::Ran { entry, tensors })
     }
 
@@ -426,6 +379,55 @@ impl Core {
         body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
     }
 
+    /// The entries, most recently used first.
+    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+        self.cache.entries().iter().map(|view| Arc::clone(view.value())).collect()
+    }
+
+    /// The entry of this signature, if there is one; that is no use of it.
+    pub(super) fn peek(&self, signature: &Signature) -> Option<Arc<Entry>> {
+        self.cache.peek(&signature.hash(), signature)
+    }
+
+    /// Whether a check found the code of this signature wrong.
+    pub(super) fn is_quarantined(&self, signature: &Signature) -> bool {
+        self.checks.has_in_quarantine(signature.argument_words())
+    }
+
+    /// How many entries may go in before one must go out.
+    pub(super) fn room(&self) -> usize {
+        self.cache.capacity().entries.saturating_sub(self.cache.len())
+    }
+
+    /// Puts an entry in that no call asked for.
+    pub(super) fn insert(&self, entry: Entry) -> Insertion {
+        let (signature, weight) = (entry.signature.clone(), weight(&entry));
+        let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
+        if inserted == Insertion::Inserted {
+            lock(&self.log).know(&signature, self.cache.stats().clears);
+        }
+        inserted
+    }
+
+    /// The entry for these arguments, found or made as by a call that nothing watches, and kept from eviction.
+    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+        }
+        let entry = match self.find(&leaves.words) {
+            Some(entry) => entry.to_shared(),
+            None => self.made(0, leaves.words, &leaves.tensors, rim)?,
+        };
+        Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
+            // By now it may be another one of the same signature.
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
+            None => HeldEntry { entry, pin: None },
+        })
+    }
+
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
         (stats.backward_hits, stats.backward_misses) = self.gradients.get();
@@ -439,23 +441,6 @@ impl Core {
     pub(super) fn clear(&self) {
         self.cache.clear();
         self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
-    }
-
-    pub(super) fn checks(&self) -> &Checks {
-        &self.checks
-    }
-
-    pub(super) fn set_check_mode(&self, mode: CheckMode) {
-        self.checks.set_mode(mode);
-        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
-    }
-
-    pub(super) fn traps_nonfinite(&self) -> bool {
-        self.flags.load(Relaxed) & flag::TRAPPED != 0
-    }
-
-    pub(super) fn trap_nonfinite(&self, is_on: bool) {
-        self.set_flag(flag::TRAPPED, is_on);
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -488,6 +473,14 @@ impl Core {
         } else {
             self.flags.fetch_and(!flag, Relaxed);
         }
+    }
+
+    pub(super) fn locked(&self) -> bool {
+        self.is_locked.load(Relaxed)
+    }
+
+    pub(super) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Relaxed);
     }
 
     pub(super) fn on_retrace(&self, policy: RetracePolicy) {
@@ -534,17 +527,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds the modes that change code to the words of the arguments.
-fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
-    if flags & flag::TRAPPED != 0 {
-        leaves.word(TRAP_WORD);
-    }
-}
-
-/// The arguments of a call and the modes that change its code.
-fn described(flags: u32, rim: &Rim<'_>) -> Description {
-    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
-    Description { modes, ..(rim.describe)() }
+fn weight(entry: &Entry) -> Weight {
+    // All devices are the host so far.
+    Weight { host: entry.n_bytes(), device: 0 }
 }
 
 /// Traces and compiles.

@@ -1,6 +1,6 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
-use super::differentiate::{Counts, Routine};
+use super::differentiate::{Counts, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
@@ -21,6 +21,9 @@ use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
+/// The tensors of a call that holds nothing else of its arguments.
+pub(crate) type Handles = SmallVec<[Option<Tensor>; 16]>;
+
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -30,16 +33,20 @@ pub(crate) struct Entry {
     pub(crate) compiled: Arc<Compiled>,
     stages: Stages,
     output_types: Vec<TensorType>,
-    /// The arguments whose memory results may take, if they are given away.
+    /// The arguments whose memory results may take, if they are given away, in order.
     donors: Vec<usize>,
     /// The trace as something that is called inside gradients, once it has been.
     routine: OnceLock<Arc<Routine>>,
+    /// The bytes of code for gradients that the cache knows of.
+    weighed_gradients: AtomicUsize,
     /// How it runs, once that is measured.
     runs: OnceLock<Arc<Runs>>,
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
     pub(crate) n_checkable: AtomicU64,
+    /// The graph's text with lines of the program, if another process recorded it.
+    loaded_text: Option<String>,
 }
 
 impl Entry {
@@ -48,9 +55,35 @@ impl Entry {
         let compiled = compile::compile_in(&trace.graph, signature.modes(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.executable.plan());
-        let (routine, runs) = (OnceLock::new(), OnceLock::new());
-        let (last_use, n_checkable) = (AtomicU64::new(coarse_millis()), AtomicU64::new(0));
-        Ok(Entry { signature, trace, compiled, stages, output_types, donors, routine, runs, last_use, n_checkable })
+        Ok(Entry {
+            signature,
+            trace,
+            compiled,
+            stages,
+            output_types,
+            donors,
+            routine: OnceLock::new(),
+            weighed_gradients: AtomicUsize::new(0),
+            runs: OnceLock::new(),
+            last_use: AtomicU64::new(coarse_millis()),
+            n_checkable: AtomicU64::new(0),
+            loaded_text: None,
+        })
+    }
+
+    /// Optimises and compiles what an artefact held.
+    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
+    }
+
+    /// Whether it comes from an artefact, so that no call made it.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded_text.is_some()
+    }
+
+    /// The recorded graph as text, with the lines that recorded it as comments.
+    pub(crate) fn recorded_text(&self) -> String {
+        self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
     /// Runs the machine code on arguments that have the entry's signature.
@@ -102,20 +135,17 @@ impl Entry {
     }
 
     /// Runs the machine code; results take the memory of given arguments that have no other owner.
-    pub(crate) fn run_given(&self, args: Vec<Tensor>, given: &Given) -> Result<Vec<Tensor>> {
+    pub(crate) fn run_given(&self, mut args: Handles, given: &Given) -> Result<Vec<Tensor>> {
         self.touch();
-        let mut args: Vec<Option<Tensor>> = args.into_iter().map(Some).collect();
-        let mut taken: SmallVec<[Option<Buffer>; 24]> = args.iter().map(|_| None).collect();
-        for &donor in self.donors.iter().filter(|&&donor| given.contains(donor)) {
-            match args[donor].take().map(Tensor::into_bytes) {
-                Some(Ok(buffer)) => taken[donor] = Some(buffer),
-                Some(Err(shared)) => args[donor] = Some(shared),
+        let mut donors = self.donors.iter().copied().peekable();
+        let own = args.iter_mut().enumerate().map(|(position, arg)| {
+            let is_donor = donors.next_if_eq(&position).is_some() && given.contains(position);
+            match arg.take_if(|_| is_donor).map(Tensor::into_bytes) {
+                Some(Ok(buffer)) => return Some(Input::given(buffer)),
+                Some(Err(shared)) => *arg = Some(shared),
                 None => {}
             }
-        }
-        let own = args.iter().zip(taken).map(|(arg, taken)| match taken {
-            Some(buffer) => Some(Input::Given(buffer)),
-            None => arg.as_ref().and_then(lent),
+            arg.as_ref().and_then(lent)
         });
         let captures = self.trace.captures.iter().map(|capture| lent(&capture.tensor));
         let inputs: SmallVec<[Input<'_>; 24]> = own
@@ -144,7 +174,15 @@ impl Entry {
     }
 
     /// Records a call on a tape that is evaluated op by op.
-    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+    pub(crate) fn record(
+        &self,
+        tape: &Arc<Tape>,
+        args: &[&Tensor],
+        counts: &Arc<Counts>,
+        check: Option<Recheck>,
+        at: Caller,
+    ) -> Vec<Tensor> {
+        self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
             let compiled = Arc::clone(&self.compiled);
@@ -152,13 +190,13 @@ impl Entry {
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],
-            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None, check }), args, at),
         };
         self.trace.results(args, outputs)
     }
 
-    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured or returned
-    /// as they were.
+    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured
+    /// or returned as they were.
     pub(crate) fn n_bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
         let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
@@ -166,9 +204,15 @@ impl Entry {
             Source::Constant(tensor) => bytes(tensor),
             Source::Output(_) | Source::Parameter(_) => 0,
         });
-        let gradients: usize = self.gradients().iter().map(|gradient| gradient.bytes).sum();
+        let gradients = self.routine.get().map_or(0, |routine| routine.gradient_bytes());
         let code = self.executable().code_bytes() + self.executable().arena_bytes();
         code + gradients + captured + returned.sum::<usize>()
+    }
+
+    /// Bytes of all of it, if that has grown by code for gradients since it was last asked for.
+    pub(crate) fn grown_bytes(&self) -> Option<usize> {
+        let gradients = self.routine.get()?.gradient_bytes();
+        (self.weighed_gradients.swap(gradients, Relaxed) != gradients).then(|| self.n_bytes())
     }
 
     /// What is there for gradients that are evaluated at once.
@@ -211,7 +255,7 @@ fn donors(trace: &Trace, plan: &Plan) -> Vec<usize> {
 
 /// A tensor as an input that stays as it is.
 fn lent(tensor: &Tensor) -> Option<Input<'_>> {
-    tensor.as_concrete().map(|concrete| Input::Lent(concrete.bytes()))
+    tensor.as_concrete().map(|concrete| Input::lent(concrete.bytes()))
 }
 
 fn coarse_millis() -> u64 {

@@ -84,8 +84,8 @@ impl Events {
         event!(name: "retape::advice", target: "retape", Level::WARN, %function, kind, subject, "{advice}");
     }
 
-    pub(super) fn difference(self, found: &Deviation, at: Caller) {
-        let function = self.function;
+    pub(super) fn difference(self, found: &Deviation) {
+        let (function, at) = (self.function, found.at);
         event!(
             name: "retape::difference", target: "retape", Level::WARN, %function, %at, path = &*found.path, "{found}"
         );

@@ -3,6 +3,7 @@
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
 mod advice;
+mod artefact;
 mod bisect;
 mod check;
 mod core;
@@ -13,6 +14,7 @@ mod explain;
 mod function;
 mod latency;
 mod nonfinite;
+mod pin;
 mod policy;
 mod profile;
 mod prometheus;
@@ -22,6 +24,7 @@ mod signature;
 mod stats;
 mod table;
 mod tolerance;
+mod view;
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -31,12 +34,14 @@ use std::sync::Arc;
 use retape_runtime::Budget;
 
 pub use self::advice::{Advice, AdviceKind};
+pub use self::artefact::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
 pub use self::bisect::{BisectCause, Bisection, FusedGroup, GraphValue};
 pub use self::check::{Check, CheckCounts, CheckMode, CheckWhen, Deviation, OnDifference};
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
 pub use self::nonfinite::{InputSummary, NonFinite};
+pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
 pub use self::prometheus::prometheus;
@@ -44,7 +49,7 @@ pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
 
-pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::entry::Entry;
@@ -191,6 +196,33 @@ where
     /// `tracing` event.
     pub fn advice(&self) -> Vec<Advice> {
         self.core.advice()
+    }
+
+    /// Whether every miss is an error; false unless set.
+    pub fn locked(&self) -> bool {
+        self.core.locked()
+    }
+
+    /// With `true`, a call that finds no entry fails with an error that says what differs from the nearest entry, and
+    /// the closure is not entered: with [`load`](Accelerated::load), no call of a running service waits for a compiler.
+    ///
+    /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), calls inside
+    /// another trace and what the [check mode](Accelerated::set_check_mode) compares with enter the closure as always.
+    /// The lock comes before [`on_retrace`](Accelerated::on_retrace). Code for a gradient that is taken outside of the
+    /// function is made from the entry's graph when it is first needed, locked or not.
+    ///
+    /// ```
+    /// # use retape::{accelerate, Tensor};
+    /// let double = accelerate(|x: &Tensor| x + x);
+    /// double.call(Tensor::ones([2]))?;
+    /// double.set_locked(true);
+    /// double.call(Tensor::zeros([2]))?;
+    /// let refused = double.call(Tensor::ones([3])).unwrap_err().to_string();
+    /// assert!(refused.contains("locked") && refused.contains("argument 0 axis 0: 2 -> 3"), "{refused}");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn set_locked(&self, locked: bool) {
+        self.core.set_locked(locked);
     }
 
     /// Sets what happens on misses after the warm-up: nothing, a warning, or an error; see [`RetracePolicy`].
@@ -355,6 +387,12 @@ where
         self.with_rim(held, caller, |rim| self.core.bisect(leaves, rim))
     }
 
+    fn pin_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Pinned<Args, R>> {
+        let mut leaves = Writer::default();
+        held.write(&mut leaves);
+        self.with_rim(held, caller, |rim| self.core.pin(leaves, rim)).map(Pinned::new)
+    }
+
     /// Hands the core what only this generic side knows.
     #[inline]
     fn with_rim<H: Held<Args>, T>(&self, held: &H, caller: Caller, work: impl FnOnce(&Rim<'_>) -> T) -> T {
@@ -368,7 +406,15 @@ where
     }
 }
 
-/// `call` for each number of arguments.
+/// The signature of arguments, in no mode.
+fn signature_of<Args>(held: &impl Held<Args>) -> Signature {
+    let mut leaves = Writer::with_paths();
+    held.write(&mut leaves);
+    let description = Description::of(&leaves);
+    Signature::new(leaves.words, description)
+}
+
+/// `call` and its relatives for each number of arguments.
 macro_rules! calls {
     ($($name:ident $type:ident),*) => {
         impl<F, $($type,)* R> Accelerated<F, ($($type,)*), R>
@@ -408,6 +454,24 @@ macro_rules! calls {
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn bisect(&self, $($name: impl Arg<$type>),*) -> Result<Bisection> {
                 self.bisect_held(&($($name.hold(),)*), Location::caller())
+            }
+
+            /// A handle that calls the entry for arguments like these with no lookup, and keeps it from eviction; see
+            /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call.
+            ///
+            /// # Errors
+            ///
+            /// As [`call`](Accelerated::call).
+            #[track_caller]
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn pin(&self, $($name: impl Arg<$type>),*) -> Result<Pinned<($($type,)*), R>> {
+                self.pin_held(&($($name.hold(),)*), Location::caller())
+            }
+
+            /// The signature that a call with these arguments has, while no mode that changes code is on.
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn signature(&self, $($name: impl Arg<$type>),*) -> Signature {
+                signature_of::<($($type,)*)>(&($($name.hold(),)*))
             }
         }
     };

@@ -33,6 +33,15 @@ impl Signature {
         Signature { words, description: Arc::new(description) }
     }
 
+    /// The signature of arguments whose code notes NaN and infinities or not.
+    pub(crate) fn in_mode(traps: bool, mut words: SmallVec<[u64; 64]>, description: Description) -> Signature {
+        if !traps {
+            return Signature::new(words, description);
+        }
+        words.push(TRAP_WORD);
+        Signature::new(words, Description { modes: vec![TRAP], ..description })
+    }
+
     /// The hash that finds candidates.
     pub(crate) fn hash(&self) -> Hash32 {
         retape_runtime::hash_words(&self.words)

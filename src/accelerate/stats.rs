@@ -57,7 +57,7 @@ impl CompileTimes {
 pub struct EntryStats {
     /// The arguments that it is for; displays as their leaves.
     pub signature: Signature,
-    /// Calls that this entry served, the first one included.
+    /// Calls that this entry served, the one that made it included.
     pub calls: u64,
     /// How long ago it was last used, to some milliseconds.
     pub last_use: Duration,
@@ -191,7 +191,7 @@ impl EntryStats {
         };
         EntryStats {
             signature: entry.signature.clone(),
-            calls: view.hits + 1,
+            calls: view.hits + u64::from(!entry.is_loaded()),
             last_use: entry.idle_time(),
             is_pinned: view.is_pinned,
             bytes: entry.n_bytes(),

@@ -7,11 +7,25 @@ use crate::ops::Op;
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.print(f, 0)
+        self.print(f, 0, false)
+    }
+}
+
+/// A graph that prints the line of the program behind each node as a comment, where it is known.
+pub(crate) struct WithLines<'g>(&'g Graph);
+
+impl fmt::Display for WithLines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.print(f, 0, true)
     }
 }
 
 impl Graph {
+    /// The graph as text that reads back, with lines of the program as comments.
+    pub(crate) fn with_lines(&self) -> WithLines<'_> {
+        WithLines(self)
+    }
+
     /// The line of a node, such as `%3 = add %1, %2 : f32[4]`.
     pub(crate) fn node_text(&self, id: ValueId) -> String {
         /// A node that displays as its line.
@@ -19,14 +33,14 @@ impl Graph {
 
         impl fmt::Display for Line<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                print_node(f, self.0, self.1, 0)
+                print_node(f, self.0, self.1, 0, false)
             }
         }
 
         Line(id, self.node(id)).to_string().trim_end().to_owned()
     }
 
-    fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+    fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize, lines: bool) -> fmt::Result {
         f.write_str("graph (")?;
         for (position, &id) in self.params.iter().enumerate() {
             write!(f, "{}{id}: {}", if position == 0 { "" } else { ", " }, self.ty(id))?;
@@ -34,7 +48,7 @@ impl Graph {
         f.write_str(") {\n")?;
         for (id, node) in self.iter() {
             if !matches!(node.op, Op::Parameter(_)) {
-                print_node(f, id, node, depth + 1)?;
+                print_node(f, id, node, depth + 1, lines)?;
             }
         }
         write!(f, "{:width$}return", "", width = 2 * (depth + 1))?;
@@ -45,7 +59,7 @@ impl Graph {
     }
 }
 
-fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, depth: usize) -> fmt::Result {
+fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, depth: usize, lines: bool) -> fmt::Result {
     write!(f, "{:width$}{id} = {}", "", node.op.name(), width = 2 * depth)?;
     for (position, arg) in node.args.iter().enumerate() {
         write!(f, "{} {arg}", if position == 0 { "" } else { "," })?;
@@ -57,7 +71,11 @@ fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, depth: usize
     write!(f, " : {}", node.ty)?;
     for region in &node.regions {
         f.write_str(" ")?;
-        region.print(f, depth)?;
+        region.print(f, depth, lines)?;
+    }
+    if let Some(at) = node.at.filter(|_| lines) {
+        // A path may hold anything; a comment ends with its line.
+        write!(f, "  ; {}", at.to_string().replace(char::is_control, " "))?;
     }
     f.write_str("\n")
 }

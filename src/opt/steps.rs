@@ -89,3 +89,64 @@ fn lone_rule(pass: &Pass, graph: &Graph, value: ValueId, differs: &mut Differs<'
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::wrong::with_wrong_rule;
+    use super::*;
+    use crate::tensor::Tensor;
+    use crate::trace;
+
+    fn graph() -> Graph {
+        let formula = |x: &Tensor| {
+            let y = -(-x) * 3.0;
+            let same = (x * 3.0).reshape([2, 2]).reshape([4]);
+            (y + &same + same * 1.0, x.exp())
+        };
+        trace(formula, &Tensor::zeros([4])).unwrap()
+    }
+
+    fn values(graph: &Graph) -> Vec<Vec<f32>> {
+        let x = Tensor::from([1.0_f32, 2.0, 3.0, 4.0]);
+        let mut values = vec![];
+        let mut see = |_: ValueId, _: &[&Tensor], value: &Tensor| {
+            values.push(value.to_vec::<f32>()?);
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        graph.each_value(&[&x], &mut see).unwrap();
+        values
+    }
+
+    #[test]
+    fn renamings_compose_to_values_of_equal_elements() {
+        let graph = graph();
+        let steps = Steps::of(&graph).unwrap();
+        assert_eq!(*steps.last(), graph.optimized().unwrap());
+        let renaming = steps.renaming();
+        assert_eq!(renaming.len(), graph.n_nodes());
+        for (&before, &after) in graph.outputs().iter().zip(steps.last().outputs()) {
+            assert_eq!(renaming[before.index()], Some(after));
+        }
+        let (before, after) = (values(&graph), values(steps.last()));
+        let counterparts = renaming.iter().enumerate().filter_map(|(id, counterpart)| Some((id, (*counterpart)?)));
+        let mut n_found = 0;
+        for (id, counterpart) in counterparts {
+            assert_eq!(before[id], after[counterpart.index()], "%{id} became {counterpart}");
+            n_found += 1;
+        }
+        assert!(n_found >= 4, "only {n_found} values have a counterpart");
+    }
+
+    #[test]
+    fn the_culprit_is_the_pass_and_the_rule_that_were_wrong() {
+        let mut differs = |before: &Graph, id: ValueId, after: &Graph, next: ValueId| {
+            Ok(values(before)[id.index()] != values(after)[next.index()])
+        };
+        let output = graph().outputs()[0];
+        assert_eq!(Steps::of(&graph()).unwrap().culprit(output, &mut differs).unwrap(), None);
+        with_wrong_rule(|| {
+            let culprit = Steps::of(&graph()).unwrap().culprit(output, &mut differs).unwrap();
+            assert_eq!(culprit, Some(Culprit { pass: "wrong", rule: Some("triple_is_double") }));
+        });
+    }
+}

@@ -30,8 +30,10 @@ pub(crate) enum Making {
     Nothing,
     /// So much for each element, in units of an addition, within any kernel.
     PerElement(u32),
-    /// A kernel that computes it as a whole.
-    Whole,
+    /// A fold, perhaps of a formula that is fused with it.
+    Fold,
+    /// A library kernel.
+    Library,
 }
 
 /// What it takes to compute each value of a graph, and whether its plan gives it memory.

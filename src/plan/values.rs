@@ -194,7 +194,8 @@ impl<'g> Values<'g> {
         match self.lowering(id) {
             Lowering::Movement(_) | Lowering::Parameter => Making::Nothing,
             Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => Making::PerElement(self.cost_of(id, body)),
-            Lowering::Reduce { .. } | Lowering::Library(_) => Making::Whole,
+            Lowering::Reduce { .. } => Making::Fold,
+            Lowering::Library(_) => Making::Library,
         }
     }
 

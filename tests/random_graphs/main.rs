@@ -5,8 +5,10 @@
 
 mod generate;
 
+use std::cell::Cell;
+
 use generate::{Kind, Random, graph, inputs};
-use retape::{DType, Graph, Tensor, accelerate};
+use retape::{DType, Graph, Tensor, accelerate, vjp};
 
 /// Prints the case if the test panics.
 struct Case {
@@ -166,4 +168,23 @@ fn machine_code_and_interpreter_agree_on_values_and_gradients() {
         assert_close(&compiled.call(&inputs).unwrap(), &expected, "op by op in a trace");
         assert_close(&graph.apply(&inputs).unwrap(), &expected, "op by op on concrete tensors");
     });
+}
+
+/// The gradient is taken outside: forward code with residuals, and backward code that goes on from them.
+#[test]
+fn forward_and_backward_code_agree_with_the_interpreter() {
+    let n_residuals = Cell::new(0);
+    for_each_graph(60, Kind::Smooth, |graph, random| {
+        let inputs = inputs(random, graph, false);
+        let compiled = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap().remove(0));
+        let plain = compiled.call(&inputs).unwrap();
+        let (value, gradients) =
+            vjp(|xs: &Vec<Tensor>| compiled.call(xs).unwrap(), &inputs, &Tensor::from(1.0)).unwrap();
+        assert_same(std::slice::from_ref(&value), &[plain], "the value beside a gradient");
+        let expected = graph.with_gradient().unwrap().evaluate(&inputs).unwrap();
+        assert_close(&[vec![value], gradients].concat(), &expected, "forward and backward");
+        let stats = compiled.stats();
+        n_residuals.set(n_residuals.get() + stats.entries[0].gradients.iter().map(|g| g.residuals).sum::<usize>());
+    });
+    assert!(n_residuals.get() > 0, "no graph has residuals");
 }

@@ -152,6 +152,15 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     (0..units.len()).map(found).collect()
 }
 
+/// The target and the features of the processor that code is made for.
+///
+/// # Errors
+///
+/// Fails if no code can be made for this machine.
+pub fn machine() -> Result<&'static str> {
+    compile::isa().map(|isa| isa.name.as_str())
+}
+
 /// The CLIF text of the functions that a verified kernel becomes, before optimisation.
 ///
 /// # Errors

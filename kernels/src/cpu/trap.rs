@@ -1,39 +1,65 @@
 //! The flag that code raises when it stores NaN or an infinity.
 //!
-//! `x - x` is +0 for every finite number, and NaN for the others. The bits of these differences are collected with
-//! *or* over all stores of a function, in registers: two instructions per stored vector. At the end one branch
-//! stores the flag. What is stored stays as it is.
+//! `0 x` is a zero for every finite number, and NaN for the others; so is `x - x`. Sums of these over all stores of a
+//! function are kept in registers: one fused instruction per stored vector, or two where the machine has none. A sum
+//! that is NaN at the end raises the flag. What is stored stays as it is.
 
-use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
+use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 use cranelift_frontend::Variable;
 use retape_runtime::DType;
 
 use super::emit::{Emitter, Val};
 
-/// Bits that are zero as long as everything stored was finite.
-#[derive(Clone, Copy, Debug)]
+/// Sums of one type: as many as an instruction takes cycles, so that stores which follow each other need not wait.
+const SUMS: usize = 4;
+
+/// What a function knows of its stores so far.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
-    /// Of vectors.
-    lanes: Variable,
-    /// Of elements.
-    word: Variable,
+    kinds: Vec<Kind>,
+}
+
+/// Sums of the stores of one type of register.
+#[derive(Clone, Debug)]
+struct Kind {
+    ty: Type,
+    /// Of floats sums that are zero or NaN; of halves one union of comparisons.
+    sums: Vec<Variable>,
+    /// A zero of the type.
+    zero: Value,
+    n_stores: usize,
 }
 
 impl Emitter<'_> {
-    /// Begins to watch what is stored.
+    /// Begins to watch what is stored; called where the function begins.
     pub(super) fn watch_stores(&mut self) {
-        let (lanes, word) = (self.b.declare_var(types::I32X4), self.b.declare_var(types::I64));
-        let none = self.vconst_i32([0; 4]);
-        self.b.def_var(lanes, none);
-        let none = self.int(0);
-        self.b.def_var(word, none);
-        self.watch = Some(Watch { lanes, word });
+        let mut kinds = vec![];
+        for ty in [types::F32X4, types::F64X2, types::F32, types::F64, types::I32X4, types::I64] {
+            let zero = match ty {
+                types::F32 => self.b.ins().f32const(0.0),
+                types::F64 => self.b.ins().f64const(0.0),
+                types::I64 => self.int(0),
+                _ => {
+                    let zero = self.vconst_i32([0; 4]);
+                    if ty == types::I32X4 { zero } else { self.raw_bitcast(ty, zero) }
+                }
+            };
+            // Unused ones leave no trace in the code.
+            let n_sums = if ty.is_vector() && ty.lane_type().is_float() { SUMS } else { 1 };
+            let mut sums = vec![];
+            for _ in 0..n_sums {
+                let sum = self.b.declare_var(ty);
+                self.b.def_var(sum, zero);
+                sums.push(sum);
+            }
+            kinds.push(Kind { ty, sums, zero, n_stores: 0 });
+        }
+        self.watch = Some(Watch { kinds });
     }
 
     /// Notes whether a value that is about to be stored is finite.
     pub(super) fn watch(&mut self, value: &Val) {
-        let Some(watch) = self.watch else { return };
         let exponent = match value.dtype {
             DType::F32 | DType::F64 => None,
             DType::F16 => Some(0x7c00),
@@ -41,32 +67,30 @@ impl Emitter<'_> {
             DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => return,
         };
         for &reg in &value.regs {
-            let bits = match (exponent, value.vector) {
-                (Some(exponent), _) => self.half_bits(reg, exponent, value.vector),
-                (None, true) => {
-                    let difference = self.b.ins().fsub(reg, reg);
-                    self.raw_bitcast(types::I32X4, difference)
+            let of_register = self.b.func.dfg.value_type(reg);
+            let ty = if of_register == types::I32 { types::I64 } else { of_register };
+            let Some(watch) = &mut self.watch else { return };
+            let Some(kind) = watch.kinds.iter_mut().find(|kind| kind.ty == ty) else { continue };
+            let (sum, zero) = (kind.sums[kind.n_stores % kind.sums.len()], kind.zero);
+            kind.n_stores += 1;
+            let before = self.b.use_var(sum);
+            let after = match exponent {
+                Some(exponent) => {
+                    let full = self.is_full(reg, exponent, value.vector);
+                    self.b.ins().bor(before, full)
                 }
-                (None, false) => {
+                None if self.features.fma => self.b.ins().fma(reg, zero, before),
+                None => {
                     let difference = self.b.ins().fsub(reg, reg);
-                    match value.dtype {
-                        DType::F64 => self.raw_bitcast(types::I64, difference),
-                        _ => {
-                            let bits = self.raw_bitcast(types::I32, difference);
-                            self.b.ins().uextend(types::I64, bits)
-                        }
-                    }
+                    self.b.ins().fadd(before, difference)
                 }
             };
-            let kept = if value.vector { watch.lanes } else { watch.word };
-            let before = self.b.use_var(kept);
-            let both = self.b.ins().bor(before, bits);
-            self.b.def_var(kept, both);
+            self.b.def_var(sum, after);
         }
     }
 
     /// Not zero if the exponent of a 16-bit float in a 32-bit register is all ones.
-    fn half_bits(&mut self, reg: Value, exponent: i32, vector: bool) -> Value {
+    fn is_full(&mut self, reg: Value, exponent: i32, vector: bool) -> Value {
         if vector {
             let mask = self.vconst_i32([exponent; 4]);
             let masked = self.b.ins().band(reg, mask);
@@ -79,11 +103,25 @@ impl Emitter<'_> {
 
     /// Stores 1 behind the first pointer of the table if something stored was not finite.
     pub(super) fn raise_flag(&mut self, table: Value) {
-        let Some(watch) = self.watch else { return };
-        let (lanes, word) = (self.b.use_var(watch.lanes), self.b.use_var(watch.word));
-        let lanes = self.b.ins().vany_true(lanes);
-        let word = self.b.ins().icmp_imm_s(IntCC::NotEqual, word, 0);
-        let any = self.b.ins().bor(lanes, word);
+        let Some(watch) = self.watch.take() else { return };
+        let mut any = None;
+        for kind in watch.kinds {
+            for sum in kind.sums.into_iter().take(kind.n_stores) {
+                let sum = self.b.use_var(sum);
+                let raised = match (kind.ty.is_vector(), kind.ty.lane_type().is_float()) {
+                    (true, true) => {
+                        let nan = self.b.ins().fcmp(FloatCC::Unordered, sum, sum);
+                        self.b.ins().vany_true(nan)
+                    }
+                    (true, false) => self.b.ins().vany_true(sum),
+                    (false, true) => self.b.ins().fcmp(FloatCC::Unordered, sum, sum),
+                    (false, false) => self.b.ins().icmp_imm_s(IntCC::NotEqual, sum, 0),
+                };
+                any = Some(any.map_or(raised, |any| self.b.ins().bor(any, raised)));
+            }
+        }
+        // Nothing that is stored is a float.
+        let Some(any) = any else { return };
         let (raise, done) = (self.b.create_block(), self.b.create_block());
         self.b.ins().brif(any, raise, &[], done, &[]);
         self.b.switch_to_block(raise);

@@ -1,17 +1,18 @@
 //! Cutting a graph of values and gradients into a forward and a backward graph.
 //!
 //! Guarantees that the forward graph computes the results just as they are computed without a gradient: it has the
-//! nodes that the results need and no more, and only values that have memory anyway become residuals, so that fusion
-//! and with it the bits of reductions stay as they are.
+//! nodes that the results need and no more, and what becomes a residual has memory anyway or is part of no reduction's
+//! kernel, whose order of additions would depend on it.
 //!
 //! The idea: what the backward graph needs of the forward one is a cut between the two. A value that is kept costs its
-//! bytes, as it is written once more to memory that lasts, and read back; a value that is computed again costs its
+//! bytes, to be read back, and as much again if it has to be written first; a value that is computed again costs its
 //! arithmetic. In one unit, an addition per byte, the best choice is a minimum cut of a network in which each value is
-//! an edge: cut it to keep the value, or pay for an edge from the source to compute it on the sink's side. Arguments
-//! and captured tensors are at hand for nothing. Matrix products, convolutions, reductions and all else that is a
-//! kernel of its own are never computed twice. Of equal cuts the one nearest to the backward graph is taken, which
-//! computes least again. Chains of recomputed values are short: the planner gives memory to values whose formula would
-//! grow beyond its limit, and there the cut finds a value to keep.
+//! an edge: cut it to keep the value, or pay for an edge from the source to compute it on the sink's side. So cheap
+//! formulas are computed again, and transcendental functions rarely are. Arguments and captured tensors are at hand for
+//! nothing. Matrix products, convolutions, reductions and all else that is a kernel of its own are never computed
+//! twice. Of equal cuts the one nearest to the backward graph is taken, which computes least again. Chains of
+//! recomputed values are short: the planner gives memory to values whose formula would grow beyond its limit, and there
+//! the cut finds a value to keep.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -105,7 +106,7 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
     let early = |id: ValueId| !is_late[id.index()] && !matches!(joint.node(id).op, Op::Parameter(_));
     let needed = ancestors(joint, gradients, |id| matches!(joint.node(id).op, Op::Parameter(_)));
     let in_forward = ancestors(joint, results, |_| false);
-    let is_stored = stored(joint, results);
+    let memory = memory(joint, results);
     let makings = plan::makings(joint);
     // A value is the edge from `into(value)` to `out(value)`.
     let (into, out) = (|id: ValueId| 2 + 2 * id.index(), |id: ValueId| 3 + 2 * id.index());
@@ -119,14 +120,19 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
         if early(id) {
             let n_elements = joint.ty(id).n_elements() as u64;
             let bytes = n_elements * joint.ty(id).dtype.size() as u64;
-            let keeping = if is_stored[id.index()] { bytes + BUFFER } else { UNCUTTABLE };
+            let making = makings[id.index()].0;
+            let keeping = match (memory[id.index()], making) {
+                (Memory::Written, _) => bytes + BUFFER,
+                (Memory::Writable, Making::PerElement(_)) => 2 * bytes + BUFFER,
+                (Memory::Writable | Memory::None, _) => UNCUTTABLE,
+            };
             network.edge(into(id), out(id), keeping);
-            let again = match makings[id.index()].0 {
+            let again = match making {
                 // What the results do not need is computed once, be it here or there.
                 _ if !in_forward[id.index()] => 0,
                 Making::Nothing => 0,
                 Making::PerElement(cost) => u64::from(cost) * n_elements,
-                Making::Whole => UNCUTTABLE,
+                Making::Fold | Making::Library => UNCUTTABLE,
             };
             network.edge(source, into(id), again);
         }
@@ -138,11 +144,40 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
     joint.iter().map(|(id, _)| early(id) && !in_backward[into(id)] && in_backward[out(id)]).collect()
 }
 
-/// The values that the plan of the results alone gives memory.
-fn stored(joint: &Graph, results: &[ValueId]) -> Vec<bool> {
+/// What the plan of the results alone does with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// It is not computed, or it is fused into a reduction.
+    None,
+    /// It could be written where it is computed, and nothing else would change.
+    Writable,
+    /// It has memory.
+    Written,
+}
+
+fn memory(joint: &Graph, results: &[ValueId]) -> Vec<Memory> {
     let (forward, renamed) = extract_named(joint, joint.params(), results);
     let makings = plan::makings(&forward);
-    joint.iter().map(|(id, _)| renamed.get(&id).is_some_and(|id| makings[id.index()].1)).collect()
+    let mut in_fold = vec![false; forward.n_nodes()];
+    for (id, node) in forward.iter().rev() {
+        let (making, is_stored) = makings[id.index()];
+        let passes_on = match making {
+            Making::Fold => true,
+            Making::Library => false,
+            Making::Nothing | Making::PerElement(_) => in_fold[id.index()],
+        };
+        if passes_on {
+            node.args.iter().for_each(|arg| in_fold[arg.index()] = true);
+        }
+        // Invariant: what is not computed twice can be kept.
+        debug_assert!(is_stored || !matches!(making, Making::Fold | Making::Library), "{id} has no memory");
+    }
+    let of = |id: &ValueId| match makings[id.index()].1 {
+        true => Memory::Written,
+        false if in_fold[id.index()] => Memory::None,
+        false => Memory::Writable,
+    };
+    joint.iter().map(|(id, _)| renamed.get(&id).map_or(Memory::None, of)).collect()
 }
 
 /// The graph that computes `outputs` from `params`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -11,6 +11,7 @@ use super::code::Code;
 use super::partition::{Partition, Read, partition};
 use crate::autodiff;
 use crate::compile::Compiled;
+use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, TensorType, ValueId};
 use crate::opt;
@@ -41,6 +42,8 @@ pub(crate) struct Routine {
     code: Lazy<Code>,
     pull_backs: Mutex<BTreeMap<Pull, Arc<PullBack>>>,
     counts: Arc<Counts>,
+    /// Bytes of machine code and arenas that were made for gradients, and theirs.
+    gradient_bytes: Arc<AtomicUsize>,
 }
 
 /// Which gradient is asked for.
@@ -80,15 +83,21 @@ struct Split {
 }
 
 impl Routine {
-    pub(crate) fn new(graph: Graph, captures: Vec<Tensor>, counts: Arc<Counts>) -> Routine {
-        let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
-        Routine { graph, captures, output_types, code: Lazy::default(), pull_backs: Mutex::default(), counts }
-    }
-
-    /// A routine whose code is there.
+    /// A routine whose code is there, of an entry.
     pub(crate) fn compiled(graph: Graph, captures: Vec<Tensor>, code: Arc<Compiled>, counts: Arc<Counts>) -> Routine {
         let code = Lazy::of(Code::known(&graph, code));
-        Routine { code, ..Routine::new(graph, captures, counts) }
+        Routine { code, ..Routine::new(graph, captures, counts, Arc::default()) }
+    }
+
+    /// A routine that is to be evaluated op by op.
+    pub(super) fn uncompiled(graph: Graph, captures: Vec<Tensor>) -> Routine {
+        Routine::new(graph, captures, Arc::default(), Arc::default())
+    }
+
+    fn new(graph: Graph, captures: Vec<Tensor>, counts: Arc<Counts>, gradient_bytes: Arc<AtomicUsize>) -> Routine {
+        let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
+        let (code, pull_backs) = (Lazy::default(), Mutex::default());
+        Routine { graph, captures, output_types, code, pull_backs, counts, gradient_bytes }
     }
 
     fn n_inputs(&self) -> usize {
@@ -115,6 +124,11 @@ impl Routine {
         self.code()?.run(inputs.iter().chain(&self.captures))
     }
 
+    /// The results for some inputs, op by op.
+    pub(super) fn evaluate(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        eager::evaluate_graph(&self.graph, &inputs.iter().chain(&self.captures).collect::<Vec<_>>())
+    }
+
     fn code(&self) -> Result<Code> {
         Ok(self.code.get_or_make(|| Code::of(&self.graph))?.0)
     }
@@ -128,6 +142,11 @@ impl Routine {
         let made = Arc::new(self.differentiate(pull.clone(), at)?);
         known.insert(pull, Arc::clone(&made));
         Ok(made)
+    }
+
+    /// Bytes of machine code and arenas that were made for gradients.
+    pub(crate) fn gradient_bytes(&self) -> usize {
+        self.gradient_bytes.load(Relaxed)
     }
 
     /// What is known of its gradients, and of theirs.
@@ -166,7 +185,8 @@ impl Routine {
         let joint = opt::run(&gradient)?;
         let times = CompileTimes { trace, optimise: start.elapsed() - trace, ..CompileTimes::default() };
         gradient.set_outputs(gradient.outputs()[self.output_types.len()..].to_vec());
-        let gradient = Routine::new(gradient.without_dead_nodes(), captures, Arc::clone(&self.counts));
+        let (counts, bytes) = (Arc::clone(&self.counts), Arc::clone(&self.gradient_bytes));
+        let gradient = Routine::new(gradient.without_dead_nodes(), captures, counts, bytes);
         let cotangents = self.n_inputs()..self.n_inputs() + pull.results.len();
         let (split, calls) = (Lazy::default(), AtomicU64::new(0));
         Ok(PullBack { pull, gradient: Arc::new(gradient), joint, cotangents, split, calls, times })
@@ -174,6 +194,11 @@ impl Routine {
 }
 
 impl PullBack {
+    /// Which gradient it is.
+    pub(super) fn pull(&self) -> &Pull {
+        &self.pull
+    }
+
     /// The gradients from the inputs and the cotangents, as a routine of its own.
     pub(crate) fn gradient(&self) -> &Arc<Routine> {
         &self.gradient
@@ -198,7 +223,7 @@ impl PullBack {
 
     /// Runs the backward code on its own, from the inputs and the cotangents.
     pub(super) fn run_alone(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let (code, is_new) = self.gradient.code.get_or_make(|| Code::of(&self.gradient.graph))?;
+        let (code, is_new) = self.gradient.code.get_or_make(|| Ok(self.made(Code::of(&self.gradient.graph)?)))?;
         self.count(is_new);
         code.run(inputs.iter().chain(&self.gradient.captures))
     }
@@ -231,8 +256,14 @@ impl PullBack {
         let Partition { forward, backward, kept, reads } = partition(&self.joint, n_results, &self.cotangents);
         let residuals = forward.outputs()[n_results..].iter().map(|&id| forward.ty(id));
         let (n_residuals, residual_bytes) = (residuals.len(), residuals.filter_map(TensorType::checked_bytes).sum());
-        let (forward, backward) = (Code::of(&forward)?, Code::of(&backward)?);
+        let (forward, backward) = (self.made(Code::of(&forward)?), self.made(Code::of(&backward)?));
         Ok(Arc::new(Split { forward, backward, kept, reads, n_residuals, residual_bytes }))
+    }
+
+    /// Notes the bytes of code that was made.
+    fn made(&self, code: Code) -> Code {
+        self.gradient.gradient_bytes.fetch_add(code.n_bytes(), Relaxed);
+        code
     }
 
     /// Counts a run of the backward code, which was made for it or not.

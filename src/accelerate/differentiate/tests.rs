@@ -49,6 +49,20 @@ fn a_cheap_chain_behind_a_product_is_computed_again() {
 }
 
 #[test]
+fn a_dear_part_of_a_formula_is_kept() {
+    // The plan gives no memory to the hyperbolic tangent inside; the derivative needs it, and writing it is cheaper.
+    let gelu = |xs: &[Tensor]| xs[0].matmul(&xs[1]).gelu_tanh().matmul(&xs[2]);
+    let (kept, work) = cut(&joint(gelu, &[&[64, 32], &[32, 48], &[48, 8]], &[64, 8]), 1, 3, 1);
+    assert_eq!(kept, ["matmul", "tanh"]);
+    assert!(!work.contains(&"tanh"), "{work:?}");
+    // But not where it is fused into a reduction, whose order of additions is to stay.
+    let sum = |xs: &[Tensor]| xs[0].matmul(&xs[1]).gelu_tanh().sum(1);
+    let (kept, work) = cut(&joint(sum, &[&[64, 32], &[32, 48]], &[64]), 1, 2, 1);
+    assert_eq!(kept, ["matmul"]);
+    assert!(work.contains(&"tanh"), "{work:?}");
+}
+
+#[test]
 fn arguments_are_at_hand() {
     // Everything can be made from the argument at the cost of a few additions per element.
     let (kept, _) = cut(&joint(|xs| (&xs[0] * &xs[0] + 1.0).square(), &[&[4096]], &[4096]), 1, 1, 1);

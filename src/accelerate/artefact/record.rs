@@ -1,0 +1,247 @@
+//! The payload: one record per entry, and the checks that make a record a trace again.
+//!
+//! A record holds the words of the signature, the recorded graph as text, the captured tensors, and how the result is
+//! put together. It holds no machine code, since nothing could tell good code from bad.
+//!
+//! Guarantees that a record which passes [`Record::verify`] is as good as a fresh trace of a function of these types:
+//! the graph verifies, its parameters are the tensors of the signature and then the captures, and the words of the
+//! signature and of the result are such as arguments and results of these types write.
+
+use std::sync::Arc;
+
+use retape_runtime::{Buffer, DType};
+
+use super::bytes::{Decoder, Encoder, malformed};
+use super::error::ArtefactError;
+use crate::accelerate::entry::Entry;
+use crate::accelerate::signature::{Description, Signature};
+use crate::graph::{Graph, TensorType, parse_type};
+use crate::tape::{Capture, Line, Tape};
+use crate::tensor::Tensor;
+use crate::trace::{Source, Trace};
+use crate::tree::{Reader, Tree, Writer};
+
+type Result<T> = std::result::Result<T, ArtefactError>;
+
+/// An entry as it is written.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// The words of the arguments.
+    words: Vec<u64>,
+    /// Whether the code notes NaN and infinities: the one mode that changes code.
+    traps: bool,
+    /// The arguments for people.
+    arguments: String,
+    /// The graph, with the lines of the program as comments.
+    text: String,
+    captures: Vec<Capture>,
+    /// The words of the result.
+    results: Vec<u64>,
+    sources: Vec<Source>,
+}
+
+/// What a verified record becomes.
+#[derive(Debug)]
+pub(super) struct Verified {
+    pub(super) signature: Signature,
+    pub(super) trace: Trace,
+    /// The graph with the lines of the program that recorded it.
+    pub(super) text: String,
+}
+
+/// How the types of a function read what a record says of them.
+pub(super) struct Types {
+    pub(super) arguments: Rewrite,
+    pub(super) results: Rewrite,
+}
+
+/// Reads a tree from words and tensors and writes it again: its words and its description. None unless all tensors come
+/// out again, in order.
+type Rewrite = fn(&[u64], &[Tensor]) -> crate::Result<Option<(Vec<u64>, Description)>>;
+
+impl Types {
+    pub(super) fn of<Args: Tree, R: Tree>() -> Types {
+        Types {
+            arguments: |words, tensors| rewrite::<Args>(words, tensors, Description::of),
+            results: |words, tensors| rewrite::<R>(words, tensors, Description::of_result),
+        }
+    }
+}
+
+/// Writes records.
+pub(super) fn encode(records: &[Record], to: &mut Encoder) {
+    to.list(records, |to, record| record.encode(to));
+}
+
+/// Reads records; they are still to be verified.
+pub(super) fn decode(payload: &[u8]) -> Result<Vec<Record>> {
+    let mut from = Decoder::new(payload);
+    let records = from.list(Record::decode)?;
+    match from.is_done() {
+        true => Ok(records),
+        false => Err(malformed("there is more after the last entry")),
+    }
+}
+
+impl Record {
+    /// The record of an entry.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the graph's text does not read back as the graph.
+    pub(super) fn of(entry: &Entry) -> Result<Record> {
+        let (arguments, trace) = (entry.signature.to_string(), &entry.trace);
+        let refuse = |message: String| ArtefactError::NoText { entry: arguments.clone(), message };
+        let text = entry.recorded_text();
+        match text.parse::<Graph>() {
+            Ok(read) if read == trace.graph => {}
+            Ok(_) => return Err(refuse("its graph reads back as another one".into())),
+            Err(e) => return Err(refuse(format!("its graph does not read back: {e}"))),
+        }
+        Ok(Record {
+            words: entry.signature.argument_words().to_vec(),
+            traps: entry.signature.modes().trap,
+            arguments,
+            text,
+            captures: trace.captures.clone(),
+            results: trace.words.clone(),
+            sources: trace.sources.clone(),
+        })
+    }
+
+    fn encode(&self, to: &mut Encoder) {
+        to.words(&self.words);
+        to.u8(self.traps.into());
+        to.text(&self.arguments);
+        to.text(&self.text);
+        to.list(&self.captures, |to, capture| {
+            to.text(&capture.at.to_string());
+            write_tensor(to, &capture.tensor);
+        });
+        to.words(&self.results);
+        to.list(&self.sources, |to, source| match source {
+            Source::Output(position) => {
+                to.u8(0);
+                to.count(*position);
+            }
+            Source::Parameter(position) => {
+                to.u8(1);
+                to.count(*position);
+            }
+            Source::Constant(tensor) => {
+                to.u8(2);
+                write_tensor(to, tensor);
+            }
+        });
+    }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Record> {
+        let capture = |from: &mut Decoder<'_>| {
+            let at = Line::Noted(Arc::from(from.text()?));
+            Ok(Capture { at, tensor: read_tensor(from)? })
+        };
+        let source = |from: &mut Decoder<'_>| match from.u8()? {
+            0 => from.position().map(Source::Output),
+            1 => from.position().map(Source::Parameter),
+            2 => read_tensor(from).map(Source::Constant),
+            kind => Err(malformed(format!("there is no source of kind {kind}"))),
+        };
+        Ok(Record {
+            words: from.words()?,
+            traps: match from.u8()? {
+                0 => false,
+                1 => true,
+                mode => return Err(malformed(format!("there is no mode {mode}"))),
+            },
+            arguments: from.text()?.to_owned(),
+            text: from.text()?.to_owned(),
+            captures: from.list(capture)?,
+            results: from.words()?,
+            sources: from.list(source)?,
+        })
+    }
+
+    /// Checks everything that a trace guarantees.
+    pub(super) fn verify(self, types: &Types) -> Result<Verified> {
+        let name: String = self.arguments.chars().take(200).collect();
+        self.verified(types).map_err(|message| malformed(format!("entry ({name}): {message}")))
+    }
+
+    fn verified(self, types: &Types) -> std::result::Result<Verified, String> {
+        let graph: Graph = self.text.parse().map_err(|e| format!("its graph does not read: {e}"))?;
+        graph.verify().map_err(|e| format!("its graph does not verify: {e}"))?;
+        if graph.nodes().iter().any(|node| !node.regions.is_empty()) {
+            return Err("its graph has sub-graphs where no op takes any".into());
+        }
+        let param_types: Vec<&TensorType> = graph.params().iter().map(|&id| graph.ty(id)).collect();
+        let n_args = param_types.len().checked_sub(self.captures.len()).ok_or("it captures more than it takes")?;
+        let (args, captured) = param_types.split_at(n_args);
+        if !self.captures.iter().map(|capture| capture.tensor.ty()).eq(captured.iter().map(|&ty| Some(ty))) {
+            return Err("what it captures is not what its graph takes".into());
+        }
+        let arguments = (types.arguments)(&self.words, &stand_ins(args)).map_err(|e| e.to_string())?;
+        let (words, description) =
+            arguments.filter(|(words, _)| *words == self.words).ok_or("its signature is not one of these arguments")?;
+        let signature = Signature::in_mode(self.traps, words.into(), description);
+        let sources: Vec<&TensorType> = self
+            .sources
+            .iter()
+            .map(|source| source_type(source, &graph))
+            .collect::<Option<_>>()
+            .ok_or("a result comes from nowhere")?;
+        let results = (types.results)(&self.results, &stand_ins(&sources)).map_err(|e| e.to_string())?;
+        let (_, result) =
+            results.filter(|(words, _)| *words == self.results).ok_or("its result is not one of this type")?;
+        let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources, result };
+        Ok(Verified { signature, trace, text: self.text })
+    }
+}
+
+fn source_type<'a>(source: &'a Source, graph: &'a Graph) -> Option<&'a TensorType> {
+    match source {
+        Source::Output(position) => graph.outputs().get(*position).map(|&id| graph.ty(id)),
+        Source::Parameter(position) => graph.params().get(*position).map(|&id| graph.ty(id)),
+        Source::Constant(tensor) => tensor.ty(),
+    }
+}
+
+/// Tensors of these types that have no elements: values of a tape that nobody runs.
+fn stand_ins(types: &[&TensorType]) -> Vec<Tensor> {
+    let tape = Tape::new();
+    types.iter().map(|&ty| tape.parameter(ty.clone())).collect()
+}
+
+fn rewrite<T: Tree>(
+    words: &[u64],
+    tensors: &[Tensor],
+    describe: fn(&Writer<'_>) -> Description,
+) -> crate::Result<Option<(Vec<u64>, Description)>> {
+    let tree = T::read(&mut Reader::new(words, tensors))?;
+    let mut leaves = Writer::with_paths();
+    tree.write(&mut leaves);
+    let id = |tensor: &Tensor| tensor.as_traced().map(|traced| traced.id);
+    let same = leaves.tensors.iter().map(|tensor| id(tensor)).eq(tensors.iter().map(id));
+    Ok(same.then(|| (leaves.words.to_vec(), describe(&leaves))))
+}
+
+fn write_tensor(to: &mut Encoder, tensor: &Tensor) {
+    // Neither captures nor results of a finished trace are anything but concrete.
+    let concrete = tensor.as_concrete().expect("an entry holds concrete tensors");
+    to.text(&concrete.ty().to_string());
+    let len = concrete.ty().checked_bytes().expect("a concrete tensor is in memory");
+    to.bytes(&concrete.bytes().bytes()[..len]);
+}
+
+fn read_tensor(from: &mut Decoder<'_>) -> Result<Tensor> {
+    let text = from.text()?;
+    let ty = parse_type(text).ok_or_else(|| malformed(format!("{text:.40?} is no type of a tensor")))?;
+    let bytes = from.bytes()?;
+    if ty.checked_bytes() != Some(bytes.len()) {
+        return Err(malformed(format!("a {ty} has {} bytes", bytes.len())));
+    }
+    if ty.dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        return Err(malformed("a truth value is neither 0 nor 1"));
+    }
+    let buffer = Buffer::from_bytes(bytes).map_err(|e| malformed(format!("a {ty} has no room: {e}")))?;
+    Ok(Tensor::concrete(ty, buffer))
+}

@@ -1,0 +1,121 @@
+//! What a watched call does besides running its entry: the search behind a trap, the comparison with the un-accelerated
+//! path, and bisection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use retape_runtime::hash_words;
+
+use super::super::bisect::{self, Bisection};
+use super::super::check::{Check, CheckMode, Checks, Deviation, OnDifference, Results};
+use super::super::differentiate::Recheck;
+use super::super::nonfinite::{self, NonFinite};
+use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::{Core, Found, Outcome, Rim, flag, make, traced};
+use crate::eager;
+use crate::error::{Error, Result};
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+use crate::trace::Trace;
+use crate::tree::Writer;
+
+impl Core {
+    pub(in crate::accelerate) fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub(in crate::accelerate) fn set_check_mode(&self, mode: CheckMode) {
+        self.checks.set_mode(mode);
+        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
+    }
+
+    pub(in crate::accelerate) fn traps_nonfinite(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRAPPED != 0
+    }
+
+    pub(in crate::accelerate) fn trap_nonfinite(&self, is_on: bool) {
+        self.set_flag(flag::TRAPPED, is_on);
+    }
+
+    /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
+    pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
+        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
+        self.checks.count_trap();
+        self.events.nonfinite(&found, rim.caller);
+        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
+    }
+
+    /// Compares what an entry computed with the un-accelerated path.
+    pub(super) fn compared(
+        &self,
+        entry: Found,
+        tensors: Vec<Tensor>,
+        args: &[&Tensor],
+        check: &Check,
+        rim: &Rim<'_>,
+    ) -> Result<Outcome> {
+        let words = entry.signature.words();
+        let fresh = traced(&Tape::describing(), words, args, rim.trace).and_then(|trace| {
+            let trace = trace.without_effects();
+            Ok((eager::evaluate(&trace, args)?, trace))
+        });
+        let deviation = match &fresh {
+            Ok((expected, fresh)) => Results { cached: &entry.trace, got: &tensors, fresh, expected }.deviation(
+                &entry.signature,
+                rim.caller,
+                &check.tolerance,
+            ),
+            Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
+        };
+        let raise = || self.set_flag(flag::QUARANTINED, true);
+        if !self.checks.settle(deviation, check.on_difference, self.events, raise)? {
+            return Ok(Outcome::Ran { entry, tensors });
+        }
+        fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
+    }
+
+    /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
+    pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
+        let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
+        let Some(check) = is_checked.then(|| self.checks.is_due(&entry.n_checkable)).flatten() else { return Ok(None) };
+        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim.trace)?.without_effects();
+        if check.on_difference == OnDifference::FallBack {
+            // The comparison comes when the call has run, and then nobody can raise it.
+            self.set_flag(flag::QUARANTINED, true);
+        }
+        let checks = Arc::clone(&self.checks);
+        Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
+    }
+
+    /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
+    pub(in crate::accelerate) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return Err(error.clone());
+        }
+        let flags = self.flags.load(Relaxed);
+        note_modes(flags, &mut leaves);
+        let words = &leaves.words;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let entry = match self.cache.peek(&hash_words(words), &words[..]) {
+            Some(entry) => entry,
+            None => {
+                let signature = Signature::new(words.clone(), described(flags, rim));
+                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+            }
+        };
+        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
+    }
+}
+
+/// Adds the modes that change code to the words of the arguments.
+pub(super) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
+    if flags & flag::TRAPPED != 0 {
+        leaves.word(TRAP_WORD);
+    }
+}
+
+/// The arguments of a call and the modes that change its code.
+pub(super) fn described(flags: u32, rim: &Rim<'_>) -> Description {
+    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
+    Description { modes, ..(rim.describe)() }
+}

@@ -1,0 +1,131 @@
+//! Pinned entries: calls of one compiled trace without a lookup.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::panic::Location;
+use std::sync::Arc;
+
+use super::entry::Entry;
+use super::function::{Arg, Held};
+use super::signature::{Description, Signature};
+use crate::error::{Caller, Error, Result};
+use crate::tree::{Reader, Tree, Writer};
+
+/// One entry of an accelerated function, called with no lookup; made by [`Accelerated::pin`](crate::Accelerated).
+///
+/// It takes arguments of its own signature and refuses all others, so it never traces. It owns what it needs: it may
+/// outlive the function, and be moved to and called from any thread. While it lives, its entry is not evicted; after
+/// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
+/// Its calls are neither hits nor misses, and what watches the calls of the function (checks, traps, profiles) does not
+/// see them.
+///
+/// ```
+/// # use retape::{accelerate, Tensor};
+/// let double = accelerate(|x: &Tensor| x + x);
+/// let pinned = double.pin(Tensor::ones([2]))?;
+/// assert_eq!(pinned.call(Tensor::from([1.0_f32, 2.0]))?.to_vec::<f32>()?, [2.0, 4.0]);
+/// let refused = pinned.call(Tensor::ones([3])).unwrap_err().to_string();
+/// assert!(refused.contains("argument 0 axis 0: 2 -> 3"), "{refused}");
+/// # Ok::<(), retape::Error>(())
+/// ```
+pub struct Pinned<Args, R> {
+    held: HeldEntry,
+    types: PhantomData<fn(Args) -> R>,
+}
+
+/// An entry that is not evicted.
+pub(super) struct HeldEntry {
+    pub(super) entry: Arc<Entry>,
+    /// None if the cache had no room for the entry.
+    pub(super) pin: Option<retape_runtime::Pin<Signature, Entry>>,
+}
+
+impl<Args, R: Tree> Pinned<Args, R> {
+    pub(super) fn new(held: HeldEntry) -> Pinned<Args, R> {
+        Pinned { held, types: PhantomData }
+    }
+
+    /// The signature that it takes.
+    pub fn signature(&self) -> &Signature {
+        &self.held.entry.signature
+    }
+
+    /// Whether the cache had room for the entry, and so keeps it as long as this lives or the cache is cleared.
+    pub fn is_in_cache(&self) -> bool {
+        self.held.pin.is_some()
+    }
+
+    #[inline]
+    fn run<H: Held<Args>>(&self, args: &H, at: Caller) -> Result<R> {
+        let entry = &*self.held.entry;
+        let mut leaves = Writer::default();
+        args.write(&mut leaves);
+        let fits = leaves.words[..] == *entry.signature.words()
+            && leaves.tensors.iter().all(|tensor| tensor.as_concrete().is_some());
+        if !fits {
+            return Err(self.refusal(args, at));
+        }
+        let tensors = entry.run(&leaves.tensors)?;
+        R::read(&mut Reader::giving(&entry.trace.words, tensors))
+    }
+
+    /// Why the arguments do not fit.
+    #[cold]
+    fn refusal<H: Held<Args>>(&self, args: &H, at: Caller) -> Error {
+        let mut leaves = Writer::with_paths();
+        args.write(&mut leaves);
+        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
+            return error.clone();
+        }
+        let own = self.signature();
+        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+            let remedy = "call the function itself, which then becomes part of the trace";
+            return Error::Cache(format!("a pinned entry has no place inside a trace; {remedy} (at {at})"));
+        }
+        let description = Description::of(&leaves);
+        let given = Signature::new(leaves.words, description);
+        let differences: Vec<String> = own.differences(&given).iter().map(ToString::to_string).collect();
+        // Trees that describe themselves alike can differ in words that an own implementation writes.
+        let differences =
+            if differences.is_empty() { format!("it was given ({given})") } else { differences.join(", ") };
+        Error::Cache(format!("a pinned entry takes its own signature ({own}) only: {differences} (at {at})"))
+    }
+}
+
+impl<Args, R> fmt::Debug for Pinned<Args, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pinned").field(&format_args!("{}", self.held.entry.signature)).finish()
+    }
+}
+
+/// `call` for each number of arguments.
+macro_rules! calls {
+    ($($name:ident $type:ident),*) => {
+        impl<$($type,)* R> Pinned<($($type,)*), R>
+        where
+            $($type: Tree + 'static,)*
+            R: Tree,
+        {
+            /// Runs the entry.
+            ///
+            /// # Errors
+            ///
+            /// Fails if the arguments have another signature, saying what differs, or if the device refuses the work.
+            #[track_caller]
+            #[inline]
+            #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
+            pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
+                self.run(&($($name.hold(),)*), Location::caller())
+            }
+        }
+    };
+}
+
+calls!(a A);
+calls!(a A, b B);
+calls!(a A, b B, c C);
+calls!(a A, b B, c C, d D);
+calls!(a A, b B, c C, d D, e E);
+calls!(a A, b B, c C, d D, e E, f G);
+calls!(a A, b B, c C, d D, e E, f G, g H);
+calls!(a A, b B, c C, d D, e E, f G, g H, h I);

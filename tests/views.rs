@@ -1,0 +1,87 @@
+//! What entries look like as text, stage by stage.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use retape::{Graph, Static, Tensor, accelerate};
+
+#[test]
+fn a_graph_shows_what_was_recorded_and_what_became_of_it() {
+    let shift = Tensor::from([1.0_f32, 2.0]);
+    let first = line!() + 2;
+    let f = accelerate(|x: &Tensor, by: &Static<f32>| {
+        let y = -(-x);
+        (y + &shift) * by.0
+    });
+    let x = Tensor::ones([3, 2]);
+    f.call(&x, Static(0.5)).unwrap();
+    let text = f.graph(&f.signature(&x, Static(0.5))).unwrap();
+    let (recorded, optimised) = text.split_once("\n; optimised\n").unwrap();
+    let captured = format!("; %1: captured at tests/views.rs:{}:", first + 1);
+    for part in ["; recorded for (f32[3, 2], 0.5)", "; %0: argument 0", &captured] {
+        assert!(recorded.contains(part), "{part}: {text}");
+    }
+    // Every recorded line says where it comes from.
+    for (op, line) in [("neg", first), ("add", first + 1), ("mul", first + 1)] {
+        let node = recorded.lines().find(|node| node.contains(&format!(" = {op} "))).unwrap();
+        assert!(node.contains(&format!("; tests/views.rs:{line}:")), "{node}");
+    }
+    let (recorded, optimised): (Graph, Graph) = (recorded.parse().unwrap(), optimised.parse().unwrap());
+    let count = |graph: &Graph, op: &str| graph.nodes().iter().filter(|node| node.op.name() == op).count();
+    assert_eq!((count(&recorded, "neg"), count(&optimised, "neg")), (2, 0));
+    assert_eq!((count(&recorded, "add"), count(&optimised, "add")), (1, 1));
+}
+
+#[test]
+fn a_plan_and_its_kernels_show_every_step() {
+    let f = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w).exp() + 1.0);
+    let (x, w) = (Tensor::ones([4, 3]), Tensor::ones([3, 2]));
+    f.call(&x, &w).unwrap();
+    let signature = f.signature(&x, &w);
+    let plan = f.plan(&signature).unwrap();
+    assert!(plan.starts_with("plan (f32[12], f32[6]) -> (f32[8])\n  constants (), arena 64 bytes\n"), "{plan}");
+    for part in ["0 matmul: (input 0: f32[12], input 1: f32[6]) -> (slot 0: f32[8])", "1 add: ", "exp %0"] {
+        assert!(plan.contains(part), "{part}: {plan}");
+    }
+    let kernels = f.kernels(&signature).unwrap();
+    assert!(kernels.contains("; step 0: matmul\n; library kernel"), "{kernels}");
+    assert!(kernels.contains("; step 1: add\nkernel (p0: f32[8]"), "{kernels}");
+    assert!(!kernels.contains(" = exp "), "expanded: {kernels}");
+    let clif = f.clif(&signature).unwrap();
+    assert!(clif.contains("; step 1: add\nfunction u0:0(i64, i64, i64)") && clif.contains("block0("), "{clif}");
+    let code = f.disassembly(&signature).unwrap();
+    assert!(code.contains("; step 1: add\n") && code.contains("ret"), "{code}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(code.contains("%xmm"), "{code}");
+    }
+}
+
+#[test]
+fn signatures_come_from_calls_statistics_and_misses() {
+    let f = accelerate(|x: &Tensor| x + x);
+    f.call(Tensor::ones([2])).unwrap();
+    let signature = f.signature(Tensor::zeros([2]));
+    assert_eq!((&f.stats().entries[0].signature, &f.explain()[0].signature), (&signature, &signature));
+    let text = f.graph(&signature).unwrap();
+    assert_eq!(f.graph(&f.stats().entries[0].signature).unwrap(), text);
+    // Looking is no use: counters and order stay.
+    assert_eq!((f.stats().hits, f.stats().misses), (0, 1));
+}
+
+#[test]
+fn an_entry_that_is_not_there_is_an_error_that_names_those_that_are() {
+    let f = accelerate(|x: &Tensor| x + x);
+    let unknown = f.signature(Tensor::ones([9, 9]));
+    assert_eq!(
+        f.graph(&unknown).unwrap_err().to_string(),
+        "cache: there is no entry for (f32[9, 9]); the cache is empty"
+    );
+    for n in 1..=10 {
+        f.call(Tensor::ones([n])).unwrap();
+    }
+    let error = |result: retape::Result<String>| result.unwrap_err().to_string();
+    let expected = "cache: there is no entry for (f32[9, 9]); there are entries for (f32[10]), (f32[9]), (f32[8]), \
+                    (f32[7]), (f32[6]), (f32[5]), (f32[4]), (f32[3]) and 2 more";
+    for found in [f.graph(&unknown), f.plan(&unknown), f.kernels(&unknown), f.clif(&unknown), f.disassembly(&unknown)] {
+        assert_eq!(error(found), expected);
+    }
+}
