@@ -3,7 +3,8 @@
 //!
 //! `sum`: one small sum of the first of `n` tensors, so that arguments are all that grows. `step`: each of `n` tensors
 //! of eight elements becomes another, so results grow as well. `handles`: the same without work, every tensor is
-//! handed through. `kernels`: the machine code of `sum` and `step` on bytes that exist already, and nothing else.
+//! handed through. `pinned`: `sum` through a pinned entry. `kernels`: the machine code of `sum` and `step` on bytes that
+//! exist already, and nothing else.
 //!
 //! After criterion's figures come two tables of differences and ratios, medians over rounds that alternate what they
 //! compare, so that a busy machine disturbs both sides alike. (`cargo bench --bench overhead -- none` prints only them.)
@@ -22,6 +23,9 @@ const SIZES: [usize; 4] = [1, 10, 50, 300];
 
 /// What a hit may cost more than its kernels, in nanoseconds, for each of `SIZES`.
 const GOALS: [f64; 4] = [200.0, 500.0, 1500.0, 8000.0];
+
+/// What a call of a pinned entry may cost more than its kernels, in nanoseconds, with one leaf.
+const PINNED_GOAL: f64 = 100.0;
 
 type Leaves = Vec<Tensor>;
 
@@ -108,34 +112,36 @@ fn print_overheads(n_rounds: usize) {
     println!("\nnanoseconds of a hit beyond its kernels, medians of {n_rounds} alternating rounds");
     println!("{:>8} {:>6} {:>9} {:>9} {:>9} {:>7}", "", "leaves", "hit", "kernels", "beyond", "goal");
     for (n, goal) in SIZES.into_iter().zip(GOALS) {
-        print_overhead("sum", n, goal, n_rounds, &accelerate(sum), Kernels::of(sum, n));
-        print_overhead("step", n, goal, n_rounds, &accelerate(step), Kernels::of(step, n));
+        let (of_sum, of_step) = (accelerate(sum), accelerate(step));
+        print_overhead("sum", n, Some(goal), n_rounds, |x| drop(black_box(of_sum.call(x))), Kernels::of(sum, n));
+        print_overhead("step", n, Some(goal), n_rounds, |x| drop(black_box(of_step.call(x))), Kernels::of(step, n));
+        let goal = (n == 1).then_some(PINNED_GOAL);
+        let pinned = of_sum.pin(leaves(n)).expect("the function is well-typed");
+        print_overhead("pinned", n, goal, n_rounds, |x| drop(black_box(pinned.call(x))), Kernels::of(sum, n));
     }
 }
 
-fn print_overhead<F, R>(
+fn print_overhead(
     name: &str,
     n: usize,
-    goal: f64,
+    goal: Option<f64>,
     n_rounds: usize,
-    function: &Accelerated<F, (Leaves,), R>,
+    call: impl Fn(&Leaves),
     mut kernels: Kernels,
-) where
-    F: retape::Function<(Leaves,), R>,
-    R: retape::Tree,
-{
+) {
     let tensors = leaves(n);
     let n_calls = 20_000 / (n + 9);
     let (mut hits, mut bare, mut beyond) = (vec![], vec![], vec![]);
     for _ in 0..n_rounds {
-        let hit = nanos(n_calls, || drop(black_box(function.call(&tensors))));
+        let hit = nanos(n_calls, || call(&tensors));
         let kernel = nanos(n_calls, || kernels.run());
         hits.push(hit);
         bare.push(kernel);
         beyond.push(hit - kernel);
     }
     let (hit, kernel, beyond) = (median(hits), median(bare), median(beyond));
-    println!("{name:>8} {n:>6} {hit:>9.0} {kernel:>9.0} {beyond:>9.0} {goal:>7.0}");
+    let goal = goal.map_or_else(String::new, |goal| format!("{goal:.0}"));
+    println!("{name:>8} {n:>6} {hit:>9.0} {kernel:>9.0} {beyond:>9.0} {goal:>7}");
 }
 
 /// How long this thread has been running on a processor, where the system tells.

@@ -210,8 +210,11 @@ impl<'w> Backward<'w> {
                 return;
             }
         };
-        let gradient =
-            Arc::new(CallSite { routine: Arc::clone(pull_back.gradient()), of: Some((Arc::clone(site), pull_back)) });
+        let gradient = Arc::new(CallSite {
+            routine: Arc::clone(pull_back.gradient()),
+            of: Some((Arc::clone(site), pull_back)),
+            check: None,
+        });
         let values: Vec<Tensor> = args.iter().map(|(id, ty)| self.tape.value(*id, ty.clone())).collect();
         self.tape.record_on_behalf_of(line);
         let gradients = self.tape.record_call(&gradient, &values.iter().chain(&cts).collect::<Vec<_>>(), at);

@@ -40,8 +40,9 @@ pub(crate) struct StageTime {
 pub(crate) struct Stages(pub(crate) SmallVec<[StageTime; 4]>);
 
 impl Stages {
-    /// Runs a stage and notes its time.
+    /// Runs a stage, in a span of its own for those who listen, and notes its time.
     pub(crate) fn run<T>(&mut self, name: &'static str, stage: impl FnOnce() -> T) -> T {
+        let _span = tracing::debug_span!(target: "retape", "retape::stage", stage = name).entered();
         let start = Instant::now();
         let result = stage();
         self.0.push(StageTime { name, start, time: start.elapsed() });

@@ -128,9 +128,13 @@ fn op_graph((op, args): &Key, ty: TensorType) -> Graph {
 pub(crate) fn evaluate(trace: &Trace, args: &[&Tensor]) -> Result<Vec<Tensor>> {
     let captures = trace.captures.iter().map(|capture| &capture.tensor);
     let inputs: Vec<&Tensor> = args.iter().copied().chain(captures).collect();
-    let graph = trace.graph.without_dead_nodes();
-    let outputs = Evaluation::new(&graph, &inputs).run()?;
-    Ok(trace.results(args, outputs))
+    Ok(trace.results(args, evaluate_graph(&trace.graph, &inputs)?))
+}
+
+/// The outputs of a graph for values of its parameters, op by op.
+pub(crate) fn evaluate_graph(graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let graph = graph.without_dead_nodes();
+    Evaluation::new(&graph, inputs).run()
 }
 
 struct Evaluation<'g> {

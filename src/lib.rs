@@ -58,7 +58,6 @@ mod compile;
 pub mod data;
 mod eager;
 mod error;
-mod event;
 mod grad;
 mod graph;
 pub mod nn;
@@ -83,7 +82,6 @@ pub use accelerate::{
     SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
-pub use event::{Event, Observer};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};

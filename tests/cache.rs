@@ -2,27 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod heard;
+
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use retape::{Accelerated, DType, Error, Event, Tensor, accelerate};
+use heard::Listener;
+use retape::{Accelerated, DType, Error, Tensor, accelerate};
 
-/// Event lines, shared with an observer.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn observer(&self) -> impl Fn(&Event<'_>) + Send + Sync + 'static {
-        let lines = Arc::clone(&self.0);
-        move |event| lines.lock().unwrap().push(event.to_string())
-    }
-
-    #[track_caller]
-    fn expect(&self, expected: Expect) {
-        expected.assert_eq(&self.0.lock().unwrap().join("\n"));
-    }
+#[track_caller]
+fn check(log: &Listener, expected: &Expect) {
+    expected.assert_eq(&log.lines().join("\n"));
 }
 
 fn ones(shape: &[usize]) -> Tensor {
@@ -31,14 +23,16 @@ fn ones(shape: &[usize]) -> Tensor {
 
 #[test]
 fn a_new_shape_or_dtype_misses_once() {
-    let log = Log::default();
-    let f = accelerate(|x: &Tensor| x + x).observed_by(log.observer());
+    let (log, _listening) = Listener::here();
+    let f = accelerate(|x: &Tensor| x + x);
     for x in [ones(&[4]), ones(&[4]), ones(&[2, 3]), ones(&[4]), ones(&[2, 3]), ones(&[])] {
         f.call(x).unwrap();
     }
     f.call(Tensor::zeros_of(DType::F64, [4])).unwrap();
     f.call(Tensor::zeros_of(DType::F64, [4])).unwrap();
-    log.expect(expect![[r#"
+    check(
+        &log,
+        &expect![[r#"
         miss (f32[4])
         hit  (f32[4])
         miss (f32[2, 3])
@@ -46,55 +40,60 @@ fn a_new_shape_or_dtype_misses_once() {
         hit  (f32[2, 3])
         miss (f32[])
         miss (f64[4])
-        hit  (f64[4])"#]]);
+        hit  (f64[4])"#]],
+    );
 }
 
 #[test]
 fn a_new_static_value_misses_once() {
-    let log = Log::default();
+    let (log, _listening) = Listener::here();
     let f = accelerate(|x: &Tensor, twice: &bool, axis: &usize| {
         let y = x.sum(*axis as isize);
         if *twice { &y + &y } else { y }
-    })
-    .observed_by(log.observer());
+    });
     let x = ones(&[2, 3]);
     for (twice, axis, expected) in [(false, 0, vec![2.0; 3]), (true, 0, vec![4.0; 3]), (true, 1, vec![6.0; 2])] {
         for _ in 0..2 {
             assert_eq!(f.call(&x, twice, axis).unwrap().to_vec::<f32>().unwrap(), expected);
         }
     }
-    log.expect(expect![[r#"
+    check(
+        &log,
+        &expect![[r#"
         miss (f32[2, 3], false, 0)
         hit  (f32[2, 3], false, 0)
         miss (f32[2, 3], true, 0)
         hit  (f32[2, 3], true, 0)
         miss (f32[2, 3], true, 1)
-        hit  (f32[2, 3], true, 1)"#]]);
+        hit  (f32[2, 3], true, 1)"#]],
+    );
 }
 
 #[test]
 fn a_new_structure_misses_once() {
-    let log = Log::default();
+    let (log, _listening) = Listener::here();
     let f = accelerate(|xs: &Vec<Tensor>, bias: &Option<Tensor>| {
         let sum = xs.iter().fold(Tensor::from(0.0_f32), |sum, x| sum + x.sum(..));
         match bias {
             Some(bias) => sum + bias,
             None => sum,
         }
-    })
-    .observed_by(log.observer());
+    });
     let one = || Tensor::from(1.0_f32);
     let call = |n: usize, bias: Option<Tensor>| f.call(vec![ones(&[2]); n], bias).unwrap().item::<f32>().unwrap();
     assert_eq!([call(1, None), call(1, None)], [2.0, 2.0]);
     assert_eq!([call(2, None), call(2, None)], [4.0, 4.0]);
     assert_eq!([call(2, Some(one())), call(2, Some(one()))], [5.0, 5.0]);
-    log.expect(expect![[r#"
+    check(
+        &log,
+        &expect![[r#"
         miss (length 1, f32[2], None)
         hit  (length 1, f32[2], None)
         miss (length 2, f32[2], f32[2], None)
         hit  (length 2, f32[2], f32[2], None)
         miss (length 2, f32[2], f32[2], Some, f32[])
-        hit  (length 2, f32[2], f32[2], Some, f32[])"#]]);
+        hit  (length 2, f32[2], f32[2], Some, f32[])"#]],
+    );
 }
 
 #[test]
@@ -114,15 +113,17 @@ fn every_call_is_a_hit_or_a_miss() {
 
 #[test]
 fn the_least_recently_used_entry_makes_room() {
-    let log = Log::default();
-    let f = accelerate(|x: &Tensor| -x).observed_by(log.observer());
+    let (log, _listening) = Listener::here();
+    let f = accelerate(|x: &Tensor| -x);
     f.set_capacity(2);
     for n in [1, 2, 1, 3, 1, 2] {
         f.call(ones(&[n])).unwrap();
     }
     f.set_capacity(1);
     f.call(ones(&[2])).unwrap();
-    log.expect(expect![[r#"
+    check(
+        &log,
+        &expect![[r#"
         miss (f32[1])
         miss (f32[2])
         hit  (f32[1])
@@ -132,7 +133,8 @@ fn the_least_recently_used_entry_makes_room() {
         miss (f32[2])
         evict (f32[3])
         evict (f32[1])
-        hit  (f32[2])"#]]);
+        hit  (f32[2])"#]],
+    );
     assert_eq!((f.capacity(), f.occupancy(), f.stats().evictions), (1, 1.0, 3));
 }
 
@@ -151,18 +153,21 @@ fn the_order_of_use_is_kept_without_an_observer_too() {
 
 #[test]
 fn a_clear_drops_entries_and_keeps_counters() {
-    let log = Log::default();
-    let f = accelerate(|x: &Tensor| x + 1.0_f32).observed_by(log.observer());
+    let (log, _listening) = Listener::here();
+    let f = accelerate(|x: &Tensor| x + 1.0_f32);
     f.call(ones(&[4])).unwrap();
     f.call(ones(&[4])).unwrap();
     f.clear_cache();
     assert_eq!((f.occupancy(), f.hit_rate()), (0.0, 0.5));
     f.call(ones(&[4])).unwrap();
-    log.expect(expect![[r#"
+    check(
+        &log,
+        &expect![[r#"
         miss (f32[4])
         hit  (f32[4])
         clear
-        miss (f32[4])"#]]);
+        miss (f32[4])"#]],
+    );
 
     let unobserved = accelerate(|x: &Tensor| x + 1.0_f32);
     for _ in 0..3 {
@@ -247,17 +252,17 @@ fn a_failed_call_leaves_the_cache_as_it_was() {
 
 #[test]
 fn threads_that_need_one_trace_wait_for_it() {
-    let (n_traces, log) = (AtomicUsize::new(0), Log::default());
+    let (n_traces, log) = (AtomicUsize::new(0), Listener::default());
     let f = accelerate(|x: &Tensor| {
         n_traces.fetch_add(1, SeqCst);
         std::thread::sleep(Duration::from_millis(100));
         x + x
-    })
-    .observed_by(log.observer());
+    });
     let barrier = Barrier::new(8);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
+                let _listening = tracing::subscriber::set_default(log.clone());
                 barrier.wait();
                 assert_eq!(f.call(ones(&[4])).unwrap().to_vec::<f32>().unwrap(), [2.0; 4]);
             });
@@ -266,7 +271,7 @@ fn threads_that_need_one_trace_wait_for_it() {
     assert_eq!(n_traces.load(SeqCst), 1);
     let stats = f.stats();
     assert_eq!((stats.hits, stats.misses), (7, 1));
-    let lines = log.0.lock().unwrap();
+    let lines = log.lines();
     let count = |line: &str| lines.iter().filter(|other| *other == line).count();
     assert_eq!((count("miss (f32[4])"), count("hit  (f32[4])")), (1, 7));
     assert_eq!(count("wait (f32[4])") as u64, stats.waits);

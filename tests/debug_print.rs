@@ -5,7 +5,8 @@
 use std::sync::{Mutex, Once, PoisonError};
 
 use retape::{
-    Check, CheckMode, Error, Graph, OnDifference, Tensor, accelerate, set_debug_sink, trace, value_and_grad, vjp,
+    Accelerated, Check, CheckMode, Error, Graph, OnDifference, Tensor, accelerate, set_debug_sink, trace,
+    value_and_grad, vjp,
 };
 
 /// All lines of this process, for the sink belongs to it; tests tell theirs by their labels.
@@ -291,4 +292,34 @@ fn watched_calls_print_once() {
     assert_eq!((call(1.0).unwrap(), taken("watched")), (3.0, line(3.0)));
     assert!(matches!(call(-1.0), Err(Error::NonFinite(_))));
     assert_eq!(taken("watched"), line(-3.0));
+}
+
+#[test]
+fn pinned_loaded_and_measured_entries_print() {
+    listen();
+    fn doubled() -> Accelerated<impl Fn(&Tensor) -> Tensor, (Tensor,), Tensor> {
+        accelerate(|x: &Tensor| {
+            x.debug_print("kept: {1}, \"2\"; [3]\n");
+            x + x
+        })
+    }
+    let line = ["{1}, \"2\"; [3]\n: f32[2] [1.0, 2.0]"];
+    let f = doubled();
+    let pinned = f.pin(pair()).unwrap();
+    assert_eq!(taken("kept:"), [""; 0], "finding an entry runs nothing");
+    for _ in 0..2 {
+        assert_eq!(pinned.call(pair()).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+        assert_eq!(taken("kept:"), line);
+    }
+    f.set_profiling(true);
+    f.call(pair()).unwrap();
+    assert_eq!(taken("kept:"), line);
+
+    let mut file = vec![];
+    f.save_to(&mut file).unwrap();
+    let loaded = doubled();
+    loaded.load_from(&file[..]).unwrap();
+    assert_eq!(loaded.call(pair()).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    assert_eq!(taken("kept:"), line);
+    assert_eq!((loaded.stats().hits, loaded.stats().misses), (1, 0));
 }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
 use retape::{
-    Budget, DType, Error, Tensor, Tree, accelerate, map, random, set_debug_sink, value_and_grad, vjp, zip_map,
+    Budget, Check, DType, Error, OnDifference, Tensor, Tree, accelerate, map, random, set_debug_sink, value_and_grad,
+    vjp, zip_map,
 };
 
 /// How far gradients may be apart from those of the function itself, in proportion to the largest element: sums that
@@ -84,7 +85,7 @@ fn training_with_the_gradient_outside() {
     assert_eq!((&gradient.arguments[..], &gradient.results[..]), (&[0, 1, 2, 3, 4, 5][..], &[0][..]));
     assert!(gradient.is_compiled && gradient.calls == 4 && gradient.residuals > 0, "{gradient:?}");
     assert!(gradient.bytes > 0 && stats.entries[0].bytes > gradient.bytes);
-    assert!(stats.to_string().contains("backward  4 calls"), "{stats}");
+    assert!(stats.to_string().contains("backward by [0, 1, 2, 3, 4, 5]"), "{stats}");
     // A concrete call goes by the same entry.
     assert_eq!(forward.call(&net, &x).unwrap().shape(), [16, 5]);
     assert_eq!((forward.stats().misses, forward.stats().hits), (1, 4));
@@ -408,4 +409,84 @@ fn clearing_and_evicting_while_gradients_run() {
         }
     });
     assert!(f.stats().entries.len() <= 1);
+}
+
+/// An artefact holds the recorded graph, from which code for gradients is made.
+#[test]
+fn loaded_entries_have_gradients() {
+    let half = |x: &Tensor| (x * x.stop_gradient()).sum(..);
+    let (f, g) = (accelerate(half), accelerate(half));
+    let x = numbers(&[6], 1);
+    f.call(&x).unwrap();
+    let mut bytes = vec![];
+    f.save_to(&mut bytes).unwrap();
+    g.load_from(&bytes[..]).unwrap();
+    g.set_locked(true);
+    let (_, gradient) = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &x).unwrap();
+    assert_eq!(elements(&gradient), elements(&x));
+    let refused = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &numbers(&[7], 1));
+    assert!(matches!(refused, Err(Error::Cache(_))), "a locked cache traces nothing");
+    assert_eq!(g.stats().entries.len(), 1);
+}
+
+/// A function that multiplies by a number outside, which its trace does not see change.
+fn scaled(scale: &AtomicUsize) -> impl Fn(&Tensor) -> Tensor {
+    |x: &Tensor| (x * scale.load(Ordering::Relaxed) as f64).square()
+}
+
+#[test]
+fn checks_compare_results_and_gradients() {
+    for on_difference in [OnDifference::Warn, OnDifference::Err, OnDifference::FallBack] {
+        let scale = AtomicUsize::new(2);
+        let f = accelerate(scaled(&scale));
+        f.set_check_mode(Check { on_difference, ..Check::default() });
+        let x = Tensor::from([1.0_f64, 3.0]);
+        let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);
+        let (value, by_x) = gradient().unwrap();
+        assert_eq!((value.item::<f64>().unwrap(), elements(&by_x)), (40.0, vec![8.0, 24.0]));
+        let counts = f.stats().checks;
+        assert_eq!((counts.checked, counts.differing), (2, 0), "the result, and the gradient");
+        scale.store(3, Ordering::Relaxed);
+        let found = gradient();
+        match on_difference {
+            OnDifference::Warn => assert_eq!(elements(&found.unwrap().1), [8.0, 24.0]),
+            OnDifference::Err => assert!(matches!(found, Err(Error::Check(_)))),
+            OnDifference::FallBack => {
+                let (value, by_x) = found.unwrap();
+                assert_eq!((value.item::<f64>().unwrap(), elements(&by_x)), (90.0, vec![18.0, 54.0]));
+                // From now on the call is a part of the gradient, and other signatures are calls as before.
+                let hits = f.stats().hits;
+                assert_eq!(elements(&gradient().unwrap().1), [18.0, 54.0]);
+                assert_eq!((f.stats().hits, f.stats().checks.quarantines), (hits, 1));
+                value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &numbers(&[5], 1)).unwrap();
+                assert_eq!(f.stats().entries.iter().filter(|entry| !entry.gradients.is_empty()).count(), 2);
+            }
+        }
+        let differing = if on_difference == OnDifference::Err { 1 } else { 2 };
+        assert!(f.stats().checks.differing >= differing, "{:?}", f.stats().checks);
+    }
+}
+
+/// Only the derivative differs: the function is the same at this point.
+#[test]
+fn a_gradient_alone_may_differ() {
+    let power = AtomicUsize::new(1);
+    let f = accelerate(|x: &Tensor| (0..power.load(Ordering::Relaxed)).fold(x.clone(), |y, _| y * x));
+    f.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    let one = Tensor::from([1.0_f64]);
+    let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &one);
+    assert_eq!(elements(&gradient().unwrap().1), [2.0]);
+    power.store(4, Ordering::Relaxed);
+    let Err(Error::Check(deviation)) = gradient() else { panic!("the gradient is 5 by now") };
+    assert_eq!(deviation.path, "the gradient by argument 0");
+    assert_eq!((&*deviation.got, &*deviation.expected), ("2.0", "5.0"));
+}
+
+#[test]
+fn a_trap_makes_the_call_a_part_of_the_gradient() {
+    let f = accelerate(|x: &Tensor| x.sqrt());
+    f.trap_nonfinite(true);
+    let found = value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &Tensor::from([4.0_f64])).unwrap();
+    assert_eq!(elements(&found.1), [0.25]);
+    assert_eq!(f.stats().misses, 0);
 }

@@ -51,7 +51,9 @@ impl ArrayText<'_> {
     /// The coordinates shown along an axis; `None` stands for the dots.
     fn along(&self, axis: usize) -> impl Iterator<Item = Option<usize>> + use<> {
         let extent = self.shape[axis];
-        let cut = self.shape.n_elements() > SHOW_ALL && extent > 2 * EDGE + 1;
+        // An array without elements can have many empty rows.
+        let n_shown = self.shape.iter().fold(1_usize, |n, &extent| n.saturating_mul(extent.max(1)));
+        let cut = n_shown > SHOW_ALL && extent > 2 * EDGE + 1;
         let (head, tail) = if cut { (EDGE, extent - EDGE) } else { (extent, extent) };
         (0..head).map(Some).chain(cut.then_some(None)).chain((tail..extent).map(Some))
     }
@@ -99,4 +101,18 @@ fn float(x: f64) -> String {
     let fixed = format!("{x:.digits$}");
     let short = fixed.trim_end_matches('0');
     if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_empty_rows_are_shortened() {
+        let shape = Shape::new(&[1 << 40, 0]);
+        let text = ArrayText { dtype: DType::F32, shape: &shape, bytes: &[], one_line: true };
+        assert_eq!(text.to_string(), "[[], [], [], .., [], [], []]");
+        let shape = Shape::new(&[0, 1 << 40]);
+        assert_eq!(ArrayText { shape: &shape, ..text }.to_string(), "[]");
+    }
 }

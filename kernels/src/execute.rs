@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Instant;
 
 use retape_runtime::{Buffer, Padded, thread_number};
-use smallvec::SmallVec;
 
 use crate::cpu::call::Frame;
 use crate::cpu::{Function, Unit, compile};
@@ -16,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::expand::expand;
 use crate::ir::{Kernel, evaluate};
 use crate::library::Library;
-use crate::plan::{Donation, Operand, Place, Plan, Work};
+use crate::plan::{Operand, Place, Plan, Work};
 use crate::schedule::{Nest, Schedule, Source, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -82,24 +81,6 @@ pub(crate) struct Program {
     pub(crate) flags_at: Option<usize>,
 }
 
-/// An input of a run.
-#[derive(Debug)]
-pub enum Input<'a> {
-    /// Bytes that stay as they are.
-    Lent(&'a Buffer),
-    /// Bytes that nobody else will read: a result may be written over them.
-    Given(Buffer),
-}
-
-/// Where the bytes of an input of a running call are.
-#[derive(Debug)]
-enum Bound<'a> {
-    Lent(&'a Buffer),
-    Given(Buffer),
-    /// In the memory of this output, by a donation of the plan.
-    Output(usize),
-}
-
 /// The inputs of a call, as a frame sees them.
 pub(crate) trait Inputs {
     /// How many there are.
@@ -118,20 +99,6 @@ impl Inputs for [&Buffer] {
     #[inline]
     fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> &'a Buffer {
         self[input]
-    }
-}
-
-impl Inputs for [Bound<'_>] {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer {
-        match &self[input] {
-            Bound::Lent(buffer) => buffer,
-            Bound::Given(buffer) => buffer,
-            Bound::Output(output) => &outputs[*output],
-        }
     }
 }
 
@@ -213,37 +180,6 @@ impl Executable {
     /// Fails if the buffers do not fit the plan or memory is refused.
     pub fn run_into(&self, inputs: &[&Buffer], mut outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
         self.call(inputs, &mut outputs, None)?;
-        Ok(outputs)
-    }
-
-    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Executable::run); given inputs are gone then, too.
-    pub fn run_over<'a>(&self, inputs: impl IntoIterator<Item = Input<'a>>) -> Result<Vec<Buffer>> {
-        let bound = |input| match input {
-            Input::Lent(buffer) => Bound::Lent(buffer),
-            Input::Given(buffer) => Bound::Given(buffer),
-        };
-        let mut inputs: SmallVec<[Bound<'a>; 24]> = inputs.into_iter().map(bound).collect();
-        let mut donated: SmallVec<[Option<Buffer>; 24]> = self.program.outputs.iter().map(|_| None).collect();
-        for &Donation { output, input } in &self.plan.donations {
-            let (output, len) = (output as usize, self.program.inputs[input as usize]);
-            let Some(input) = inputs.get_mut(input as usize) else { continue };
-            let is_fit = matches!(input, Bound::Given(buffer) if buffer.len() == len);
-            if donated[output].is_none()
-                && is_fit
-                && let Bound::Given(buffer) = std::mem::replace(input, Bound::Output(output))
-            {
-                donated[output] = Some(buffer);
-            }
-        }
-        let mut outputs = Vec::with_capacity(donated.len());
-        for (buffer, &len) in donated.into_iter().zip(&self.program.outputs) {
-            outputs.push(buffer.map_or_else(|| Buffer::alloc(len), Ok)?);
-        }
-        self.call(&inputs[..], &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -340,7 +276,7 @@ impl Executable {
         Ok(outputs)
     }
 
-    fn call<I: Inputs + ?Sized>(
+    pub(crate) fn call<I: Inputs + ?Sized>(
         &self,
         inputs: &I,
         outputs: &mut [Buffer],

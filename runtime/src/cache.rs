@@ -299,7 +299,8 @@ impl<K: Eq, V> Cache<K, V> {
         }
     }
 
-    /// Calls `observer` after each event, on the thread where it happened, with no lock held.
+    /// Calls `observer` after each event, on the thread where it happened, with no lock held. A hit is no event: its
+    /// caller knows.
     #[must_use]
     pub fn with_observer(mut self, observer: impl Fn(&Event<'_, K>) + Send + Sync + 'static) -> Cache<K, V> {
         self.observer = Some(Box::new(observer));
@@ -337,19 +338,12 @@ impl<K: Eq, V> Cache<K, V> {
 
     /// The value of `key`, if it is there; counts as a hit then, and else as nothing.
     ///
-    /// The hit path: looks an entry up and stamps it; no closure but an observer's, no lock for writing.
+    /// The hit path: looks an entry up and stamps it; no closure, no lock for writing.
     pub fn get_present<Q>(&self, hash: &Hash32, key: &Q) -> Option<Shared<V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        if self.observer.is_some() {
-            // An observer may do anything, so the entry is taken out of the index's lock.
-            let entry = self.find(hash, key)?;
-            let value = self.use_entry(&entry);
-            self.tell(EventKind::Hit, hash, Some(&entry.key));
-            return Some(value);
-        }
         let (value, displaced) = {
             let bucket = self.index.get(hash)?;
             let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
@@ -365,17 +359,14 @@ impl<K: Eq, V> Cache<K, V> {
     /// The value of `key` if its entry is among those that this thread used lately; counts as a hit then, and else as
     /// nothing.
     ///
-    /// It needs no hash and writes nothing that other threads read. With an observer it finds nothing:
-    /// [`Cache::get_present`] is to be asked next.
+    /// It needs no hash and writes nothing that other threads read. If it finds nothing, [`Cache::get_present`] is to be
+    /// asked next.
     #[inline]
     pub fn get_recent<Q>(&self, key: &Q) -> Option<InUse<K, V>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
     {
-        if self.observer.is_some() {
-            return None;
-        }
         let handle = self.recent.find(thread_number(), |entry| entry.key.borrow() == key)?;
         self.stamp(&handle.value);
         Some(InUse(Hold::Recent(handle)))
@@ -470,7 +461,6 @@ impl<K: Eq, V> Cache<K, V> {
             let wait = match self.flights.board(hash, key, || self.find(hash, key)) {
                 Boarding::Stored(entry) => {
                     let value = self.use_entry(&entry);
-                    self.tell(EventKind::Hit, hash, Some(&entry.key));
                     let outcome = if has_waited { Outcome::Shared } else { Outcome::Hit };
                     return Ok((value, outcome));
                 }
@@ -489,7 +479,6 @@ impl<K: Eq, V> Cache<K, V> {
             }
             if let Some(entry) = wait.value() {
                 let value = self.use_entry(&entry);
-                self.tell(EventKind::Hit, hash, Some(&entry.key));
                 return Ok((value, Outcome::Shared));
             }
         }

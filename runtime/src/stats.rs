@@ -12,8 +12,6 @@ use crate::cache::Hash32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// A call found its value, or shared it.
-    Hit,
     /// A call did not find its value.
     Miss,
     /// A call waits for another thread to make its value.

@@ -499,7 +499,7 @@ fn observers_see_what_happens_in_order() {
     cache.get(&hash(2), &2);
     cache.remove(&hash(1), &1);
     cache.clear();
-    let expected = "Miss 1, Insert 1, Miss 2, Insert 2, Hit 1, Miss 3, Insert 3, Evict 2, Miss -, Evict 1, Clear -, ";
+    let expected = "Miss 1, Insert 1, Miss 2, Insert 2, Miss 3, Insert 3, Evict 2, Miss -, Evict 1, Clear -, ";
     assert_eq!(*log.lock().unwrap(), expected);
 }
 

@@ -8,9 +8,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::events::Events;
 use super::signature::Signature;
 use super::tolerance::{Gap, Tolerance, compare};
-use crate::error::{Caller, Error};
+use crate::error::{Caller, Error, Result};
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 
@@ -193,17 +194,39 @@ impl Checks {
         is_due.then_some(check)
     }
 
-    pub(super) fn count(&self, is_different: bool) {
+    /// Puts a comparison on record, and a difference to its consequences: an error, or whether the call is to go on
+    /// with what the un-accelerated path computed, its signature being in quarantine. `raise` makes calls look there.
+    pub(super) fn settle(
+        &self,
+        deviation: Option<Deviation>,
+        consequence: OnDifference,
+        events: Events,
+        raise: impl FnOnce(),
+    ) -> Result<bool> {
         self.checked.fetch_add(1, Relaxed);
-        self.differing.fetch_add(u64::from(is_different), Relaxed);
+        let Some(deviation) = deviation else { return Ok(false) };
+        self.differing.fetch_add(1, Relaxed);
+        self.note(&deviation);
+        match consequence {
+            OnDifference::Err => Err(Error::Check(Box::new(deviation))),
+            OnDifference::Warn => {
+                events.difference(&deviation);
+                Ok(false)
+            }
+            OnDifference::FallBack => {
+                events.difference(&deviation);
+                events.quarantine(&deviation.signature, deviation.at);
+                self.quarantine(deviation.signature.argument_words(), raise);
+                Ok(true)
+            }
+        }
     }
 
     pub(super) fn count_trap(&self) {
         self.trapped.fetch_add(1, Relaxed);
     }
 
-    /// Puts a difference on record.
-    pub(super) fn note(&self, deviation: &Deviation) {
+    fn note(&self, deviation: &Deviation) {
         let mut deviations = lock(&self.deviations);
         if deviations.len() == MAX_DEVIATIONS {
             deviations.pop_front();
@@ -216,7 +239,7 @@ impl Checks {
     }
 
     /// Serves the signature with these words un-accelerated from now on; `begin` runs before anybody can lift it.
-    pub(super) fn quarantine(&self, words: &[u64], begin: impl FnOnce()) {
+    fn quarantine(&self, words: &[u64], begin: impl FnOnce()) {
         let mut quarantined = lock(&self.quarantined);
         if quarantined.insert(words.into()) {
             self.quarantines.fetch_add(1, Relaxed);

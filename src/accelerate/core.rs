@@ -13,7 +13,8 @@ use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
 use super::check::Checks;
 use super::differentiate::Counts;
-use super::entry::Entry;
+use super::entry::{Entry, Handles};
+use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
@@ -25,7 +26,6 @@ use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
-use crate::event::{Event, Observer};
 use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
@@ -61,6 +61,7 @@ mod flag {
 
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
+    events: Events,
     flags: AtomicU32,
     policy: Mutex<RetracePolicy>,
     /// Whether every miss is an error; asked on misses only.
@@ -69,7 +70,7 @@ pub(super) struct Core {
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
-    checks: Checks,
+    checks: Arc<Checks>,
     recorder: Recorder,
     /// The line that accelerated the function, and when.
     made_at: Caller,
@@ -90,7 +91,7 @@ pub(super) enum Outcome {
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
 pub(super) struct Ready {
     entry: Found,
-    args: Vec<Tensor>,
+    args: Handles,
     given: Given,
     start: Option<Instant>,
 }
@@ -113,8 +114,17 @@ impl Outcome {
 
 impl Core {
     pub(super) fn new(made_at: Caller) -> Core {
+        let events = Events { function: made_at };
+        let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
+            (EventKind::Wait, Some(signature)) => events.wait(signature),
+            (EventKind::Evict, Some(signature)) => events.evict(signature),
+            (EventKind::Clear, _) => events.clear(),
+            // A miss is told of when its cost is known, and that a value went in is no news after it.
+            _ => {}
+        });
         Core {
-            cache: Cache::new(Capacity::default()),
+            cache,
+            events,
             flags: AtomicU32::new(0),
             policy: Mutex::default(),
             is_locked: AtomicBool::new(false),
@@ -122,30 +132,12 @@ impl Core {
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
-            checks: Checks::default(),
+            checks: Arc::default(),
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
             gradients: Arc::default(),
         }
-    }
-
-    /// A core without entries that tells `observer` of events.
-    pub(super) fn observed_by(self, observer: impl Observer + 'static) -> Core {
-        let cache = Cache::new(self.cache.capacity()).with_observer(move |event| {
-            let arguments = event.key.map(Signature::to_string).unwrap_or_default();
-            let arguments = &*arguments;
-            match event.kind {
-                EventKind::Hit => observer.observe(&Event::Hit { arguments }),
-                EventKind::Miss => observer.observe(&Event::Miss { arguments }),
-                EventKind::Wait => observer.observe(&Event::Wait { arguments }),
-                EventKind::Evict => observer.observe(&Event::Evict { arguments }),
-                EventKind::Clear => observer.observe(&Event::Clear),
-                // That a value went in is no news after its miss.
-                _ => {}
-            }
-        });
-        Core { cache, ..self }
     }
 
     /// The hot path: a lookup and a run.
@@ -154,7 +146,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 {
+        if flags != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
         let start = sampled_start();
@@ -176,7 +168,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 {
+        if flags != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
         let start = sampled_start();
@@ -186,7 +178,7 @@ impl Core {
             None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
-            let args = args.into_iter().cloned().collect();
+            let args = args.into_iter().map(|arg| Some(Tensor::clone(arg))).collect();
             return Ok(Giving::Ready(Ready { entry, args, given, start }));
         }
         let tensors = entry.run(&args)?;
@@ -223,9 +215,13 @@ impl Core {
             return Ok(Outcome::Evaluated { trace, tensors });
         }
         note_modes(flags, &mut leaves);
-        let entry = match self.find(&leaves.words) {
-            Some(entry) => entry,
-            None => self.made(flags, leaves.words, &leaves.tensors, rim)?.into(),
+        let start = if flags == 0 { sampled_start() } else { None };
+        let (entry, start) = match self.find(&leaves.words) {
+            Some(entry) => {
+                self.events.hit(&entry.signature, rim.caller);
+                (entry, start)
+            }
+            None => (self.made(flags, leaves.words, &leaves.tensors, rim)?.into(), None),
         };
         let tensors = if flags & flag::TRAPPED == 0 {
             if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
@@ -236,6 +232,9 @@ impl Core {
             }
             tensors
         };
+        if let Some(start) = start {
+            self.hit_latency.record(start);
+        }
         match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
             Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
             None => Ok(Outcome::Ran { entry, tensors }),
@@ -268,6 +267,9 @@ impl Core {
             Served::Miss => profile::made(&entry),
             Served::Shared => profile::waited(start),
             Served::Hit => {}
+        }
+        if how != Served::Miss {
+            self.events.hit(&entry.signature, rim.caller);
         }
         Ok(entry)
     }
@@ -313,10 +315,10 @@ impl Core {
             }
             log.add(miss)
         };
-        tracing::debug!(target: "retape", reason = miss.reason.name(), "{miss}");
+        self.events.miss(&miss);
         let (occupancy, capacity) = (self.cache.len(), self.capacity());
         for advice in lock(&self.detector).note(&miss, self.made_at, occupancy, capacity) {
-            tracing::warn!(target: "retape", made_at = %self.made_at, "{advice}");
+            self.events.advice(&advice);
         }
     }
 
@@ -328,7 +330,7 @@ impl Core {
         match lock(&self.policy).action(miss, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
-                tracing::warn!(target: "retape", %at, reason = why.reason.name(), "retrace: {why}");
+                self.events.retrace(why, at);
                 Ok(())
             }
             OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
@@ -338,10 +340,11 @@ impl Core {
     /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
     pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
         let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
-        let watches = flag::DISABLED | flag::QUARANTINED | flag::TRAPPED;
-        let is_plain = self.flags.load(Relaxed) & watches == 0;
-        let tape = tapes.next().filter(|tape| tape.is_evaluated() && is_plain)?;
-        tapes.all(|other| Arc::ptr_eq(other, tape)).then(|| Arc::clone(tape))
+        let flags = self.flags.load(Relaxed);
+        let tape = tapes.next().filter(|tape| tape.is_evaluated())?;
+        let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
+        let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
+        (is_one && !is_quarantined()).then(|| Arc::clone(tape))
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
@@ -351,9 +354,10 @@ impl Core {
         }
         let (words, args) = (leaves.words, leaves.tensors);
         let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
-        let entry = entry.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
-        let tensors = entry.record(tape, &args, &self.gradients, rim.caller);
+        let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        let tensors = entry.record(tape, &args, &self.gradients, check, rim.caller);
         if let Some(host) = entry.grown_bytes() {
             self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
         }

@@ -8,7 +8,7 @@ use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
-use super::differentiate::{Counts, Routine};
+use super::differentiate::{Counts, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
@@ -21,6 +21,9 @@ use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
+/// The tensors of a call that holds nothing else of its arguments.
+pub(crate) type Handles = SmallVec<[Option<Tensor>; 16]>;
+
 /// A compiled trace.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -30,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) compiled: Arc<Compiled>,
     stages: Stages,
     output_types: Vec<TensorType>,
-    /// The arguments whose memory results may take, if they are given away.
+    /// The arguments whose memory results may take, if they are given away, in order.
     donors: Vec<usize>,
     /// The trace as something that is called inside gradients, once it has been.
     routine: OnceLock<Arc<Routine>>,
@@ -132,20 +135,17 @@ impl Entry {
     }
 
     /// Runs the machine code; results take the memory of given arguments that have no other owner.
-    pub(crate) fn run_given(&self, args: Vec<Tensor>, given: &Given) -> Result<Vec<Tensor>> {
+    pub(crate) fn run_given(&self, mut args: Handles, given: &Given) -> Result<Vec<Tensor>> {
         self.touch();
-        let mut args: Vec<Option<Tensor>> = args.into_iter().map(Some).collect();
-        let mut taken: SmallVec<[Option<Buffer>; 24]> = args.iter().map(|_| None).collect();
-        for &donor in self.donors.iter().filter(|&&donor| given.contains(donor)) {
-            match args[donor].take().map(Tensor::into_bytes) {
-                Some(Ok(buffer)) => taken[donor] = Some(buffer),
-                Some(Err(shared)) => args[donor] = Some(shared),
+        let mut donors = self.donors.iter().copied().peekable();
+        let own = args.iter_mut().enumerate().map(|(position, arg)| {
+            let is_donor = donors.next_if_eq(&position).is_some() && given.contains(position);
+            match arg.take_if(|_| is_donor).map(Tensor::into_bytes) {
+                Some(Ok(buffer)) => return Some(Input::given(buffer)),
+                Some(Err(shared)) => *arg = Some(shared),
                 None => {}
             }
-        }
-        let own = args.iter().zip(taken).map(|(arg, taken)| match taken {
-            Some(buffer) => Some(Input::Given(buffer)),
-            None => arg.as_ref().and_then(lent),
+            arg.as_ref().and_then(lent)
         });
         let captures = self.trace.captures.iter().map(|capture| lent(&capture.tensor));
         let inputs: SmallVec<[Input<'_>; 24]> = own
@@ -174,7 +174,15 @@ impl Entry {
     }
 
     /// Records a call on a tape that is evaluated op by op.
-    pub(crate) fn record(&self, tape: &Arc<Tape>, args: &[&Tensor], counts: &Arc<Counts>, at: Caller) -> Vec<Tensor> {
+    pub(crate) fn record(
+        &self,
+        tape: &Arc<Tape>,
+        args: &[&Tensor],
+        counts: &Arc<Counts>,
+        check: Option<Recheck>,
+        at: Caller,
+    ) -> Vec<Tensor> {
+        self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
             let compiled = Arc::clone(&self.compiled);
@@ -182,7 +190,7 @@ impl Entry {
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],
-            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None }), args, at),
+            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None, check }), args, at),
         };
         self.trace.results(args, outputs)
     }
@@ -247,7 +255,7 @@ fn donors(trace: &Trace, plan: &Plan) -> Vec<usize> {
 
 /// A tensor as an input that stays as it is.
 fn lent(tensor: &Tensor) -> Option<Input<'_>> {
-    tensor.as_concrete().map(|concrete| Input::Lent(concrete.bytes()))
+    tensor.as_concrete().map(|concrete| Input::lent(concrete.bytes()))
 }
 
 fn coarse_millis() -> u64 {

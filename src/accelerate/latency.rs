@@ -100,9 +100,10 @@ mod tests {
             let Some(start) = Instant::now().checked_sub(Duration::from_millis(millis)) else { return };
             latencies.record(start);
         }
-        let Latency { n_timed, min, p50, max, .. } = latencies.summary();
-        let within = |time: Duration, millis| (millis..millis + 10).contains(&time.as_millis());
-        assert_eq!(n_timed, 3);
-        assert!(within(min, 20) && within(p50, 20) && within(max, 40), "{min:?} {p50:?} {max:?}");
+        // Something else may run between the start and the record, so there are lower bounds only.
+        let Latency { n_timed, min, mean, p50, max, .. } = latencies.summary();
+        let at_least = |time: Duration, micros| time >= Duration::from_micros(micros);
+        assert!(n_timed == 3 && min <= p50 && p50 <= max, "{min:?} {p50:?} {max:?}");
+        assert!(at_least(min, 19_980) && at_least(mean, 26_600) && at_least(max, 39_960), "{min:?} {mean:?} {max:?}");
     }
 }

@@ -9,6 +9,7 @@ mod check;
 mod core;
 mod differentiate;
 mod entry;
+mod events;
 mod explain;
 mod function;
 mod latency;
@@ -48,14 +49,13 @@ pub use self::signature::Signature;
 pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
 pub use self::tolerance::{ElementPair, Gap, Tolerance};
 
-pub(crate) use self::differentiate::{Calls, Pull, PullBack, Routine};
+pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::entry::Entry;
 pub(crate) use self::profile::LaunchTotal;
 pub(crate) use self::signature::{Description, LeafText};
 use crate::error::{Caller, Error, Result};
-use crate::event::Observer;
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
 
@@ -107,26 +107,6 @@ where
     /// The wrapped function.
     pub fn function(&self) -> &F {
         &self.function
-    }
-
-    /// Tells `observer` of every event in the cache from now on; the cache begins empty.
-    ///
-    /// ```
-    /// use retape::{accelerate, Event, Tensor};
-    /// use std::sync::{Arc, Mutex};
-    ///
-    /// let log = Arc::new(Mutex::new(String::new()));
-    /// let lines = Arc::clone(&log);
-    /// let double = accelerate(|x: &Tensor| x + x)
-    ///     .observed_by(move |event: &Event<'_>| *lines.lock().unwrap() += &format!("{event}\n"));
-    /// double.call(Tensor::ones([4]))?;
-    /// double.call(Tensor::zeros([4]))?;
-    /// assert_eq!(*log.lock().unwrap(), "miss (f32[4])\nhit  (f32[4])\n");
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    #[must_use]
-    pub fn observed_by(self, observer: impl Observer + 'static) -> Accelerated<F, Args, R> {
-        Accelerated { core: self.core.observed_by(observer), ..self }
     }
 
     /// The fraction of calls that needed no trace, in `[0, 1]`; 0 before the first call.

@@ -11,7 +11,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Attributes, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::accelerate::{PullBack, Routine};
+use crate::accelerate::{PullBack, Recheck, Routine};
 use crate::graph::TensorType;
 
 /// One result of a call of compiled code.
@@ -28,6 +28,8 @@ pub(crate) struct CallSite {
     pub(crate) routine: Arc<Routine>,
     /// If the routine is the gradient of another one: the call that it is the gradient of.
     pub(crate) of: Option<(Arc<CallSite>, Arc<PullBack>)>,
+    /// What results and gradients are compared with, in check mode.
+    pub(crate) check: Option<Recheck>,
 }
 
 impl PartialEq for CallSite {

@@ -17,9 +17,9 @@ pub(super) const MIN_BYTES: usize = 1024;
 /// How many dead inputs are listed for an output beyond the first choice.
 const MAX_SPARE: usize = 4;
 
-/// An output, or an input, and the steps between which its memory is in use.
+/// Where an input is read last, or an output written first.
 struct Uses {
-    /// Of an output the step that begins it; of an input the last step that reads it.
+    /// The step, if there is one.
     step: Option<usize>,
     /// The operands of that step that it is.
     operands: Vec<usize>,
@@ -27,65 +27,54 @@ struct Uses {
 
 /// The pairs for a plan, the preferred ones first.
 pub(super) fn donations(graph: &Graph, plan: &Plan) -> Vec<Donation> {
-    let inputs = last_reads(plan);
-    let mut by_size: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (input, ty) in plan.inputs.iter().enumerate().filter(|(_, ty)| ty.bytes() >= MIN_BYTES) {
-        by_size.entry(ty.bytes()).or_default().push(input);
-    }
-    let writes = first_writes(plan);
-    let mut outputs: Vec<usize> =
-        (0..plan.outputs.len()).filter(|&output| by_size.contains_key(&plan.outputs[output].bytes())).collect();
+    let (reads, writes) = (last_reads(plan), first_writes(plan));
+    let bytes = |input: usize| plan.inputs[input].bytes();
+    let mut inputs: Vec<usize> = (0..plan.inputs.len()).filter(|&input| bytes(input) >= MIN_BYTES).collect();
+    inputs.sort_by_key(|&input| (reads[input].step, input));
+    let mut outputs: Vec<usize> = (0..plan.outputs.len()).collect();
+    outputs.retain(|&output| plan.outputs[output].bytes() >= MIN_BYTES && writes[output].step.is_some());
     outputs.sort_by_key(|&output| (writes[output].step, output));
+
     let mut is_taken = vec![false; plan.inputs.len()];
+    let mut dead: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut n_dead = 0;
     let (mut first, mut more) = (vec![], vec![]);
     for output in outputs {
-        let same_size = &by_size[&plan.outputs[output].bytes()];
-        let candidates = candidates(graph, plan, &writes[output], output, &inputs, same_size);
-        let chosen = candidates.iter().copied().find(|&input| !is_taken[input]);
+        let (write, size) = (&writes[output], plan.outputs[output].bytes());
+        while let Some(&input) = inputs.get(n_dead).filter(|&&input| reads[input].step < write.step) {
+            dead.entry(bytes(input)).or_default().push(input);
+            n_dead += 1;
+        }
+        let of_type = |input: &usize| graph.ty(graph.params()[*input]) == graph.ty(graph.outputs()[output]);
+        let read_here = inputs[n_dead..].iter().copied().take_while(|&input| reads[input].step == write.step);
+        let fits = |&input: &usize| bytes(input) == size && is_in_place(plan, input, &reads[input], output, write);
+        let in_step: Vec<usize> = read_here.filter(fits).collect();
+        let dead = dead.get(&size).map_or(&[][..], Vec::as_slice);
+        let choose = |from: &[usize]| {
+            let mut free = from.iter().copied().filter(|&input| !is_taken[input]);
+            let any = free.next()?;
+            Some(if of_type(&any) { any } else { free.find(of_type).unwrap_or(any) })
+        };
+        let chosen = choose(&in_step).or_else(|| choose(dead));
         let pair = |input: usize| Donation { output: output as u32, input: input as u32 };
+        first.extend(chosen.map(pair));
+        let others = in_step.iter().chain(dead.iter().take(MAX_SPARE)).copied();
+        more.extend(others.filter(|&input| Some(input) != chosen).map(pair));
         if let Some(input) = chosen {
             is_taken[input] = true;
-            first.push(pair(input));
         }
-        let is_dead = |&input: &usize| inputs[input].step < writes[output].step;
-        let (spare, in_step): (Vec<usize>, Vec<usize>) =
-            candidates.into_iter().filter(|&input| Some(input) != chosen).partition(is_dead);
-        more.extend(in_step.into_iter().chain(spare.into_iter().take(MAX_SPARE)).map(pair));
     }
     first.extend(more);
     first
 }
 
-/// The inputs whose memory an output may take: those that its step reads in place, then the dead ones; of both those
-/// of its own type first.
-fn candidates(
-    graph: &Graph,
-    plan: &Plan,
-    write: &Uses,
-    output: usize,
-    inputs: &[Uses],
-    same_size: &[usize],
-) -> Vec<usize> {
-    let Some(step) = write.step else { return vec![] };
-    let wanted = graph.ty(graph.outputs()[output]);
-    let in_place = |input: usize| {
-        let (from, to) = (plan.inputs[input], plan.outputs[output]);
-        let step = &plan.steps[step];
-        let whole = |&read: &usize| step.operands[read].len == from.len;
-        let here = |&read: &usize| write.operands.iter().all(|&written| step.work.works_in_place(read, written));
-        let reads = &inputs[input].operands;
-        from.dtype.size() == to.dtype.size() && reads.iter().all(whole) && reads.iter().all(here)
-    };
-    // In place and of the same type, in place, dead and of the same type, dead.
-    let mut found: [Vec<usize>; 4] = Default::default();
-    for &input in same_size {
-        let in_step = inputs[input].step == Some(step);
-        if if in_step { in_place(input) } else { inputs[input].step < Some(step) } {
-            let other_type = graph.ty(graph.params()[input]) != wanted;
-            found[2 * usize::from(!in_step) + usize::from(other_type)].push(input);
-        }
-    }
-    found.concat()
+/// Whether the step that begins the output reads the input at no other elements than it writes.
+fn is_in_place(plan: &Plan, input: usize, read: &Uses, output: usize, write: &Uses) -> bool {
+    let (from, to) = (plan.inputs[input], plan.outputs[output]);
+    let Some(step) = write.step.map(|step| &plan.steps[step]) else { return false };
+    let is_whole = |&read: &usize| step.operands[read].len == from.len;
+    let is_here = |&read: &usize| write.operands.iter().all(|&written| step.work.works_in_place(read, written));
+    from.dtype.size() == to.dtype.size() && read.operands.iter().all(|read| is_whole(read) && is_here(read))
 }
 
 fn last_reads(plan: &Plan) -> Vec<Uses> {

@@ -8,6 +8,7 @@ use retape_runtime::hash_words;
 
 use super::super::bisect::{self, Bisection};
 use super::super::check::{Check, CheckMode, Checks, Deviation, OnDifference, Results};
+use super::super::differentiate::Recheck;
 use super::super::nonfinite::{self, NonFinite};
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
@@ -40,6 +41,7 @@ impl Core {
     pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
         let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
         self.checks.count_trap();
+        self.events.nonfinite(&found, rim.caller);
         Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
     }
 
@@ -65,18 +67,24 @@ impl Core {
             ),
             Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
         };
-        self.checks.count(deviation.is_some());
-        let Some(deviation) = deviation else { return Ok(Outcome::Ran { entry, tensors }) };
-        self.checks.note(&deviation);
-        if check.on_difference == OnDifference::Err {
-            return Err(Error::Check(Box::new(deviation)));
-        }
-        tracing::warn!(target: "retape", at = %rim.caller, path = deviation.path, "{deviation}");
-        if check.on_difference == OnDifference::Warn {
+        let raise = || self.set_flag(flag::QUARANTINED, true);
+        if !self.checks.settle(deviation, check.on_difference, self.events, raise)? {
             return Ok(Outcome::Ran { entry, tensors });
         }
-        self.checks.quarantine(entry.signature.argument_words(), || self.set_flag(flag::QUARANTINED, true));
         fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
+    }
+
+    /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
+    pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
+        let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
+        let Some(check) = is_checked.then(|| self.checks.is_due(&entry.n_checkable)).flatten() else { return Ok(None) };
+        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim.trace)?.without_effects();
+        if check.on_difference == OnDifference::FallBack {
+            // The comparison comes when the call has run, and then nobody can raise it.
+            self.set_flag(flag::QUARANTINED, true);
+        }
+        let checks = Arc::clone(&self.checks);
+        Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.

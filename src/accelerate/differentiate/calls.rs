@@ -68,6 +68,14 @@ impl<'g> Calls<'g> {
         let index = self.of_value.get(&id).copied();
         let index = index.ok_or_else(|| Error::Internal(format!("{id} is not the result of a call")))?;
         let outputs = self.outputs(index, inputs)?;
+        let outputs = match &**self.calls[index].site {
+            CallSite { check: Some(check), .. } => check.results(inputs, outputs)?,
+            CallSite { of: Some((of, pull_back)), .. } => match &of.check {
+                Some(check) => check.gradients(pull_back.pull(), inputs, outputs)?,
+                None => outputs,
+            },
+            CallSite { of: None, check: None, .. } => outputs,
+        };
         Ok(self.calls[index].results.iter().map(|&(id, output)| (id, outputs[output].clone())).collect())
     }
 

@@ -9,10 +9,12 @@ mod calls;
 mod code;
 mod cut;
 mod partition;
+mod recheck;
 mod routine;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use self::calls::Calls;
+pub(crate) use self::recheck::Recheck;
 pub(super) use self::routine::Counts;
 pub(crate) use self::routine::{Pull, PullBack, Routine};

@@ -11,6 +11,7 @@ use super::code::Code;
 use super::partition::{Partition, Read, partition};
 use crate::autodiff;
 use crate::compile::Compiled;
+use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, TensorType, ValueId};
 use crate::opt;
@@ -88,6 +89,11 @@ impl Routine {
         Routine { code, ..Routine::new(graph, captures, counts, Arc::default()) }
     }
 
+    /// A routine that is to be evaluated op by op.
+    pub(super) fn uncompiled(graph: Graph, captures: Vec<Tensor>) -> Routine {
+        Routine::new(graph, captures, Arc::default(), Arc::default())
+    }
+
     fn new(graph: Graph, captures: Vec<Tensor>, counts: Arc<Counts>, gradient_bytes: Arc<AtomicUsize>) -> Routine {
         let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
         let (code, pull_backs) = (Lazy::default(), Mutex::default());
@@ -116,6 +122,11 @@ impl Routine {
     /// The results for some inputs.
     pub(crate) fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         self.code()?.run(inputs.iter().chain(&self.captures))
+    }
+
+    /// The results for some inputs, op by op.
+    pub(super) fn evaluate(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        eager::evaluate_graph(&self.graph, &inputs.iter().chain(&self.captures).collect::<Vec<_>>())
     }
 
     fn code(&self) -> Result<Code> {
@@ -183,6 +194,11 @@ impl Routine {
 }
 
 impl PullBack {
+    /// Which gradient it is.
+    pub(super) fn pull(&self) -> &Pull {
+        &self.pull
+    }
+
     /// The gradients from the inputs and the cotangents, as a routine of its own.
     pub(crate) fn gradient(&self) -> &Arc<Routine> {
         &self.gradient

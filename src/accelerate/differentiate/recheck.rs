@@ -1,0 +1,107 @@
+//! Check mode for calls inside gradients that are evaluated at once.
+//!
+//! The closure is entered again when the call is recorded; when it has run, its results are compared with those of the
+//! ops one by one, and so are its gradients.
+
+use std::sync::Arc;
+
+use super::super::check::{Check, Checks, Deviation, Results, gap};
+use super::super::entry::Entry;
+use super::super::events::Events;
+use super::super::tolerance::shown;
+use super::routine::{Pull, Routine};
+use crate::eager;
+use crate::error::{Caller, Error, Result};
+use crate::tensor::Tensor;
+use crate::trace::{Source, Trace};
+
+/// What a call is compared with.
+#[derive(Debug)]
+pub(crate) struct Recheck {
+    checks: Arc<Checks>,
+    check: Check,
+    events: Events,
+    entry: Arc<Entry>,
+    fresh: Trace,
+    /// The fresh trace as something that has gradients.
+    routine: Routine,
+    at: Caller,
+}
+
+impl Recheck {
+    pub(in crate::accelerate) fn new(
+        checks: Arc<Checks>,
+        check: Check,
+        events: Events,
+        entry: Arc<Entry>,
+        fresh: Trace,
+        at: Caller,
+    ) -> Recheck {
+        let captures = fresh.captures.iter().map(|capture| capture.tensor.clone()).collect();
+        let routine = Routine::uncompiled(fresh.graph.clone(), captures);
+        Recheck { checks, check, events, entry, fresh, routine, at }
+    }
+
+    /// Compares what the code computed from arguments; gives what the call is to go on with.
+    pub(super) fn results(&self, args: &[Tensor], mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let args: Vec<&Tensor> = args.iter().collect();
+        let expected = eager::evaluate(&self.fresh, &args)?;
+        let got = self.entry.trace.results(&args, outputs.clone());
+        let results = Results { cached: &self.entry.trace, got: &got, fresh: &self.fresh, expected: &expected };
+        let deviation = results.deviation(&self.entry.signature, self.at, &self.check.tolerance);
+        if self.falls_back(deviation.clone())? {
+            if let Some(deviation) = deviation.filter(|_| self.entry.trace.words != self.fresh.words) {
+                // The closure goes on with a structure that is wrong.
+                return Err(Error::Check(Box::new(deviation)));
+            }
+            for (source, expected) in self.entry.trace.sources.iter().zip(expected) {
+                if let Source::Output(output) = source {
+                    outputs[*output] = expected;
+                }
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Compares gradients that the code computed from arguments and cotangents.
+    pub(super) fn gradients(&self, pull: &Pull, inputs: &[Tensor], gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        let same = |(a, b): (&Source, &Source)| match (a, b) {
+            (Source::Output(a), Source::Output(b)) | (Source::Parameter(a), Source::Parameter(b)) => a == b,
+            (Source::Constant(_), Source::Constant(_)) => true,
+            (Source::Output(_) | Source::Parameter(_) | Source::Constant(_), _) => false,
+        };
+        if self.entry.trace.words != self.fresh.words
+            || !self.entry.trace.sources.iter().zip(&self.fresh.sources).all(same)
+        {
+            // The cotangents belong to other results; that these differ has been said.
+            return Ok(gradients);
+        }
+        let expected = self.routine.pull_back(pull.clone(), self.at)?.gradient().evaluate(inputs)?;
+        let differing: Vec<_> = expected
+            .iter()
+            .zip(&gradients)
+            .enumerate()
+            .filter_map(|(n, (expected, got))| Some((n, gap(expected, got, &self.check.tolerance)?)))
+            .collect();
+        let deviation = differing.first().map(|(n, gap)| {
+            let argument = self.entry.signature.description().tensor_path(pull.wrt[*n]).unwrap_or_default();
+            let sample = gap.samples.first();
+            Deviation {
+                signature: self.entry.signature.clone(),
+                at: self.at,
+                path: format!("the gradient by {argument}"),
+                expected: sample.map(|pair| shown(pair.expected)).unwrap_or_default(),
+                got: sample.map(|pair| shown(pair.got)).unwrap_or_default(),
+                gap: Some(gap.clone()),
+                n_tensors: differing.len(),
+            }
+        });
+        Ok(if self.falls_back(deviation)? { expected } else { gradients })
+    }
+
+    /// Puts a comparison on record; whether the call is to go on with what the ops computed.
+    fn falls_back(&self, deviation: Option<Deviation>) -> Result<bool> {
+        // Whoever armed the check has raised the flag that makes calls look for quarantines.
+        self.checks.settle(deviation, self.check.on_difference, self.events, || ())
+    }
+}
