@@ -272,6 +272,11 @@ fn donors(trace: &Trace, plan: &Plan) -> Vec<Donor> {
     (0..n_args).filter(|&argument| may_give[argument]).map(donor).collect()
 }
 
+/// Handles of a call's own to all tensors, so that it can let go of the arguments.
+pub(crate) fn handles(args: &[&Tensor]) -> Handles {
+    args.iter().map(|&arg| Some(Tensor::clone(arg))).collect()
+}
+
 /// A tensor as an input that stays as it is.
 fn lent(tensor: &Tensor) -> Option<Input<'_>> {
     tensor.as_concrete().map(|concrete| Input::lent(concrete.bytes()))

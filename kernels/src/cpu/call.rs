@@ -49,7 +49,7 @@ pub(crate) struct Frame {
 // SAFETY: the pointers of an idle frame are used by nobody; `bind` sets those of buffers it does not own.
 unsafe impl Send for Frame {}
 
-/// Sees the number of a launch that is done, the arena and the outputs.
+/// Sees the number of a launch that has run, the arena and the outputs.
 pub(crate) type After<'a> = dyn FnMut(usize, &[u8], &[Buffer]) + 'a;
 
 /// A pointer table that threads share during a launch.
