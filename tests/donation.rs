@@ -107,14 +107,14 @@ fn a_whole_training_step_allocates_nothing_for_its_state() {
         let mirrored = nn::mse(&apply(y), x);
         (loss, mirrored, next)
     });
-    let layers: Vec<Dense> = (0..4).map(|seed| Dense::new(seed, 1024, 1024)).collect();
-    let n = 4 * 4 * 1024 * 1024;
-    let (x, y) = (ramp(1024 * 8, 1).reshape([8, 1024]), ramp(1024 * 8, 2).reshape([8, 1024]));
+    let layers: Vec<Dense> = (0..2).map(|seed| Dense::new(seed, 1024, 1024)).collect();
+    let n = 2 * 4 * 1024 * 1024;
+    let (x, y) = (ramp(1024 * 2, 1).reshape([2, 1024]), ramp(1024 * 2, 2).reshape([2, 1024]));
     let start = || (layers.clone(), adam.init(&layers));
 
     let mut carried = start();
     let mut expected = vec![];
-    for _ in 0..6 {
+    for _ in 0..4 {
         let (loss, mirrored, next) = step.call(&carried, &x, &y).unwrap();
         expected.push((bits(&loss), bits(&mirrored)));
         carried = next;
@@ -276,7 +276,7 @@ impl Random {
 }
 
 /// Large enough for donations, and with parts of a vector at the end.
-const SIDE: usize = 19;
+const SIDE: usize = 93;
 
 /// A random function of square matrices: ops with their arguments, and which values are results.
 struct Program {
@@ -320,7 +320,7 @@ impl Program {
 fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {
     let _turn = alone();
     let mut n_saved = 0;
-    for seed in 0..60 {
+    for seed in 0..40 {
         let mut random = Random(seed);
         let program = Program::new(&mut random, 5);
         let captured = square(SIDE, 77);
@@ -331,7 +331,7 @@ fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {
         // Handles that the test keeps, with what they must go on to hold.
         let mut kept: Vec<(Tensor, Vec<u32>)> = vec![];
         let mut known: Vec<Tensor> = (0..4).map(|k| square(SIDE, seed as usize + k)).collect();
-        for round in 0..12 {
+        for round in 0..8 {
             // Mostly fresh tensors; some are shared with each other, with what is kept, or are results of earlier calls.
             let args: Vec<Tensor> = (0..4)
                 .map(|k| match random.below(4) {
@@ -380,5 +380,5 @@ fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {
         assert_eq!(f.stats().misses, 1);
     }
     println!("{n_saved} blocks saved");
-    assert!(n_saved > 300, "only {n_saved} results took the memory of an argument");
+    assert!(n_saved > 200, "only {n_saved} results took the memory of an argument");
 }
