@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
-use retape::{Error, Tensor, accelerate};
+use retape::{Check, CheckMode, Error, OnDifference, Tensor, accelerate};
 use retape_runtime::{live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit};
 
 const MIB: usize = 1 << 20;
@@ -214,6 +214,32 @@ fn given_memory_is_used_and_no_more_blocks_are_taken() {
     step.set_enabled(true);
     let fast = step.call(a, b).unwrap();
     assert_eq!((bits(&plain.0), bits(&plain.1)), (bits(&fast.0), bits(&fast.1)));
+}
+
+#[test]
+fn pinned_and_watched_calls_take_what_is_given_too() {
+    let _turn = alone();
+    let step = accelerate(|a: &Tensor, b: &Tensor| ((a + b).tanh(), a - b));
+    let n = 10_000;
+    let (a, b) = (ramp(n, 1), ramp(n, 2));
+    let expected = step.call(&a, &b).unwrap();
+    let check = |found: (Tensor, Tensor)| {
+        assert_eq!((bits(&found.0), bits(&found.1)), (bits(&expected.0), bits(&expected.1)));
+    };
+    let pinned = step.pin(&a, &b).unwrap();
+    let given = (ramp(n, 1), ramp(n, 2));
+    let watch = Watch::start();
+    let found = pinned.call(given.0, given.1).unwrap();
+    assert_eq!(watch.n_blocks(), 0);
+    check(found);
+    check(pinned.call(a.clone(), b.clone()).unwrap());
+
+    step.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    check(step.call(ramp(n, 1), b.clone()).unwrap());
+    step.set_check_mode(CheckMode::Never);
+    step.trap_nonfinite(true);
+    check(step.call(a.clone(), b.clone()).unwrap());
+    assert_eq!((bits(&a), bits(&b)), (bits(&ramp(n, 1)), bits(&ramp(n, 2))));
 }
 
 #[test]

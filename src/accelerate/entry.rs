@@ -33,7 +33,7 @@ struct Donor {
 }
 
 /// The tensors of a call that holds nothing else of its arguments.
-pub(crate) type Handles = SmallVec<[Option<Tensor>; 16]>;
+pub(crate) type Handles = Vec<Option<Tensor>>;
 
 /// A compiled trace.
 #[derive(Debug)]
@@ -270,6 +270,11 @@ fn donors(trace: &Trace, plan: &Plan) -> Vec<Donor> {
     }
     let donor = |argument: usize| Donor { argument, bytes: plan.inputs[argument].bytes() };
     (0..n_args).filter(|&argument| may_give[argument]).map(donor).collect()
+}
+
+/// Handles of a call's own to all tensors, so that it can let go of the arguments.
+pub(crate) fn handles(args: &[&Tensor]) -> Handles {
+    args.iter().map(|&arg| Some(Tensor::clone(arg))).collect()
 }
 
 /// A tensor as an input that stays as it is.
