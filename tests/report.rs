@@ -90,6 +90,7 @@ fn the_page_says_what_the_cache_knows() {
         assert!(captures.len() == 1 && captures[0].as_str().unwrap().contains("tests/report.rs"), "{captures:?}");
         let leaves = list(entry, "/leaves");
         assert!(leaves.iter().any(|leaf| leaf["path"].as_str().unwrap().contains(HOSTILE.split('"').next().unwrap())));
+        assert!(number(entry, "/arena_unshared_bytes") > number(entry, "/detail/arena/bytes"), "no bytes are shared");
         check_drawing(&entry["detail"]);
     }
 }
