@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use retape::{Tensor, Tree, accelerate};
+use retape::{Tensor, Tree, accelerate, value_and_grad};
 use serde_json::Value;
 
 /// Text that would run if it were not taken as text.
@@ -90,6 +90,7 @@ fn the_page_says_what_the_cache_knows() {
         assert!(captures.len() == 1 && captures[0].as_str().unwrap().contains("tests/report.rs"), "{captures:?}");
         let leaves = list(entry, "/leaves");
         assert!(leaves.iter().any(|leaf| leaf["path"].as_str().unwrap().contains(HOSTILE.split('"').next().unwrap())));
+        assert!(number(entry, "/arena_unshared_bytes") > number(entry, "/detail/arena/bytes"), "no bytes are shared");
         check_drawing(&entry["detail"]);
     }
 }
@@ -143,6 +144,22 @@ fn no_text_becomes_markup_and_nothing_is_loaded() {
     for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url("] {
         assert!(!page.contains(forbidden), "{forbidden}");
     }
+}
+
+#[test]
+fn code_for_gradients_is_shown() {
+    let model = accelerate(|w: &Tensor, x: &Tensor| x.matmul(w).tanh().sum(..));
+    let x = Tensor::ones([4, 3]);
+    for _ in 0..2 {
+        value_and_grad(|w: &Tensor| model.call(w, &x).unwrap(), &Tensor::full([3, 2], 0.3_f32)).unwrap();
+    }
+    let path = folder("gradients").join("report.html");
+    model.report_html(&path).unwrap();
+    let data = data(&std::fs::read_to_string(path).unwrap());
+    let code = &list(&data, "/entries/0/gradients")[0];
+    assert_eq!((number(code, "/calls"), &code["is_compiled"]), (2, &Value::Bool(true)));
+    assert_eq!(code["arguments"], serde_json::json!([0]));
+    assert_eq!((number(&data, "/stats/backward_hits"), number(&data, "/stats/backward_misses")), (1, 1));
 }
 
 /// A browser on this machine. Without one the tests that need it say so, unless it is required.

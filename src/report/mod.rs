@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use self::json::Json;
 pub(crate) use self::trace_events::trace_events;
 
-use crate::accelerate::{CompileTimes, Entry, EntryStats, Latency, LaunchTotal, Miss, Stats};
+use crate::accelerate::{CompileTimes, Entry, EntryStats, GradientStats, Latency, LaunchTotal, Miss, Stats};
 use crate::error::Caller;
 
 /// The graphs of so many entries are in the page, those used last.
@@ -108,7 +108,12 @@ fn stats_data(stats: &Stats) -> Json {
         ("n_entries", stats.entries.len().into()),
         ("hit_rate", stats.hit_rate().into()),
         ("bytes", stats.bytes().into()),
+        ("pinned", stats.pinned.into()),
+        ("checked", stats.checks.checked.into()),
+        ("differing", stats.checks.differing.into()),
         ("quarantines", stats.checks.quarantines.into()),
+        ("quarantined_calls", stats.checks.quarantined_calls.into()),
+        ("trapped", stats.checks.trapped.into()),
         ("byte_budget", stats.budget.host.into()),
         ("backward_hits", stats.backward_hits.into()),
         ("backward_misses", stats.backward_misses.into()),
@@ -152,7 +157,20 @@ fn entry_data(n: usize, stats: &EntryStats, entry: &Entry, times: Option<&(u64, 
         ("n_steps", stats.n_steps.into()),
         ("captures", Json::list(stats.captures.iter().map(String::as_str))),
         ("times", times_data(&stats.times)),
+        ("gradients", Json::List(stats.gradients.iter().map(gradient_data).collect())),
         ("detail", detail.into()),
+    ])
+}
+
+fn gradient_data(stats: &GradientStats) -> Json {
+    Json::Map(vec![
+        ("arguments", Json::list(stats.arguments.iter().copied())),
+        ("calls", stats.calls.into()),
+        ("is_compiled", stats.is_compiled.into()),
+        ("residuals", stats.residuals.into()),
+        ("residual_bytes", stats.residual_bytes.into()),
+        ("bytes", stats.bytes.into()),
+        ("times", times_data(&stats.times)),
     ])
 }
 

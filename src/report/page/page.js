@@ -9,10 +9,12 @@ function headline(data) {
   const calls = stats.hits + stats.misses;
   return h("div", { class: "cards" },
     card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–", `${several(stats.hits, "hit")}, ${several(stats.misses, "miss", "misses")}${stats.waits ? `, ${several(stats.waits, "wait")}` : ""}`, meter(stats.hit_rate)),
-    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${several(stats.clears, "clear")}${stats.quarantines ? `, ${count(stats.quarantines)} in quarantine` : ""}`, meter(stats.n_entries / stats.capacity)),
+    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${several(stats.clears, "clear")}${stats.pinned ? `, ${count(stats.pinned)} pinned` : ""}`, meter(stats.n_entries / stats.capacity)),
     card("Memory", bytes(stats.bytes), !stats.byte_budget ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, !stats.byte_budget ? null : meter(stats.bytes / stats.byte_budget)),
     latency("Hit", stats.hit_latency),
-    latency("Miss", stats.miss_latency));
+    latency("Miss", stats.miss_latency),
+    stats.backward_hits + stats.backward_misses > 0 && card("Backward code", several(stats.backward_hits + stats.backward_misses, "run"), `${count(stats.backward_misses)} of them compiled it first`),
+    stats.checked + stats.trapped > 0 && card("Checks", `${count(stats.differing)} of ${count(stats.checked)} differ`, `${several(stats.quarantines, "signature")} in quarantine, ${several(stats.quarantined_calls, "call")} served un-accelerated for it; ${several(stats.trapped, "call")} trapped`));
 }
 
 function entryTable(data, choose) {
@@ -43,8 +45,22 @@ function entryDetail(entry) {
   const captures = entry.captures.length > 0 && [h("h4", {}, "Captured tensors"),
     h("p", { class: "about" }, "The closure used these from outside; the entry keeps the value each had when it was traced."),
     h("ul", { class: "captures" }, entry.captures.map((text) => h("li", {}, h("code", {}, text))))];
+  const gradient = (code) => {
+    const by = code.arguments.map((n) => entry.names[n] || `captured tensor ${n - entry.names.length}`).join(", ");
+    const made = stages(code.times);
+    return h("tr", {},
+      h("td", {}, h("code", { title: by }, shortened(by, 90)), !code.is_compiled && h("span", { class: "chip" }, "not compiled yet")),
+      h("td", { class: "number" }, count(code.calls)),
+      h("td", { class: "number" }, count(code.residuals), h("div", { class: "at" }, bytes(code.residual_bytes))),
+      h("td", { class: "number" }, bytes(code.bytes)),
+      h("td", { class: "number" }, time(made.total), made.bar));
+  };
+  const gradients = entry.gradients.length > 0 && [h("h4", {}, "Code for gradients"),
+    h("p", { class: "about" }, "The function was called inside a gradient that is taken outside of it: a forward version keeps values for a backward one, which is compiled when it is first needed."),
+    h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["with respect to", "calls", "values kept", "bytes", "made in"].map((name, n) => h("th", { class: n ? "number" : "" }, name)))),
+      h("tbody", {}, entry.gradients.map(gradient))))];
   const top = [h("h3", {}, "Entry ", h("code", {}, shortened(entry.arguments, 120))), leaves,
-    h("h4", {}, `Making it took ${time(times.total)}`), times.bar, times.keys, captures];
+    h("h4", {}, `Making it took ${time(times.total)}`), times.bar, times.keys, captures, gradients];
   if (!entry.detail) return { element: h("div", { class: "detail" }, top, h("p", { class: "quiet" }, "The report shows the graphs of the entries used last; this one is not among them.")), start: () => {} };
   return graphDetail({ ...entry, ...entry.detail }, top);
 }
