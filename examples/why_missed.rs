@@ -1,7 +1,6 @@
 //! A training loop that traces in nearly every epoch, what the cache says of it, and the mended loop.
 //!
-//! Data comes in while it trains, so the last batch of an epoch has another size each time; and the learning rate is a
-//! static value. `explain` says why each call missed, `advice` what to change.
+//! The last batch of an epoch has another size each time, as data comes in, and the learning rate is a static value.
 
 use retape::data::{MiniBatches, Partial};
 use retape::{OnRetrace, RetracePolicy, Static, Tensor, accelerate};
@@ -30,7 +29,6 @@ fn descend(line: &(Tensor, Tensor), x: &Tensor, y: &Tensor, rate: impl Into<Tens
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = (Tensor::from(0.0_f32), Tensor::from(0.0_f32));
     let rate = |epoch: u64| 0.5 / (1.0 + 0.1 * epoch as f32);
-
     let step = accelerate(|l: &(Tensor, Tensor), x: &Tensor, y: &Tensor, rate: &Static<f32>| descend(l, x, y, rate.0));
     let mut line = start.clone();
     for epoch in 0..EPOCHS {

@@ -57,7 +57,8 @@ fn gradient<T: Tree>(loss: &Tensor, wrt: &T, unused: Unused, at: Caller) -> T {
 
 /// The value of a scalar function and its gradient with respect to its argument.
 ///
-/// Outside a trace the function is traced and its ops run one by one; inside one it becomes part of that trace.
+/// Outside a trace the function is traced and its ops run one by one, except that accelerated functions which it calls
+/// run as compiled code, forward and backward. Inside a trace it becomes part of that trace.
 ///
 /// # Errors
 ///

@@ -20,6 +20,9 @@ use crate::plan;
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
 
+/// Sees a value of a graph with the values that it was computed from, and says whether to go on.
+pub(crate) type SeeValue<'s> = dyn FnMut(ValueId, &[&Tensor], &Tensor) -> Result<ControlFlow<()>> + 's;
+
 impl Graph {
     /// The plan that this graph is compiled by, as text: which values share a kernel, the kernels, and where every
     /// value lies. Call it on an [optimised](Graph::optimized) graph to see what a trace becomes.
@@ -135,11 +138,7 @@ impl Graph {
 
     /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each with
     /// its arguments. Effects do not happen. What nothing needs any more is freed.
-    pub(crate) fn each_value(
-        &self,
-        inputs: &[&Tensor],
-        see: &mut dyn FnMut(ValueId, &[&Tensor], &Tensor) -> Result<ControlFlow<()>>,
-    ) -> Result<()> {
+    pub(crate) fn each_value(&self, inputs: &[&Tensor], see: &mut SeeValue<'_>) -> Result<()> {
         let mut values: Vec<Option<Tensor>> = vec![None; self.n_nodes()];
         let mut uses = self.use_counts();
         for (id, node) in self.iter() {

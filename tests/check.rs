@@ -5,8 +5,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
+use retape::ops::{Op, Sample, SampleArg};
 use retape::{
-    Accelerated, BisectCause, Check, CheckMode, CheckWhen, Error, OnDifference, Static, Tensor, Tolerance, Tree,
+    Accelerated, BisectCause, Check, CheckMode, CheckWhen, Error, Graph, OnDifference, Static, Tensor, Tolerance, Tree,
     accelerate, reset_debug_sink, set_debug_sink,
 };
 
@@ -217,6 +218,48 @@ fn a_closure_that_fails_now_is_a_difference() {
 }
 
 #[test]
+fn a_quarantine_begins_once_and_for_all_threads() {
+    let world = World::new();
+    let step = train(world.clone());
+    step.call(x()).unwrap();
+    *world.scale.lock().unwrap() = 3.0;
+    step.set_check_mode(check(CheckWhen::Every, OnDifference::FallBack));
+    let expected = {
+        let world = World::new();
+        *world.scale.lock().unwrap() = 3.0;
+        train(world).call(x()).unwrap().loss.item::<f32>().unwrap()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    assert_eq!(step.call(x()).unwrap().loss.item::<f32>().unwrap(), expected);
+                }
+            });
+        }
+    });
+    let checks = step.stats().checks;
+    // Calls that had begun before are checked too; nobody gets what the code computed.
+    assert_eq!(
+        (checks.quarantines, checks.checked, checks.checked + checks.quarantined_calls),
+        (1, checks.differing, 100)
+    );
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let step = &step;
+            scope.spawn(move || {
+                for m in 0..25 {
+                    if (n + m) % 10 == 0 {
+                        step.clear_cache();
+                    }
+                    assert_eq!(step.call(x()).unwrap().loss.item::<f32>().unwrap(), expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn one_in_n_is_exact_over_threads() {
     let step = train(World::new());
     step.call(x()).unwrap();
@@ -247,7 +290,9 @@ fn what_a_checked_call_prints_is_not_printed_twice() {
     // The effect is part of the compiled code; the un-accelerated run that it is compared with leaves it out.
     let lines = Arc::new(AtomicUsize::new(0));
     let printed = Arc::clone(&lines);
-    set_debug_sink(move |_| drop(printed.fetch_add(1, Relaxed)));
+    set_debug_sink(move |_| {
+        printed.fetch_add(1, Relaxed);
+    });
     let add = accelerate(|x: &Tensor| x.debug_print("x") + 1.0);
     add.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
     add.trap_nonfinite(true);
@@ -359,4 +404,45 @@ fn bisect_works_before_the_first_call_and_reports_ill_typed_arguments() {
     assert_eq!(add.bisect(x(), x(), Static(true)).unwrap().cause, BisectCause::None);
     assert!(add.bisect(x(), Tensor::ones([2]), Static(true)).is_err());
     assert_eq!((add.stats().misses, add.stats().entries.len()), (0, 0));
+}
+
+/// A function that applies the op of a sample, and arguments for it.
+fn applied(sample: &Sample) -> Option<(Graph, Vec<Tensor>)> {
+    let types: Vec<_> = sample.args.iter().map(|arg| &arg.ty).collect();
+    let params: Vec<String> = types.iter().enumerate().map(|(n, ty)| format!("%{n}: {ty}")).collect();
+    let names: Vec<String> = (0..types.len()).map(|n| format!("%{n}")).collect();
+    let (n, ty) = (types.len(), sample.op.infer(&types).ok()?);
+    let (op, attributes) = (sample.op.name(), sample.op.attributes());
+    let text = format!(
+        "graph ({}) {{\n%{n} = {op} {} {{{attributes}}} : {ty}\nreturn %{n}\n}}",
+        params.join(", "),
+        names.join(", ")
+    );
+    let tensor = |arg: &SampleArg| {
+        let (low, high, len) = (arg.range.start, arg.range.end, arg.ty.n_elements());
+        let value = |i: usize| low + (high - low) * ((i * 7919 % len.max(1)) as f64 + 0.5) / len as f64;
+        let values: Vec<f64> = (0..len).map(value).collect();
+        Tensor::from_vec(values, [len]).unwrap().cast(arg.ty.dtype).reshape(arg.ty.shape.to_vec())
+    };
+    Some((text.parse().ok()?, sample.args.iter().map(tensor).collect()))
+}
+
+#[test]
+fn no_op_differs_from_the_un_accelerated_path() {
+    let mut n_samples = 0;
+    for sample in Op::samples().iter().filter(|sample| !sample.op.has_effect()) {
+        let Some((graph, args)) = applied(sample) else { continue };
+        let op = accelerate(|args: &Vec<Tensor>| {
+            let results = graph.apply(args).unwrap();
+            results.iter().map(|y| if y.dtype().is_float() { y * 3.0 + y } else { y.clone() }).collect::<Vec<_>>()
+        });
+        op.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+        op.call(&args).unwrap_or_else(|e| panic!("{e}\n{graph}"));
+        if n_samples % 8 == 0 {
+            let found = op.bisect(&args).unwrap();
+            assert_eq!(found.cause, BisectCause::None, "{found}\n{graph}");
+        }
+        n_samples += 1;
+    }
+    assert!(n_samples > 150, "only {n_samples} samples");
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
-use retape::{Error, Tensor, accelerate};
+use retape::{Check, CheckMode, Error, OnDifference, Tensor, accelerate};
 use retape_runtime::{live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit};
 
 const MIB: usize = 1 << 20;
@@ -107,14 +107,14 @@ fn a_whole_training_step_allocates_nothing_for_its_state() {
         let mirrored = nn::mse(&apply(y), x);
         (loss, mirrored, next)
     });
-    let layers: Vec<Dense> = (0..4).map(|seed| Dense::new(seed, 1024, 1024)).collect();
-    let n = 4 * 4 * 1024 * 1024;
-    let (x, y) = (ramp(1024 * 8, 1).reshape([8, 1024]), ramp(1024 * 8, 2).reshape([8, 1024]));
+    let layers: Vec<Dense> = (0..2).map(|seed| Dense::new(seed, 1024, 1024)).collect();
+    let n = 2 * 4 * 1024 * 1024;
+    let (x, y) = (ramp(1024 * 2, 1).reshape([2, 1024]), ramp(1024 * 2, 2).reshape([2, 1024]));
     let start = || (layers.clone(), adam.init(&layers));
 
     let mut carried = start();
     let mut expected = vec![];
-    for _ in 0..6 {
+    for _ in 0..4 {
         let (loss, mirrored, next) = step.call(&carried, &x, &y).unwrap();
         expected.push((bits(&loss), bits(&mirrored)));
         carried = next;
@@ -217,6 +217,32 @@ fn given_memory_is_used_and_no_more_blocks_are_taken() {
 }
 
 #[test]
+fn pinned_and_watched_calls_take_what_is_given_too() {
+    let _turn = alone();
+    let step = accelerate(|a: &Tensor, b: &Tensor| ((a + b).tanh(), a - b));
+    let n = 10_000;
+    let (a, b) = (ramp(n, 1), ramp(n, 2));
+    let expected = step.call(&a, &b).unwrap();
+    let check = |found: (Tensor, Tensor)| {
+        assert_eq!((bits(&found.0), bits(&found.1)), (bits(&expected.0), bits(&expected.1)));
+    };
+    let pinned = step.pin(&a, &b).unwrap();
+    let given = (ramp(n, 1), ramp(n, 2));
+    let watch = Watch::start();
+    let found = pinned.call(given.0, given.1).unwrap();
+    assert_eq!(watch.n_blocks(), 0);
+    check(found);
+    check(pinned.call(a.clone(), b.clone()).unwrap());
+
+    step.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    check(step.call(ramp(n, 1), b.clone()).unwrap());
+    step.set_check_mode(CheckMode::Never);
+    step.trap_nonfinite(true);
+    check(step.call(a.clone(), b.clone()).unwrap());
+    assert_eq!((bits(&a), bits(&b)), (bits(&ramp(n, 1)), bits(&ramp(n, 2))));
+}
+
+#[test]
 fn a_failed_call_consumes_its_arguments_and_nothing_else() {
     let _turn = alone();
     let n = MIB;
@@ -276,7 +302,7 @@ impl Random {
 }
 
 /// Large enough for donations, and with parts of a vector at the end.
-const SIDE: usize = 19;
+const SIDE: usize = 93;
 
 /// A random function of square matrices: ops with their arguments, and which values are results.
 struct Program {
@@ -320,7 +346,7 @@ impl Program {
 fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {
     let _turn = alone();
     let mut n_saved = 0;
-    for seed in 0..60 {
+    for seed in 0..40 {
         let mut random = Random(seed);
         let program = Program::new(&mut random, 5);
         let captured = square(SIDE, 77);
@@ -331,7 +357,7 @@ fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {
         // Handles that the test keeps, with what they must go on to hold.
         let mut kept: Vec<(Tensor, Vec<u32>)> = vec![];
         let mut known: Vec<Tensor> = (0..4).map(|k| square(SIDE, seed as usize + k)).collect();
-        for round in 0..12 {
+        for round in 0..8 {
             // Mostly fresh tensors; some are shared with each other, with what is kept, or are results of earlier calls.
             let args: Vec<Tensor> = (0..4)
                 .map(|k| match random.below(4) {
@@ -380,5 +406,5 @@ fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {
         assert_eq!(f.stats().misses, 1);
     }
     println!("{n_saved} blocks saved");
-    assert!(n_saved > 300, "only {n_saved} results took the memory of an argument");
+    assert!(n_saved > 200, "only {n_saved} results took the memory of an argument");
 }

@@ -222,6 +222,25 @@ fn several_calls_and_several_gradients() {
 }
 
 #[test]
+fn several_gradients_of_one_call_go_on_from_what_it_keeps() {
+    let layer = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w).tanh());
+    let (x, w) = (numbers(&[9, 9], 1), numbers(&[9, 9], 2));
+    let loss = |y: Tensor, w: &Tensor| {
+        let rows = (0..3).map(|row| y.index_axis(0, row).sum(..).grad(w).square().sum(..).stop_gradient());
+        rows.reduce(|a, b| a + b).unwrap() + y.sum(..)
+    };
+    let (value, expected) = value_and_grad(|w: &Tensor| loss(x.matmul(w).tanh(), w), &w).unwrap();
+    for round in 1..3 {
+        let (fast, found) = value_and_grad(|w: &Tensor| loss(layer.call(&x, w).unwrap(), w), &w).unwrap();
+        assert_close(&value, &fast, BOUND);
+        assert_close(&expected, &found, BOUND);
+        let stats = layer.stats();
+        assert_eq!((stats.backward_misses, stats.backward_hits), (1, 4 * round - 1));
+        assert_eq!((stats.entries[0].gradients.len(), stats.entries[0].gradients[0].calls), (1, 4 * round));
+    }
+}
+
+#[test]
 fn gradients_of_gradients_of_gradients() {
     let cube = |x: &Tensor| (x * x * x * x).sum(..);
     let f = accelerate(cube);

@@ -269,11 +269,7 @@ impl Executable {
     }
 
     pub(crate) fn new_outputs(&self) -> Result<Vec<Buffer>> {
-        let mut outputs = Vec::with_capacity(self.program.outputs.len());
-        for &len in &self.program.outputs {
-            outputs.push(Buffer::alloc(len)?);
-        }
-        Ok(outputs)
+        Ok(Buffer::alloc_all(&self.program.outputs)?)
     }
 
     pub(crate) fn call<I: Inputs + ?Sized>(

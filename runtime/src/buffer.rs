@@ -136,6 +136,26 @@ impl Buffer {
         Buffer::obtain(len).map(|(buffer, _)| buffer)
     }
 
+    /// Buffers of these numbers of bytes with unspecified contents; for many small ones cheaper than one by one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::alloc`].
+    pub fn alloc_all(lens: &[usize]) -> Result<Vec<Buffer>> {
+        let mut buffers = Vec::with_capacity(lens.len());
+        if lens.len() > 1 {
+            pool::obtain_small(lens, |block| {
+                let len = lens[buffers.len()];
+                debug_assert!(block.bytes() >= len);
+                buffers.push(Buffer { start: block.0.start, len, block: Some(block) });
+            });
+        }
+        for &len in &lens[buffers.len()..] {
+            buffers.push(Buffer::alloc(len)?);
+        }
+        Ok(buffers)
+    }
+
     /// A buffer of `len` zero bytes.
     ///
     /// # Errors
@@ -326,6 +346,23 @@ mod tests {
         buffer.as_mut_slice::<u32>().copy_from_slice(&[1, 0x0102_0304]);
         assert_eq!(buffer.as_slice::<u32>(), [1, 0x0102_0304], "the two bytes left over are in no element");
         assert_eq!(buffer.bytes()[8..], [0, 0]);
+    }
+
+    #[test]
+    fn many_buffers_are_as_good_as_one_by_one() {
+        let lens: Vec<usize> = (1..40).chain([64, 256, 0, 300, 64, 5000]).collect();
+        for _ in 0..3 {
+            let mut buffers = Buffer::alloc_all(&lens).unwrap();
+            assert!(buffers.iter().map(Buffer::len).eq(lens.iter().copied()));
+            // Each has its own bytes.
+            for (n, buffer) in buffers.iter_mut().enumerate() {
+                buffer.bytes_mut().fill(n as u8);
+            }
+            let is_own = |(n, buffer): (usize, &Buffer)| buffer.bytes().iter().all(|&byte| byte == n as u8);
+            assert!(buffers.iter().enumerate().all(is_own));
+        }
+        assert_eq!(Buffer::alloc_all(&[]).unwrap().len(), 0);
+        assert!(Buffer::alloc_all(&[8, 8, usize::MAX]).is_err());
     }
 
     #[test]

@@ -28,7 +28,7 @@ const N_FRONT: usize = 8;
 const MAX_FRONT: usize = 512 << 10;
 
 /// Blocks of each linear class in a front besides: graphs with many small results come here often.
-const N_SMALL: usize = 128;
+const N_SMALL: usize = 512;
 
 /// Sizes up to this are multiples of 64; above, each power of two is split in four.
 const LINEAR: usize = 256;
@@ -265,6 +265,28 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     Ok(found)
 }
 
+/// Gives `take` blocks for the first of `lens`, for as many of them as are small and in this thread's front; they are
+/// paid for together.
+pub(crate) fn obtain_small(lens: &[usize], mut take: impl FnMut(Block)) {
+    let small = |&&len: &&usize| 0 < len && len <= LINEAR;
+    let bytes = |&len: &usize| len.next_multiple_of(64);
+    let n_small = lens.iter().take_while(small).count();
+    let mut unused: usize = lens[..n_small].iter().map(bytes).sum();
+    if unused == 0 || !pay(unused) {
+        return;
+    }
+    with_front(|front| {
+        for bytes in lens[..n_small].iter().map(bytes) {
+            let Some(block) = front.take(bytes) else { break };
+            unused -= bytes;
+            take(block);
+        }
+    });
+    if unused > 0 {
+        credit().fetch_add(unused, Relaxed);
+    }
+}
+
 /// Counts `bytes` for a request of `len` as live; returns the count.
 fn charge(len: usize, bytes: usize, limit: usize) -> Result<usize> {
     let mut others = LIVE.fetch_add(bytes, Relaxed);
@@ -421,6 +443,7 @@ pub fn peak_bytes() -> usize {
 
 /// Makes [`peak_bytes`] count from now on.
 pub fn reset_peak_bytes() {
+    settle_credits();
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 

@@ -13,7 +13,7 @@ use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
 use super::check::Checks;
 use super::differentiate::Counts;
-use super::entry::{Entry, Handles};
+use super::entry::{Entry, Handles, handles};
 use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
@@ -178,8 +178,7 @@ impl Core {
             None => (self.made(0, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
-            let args = args.into_iter().map(|arg| Some(Tensor::clone(arg))).collect();
-            return Ok(Giving::Ready(Ready { entry, args, given, start }));
+            return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start }));
         }
         let tensors = entry.run(&args)?;
         if let Some(start) = start {

@@ -272,7 +272,8 @@ where
     /// [`ModeChanged`](MissReason::ModeChanged); results keep their bits. The code notes what it stores: what is not
     /// finite only between two ops of one kernel, and never reaches memory, goes unnoticed. If something was noted, the
     /// ops are run again one by one to find the one to blame; infinities that arguments or constants bring along are
-    /// nobody's fault, and cost that search on every call.
+    /// nobody's fault, and cost that search on every call. A call inside another trace or gradient becomes part of that,
+    /// and is trapped only if that is.
     ///
     /// ```
     /// use retape::{Error, Tensor, accelerate};

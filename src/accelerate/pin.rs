@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::entry::Entry;
-use super::function::{Arg, Held};
+use super::entry::{Entry, handles};
+use super::function::{Arg, Given, Held};
 use super::signature::{Description, Signature};
 use crate::error::{Caller, Error, Result};
 use crate::tree::{Reader, Tree, Writer};
@@ -56,16 +56,27 @@ impl<Args, R: Tree> Pinned<Args, R> {
     }
 
     #[inline]
-    fn run<H: Held<Args>>(&self, args: &H, at: Caller) -> Result<R> {
+    fn run<H: Held<Args>>(&self, args: H, at: Caller) -> Result<R> {
         let entry = &*self.held.entry;
         let mut leaves = Writer::default();
-        args.write(&mut leaves);
+        let given = if H::GIVES { args.write_given(&mut leaves) } else { Given::default() };
+        if !H::GIVES {
+            args.write(&mut leaves);
+        }
         let fits = leaves.words[..] == *entry.signature.words()
             && leaves.tensors.iter().all(|tensor| tensor.as_concrete().is_some());
         if !fits {
-            return Err(self.refusal(args, at));
+            return Err(self.refusal(&args, at));
         }
-        let tensors = entry.run(&leaves.tensors)?;
+        let tensors = if H::GIVES && entry.takes(&given) {
+            let handles = handles(&leaves.tensors);
+            // What the arguments hold would have a second owner as long as they exist.
+            drop(leaves);
+            drop(args);
+            entry.run_given(handles, &given)?
+        } else {
+            entry.run(&leaves.tensors)?
+        };
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
 
@@ -106,7 +117,7 @@ macro_rules! calls {
             $($type: Tree + 'static,)*
             R: Tree,
         {
-            /// Runs the entry.
+            /// Runs the entry. Arguments that are passed by value are given away, as in calls of the function.
             ///
             /// # Errors
             ///
@@ -115,7 +126,7 @@ macro_rules! calls {
             #[inline]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn call(&self, $($name: impl Arg<$type>),*) -> Result<R> {
-                self.run(&($($name.hold(),)*), Location::caller())
+                self.run(($($name.hold(),)*), Location::caller())
             }
         }
     };

@@ -13,6 +13,8 @@ mod movement;
 mod rewrite;
 mod simplify;
 mod steps;
+#[cfg(test)]
+pub(crate) mod wrong;
 
 use std::borrow::Cow;
 use std::panic::Location;
@@ -111,45 +113,6 @@ fn pipeline() -> Cow<'static, [Pass]> {
             Cow::Owned([PIPELINE, &[pass]].concat())
         }
         None => Cow::Borrowed(PIPELINE),
-    }
-}
-
-/// A pass that is wrong on purpose.
-#[cfg(test)]
-pub(crate) mod wrong {
-    use std::cell::Cell;
-
-    use retape_runtime::Scalar;
-
-    use super::rewrite::{Candidate, Rule, rules};
-    use crate::graph::ValueId;
-    use crate::ops::{Mul, Op};
-
-    thread_local! {
-        pub(super) static RULES: Cell<Option<&'static [Rule]>> = const { Cell::new(None) };
-    }
-
-    /// Runs `body` with rules of which the second is wrong.
-    pub(crate) fn with_wrong_rule<T>(body: impl FnOnce() -> T) -> T {
-        const WRONG: &[Rule] = rules![nothing, triple_is_double,];
-        RULES.set(Some(WRONG));
-        let result = body();
-        RULES.set(None);
-        result
-    }
-
-    fn nothing(_: &mut Candidate<'_>) -> Option<ValueId> {
-        None
-    }
-
-    /// `x * 3` is `x * 2`, which it is not.
-    fn triple_is_double(at: &mut Candidate<'_>) -> Option<ValueId> {
-        let Op::Mul(_) = at.op else { return None };
-        if !at.is_number(1, 3.0) {
-            return None;
-        }
-        let two = at.constant(Scalar::from_f64(2.0, at.ty.dtype), &at.ty.shape)?;
-        at.apply(Mul, &[at.args[0], two])
     }
 }
 

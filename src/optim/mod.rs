@@ -17,7 +17,7 @@
 //! let mut p = Tensor::from([1.0_f32, -2.0]);
 //! let mut state = sgd.init(&p);
 //! for i in 0..100 {
-//!     (p, state) = step.call(&p, &state, schedule.rate(i))?;
+//!     (p, state) = step.call(p, state, schedule.rate(i))?; // by value: written over by the next ones
 //! }
 //! assert!(p.to_vec::<f32>()?.iter().all(|x| x.abs() < 0.05));
 //! assert_eq!(step.stats().misses, 1);

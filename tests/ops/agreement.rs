@@ -11,7 +11,7 @@ const F64_BOUND: f64 = 1e-12;
 const F32_BOUND: f64 = 2e-6;
 
 /// The samples, and those of `f64` as `f32` too.
-fn samples() -> Vec<Sample> {
+pub(crate) fn samples() -> Vec<Sample> {
     let samples = Op::samples();
     let narrow: Vec<Sample> = samples.iter().filter_map(narrowed).collect();
     [samples, narrow].concat()

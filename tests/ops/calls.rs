@@ -1,8 +1,9 @@
 //! An accelerated op inside a gradient that is evaluated at once: the same as the op itself.
 
-use retape::ops::{Op, Sample};
+use retape::ops::Sample;
 use retape::{DType, Tensor, accelerate, vjp};
 
+use crate::agreement::samples;
 use crate::sample::{arguments, distance, graph, name, result, types, weights};
 
 /// How far gradients may be apart, in proportion to the largest element. What is recomputed is recomputed bit for bit;
@@ -35,8 +36,8 @@ impl Case {
     }
 
     fn all() -> Vec<Case> {
-        let cases: Vec<Case> = Op::samples().into_iter().filter_map(Case::new).collect();
-        assert!(cases.len() > 80, "{} cases", cases.len());
+        let cases: Vec<Case> = samples().into_iter().filter_map(Case::new).collect();
+        assert!(cases.len() > 160, "{} cases", cases.len());
         cases
     }
 

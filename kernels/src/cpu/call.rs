@@ -49,6 +49,9 @@ pub(crate) struct Frame {
 // SAFETY: the pointers of an idle frame are used by nobody; `bind` sets those of buffers it does not own.
 unsafe impl Send for Frame {}
 
+/// Sees the number of a launch that has run, the arena and the outputs.
+pub(crate) type After<'a> = dyn FnMut(usize, &[u8], &[Buffer]) + 'a;
+
 /// A pointer table that threads share during a launch.
 #[derive(Clone, Copy)]
 struct Table(*const *mut u8);
@@ -100,7 +103,7 @@ impl Frame {
         program: &Program,
         inputs: &[&Buffer],
         outputs: &mut [Buffer],
-        after: &mut dyn FnMut(usize, &[u8], &[Buffer]),
+        after: &mut After<'_>,
     ) -> Result<()> {
         self.bind(program, inputs, outputs)?;
         if let Some(flags_at) = program.flags_at {

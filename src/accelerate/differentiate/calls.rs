@@ -86,7 +86,12 @@ impl<'g> Calls<'g> {
             if let Some((_, own)) = &call.site.of {
                 own.count(residuals.is_new);
             }
-            users.into_iter().for_each(|user| self.calls[user].residuals = Some(residuals.clone()));
+            // Of several gradients the first one counts as the one that the code was made for.
+            for (n, user) in users.into_iter().enumerate() {
+                let mut residuals = residuals.clone();
+                residuals.is_new &= n == 0;
+                self.calls[user].residuals = Some(residuals);
+            }
             return Ok(outputs);
         }
         match (&call.site.of, call.residuals.take()) {
