@@ -218,6 +218,48 @@ fn a_closure_that_fails_now_is_a_difference() {
 }
 
 #[test]
+fn a_quarantine_begins_once_and_for_all_threads() {
+    let world = World::new();
+    let step = train(world.clone());
+    step.call(x()).unwrap();
+    *world.scale.lock().unwrap() = 3.0;
+    step.set_check_mode(check(CheckWhen::Every, OnDifference::FallBack));
+    let expected = {
+        let world = World::new();
+        *world.scale.lock().unwrap() = 3.0;
+        train(world).call(x()).unwrap().loss.item::<f32>().unwrap()
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    assert_eq!(step.call(x()).unwrap().loss.item::<f32>().unwrap(), expected);
+                }
+            });
+        }
+    });
+    let checks = step.stats().checks;
+    // Calls that had begun before are checked too; nobody gets what the code computed.
+    assert_eq!(
+        (checks.quarantines, checks.checked, checks.checked + checks.quarantined_calls),
+        (1, checks.differing, 100)
+    );
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            let step = &step;
+            scope.spawn(move || {
+                for m in 0..25 {
+                    if (n + m) % 10 == 0 {
+                        step.clear_cache();
+                    }
+                    assert_eq!(step.call(x()).unwrap().loss.item::<f32>().unwrap(), expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn one_in_n_is_exact_over_threads() {
     let step = train(World::new());
     step.call(x()).unwrap();

@@ -78,6 +78,17 @@ fn the_life_of_entries_is_told() {
 }
 
 #[test]
+fn hits_inside_gradients_are_told() {
+    let (listener, _listening) = Listener::here();
+    let f = accelerate(|x: &Tensor| x.square().sum(..));
+    for _ in 0..3 {
+        retape::value_and_grad(|x: &Tensor| f.call(x).unwrap(), &ones(3)).unwrap();
+    }
+    let heard = listener.heard();
+    assert_eq!((named(&heard, "retape::miss").len(), named(&heard, "retape::hit").len()), (1, 2));
+}
+
+#[test]
 fn waits_are_told_where_they_happen() {
     let listener = Listener::default();
     let slow = accelerate(|x: &Tensor| {

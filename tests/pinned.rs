@@ -76,7 +76,7 @@ fn other_signatures_are_refused_with_what_differs() {
     refused(pinned.call(&shape, &p, true, Static(0.5)), &["argument 0[1] axis 1: 3 -> 4", "tests/pinned.rs:"]);
     let dtype = vec![ones(&[2, 3]), ones(&[2, 3]).cast(retape::DType::F64)];
     refused(pinned.call(&dtype, &p, true, Static(0.5)), &["argument 0[1] dtype: f32 -> f64"]);
-    refused(pinned.call(&xs[..1].to_vec(), &p, true, Static(0.5)), &["argument 0 structure: length 2 -> length 1"]);
+    refused(pinned.call(xs[..1].to_vec(), &p, true, Static(0.5)), &["argument 0 structure: length 2 -> length 1"]);
     let key = BTreeMap::from([("k2".to_owned(), ones(&[3]))]);
     refused(pinned.call(&xs, &key, true, Static(0.5)), &["argument 1"]);
     refused(pinned.call(&xs, &p, false, Static(0.5)), &["argument 2 value: true -> false"]);

@@ -46,7 +46,8 @@ fn files(extensions: &[&str]) -> Vec<PathBuf> {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap();
-            let is_output = folder == root() && ["target", "out", "wip", ".git"].contains(&name);
+            let is_output = folder == root() && ["target", "out", "wip", ".git"].contains(&name)
+                || folder == root().join("fuzz") && name == "target";
             if path.is_dir() && !is_output {
                 folders.push(path);
             } else if path.extension().is_some_and(|own| extensions.iter().any(|extension| own == *extension)) {

@@ -352,7 +352,8 @@ impl Core {
             return Err(error.clone());
         }
         let (words, args) = (leaves.words, leaves.tensors);
-        let entry = self.find(&words).map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
+        let entry = found.map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
         let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;

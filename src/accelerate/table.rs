@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn long_arguments_end_between_leaves() {
         assert_eq!(shortened("f32[2, 3], true"), "f32[2, 3], true");
-        let many = vec!["f32[12, 13]"; 9].join(", ");
+        let many = ["f32[12, 13]"; 9].join(", ");
         assert_eq!(shortened(&many), "f32[12, 13], f32[12, 13], and 7 more");
         let one = format!("\"{}\"", "x".repeat(100));
         assert_eq!(shortened(&one).chars().count(), MAX_ARGUMENTS);

@@ -16,6 +16,9 @@ pub enum Padding {
     Explicit([[usize; 2]; 2]),
 }
 
+/// Steps and padded images of more positions than this are refused: sums of a few coordinates must not go over.
+const FAR: usize = isize::MAX as usize / 8;
+
 /// The reach of a window of `window` taps that lie `dilation` apart.
 fn reach(window: usize, dilation: usize) -> Option<usize> {
     window.checked_sub(1)?.checked_mul(dilation)?.checked_add(1)
@@ -63,6 +66,9 @@ pub(crate) fn n_windows(
 ) -> Result<[usize; 2], TypeError> {
     if [window, stride, dilation].concat().contains(&0) {
         refuse!("window {window:?}, stride {stride:?} and dilation {dilation:?} must be positive");
+    }
+    if [stride, dilation, padding[0], padding[1]].concat().iter().any(|&positions| positions > FAR) {
+        refuse!("stride {stride:?}, dilation {dilation:?} or padding {padding:?} is too large to count");
     }
     let along = |axis: usize| {
         let padded = extent[axis].checked_add(padding[axis][0])?.checked_add(padding[axis][1])?;

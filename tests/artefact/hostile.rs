@@ -225,6 +225,22 @@ fn lengths_within_a_payload_are_checked_against_what_is_there() {
     assert!(refused > payload.len(), "{refused} of {}", 3 * payload.len());
 }
 
+/// Each made something go over before it was refused.
+#[test]
+fn extreme_attributes_are_refused_or_run() {
+    let far = i64::MAX;
+    let strides = format!("stride=[{far}, 1], padding=[[1, {far}], [1, 1]], dilation=[1, 1], groups=1");
+    let conv = |attributes: &str, ty: &str| {
+        let head = "graph (%0: f64[2, 4, 5, 3], %1: f64[3, 3, 3, 2]) {";
+        format!("{head}\n  %2 = conv2d %0, %1 {{{attributes}}} : {ty}\n  return %2\n}}")
+    };
+    assert!(!attack_graph(&conv(&strides, "f64[2, 2, 5, 2]")));
+    // As far as it goes.
+    let far = isize::MAX as usize / 8;
+    let strides = format!("stride=[{far}, 1], padding=[[1, {far}], [1, 1]], dilation=[1, 1], groups=1");
+    assert!(attack_graph(&conv(&strides, "f64[2, 2, 5, 2]")));
+}
+
 /// What a trace would hand through as a parameter, or return once, an artefact may return as it likes.
 #[test]
 fn outputs_may_be_parameters_and_repeat() {

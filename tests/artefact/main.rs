@@ -46,8 +46,10 @@ static ENTERED: AtomicUsize = AtomicUsize::new(0);
 
 type Out = (Tensor, Params, Tensor, (bool, Static<f32>));
 
+type In = (Params, Tensor, Static<f32>);
+
 /// A training step whose result has all sources: outputs, an argument handed through, a constant, static values.
-fn step() -> Accelerated<impl Fn(&Params, &Tensor, &Static<f32>) -> Out, (Params, Tensor, Static<f32>), Out> {
+fn step() -> Accelerated<impl Fn(&Params, &Tensor, &Static<f32>) -> Out, In, Out> {
     let captured = Tensor::from([[0.5_f32, f32::from_bits(0x7fc0_1234)], [-0.0, 3.0]]);
     let mask = Tensor::from([true, false]);
     accelerate(move |p: &Params, x: &Tensor, rate: &Static<f32>| {
@@ -77,9 +79,7 @@ fn bits(out: &Out) -> String {
 }
 
 /// The calls that the artefact holds; the last is the most recently used.
-fn calls(
-    step: &Accelerated<impl Fn(&Params, &Tensor, &Static<f32>) -> Out, (Params, Tensor, Static<f32>), Out>,
-) -> String {
+fn calls(step: &Accelerated<impl Fn(&Params, &Tensor, &Static<f32>) -> Out, In, Out>) -> String {
     let mut text = String::new();
     for (with_bias, rows, rate) in [(true, 2, 0.1), (false, 2, 0.1), (true, 2, 0.2)] {
         let (p, x) = arguments(with_bias, rows);

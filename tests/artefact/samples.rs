@@ -3,11 +3,11 @@
 use retape::ops::{Op, Parameter, Sample};
 use retape::{Args, DType, Graph, Node, Scalar, Shape, Tensor, TensorType, ValueId, accelerate};
 
+type Tensors = Vec<Tensor>;
+
 /// The function that applies a graph, as it is in an artefact; `graph` is none where it must not be entered.
-fn applied(
-    graph: Option<Graph>,
-) -> retape::Accelerated<impl Fn(&Vec<Tensor>) -> Vec<Tensor>, (Vec<Tensor>,), Vec<Tensor>> {
-    accelerate(move |xs: &Vec<Tensor>| {
+fn applied(graph: Option<Graph>) -> retape::Accelerated<impl Fn(&Tensors) -> Tensors, (Tensors,), Tensors> {
+    accelerate(move |xs: &Tensors| {
         let graph = graph.as_ref().expect("a loaded entry never enters the closure");
         graph.apply(xs).expect("a sample applies")
     })

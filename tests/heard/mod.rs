@@ -12,16 +12,16 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// An event, or the beginning of a span.
 #[derive(Clone, Debug)]
-pub struct Heard {
-    pub name: &'static str,
-    pub level: Level,
-    pub is_span: bool,
-    pub fields: BTreeMap<&'static str, String>,
+pub(crate) struct Heard {
+    pub(crate) name: &'static str,
+    pub(crate) level: Level,
+    pub(crate) is_span: bool,
+    pub(crate) fields: BTreeMap<&'static str, String>,
 }
 
 /// Listens to the target `retape` where it is made the subscriber.
 #[derive(Clone, Debug, Default)]
-pub struct Listener(Arc<Mutex<Vec<Heard>>>);
+pub(crate) struct Listener(Arc<Mutex<Vec<Heard>>>);
 
 struct Fields<'f>(&'f mut BTreeMap<&'static str, String>);
 
@@ -37,17 +37,17 @@ impl Visit for Fields<'_> {
 
 impl Listener {
     /// Listens on this thread until the guard goes.
-    pub fn here() -> (Listener, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn here() -> (Listener, tracing::subscriber::DefaultGuard) {
         let listener = Listener::default();
         (listener.clone(), tracing::subscriber::set_default(listener))
     }
 
-    pub fn heard(&self) -> Vec<Heard> {
+    pub(crate) fn heard(&self) -> Vec<Heard> {
         self.0.lock().unwrap().clone()
     }
 
     /// One line per event in the life of an entry, such as `miss (f32[4])`.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let line = |heard: &Heard| {
             let name = heard.name.strip_prefix("retape::").filter(|_| !heard.is_span)?;
             match (name, heard.fields.get("arguments")) {

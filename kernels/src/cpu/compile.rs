@@ -35,6 +35,13 @@ pub(super) fn isa() -> Result<&'static Isa> {
     ISA.as_ref().map_err(Clone::clone)
 }
 
+/// This machine, taken for one without fused multiply-add.
+#[cfg(test)]
+pub(super) fn isa_without_fma() -> Result<Isa> {
+    let isa = detect()?;
+    Ok(Isa { features: Features { fma: false, ..isa.features }, ..isa })
+}
+
 fn detect() -> Result<Isa> {
     let unsupported = |reason: String| Error::Unsupported(reason);
     let mut flags = settings::builder();

@@ -1,27 +1,50 @@
 //! Generated code against the evaluator.
 
-use retape_runtime::{DType, Element};
+use std::sync::Arc;
 
-use super::{Unit, clif, compile};
+use retape_runtime::{Code, DType, Element};
+
+use super::{Function, Unit, clif, compile};
 use crate::ir::random::{random_inputs, random_kernel, random_kernel_with_calls};
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Unary, Value, evaluate, parse};
 use crate::schedule::{Schedule, Source, schedule};
 
 /// Runs a schedule; every nest is called for `parts` ranges of its items.
 fn run(kernel: &Kernel, schedule: &Schedule, inputs: &[Vec<u8>], parts: u64) -> Vec<Vec<u8>> {
-    run_in_mode(kernel, schedule, inputs, parts, false).0
+    run_in_mode(kernel, schedule, inputs, parts, Mode::Plain).0
 }
 
-/// As [`run`], with or without a trap; also returns the scratch and whether the flag was raised.
+/// How a kernel is compiled for a test.
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Plain,
+    Trap,
+    /// As on a machine without fused multiply-add.
+    TrapWithoutFma,
+}
+
+/// Code for a machine without fused multiply-add, which no cache knows.
+fn compile_without_fma(units: &[Unit<'_>]) -> Vec<Arc<Function>> {
+    let isa = super::compile::isa_without_fma().unwrap();
+    let function = |unit: &Unit<'_>| {
+        let bytes = super::compile::machine_code(unit, &isa).unwrap();
+        let code = Arc::new(Code::new(&bytes).unwrap());
+        Arc::new(Function { key: unit.key("without fma"), code, offset: 0, len: bytes.len() })
+    };
+    units.iter().map(function).collect()
+}
+
+/// As [`run`], in some mode; also says whether the flag was raised.
 fn run_in_mode(
     kernel: &Kernel,
     schedule: &Schedule,
     inputs: &[Vec<u8>],
     parts: u64,
-    trap: bool,
+    mode: Mode,
 ) -> (Vec<Vec<u8>>, bool) {
+    let trap = mode != Mode::Plain;
     let units: Vec<Unit<'_>> = schedule.nests.iter().map(|nest| Unit { nests: vec![nest], trap }).collect();
-    let functions = compile(&units).unwrap();
+    let functions = if mode == Mode::TrapWithoutFma { compile_without_fma(&units) } else { compile(&units).unwrap() };
     let mut flag = 0_u32;
     let mut outputs = fresh_outputs(kernel);
     let mut scratch = vec![0u8; schedule.scratch];
@@ -68,8 +91,10 @@ fn a_trap_changes_no_bit_and_its_flag_says_what_was_stored() {
         let inputs = random_inputs(&kernel, seed);
         let schedule = schedule(&kernel);
         for parts in [1, 3] {
-            let (plain, unasked) = run_in_mode(&kernel, &schedule, &inputs, parts, false);
-            let (trapped, flag) = run_in_mode(&kernel, &schedule, &inputs, parts, true);
+            let (plain, unasked) = run_in_mode(&kernel, &schedule, &inputs, parts, Mode::Plain);
+            let (trapped, flag) = run_in_mode(&kernel, &schedule, &inputs, parts, Mode::Trap);
+            let (slower, other) = run_in_mode(&kernel, &schedule, &inputs, parts, Mode::TrapWithoutFma);
+            assert!(slower == plain && other == flag, "seed {seed} in {parts} parts, without fma");
             assert!(!unasked && plain == trapped, "seed {seed} in {parts} parts");
             let written = kernel.params.iter().filter(|p| p.written);
             let stored = written.zip(&trapped).any(|(param, bytes)| has_nonfinite(param.dtype, bytes));

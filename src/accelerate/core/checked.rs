@@ -40,9 +40,10 @@ impl Core {
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
     pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
         let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
+        let found = NonFinite { group, ..found };
         self.checks.count_trap();
         self.events.nonfinite(&found, rim.caller);
-        Err(Error::NonFinite(Box::new(NonFinite { group, ..found })))
+        Err(Error::NonFinite(Box::new(found)))
     }
 
     /// Compares what an entry computed with the un-accelerated path.

@@ -76,7 +76,7 @@ function arenaMap(entry, facts, show) {
       });
     };
     const line = live.map((value, step) => `${step ? "L" : "M"}${round(x(step))} ${round(lineY(value))}H${round(x(step + 1))}`).join("");
-    return s("svg", { width, height: lineTop + below + 36, class: "plot", role: "img", "aria-label": "Arena over time" },
+    return s("svg", { width, height: lineTop + below + 36, class: "plot", role: "group", "aria-label": "Arena over time" },
       byteTicks(size, 5).map((offset) => [
         s("line", { class: "grid", x1: left, x2: left + w, y1: y(offset), y2: y(offset) }),
         s("text", { x: left - 8, y: y(offset) + 4, "text-anchor": "end" }, bytes(offset))]),
@@ -126,7 +126,7 @@ function hitRate(stats, misses) {
       class: "miss", cx: round(x(point.hits + point.misses)), cy: round(y(rate(point.hits, point.misses))), r: 3.5, tabindex: 0,
       ...explained(() => [`miss at call ${count(point.hits + point.misses)}`, point.miss.reason, shortened(point.miss.arguments, 120)]),
     }));
-    return s("svg", { width, height: top + height + 40, class: "plot", role: "img", "aria-label": "Hit rate over time" },
+    return s("svg", { width, height: top + height + 40, class: "plot", role: "group", "aria-label": "Hit rate over time" },
       [0, 0.25, 0.5, 0.75, 1].map((fraction) => [
         s("line", { class: "grid", x1: left, x2: left + w, y1: y(fraction), y2: y(fraction) }),
         s("text", { x: left - 8, y: y(fraction) + 4, "text-anchor": "end" }, percent(fraction, 0))]),

@@ -9,10 +9,12 @@ function headline(data) {
   const calls = stats.hits + stats.misses;
   return h("div", { class: "cards" },
     card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–", `${several(stats.hits, "hit")}, ${several(stats.misses, "miss", "misses")}${stats.waits ? `, ${several(stats.waits, "wait")}` : ""}`, meter(stats.hit_rate)),
-    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${several(stats.clears, "clear")}${stats.quarantines ? `, ${count(stats.quarantines)} in quarantine` : ""}`, meter(stats.n_entries / stats.capacity)),
+    card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${several(stats.clears, "clear")}${stats.pinned ? `, ${count(stats.pinned)} pinned` : ""}`, meter(stats.n_entries / stats.capacity)),
     card("Memory", bytes(stats.bytes), !stats.byte_budget ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, !stats.byte_budget ? null : meter(stats.bytes / stats.byte_budget)),
     latency("Hit", stats.hit_latency),
-    latency("Miss", stats.miss_latency));
+    latency("Miss", stats.miss_latency),
+    stats.backward_hits + stats.backward_misses > 0 && card("Backward code", several(stats.backward_hits + stats.backward_misses, "run"), `${count(stats.backward_misses)} of them compiled it first`),
+    stats.checked + stats.trapped > 0 && card("Checks", `${count(stats.differing)} of ${count(stats.checked)} differ`, `${several(stats.quarantines, "signature")} in quarantine, ${several(stats.quarantined_calls, "call")} served un-accelerated for it; ${several(stats.trapped, "call")} trapped`));
 }
 
 function entryTable(data, choose) {
