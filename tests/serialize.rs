@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
 
-use retape::{Tensor, accelerate};
+use retape::{Check, Error, Tensor, accelerate};
 use serde_json::{Value, json, to_value};
 
 fn names(value: &Value) -> BTreeSet<&str> {
@@ -49,4 +50,27 @@ fn everything_that_is_seen_is_data() {
     let kinds: Vec<&Value> = profile["calls"].as_array().unwrap().iter().map(|call| &call["kind"]).collect();
     assert_eq!(kinds, ["miss", "hit", "miss", "miss"]);
     assert!(profile["groups"].as_array().unwrap().iter().all(|group| group["share"].as_f64().unwrap() <= 1.0));
+}
+
+#[test]
+fn what_checks_find_is_data() {
+    let factor = std::sync::atomic::AtomicU32::new(2);
+    let scaled = accelerate(|x: &Tensor| x * factor.load(SeqCst) as f32);
+    scaled.set_check_mode(Check::default());
+    scaled.call(Tensor::ones([3])).unwrap();
+    factor.store(3, SeqCst);
+    scaled.call(Tensor::ones([3])).unwrap();
+    let found = &to_value(scaled.differences()).unwrap()[0];
+    assert_eq!((&found["path"], &found["gap"]["n_differing"]), (&json!("result"), &json!(3)));
+    assert_eq!(found["gap"]["samples"][1], json!({ "position": 1, "expected": "3.0", "got": "2.0" }));
+
+    let log = accelerate(|x: &Tensor| (x - 2.0_f32).log());
+    log.trap_nonfinite(true);
+    let Err(Error::NonFinite(found)) = log.call(Tensor::ones([3])) else { panic!("nothing was trapped") };
+    let found = to_value(*found).unwrap();
+    assert_eq!(
+        (&found["op"], &found["n_nan"], &found["inputs"][0]["type"]),
+        (&json!("log"), &json!(3), &json!("f32[3]"))
+    );
+    assert!(found["at"].as_str().unwrap().starts_with("tests/serialize.rs:"), "{found}");
 }

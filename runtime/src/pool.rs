@@ -249,11 +249,10 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     let refused = |reason: String| Error::Allocation { bytes: len, reason };
     let class = class_of(len).ok_or_else(|| refused("beyond the address space".to_owned()))?;
     let bytes = class_bytes(class);
-    let limit = memory_limit();
-    let live = if pay(bytes) { None } else { Some(charge(len, bytes, limit)?) };
+    let live = if pay(bytes) { None } else { Some(charge(len, bytes)?) };
     let found = match reuse(class, bytes) {
         Some(block) => Some((block, false)),
-        None => fresh(bytes, limit).map(|block| (block, true)),
+        None => fresh(bytes).map(|block| (block, true)),
     };
     let Some(found) = found else {
         LIVE.fetch_sub(bytes, Relaxed);
@@ -288,7 +287,8 @@ pub(crate) fn obtain_small(lens: &[usize], mut take: impl FnMut(Block)) {
 }
 
 /// Counts `bytes` for a request of `len` as live; returns the count.
-fn charge(len: usize, bytes: usize, limit: usize) -> Result<usize> {
+fn charge(len: usize, bytes: usize) -> Result<usize> {
+    let limit = memory_limit();
     let mut others = LIVE.fetch_add(bytes, Relaxed);
     // The request itself, not its class, is what a caller can compare with the limit.
     if others.saturating_add(len) > limit {
@@ -321,9 +321,9 @@ fn reuse(class: usize, bytes: usize) -> Option<Block> {
 
 /// A block from the system; kept blocks are freed if they stand in the way.
 #[cold]
-fn fresh(bytes: usize, limit: usize) -> Option<Block> {
+fn fresh(bytes: usize) -> Option<Block> {
     let held = HELD.fetch_add(bytes, Relaxed).saturating_add(bytes);
-    if held > limit {
+    if held > memory_limit() {
         trim();
     }
     let block = Block::fresh(bytes).or_else(|| {

@@ -20,7 +20,8 @@ pub(crate) trait Counted {
     fn add_uses(&self, n: u64);
 }
 
-/// A stripe's own hold on a value.
+/// A stripe's own hold on a value, on cache lines of its own.
+#[repr(align(128))]
 pub(crate) struct Handle<T> {
     pub(crate) value: Arc<T>,
     /// Uses through this handle; changed only under the lock of its stripe.

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use retape_runtime::Padded;
 
 /// One hit in so many is timed.
 pub(crate) const SAMPLED: u32 = 64;
@@ -43,13 +44,13 @@ impl fmt::Display for Latency {
     }
 }
 
-/// A histogram of durations, to three digits.
+/// A histogram of durations, to three digits; what lies beside it is read by every call.
 #[derive(Debug)]
-pub(crate) struct Latencies(Mutex<Histogram<u64>>);
+pub(crate) struct Latencies(Padded<Mutex<Histogram<u64>>>);
 
 impl Default for Latencies {
     fn default() -> Latencies {
-        Latencies(Mutex::new(Histogram::new(3).expect("three digits are allowed")))
+        Latencies(Padded(Mutex::new(Histogram::new(3).expect("three digits are allowed"))))
     }
 }
 

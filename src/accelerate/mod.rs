@@ -316,7 +316,9 @@ where
     /// let profile = norm.profile();
     /// assert_eq!(profile.calls.len(), 3);
     /// assert_eq!(profile.groups[0].count, 3);
-    /// profile.write(std::env::temp_dir().join("retape-example.json")).unwrap(); // open it in ui.perfetto.dev
+    /// # let file = std::env::temp_dir().join(format!("retape-profile-{}.json", std::process::id()));
+    /// profile.write(&file).unwrap(); // open it in ui.perfetto.dev
+    /// # std::fs::remove_file(file).unwrap();
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn profile(&self) -> Profile {
@@ -336,7 +338,9 @@ where
     /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
     /// norm.set_profiling(true);
     /// norm.call(Tensor::ones([4]))?;
-    /// norm.report_html(std::env::temp_dir().join("retape-example.html")).unwrap();
+    /// # let file = std::env::temp_dir().join(format!("retape-report-{}.html", std::process::id()));
+    /// norm.report_html(&file).unwrap(); // open it in a browser
+    /// # std::fs::remove_file(file).unwrap();
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {

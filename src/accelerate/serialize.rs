@@ -11,12 +11,15 @@ use retape_runtime::Budget;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::advice::{Advice, AdviceKind};
-use super::check::CheckCounts;
+use super::check::{CheckCounts, Deviation};
 use super::explain::{Difference, Miss, MissReason};
 use super::latency::Latency;
+use super::nonfinite::{InputSummary, NonFinite};
 use super::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
 use super::signature::{LeafText, Signature};
 use super::stats::{CompileTimes, EntryStats, GradientStats, Stats};
+use super::tolerance::{ElementPair, Gap};
+use crate::error::Caller;
 
 fn seconds(time: &Duration) -> f64 {
     time.as_secs_f64()
@@ -24,6 +27,10 @@ fn seconds(time: &Duration) -> f64 {
 
 fn text(value: &impl Display) -> String {
     value.to_string()
+}
+
+fn line(at: &Option<Caller>) -> Option<String> {
+    at.map(|at| at.to_string())
 }
 
 /// A struct as a map: `field`, or `field as "name" by function` where it is not written as it is. Fields after `and`
@@ -124,6 +131,28 @@ record!(Miss {
 });
 
 record!(Difference { path, aspect as "aspect" by text, old, new, type_name });
+
+record!(Deviation { signature, at as "at" by text, path, expected, got, gap, n_tensors });
+
+record!(Gap { n_elements, n_differing, first, samples, largest_absolute, largest_relative, largest_ulps });
+
+record!(ElementPair { position, expected as "expected" by text, got as "got" by text });
+
+record!(NonFinite {
+    op,
+    node,
+    at as "at" by line,
+    group,
+    n_elements,
+    n_nan,
+    n_infinite,
+    first,
+    value,
+    inputs,
+    called_at as "called_at" by text,
+});
+
+record!(InputSummary { ty as "type" by text, min, max, mean, n_nan, n_infinite, at_first });
 
 record!(ProfiledCall {
     kind,

@@ -17,6 +17,7 @@
 use std::time::Instant;
 
 use retape_runtime::{Buffer, parallel_for};
+use smallvec::SmallVec;
 
 use super::Function;
 use crate::error::{Error, Result};
@@ -43,7 +44,8 @@ impl Function {
 #[derive(Debug)]
 pub(crate) struct Frame {
     arena: Buffer,
-    table: Vec<*mut u8>,
+    /// Short ones lie in the frame itself, so that the frames of two threads share no cache line.
+    table: SmallVec<[*mut u8; 16]>,
 }
 
 // SAFETY: the pointers of an idle frame are used by nobody; `bind` sets those of buffers it does not own.

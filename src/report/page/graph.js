@@ -130,26 +130,25 @@ function drawing(entry, facts, open, hasEnds, actions) {
   const { values, steps } = facts;
   const nodes = [];
   const edges = [];
-  const labels = [];
   const add = (node) => nodes.push(node) - 1;
   const inputs = new Map((hasEnds ? entry.params : []).map((value, n) => [value, add(inputNode(entry, value, n))]));
   const groups = steps.map((step, n) => add(open.has(n) ? openGroup(facts, n, actions) : closedGroup(facts, n, actions)));
-  const connect = (from, to, value) => {
-    const known = edges.findIndex(([a, b]) => a === from && b === to);
-    if (known >= 0) return labels[known].push(value);
-    labels.push([value]);
-    return edges.push([from, to]);
+  const known = new Set();
+  const connect = (from, to) => {
+    if (known.has(`${from} ${to}`)) return;
+    known.add(`${from} ${to}`);
+    edges.push([from, to]);
   };
   const source = (value) => (facts.maker.has(value) ? groups[facts.maker.get(value)] : inputs.get(value));
   steps.forEach((step, n) => step.reads.forEach((value) => {
-    if (source(value) !== undefined && source(value) < groups[n]) connect(source(value), groups[n], value);
+    if (source(value) !== undefined && source(value) < groups[n]) connect(source(value), groups[n]);
   }));
   entry.outputs.forEach(({ value, step }, n) => {
-    if (hasEnds && step !== null) connect(groups[step], add(outputNode(values, value, n)), value);
+    if (hasEnds && step !== null) connect(groups[step], add(outputNode(values, value, n)));
   });
-  const { placed, paths, w, h: height } = layered(nodes, edges);
+  const { placed, paths, isFar, w, h: height } = layered(nodes, edges);
   const pad = 12;
-  const lines = paths.map((path, n) => s("path", { class: "edge", d: path, "data-from": edges[n][0], "data-to": edges[n][1] }));
+  const lines = paths.map((path, n) => s("path", { class: isFar[n] ? "edge far" : "edge", d: path, "data-from": edges[n][0], "data-to": edges[n][1] }));
   const drawn = nodes.map((node, n) => {
     const [x, y] = [placed[n].x + pad, placed[n].y + pad].map(round);
     const touch = (isOn) => () => lines.forEach((line, k) => {

@@ -3,15 +3,18 @@
 const layerGap = 34;
 const nodeGap = 18;
 const pointWidth = 2;
+/** With more points than this, edges over more than `farSpan` layers go straight. */
+const manyPoints = 12000;
+const farSpan = 12;
 
 /**
  * Places nodes `{ w, h, isSource }` and bends edges `[from, to]`, with every `from < to`.
  *
  * Layers by longest path; sources move down to their first reader. Edges over several layers pass through points that
- * all edges of one source share. Order within layers by the mean of the neighbours, positions by least squares.
+ * all edges of one source share, unless there were too many of them. Order within layers by the mean of the neighbours, positions by least squares.
  */
 function layered(nodes, edges) {
-  if (nodes.length === 0) return { placed: [], paths: [], w: 0, h: 0 };
+  if (nodes.length === 0) return { placed: [], paths: [], isFar: [], w: 0, h: 0 };
   const layer = nodes.map(() => 0);
   const readers = nodes.map(() => []);
   for (const [from, to] of edges) readers[from].push(to);
@@ -19,6 +22,10 @@ function layered(nodes, edges) {
   nodes.forEach((node, id) => {
     if (node.isSource && readers[id].length) layer[id] = Math.min(...readers[id].map((to) => layer[to])) - 1;
   });
+
+  const longest = nodes.map((_, id) => Math.max(1, ...readers[id].map((to) => layer[to] - layer[id])) - 1);
+  const isCrowded = longest.reduce((sum, points) => sum + points, 0) > manyPoints;
+  const isFar = (from, to) => isCrowded && layer[to] - layer[from] > farSpan;
 
   // Cells: nodes, then the points of long edges.
   const cells = nodes.map((node, id) => ({ w: node.w, layer: layer[id], up: [], down: [], x: 0 }));
@@ -29,7 +36,8 @@ function layered(nodes, edges) {
   };
   nodes.forEach((_, from) => {
     const chain = [from];
-    for (const to of [...new Set(readers[from])].sort((a, b) => layer[a] - layer[b])) {
+    const near = [...new Set(readers[from])].filter((to) => !isFar(from, to));
+    for (const to of near.sort((a, b) => layer[a] - layer[b])) {
       while (chain.length < layer[to] - layer[from]) {
         cells.push({ w: pointWidth, layer: layer[from] + chain.length, up: [], down: [], x: 0 });
         join(chain[chain.length - 1], cells.length - 1);
@@ -59,7 +67,7 @@ function layered(nodes, edges) {
     y: tops[layer[id]] + (heights[layer[id]] - node.h) / 2,
   }));
   const path = ([from, to]) => {
-    const points = via.get(`${from} ${to}`).slice(1).map((id) => {
+    const points = (via.get(`${from} ${to}`) || []).slice(1).map((id) => {
       const top = tops[cells[id].layer];
       return [cells[id].x - left, top, top + heights[cells[id].layer]];
     });
@@ -70,7 +78,7 @@ function layered(nodes, edges) {
     );
   };
   const bottom = tops[tops.length - 1] + heights[heights.length - 1];
-  return { placed, paths: edges.map(path), w: right - left, h: bottom };
+  return { placed, paths: edges.map(path), isFar: edges.map(([from, to]) => isFar(from, to)), w: right - left, h: bottom };
 }
 
 function curve(start, points, end) {
