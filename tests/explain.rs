@@ -302,7 +302,8 @@ fn latencies_are_measured() {
     }
     let stats = f.stats();
     assert_eq!(stats.miss_latency.n_timed, 2);
-    assert!((3..=12).contains(&stats.hit_latency.n_timed), "{}", stats.hit_latency);
+    // 64 calls in a row, of which two missed, and one in 64 of the other 336.
+    assert!((62..=68).contains(&stats.hit_latency.n_timed), "{}", stats.hit_latency);
     for latency in [stats.hit_latency, stats.miss_latency] {
         let ordered = [latency.min, latency.p50, latency.p90, latency.p99, latency.max];
         assert!(ordered.is_sorted() && !latency.min.is_zero(), "{latency}");

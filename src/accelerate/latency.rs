@@ -1,7 +1,7 @@
 //! How long calls take: histograms of hits, a sample of them, and of all misses.
 //!
-//! One hit in [`SAMPLED`] on each thread reads the clock, so that the others pay for a counter of their thread and
-//! nothing else.
+//! The first [`SAMPLED`] calls of each thread read the clock, and after those one in as many, so that the others pay for
+//! a counter of their thread and nothing else.
 
 use std::cell::Cell;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use retape_runtime::Padded;
 
-/// One hit in so many is timed.
+/// One call in so many is timed, once as many have been.
 pub(crate) const SAMPLED: u32 = 64;
 
 /// Longer calls count as this long, in nanoseconds: a day.
@@ -21,7 +21,8 @@ const LONGEST: u64 = 86_400_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
-    /// The number of calls that were timed: all misses, and one hit in 64.
+    /// The number of calls that were timed: all misses; hits among the first 64 calls of each thread, and one in 64
+    /// after those.
     pub n_timed: u64,
     /// The shortest.
     pub min: Duration,
@@ -80,13 +81,13 @@ impl Latencies {
     }
 }
 
-/// The time now, once in [`SAMPLED`] calls on each thread, beginning with the first.
+/// The time now, for the first [`SAMPLED`] calls of each thread and then for one in as many.
 #[inline]
 pub(crate) fn sampled_start() -> Option<Instant> {
     thread_local!(static N_CALLS: Cell<u32> = const { Cell::new(0) });
     let n = N_CALLS.get();
     N_CALLS.set(n.wrapping_add(1));
-    n.is_multiple_of(SAMPLED).then(Instant::now)
+    (n < SAMPLED || n.is_multiple_of(SAMPLED)).then(Instant::now)
 }
 
 #[cfg(test)]

@@ -66,6 +66,16 @@ impl Slice {
         slice
     }
 
+    /// The start and the step along an axis, as small as they can be for the elements it takes: of none or one, the
+    /// step can be any number.
+    fn along(&self, axis: usize) -> (usize, i64) {
+        match self.shape[axis] {
+            0 => (0, 1),
+            1 => (self.start[axis], 1),
+            _ => (self.start[axis], self.step[axis]),
+        }
+    }
+
     /// The coordinate of the last element along an axis that has some; none if it is out of reach.
     fn last(&self, axis: usize) -> Option<usize> {
         let steps = i64::try_from(self.shape[axis].checked_sub(1)?).ok()?;
@@ -110,14 +120,15 @@ impl OpDef for Slice {
         let pad = Pad {
             low: (0..rank).map(|axis| ends(axis).0).collect(),
             high: (0..rank).map(|axis| shape[axis] - 1 - ends(axis).1).collect(),
-            interior: self.step.iter().map(|step| step.unsigned_abs() as usize - 1).collect(),
+            interior: (0..rank).map(|axis| self.along(axis).1.unsigned_abs() as usize - 1).collect(),
             value: Scalar { dtype: at.ct.dtype(), bits: 0 },
         };
         Cotangents::of([apply(pad, &[&forwards])])
     }
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
-        Lowering::Movement(Movement::Slice { start: self.start.clone(), step: self.step.clone() })
+        let (start, step) = (0..self.shape.rank()).map(|axis| self.along(axis)).unzip();
+        Lowering::Movement(Movement::Slice { start, step })
     }
 
     fn samples() -> Vec<Sample> {
@@ -131,6 +142,13 @@ impl OpDef for Slice {
             Sample::floats(of(&[1, 0, 2], &[2, 3, 1], &[2, 2, 3]), &[&[4, 6, 5]], -1.0..1.0),
             Sample::floats(of(&[3, 4], &[-1, -2], &[4, 3]), &[&[4, 6]], -1.0..1.0),
         ]
+    }
+}
+
+impl Pad {
+    /// The distance of neighbours along an axis of this extent; one where there are none, whatever is between them.
+    fn gap(&self, axis: usize, extent: usize) -> i64 {
+        if extent <= 1 { 1 } else { self.interior[axis] as i64 + 1 }
     }
 }
 
@@ -158,7 +176,7 @@ impl OpDef for Pad {
         if x.shape().contains(&0) {
             return Cotangents::of([x.zeros_like()]);
         }
-        let step = self.interior.iter().map(|&gap| gap as i64 + 1).collect();
+        let step = x.shape().iter().enumerate().map(|(axis, &extent)| self.gap(axis, extent)).collect();
         Cotangents::of([apply(Slice { start: self.low.clone(), step, shape: x.shape().into() }, &[at.ct])])
     }
 
@@ -170,7 +188,7 @@ impl OpDef for Pad {
         Lowering::indexed(&[0], move |at| {
             let mut inside: Option<Value<'_>> = None;
             let mut coordinate = |axis: usize| {
-                let (low, gap, extent) = (pad.low[axis] as i64, pad.interior[axis] as i64 + 1, shape[axis] as i64);
+                let (low, gap, extent) = (pad.low[axis] as i64, pad.gap(axis, shape[axis]), shape[axis] as i64);
                 let c = at.index(axis);
                 if (low, gap, pad.high[axis]) == (0, 1, 0) {
                     return c;

@@ -241,6 +241,49 @@ fn extreme_attributes_are_refused_or_run() {
     assert!(attack_graph(&conv(&strides, "f64[2, 2, 5, 2]")));
 }
 
+/// Steps and gaps between no two elements can be any number.
+#[test]
+fn steps_that_are_never_taken_do_not_matter() {
+    let far = i64::MAX;
+    let slice = |step: i64, outer: i64| {
+        format!(
+            "graph (%0: f64[4, 6]) {{
+               %1 = slice %0 {{start=[1, 5], step=[2, {step}], shape=[2, 1]}} : f64[2, 1]
+               %2 = slice %1 {{start=[0, 0], step=[1, {outer}], shape=[2, 1]}} : f64[2, 1]
+               %3 = slice %1 {{start=[1, {far}], step=[{outer}, {outer}], shape=[1, 0]}} : f64[1, 0]
+               return %2, %3
+             }}"
+        )
+    };
+    let x = retape::Tensor::from_vec((0..24).map(f64::from).collect::<Vec<_>>(), [4, 6]).unwrap();
+    for (step, outer) in [(1, 1), (far, far), (i64::MIN, far), (-far, i64::MIN)] {
+        assert!(attack_graph(&slice(step, outer)), "{step}, {outer}");
+        let graph: Graph = slice(step, outer).parse().unwrap();
+        assert_eq!(graph.apply(std::slice::from_ref(&x)).unwrap()[0].to_vec::<f64>().unwrap(), [11.0, 23.0]);
+        let gradient = retape::value_and_grad(|x: &retape::Tensor| graph.apply(&[x.clone()]).unwrap()[0].sum(..), &x);
+        let gradient = gradient.unwrap().1.to_vec::<f64>().unwrap();
+        assert_eq!(gradient.iter().sum::<f64>(), 2.0);
+        assert_eq!((gradient[11], gradient[23]), (1.0, 1.0));
+    }
+    let pad = |gap: u64| {
+        format!(
+            "graph (%0: f64[1, 2]) {{
+               %1 = pad %0 {{low=[1, 0], high=[0, 1], interior=[{gap}, 1], value=0.0 f64}} : f64[2, 4]
+               return %1
+             }}"
+        )
+    };
+    let x = retape::Tensor::from([[1.0, 2.0]]);
+    for gap in [0, far as u64, u64::MAX] {
+        assert!(attack_graph(&pad(gap)), "{gap}");
+        let graph: Graph = pad(gap).parse().unwrap();
+        let expected = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 2.0, 0.0];
+        assert_eq!(graph.apply(std::slice::from_ref(&x)).unwrap()[0].to_vec::<f64>().unwrap(), expected);
+        let gradient = retape::value_and_grad(|x: &retape::Tensor| graph.apply(&[x.clone()]).unwrap()[0].sum(..), &x);
+        assert_eq!(gradient.unwrap().1.to_vec::<f64>().unwrap(), [1.0, 1.0]);
+    }
+}
+
 /// What a trace would hand through as a parameter, or return once, an artefact may return as it likes.
 #[test]
 fn outputs_may_be_parameters_and_repeat() {
