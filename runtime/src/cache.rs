@@ -749,7 +749,7 @@ impl<K: Eq, V> Cache<K, V> {
     pub fn stats(&self) -> CacheStats {
         let (occupancy, pinned, total) = {
             let ledger = self.ledger();
-            let pinned = ledger.iter().filter(|entry| entry.is_pinned.load(Relaxed)).count();
+            let pinned = ledger.iter().filter(|entry| entry.stays()).count();
             (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight()).collect::<Total>())
         };
         let capacity = self.capacity();
