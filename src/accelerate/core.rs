@@ -18,7 +18,7 @@ use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
-use super::pin::HeldEntry;
+use super::pin::{self, HeldEntry};
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature};
@@ -62,7 +62,8 @@ mod flag {
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     events: Events,
-    flags: AtomicU32,
+    /// Shared with what raises them when a call has ended.
+    flags: Arc<AtomicU32>,
     policy: Mutex<RetracePolicy>,
     /// Whether every miss is an error; asked on misses only.
     is_locked: AtomicBool,
@@ -122,17 +123,19 @@ impl Core {
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
+        let flags = Arc::new(AtomicU32::new(0));
+        let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
             events,
-            flags: AtomicU32::new(0),
+            flags,
             policy: Mutex::default(),
             is_locked: AtomicBool::new(false),
             log: Mutex::default(),
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
-            checks: Arc::default(),
+            checks,
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
@@ -234,7 +237,7 @@ impl Core {
         if let Some(start) = start {
             self.hit_latency.record(start);
         }
-        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
+        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten() {
             Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
             None => Ok(Outcome::Ran { entry, tensors }),
         }
@@ -417,14 +420,18 @@ impl Core {
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
         }
+        if self.checks.has_in_quarantine(&leaves.words) {
+            return Err(pin::in_quarantine(&(rim.describe)(), rim.caller));
+        }
+        let checks = Arc::clone(&self.checks);
         let entry = match self.find(&leaves.words) {
             Some(entry) => entry.to_shared(),
             None => self.made(0, leaves.words, &leaves.tensors, rim)?,
         };
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
-            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
-            None => HeldEntry { entry, pin: None },
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), checks },
+            None => HeldEntry { entry, pin: None, checks },
         })
     }
 
@@ -440,7 +447,7 @@ impl Core {
 
     pub(super) fn clear(&self) {
         self.cache.clear();
-        self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
+        self.checks.release();
     }
 
     pub(super) fn capacity(&self) -> usize {
