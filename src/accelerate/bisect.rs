@@ -129,14 +129,14 @@ fn value(graph: &Graph, id: ValueId, inputs: &[&Tensor]) -> Result<Tensor> {
 mod tests {
     use std::sync::Arc;
 
-    use retape_kernels::Work;
     use retape_kernels::ir::Inst;
+    use retape_kernels::{Executable, Work};
     use retape_runtime::Scalar;
 
     use super::*;
     use crate::accelerate::signature::{Description, Signature};
     use crate::accelerate::{Check, CheckWhen, OnDifference};
-    use crate::compile::Stages;
+    use crate::compile::{Compiled, Stages};
     use crate::opt::wrong::with_wrong_rule;
     use crate::tape::Tape;
     use crate::{accelerate, plan, trace};
@@ -145,7 +145,7 @@ mod tests {
 
     fn formula(x: &Tensor) -> Tensor {
         let y = x.exp() * 3.0;
-        let m = y.matmul(&y.t());
+        let m = y.matmul(&y.t()).debug_print("bisect, a product");
         (m - 1.0).sin().sum(..)
     }
 
