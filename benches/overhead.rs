@@ -228,7 +228,7 @@ criterion_group!(benches, hits, kernels);
 fn main() {
     benches();
     let is_test = std::env::args().any(|arg| arg == "--test");
-    let (n_rounds, millis) = if is_test { (1, 1) } else { (31, 20) };
+    let (n_rounds, millis) = if is_test { (1, 1) } else { (31, 50) };
     print_overheads(n_rounds);
     print_scaling(n_rounds, millis);
     Criterion::default().configure_from_args().final_summary();
