@@ -9,6 +9,8 @@
 //! After criterion's figures come two tables of differences and ratios, medians over rounds that alternate what they
 //! compare, so that a busy machine disturbs both sides alike. (`cargo bench --bench overhead -- none` prints only them.)
 
+#![allow(clippy::print_stdout, reason = "a benchmark reports")]
+
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
