@@ -9,7 +9,7 @@
 //! After criterion's figures come two tables of differences and ratios, medians over rounds that alternate what they
 //! compare, so that a busy machine disturbs both sides alike. (`cargo bench --bench overhead -- none` prints only them.)
 
-#![allow(clippy::print_stdout, reason = "a benchmark reports")]
+#![allow(clippy::print_stdout, reason = "the tables are what it is for")]
 
 use std::hint::black_box;
 use std::sync::Barrier;
