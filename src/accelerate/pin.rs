@@ -16,8 +16,8 @@ use crate::tree::{Reader, Tree, Writer};
 /// It takes arguments of its own signature and refuses all others, so it never traces. It owns what it needs: it may
 /// outlive the function, and be moved to and called from any thread. While it lives, its entry is not evicted; after
 /// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
-/// Its calls are neither hits nor misses, and what watches the calls of the function (checks, traps, profiles) does not
-/// see them.
+/// Its calls are neither hits, misses nor uses in the statistics, and what watches the calls of the function (checks,
+/// traps, profiles) does not see them.
 ///
 /// ```
 /// # use retape::{accelerate, Tensor};
@@ -75,7 +75,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
             drop(args);
             entry.run_given(handles, &given)?
         } else {
-            entry.run(&leaves.tensors)?
+            entry.run_unnoted(&leaves.tensors)?
         };
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
