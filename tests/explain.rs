@@ -301,7 +301,8 @@ fn values_that_look_alike_are_told_apart_by_their_bits() {
 
 #[test]
 fn a_call_that_waits_for_itself_is_on_record() {
-    static F: OnceLock<Box<dyn Fn(&Tensor) -> retape::Result<Tensor> + Send + Sync>> = OnceLock::new();
+    type Call = Box<dyn Fn(&Tensor) -> retape::Result<Tensor> + Send + Sync>;
+    static F: OnceLock<Call> = OnceLock::new();
     let inner: Arc<OnceLock<Error>> = Arc::default();
     let kept = Arc::clone(&inner);
     let f = Arc::new(accelerate(move |x: &Tensor| {
