@@ -9,6 +9,8 @@
 //! After criterion's figures come two tables of differences and ratios, medians over rounds that alternate what they
 //! compare, so that a busy machine disturbs both sides alike. (`cargo bench --bench overhead -- none` prints only them.)
 
+#![allow(clippy::print_stdout, reason = "the tables are what it is for")]
+
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
@@ -226,7 +228,7 @@ criterion_group!(benches, hits, kernels);
 fn main() {
     benches();
     let is_test = std::env::args().any(|arg| arg == "--test");
-    let (n_rounds, millis) = if is_test { (1, 1) } else { (31, 20) };
+    let (n_rounds, millis) = if is_test { (1, 1) } else { (31, 50) };
     print_overheads(n_rounds);
     print_scaling(n_rounds, millis);
     Criterion::default().configure_from_args().final_summary();

@@ -32,6 +32,32 @@ fn the_table_has_a_row_per_entry_and_its_columns_are_aligned() {
     assert_eq!(calls, ["3", "1", "1"], "{text}");
 }
 
+/// Entries, not pins, and only those that are in the cache.
+#[test]
+fn pinned_entries_are_counted() {
+    let double = accelerate(|x: &Tensor| x * 2.0);
+    let small = || Tensor::ones([2]);
+    double.call(Tensor::ones([3])).unwrap();
+    let numbers = || {
+        let stats = double.stats();
+        let marked = stats.entries.iter().filter(|entry| entry.is_pinned).count();
+        assert!(stats.to_string().contains(&format!(" of 50 ({marked} pinned, ")), "{stats}");
+        let gauge = format!("retape_pinned_entries{{function=\"double\"}} {marked}\n");
+        assert!(stats.prometheus("double").contains(&gauge), "{}", stats.prometheus("double"));
+        (stats.pinned, marked)
+    };
+    assert_eq!(numbers(), (0, 0));
+    let pins = [double.pin(small()).unwrap(), double.pin(small()).unwrap()];
+    assert_eq!(numbers(), (1, 1));
+    let other = double.pin(Tensor::ones([3])).unwrap();
+    assert_eq!(numbers(), (2, 2));
+    drop(pins);
+    assert_eq!(numbers(), (1, 1));
+    double.clear_cache();
+    assert_eq!(numbers(), (0, 0));
+    drop(other);
+}
+
 /// A sample: the metric, its labels and its value.
 type Sample = (String, BTreeMap<String, String>, f64);
 

@@ -2,21 +2,27 @@
 //!
 //! Guarantees that a value is returned for an equal key only (a hash finds candidates, equality decides); that every
 //! call of [`Cache::get`] and [`Cache::get_or_try_insert_with`] is counted as one hit or one miss; that a value is made
-//! once for all threads that ask for it together; and that the capacities are never exceeded.
+//! once for all threads that ask for it together; and that the capacities are exceeded by pinned entries only, when they
+//! are lowered beneath these or these grow.
 //!
 //! The idea: a hit on what its thread used lately is found, and counted, in a stripe of that thread (`recent.rs`), and
 //! stamps the entry only if another one was used since; so threads that call one function write nothing that another
 //! reads. Any other hit reads one shard of a concurrent map. No lock that a hit takes is ever held while a value is
-//! made or used, but for that of its shard while its key is compared. All that changes the map (insert, evict, clear, pin) happens in turn,
-//! under the board of `flight.rs`, against a ledger of entries; finding the least recently used is a pass over the
-//! ledger, which costs nothing beside the making of a value.
+//! made or used, but for that of its shard while its key is compared. All that changes the map (`cache/ledger.rs`) or
+//! what may leave it (`cache/pin.rs`) happens in turn, under the board of `flight.rs`, against a ledger of entries;
+//! finding the least recently used is a pass over the ledger, which costs nothing beside the making of a value.
+
+mod entry;
+mod hash;
+mod ledger;
+mod pin;
+mod view;
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Deref;
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc as Shared, Mutex, MutexGuard, PoisonError};
 
 use dashmap::DashMap;
@@ -24,26 +30,18 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::flight::{Boarding, Flights, Ticket};
-use crate::recent::{Counted, Handle, Recent};
-use crate::stats::{Budget, CacheStats, Capacity, Counters, Event, EventKind, Total, Weight, count};
+use crate::recent::Recent;
+use crate::stats::{Budget, Capacity, Counters, Event, EventKind, Weight, count};
 use crate::stripe::{n_stripes, thread_number};
 use crate::sync::Arc;
 
-/// A blake3 hash.
-pub type Hash32 = [u8; 32];
-
-/// The hash of a key written as words.
-pub fn hash_words(words: &[u64]) -> Hash32 {
-    let mut hasher = blake3::Hasher::new();
-    let mut block = [0; 1024];
-    for chunk in words.chunks(block.len() / 8) {
-        for (bytes, word) in block.chunks_exact_mut(8).zip(chunk) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        hasher.update(&block[..8 * chunk.len()]);
-    }
-    *hasher.finalize().as_bytes()
-}
+use self::entry::Entry;
+use self::hash::FirstBytes;
+pub use self::hash::{Hash32, hash_words};
+pub use self::ledger::Insertion;
+pub use self::pin::Pin;
+use self::view::Hold;
+pub use self::view::{EntryView, InUse};
 
 /// How a call came by its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,182 +74,8 @@ impl From<Reentrant> for Error {
 
 type Observer<K> = Box<dyn Fn(&Event<'_, K>) + Send + Sync>;
 
-/// One value in the cache.
-struct Entry<K, V> {
-    hash: Hash32,
-    key: K,
-    value: Shared<V>,
-    /// Changed under the lock of the ledger.
-    weight: Mutex<Weight>,
-    /// The clock at the last use, or at an earlier one if no other entry was used since.
-    stamp: AtomicU64,
-    /// The hits that no handle of `recent.rs` counts any more.
-    hits: AtomicU64,
-    is_pinned: AtomicBool,
-    /// The pins that are held.
-    n_pins: AtomicUsize,
-}
-
-impl<K, V> Entry<K, V> {
-    fn new(hash: Hash32, key: K, value: Shared<V>, weight: Weight, stamp: u64) -> Arc<Entry<K, V>> {
-        let (stamp, hits) = (AtomicU64::new(stamp), AtomicU64::new(0));
-        let (is_pinned, n_pins) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let weight = Mutex::new(weight);
-        Arc::new(Entry { hash, key, value, weight, stamp, hits, is_pinned, n_pins })
-    }
-
-    fn stays(&self) -> bool {
-        self.is_pinned.load(Relaxed) || self.n_pins.load(Relaxed) > 0
-    }
-}
-
-/// Keeps an entry from eviction for as long as it lives, and its value whatever happens to the entry.
-pub struct Pin<K, V> {
-    entry: Arc<Entry<K, V>>,
-}
-
-impl<K, V> Pin<K, V> {
-    /// The key.
-    pub fn key(&self) -> &K {
-        &self.entry.key
-    }
-
-    /// The value.
-    #[inline]
-    pub fn value(&self) -> &Shared<V> {
-        &self.entry.value
-    }
-}
-
-impl<K, V> Drop for Pin<K, V> {
-    fn drop(&mut self) {
-        self.entry.n_pins.fetch_sub(1, Relaxed);
-    }
-}
-
-impl<K, V> fmt::Debug for Pin<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pin").field("n_pins", &self.entry.n_pins.load(Relaxed)).finish_non_exhaustive()
-    }
-}
-
-/// What became of a value that was put into a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Insertion {
-    /// It went in.
-    Inserted,
-    /// There is a value of this key, or a thread is making one.
-    Present,
-    /// The capacity does not allow it.
-    NoRoom,
-}
-
-impl<K, V> Entry<K, V> {
-    fn weight(&self) -> Weight {
-        *self.weight.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K, V> Counted for Entry<K, V> {
-    fn add_uses(&self, n: u64) {
-        self.hits.fetch_add(n, Relaxed);
-    }
-}
-
-/// An entry at one moment, for inspection.
-pub struct EntryView<K, V> {
-    entry: Arc<Entry<K, V>>,
-    /// The clock of the cache at the last use: of two entries, the larger was used later.
-    pub stamp: u64,
-    /// The hits on this entry.
-    pub hits: u64,
-    /// Whether it is never evicted.
-    pub is_pinned: bool,
-}
-
-impl<K, V> EntryView<K, V> {
-    /// The hash of the key.
-    pub fn hash(&self) -> &Hash32 {
-        &self.entry.hash
-    }
-
-    /// The key.
-    pub fn key(&self) -> &K {
-        &self.entry.key
-    }
-
-    /// The value.
-    pub fn value(&self) -> &Shared<V> {
-        &self.entry.value
-    }
-
-    /// The weight given at insertion, or later.
-    pub fn weight(&self) -> Weight {
-        self.entry.weight()
-    }
-}
-
-/// A value on which somebody works; it lives as long as this, also if its entry goes out of the cache.
-pub struct InUse<K, V>(Hold<K, V>);
-
-/// What keeps a value alive.
-enum Hold<K, V> {
-    /// A handle of this thread's stripe: its count of owners is not contended.
-    Recent(Arc<Handle<Entry<K, V>>>),
-    Shared(Shared<V>),
-}
-
-impl<K, V> InUse<K, V> {
-    /// The value, to be kept for longer.
-    pub fn to_shared(&self) -> Shared<V> {
-        match &self.0 {
-            Hold::Recent(handle) => Shared::clone(&handle.value.value),
-            Hold::Shared(value) => Shared::clone(value),
-        }
-    }
-}
-
-impl<K, V> Deref for InUse<K, V> {
-    type Target = V;
-
-    fn deref(&self) -> &V {
-        match &self.0 {
-            Hold::Recent(handle) => &handle.value.value,
-            Hold::Shared(value) => value,
-        }
-    }
-}
-
-impl<K, V> From<Shared<V>> for InUse<K, V> {
-    fn from(value: Shared<V>) -> InUse<K, V> {
-        InUse(Hold::Shared(value))
-    }
-}
-
-/// Takes eight bytes of a hash for the whole: they are as good as any.
-#[derive(Default)]
-struct FirstBytes(u64);
-
-impl Hasher for FirstBytes {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk::<8>() {
-            self.0 = u64::from_le_bytes(*first);
-        }
-    }
-
-    /// The length that an array writes before its bytes carries nothing.
-    fn write_usize(&mut self, _: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// Entries of one hash: nearly always one.
 type Bucket<K, V> = SmallVec<[Arc<Entry<K, V>>; 1]>;
-
-/// Entries that went out; told of and dropped after all locks are released.
-type Gone<K, V> = Vec<Arc<Entry<K, V>>>;
 
 /// A concurrent map from keys to shared values with two capacities.
 pub struct Cache<K, V> {
@@ -512,262 +336,11 @@ impl<K: Eq, V> Cache<K, V> {
         Ok((value, Outcome::Miss))
     }
 
-    /// In turn: puts `entry` in and returns what made way, or `None` if there can be no room for it.
-    fn admit(&self, entry: &Arc<Entry<K, V>>) -> Option<Gone<K, V>> {
-        let mut ledger = self.ledger();
-        debug_assert!(self.find(&entry.hash, &entry.key).is_none(), "a key in the store has no flight");
-        let capacity = self.capacity();
-        let max_entries = capacity.entries.checked_sub(1)?;
-        let pinned = ledger.iter().filter(|other| other.stays());
-        let mut least: Total = pinned.clone().map(|other| other.weight()).collect();
-        least.add(entry.weight());
-        if pinned.count() > max_entries || !least.is_within(capacity.budget) {
-            return None;
-        }
-        let gone = self.evict(&mut ledger, max_entries, capacity.budget, entry.weight());
-        ledger.push(entry.clone());
-        self.index.entry(entry.hash).or_default().push(entry.clone());
-        Some(gone)
-    }
-
-    /// Puts a value in that nobody asked for yet: counts as no call, evicts nothing, and replaces nothing.
-    pub fn insert_if_room<Q>(&self, hash: &Hash32, key: &Q, value: V, weight: impl Into<Weight>) -> Insertion
-    where
-        K: Borrow<Q>,
-        Q: Eq + ToOwned<Owned = K> + ?Sized,
-    {
-        let ticket = match self.flights.board(hash, key, || self.find(hash, key)) {
-            Boarding::Make(ticket) => ticket,
-            Boarding::Stored(_) | Boarding::Wait(_) | Boarding::Reentrant => return Insertion::Present,
-        };
-        let entry = Entry::new(*hash, key.to_owned(), Shared::new(value), weight.into(), self.tick());
-        let admit = || {
-            let mut ledger = self.ledger();
-            let capacity = self.capacity();
-            let total: Total = ledger.iter().map(|other| other.weight()).chain([entry.weight()]).collect();
-            let fits = ledger.len() < capacity.entries && total.is_within(capacity.budget);
-            if fits {
-                ledger.push(entry.clone());
-                self.index.entry(entry.hash).or_default().push(entry.clone());
-            }
-            fits
-        };
-        match ticket.land(entry.clone(), admit) {
-            Some(false) => Insertion::NoRoom,
-            Some(true) => {
-                count(&self.counters.inserts);
-                self.tell(EventKind::Insert, hash, Some(&entry.key));
-                Insertion::Inserted
-            }
-            // Cleared in this moment: as if it had been in before.
-            None => Insertion::Inserted,
-        }
-    }
-
-    /// In turn: takes the least recently used entries out until the rest, with `newcomer` besides, keeps the bounds, or
-    /// nothing that is left and not pinned would help.
-    fn evict(
-        &self,
-        ledger: &mut Vec<Arc<Entry<K, V>>>,
-        max_entries: usize,
-        budget: Budget,
-        newcomer: Weight,
-    ) -> Gone<K, V> {
-        let mut gone = Vec::new();
-        let mut total: Total = ledger.iter().map(|entry| entry.weight()).chain([newcomer]).collect();
-        while ledger.len() > max_entries || !total.is_within(budget) {
-            let helps = |entry: &Entry<K, V>| ledger.len() > max_entries || total.is_helped_by(entry.weight(), budget);
-            let is_free = |entry: &Entry<K, V>| !entry.stays() && helps(entry);
-            let free = ledger.iter().enumerate().filter(|(_, entry)| is_free(entry));
-            let Some((oldest, _)) = free.min_by_key(|(_, entry)| entry.stamp.load(Relaxed)) else { break };
-            let entry = ledger.swap_remove(oldest);
-            total.take(entry.weight());
-            self.unindex(&entry);
-            gone.push(entry);
-        }
-        gone
-    }
-
-    fn unindex(&self, entry: &Arc<Entry<K, V>>) {
-        if let Some(mut bucket) = self.index.get_mut(&entry.hash) {
-            bucket.retain(|other| !Arc::ptr_eq(other, entry));
-        }
-        self.index.remove_if(&entry.hash, |_, bucket| bucket.is_empty());
-        self.recent.forget(|recent| Arc::ptr_eq(recent, entry));
-    }
-
-    fn tell_gone(&self, gone: &[Arc<Entry<K, V>>]) {
-        for entry in gone {
-            count(&self.counters.evictions);
-            self.tell(EventKind::Evict, &entry.hash, Some(&entry.key));
-        }
-    }
-
-    /// Takes one entry out, pinned or not; returns whether there was one. Who holds the value keeps it.
-    pub fn remove<Q>(&self, hash: &Hash32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let gone = self.flights.exclusive(|| {
-            let entry = self.find(hash, key)?;
-            self.ledger().retain(|other| !Arc::ptr_eq(other, &entry));
-            self.unindex(&entry);
-            Some(entry)
-        });
-        self.tell_gone(gone.as_slice());
-        gone.is_some()
-    }
-
-    /// Takes all entries out, pinned ones as well, and lets no value in that is being made now.
-    pub fn clear(&self) {
-        let gone = self.flights.clear(|| {
-            let gone = std::mem::take(&mut *self.ledger());
-            self.index.clear();
-            self.recent.forget(|_| true);
-            gone
-        });
-        count(&self.counters.clears);
-        self.tell(EventKind::Clear, &[0; 32], None);
-        drop(gone);
-    }
-
-    /// Keeps an entry from eviction; returns whether there is one.
-    pub fn pin<Q>(&self, hash: &Hash32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        self.set_pinned(hash, key, true)
-    }
-
-    /// Allows the eviction of an entry again; returns whether there is one.
-    pub fn unpin<Q>(&self, hash: &Hash32, key: &Q) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        self.set_pinned(hash, key, false)
-    }
-
-    /// A pin on an entry, if there is one. Each pin holds for itself; an entry that is beyond the capacity when its last
-    /// pin goes is evicted by the next change.
-    pub fn hold<Q>(&self, hash: &Hash32, key: &Q) -> Option<Pin<K, V>>
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        // In turn, so that no eviction that is under way takes an entry after it was pinned.
-        self.flights.exclusive(|| {
-            let entry = self.find(hash, key)?;
-            entry.n_pins.fetch_add(1, Relaxed);
-            Some(Pin { entry })
-        })
-    }
-
-    fn set_pinned<Q>(&self, hash: &Hash32, key: &Q, is_pinned: bool) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        // In turn, so that no eviction that is under way takes an entry after it was pinned.
-        self.flights.exclusive(|| match self.find(hash, key) {
-            Some(entry) => {
-                entry.is_pinned.store(is_pinned, Relaxed);
-                true
-            }
-            None => false,
-        })
-    }
-
-    /// Changes the weight of an entry whose value has grown or shrunk, and evicts what is beyond the capacity now; returns
-    /// whether there is such an entry.
-    pub fn reweigh<Q>(&self, hash: &Hash32, key: &Q, weight: impl Into<Weight>) -> bool
-    where
-        K: Borrow<Q>,
-        Q: Eq + ?Sized,
-    {
-        let weight = weight.into();
-        let gone = self.flights.exclusive(|| {
-            let mut ledger = self.ledger();
-            let entry = self.find(hash, key)?;
-            *entry.weight.lock().unwrap_or_else(PoisonError::into_inner) = weight;
-            let capacity = self.capacity();
-            Some(self.evict(&mut ledger, capacity.entries, capacity.budget, Weight::default()))
-        });
-        self.tell_gone(gone.as_deref().unwrap_or_default());
-        gone.is_some()
-    }
-
-    /// Changes the capacity, and evicts what is beyond; pinned entries stay.
-    pub fn resize(&self, capacity: Capacity) {
-        let gone = self.flights.exclusive(|| {
-            self.max_entries.store(capacity.entries, Relaxed);
-            self.max_host.store(capacity.budget.host.unwrap_or(usize::MAX), Relaxed);
-            self.max_device.store(capacity.budget.device.unwrap_or(usize::MAX), Relaxed);
-            self.evict(&mut self.ledger(), capacity.entries, capacity.budget, Weight::default())
-        });
-        self.tell_gone(&gone);
-    }
-
     /// The capacity.
     pub fn capacity(&self) -> Capacity {
         let bound = |most: &AtomicUsize| Some(most.load(Relaxed)).filter(|&most| most != usize::MAX);
         let budget = Budget { host: bound(&self.max_host), device: bound(&self.max_device) };
         Capacity { entries: self.max_entries.load(Relaxed), budget }
-    }
-
-    /// The number of entries.
-    pub fn len(&self) -> usize {
-        self.ledger().len()
-    }
-
-    /// Whether there are no entries.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The entries, last used first.
-    pub fn entries(&self) -> Vec<EntryView<K, V>> {
-        let ledger = self.ledger();
-        // While the stripes count nothing, no hit is between its handle and its entry.
-        let uses = self.recent.uses();
-        let view = |entry: &Arc<Entry<K, V>>| EntryView {
-            entry: entry.clone(),
-            stamp: entry.stamp.load(Relaxed),
-            hits: entry.hits.load(Relaxed) + uses.of(entry),
-            is_pinned: entry.stays(),
-        };
-        let mut views: Vec<_> = ledger.iter().map(view).collect();
-        drop(uses);
-        drop(ledger);
-        views.sort_by_key(|view| std::cmp::Reverse(view.stamp));
-        views
-    }
-
-    /// The numbers.
-    pub fn stats(&self) -> CacheStats {
-        let (occupancy, pinned, total) = {
-            let ledger = self.ledger();
-            let pinned = ledger.iter().filter(|entry| entry.stays()).count();
-            (ledger.len(), pinned, ledger.iter().map(|entry| entry.weight()).collect::<Total>())
-        };
-        let capacity = self.capacity();
-        let counters = &self.counters;
-        CacheStats {
-            hits: counters.hits.load(Relaxed) + self.recent.uses().total(),
-            misses: counters.misses.load(Relaxed),
-            waits: counters.waits.load(Relaxed),
-            inserts: counters.inserts.load(Relaxed),
-            evictions: counters.evictions.load(Relaxed),
-            rejected: counters.rejected.load(Relaxed),
-            clears: counters.clears.load(Relaxed),
-            occupancy,
-            pinned,
-            weight: total.into(),
-            capacity: capacity.entries,
-            budget: capacity.budget,
-        }
     }
 }
 

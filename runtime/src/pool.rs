@@ -342,9 +342,11 @@ pub(crate) fn give_back(block: Block) {
     let bytes = block.bytes();
     let cap = KEEP.load(Relaxed);
     let credit = credit();
-    // Credit hides what is kept, so there must be room for all of it beneath the cap.
+    // Credit hides what is kept, so there must be room for all of it beneath the cap; and it pays for buffers that the
+    // limit is not asked about, so what is counted must be within that.
     let is_credited = bytes <= MAX_CREDIT
         && credit.load(Relaxed) < MAX_CREDIT
+        && LIVE.load(Relaxed) <= LIMIT.load(Relaxed)
         && kept_bytes().saturating_add(N_CREDITS * 2 * MAX_CREDIT) <= cap;
     if is_credited {
         credit.fetch_add(bytes, Relaxed);
@@ -458,6 +460,8 @@ pub fn memory_limit() -> usize {
 /// Sets the bytes that all buffers together may have; `usize::MAX` stands for the memory of the machine.
 pub fn set_memory_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
+    // Buffers that credit pays for are not checked against the limit; the credit was given under the old one.
+    settle_credits();
 }
 
 /// The memory of the machine where the system tells, else all that an address reaches.

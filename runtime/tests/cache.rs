@@ -168,7 +168,7 @@ fn host_and_device_have_budgets_of_their_own() {
     assert_eq!(keys(&cache), [5, 4, 3]);
     ask(6, 1, 11);
     assert_eq!((keys(&cache), cache.stats().rejected), (vec![5, 4, 3], 1));
-    assert!(cache.pin(&hash(3), &3));
+    let _pin = cache.hold(&hash(3), &3).unwrap();
     cache.resize(Capacity { entries: 50, budget: both(100, 0) });
     assert_eq!(keys(&cache), [5, 3], "a pinned entry stays where it is too heavy");
     assert_eq!((cache.stats().pinned, cache.stats().budget), (1, both(100, 0)));
@@ -178,22 +178,50 @@ fn host_and_device_have_budgets_of_their_own() {
 fn pinned_entries_stay() {
     let cache = with_capacity(2);
     ask(&cache, 1);
-    assert!(cache.pin(&hash(1), &1));
-    assert!(!cache.pin(&hash(9), &9));
+    let first = cache.hold(&hash(1), &1).unwrap();
+    assert!(cache.hold(&hash(9), &9).is_none());
     for key in 2..5 {
         ask(&cache, key);
     }
     assert_eq!(keys(&cache), [4, 1]);
-    cache.pin(&hash(4), &4);
+    let fourth = [cache.hold(&hash(4), &4).unwrap(), cache.hold(&hash(4), &4).unwrap()];
     // No room beside pinned entries.
     assert_eq!([ask(&cache, 5), ask(&cache, 5)], [Outcome::Miss; 2]);
     cache.resize(holding(0));
     assert_eq!(keys(&cache), [4, 1]);
-    assert_eq!(cache.stats().pinned, 2);
-    cache.unpin(&hash(1), &1);
+    assert_eq!(cache.stats().pinned, 2, "entries, not pins");
+    assert!(cache.entries().iter().all(|entry| entry.is_pinned));
+    drop(first);
+    assert_eq!(cache.stats().pinned, 1);
     cache.resize(holding(1));
     assert_eq!(keys(&cache), [4]);
+    // Each pin holds for itself.
+    let [one, other] = fourth;
+    drop(one);
+    cache.resize(holding(0));
+    assert_eq!((keys(&cache), cache.stats().pinned), (vec![4], 1));
+    drop(other);
+    assert_eq!((cache.len(), cache.stats().pinned), (1, 0));
+    cache.resize(holding(0));
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn pins_outlive_their_entries() {
+    let cache = with_capacity(2);
+    let pins = [1, 2].map(|key| {
+        ask(&cache, key);
+        cache.hold(&hash(key), &key).unwrap()
+    });
+    assert!(cache.remove(&hash(1), &1));
     cache.clear();
+    assert_eq!((cache.len(), cache.stats().pinned), (0, 0));
+    assert_eq!(pins.each_ref().map(|pin| (*pin.key(), **pin.value())), [(1, 2), (2, 4)]);
+    // What is made anew for their keys is not theirs.
+    ask(&cache, 1);
+    assert_eq!(cache.stats().pinned, 0);
+    drop(pins);
+    cache.resize(holding(0));
     assert!(cache.is_empty());
 }
 

@@ -16,6 +16,33 @@ fn limits_hold_and_threads_share() {
     limits_hold();
     freed_memory_crosses_threads();
     small_buffers_are_counted_exactly();
+    freed_buffers_pay_for_none_beyond_a_new_limit();
+}
+
+/// What a thread freed under another limit, or while it was beyond the limit, is no way past the limit.
+fn freed_buffers_pay_for_none_beyond_a_new_limit() {
+    const SMALL: usize = 40 << 10;
+    let held = Buffer::alloc(MIB).unwrap();
+    drop(Buffer::alloc(SMALL).unwrap());
+    set_memory_limit(live_bytes());
+    assert_eq!(memory_limit(), MIB);
+    assert!(matches!(Buffer::alloc(SMALL), Err(Error::Allocation { bytes: SMALL, .. })));
+    assert_eq!(live_bytes(), MIB);
+
+    set_memory_limit(usize::MAX);
+    let small = Buffer::alloc(SMALL).unwrap();
+    set_memory_limit(MIB / 2);
+    drop(small);
+    assert!(matches!(Buffer::alloc(SMALL), Err(Error::Allocation { bytes: SMALL, .. })));
+    // Beneath the limit, freed buffers are to be had again.
+    set_memory_limit(MIB + SMALL);
+    for _ in 0..3 {
+        drop(Buffer::alloc(SMALL).unwrap());
+    }
+    assert!(Buffer::alloc(SMALL + 1).is_err());
+    drop(held);
+    set_memory_limit(usize::MAX);
+    assert_eq!(live_bytes(), 0);
 }
 
 /// What threads freed counts neither as live nor against the limit, whoever asks.

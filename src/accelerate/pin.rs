@@ -18,10 +18,10 @@ use crate::tree::{Reader, Tree, Writer};
 /// outlive the function, and be moved to and called from any thread. While it lives, its entry is not evicted; after
 /// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
 ///
-/// Its calls are neither hits nor misses, and what watches or changes the calls of the function (checks, traps, profiles,
-/// [`set_enabled`](crate::Accelerated::set_enabled)) does not see them: they run the entry. But what a check of the
-/// function has put in quarantine is neither pinned nor run: such calls fail, as long as the quarantine lasts, and with
-/// a handle on the very entry that was found wrong for good.
+/// Its calls are neither hits, misses nor uses in the statistics, and what watches or changes the calls of the function
+/// (checks, traps, profiles, [`set_enabled`](crate::Accelerated::set_enabled)) does not see them: they run the entry. But
+/// what a check of the function has put in quarantine is neither pinned nor run: such calls fail as long as the
+/// quarantine lasts, and with a handle on the very entry that was found wrong for good.
 ///
 /// ```
 /// # use retape::{accelerate, Tensor};
@@ -84,7 +84,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
             drop(args);
             entry.run_given(handles, &given)?
         } else {
-            entry.run(&leaves.tensors)?
+            entry.run_unnoted(&leaves.tensors)?
         };
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }

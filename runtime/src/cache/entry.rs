@@ -1,0 +1,55 @@
+//! One value in a cache, with its key and its numbers.
+//!
+//! Guarantees that key and value never change. The other fields do, and each says under which lock, if any.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc as Shared, Mutex, PoisonError};
+
+use super::Hash32;
+use crate::recent::Counted;
+use crate::stats::Weight;
+use crate::sync::Arc;
+
+/// One value in the cache.
+pub(super) struct Entry<K, V> {
+    pub(super) hash: Hash32,
+    pub(super) key: K,
+    pub(super) value: Shared<V>,
+    /// Changed under the lock of the ledger.
+    weight: Mutex<Weight>,
+    /// The clock at the last use, or at an earlier one if no other entry was used since.
+    pub(super) stamp: AtomicU64,
+    /// The hits that no handle of `recent.rs` counts any more.
+    pub(super) hits: AtomicU64,
+    /// The pins that are held; changed by `pin.rs` only.
+    pub(super) n_pins: AtomicUsize,
+}
+
+impl<K, V> Entry<K, V> {
+    pub(super) fn new(hash: Hash32, key: K, value: Shared<V>, weight: Weight, stamp: u64) -> Arc<Entry<K, V>> {
+        let (stamp, hits) = (AtomicU64::new(stamp), AtomicU64::new(0));
+        let (weight, n_pins) = (Mutex::new(weight), AtomicUsize::new(0));
+        Arc::new(Entry { hash, key, value, weight, stamp, hits, n_pins })
+    }
+
+    /// Whether a pin keeps it from eviction.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.n_pins.load(Relaxed) > 0
+    }
+
+    pub(super) fn weight(&self) -> Weight {
+        *self.weight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Under the lock of the ledger.
+    pub(super) fn set_weight(&self, weight: Weight) {
+        *self.weight.lock().unwrap_or_else(PoisonError::into_inner) = weight;
+    }
+}
+
+impl<K, V> Counted for Entry<K, V> {
+    fn add_uses(&self, n: u64) {
+        self.hits.fetch_add(n, Relaxed);
+    }
+}

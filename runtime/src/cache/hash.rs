@@ -1,0 +1,41 @@
+//! Hashes of keys.
+//!
+//! Guarantees that [`hash_words`] is the same on every machine and in every process. Who has an equal hash may still
+//! have another key: a hash finds candidates and decides nothing.
+
+use std::hash::Hasher;
+
+/// A blake3 hash.
+pub type Hash32 = [u8; 32];
+
+/// The hash of a key written as words.
+pub fn hash_words(words: &[u64]) -> Hash32 {
+    let mut hasher = blake3::Hasher::new();
+    let mut block = [0; 1024];
+    for chunk in words.chunks(block.len() / 8) {
+        for (bytes, word) in block.chunks_exact_mut(8).zip(chunk) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        hasher.update(&block[..8 * chunk.len()]);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// Takes eight bytes of a hash for the whole: they are as good as any.
+#[derive(Default)]
+pub(super) struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    /// The length that an array writes before its bytes carries nothing.
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
