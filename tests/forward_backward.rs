@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
 use retape::{
-    Budget, Check, CheckMode, DType, Error, OnDifference, Tensor, Tree, accelerate, map, random, set_debug_sink,
-    value_and_grad, vjp, zip_map,
+    Accelerated, Budget, Check, CheckMode, DType, Error, OnDifference, Tensor, Tree, accelerate, map, random,
+    set_debug_sink, value_and_grad, vjp, zip_map,
 };
 
 /// How far gradients may be apart from those of the function itself, in proportion to the largest element: sums that
@@ -434,18 +434,101 @@ fn clearing_and_evicting_while_gradients_run() {
 #[test]
 fn loaded_entries_have_gradients() {
     let half = |x: &Tensor| (x * x.stop_gradient()).sum(..);
-    let (f, g) = (accelerate(half), accelerate(half));
+    let [f, g] = [(); 2].map(|()| accelerate(half));
     let x = numbers(&[6], 1);
     f.call(&x).unwrap();
     let mut bytes = vec![];
     f.save_to(&mut bytes).unwrap();
     g.load_from(&bytes[..]).unwrap();
-    g.set_locked(true);
     let (_, gradient) = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &x).unwrap();
     assert_eq!(elements(&gradient), elements(&x));
+    g.set_locked(true);
     let refused = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &numbers(&[7], 1));
     assert!(matches!(refused, Err(Error::Cache(_))), "a locked cache traces nothing");
     assert_eq!(g.stats().entries.len(), 1);
+}
+
+#[track_caller]
+fn refused_by_lock<T: std::fmt::Debug>(result: retape::Result<T>, parts: &[&str]) {
+    let Err(Error::Cache(message)) = &result else { panic!("{result:?}") };
+    for part in ["locked", "before the lock", "tests/forward_backward.rs:"].iter().chain(parts) {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+}
+
+/// A locked cache compiles nothing: not for values, and not for gradients from outside.
+#[test]
+fn a_locked_cache_makes_no_code_for_gradients() {
+    let f = accelerate(|x: &Tensor, y: &Tensor| ((x * y).tanh(), x.exp() * y));
+    let (x, y) = (numbers(&[6], 1), numbers(&[6], 2));
+    f.call(&x, &y).unwrap();
+    let by_x = || value_and_grad(|x: &Tensor| f.call(x, &y).unwrap().0.sum(..), &x);
+    let by_y = || value_and_grad(|y: &Tensor| f.call(&x, y).unwrap().1.sum(..), &y);
+    f.set_locked(true);
+    refused_by_lock(by_x(), &["results [0] by argument tensors [0]"]);
+    refused_by_lock(by_y(), &["results [1] by argument tensors [1]"]);
+    assert_eq!((f.stats().backward_misses, f.stats().entries[0].gradients.len()), (0, 0));
+    f.call(&x, &y).unwrap();
+
+    f.set_locked(false);
+    let unlocked = by_x().unwrap();
+    f.set_locked(true);
+    let locked = by_x().unwrap();
+    assert_eq!((bits(&locked.0), bits(&locked.1)), (bits(&unlocked.0), bits(&unlocked.1)));
+    refused_by_lock(by_y(), &["results [1] by argument tensors [1]"]);
+    assert_eq!((f.stats().backward_misses, f.stats().backward_hits), (1, 1));
+    // Nor for gradients of gradients.
+    let twice = || value_and_grad(|x: &Tensor| by(&f, x, &y).sum(..), &x);
+    refused_by_lock(twice(), &[]);
+    f.set_locked(false);
+    let expected = twice().unwrap();
+    f.set_locked(true);
+    assert_eq!(bits(&twice().unwrap().1), bits(&expected.1));
+}
+
+/// The gradient that a trace around it differentiates again.
+fn by(
+    f: &Accelerated<impl Fn(&Tensor, &Tensor) -> (Tensor, Tensor), (Tensor, Tensor), (Tensor, Tensor)>,
+    x: &Tensor,
+    y: &Tensor,
+) -> Tensor {
+    f.call(x, y).unwrap().0.sum(..).grad(x)
+}
+
+/// A gradient may be known and have no code: here one was recorded in a trace that failed.
+#[test]
+fn a_gradient_that_never_ran_has_no_code_in_a_locked_cache() {
+    let f = accelerate(|x: &Tensor| x.tanh());
+    let x = numbers(&[6], 1);
+    let fails = |x: &Tensor| {
+        let y = f.call(x).unwrap().sum(..);
+        let _recorded: Tensor = y.grad(x);
+        x.matmul(&numbers(&[7], 1))
+    };
+    assert!(matches!(value_and_grad(fails, &x), Err(Error::Type { op: "matmul", .. })));
+    let [known] = &f.stats().entries[0].gradients[..] else { panic!("{}", f.stats()) };
+    assert!(!known.is_compiled);
+    let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);
+    f.set_locked(true);
+    refused_by_lock(gradient(), &["results [0] by argument tensors [0]"]);
+    f.set_locked(false);
+    gradient().unwrap();
+    f.set_locked(true);
+    gradient().unwrap();
+}
+
+/// A check computes gradients op by op, and needs no code.
+#[test]
+fn a_locked_cache_still_checks_gradients() {
+    let scale = AtomicUsize::new(2);
+    let f = accelerate(scaled(&scale));
+    let x = numbers(&[6], 1);
+    let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);
+    gradient().unwrap();
+    f.set_locked(true);
+    f.set_check_mode(Check::default());
+    gradient().unwrap();
+    assert_eq!((f.stats().checks.checked, f.stats().checks.differing), (1, 0));
 }
 
 /// A function that multiplies by a number outside, which its trace does not see change.

@@ -3,7 +3,7 @@
 mod checked;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use self::checked::{described, note_modes};
 use super::advice::{Advice, Detector};
 use super::check::Checks;
-use super::differentiate::Counts;
+use super::differentiate::Common;
 use super::entry::{Entry, Handles, handles};
 use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
@@ -68,8 +68,6 @@ pub(super) struct Core {
     /// Shared with what raises them when a call has ended.
     flags: Arc<AtomicU32>,
     policy: Mutex<RetracePolicy>,
-    /// Whether every miss is an error; asked on misses only.
-    is_locked: AtomicBool,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
     hit_latency: Latencies,
@@ -79,8 +77,8 @@ pub(super) struct Core {
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
-    /// The hits and misses of backward code.
-    gradients: Arc<Counts>,
+    /// The hits and misses of backward code, and whether everything that is not there is an error.
+    common: Arc<Common>,
 }
 
 /// An entry that serves a call.
@@ -133,7 +131,6 @@ impl Core {
             events,
             flags,
             policy: Mutex::default(),
-            is_locked: AtomicBool::new(false),
             log: Mutex::default(),
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
@@ -142,7 +139,7 @@ impl Core {
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
-            gradients: Arc::default(),
+            common: Arc::default(),
         }
     }
 
@@ -379,7 +376,7 @@ impl Core {
         let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
-        let tensors = entry.record(tape, &args, &self.gradients, check, rim.caller);
+        let tensors = entry.record(tape, &args, &self.common, check, rim.caller);
         if let Some(host) = entry.grown_bytes() {
             self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
         }
@@ -431,14 +428,10 @@ impl Core {
         inserted
     }
 
-    /// The entry for these arguments in the modes of now, found or made as by a call that nothing else watches, and kept
-    /// from eviction.
-    pub(super) fn pin(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+    /// The entry for these arguments, found or made as by a call that nothing watches, and kept from eviction.
+    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
-        }
-        if let Some(error) = pin::escaped(&leaves, "pin", rim.caller) {
-            return Err(error);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
@@ -446,23 +439,21 @@ impl Core {
         if self.checks.has_in_quarantine(&leaves.words) {
             return Err(pin::in_quarantine(&(rim.describe)(), rim.caller));
         }
-        let flags = self.flags.load(Relaxed);
-        note_modes(flags, &mut leaves);
+        let checks = Arc::clone(&self.checks);
         let entry = match self.find(&leaves.words) {
             Some(entry) => entry.to_shared(),
-            None => self.made(flags, leaves.words, &leaves.tensors, rim)?,
+            None => self.made(0, leaves.words, &leaves.tensors, rim)?,
         };
-        let (traps, checks, events) = (flags & flag::TRAPPED != 0, Arc::clone(&self.checks), self.events);
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
-            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), traps, checks, events },
-            None => HeldEntry { entry, pin: None, traps, checks, events },
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), checks },
+            None => HeldEntry { entry, pin: None, checks },
         })
     }
 
     pub(super) fn stats(&self) -> Stats {
         let mut stats = Stats::of(&self.cache);
-        (stats.backward_hits, stats.backward_misses) = self.gradients.get();
+        (stats.backward_hits, stats.backward_misses) = self.common.counts();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
         stats.advice = self.advice();
@@ -508,11 +499,11 @@ impl Core {
     }
 
     pub(super) fn locked(&self) -> bool {
-        self.is_locked.load(Relaxed)
+        self.common.is_locked()
     }
 
     pub(super) fn set_locked(&self, is_locked: bool) {
-        self.is_locked.store(is_locked, Relaxed);
+        self.common.set_locked(is_locked);
     }
 
     pub(super) fn on_retrace(&self, policy: RetracePolicy) {

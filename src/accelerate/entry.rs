@@ -9,7 +9,7 @@ use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
 use super::check::Turns;
-use super::differentiate::{Counts, Recheck, Routine};
+use super::differentiate::{Common, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
@@ -214,7 +214,7 @@ impl Entry {
         &self,
         tape: &Arc<Tape>,
         args: &[&Tensor],
-        counts: &Arc<Counts>,
+        common: &Arc<Common>,
         check: Option<Recheck>,
         at: Caller,
     ) -> Vec<Tensor> {
@@ -222,7 +222,7 @@ impl Entry {
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
             let compiled = Arc::clone(&self.compiled);
-            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(counts)))
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(common)))
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],

@@ -209,7 +209,8 @@ where
     /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), calls inside
     /// another trace and what the [check mode](Accelerated::set_check_mode) compares with enter the closure as always.
     /// The lock comes before [`on_retrace`](Accelerated::on_retrace). Code for a gradient that is taken outside of the
-    /// function is made from the entry's graph when it is first needed, locked or not.
+    /// function is made when it is first needed, and no artefact holds it: take such gradients once before the lock,
+    /// for afterwards one whose code is not there is an error.
     ///
     /// ```
     /// # use retape::{accelerate, Tensor};
@@ -462,8 +463,7 @@ macro_rules! calls {
             }
 
             /// A handle that calls the entry for arguments like these with no lookup, and keeps it from eviction; see
-            /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call; while the function
-            /// [traps](Accelerated::trap_nonfinite), it is the entry with the trap.
+            /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call.
             ///
             /// # Errors
             ///

@@ -5,10 +5,11 @@
 //! computes everything from scratch; so does one whose call has left residuals for another gradient.
 
 use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::Arc;
 
 use super::routine::{PullBack, Residuals};
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::ops::{CallSite, Op};
 use crate::tensor::Tensor;
@@ -23,6 +24,7 @@ pub(crate) struct Calls<'g> {
 #[derive(Debug)]
 struct CallOf<'g> {
     site: &'g Arc<CallSite>,
+    at: Caller,
     /// The results that are needed, with the position of each.
     results: Vec<(ValueId, usize)>,
     /// The gradient that residuals are kept for, and the calls that will use them.
@@ -39,7 +41,8 @@ impl<'g> Calls<'g> {
         for (id, node) in graph.iter() {
             let Op::Call(call) = &node.op else { continue };
             let index = *of_site.entry(Arc::as_ptr(&call.site)).or_insert_with(|| {
-                calls.push(CallOf { site: &call.site, results: vec![], keeps_for: None, residuals: None });
+                let at = node.at.unwrap_or(Location::caller());
+                calls.push(CallOf { site: &call.site, at, results: vec![], keeps_for: None, residuals: None });
                 calls.len() - 1
             });
             calls[index].results.push((id, call.output));
@@ -82,7 +85,7 @@ impl<'g> Calls<'g> {
     fn outputs(&mut self, index: usize, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let call = &mut self.calls[index];
         if let Some((pull_back, users)) = call.keeps_for.take() {
-            let (outputs, residuals) = pull_back.run_forward(inputs)?;
+            let (outputs, residuals) = pull_back.run_forward(inputs, call.at)?;
             if let Some((_, own)) = &call.site.of {
                 own.count(residuals.is_new);
             }
@@ -96,7 +99,7 @@ impl<'g> Calls<'g> {
         }
         match (&call.site.of, call.residuals.take()) {
             (Some((_, pull_back)), Some(residuals)) => pull_back.run_backward(residuals, inputs),
-            (Some((_, pull_back)), None) => pull_back.run_alone(inputs),
+            (Some((_, pull_back)), None) => pull_back.run_alone(inputs, call.at),
             (None, _) => call.site.routine.run(inputs),
         }
     }

@@ -16,5 +16,5 @@ mod tests;
 
 pub(crate) use self::calls::Calls;
 pub(crate) use self::recheck::Recheck;
-pub(super) use self::routine::Counts;
+pub(super) use self::routine::Common;
 pub(crate) use self::routine::{Pull, PullBack, Routine};

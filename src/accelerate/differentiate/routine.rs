@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
@@ -19,17 +19,39 @@ use crate::opt;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 
-/// How often backward code was there when it was needed, over all entries of a cache.
+/// What all entries of a cache have in common: how often backward code was there when it was needed, and the lock.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct Common {
     hits: AtomicU64,
     misses: AtomicU64,
+    /// Whether what is not there is an error; asked only where something is made.
+    is_locked: AtomicBool,
 }
 
-impl Counts {
+impl Common {
     /// Hits and misses.
-    pub(crate) fn get(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is_locked.load(Relaxed)
+    }
+
+    pub(crate) fn set_locked(&self, is_locked: bool) {
+        self.is_locked.store(is_locked, Relaxed);
+    }
+
+    /// Asks the lock whether code for a gradient may be made.
+    fn permit(&self, pull: &Pull, at: Caller) -> Result<()> {
+        if !self.is_locked() {
+            return Ok(());
+        }
+        let Pull { wrt, results } = pull;
+        Err(Error::Cache(format!(
+            "a locked cache makes no code, and the gradient of results {results:?} by argument tensors {wrt:?} has none; \
+             take it once before the lock (at {at})"
+        )))
     }
 }
 
@@ -42,7 +64,7 @@ pub(crate) struct Routine {
     output_types: Vec<TensorType>,
     code: Lazy<Code>,
     pull_backs: Mutex<BTreeMap<Pull, Arc<PullBack>>>,
-    counts: Arc<Counts>,
+    common: Arc<Common>,
     /// Bytes of machine code and arenas that were made for gradients, and theirs.
     gradient_bytes: Arc<AtomicUsize>,
 }
@@ -85,9 +107,9 @@ struct Split {
 
 impl Routine {
     /// A routine whose code is there, of an entry.
-    pub(crate) fn compiled(graph: Graph, captures: Vec<Tensor>, code: Arc<Compiled>, counts: Arc<Counts>) -> Routine {
+    pub(crate) fn compiled(graph: Graph, captures: Vec<Tensor>, code: Arc<Compiled>, common: Arc<Common>) -> Routine {
         let code = Lazy::of(Code::known(&graph, code));
-        Routine { code, ..Routine::new(graph, captures, counts, Arc::default()) }
+        Routine { code, ..Routine::new(graph, captures, common, Arc::default()) }
     }
 
     /// A routine that is to be evaluated op by op.
@@ -95,10 +117,10 @@ impl Routine {
         Routine::new(graph, captures, Arc::default(), Arc::default())
     }
 
-    fn new(graph: Graph, captures: Vec<Tensor>, counts: Arc<Counts>, gradient_bytes: Arc<AtomicUsize>) -> Routine {
+    fn new(graph: Graph, captures: Vec<Tensor>, common: Arc<Common>, gradient_bytes: Arc<AtomicUsize>) -> Routine {
         let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
         let (code, pull_backs) = (Lazy::default(), Mutex::default());
-        Routine { graph, captures, output_types, code, pull_backs, counts, gradient_bytes }
+        Routine { graph, captures, output_types, code, pull_backs, common, gradient_bytes }
     }
 
     fn n_inputs(&self) -> usize {
@@ -139,6 +161,7 @@ impl Routine {
         if let Some(known) = lock(&self.pull_backs).get(&pull) {
             return Ok(Arc::clone(known));
         }
+        self.common.permit(&pull, at)?;
         // With no lock held, since it takes a while: of two threads that come here together, one works in vain.
         let made = Arc::new(self.differentiate(pull.clone(), at)?);
         Ok(Arc::clone(lock(&self.pull_backs).entry(pull).or_insert(made)))
@@ -185,8 +208,8 @@ impl Routine {
         let joint = opt::run(&gradient)?;
         let times = CompileTimes { trace, optimise: start.elapsed() - trace, ..CompileTimes::default() };
         gradient.set_outputs(gradient.outputs()[self.output_types.len()..].to_vec());
-        let (counts, bytes) = (Arc::clone(&self.counts), Arc::clone(&self.gradient_bytes));
-        let gradient = Routine::new(gradient.without_dead_nodes(), captures, counts, bytes);
+        let (common, bytes) = (Arc::clone(&self.common), Arc::clone(&self.gradient_bytes));
+        let gradient = Routine::new(gradient.without_dead_nodes(), captures, common, bytes);
         let cotangents = self.n_inputs()..self.n_inputs() + pull.results.len();
         let (split, calls) = (Lazy::default(), AtomicU64::new(0));
         Ok(PullBack { pull, gradient: Arc::new(gradient), joint, cotangents, split, calls, times })
@@ -221,16 +244,24 @@ impl PullBack {
         }
     }
 
-    /// Runs the backward code on its own, from the inputs and the cotangents.
-    pub(super) fn run_alone(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let (code, is_new) = self.gradient.code.get_or_make(|| Ok(self.made(Code::of(&self.gradient.graph)?)))?;
+    /// Runs the backward code on its own, from the inputs and the cotangents, for the call at a line.
+    pub(super) fn run_alone(&self, inputs: &[Tensor], at: Caller) -> Result<Vec<Tensor>> {
+        let make = || {
+            self.gradient.common.permit(&self.pull, at)?;
+            Ok(self.made(Code::of(&self.gradient.graph)?))
+        };
+        let (code, is_new) = self.gradient.code.get_or_make(make)?;
         self.count(is_new);
         code.run(inputs.iter().chain(&self.gradient.captures))
     }
 
-    /// The results for some inputs of the forward code, and what the backward code needs of it.
-    pub(super) fn run_forward(&self, inputs: &[Tensor]) -> Result<(Vec<Tensor>, Residuals)> {
-        let (split, is_new) = self.split.get_or_make(|| self.make_split())?;
+    /// The results of the call at a line: those of the forward code, and what the backward code needs of it.
+    pub(super) fn run_forward(&self, inputs: &[Tensor], at: Caller) -> Result<(Vec<Tensor>, Residuals)> {
+        let make = || {
+            self.gradient.common.permit(&self.pull, at)?;
+            self.make_split()
+        };
+        let (split, is_new) = self.split.get_or_make(make)?;
         let mut results = split.forward.run(inputs.iter().chain(&self.gradient.captures))?;
         let kept = split.kept.iter().map(|&output| results[output].clone()).collect();
         results.truncate(results.len() - split.n_residuals);
@@ -269,8 +300,8 @@ impl PullBack {
     /// Counts a run of the backward code, which was made for it or not.
     pub(super) fn count(&self, is_new: bool) {
         self.calls.fetch_add(1, Relaxed);
-        let counts = &self.gradient.counts;
-        if is_new { &counts.misses } else { &counts.hits }.fetch_add(1, Relaxed);
+        let common = &self.gradient.common;
+        if is_new { &common.misses } else { &common.hits }.fetch_add(1, Relaxed);
     }
 }
 
