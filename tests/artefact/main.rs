@@ -172,11 +172,11 @@ fn what_the_cache_has_stays_and_what_has_no_room_is_skipped() {
 
 #[test]
 fn misses_after_a_load_are_explained_by_what_was_loaded() {
-    let first = accelerate(double);
+    let first = doubling();
     first.call(Tensor::ones([4])).unwrap();
     let mut bytes = vec![];
     first.save_to(&mut bytes).unwrap();
-    let second = accelerate(double);
+    let second = doubling();
     second.load_from(&bytes[..]).unwrap();
     second.set_locked(true);
     let refused = second.call(Tensor::ones([5])).unwrap_err().to_string();
@@ -190,6 +190,11 @@ fn double(x: &Tensor) -> Tensor {
     x + x
 }
 
+/// The function that the artefacts of most tests are for: all of them are made at this line.
+fn doubling() -> Accelerated<fn(&Tensor) -> Tensor, (Tensor,), Tensor> {
+    accelerate(double as fn(&Tensor) -> Tensor)
+}
+
 fn negate(x: &Tensor) -> Tensor {
     -x
 }
@@ -200,7 +205,7 @@ fn summed(x: &Tensor) -> (Tensor, Tensor) {
 
 /// The bytes of an artefact for `double` with one entry.
 fn doubled() -> Vec<u8> {
-    let function = accelerate(double);
+    let function = doubling();
     function.call(Tensor::ones([4])).unwrap();
     let mut bytes = vec![];
     function.save_to(&mut bytes).unwrap();
@@ -208,7 +213,7 @@ fn doubled() -> Vec<u8> {
 }
 
 fn refusal(bytes: &[u8]) -> ArtefactError {
-    let function = accelerate(double);
+    let function = doubling();
     let error = match function.load_from(bytes) {
         Err(Error::Artefact(error)) => error,
         other => panic!("{other:?}"),
@@ -223,18 +228,53 @@ fn artefacts_of_other_functions_and_types_are_refused() {
         Err(Error::Artefact(ArtefactError::OtherFunction { part, .. })) => part,
         other => panic!("{other:?}"),
     };
-    let bytes = doubled();
+    let bytes = saved(&accelerate(double));
     assert_eq!(part(accelerate(negate).load_from(&bytes[..])), "function");
     assert_eq!(part(accelerate(summed).load_from(&bytes[..])), "result");
     assert_eq!(part(accelerate(|x: &Tensor, y: &Tensor| x + y).load_from(&bytes[..])), "argument");
+}
+
+/// Types do not tell all functions apart; the line does.
+#[test]
+fn functions_of_one_type_made_at_other_lines_are_refused() {
+    type Boxed = Box<dyn Fn(&Tensor) -> Tensor>;
+    struct Codec {
+        encode: Accelerated<Boxed, (Tensor,), Tensor>,
+        decode: Accelerated<Boxed, (Tensor,), Tensor>,
+    }
+    const ENCODE: u32 = line!() + 3;
+    let codec = || Codec {
+        // Moving these two lines apart is as good as an edit above them.
+        encode: accelerate(Box::new(|x: &Tensor| x * 2.0) as Boxed),
+        decode: accelerate(Box::new(|x: &Tensor| x * 100.0) as Boxed),
+    };
+    let (trained, served) = (codec(), codec());
+    trained.encode.call(Tensor::ones([1])).unwrap();
+    let bytes = saved(&trained.encode);
+    let error = served.decode.load_from(&bytes[..]).unwrap_err();
+    let Error::Artefact(ArtefactError::OtherPlace { found, own, .. }) = &error else { panic!("{error}") };
+    assert!(found.starts_with(&format!("tests/artefact/main.rs:{ENCODE}:")), "{found}");
+    assert!(own.starts_with(&format!("tests/artefact/main.rs:{}:", ENCODE + 1)), "{own}");
+    assert!(error.to_string().contains("the source has moved since, and then calls simply trace anew"), "{error}");
+    // It goes on as if there were no artefact.
+    assert_eq!(served.decode.call(Tensor::ones([1])).unwrap().to_vec::<f32>().unwrap(), [100.0]);
+    assert_eq!((served.decode.stats().misses, served.decode.stats().entries.len()), (1, 1));
+    served.encode.load_from(&bytes[..]).unwrap();
+    assert_eq!(served.encode.call(Tensor::ones([1])).unwrap().to_vec::<f32>().unwrap(), [2.0]);
+    assert_eq!(served.encode.stats().misses, 0);
+
+    // One line has columns.
+    #[rustfmt::skip]
+    let (enc, dec) = (accelerate(double), accelerate(double));
+    assert!(matches!(dec.load_from(&saved(&enc)[..]), Err(Error::Artefact(ArtefactError::OtherPlace { .. }))));
 }
 
 #[test]
 fn artefacts_of_other_versions_are_refused() {
     let bytes = doubled();
     let mut other = bytes.clone();
-    other[8] = 2;
-    assert!(matches!(refusal(&other), ArtefactError::OtherFormat { found: 2, own: 1, .. }));
+    other[8] = 1;
+    assert!(matches!(refusal(&other), ArtefactError::OtherFormat { found: 1, own: 2, .. }));
     // The version is the first text of the header, after its length.
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(&bytes[24..24 + version.len()], version.as_bytes());
@@ -254,7 +294,7 @@ fn an_artefact_of_another_processor_is_compiled_for_this_one() {
     assert_eq!(&bytes[at..at + arch.len()], arch);
     let mut other = bytes[..bytes.len() - attack::CHECKSUM].to_vec();
     other[at] = b'?';
-    let function = accelerate(double);
+    let function = doubling();
     let loaded = function.load_from(&attack::resealed(other)[..]).unwrap();
     assert!(loaded.recompiled_for_other_cpu);
     assert_eq!(function.call(Tensor::ones([4])).unwrap().to_vec::<f32>().unwrap(), [2.0; 4]);
@@ -322,7 +362,7 @@ fn lengths_that_cannot_be_are_refused_before_memory_is_taken() {
 #[test]
 fn files_that_cannot_be_read_or_written_are_errors_with_their_path() {
     let folder = Folder::new("files");
-    let function = accelerate(double);
+    let function = doubling();
     let missing = folder.0.join("missing.retape");
     let error = function.load(&missing).unwrap_err().to_string();
     assert!(error.contains("missing.retape"), "{error}");
@@ -339,22 +379,21 @@ fn files_that_cannot_be_read_or_written_are_errors_with_their_path() {
     std::fs::write(&path, "what was there").unwrap();
     function.call(Tensor::ones([4])).unwrap();
     function.save(&path).unwrap();
-    assert_eq!(accelerate(double).load(&path).unwrap().entries, 1);
+    assert_eq!(doubling().load(&path).unwrap().entries, 1);
     let mut longer = std::fs::read(&path).unwrap();
     longer.push(0);
     std::fs::write(&path, &longer).unwrap();
-    let error = accelerate(double).load(&path).unwrap_err().to_string();
+    let error = doubling().load(&path).unwrap_err().to_string();
     assert!(error.contains("goes on after"), "{error}");
 }
 
-fn loaded_from<F, R>(bytes: &[u8], function: F) -> Accelerated<F, (Tensor,), R>
+/// A function, and another one made at the same line, which loads what the first one saves.
+fn twins<F, R>(function: F) -> [Accelerated<F, (Tensor,), R>; 2]
 where
-    F: retape::Function<(Tensor,), R>,
+    F: retape::Function<(Tensor,), R> + Clone,
     R: Tree,
 {
-    let function = accelerate(function);
-    function.load_from(bytes).unwrap();
-    function
+    [(); 2].map(|()| accelerate(function.clone()))
 }
 
 fn saved<F, Args, R>(function: &Accelerated<F, Args, R>) -> Vec<u8>
@@ -374,10 +413,10 @@ fn root(x: &Tensor) -> Tensor {
 
 #[test]
 fn entries_with_a_trap_are_loaded_with_it() {
-    let first = accelerate(root);
+    let [first, second] = twins(root);
     first.trap_nonfinite(true);
     first.call(Tensor::ones([3])).unwrap();
-    let second = loaded_from(&saved(&first), root);
+    second.load_from(&saved(&first)[..]).unwrap();
     second.set_locked(true);
     assert!(second.call(Tensor::ones([3])).is_err(), "the entry without a trap is another one");
     second.trap_nonfinite(true);
@@ -413,10 +452,10 @@ fn loaded_entries_have_gradients() {
         (x.tanh() * x).sum(..)
     }
     let x = Tensor::from([0.3_f32, -2.0, 1.5]);
-    let first = accelerate(energy);
+    let [first, second] = twins(energy);
     let expected = retape::value_and_grad(|x: &Tensor| first.call(x).unwrap(), &x).unwrap();
     first.call(&x).unwrap();
-    let second = loaded_from(&saved(&first), energy);
+    second.load_from(&saved(&first)[..]).unwrap();
     let found = retape::value_and_grad(|x: &Tensor| second.call(x).unwrap(), &x).unwrap();
     assert_eq!(found.0.to_vec::<f32>().unwrap(), expected.0.to_vec::<f32>().unwrap());
     assert_eq!(found.1.to_vec::<f32>().unwrap(), expected.1.to_vec::<f32>().unwrap());
@@ -425,16 +464,18 @@ fn loaded_entries_have_gradients() {
 
 #[test]
 fn a_stream_may_hold_several_artefacts() {
-    let (one, two) = (accelerate(double), accelerate(negate));
+    let negating = || accelerate(negate);
+    let (one, two) = (doubling(), negating());
     one.call(Tensor::ones([2])).unwrap();
     two.call(Tensor::ones([3])).unwrap();
     let mut stream = vec![];
     one.save_to(&mut stream).unwrap();
     two.save_to(&mut stream).unwrap();
-    let (one, two, mut from) = (accelerate(double), accelerate(negate), &stream[..]);
+    stream.extend(b"what follows is not read");
+    let (one, two, mut from) = (doubling(), negating(), &stream[..]);
     one.load_from(&mut from).unwrap();
     two.load_from(&mut from).unwrap();
-    assert!(from.is_empty());
+    assert_eq!(from, b"what follows is not read");
     assert_eq!(two.call(Tensor::ones([3])).unwrap().to_vec::<f32>().unwrap(), [-1.0; 3]);
     assert_eq!(two.stats().misses, 0);
 }
