@@ -398,6 +398,11 @@ impl Core {
         body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
     }
 
+    /// The line that accelerated the function.
+    pub(super) fn made_at(&self) -> Caller {
+        self.made_at
+    }
+
     /// The entries, most recently used first.
     pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
         self.cache.entries().iter().map(|view| Arc::clone(view.value())).collect()

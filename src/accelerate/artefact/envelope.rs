@@ -5,7 +5,7 @@
 //! | 8 | `retape` and two control characters, so that a conversion of line ends shows |
 //! | 4 | the version of the format |
 //! | 4 | the length of the header |
-//! | | the header: five texts, each a length of 8 bytes and UTF-8 |
+//! | | the header: six texts, each a length of 8 bytes and UTF-8 |
 //! | 8 | the length of the payload |
 //! | | the payload |
 //! | 32 | blake3 of everything before |
@@ -22,7 +22,7 @@ type Result<T> = std::result::Result<T, ArtefactError>;
 const MAGIC: [u8; 8] = *b"retape\r\n";
 
 /// Raised whenever the layout of this file or of the payload changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Names of types can be long, but not that long.
 const MAX_HEADER: u64 = 1 << 20;
@@ -41,22 +41,29 @@ pub(super) struct Header {
     pub(super) function: String,
     pub(super) arguments: String,
     pub(super) result: String,
+    /// The line of the program that accelerated the function.
+    pub(super) place: String,
 }
 
 impl Header {
     fn encode(&self) -> Vec<u8> {
         let mut to = Encoder::default();
-        for text in [&self.version, &self.machine, &self.function, &self.arguments, &self.result] {
-            to.text(text);
-        }
+        let Header { version, machine, function, arguments, result, place } = self;
+        [version, machine, function, arguments, result, place].into_iter().for_each(|text| to.text(text));
         to.bytes
     }
 
     fn decode(bytes: &[u8]) -> Result<Header> {
         let mut from = Decoder::new(bytes);
         let mut text = || from.text().map(str::to_owned);
-        let header =
-            Header { version: text()?, machine: text()?, function: text()?, arguments: text()?, result: text()? };
+        let header = Header {
+            version: text()?,
+            machine: text()?,
+            function: text()?,
+            arguments: text()?,
+            result: text()?,
+            place: text()?,
+        };
         match from.is_done() {
             true => Ok(header),
             false => Err(super::bytes::malformed("the header goes on after its end")),
@@ -73,11 +80,13 @@ impl Header {
             ("result", &self.result, &own.result),
             ("function", &self.function, &own.function),
         ];
-        match parts.into_iter().find(|(_, found, own)| found != own) {
-            Some((part, found, own)) => {
-                Err(ArtefactError::OtherFunction { part, found: found.clone(), own: own.clone() })
-            }
-            None => Ok(()),
+        if let Some((part, found, own)) = parts.into_iter().find(|(_, found, own)| found != own) {
+            return Err(ArtefactError::OtherFunction { part, found: found.clone(), own: own.clone() });
+        }
+        // Functions of one type are told apart by where they were made.
+        match self.place == own.place {
+            true => Ok(()),
+            false => Err(ArtefactError::OtherPlace { found: self.place.clone(), own: own.place.clone() }),
         }
     }
 }

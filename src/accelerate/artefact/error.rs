@@ -43,6 +43,15 @@ pub enum ArtefactError {
         /// The type of the function that loads.
         own: String,
     },
+    /// Written for a function that another line of the program accelerated: another function of the same type, or the
+    /// same one before its source was edited.
+    #[non_exhaustive]
+    OtherPlace {
+        /// The file, line and column found.
+        found: String,
+        /// Those of the function that loads.
+        own: String,
+    },
     /// The artefact ends before its end.
     #[non_exhaustive]
     Truncated {
@@ -102,6 +111,11 @@ impl fmt::Display for ArtefactError {
             ArtefactError::OtherFunction { part, found, own } => {
                 write!(f, "the artefact belongs to another function: its {part} type is `{found}`, not `{own}`")
             }
+            ArtefactError::OtherPlace { found, own } => write!(
+                f,
+                "the artefact belongs to the function accelerated at {found}, this one is accelerated at {own}: either it \
+                 is another function, or the source has moved since, and then calls simply trace anew; save it again"
+            ),
             ArtefactError::Truncated { part } => write!(f, "the artefact is cut off within its {part}"),
             ArtefactError::Oversized { part, len, most } => {
                 write!(f, "the {part} of the artefact would have {len} bytes; there are never more than {most}")

@@ -132,7 +132,7 @@ where
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved> {
-        let (saved, bytes) = save(&self.core, &own_header::<F, Args, R>()?)?;
+        let (saved, bytes) = save(&self.core, &own_header::<F, Args, R>(&self.core)?)?;
         file::replace(path.as_ref(), &bytes)?;
         Ok(saved)
     }
@@ -143,7 +143,7 @@ where
     ///
     /// As [`save`](Accelerated::save).
     pub fn save_to(&self, mut to: impl Write) -> Result<Saved> {
-        let (saved, bytes) = save(&self.core, &own_header::<F, Args, R>()?)?;
+        let (saved, bytes) = save(&self.core, &own_header::<F, Args, R>(&self.core)?)?;
         to.write_all(&bytes).and_then(|()| to.flush()).map_err(|e| ArtefactError::io(&e, None))?;
         Ok(saved)
     }
@@ -153,40 +153,49 @@ where
     ///
     /// Every entry is verified and compiled before the first one goes in. Entries that are in the cache stay, and if
     /// there is no room for all, the most recently used ones of the artefact go in. An artefact of another processor
-    /// is as good as any. Whether the closure still says what it said when the artefact was saved, nothing but
-    /// entering it could tell: save anew when its code changes, or let the check mode compare.
+    /// is as good as any.
+    ///
+    /// The artefact must be of this function: one of the same types that the same line of the program accelerated. So
+    /// it is refused when that line has moved, and calls trace as if there were none. Functions that one line makes in
+    /// turn, of closures of one type, are taken for each other, and whether the closure still says what it said when
+    /// the artefact was saved, nothing but entering it could tell: save anew when its code changes, or let the check
+    /// mode compare.
     ///
     /// # Errors
     ///
     /// Fails with [`Error::Artefact`](crate::Error::Artefact) if the file cannot be read, is no artefact, is corrupt or
-    /// cut off, or was written for another function, for other types, in another format or by another version of this
-    /// library; and if the device refuses the code. A load that fails leaves the cache as it was.
+    /// cut off, goes on after its end, or was written for another function, for other types, in another format or by
+    /// another version of this library; and if the device refuses the code. A load that fails leaves the cache as it was.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Loaded> {
         let mut file = file::open(path.as_ref())?;
-        let artefact = Artefact::read(&mut file, &own_header::<F, Args, R>()?, &Types::of::<Args, R>())?;
+        let artefact = Artefact::read(&mut file, &own_header::<F, Args, R>(&self.core)?, &Types::of::<Args, R>())?;
         file::check_end(file)?;
         artefact.install(&self.core)
     }
 
     /// Adds the entries of an artefact, as [`load`](Accelerated::load) does; reads no byte beyond its end.
     ///
+    /// So a stream may hold several artefacts one after the other, and anything else behind them. Who expects the end
+    /// of the stream looks for it; `load` refuses a file that goes on.
+    ///
     /// # Errors
     ///
     /// As [`load`](Accelerated::load).
     pub fn load_from(&self, mut from: impl Read) -> Result<Loaded> {
-        let artefact = Artefact::read(&mut from, &own_header::<F, Args, R>()?, &Types::of::<Args, R>())?;
+        let artefact = Artefact::read(&mut from, &own_header::<F, Args, R>(&self.core)?, &Types::of::<Args, R>())?;
         artefact.install(&self.core)
     }
 }
 
 /// What this program writes at the head of an artefact.
-fn own_header<F, Args, R>() -> Result<Header> {
+fn own_header<F, Args, R>(core: &Core) -> Result<Header> {
     Ok(Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: format!("{} {}", std::env::consts::ARCH, retape_kernels::machine().map_err(crate::compile::failed)?),
         function: type_name::<F>().to_owned(),
         arguments: type_name::<Args>().to_owned(),
         result: type_name::<R>().to_owned(),
+        place: core.made_at().to_string(),
     })
 }
 
