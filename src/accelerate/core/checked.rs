@@ -56,7 +56,7 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
-        let fresh = traced(&Tape::describing(), words, args, rim.trace).and_then(|trace| {
+        let fresh = traced(&Tape::describing(), words, args, rim).and_then(|trace| {
             let trace = trace.without_effects();
             Ok((eager::evaluate(&trace, args)?, trace))
         });
@@ -79,7 +79,7 @@ impl Core {
     pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
-        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim.trace)?.without_effects();
+        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim)?.without_effects();
         let checks = Arc::clone(&self.checks);
         Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }
@@ -92,12 +92,12 @@ impl Core {
         let flags = self.flags.load(Relaxed);
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
-        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim)?;
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {
                 let signature = Signature::new(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+                Arc::new(make(&signature, &leaves.tensors, rim)?)
             }
         };
         bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
