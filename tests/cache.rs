@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use heard::Listener;
-use retape::{Accelerated, DType, Error, Tensor, accelerate};
+use retape::{Accelerated, Budget, DType, Error, Tensor, accelerate};
 
 #[track_caller]
 fn check(log: &Listener, expected: &Expect) {
@@ -149,6 +149,41 @@ fn the_order_of_use_is_kept_without_an_observer_too() {
     let held: Vec<String> = stats.entries.iter().map(|entry| entry.signature.to_string()).collect();
     assert_eq!(held, ["f32[1]", "f32[3]"]);
     assert_eq!((stats.hits, stats.misses, stats.evictions), (4, 3, 1));
+}
+
+#[test]
+fn a_byte_budget_evicts_what_is_over_and_spares_what_is_pinned() {
+    let captured = Tensor::ones([1000]);
+    let f = accelerate(move |x: &Tensor| x.sum(..) + &captured);
+    for n in 1..=4 {
+        f.call(ones(&[n])).unwrap();
+    }
+    let stats = f.stats();
+    assert_eq!((stats.budget, stats.pinned, stats.rejected), (Budget::default(), 0, 0));
+    let bytes: Vec<usize> = stats.entries.iter().map(|entry| entry.bytes).collect();
+    assert!(bytes.iter().all(|&bytes| bytes > 4000), "captured tensors count: {bytes:?}");
+
+    // Room for two entries and a half.
+    let two = bytes[0] + bytes[1] + bytes[2] / 2;
+    let budget = Budget { host: Some(two), device: Some(0) };
+    f.set_byte_budget(budget);
+    assert_eq!((f.byte_budget(), f.stats().entries.len(), f.stats().evictions), (budget, 2, 2));
+    assert!(f.stats().bytes() <= two);
+    f.call(ones(&[5])).unwrap();
+    assert!(f.stats().bytes() <= two && f.stats().evictions > 2, "{}", f.stats());
+
+    let pinned = f.pin(ones(&[5])).unwrap();
+    f.set_byte_budget(Budget { host: Some(0), device: None });
+    assert_eq!((f.stats().entries.len(), f.stats().pinned), (1, 1));
+    // Others are served, but there is no room for them.
+    assert_eq!(f.call(ones(&[1])).unwrap().to_vec::<f32>().unwrap(), [2.0; 1000]);
+    assert_eq!((f.stats().entries.len(), f.stats().rejected), (1, 1));
+    drop(pinned);
+    f.set_byte_budget(Budget { host: Some(0), device: None });
+    assert_eq!((f.stats().entries.len(), f.stats().pinned), (0, 0));
+    f.set_byte_budget(Budget::default());
+    f.call(ones(&[1])).unwrap();
+    assert_eq!(f.stats().entries.len(), 1);
 }
 
 #[test]

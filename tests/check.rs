@@ -286,6 +286,28 @@ fn the_first_k_calls_of_each_entry_are_checked() {
 }
 
 #[test]
+fn the_first_calls_are_those_after_the_mode_was_set() {
+    let double = accelerate(|x: &Tensor| x + x);
+    let call = |n: usize| (0..n).for_each(|_| drop(double.call(Tensor::ones([2])).unwrap()));
+    call(4);
+    for n in 1..4 {
+        double.set_check_mode(check(CheckWhen::First(2), OnDifference::Err));
+        call(3);
+        // The tolerance is no mode.
+        double.set_check_tolerance(1e-3);
+        call(3);
+        assert_eq!(double.stats().checks.checked, 2 * n);
+        double.set_check_mode(CheckMode::Never);
+        call(1);
+    }
+    for n in 1..4 {
+        double.set_check_mode(check(CheckWhen::OneIn(5), OnDifference::Err));
+        call(3);
+        assert_eq!(double.stats().checks.checked, 6 + n, "the first is checked");
+    }
+}
+
+#[test]
 fn what_a_checked_call_prints_is_not_printed_twice() {
     // The effect is part of the compiled code; the un-accelerated run that it is compared with leaves it out.
     let lines = Arc::new(AtomicUsize::new(0));
@@ -305,7 +327,11 @@ fn what_a_checked_call_prints_is_not_printed_twice() {
     log.trap_nonfinite(true);
     assert!(matches!(log.call(Tensor::from([-1.0_f32])), Err(Error::NonFinite { .. })));
     assert_eq!(lines.load(Relaxed), 4);
+    // And so is bisection, which runs the plan itself, whether it traps or not, and finds what comes after.
     assert_eq!(add.bisect(Tensor::from([1.0_f32])).unwrap().cause, BisectCause::None);
+    add.trap_nonfinite(false);
+    assert_eq!(add.bisect(Tensor::from([1.0_f32])).unwrap().cause, BisectCause::None);
+    assert_eq!(lines.load(Relaxed), 4);
     reset_debug_sink();
 }
 
@@ -396,6 +422,64 @@ fn bisect_finds_a_returned_constant_that_changed() {
     let found = pair.bisect(x()).unwrap();
     assert!(matches!(found.cause, BisectCause::TraceChanged { .. }), "{found}");
     assert_eq!(found.gap.unwrap().first, 2);
+}
+
+#[test]
+fn bisect_finds_another_result_of_no_op_at_all() {
+    let flag = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&flag);
+    let either = accelerate(move |x: &Tensor, y: &Tensor| if seen.load(Relaxed) == 0 { x.clone() } else { y.clone() });
+    let y = Tensor::from([0.5_f32, 1.0, 0.125]);
+    either.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    either.call(x(), &y).unwrap();
+    assert_eq!(either.bisect(x(), &y).unwrap().cause, BisectCause::None);
+    flag.store(1, Relaxed);
+    assert!(matches!(either.call(x(), &y), Err(Error::Check { .. })));
+    let found = either.bisect(x(), &y).unwrap();
+    let BisectCause::TraceChanged { at: None, recorded, now, .. } = &found.cause else { panic!("{found}") };
+    assert_eq!((recorded.as_str(), now.as_str()), ("result = %0", "result = %1"));
+    let gap = found.gap.unwrap();
+    assert_eq!((gap.n_differing, gap.first), (1, 1));
+}
+
+#[test]
+fn bisect_finds_a_static_value_of_the_result_that_changed() {
+    let world = World::new();
+    let step = train(world.clone());
+    step.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    step.call(x()).unwrap();
+    let mut file = vec![];
+    step.save_to(&mut file).unwrap();
+    world.steps.store(8, Relaxed);
+    assert!(matches!(step.call(x()), Err(Error::Check { .. })));
+    let found = step.bisect(x()).unwrap();
+    let BisectCause::TraceChanged { recorded, now, .. } = &found.cause else { panic!("{found}") };
+    assert_eq!((recorded.as_str(), now.as_str()), ("result.steps value: 7", "result.steps value: 8"));
+    assert!(found.value.is_none() && found.group.is_none() && found.gap.is_none(), "{found}");
+    // An entry that was loaded does not say what its result was called.
+    let loaded = train(world.clone());
+    loaded.load_from(&file[..]).unwrap();
+    let found = loaded.bisect(x()).unwrap();
+    let BisectCause::TraceChanged { now, .. } = &found.cause else { panic!("{found}") };
+    assert!(now.contains('8'), "{found}");
+    world.steps.store(7, Relaxed);
+    assert_eq!(loaded.bisect(x()).unwrap().cause, BisectCause::None);
+}
+
+#[test]
+fn bisect_finds_a_returned_constant_of_another_shape() {
+    let world = World::new();
+    let seen = world.clone();
+    let pair = accelerate(move |x: &Tensor| (x.exp(), seen.weights.lock().unwrap().clone()));
+    pair.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    pair.call(x()).unwrap();
+    for now in [Tensor::from([1.0_f32, 2.0]), Tensor::from([[1.0_f32, 2.0, 3.0]]), Tensor::from([1_i32, 2, 3])] {
+        *world.weights.lock().unwrap() = now;
+        assert!(matches!(pair.call(x()), Err(Error::Check { .. })));
+        let found = pair.bisect(x()).unwrap();
+        let BisectCause::TraceChanged { recorded, now, .. } = &found.cause else { panic!("{found}") };
+        assert!(recorded != now && now.contains("result[1]"), "{found}");
+    }
 }
 
 #[test]

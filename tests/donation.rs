@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
-use retape::{Check, CheckMode, Error, OnDifference, Tensor, accelerate};
+use retape::{Check, CheckMode, Error, OnDifference, Tensor, accelerate, value_and_grad};
 use retape_runtime::{live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit};
 
 const MIB: usize = 1 << 20;
@@ -237,6 +237,16 @@ fn pinned_and_watched_calls_take_what_is_given_too() {
     step.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
     check(step.call(ramp(n, 1), b.clone()).unwrap());
     step.set_check_mode(CheckMode::Never);
+    // Nothing of a check in a gradient stays that has found no difference.
+    step.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    value_and_grad(|a: &Tensor| step.call(a, &b).unwrap().0.sum(..), &a).unwrap();
+    step.set_check_mode(CheckMode::Never);
+    let given = (ramp(n, 1), ramp(n, 2));
+    let watch = Watch::start();
+    let found = step.call(given.0, given.1).unwrap();
+    assert_eq!(watch.n_blocks(), 0);
+    check(found);
+
     step.trap_nonfinite(true);
     check(step.call(a.clone(), b.clone()).unwrap());
     assert_eq!((bits(&a), bits(&b)), (bits(&ramp(n, 1)), bits(&ramp(n, 2))));

@@ -5,12 +5,12 @@
 mod heard;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use heard::{Heard, Listener};
-use retape::{Check, OnDifference, OnRetrace, Tensor, accelerate};
+use retape::{Check, OnDifference, OnRetrace, Tensor, accelerate, value_and_grad};
 
 const PAGE: &str = include_str!("../docs/events.md");
 
@@ -145,5 +145,31 @@ fn every_event_of_the_page_is_tested_here() {
     assert_eq!(documented.len(), 10);
     for name in documented.keys() {
         assert!(tests.contains(&format!("\"{name}\"")), "{name}");
+    }
+}
+
+#[test]
+fn a_listener_may_ask_the_function_for_everything() {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let f = Arc::new(accelerate(|x: &Tensor| (x * 1.5_f32).sum(..)));
+        let asked = Arc::clone(&f);
+        let (listener, _guard) = Listener::reacting(move |_| {
+            asked.on_retrace(OnRetrace::Warn);
+            let _ =
+                (asked.stats().to_string(), asked.advice(), asked.explain(), asked.check_mode(), asked.differences());
+            asked.set_capacity(40);
+        });
+        f.on_retrace(OnRetrace::Warn);
+        for n in 1..12 {
+            f.call(Tensor::ones([n])).unwrap();
+            value_and_grad(|x: &Tensor| f.call(x).unwrap(), &Tensor::ones([n])).unwrap();
+        }
+        let names: BTreeSet<&str> = listener.heard().iter().map(|heard| heard.name).collect();
+        done.send(names).unwrap();
+    });
+    let names = is_done.recv_timeout(Duration::from_secs(60)).expect("a listener that asks must not wait for itself");
+    for name in ["retape::miss", "retape::hit", "retape::retrace", "retape::advice", "retape::stage"] {
+        assert!(names.contains(name), "{name} in {names:?}");
     }
 }

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use retape::{Error, Pinned, Reader, Static, Tensor, Tree, Writer, accelerate};
+use retape::{
+    Check, CheckMode, Error, OnDifference, Pinned, Reader, Static, Tensor, Tree, Writer, accelerate, value_and_grad,
+};
 
 fn ones(shape: &[usize]) -> Tensor {
     Tensor::ones(shape.to_vec())
@@ -198,6 +200,50 @@ fn a_handle_is_called_from_many_threads_at_once() {
             });
         }
     });
+}
+
+#[test]
+fn what_is_in_quarantine_is_neither_pinned_nor_run() {
+    let scale = AtomicUsize::new(2);
+    let f = accelerate(|x: &Tensor| x * scale.load(SeqCst) as f32);
+    let (before, other) = (f.pin(ones(&[2])).unwrap(), f.pin(ones(&[3])).unwrap());
+    f.clear_cache();
+    let pinned = f.pin(ones(&[2])).unwrap();
+    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    scale.store(3, SeqCst);
+    assert_eq!(numbers(&f.call(ones(&[2])).unwrap()), [3.0; 2]);
+    f.set_check_mode(CheckMode::Never);
+    refused(f.pin(ones(&[2])), &["f32[2]", "quarantine", "tests/pinned.rs:"]);
+    refused(pinned.call(ones(&[2])), &["f32[2]", "quarantine", "tests/pinned.rs:"]);
+    refused(before.call(ones(&[2])), &["quarantine"]);
+    // Other signatures are not concerned.
+    assert_eq!(numbers(&other.call(ones(&[3])).unwrap()), [2.0; 3]);
+    // Clearing lifts it, but not from the very entry that was found wrong.
+    f.clear_cache();
+    refused(pinned.call(ones(&[2])), &["quarantine"]);
+    assert_eq!(numbers(&before.call(ones(&[2])).unwrap()), [2.0; 2]);
+    assert_eq!(numbers(&f.pin(ones(&[2])).unwrap().call(ones(&[2])).unwrap()), [3.0; 2]);
+}
+
+#[test]
+fn a_difference_in_a_gradient_stops_handles_too() {
+    let scale = AtomicUsize::new(2);
+    let f = accelerate(|x: &Tensor| x * scale.load(SeqCst) as f32);
+    let pinned = f.pin(ones(&[2])).unwrap();
+    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    scale.store(3, SeqCst);
+    let (_, gradient) = value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &ones(&[2])).unwrap();
+    assert_eq!(numbers(&gradient), [3.0; 2]);
+    f.clear_cache();
+    refused(pinned.call(ones(&[2])), &["quarantine"]);
+}
+
+#[test]
+fn a_disabled_function_has_handles_that_run() {
+    let double = accelerate(|x: &Tensor| x + x);
+    double.set_enabled(false);
+    let pinned = double.pin(ones(&[2])).unwrap();
+    assert_eq!((double.stats().misses, numbers(&pinned.call(ones(&[2])).unwrap())), (1, vec![2.0; 2]));
 }
 
 #[test]

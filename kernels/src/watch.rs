@@ -6,6 +6,7 @@ use retape_runtime::{Buffer, DType};
 
 use crate::error::{Error, Result};
 use crate::execute::{Executable, FLAG_BYTES, Job, Launch};
+use crate::library::Library;
 use crate::plan::{Operand, Place, Step};
 
 impl Executable {
@@ -32,13 +33,13 @@ impl Executable {
             };
             first = raised.then(|| self.labels(&launch.steps));
         };
-        self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, &mut after))?;
+        self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, |_| false, &mut after))?;
         Ok((outputs, first))
     }
 
     /// Runs the plan one launch at a time and hands out what each step wrote: the step's number, the position among its
     /// written operands, and the bytes. What a later step of the same launch has overwritten is left out; code that
-    /// was compiled with `separate` leaves nothing out.
+    /// was compiled with `separate` leaves nothing out. Nothing is printed.
     ///
     /// # Errors
     ///
@@ -56,7 +57,8 @@ impl Executable {
                 }
             }
         };
-        self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, &mut after))?;
+        // What is left out writes tokens only, which have no bytes.
+        self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, prints, &mut after))?;
         Ok(outputs)
     }
 
@@ -75,6 +77,11 @@ impl Executable {
         let labels: Vec<&str> = self.plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
         labels.join(", ")
     }
+}
+
+/// Whether a launch is there to print.
+fn prints(launch: &Launch) -> bool {
+    matches!(launch.job, Job::Library { library: Library::Print(_), .. })
 }
 
 /// The operands that a step writes.

@@ -206,7 +206,7 @@ fn library_steps_and_constants_run() {
     let (outputs, times) = executable.profile(&[&input]).unwrap();
     close(&outputs[0], &executable.evaluate(&[&input]).unwrap()[0]);
     assert_eq!(times.len(), 1);
-    assert_eq!(executable.launch_steps().collect::<Vec<_>>(), [0..1]);
+    assert_eq!((executable.launch_steps().len(), executable.launch_steps().next()), (1, Some(0..1)));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Budget, Cache, Capacity, Error, EventKind, Hash32, Outcome, Weight};
+use retape_runtime::{Budget, Cache, Capacity, Error, EventKind, Hash32, Insertion, Outcome, Weight};
 
 type Numbers = Cache<u32, u32>;
 
@@ -223,6 +223,62 @@ fn pins_outlive_their_entries() {
     drop(pins);
     cache.resize(holding(0));
     assert!(cache.is_empty());
+}
+
+#[test]
+fn an_entry_stays_while_any_pin_is_held() {
+    let cache = with_capacity(1);
+    assert!(cache.hold(&hash(1), &1).is_none());
+    ask(&cache, 1);
+    let pins = [cache.hold(&hash(1), &1).unwrap(), cache.hold(&hash(1), &1).unwrap()];
+    let [one, other] = pins;
+    assert_eq!((*one.key(), **one.value()), (1, 2));
+    ask(&cache, 2);
+    assert_eq!(keys(&cache), [1]);
+    drop(one);
+    ask(&cache, 2);
+    assert_eq!((keys(&cache), cache.stats().pinned), (vec![1], 1));
+    drop(other);
+    ask(&cache, 2);
+    assert_eq!((keys(&cache), cache.stats().pinned), (vec![2], 0));
+    // A pin keeps the value after a clear, and does not pin what is made for the key later.
+    let pin = cache.hold(&hash(2), &2).unwrap();
+    cache.clear();
+    ask(&cache, 2);
+    ask(&cache, 3);
+    assert_eq!((keys(&cache), **pin.value()), (vec![3], 4));
+    assert_eq!(cache.stats().hits, 0, "to hold is no call");
+}
+
+#[test]
+fn values_that_nobody_asked_for_go_in_where_there_is_room() {
+    let cache = Numbers::new(Capacity { entries: 3, budget: host(100) });
+    ask_weighing(&cache, 1, 40);
+    let put = |key: u32, weight: usize| cache.insert_if_room(&hash(key), &key, 7, weight);
+    assert_eq!(put(1, 1), Insertion::Present);
+    assert_eq!(put(2, 61), Insertion::NoRoom);
+    assert_eq!(put(2, 60), Insertion::Inserted);
+    assert_eq!(put(3, 0), Insertion::Inserted);
+    assert_eq!(put(4, 0), Insertion::NoRoom);
+    assert_eq!(keys(&cache), [3, 2, 1]);
+    assert_eq!((cache.get(&hash(1), &1).as_deref(), cache.get(&hash(2), &2).as_deref()), (Some(&2), Some(&7)));
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.inserts, stats.evictions, stats.rejected), (2, 1, 3, 0, 0));
+}
+
+/// A value that a thread is making is not put in beside it, and calls that wait for one are served by the other.
+#[test]
+fn values_that_are_being_made_are_present() {
+    let cache = with_capacity(2);
+    let made = cache.get_or_try_insert_with(&hash(1), &1, || {
+        thread::scope(|scope| {
+            let put = scope.spawn(|| cache.insert_if_room(&hash(1), &1, 7, 1));
+            assert_eq!(put.join().unwrap(), Insertion::Present);
+        });
+        assert_eq!(cache.insert_if_room(&hash(1), &1, 7, 1), Insertion::Present);
+        Ok::<_, Error>((2, 1))
+    });
+    assert_eq!((*made.unwrap().0, keys(&cache)), (2, vec![1]));
 }
 
 #[test]

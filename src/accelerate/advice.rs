@@ -17,7 +17,7 @@ const MANY_VALUES: usize = 4;
 const MANY_EVICTED: u64 = 4;
 /// How many functions one line makes for the same signature before that is worth a word.
 const MANY_FUNCTIONS: u64 = 4;
-/// How many values of a leaf are told apart.
+/// How many values of a leaf are told apart, and how many leaves that change.
 const MAX_VALUES: usize = 4096;
 
 /// What the pattern is.
@@ -103,7 +103,12 @@ impl Detector {
     }
 
     fn changing(&mut self, difference: &Difference) -> Option<Advice> {
-        let values = self.values.entry((difference.path.clone(), difference.aspect)).or_default();
+        let key = (difference.path.clone(), difference.aspect);
+        if self.values.len() >= MAX_VALUES && !self.values.contains_key(&key) {
+            // Paths hold the keys of maps, and so may be ever new.
+            return None;
+        }
+        let values = self.values.entry(key).or_default();
         for value in [&difference.old, &difference.new] {
             if values.len() < MAX_VALUES {
                 values.insert(value.clone());

@@ -5,8 +5,8 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::events::Events;
 use super::signature::Signature;
@@ -61,9 +61,10 @@ pub enum CheckWhen {
     /// All.
     #[default]
     Every,
-    /// The first call, and every `n`-th after it, over all entries and threads together.
+    /// The first call after this was set, and every `n`-th after it, over all entries and threads together.
     OneIn(u64),
-    /// The first `k` calls that each entry serves, the one that made it included.
+    /// The first `k` calls that each entry serves after this was set, one that made it included; setting it again counts
+    /// from anew.
     First(u64),
 }
 
@@ -76,7 +77,8 @@ pub enum OnDifference {
     /// The call fails with [`Error::Check`](crate::Error::Check).
     Err,
     /// As `Warn`, and the call returns what the un-accelerated path computed. So do all later calls with the signature,
-    /// until the cache is cleared: its entry is in quarantine.
+    /// until the cache is cleared: its entry is in quarantine. Only where a gradient that is under way has already used a
+    /// tensor that the function handed through or returned as it was, it fails as with `Err`.
     FallBack,
 }
 
@@ -132,7 +134,7 @@ impl fmt::Display for Deviation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckCounts {
-    /// Calls that were compared with the un-accelerated path.
+    /// Calls that were compared with the un-accelerated path; a call inside a gradient counts once, gradients included.
     pub checked: u64,
     /// Those that differed.
     pub differing: u64,
@@ -144,10 +146,53 @@ pub struct CheckCounts {
     pub trapped: u64,
 }
 
+/// What makes calls look for quarantines: a bit of the flags that each call reads.
+#[derive(Debug, Default)]
+struct Alarm {
+    flags: Arc<AtomicU32>,
+    bit: u32,
+}
+
+impl Alarm {
+    fn is_raised(&self) -> bool {
+        self.flags.load(Relaxed) & self.bit != 0
+    }
+}
+
+/// A check mode, and how many were set before.
+#[derive(Clone, Copy, Debug, Default)]
+struct NumberedMode {
+    mode: CheckMode,
+    number: u64,
+}
+
+/// How many calls an entry has served since a mode was set that counts them.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<(u64, u64)>);
+
+impl Turns {
+    /// How many came before this one in the mode with this number.
+    fn next(&self, number: u64) -> u64 {
+        let mut turns = lock(&self.0);
+        let (counted, n) = *turns;
+        let n = if counted == number { n } else { 0 };
+        *turns = (number, n + 1);
+        n
+    }
+}
+
+/// Whether a call is among those that were compared and those that differed: it may be compared several times.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    is_checked: AtomicBool,
+    is_differing: AtomicBool,
+}
+
 /// What a function keeps for its checks.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
-    mode: Mutex<CheckMode>,
+    alarm: Alarm,
+    mode: Mutex<NumberedMode>,
     tolerance: Mutex<Tolerance>,
     deviations: Mutex<VecDeque<Deviation>>,
     quarantined: Mutex<HashSet<Box<[u64]>>>,
@@ -161,12 +206,21 @@ pub(super) struct Checks {
 }
 
 impl Checks {
+    /// Checks of a function whose calls look for quarantines if this bit of its flags is set.
+    pub(super) fn new(flags: Arc<AtomicU32>, bit: u32) -> Checks {
+        Checks { alarm: Alarm { flags, bit }, ..Checks::default() }
+    }
+
     pub(super) fn mode(&self) -> CheckMode {
-        *lock(&self.mode)
+        lock(&self.mode).mode
     }
 
     pub(super) fn set_mode(&self, mode: CheckMode) {
-        *lock(&self.mode) = mode;
+        {
+            let mut current = lock(&self.mode);
+            *current = NumberedMode { mode, number: current.number + 1 };
+            self.turns.store(0, Relaxed);
+        }
         if let CheckMode::Check(check) = mode {
             *lock(&self.tolerance) = check.tolerance;
         }
@@ -177,35 +231,38 @@ impl Checks {
     }
 
     pub(super) fn set_tolerance(&self, tolerance: Tolerance) {
-        if let CheckMode::Check(check) = &mut *lock(&self.mode) {
+        if let CheckMode::Check(check) = &mut lock(&self.mode).mode {
             check.tolerance = tolerance;
         }
         *lock(&self.tolerance) = tolerance;
     }
 
-    /// How to check a call that an entry serves as its `served`-th, counted by it; none if its turn has not come.
-    pub(super) fn is_due(&self, served: &AtomicU64) -> Option<Check> {
-        let CheckMode::Check(check) = self.mode() else { return None };
+    /// How to check a call that an entry serves, whose turns these are; none if its turn has not come.
+    pub(super) fn is_due(&self, turns: &Turns) -> Option<Check> {
+        // Held, so that what is counted belongs to this mode.
+        let current = lock(&self.mode);
+        let CheckMode::Check(check) = current.mode else { return None };
         let is_due = match check.when {
             CheckWhen::Every => true,
             CheckWhen::OneIn(n) => self.turns.fetch_add(1, Relaxed).is_multiple_of(n.max(1)),
-            CheckWhen::First(k) => served.fetch_add(1, Relaxed) < k,
+            CheckWhen::First(k) => turns.next(current.number) < k,
         };
         is_due.then_some(check)
     }
 
     /// Puts a comparison on record, and a difference to its consequences: an error, or whether the call is to go on
-    /// with what the un-accelerated path computed, its signature being in quarantine. `raise` makes calls look there.
+    /// with what the un-accelerated path computed, its signature being in quarantine. `tally` is the call's own.
     pub(super) fn settle(
         &self,
+        tally: &Tally,
         deviation: Option<Deviation>,
         consequence: OnDifference,
         events: Events,
-        raise: impl FnOnce(),
     ) -> Result<bool> {
-        self.checked.fetch_add(1, Relaxed);
+        let is_first = |already: &AtomicBool| u64::from(!already.swap(true, Relaxed));
+        self.checked.fetch_add(is_first(&tally.is_checked), Relaxed);
         let Some(deviation) = deviation else { return Ok(false) };
-        self.differing.fetch_add(1, Relaxed);
+        self.differing.fetch_add(is_first(&tally.is_differing), Relaxed);
         self.note(&deviation);
         match consequence {
             OnDifference::Err => Err(Error::Check(Box::new(deviation))),
@@ -216,7 +273,7 @@ impl Checks {
             OnDifference::FallBack => {
                 events.difference(&deviation);
                 events.quarantine(&deviation.signature, deviation.at);
-                self.quarantine(deviation.signature.argument_words(), raise);
+                self.quarantine(deviation.signature.argument_words());
                 Ok(true)
             }
         }
@@ -238,18 +295,20 @@ impl Checks {
         lock(&self.deviations).iter().cloned().collect()
     }
 
-    /// Serves the signature with these words un-accelerated from now on; `begin` runs before anybody can lift it.
-    fn quarantine(&self, words: &[u64], begin: impl FnOnce()) {
+    /// Serves the signature with these words un-accelerated from now on.
+    fn quarantine(&self, words: &[u64]) {
         let mut quarantined = lock(&self.quarantined);
         if quarantined.insert(words.into()) {
             self.quarantines.fetch_add(1, Relaxed);
         }
-        begin();
+        // Before anybody can lift it.
+        self.alarm.flags.fetch_or(self.alarm.bit, Relaxed);
     }
 
-    /// Whether the signature is in quarantine, for someone who looks.
+    /// Whether the signature is in quarantine, for someone who looks; one load if none is.
+    #[inline]
     pub(super) fn has_in_quarantine(&self, words: &[u64]) -> bool {
-        lock(&self.quarantined).contains(words)
+        self.alarm.is_raised() && lock(&self.quarantined).contains(words)
     }
 
     /// Whether the signature is in quarantine; counts the call if so.
@@ -259,11 +318,12 @@ impl Checks {
         is_quarantined
     }
 
-    /// Lifts all quarantines; `end` runs before a new one can begin.
-    pub(super) fn release(&self, end: impl FnOnce()) {
+    /// Lifts all quarantines.
+    pub(super) fn release(&self) {
         let mut quarantined = lock(&self.quarantined);
         quarantined.clear();
-        end();
+        // Before a new one can begin.
+        self.alarm.flags.fetch_and(!self.alarm.bit, Relaxed);
     }
 
     pub(super) fn counts(&self) -> CheckCounts {

@@ -2,11 +2,14 @@
 
 mod checked;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use retape_runtime::{Budget, Cache, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words};
+use retape_runtime::{
+    Budget, Cache, CacheStats, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words,
+};
 use smallvec::SmallVec;
 
 use self::checked::{described, note_modes};
@@ -18,7 +21,7 @@ use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::latency::{Latencies, sampled_start};
-use super::pin::HeldEntry;
+use super::pin::{self, HeldEntry};
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature};
@@ -62,7 +65,8 @@ mod flag {
 pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     events: Events,
-    flags: AtomicU32,
+    /// Shared with what raises them when a call has ended.
+    flags: Arc<AtomicU32>,
     policy: Mutex<RetracePolicy>,
     /// Whether every miss is an error; asked on misses only.
     is_locked: AtomicBool,
@@ -122,17 +126,19 @@ impl Core {
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
+        let flags = Arc::new(AtomicU32::new(0));
+        let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
             events,
-            flags: AtomicU32::new(0),
+            flags,
             policy: Mutex::default(),
             is_locked: AtomicBool::new(false),
             log: Mutex::default(),
             detector: Mutex::default(),
             hit_latency: Latencies::default(),
             miss_latency: Latencies::default(),
-            checks: Arc::default(),
+            checks,
             recorder: Recorder::default(),
             made_at,
             start: Instant::now(),
@@ -234,7 +240,7 @@ impl Core {
         if let Some(start) = start {
             self.hit_latency.record(start);
         }
-        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.n_checkable)).flatten() {
+        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten() {
             Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
             None => Ok(Outcome::Ran { entry, tensors }),
         }
@@ -260,8 +266,18 @@ impl Core {
     fn made(&self, flags: u32, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
-        let make = || self.make(&signature, args, rim, start);
-        let (entry, how) = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make)?;
+        let was_made = Cell::new(false);
+        let make = || {
+            was_made.set(true);
+            self.make(&signature, args, rim, start)
+        };
+        let found = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make);
+        if let (Err(error), false) = (&found, was_made.get()) {
+            // The call waits for itself: a miss that makes nothing.
+            let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
+            self.note(Miss { error: Some(Error::to_string(error)), ..miss }, start, counters.clears);
+        }
+        let (entry, how) = found?;
         match how {
             Served::Miss => profile::made(&entry),
             Served::Shared => profile::waited(start),
@@ -275,38 +291,43 @@ impl Core {
 
     /// Makes an entry, and notes what it cost and why it was not there.
     fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
-        let counters = self.cache.stats();
-        let explanation = lock(&self.log).explain(signature, counters.clears);
-        let made = self
-            .permit(&explanation, counters.misses, counters.hits + counters.misses, rim.caller)
-            .and_then(|()| make(signature, args, rim.trace));
-        self.miss_latency.record(start);
-        let (times, error) = match &made {
-            Ok(entry) => (entry.times(), None),
-            Err(error) => (CompileTimes::default(), Some(error.to_string())),
-        };
-        let Explanation { reason, nearest, differences } = explanation;
-        let miss = Miss {
-            number: 0,
-            reason,
-            signature: signature.clone(),
-            nearest,
-            differences,
-            at: rim.caller,
-            times,
-            wall: start.elapsed(),
-            since_start: self.start.elapsed(),
-            hits: counters.hits,
-            error,
-        };
-        self.note(miss, counters.clears);
+        let (mut miss, why, counters) = self.begin_miss(signature, rim.caller);
+        let call = counters.hits + counters.misses;
+        let made = self.permit(&why, call, rim.caller).and_then(|()| make(signature, args, rim.trace));
+        match &made {
+            Ok(entry) => miss.times = entry.times(),
+            Err(error) => miss.error = Some(error.to_string()),
+        }
+        self.note(miss, start, counters.clears);
         let entry = made?;
         let weight = weight(&entry);
         Ok((entry, weight))
     }
 
+    /// A miss of which only the beginning is known.
+    fn begin_miss(&self, signature: &Signature, at: Caller) -> (Miss, Explanation, CacheStats) {
+        let counters = self.cache.stats();
+        let why = lock(&self.log).explain(signature, counters.clears);
+        let miss = Miss {
+            number: 0,
+            reason: why.reason,
+            signature: signature.clone(),
+            nearest: why.nearest.clone(),
+            differences: why.differences.clone(),
+            at,
+            times: CompileTimes::default(),
+            wall: Duration::ZERO,
+            since_start: self.start.elapsed(),
+            hits: counters.hits,
+            error: None,
+        };
+        (miss, why, counters)
+    }
+
     /// Puts a miss on record and gives the advice that it justifies.
-    fn note(&self, miss: Miss, n_clears: u64) {
+    fn note(&self, mut miss: Miss, start: Instant, n_clears: u64) {
+        miss.wall = start.elapsed();
+        self.miss_latency.record(start);
         let miss = {
             let mut log = lock(&self.log);
             if miss.error.is_none() {
@@ -316,17 +337,18 @@ impl Core {
         };
         self.events.miss(&miss);
         let (occupancy, capacity) = (self.cache.len(), self.capacity());
-        for advice in lock(&self.detector).note(&miss, self.made_at, occupancy, capacity) {
-            self.events.advice(&advice);
-        }
+        // Listeners may call anything, so no lock is held while they are told.
+        let advice = lock(&self.detector).note(&miss, self.made_at, occupancy, capacity);
+        advice.iter().for_each(|advice| self.events.advice(advice));
     }
 
     /// Asks the lock and the policy whether a miss may trace.
-    fn permit(&self, why: &Explanation, miss: u64, call: u64, at: Caller) -> Result<()> {
+    fn permit(&self, why: &Explanation, call: u64, at: Caller) -> Result<()> {
         if self.locked() {
             return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
         }
-        match lock(&self.policy).action(miss, call) {
+        let policy = *lock(&self.policy);
+        match policy.action(why.ordinal, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
                 self.events.retrace(why, at);
@@ -417,14 +439,18 @@ impl Core {
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
         }
+        if self.checks.has_in_quarantine(&leaves.words) {
+            return Err(pin::in_quarantine(&(rim.describe)(), rim.caller));
+        }
+        let checks = Arc::clone(&self.checks);
         let entry = match self.find(&leaves.words) {
             Some(entry) => entry.to_shared(),
             None => self.made(0, leaves.words, &leaves.tensors, rim)?,
         };
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
-            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin) },
-            None => HeldEntry { entry, pin: None },
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), checks },
+            None => HeldEntry { entry, pin: None, checks },
         })
     }
 
@@ -440,7 +466,7 @@ impl Core {
 
     pub(super) fn clear(&self) {
         self.cache.clear();
-        self.checks.release(|| self.set_flag(flag::QUARANTINED, false));
+        self.checks.release();
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -547,5 +573,5 @@ fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    trace(tape, &mut Reader::new(words, &parameters))
+    profile::apart(|| trace(tape, &mut Reader::new(words, &parameters)))
 }

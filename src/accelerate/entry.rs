@@ -1,6 +1,6 @@
 //! One cached trace: machine code, captured tensors, and how results are put together.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,6 +8,7 @@ use retape_kernels::{Executable, Input, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
+use super::check::Turns;
 use super::differentiate::{Counts, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
@@ -55,7 +56,9 @@ pub(crate) struct Entry {
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
-    pub(crate) n_checkable: AtomicU64,
+    pub(super) turns: Turns,
+    /// Whether a check has put it in quarantine.
+    is_wrong: AtomicBool,
     /// The graph's text with lines of the program, if another process recorded it.
     loaded_text: Option<String>,
 }
@@ -77,7 +80,8 @@ impl Entry {
             weighed_gradients: AtomicUsize::new(0),
             runs: OnceLock::new(),
             last_use: AtomicU64::new(coarse_millis()),
-            n_checkable: AtomicU64::new(0),
+            turns: Turns::default(),
+            is_wrong: AtomicBool::new(false),
             loaded_text: None,
         })
     }
@@ -97,9 +101,26 @@ impl Entry {
         self.loaded_text.clone().unwrap_or_else(|| self.trace.graph.with_lines().to_string())
     }
 
+    /// Notes that a check found it wrong, so that handles do not run it either.
+    pub(crate) fn condemn(&self) {
+        self.is_wrong.store(true, Relaxed);
+    }
+
+    /// Whether a check found it wrong and fell back.
+    #[inline]
+    pub(crate) fn is_condemned(&self) -> bool {
+        self.is_wrong.load(Relaxed)
+    }
+
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
+        self.run_unnoted(args)
+    }
+
+    /// As [`run`](Entry::run), but no use of the entry as the statistics have it.
+    #[inline]
+    pub(crate) fn run_unnoted(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
         Ok(self.results(args, buffers))
     }

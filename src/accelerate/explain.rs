@@ -184,6 +184,8 @@ pub(crate) struct Explanation {
     pub(crate) reason: MissReason,
     pub(crate) nearest: Option<Signature>,
     pub(crate) differences: Vec<Difference>,
+    /// Which of the function's misses it is, from 1, in the order in which they began.
+    pub(crate) ordinal: u64,
 }
 
 /// The weightiest differences, for a message.
@@ -199,6 +201,7 @@ impl fmt::Display for Explanation {
 pub(crate) struct MissLog {
     misses: VecDeque<Miss>,
     n_misses: u64,
+    n_begun: u64,
     /// The number of clears when an entry was made for a signature; the oldest are forgotten.
     seen: HashMap<Hash32, u64>,
     order: VecDeque<Hash32>,
@@ -206,8 +209,8 @@ pub(crate) struct MissLog {
 }
 
 impl MissLog {
-    /// Why `signature` is not in the cache, which has been cleared `n_clears` times.
-    pub(crate) fn explain(&self, signature: &Signature, n_clears: u64) -> Explanation {
+    /// Why `signature`, for which an entry is to be made now, is not in the cache that was cleared `n_clears` times.
+    pub(crate) fn explain(&mut self, signature: &Signature, n_clears: u64) -> Explanation {
         let candidates = self.neighbours.iter().rev().map(|known| (known, known.differences(signature)));
         let nearest = candidates.min_by_key(|(_, differences)| differences.len());
         let (nearest, differences) = match nearest {
@@ -224,7 +227,8 @@ impl MissLog {
             (None, Some(difference)) => difference.aspect.reason(),
             (None, None) => MissReason::FirstCall,
         };
-        Explanation { reason, nearest, differences }
+        self.n_begun += 1;
+        Explanation { reason, nearest, differences, ordinal: self.n_begun }
     }
 
     /// Notes that an entry was made.
@@ -263,7 +267,16 @@ impl MissLog {
 impl Signature {
     /// What a call with signature `new` has otherwise than this one.
     pub(crate) fn differences(&self, new: &Signature) -> Vec<Difference> {
-        self.description().differences(new.description())
+        let found = self.description().differences(new.description());
+        if found.is_empty() { self.first_word_difference(new).into_iter().collect() } else { found }
+    }
+
+    /// The first word that differs, for leaves that look alike, such as two kinds of NaN.
+    fn first_word_difference(&self, new: &Signature) -> Option<Difference> {
+        let word = |words: &[u64], n: usize| words.get(n).map_or("nothing".to_owned(), |word| format!("{word:#x}"));
+        let (old, new) = (self.words(), new.words());
+        let n = (0..old.len().max(new.len())).find(|&n| old.get(n) != new.get(n))?;
+        Some(difference(&format!("word {n} of the arguments"), Aspect::Value, word(old, n), word(new, n)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! How long calls take: histograms of hits, a sample of them, and of all misses.
 //!
-//! The first [`SAMPLED`] calls of each thread read the clock, and after those one in as many, so that the others pay for
-//! a counter of their thread and nothing else.
+//! The first [`SAMPLED`] calls of each thread read the clock, and after those one in as many, picked so that no rhythm of
+//! the calls hides a function; the others pay for a counter of their thread and nothing else.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,6 +24,8 @@ pub struct Latency {
     /// The number of calls that were timed: all misses; hits among the first 64 calls of each thread, and one in 64
     /// after those.
     pub n_timed: u64,
+    /// The time of all of these together.
+    pub total: Duration,
     /// The shortest.
     pub min: Duration,
     /// The mean.
@@ -47,31 +49,42 @@ impl fmt::Display for Latency {
 
 /// A histogram of durations, to three digits; what lies beside it is read by every call.
 #[derive(Debug)]
-pub(crate) struct Latencies(Padded<Mutex<Histogram<u64>>>);
+pub(crate) struct Latencies(Padded<Mutex<Times>>);
+
+#[derive(Debug)]
+struct Times {
+    histogram: Histogram<u64>,
+    total: Duration,
+}
 
 impl Default for Latencies {
     fn default() -> Latencies {
-        Latencies(Padded(Mutex::new(Histogram::new(3).expect("three digits are allowed"))))
+        let histogram = Histogram::new(3).expect("three digits are allowed");
+        Latencies(Padded(Mutex::new(Times { histogram, total: Duration::ZERO })))
     }
 }
 
 impl Latencies {
     /// Counts the time since `start`.
     pub(crate) fn record(&self, start: Instant) {
-        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).min(LONGEST);
+        let time = start.elapsed();
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(LONGEST);
+        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        times.total += time;
         // The histogram grows to what it is given, and all up to the longest is in its range.
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).record(nanos);
+        let _ = times.histogram.record(nanos);
     }
 
     pub(crate) fn summary(&self) -> Latency {
-        let histogram = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Times { histogram, total } = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |quantile| Duration::from_nanos(histogram.value_at_quantile(quantile));
         match histogram.is_empty() {
             true => Latency::default(),
             false => Latency {
                 n_timed: histogram.len(),
+                total: *total,
                 min: Duration::from_nanos(histogram.min()),
-                mean: Duration::from_nanos(histogram.mean() as u64),
+                mean: total.div_f64(histogram.len() as f64),
                 p50: at(0.5),
                 p90: at(0.9),
                 p99: at(0.99),
@@ -81,18 +94,32 @@ impl Latencies {
     }
 }
 
-/// The time now, for the first [`SAMPLED`] calls of each thread and then for one in as many.
+/// The time now, for the first [`SAMPLED`] calls of each thread and then for about one in as many.
 #[inline]
 pub(crate) fn sampled_start() -> Option<Instant> {
+    /// 2^32 over the golden ratio: its multiples are spread evenly, and so are those of every second, third, .. call.
+    const STEP: u32 = 0x9E37_79B9;
     thread_local!(static N_CALLS: Cell<u32> = const { Cell::new(0) });
     let n = N_CALLS.get();
     N_CALLS.set(n.wrapping_add(1));
-    (n < SAMPLED || n.is_multiple_of(SAMPLED)).then(Instant::now)
+    (n < SAMPLED || n.wrapping_mul(STEP) < u32::MAX / SAMPLED).then(Instant::now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_rhythm_of_calls_is_sampled() {
+        (0..SAMPLED).for_each(|n| assert!(sampled_start().is_some(), "call {n}"));
+        for n_functions in [1, 2, 3, 64] {
+            let mut timed = vec![0; n_functions];
+            for n in 0..n_functions * 6400 {
+                timed[n % n_functions] += usize::from(sampled_start().is_some());
+            }
+            assert!(timed.iter().all(|n| (80..=120).contains(n)), "{n_functions} functions in turn: {timed:?}");
+        }
+    }
 
     #[test]
     fn percentiles_are_those_of_what_was_recorded() {
@@ -103,7 +130,8 @@ mod tests {
             latencies.record(start);
         }
         // Something else may run between the start and the record, so there are lower bounds only.
-        let Latency { n_timed, min, mean, p50, max, .. } = latencies.summary();
+        let Latency { n_timed, total, min, mean, p50, max, .. } = latencies.summary();
+        assert!(total >= Duration::from_millis(80) && mean <= total / 3 + Duration::from_nanos(1));
         let at_least = |time: Duration, micros| time >= Duration::from_micros(micros);
         assert!(n_timed == 3 && min <= p50 && p50 <= max, "{min:?} {p50:?} {max:?}");
         assert!(at_least(min, 19_980) && at_least(mean, 26_600) && at_least(max, 39_960), "{min:?} {mean:?} {max:?}");

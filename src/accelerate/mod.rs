@@ -450,7 +450,7 @@ macro_rules! calls {
             /// that made it, and whether a captured tensor, the closure, the optimiser or the code is to blame.
             ///
             /// Enters the closure, and is slow: it holds all values of the graph several times over. It is neither a
-            /// hit nor a miss, and leaves the cache as it is.
+            /// hit nor a miss, prints nothing, and leaves the cache as it is.
             ///
             /// # Errors
             ///
@@ -466,7 +466,7 @@ macro_rules! calls {
             ///
             /// # Errors
             ///
-            /// As [`call`](Accelerated::call).
+            /// As [`call`](Accelerated::call), and if the signature is in quarantine.
             #[track_caller]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
             pub fn pin(&self, $($name: impl Arg<$type>),*) -> Result<Pinned<($($type,)*), R>> {

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
+use super::check::Checks;
 use super::entry::{Entry, handles};
 use super::function::{Arg, Given, Held};
 use super::signature::{Description, Signature};
@@ -16,8 +17,11 @@ use crate::tree::{Reader, Tree, Writer};
 /// It takes arguments of its own signature and refuses all others, so it never traces. It owns what it needs: it may
 /// outlive the function, and be moved to and called from any thread. While it lives, its entry is not evicted; after
 /// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
-/// Its calls are neither hits nor misses, and what watches the calls of the function (checks, traps, profiles) does not
-/// see them.
+///
+/// Its calls are neither hits, misses nor uses in the statistics, and what watches or changes the calls of the function
+/// (checks, traps, profiles, [`set_enabled`](crate::Accelerated::set_enabled)) does not see them: they run the entry. But
+/// what a check of the function has put in quarantine is neither pinned nor run: such calls fail as long as the
+/// quarantine lasts, and with a handle on the very entry that was found wrong for good.
 ///
 /// ```
 /// # use retape::{accelerate, Tensor};
@@ -38,6 +42,8 @@ pub(super) struct HeldEntry {
     pub(super) entry: Arc<Entry>,
     /// None if the cache had no room for the entry.
     pub(super) pin: Option<retape_runtime::Pin<Signature, Entry>>,
+    /// Those of the function, for its quarantines.
+    pub(super) checks: Arc<Checks>,
 }
 
 impl<Args, R: Tree> Pinned<Args, R> {
@@ -68,6 +74,9 @@ impl<Args, R: Tree> Pinned<Args, R> {
         if !fits {
             return Err(self.refusal(&args, at));
         }
+        if entry.is_condemned() || self.held.checks.has_in_quarantine(&leaves.words) {
+            return Err(in_quarantine(self.signature().description(), at));
+        }
         let tensors = if H::GIVES && entry.takes(&given) {
             let handles = handles(&leaves.tensors);
             // What the arguments hold would have a second owner as long as they exist.
@@ -75,7 +84,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
             drop(args);
             entry.run_given(handles, &given)?
         } else {
-            entry.run(&leaves.tensors)?
+            entry.run_unnoted(&leaves.tensors)?
         };
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
@@ -103,6 +112,13 @@ impl<Args, R: Tree> Pinned<Args, R> {
     }
 }
 
+/// A check has found the code for such arguments wrong.
+#[cold]
+pub(super) fn in_quarantine(arguments: &Description, at: Caller) -> Error {
+    let remedy = "call the function itself, or clear its cache and pin anew";
+    Error::Cache(format!("the entry for ({arguments}) is in quarantine, a check found it wrong; {remedy} (at {at})"))
+}
+
 impl<Args, R> fmt::Debug for Pinned<Args, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Pinned").field(&format_args!("{}", self.held.entry.signature)).finish()
@@ -121,7 +137,8 @@ macro_rules! calls {
             ///
             /// # Errors
             ///
-            /// Fails if the arguments have another signature, saying what differs, or if the device refuses the work.
+            /// Fails if the arguments have another signature, saying what differs, if the signature is in
+            /// quarantine, or if the device refuses the work.
             #[track_caller]
             #[inline]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]

@@ -246,6 +246,12 @@ pub(super) fn is_watching() -> bool {
     OPEN.with_borrow(|open| open.is_some())
 }
 
+/// Runs the closure of a call, whose own calls of other functions are no part of what is noted.
+pub(super) fn apart<T>(body: impl FnOnce() -> T) -> T {
+    let _outer = Restore(OPEN.replace(None));
+    body()
+}
+
 /// Notes that the call that this thread is in made an entry, if that is profiled.
 pub(super) fn made(entry: &Entry) {
     with_open(|open| {

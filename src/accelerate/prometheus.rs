@@ -154,8 +154,7 @@ fn latencies(text: &mut String, name: &str, help: &str, functions: &[(&str, &Sta
             let value = if latency.n_timed == 0 { f64::NAN } else { time.as_secs_f64() };
             sample(text, name, &[("function", function), ("quantile", quantile)], value);
         }
-        let sum = latency.mean.as_secs_f64() * latency.n_timed as f64;
-        sample(text, &format!("{name}_sum"), &[("function", function)], sum);
+        sample(text, &format!("{name}_sum"), &[("function", function)], latency.total.as_secs_f64());
         sample(text, &format!("{name}_count"), &[("function", function)], latency.n_timed as f64);
     }
 }

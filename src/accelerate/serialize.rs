@@ -105,6 +105,7 @@ record!(CompileTimes {
 record!(Latency {
     n_timed,
     min as "min_seconds" by seconds,
+    total as "total_seconds" by seconds,
     mean as "mean_seconds" by seconds,
     p50 as "p50_seconds" by seconds,
     p90 as "p90_seconds" by seconds,

@@ -260,7 +260,8 @@ fn steps_that_are_never_taken_do_not_matter() {
         assert!(attack_graph(&slice(step, outer)), "{step}, {outer}");
         let graph: Graph = slice(step, outer).parse().unwrap();
         assert_eq!(graph.apply(std::slice::from_ref(&x)).unwrap()[0].to_vec::<f64>().unwrap(), [11.0, 23.0]);
-        let gradient = retape::value_and_grad(|x: &retape::Tensor| graph.apply(&[x.clone()]).unwrap()[0].sum(..), &x);
+        let gradient =
+            retape::value_and_grad(|x: &retape::Tensor| graph.apply(std::slice::from_ref(x)).unwrap()[0].sum(..), &x);
         let gradient = gradient.unwrap().1.to_vec::<f64>().unwrap();
         assert_eq!(gradient.iter().sum::<f64>(), 2.0);
         assert_eq!((gradient[11], gradient[23]), (1.0, 1.0));
@@ -279,7 +280,8 @@ fn steps_that_are_never_taken_do_not_matter() {
         let graph: Graph = pad(gap).parse().unwrap();
         let expected = [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 2.0, 0.0];
         assert_eq!(graph.apply(std::slice::from_ref(&x)).unwrap()[0].to_vec::<f64>().unwrap(), expected);
-        let gradient = retape::value_and_grad(|x: &retape::Tensor| graph.apply(&[x.clone()]).unwrap()[0].sum(..), &x);
+        let gradient =
+            retape::value_and_grad(|x: &retape::Tensor| graph.apply(std::slice::from_ref(x)).unwrap()[0].sum(..), &x);
         assert_eq!(gradient.unwrap().1.to_vec::<f64>().unwrap(), [1.0, 1.0]);
     }
 }

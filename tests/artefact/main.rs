@@ -158,6 +158,14 @@ fn what_the_cache_has_stays_and_what_has_no_room_is_skipped() {
     assert_eq!(skipped, [(names[1].clone(), SkipReason::Present), (names[2].clone(), SkipReason::NoRoom)]);
     let stats = second.stats();
     assert_eq!((stats.misses, stats.evictions, stats.entries.len()), (1, 0, 2));
+    // Bytes are room as well.
+    let third = step();
+    third.set_byte_budget(retape::Budget { host: Some(stats.bytes() - 1), device: None });
+    let loaded = third.load_from(&bytes[..]).unwrap();
+    let entries = third.stats().entries.len();
+    assert!(entries < 3 && loaded.skipped.iter().all(|skipped| skipped.reason == SkipReason::NoRoom));
+    assert_eq!((loaded.entries, loaded.skipped.len()), (entries, 3 - entries));
+
     let again = second.load_from(&bytes[..]).unwrap();
     assert_eq!((again.entries, again.skipped.len()), (0, 3));
     assert_eq!(again.to_string().split(" (").next(), Some("0 entries loaded, 3 skipped"));

@@ -19,9 +19,15 @@ pub(crate) struct Heard {
     pub(crate) fields: BTreeMap<&'static str, String>,
 }
 
+/// What a listener does when it hears something of this name.
+type Reaction = Arc<dyn Fn(&'static str) + Send + Sync>;
+
 /// Listens to the target `retape` where it is made the subscriber.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Listener(Arc<Mutex<Vec<Heard>>>);
+#[derive(Clone, Default)]
+pub(crate) struct Listener {
+    heard: Arc<Mutex<Vec<Heard>>>,
+    reaction: Option<Reaction>,
+}
 
 struct Fields<'f>(&'f mut BTreeMap<&'static str, String>);
 
@@ -42,8 +48,16 @@ impl Listener {
         (listener.clone(), tracing::subscriber::set_default(listener))
     }
 
+    /// Listens on this thread until the guard goes, and reacts to each event and span.
+    pub(crate) fn reacting(
+        reaction: impl Fn(&'static str) + Send + Sync + 'static,
+    ) -> (Listener, tracing::subscriber::DefaultGuard) {
+        let listener = Listener { reaction: Some(Arc::new(reaction)), ..Listener::default() };
+        (listener.clone(), tracing::subscriber::set_default(listener))
+    }
+
     pub(crate) fn heard(&self) -> Vec<Heard> {
-        self.0.lock().unwrap().clone()
+        self.heard.lock().unwrap().clone()
     }
 
     /// One line per event in the life of an entry, such as `miss (f32[4])`.
@@ -63,7 +77,10 @@ impl Listener {
         let mut fields = BTreeMap::new();
         record(&mut Fields(&mut fields));
         let heard = Heard { name: metadata.name(), level: *metadata.level(), is_span, fields };
-        self.0.lock().unwrap().push(heard);
+        self.heard.lock().unwrap().push(heard);
+        if let Some(reaction) = &self.reaction {
+            reaction(metadata.name());
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use retape_runtime::hash_words;
 
 use super::super::bisect::{self, Bisection};
-use super::super::check::{Check, CheckMode, Checks, Deviation, OnDifference, Results};
+use super::super::check::{Check, CheckMode, Checks, Deviation, Results, Tally};
 use super::super::differentiate::Recheck;
 use super::super::nonfinite::{self, NonFinite};
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
@@ -68,22 +68,18 @@ impl Core {
             ),
             Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
         };
-        let raise = || self.set_flag(flag::QUARANTINED, true);
-        if !self.checks.settle(deviation, check.on_difference, self.events, raise)? {
+        if !self.checks.settle(&Tally::default(), deviation, check.on_difference, self.events)? {
             return Ok(Outcome::Ran { entry, tensors });
         }
+        entry.condemn();
         fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
     }
 
     /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
     pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
-        let Some(check) = is_checked.then(|| self.checks.is_due(&entry.n_checkable)).flatten() else { return Ok(None) };
+        let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
         let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim.trace)?.without_effects();
-        if check.on_difference == OnDifference::FallBack {
-            // The comparison comes when the call has run, and then nobody can raise it.
-            self.set_flag(flag::QUARANTINED, true);
-        }
         let checks = Arc::clone(&self.checks);
         Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }

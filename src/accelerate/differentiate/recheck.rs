@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::super::check::{Check, Checks, Deviation, Results, gap};
+use super::super::check::{Check, Checks, Deviation, Results, Tally, gap};
 use super::super::entry::Entry;
 use super::super::events::Events;
 use super::super::tolerance::shown;
@@ -26,6 +26,7 @@ pub(crate) struct Recheck {
     /// The fresh trace as something that has gradients.
     routine: Routine,
     at: Caller,
+    tally: Tally,
 }
 
 impl Recheck {
@@ -39,7 +40,7 @@ impl Recheck {
     ) -> Recheck {
         let captures = fresh.captures.iter().map(|capture| capture.tensor.clone()).collect();
         let routine = Routine::uncompiled(fresh.graph.clone(), captures);
-        Recheck { checks, check, events, entry, fresh, routine, at }
+        Recheck { checks, check, events, entry, fresh, routine, at, tally: Tally::default() }
     }
 
     /// Compares what the code computed from arguments; gives what the call is to go on with.
@@ -49,30 +50,41 @@ impl Recheck {
         let got = self.entry.trace.results(&args, outputs.clone());
         let results = Results { cached: &self.entry.trace, got: &got, fresh: &self.fresh, expected: &expected };
         let deviation = results.deviation(&self.entry.signature, self.at, &self.check.tolerance);
-        if self.falls_back(deviation.clone())? {
-            if let Some(deviation) = deviation.filter(|_| self.entry.trace.words != self.fresh.words) {
-                // The closure goes on with a structure that is wrong.
-                return Err(Error::Check(Box::new(deviation)));
-            }
-            for (source, expected) in self.entry.trace.sources.iter().zip(expected) {
-                if let Source::Output(output) = source {
-                    outputs[*output] = expected;
-                }
+        if !self.falls_back(deviation.clone())? {
+            return Ok(outputs);
+        }
+        // The gradient under way was recorded with this structure of the result, and has gone on with what was handed
+        // through or is constant: only outputs can be mended.
+        if let Some(deviation) = deviation.filter(|_| !self.corresponds()) {
+            return Err(Error::Check(Box::new(deviation)));
+        }
+        for (source, expected) in self.entry.trace.sources.iter().zip(&expected) {
+            if let Source::Output(output) = source {
+                outputs[*output] = expected.clone();
             }
         }
-        Ok(outputs)
+        let mended = self.entry.trace.results(&args, outputs.clone());
+        let results = Results { got: &mended, ..results };
+        match results.deviation(&self.entry.signature, self.at, &self.check.tolerance) {
+            Some(deviation) => Err(Error::Check(Box::new(deviation))),
+            None => Ok(outputs),
+        }
     }
 
-    /// Compares gradients that the code computed from arguments and cotangents.
-    pub(super) fn gradients(&self, pull: &Pull, inputs: &[Tensor], gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    /// Whether the tensors of the result come from where they came from in the trace of the entry.
+    fn corresponds(&self) -> bool {
         let same = |(a, b): (&Source, &Source)| match (a, b) {
             (Source::Output(a), Source::Output(b)) | (Source::Parameter(a), Source::Parameter(b)) => a == b,
             (Source::Constant(_), Source::Constant(_)) => true,
             (Source::Output(_) | Source::Parameter(_) | Source::Constant(_), _) => false,
         };
-        if self.entry.trace.words != self.fresh.words
-            || !self.entry.trace.sources.iter().zip(&self.fresh.sources).all(same)
-        {
+        let (cached, fresh) = (&self.entry.trace, &self.fresh);
+        cached.words == fresh.words && cached.sources.iter().zip(&fresh.sources).all(same)
+    }
+
+    /// Compares gradients that the code computed from arguments and cotangents.
+    pub(super) fn gradients(&self, pull: &Pull, inputs: &[Tensor], gradients: Vec<Tensor>) -> Result<Vec<Tensor>> {
+        if !self.corresponds() {
             // The cotangents belong to other results; that these differ has been said.
             return Ok(gradients);
         }
@@ -101,7 +113,10 @@ impl Recheck {
 
     /// Puts a comparison on record; whether the call is to go on with what the ops computed.
     fn falls_back(&self, deviation: Option<Deviation>) -> Result<bool> {
-        // Whoever armed the check has raised the flag that makes calls look for quarantines.
-        self.checks.settle(deviation, self.check.on_difference, self.events, || ())
+        let falls_back = self.checks.settle(&self.tally, deviation, self.check.on_difference, self.events)?;
+        if falls_back {
+            self.entry.condemn();
+        }
+        Ok(falls_back)
     }
 }

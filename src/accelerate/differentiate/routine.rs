@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use super::super::stats::{CompileTimes, GradientStats};
@@ -135,13 +136,12 @@ impl Routine {
 
     /// The gradient of the results with respect to some inputs.
     pub(crate) fn pull_back(&self, pull: Pull, at: Caller) -> Result<Arc<PullBack>> {
-        let mut known = lock(&self.pull_backs);
-        if let Some(known) = known.get(&pull) {
+        if let Some(known) = lock(&self.pull_backs).get(&pull) {
             return Ok(Arc::clone(known));
         }
+        // With no lock held, since it takes a while: of two threads that come here together, one works in vain.
         let made = Arc::new(self.differentiate(pull.clone(), at)?);
-        known.insert(pull, Arc::clone(&made));
-        Ok(made)
+        Ok(Arc::clone(lock(&self.pull_backs).entry(pull).or_insert(made)))
     }
 
     /// Bytes of machine code and arenas that were made for gradients.
@@ -285,30 +285,48 @@ pub(super) struct Residuals {
 
 /// Something that is made once, by the first thread that needs it; if that fails, by the next one.
 #[derive(Debug)]
-struct Lazy<T>(Mutex<Option<T>>);
+struct Lazy<T> {
+    value: Mutex<Option<T>>,
+    /// Held while it is made.
+    turn: Mutex<()>,
+    /// Who holds the turn.
+    maker: Mutex<Option<ThreadId>>,
+}
 
 impl<T> Default for Lazy<T> {
     fn default() -> Lazy<T> {
-        Lazy(Mutex::new(None))
+        Lazy { value: Mutex::new(None), turn: Mutex::default(), maker: Mutex::default() }
     }
 }
 
 impl<T: Clone> Lazy<T> {
     fn of(value: T) -> Lazy<T> {
-        Lazy(Mutex::new(Some(value)))
+        Lazy { value: Mutex::new(Some(value)), ..Lazy::default() }
     }
 
+    /// The value, if it has been made; never waits for its making.
     fn get(&self) -> Option<T> {
-        lock(&self.0).clone()
+        lock(&self.value).clone()
     }
 
-    /// The value, and whether this call made it. Others wait meanwhile; making calls no code of users.
+    /// The value, and whether this call made it. Others wait meanwhile, but for who listens to the events of this very
+    /// making and comes back here: it makes a value of its own.
     fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
-        let mut value = lock(&self.0);
-        if let Some(value) = &*value {
-            return Ok((value.clone(), false));
+        if let Some(value) = self.get() {
+            return Ok((value, false));
         }
-        Ok((value.insert(make()?).clone(), true))
+        let me = thread::current().id();
+        if *lock(&self.maker) == Some(me) {
+            return Ok((make()?, true));
+        }
+        let _turn = lock(&self.turn);
+        if let Some(value) = self.get() {
+            return Ok((value, false));
+        }
+        *lock(&self.maker) = Some(me);
+        let made = make();
+        *lock(&self.maker) = None;
+        Ok((lock(&self.value).insert(made?).clone(), true))
     }
 }
 
