@@ -43,7 +43,8 @@ fn pinned_entries_are_counted() {
         let marked = stats.entries.iter().filter(|entry| entry.is_pinned).count();
         assert!(stats.to_string().contains(&format!(" of 50 ({marked} pinned, ")), "{stats}");
         let gauge = format!("retape_cache_pinned_entries{{function=\"double\"}} {marked}\n");
-        assert!(stats.prometheus("double").contains(&gauge), "{}", stats.prometheus("double"));
+        let text = stats.prometheus("double");
+        assert!(text.contains(&gauge), "{text}");
         (stats.pinned, marked)
     };
     assert_eq!(numbers(), (0, 0));
