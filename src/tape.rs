@@ -300,7 +300,8 @@ impl State {
     }
 }
 
-fn escaped(op: &'static str, at: Caller) -> Error {
+/// The error of an op on a traced tensor whose trace has ended.
+pub(crate) fn escaped(op: &'static str, at: Caller) -> Error {
     let message =
         "a traced tensor was used after its trace had ended; return it from the closure instead of storing it";
     Error::Escaped { op, message, at }

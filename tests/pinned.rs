@@ -133,6 +133,66 @@ fn poisoned_and_traced_arguments_are_errors() {
 }
 
 #[test]
+fn a_traced_tensor_that_outlived_its_trace_is_said_to_be_one() {
+    let double = accelerate(|x: &Tensor| x + x);
+    let pinned = double.pin(ones(&[2])).unwrap();
+    let kept = std::cell::RefCell::new(None);
+    accelerate(|x: &Tensor| {
+        *kept.borrow_mut() = Some(x.clone());
+        x.clone()
+    })
+    .call(ones(&[2]))
+    .unwrap();
+    let kept = kept.into_inner().unwrap();
+    for error in [pinned.call(&kept).unwrap_err(), double.pin(&kept).unwrap_err()] {
+        let Error::Escaped { message, at, .. } = error else { panic!("{error}") };
+        assert!(message.contains("after its trace had ended") && at.file() == "tests/pinned.rs", "{message}");
+    }
+}
+
+#[test]
+fn a_handle_made_while_the_function_traps_has_the_trap() {
+    let f = accelerate(|x: &Tensor| x.log().sum(..));
+    let (good, bad) = (|| ones(&[2]), || Tensor::from([1.0_f32, -1.0]));
+    let plain = f.pin(good()).unwrap();
+    f.trap_nonfinite(true);
+    let trapped = f.pin(good()).unwrap();
+    assert_eq!(trapped.signature().to_string(), "f32[2]; trap for non-finite values");
+    assert_eq!((f.stats().entries.len(), f.stats().misses), (2, 2));
+    assert_eq!(numbers(&trapped.call(good()).unwrap()), [0.0]);
+    // It is the entry of the function's own calls.
+    f.call(good()).unwrap();
+    assert_eq!((f.stats().hits, f.stats().misses), (1, 2));
+    for is_on in [true, false] {
+        f.trap_nonfinite(is_on);
+        let called = line!() + 1;
+        let error = trapped.call(&bad()).unwrap_err();
+        let Error::NonFinite(found) = error else { panic!("{error}") };
+        assert_eq!((found.op, found.first, found.called_at.line()), ("log", 1, called));
+        assert!(found.group.contains("reduce_sum"), "{found}");
+        assert!(numbers(&plain.call(bad()).unwrap())[0].is_nan(), "a handle without a trap stays without");
+    }
+    assert_eq!(f.stats().checks.trapped, 2);
+    refused(trapped.call(ones(&[3])), &["argument 0 axis 0: 2 -> 3", "trap for non-finite values", "tests/pinned.rs:"]);
+    assert!(matches!(trapped.call(&ones(&[2]).matmul(&ones(&[3]))), Err(Error::Type { op: "matmul", .. })));
+}
+
+#[test]
+fn a_quarantine_stops_handles_with_a_trap_too() {
+    let scale = AtomicUsize::new(2);
+    let f = accelerate(|x: &Tensor| x * scale.load(SeqCst) as f32);
+    f.trap_nonfinite(true);
+    let pinned = f.pin(ones(&[2])).unwrap();
+    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    scale.store(3, SeqCst);
+    assert_eq!(numbers(&f.call(ones(&[2])).unwrap()), [3.0; 2]);
+    refused(f.pin(ones(&[2])), &["quarantine"]);
+    refused(pinned.call(ones(&[2])), &["quarantine"]);
+    f.clear_cache();
+    refused(pinned.call(ones(&[2])), &["quarantine"]);
+}
+
+#[test]
 fn a_pinned_entry_is_not_evicted_until_its_last_handle_goes() {
     let double = accelerate(|x: &Tensor| x + x);
     double.set_capacity(2);
@@ -163,12 +223,17 @@ fn a_handle_survives_clearing_and_the_function() {
     let pinned = double.pin(ones(&[1])).unwrap();
     double.clear_cache();
     assert_eq!(double.stats().entries.len(), 0);
+    assert!(!pinned.is_in_cache());
     assert_eq!(numbers(&pinned.call(7.0_f32).map_err(|e| e.to_string()).unwrap_or(ones(&[1]))), [1.0]);
     assert_eq!(numbers(&pinned.call(ones(&[1])).unwrap()), [2.0]);
     // The function makes its own entry again, and the two do not disturb each other.
     double.call(ones(&[1])).unwrap();
     assert_eq!((double.stats().misses, double.stats().entries.len()), (2, 1));
+    assert!(!pinned.is_in_cache(), "that entry is another one");
+    let anew = double.pin(ones(&[1])).unwrap();
+    assert!(anew.is_in_cache());
     drop(double);
+    assert!(!anew.is_in_cache());
     assert_eq!(numbers(&pinned.call(ones(&[1])).unwrap()), [2.0]);
 }
 

@@ -213,13 +213,17 @@ fn pins_outlive_their_entries() {
         ask(&cache, key);
         cache.hold(&hash(key), &key).unwrap()
     });
+    let are_in = |pins: &[retape_runtime::Pin<u32, u32>; 2]| pins.each_ref().map(|pin| pin.is_in_cache());
+    assert_eq!(are_in(&pins), [true; 2]);
     assert!(cache.remove(&hash(1), &1));
+    assert_eq!(are_in(&pins), [false, true]);
     cache.clear();
     assert_eq!((cache.len(), cache.stats().pinned), (0, 0));
+    assert_eq!(are_in(&pins), [false; 2]);
     assert_eq!(pins.each_ref().map(|pin| (*pin.key(), **pin.value())), [(1, 2), (2, 4)]);
     // What is made anew for their keys is not theirs.
     ask(&cache, 1);
-    assert_eq!(cache.stats().pinned, 0);
+    assert_eq!((cache.stats().pinned, are_in(&pins)), (0, [false; 2]));
     drop(pins);
     cache.resize(holding(0));
     assert!(cache.is_empty());
@@ -248,6 +252,10 @@ fn an_entry_stays_while_any_pin_is_held() {
     ask(&cache, 3);
     assert_eq!((keys(&cache), **pin.value()), (vec![3], 4));
     assert_eq!(cache.stats().hits, 0, "to hold is no call");
+    let pin = cache.hold(&hash(3), &3).unwrap();
+    assert!(pin.is_in_cache());
+    drop(cache);
+    assert!(!pin.is_in_cache());
 }
 
 #[test]

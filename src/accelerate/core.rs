@@ -439,10 +439,14 @@ impl Core {
         inserted
     }
 
-    /// The entry for these arguments, found or made as by a call that nothing watches, and kept from eviction.
-    pub(super) fn pin(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+    /// The entry for these arguments in the modes of now, found or made as by a call that nothing else watches, and kept
+    /// from eviction.
+    pub(super) fn pin(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
+        }
+        if let Some(error) = pin::escaped(&leaves, "pin", rim.caller) {
+            return Err(error);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
@@ -450,15 +454,17 @@ impl Core {
         if self.checks.has_in_quarantine(&leaves.words) {
             return Err(pin::in_quarantine(&(rim.describe)(), rim.caller));
         }
-        let checks = Arc::clone(&self.checks);
+        let flags = self.flags.load(Relaxed);
+        note_modes(flags, &mut leaves);
         let entry = match self.find(&leaves.words) {
             Some(entry) => entry.to_shared(),
-            None => self.made(0, leaves.words, &leaves.tensors, rim)?,
+            None => self.made(flags, leaves.words, &leaves.tensors, rim)?,
         };
+        let (traps, checks, events) = (flags & flag::TRAPPED != 0, Arc::clone(&self.checks), self.events);
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
-            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), checks },
-            None => HeldEntry { entry, pin: None, checks },
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), traps, checks, events },
+            None => HeldEntry { entry, pin: None, traps, checks, events },
         })
     }
 

@@ -466,7 +466,8 @@ macro_rules! calls {
             }
 
             /// A handle that calls the entry for arguments like these with no lookup, and keeps it from eviction; see
-            /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call.
+            /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call; while the function
+            /// [traps](Accelerated::trap_nonfinite), it is the entry with the trap.
             ///
             /// # Errors
             ///

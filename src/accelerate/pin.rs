@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::check::Checks;
 use super::entry::{Entry, handles};
+use super::events::Events;
 use super::function::{Arg, Given, Held};
 use super::signature::{Description, Signature};
 use crate::error::{Caller, Error, Result};
@@ -19,9 +20,11 @@ use crate::tree::{Reader, Tree, Writer};
 /// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
 ///
 /// Its calls are neither hits, misses nor uses in the statistics, and what watches or changes the calls of the function
-/// (checks, traps, profiles, [`set_enabled`](crate::Accelerated::set_enabled)) does not see them: they run the entry. But
-/// what a check of the function has put in quarantine is neither pinned nor run: such calls fail as long as the
-/// quarantine lasts, and with a handle on the very entry that was found wrong for good.
+/// (checks, profiles, [`set_enabled`](crate::Accelerated::set_enabled)) does not see them: they run the entry. The
+/// [trap](crate::Accelerated::trap_nonfinite) for NaN and infinities belongs to the entry: a handle that was made while
+/// it was on traps, and one that was made while it was off does not, whatever the function does later. What a check of
+/// the function has put in quarantine is neither pinned nor run: such calls fail as long as the quarantine lasts, and
+/// with a handle on the very entry that was found wrong for good.
 ///
 /// ```
 /// # use retape::{accelerate, Tensor};
@@ -42,8 +45,11 @@ pub(super) struct HeldEntry {
     pub(super) entry: Arc<Entry>,
     /// None if the cache had no room for the entry.
     pub(super) pin: Option<retape_runtime::Pin<Signature, Entry>>,
-    /// Those of the function, for its quarantines.
+    /// Whether its code has a trap.
+    pub(super) traps: bool,
+    /// Those of the function, for its quarantines and its trap.
     pub(super) checks: Arc<Checks>,
+    pub(super) events: Events,
 }
 
 impl<Args, R: Tree> Pinned<Args, R> {
@@ -56,27 +62,24 @@ impl<Args, R: Tree> Pinned<Args, R> {
         &self.held.entry.signature
     }
 
-    /// Whether the cache had room for the entry, and so keeps it as long as this lives or the cache is cleared.
+    /// Whether the cache has the entry, which it keeps as long as this lives: false if it had no room for it, if it was
+    /// cleared since, or if the function is gone.
     pub fn is_in_cache(&self) -> bool {
-        self.held.pin.is_some()
+        self.held.pin.as_ref().is_some_and(retape_runtime::Pin::is_in_cache)
     }
 
     #[inline]
     fn run<H: Held<Args>>(&self, args: H, at: Caller) -> Result<R> {
         let entry = &*self.held.entry;
+        if self.held.traps {
+            return self.run_trapped(&args, at);
+        }
         let mut leaves = Writer::default();
         let given = if H::GIVES { args.write_given(&mut leaves) } else { Given::default() };
         if !H::GIVES {
             args.write(&mut leaves);
         }
-        let fits = leaves.words[..] == *entry.signature.words()
-            && leaves.tensors.iter().all(|tensor| tensor.as_concrete().is_some());
-        if !fits {
-            return Err(self.refusal(&args, at));
-        }
-        if entry.is_condemned() || self.held.checks.has_in_quarantine(&leaves.words) {
-            return Err(in_quarantine(self.signature().description(), at));
-        }
+        self.admit(&leaves, entry.signature.words(), &args, at)?;
         let tensors = if H::GIVES && entry.takes(&given) {
             let handles = handles(&leaves.tensors);
             // What the arguments hold would have a second owner as long as they exist.
@@ -89,6 +92,33 @@ impl<Args, R: Tree> Pinned<Args, R> {
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
 
+    /// As [`run`](Pinned::run), for code with a trap. More than the code may read the arguments, so none are given.
+    #[cold]
+    fn run_trapped<H: Held<Args>>(&self, args: &H, at: Caller) -> Result<R> {
+        let entry = &*self.held.entry;
+        let mut leaves = Writer::default();
+        args.write(&mut leaves);
+        self.admit(&leaves, entry.signature.argument_words(), args, at)?;
+        let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
+        if let Some(group) = first {
+            self.held.checks.search(self.held.events, &entry.trace, &leaves.tensors, group, at)?;
+        }
+        R::read(&mut Reader::giving(&entry.trace.words, tensors))
+    }
+
+    /// Refuses arguments of other words than the entry's, and those in quarantine.
+    #[inline]
+    fn admit<H: Held<Args>>(&self, leaves: &Writer<'_>, own: &[u64], args: &H, at: Caller) -> Result<()> {
+        let fits = leaves.words[..] == *own && leaves.tensors.iter().all(|tensor| tensor.as_concrete().is_some());
+        if !fits {
+            return Err(self.refusal(args, at));
+        }
+        if self.held.entry.is_condemned() || self.held.checks.has_in_quarantine(own) {
+            return Err(in_quarantine(self.signature().description(), at));
+        }
+        Ok(())
+    }
+
     /// Why the arguments do not fit.
     #[cold]
     fn refusal<H: Held<Args>>(&self, args: &H, at: Caller) -> Error {
@@ -98,18 +128,27 @@ impl<Args, R: Tree> Pinned<Args, R> {
             return error.clone();
         }
         let own = self.signature();
+        if let Some(error) = escaped(&leaves, "call", at) {
+            return error;
+        }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             let remedy = "call the function itself, which then becomes part of the trace";
             return Error::Cache(format!("a pinned entry has no place inside a trace; {remedy} (at {at})"));
         }
         let description = Description::of(&leaves);
-        let given = Signature::new(leaves.words, description);
+        let given = Signature::in_mode(self.held.traps, leaves.words, description);
         let differences: Vec<String> = own.differences(&given).iter().map(ToString::to_string).collect();
         // Trees that describe themselves alike can differ in words that an own implementation writes.
         let differences =
             if differences.is_empty() { format!("it was given ({given})") } else { differences.join(", ") };
         Error::Cache(format!("a pinned entry takes its own signature ({own}) only: {differences} (at {at})"))
     }
+}
+
+/// The error if a traced tensor is among the arguments whose trace has ended.
+pub(super) fn escaped(leaves: &Writer<'_>, op: &'static str, at: Caller) -> Option<Error> {
+    let mut traced = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced());
+    traced.any(|traced| traced.tape.is_finished()).then(|| crate::tape::escaped(op, at))
 }
 
 /// A check has found the code for such arguments wrong.
@@ -138,7 +177,7 @@ macro_rules! calls {
             /// # Errors
             ///
             /// Fails if the arguments have another signature, saying what differs, if the signature is in
-            /// quarantine, or if the device refuses the work.
+            /// quarantine, if the entry has a trap that an op falls into, or if the device refuses the work.
             #[track_caller]
             #[inline]
             #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]

@@ -5,8 +5,8 @@
 //! after the turn, with no lock held.
 
 use std::borrow::Borrow;
-use std::sync::Arc as Shared;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc as Shared, PoisonError};
 
 use super::entry::Entry;
 use super::{Cache, Hash32};
@@ -26,6 +26,13 @@ pub enum Insertion {
     Present,
     /// The capacity does not allow it.
     NoRoom,
+}
+
+impl<K, V> Drop for Cache<K, V> {
+    fn drop(&mut self) {
+        // Pins may outlive it.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|entry| entry.leave());
+    }
 }
 
 impl<K: Eq, V> Cache<K, V> {
@@ -106,6 +113,7 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     fn unindex(&self, entry: &Arc<Entry<K, V>>) {
+        entry.leave();
         if let Some(mut bucket) = self.index.get_mut(&entry.hash) {
             bucket.retain(|other| !Arc::ptr_eq(other, entry));
         }
@@ -140,6 +148,7 @@ impl<K: Eq, V> Cache<K, V> {
     pub fn clear(&self) {
         let gone = self.flights.clear(|| {
             let gone = std::mem::take(&mut *self.ledger());
+            gone.iter().for_each(|entry| entry.leave());
             self.index.clear();
             self.recent.forget(|_| true);
             gone

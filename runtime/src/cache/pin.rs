@@ -28,6 +28,11 @@ impl<K, V> Pin<K, V> {
     pub fn value(&self) -> &Shared<V> {
         &self.entry.value
     }
+
+    /// Whether the entry is still in its cache: not removed, not cleared away, and the cache not dropped.
+    pub fn is_in_cache(&self) -> bool {
+        self.entry.is_in()
+    }
 }
 
 impl<K, V> Drop for Pin<K, V> {

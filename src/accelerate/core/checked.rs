@@ -9,11 +9,12 @@ use retape_runtime::hash_words;
 use super::super::bisect::{self, Bisection};
 use super::super::check::{Check, CheckMode, Checks, Deviation, Results, Tally};
 use super::super::differentiate::Recheck;
+use super::super::events::Events;
 use super::super::nonfinite::{self, NonFinite};
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
 use crate::eager;
-use crate::error::{Error, Result};
+use crate::error::{Caller, Error, Result};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
@@ -39,11 +40,7 @@ impl Core {
 
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
     pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
-        let Some(found) = nonfinite::find(trace, args, rim.caller)? else { return Ok(()) };
-        let found = NonFinite { group, ..found };
-        self.checks.count_trap();
-        self.events.nonfinite(&found, rim.caller);
-        Err(Error::NonFinite(Box::new(found)))
+        self.checks.search(self.events, trace, args, group, rim.caller)
     }
 
     /// Compares what an entry computed with the un-accelerated path.
@@ -101,6 +98,24 @@ impl Core {
             }
         };
         bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
+    }
+}
+
+impl Checks {
+    /// Fails if an op of the trace makes NaN or an infinity from finite numbers, and puts that on record.
+    pub(in crate::accelerate) fn search(
+        &self,
+        events: Events,
+        trace: &Trace,
+        args: &[&Tensor],
+        group: String,
+        at: Caller,
+    ) -> Result<()> {
+        let Some(found) = nonfinite::find(trace, args, at)? else { return Ok(()) };
+        let found = NonFinite { group, ..found };
+        self.count_trap();
+        events.nonfinite(&found, at);
+        Err(Error::NonFinite(Box::new(found)))
     }
 }
 
