@@ -27,10 +27,10 @@ impl Tree for Grade {
     }
 }
 
-type Graded = Accelerated<fn(&Tensor, &Grade) -> (Tensor, Grade), (Tensor, Grade), (Tensor, Grade)>;
+type Graded = (Tensor, Grade);
 
 /// A grade that is an argument, and the one after it in the result.
-fn graded() -> Graded {
+fn graded() -> Accelerated<impl Fn(&Tensor, &Grade) -> Graded, Graded, Graded> {
     accelerate(|x: &Tensor, grade: &Grade| (x * 2.0, Grade(grade.0 + 1)))
 }
 
