@@ -18,6 +18,7 @@ mod pin;
 mod policy;
 mod profile;
 mod prometheus;
+mod rounding;
 #[cfg(feature = "serde")]
 mod serialize;
 mod signature;

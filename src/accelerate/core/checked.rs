@@ -6,12 +6,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use retape_runtime::hash_words;
 
-use super::super::bisect::{self, Bisection};
+use super::super::bisect::{self, BisectCause, Bisection};
 use super::super::check::{Check, CheckMode, Checks, Deviation, Results, Tally};
 use super::super::differentiate::Recheck;
+use super::super::entry::Entry;
 use super::super::events::Events;
 use super::super::nonfinite::{self, NonFinite};
+use super::super::rounding;
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::super::tolerance::Tolerance;
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -58,11 +61,11 @@ impl Core {
             Ok((eager::evaluate(&trace, args)?, trace))
         });
         let deviation = match &fresh {
-            Ok((expected, fresh)) => Results { cached: &entry.trace, got: &tensors, fresh, expected }.deviation(
-                &entry.signature,
-                rim.caller,
-                &check.tolerance,
-            ),
+            Ok((expected, fresh)) => {
+                let results = Results { cached: &entry.trace, got: &tensors, fresh, expected };
+                let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+                deviation.filter(|_| !rounding::explains(fresh, args, expected, &tensors, &check.tolerance))
+            }
             Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
         };
         if !self.checks.settle(&Tally::default(), deviation, check.on_difference, self.events)? {
@@ -97,7 +100,16 @@ impl Core {
                 Arc::new(make(&signature, &leaves.tensors, rim)?)
             }
         };
-        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
+        let tolerance = self.checks.tolerance();
+        let found = bisect::bisect(&entry, &fresh, &leaves.tensors, tolerance)?;
+        Ok(match found.cause {
+            BisectCause::Rewrite { .. } | BisectCause::Code { .. }
+                if rounds(&entry, &fresh, &leaves.tensors, &tolerance)? =>
+            {
+                Bisection { cause: BisectCause::Rounding, ..found }
+            }
+            _ => found,
+        })
     }
 }
 
@@ -117,6 +129,16 @@ impl Checks {
         events.nonfinite(&found, at);
         Err(Error::NonFinite(Box::new(found)))
     }
+}
+
+/// Whether what an entry computes differs from what the ops compute by rounding alone.
+fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance) -> Result<bool> {
+    let has_effect = fresh.graph.nodes().iter().any(|node| node.op.has_effect());
+    if has_effect || entry.trace.words != fresh.words {
+        return Ok(false);
+    }
+    let (expected, got) = (eager::evaluate(fresh, args)?, entry.run(args)?);
+    Ok(rounding::explains(fresh, args, &expected, &got, tolerance))
 }
 
 /// Adds the modes that change code to the words of the arguments.
