@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::accelerate::find_nonfinite;
 use crate::autodiff::{self, Unused};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -80,7 +81,8 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
     })
 }
 
-/// The value of a function and the product of `cotangents` with its Jacobian.
+/// The value of a function and the product of `cotangents` with its Jacobian. Cotangents of integers and truth values
+/// among the results are not looked at.
 ///
 /// # Errors
 ///
@@ -111,8 +113,10 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
     let paths = wrt.tensor_paths();
     let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
     let gradients = if values.words == cotangents.words {
-        let seeds: Vec<(&Tensor, Tensor)> =
-            values.tensors.iter().zip(&cotangents.tensors).map(|(value, ct)| (*value, Tensor::clone(ct))).collect();
+        let pairs = values.tensors.iter().zip(&cotangents.tensors).map(|(value, ct)| (*value, Tensor::clone(ct)));
+        let (floats, others): (Vec<_>, Vec<_>) = pairs.partition(|(value, _)| value.dtype().is_float());
+        // Integers and truth values have no gradient, and need none where something else has one.
+        let seeds: Vec<(&Tensor, Tensor)> = if floats.is_empty() { others } else { floats };
         autodiff::vjp(&seeds, &wrt.tensors, Unused::Zero, &name, at)
     } else {
         let error = Error::Gradient { message: "the cotangents do not have the structure of the value".into(), at };
@@ -138,6 +142,11 @@ fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<
     let params: Vec<Tensor> =
         leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
     let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
+    if tape.is_trapped()
+        && let Some(found) = find_nonfinite(&traced, &leaves.tensors, caller)?
+    {
+        return Err(Error::NonFinite(Box::new(found)));
+    }
     let results = eager::evaluate(&traced, &leaves.tensors)?;
     R::read(&mut Reader::new(&traced.words, &results))
 }

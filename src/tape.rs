@@ -33,6 +33,8 @@ struct State {
     finished: bool,
     /// Whether the leaves of the result are to be described.
     describes: bool,
+    /// Whether NaN and infinities that an op makes are an error of the evaluation.
+    is_trapped: bool,
     /// The token of the last op with an effect.
     last_effect: Option<ValueId>,
     /// While a derivative rule runs: the line of the op it belongs to.
@@ -114,6 +116,7 @@ impl Tape {
             error: None,
             finished: false,
             describes: false,
+            is_trapped: false,
             last_effect: None,
             on_behalf_of: None,
         };
@@ -208,6 +211,16 @@ impl Tape {
     /// Whether the trace is evaluated op by op rather than compiled.
     pub(crate) fn is_evaluated(&self) -> bool {
         self.is_evaluated
+    }
+
+    /// Makes the evaluation fail where an op makes NaN or an infinity.
+    pub(crate) fn trap(&self) {
+        self.lock().is_trapped = true;
+    }
+
+    /// Whether [`trap`](Tape::trap) was asked for.
+    pub(crate) fn is_trapped(&self) -> bool {
+        self.lock().is_trapped
     }
 
     /// The traced tensor for a value.

@@ -243,6 +243,40 @@ fn a_function_made_anew_for_each_call_gives_advice() {
 }
 
 #[test]
+fn functions_that_are_kept_or_used_give_no_advice() {
+    let make = || accelerate(|x: &Tensor| x * 5.0_f32);
+    let models: Vec<_> = (0..6).map(|_| make()).collect();
+    for model in &models {
+        model.call(ones(&[3])).unwrap();
+    }
+    for _ in 0..6 {
+        let f = accelerate(|x: &Tensor| x * 7.0_f32);
+        (0..50).for_each(|_| drop(f.call(ones(&[3])).unwrap()));
+        assert_eq!(kinds(&f), []);
+    }
+    assert!(models.iter().all(|model| kinds(model).is_empty()));
+    let f = accelerate(|x: &Tensor| x.sum(..));
+    for n in 1..12 {
+        (0..30).for_each(|_| drop(f.call(ones(&[n])).unwrap()));
+    }
+    assert_eq!(kinds(&f), [], "one call in thirty misses");
+}
+
+#[test]
+fn changing_structures_and_clears_give_advice() {
+    let f = accelerate(|xs: &Vec<Tensor>| xs.iter().fold(Tensor::from(0.0_f32), |sum, x| sum + x.sum(..)));
+    (1..10).for_each(|n| drop(f.call(vec![ones(&[2]); n]).unwrap()));
+    assert_eq!(kinds(&f), [AdviceKind::ManyStructures]);
+    assert!(f.advice()[0].message.contains("the structure of argument 0 took 9 values"), "{}", f.advice()[0]);
+    let f = accelerate(|x: &Tensor| x.sum(..));
+    for _ in 0..5 {
+        f.call(ones(&[2])).unwrap();
+        f.clear_cache();
+    }
+    assert_eq!(kinds(&f), [AdviceKind::RepeatedClears]);
+}
+
+#[test]
 fn a_policy_refuses_traces_after_its_limits() {
     let n_traces = AtomicUsize::new(0);
     let f = accelerate(|x: &Tensor| {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Arc, Barrier, LazyLock, Mutex, OnceLock};
 
 use retape::ops::Padding;
 use retape::{Accelerated, Error, Result, Tensor, accelerate, value_and_grad, vjp};
@@ -111,4 +111,55 @@ fn functions_that_wait_for_each_other_do_not_wait_forever() {
         let ended = calls.map(|call| call.join().unwrap());
         assert!(ended.contains(&true), "at least one of them has a value");
     });
+}
+
+#[test]
+fn a_function_that_calls_itself_with_its_argument_is_an_error() {
+    type Recursive = Accelerated<fn(&Tensor) -> Tensor, (Tensor,), Tensor>;
+    static F: LazyLock<Recursive> = LazyLock::new(|| accelerate(again as fn(&Tensor) -> Tensor));
+    static SEEN: Mutex<Option<Error>> = Mutex::new(None);
+
+    fn again(x: &Tensor) -> Tensor {
+        F.call(x * 0.5_f32).unwrap_or_else(|error| {
+            SEEN.lock().unwrap().get_or_insert(error);
+            x.clone()
+        })
+    }
+
+    let y = F.call(Tensor::ones([2])).unwrap();
+    assert!(y.to_vec::<f32>().unwrap()[0] < 1e-15);
+    let error = SEEN.lock().unwrap().take().unwrap().to_string();
+    assert!(error.contains("does one call itself?") && error.contains(file!()), "{error}");
+    // Nesting that ends is none of this, and neither is what comes after an error.
+    let inner = accelerate(|x: &Tensor| x + 1.0_f32);
+    let outer = accelerate(|x: &Tensor| inner.call(x).unwrap() * 2.0_f32);
+    assert_eq!(outer.call(Tensor::ones([2])).unwrap().to_vec::<f32>().unwrap(), [4.0, 4.0]);
+}
+
+#[test]
+fn an_argument_whose_trace_has_ended_is_an_error_of_the_call() {
+    let mut slot = None;
+    let kept = std::cell::RefCell::new(&mut slot);
+    value_and_grad(
+        |w: &Tensor| {
+            **kept.borrow_mut() = Some(w * 2.0_f32);
+            w.sum(..)
+        },
+        &Tensor::ones([2]),
+    )
+    .unwrap();
+    let f = accelerate(|x: &Tensor, y: &Tensor| x + y);
+    let error = f.call(Tensor::ones([2]), slot.unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Escaped { op: "call", .. }), "{error}");
+    assert_eq!((f.stats().misses, f.stats().hits), (0, 0));
+}
+
+#[test]
+fn results_without_gradients_pass_through_vjp() {
+    let x = Tensor::from([1.0_f64, 2.0]);
+    let f = |x: &Tensor| (x.square(), x.gt(1.5_f64), Tensor::from([7_i64]));
+    let cotangents = (Tensor::from([1.0_f64, 1.0]), Tensor::from([false, false]), Tensor::from([0_i64]));
+    let ((_, is_large, counter), dx) = vjp(f, &x, &cotangents).unwrap();
+    assert_eq!(dx.to_vec::<f64>().unwrap(), [2.0, 4.0]);
+    assert_eq!((is_large.to_vec::<bool>().unwrap(), counter.to_vec::<i64>().unwrap()), (vec![false, true], vec![7]));
 }

@@ -266,3 +266,30 @@ fn bits(tensor: &Tensor) -> Vec<Scalar> {
         DType::Bool => of::<bool>(tensor),
     }
 }
+
+#[test]
+fn an_outer_gradient_of_a_trapped_function_is_trapped() {
+    let f = accelerate(|x: &Tensor| x.log());
+    f.trap_nonfinite(true);
+    let gradient = |x: &Tensor| value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), x);
+    gradient(&Tensor::from([1.0_f32, 2.0])).unwrap();
+    let Err(Error::NonFinite(found)) = gradient(&Tensor::from([0.5_f32, -1.0])) else { panic!("not trapped") };
+    assert_eq!((found.op, found.first, found.at.unwrap().file()), ("log", 1, file!()));
+    // In the backward pass: the square root of zero has no slope.
+    let root = accelerate(|x: &Tensor| x.sqrt());
+    root.trap_nonfinite(true);
+    let Err(Error::NonFinite(found)) =
+        value_and_grad(|x: &Tensor| root.call(x).unwrap().sum(..), &Tensor::from([0.0_f32]))
+    else {
+        panic!("not trapped")
+    };
+    assert!(found.value.is_infinite(), "{found}");
+}
+
+#[test]
+fn numbers_in_messages_stay_short() {
+    let f = accelerate(|x: &Tensor| x * x);
+    f.trap_nonfinite(true);
+    let message = f.call(Tensor::from([1e300_f64])).unwrap_err().to_string();
+    assert!(message.contains("min 1e300") && message.len() < 400, "{message}");
+}

@@ -15,6 +15,10 @@ const MANY_EXTENTS: usize = 8;
 const MANY_VALUES: usize = 4;
 /// How many entries are made again after an eviction before that is worth a word.
 const MANY_EVICTED: u64 = 4;
+/// How many entries are made again after a clear before that is worth a word.
+const MANY_CLEARED: u64 = 4;
+/// Only where at least one in so many calls misses is there anything to advise.
+const CALLS_PER_MISS: u64 = 10;
 /// How many functions one line makes for the same signature before that is worth a word.
 const MANY_FUNCTIONS: u64 = 4;
 /// How many values of a leaf are told apart, and how many leaves that change.
@@ -26,6 +30,8 @@ const MAX_VALUES: usize = 4096;
 pub enum AdviceKind {
     /// One axis of an argument took many extents.
     ManyShapes,
+    /// A collection took many lengths, an enum many variants, or a tensor many ranks.
+    ManyStructures,
     /// A static float took many values.
     ChangingFloat,
     /// Another static value took many values.
@@ -34,6 +40,8 @@ pub enum AdviceKind {
     RecreatedFunction,
     /// Entries had to make room and were needed again.
     SmallCapacity,
+    /// The cache is cleared again and again, and its entries are needed again.
+    RepeatedClears,
 }
 
 impl AdviceKind {
@@ -41,10 +49,12 @@ impl AdviceKind {
     pub const fn name(self) -> &'static str {
         match self {
             AdviceKind::ManyShapes => "many_shapes",
+            AdviceKind::ManyStructures => "many_structures",
             AdviceKind::ChangingFloat => "changing_float",
             AdviceKind::ChangingStatic => "changing_static",
             AdviceKind::RecreatedFunction => "recreated_function",
             AdviceKind::SmallCapacity => "small_capacity",
+            AdviceKind::RepeatedClears => "repeated_clears",
         }
     }
 }
@@ -73,28 +83,59 @@ pub(crate) struct Detector {
     /// The values that each changing part of the signature took.
     values: BTreeMap<(String, Aspect), BTreeSet<String>>,
     n_evicted: u64,
+    n_cleared: u64,
     given: BTreeMap<(AdviceKind, String), Advice>,
+    /// The hash of the first signature that missed.
+    first: Option<Hash32>,
 }
 
 impl Detector {
     /// Takes a miss into account; returns advice that it is the first to justify.
     pub(crate) fn note(&mut self, miss: &Miss, made_at: Caller, occupancy: usize, capacity: usize) -> Vec<Advice> {
         let mut found: Vec<Advice> = miss.differences.iter().filter_map(|d| self.changing(d)).collect();
-        if miss.reason == MissReason::Evicted {
-            self.n_evicted += 1;
-            found.extend(self.small_capacity(occupancy, capacity));
+        match miss.reason {
+            MissReason::Evicted => {
+                self.n_evicted += 1;
+                found.extend(self.small_capacity(occupancy, capacity));
+            }
+            MissReason::Cleared => {
+                self.n_cleared += 1;
+                found.extend(self.repeated_clears());
+            }
+            _ => {}
         }
+        if CALLS_PER_MISS * miss.number < miss.hits + miss.number {
+            found.clear();
+        }
+        let mut told = vec![];
         if miss.number == 1 {
-            found.extend(recreated(miss.signature.hash(), made_at));
+            let hash = miss.signature.hash();
+            self.first = Some(hash);
+            if let Some((advice, is_new)) = recreated(hash, made_at) {
+                self.given.insert((advice.kind, advice.subject.clone()), advice.clone());
+                told.extend(is_new.then_some(advice));
+            }
         }
-        let mut first = vec![];
         for advice in found {
             let key = (advice.kind, advice.subject.clone());
             if self.given.insert(key, advice.clone()).is_none() {
-                first.push(advice);
+                told.push(advice);
             }
         }
-        first
+        told
+    }
+
+    /// Takes note that the function, which was made at this line, is dropped after so many calls.
+    pub(crate) fn end(&self, made_at: Caller, n_calls: u64) {
+        if let Some(first) = self.first {
+            let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+            if dropped.len() >= MAX_VALUES {
+                dropped.clear();
+            }
+            let of_line = dropped.entry((made_at, first)).or_default();
+            of_line.functions += 1;
+            of_line.calls += n_calls;
+        }
     }
 
     /// All advice so far, with the latest counts.
@@ -133,8 +174,24 @@ impl Detector {
                     "{path} is a static value that took {n} values, each a trace of its own: pass it as a tensor if the trace need not know it"
                 ),
             ),
+            Aspect::Structure | Aspect::Rank if n >= MANY_EXTENTS => advice(
+                AdviceKind::ManyStructures,
+                format!(
+                    "the {} of {path} took {n} values, each a trace of its own: pass a tensor of one shape, or fewer lengths",
+                    difference.aspect
+                ),
+            ),
             _ => None,
         }
+    }
+
+    fn repeated_clears(&self) -> Option<Advice> {
+        let n = self.n_cleared;
+        (n >= MANY_CLEARED).then(|| Advice {
+            kind: AdviceKind::RepeatedClears,
+            subject: "clear_cache".to_owned(),
+            message: format!("{n} entries were needed again after `clear_cache`: clear less often, or set a capacity"),
+        })
     }
 
     fn small_capacity(&self, occupancy: usize, capacity: usize) -> Option<Advice> {
@@ -150,23 +207,27 @@ impl Detector {
     }
 }
 
-/// The first signature that functions made at a line were called with, and how many were.
-static FIRST_CALLS: LazyLock<Mutex<HashMap<(Caller, Hash32), u64>>> = LazyLock::new(Mutex::default);
+/// Functions that were made at a line, first called with a signature, and dropped.
+#[derive(Debug, Default)]
+struct Dropped {
+    functions: u64,
+    calls: u64,
+}
 
-/// Counts a function that was made at a line and first called with a signature.
-fn recreated(signature: Hash32, made_at: Caller) -> Option<Advice> {
-    let mut first_calls = FIRST_CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    if first_calls.len() >= MAX_VALUES {
-        first_calls.clear();
-    }
-    let n = first_calls.entry((made_at, signature)).or_default();
-    *n += 1;
-    (*n >= MANY_FUNCTIONS).then(|| Advice {
-        kind: AdviceKind::RecreatedFunction,
-        subject: made_at.to_string(),
-        message: format!(
+static DROPPED: LazyLock<Mutex<HashMap<(Caller, Hash32), Dropped>>> = LazyLock::new(Mutex::default);
+
+/// Whether a function that was made at a line and is first called with a signature had predecessors that were dropped
+/// after a few calls; and whether that is told for the first time.
+fn recreated(signature: Hash32, made_at: Caller) -> Option<(Advice, bool)> {
+    let dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    let Dropped { functions, calls } = dropped.get(&(made_at, signature))?;
+    let n = functions + 1;
+    (n >= MANY_FUNCTIONS && *calls < CALLS_PER_MISS * *functions).then(|| {
+        let message = format!(
             "{n} functions were accelerated at {made_at} and called with the same signature, so each traced it anew: \
              accelerate once, outside the loop"
-        ),
+        );
+        let advice = Advice { kind: AdviceKind::RecreatedFunction, subject: made_at.to_string(), message };
+        (advice, n == MANY_FUNCTIONS)
     })
 }

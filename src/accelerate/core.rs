@@ -209,7 +209,7 @@ impl Core {
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
             profile::served(CallKind::Unaccelerated);
-            let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim.trace)?;
+            let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim)?;
             if flags & flag::TRAPPED != 0 {
                 self.search(&trace, &leaves.tensors, String::new(), rim)?;
             }
@@ -290,7 +290,7 @@ impl Core {
     fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let (mut miss, why, counters) = self.begin_miss(signature, rim.caller);
         let call = counters.hits + counters.misses;
-        let made = self.permit(&why, call, rim.caller).and_then(|()| make(signature, args, rim.trace));
+        let made = self.permit(&why, call, rim.caller).and_then(|()| make(signature, args, rim));
         match &made {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),
@@ -359,7 +359,7 @@ impl Core {
     pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
         let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
         let flags = self.flags.load(Relaxed);
-        let tape = tapes.next().filter(|tape| tape.is_evaluated())?;
+        let tape = tapes.next().filter(|tape| tape.is_evaluated() && !tape.is_finished())?;
         let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         (is_one && !is_quarantined()).then(|| Arc::clone(tape))
@@ -395,7 +395,15 @@ impl Core {
         }
         let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
         let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape;
-        body(&mut Reader::new(&leaves.words, &stand_ins(tape, &leaves.tensors, caller)))
+        if tape.is_finished() {
+            let message = "a traced tensor was passed after its trace had ended; return it from the closure";
+            return Err(Error::Escaped { op: "call", message, at: caller });
+        }
+        if tape.is_evaluated() && self.traps_nonfinite() {
+            tape.trap();
+        }
+        let args = stand_ins(tape, &leaves.tensors, caller);
+        entered(caller, || body(&mut Reader::new(&leaves.words, &args)))
     }
 
     /// The line that accelerated the function.
@@ -556,6 +564,37 @@ impl Core {
     }
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        let counters = self.cache.stats();
+        lock(&self.detector).end(self.made_at, counters.hits + counters.misses);
+    }
+}
+
+/// Closures that are entered inside closures: deeper than this, a function most likely calls itself.
+const MAX_NESTED: u32 = 64;
+
+/// Enters a closure of a user.
+fn entered<T>(at: Caller, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    thread_local!(static DEPTH: Cell<u32> = const { Cell::new(0) });
+    /// Leaves, also when the closure panics.
+    struct Leave;
+
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            DEPTH.set(DEPTH.get() - 1);
+        }
+    }
+
+    if DEPTH.get() == MAX_NESTED {
+        let message = format!("accelerated functions are nested {MAX_NESTED} deep: does one call itself? (at {at})");
+        return Err(Error::Cache(message));
+    }
+    DEPTH.set(DEPTH.get() + 1);
+    let _leave = Leave;
+    body()
+}
+
 /// Locks what is whole after every change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -567,19 +606,19 @@ fn weight(entry: &Entry) -> Weight {
 }
 
 /// Traces and compiles.
-fn make(signature: &Signature, args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Entry> {
+fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>) -> Result<Entry> {
     let mut stages = Stages::default();
-    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, trace))?;
+    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, rim))?;
     Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.
-fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], trace: &TraceFn<'_>) -> Result<Trace> {
+fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &Rim<'_>) -> Result<Trace> {
     let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter(ty.clone()));
     let parameters: Vec<Tensor> = args
         .iter()
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    profile::apart(|| trace(tape, &mut Reader::new(words, &parameters)))
+    profile::apart(|| entered(rim.caller, || (rim.trace)(tape, &mut Reader::new(words, &parameters))))
 }

@@ -18,6 +18,7 @@ mod pin;
 mod policy;
 mod profile;
 mod prometheus;
+mod rounding;
 #[cfg(feature = "serde")]
 mod serialize;
 mod signature;
@@ -40,6 +41,7 @@ pub use self::check::{Check, CheckCounts, CheckMode, CheckWhen, Deviation, OnDif
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
+pub(crate) use self::nonfinite::find as find_nonfinite;
 pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
@@ -273,8 +275,11 @@ where
     /// [`ModeChanged`](MissReason::ModeChanged); results keep their bits. The code notes what it stores: what is not
     /// finite only between two ops of one kernel, and never reaches memory, goes unnoticed. If something was noted, the
     /// ops are run again one by one to find the one to blame; infinities that arguments or constants bring along are
-    /// nobody's fault, and cost that search on every call. A call inside another trace or gradient becomes part of that,
-    /// and is trapped only if that is.
+    /// nobody's fault, and cost that search on every call; so NaN made of infinities, as by the softmax of a row that a
+    /// mask filled with minus infinity, is not found.
+    ///
+    /// A call inside an outer gradient (`value_and_grad`, `vjp`) becomes part of it, and all of that is trapped. A call
+    /// inside another accelerated function is trapped only if that one is.
     ///
     /// ```
     /// use retape::{Error, Tensor, accelerate};

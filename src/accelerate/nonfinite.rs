@@ -67,7 +67,7 @@ pub struct InputSummary {
 
 impl fmt::Display for NonFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` makes {} of finite numbers", self.op, self.value)?;
+        write!(f, "`{}` makes {:?} of finite numbers", self.op, self.value)?;
         if let Some(at) = self.at {
             write!(f, " at {at}")?;
         }
@@ -82,16 +82,17 @@ impl fmt::Display for NonFinite {
 
 impl fmt::Display for InputSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} min {} max {} mean {}", self.ty, self.min, self.max, self.mean)?;
+        // With an exponent where a number is long.
+        write!(f, "{} min {:?} max {:?} mean {:?}", self.ty, self.min, self.max, self.mean)?;
         if self.n_nan + self.n_infinite > 0 {
             write!(f, ", {} NaN, {} infinite", self.n_nan, self.n_infinite)?;
         }
-        self.at_first.map_or(Ok(()), |x| write!(f, ", {x} there"))
+        self.at_first.map_or(Ok(()), |x| write!(f, ", {x:?} there"))
     }
 }
 
 /// The first op that makes NaN or an infinity from finite numbers; none if all came from the arguments or constants.
-pub(super) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result<Option<NonFinite>> {
+pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result<Option<NonFinite>> {
     let captures = trace.captures.iter().map(|capture| &capture.tensor);
     let inputs: Vec<&Tensor> = args.iter().copied().chain(captures).collect();
     let graph = trace.graph.without_dead_nodes();

@@ -70,7 +70,8 @@ fn idle(time: Duration) -> String {
 fn entry_row(entry: &EntryStats) -> [String; 8] {
     let mark = if entry.is_pinned { " (pinned)" } else { "" };
     [
-        format!("  ({}){mark}", shortened(&entry.signature.to_string())),
+        // The name tells apart what looks alike when it is cut.
+        format!("  {} ({}){mark}", entry.signature.id(), shortened(&entry.signature.to_string())),
         entry.calls.to_string(),
         idle(entry.last_use),
         bytes(entry.bytes),
@@ -123,7 +124,7 @@ impl fmt::Display for Stats {
         };
         write!(f, "hits       {}\nmisses     {}", latency(&self.hit_latency), latency(&self.miss_latency))?;
         if !self.entries.is_empty() {
-            let names = ["  arguments", "calls", "last use", "bytes", "arena", "groups", "captures", "made in"];
+            let names = ["  entry", "calls", "last use", "bytes", "arena", "groups", "captures", "made in"];
             let mut rows = vec![names.map(str::to_owned)];
             for entry in &self.entries {
                 rows.push(entry_row(entry));

@@ -87,16 +87,12 @@ impl Groups {
     ) -> Option<(usize, Fit)> {
         let makers = reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
         let siblings = reads.iter().filter_map(|read| readers.get(&read.value)).flatten().copied();
-        let mut tried = vec![];
-        for group in makers.chain(siblings) {
-            if !tried.contains(&group) {
-                tried.push(group);
-                if let Some(fit) = self.fit(values, root, reads, group) {
-                    return Some((group, fit));
-                }
-            }
-        }
-        None
+        // A value may have very many readers.
+        let mut tried = HashSet::new();
+        makers.chain(siblings).filter(|&group| tried.insert(group)).find_map(|group| {
+            let fit = self.fit(values, root, reads, group)?;
+            Some((group, fit))
+        })
     }
 
     fn fit(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
@@ -195,9 +191,10 @@ impl Groups {
     /// those that hold it up: `held_up` lists for each group the ones that should wait for it.
     pub(super) fn in_order(&self, held_up: &[Vec<usize>]) -> Vec<usize> {
         let mut waits: Vec<u32> = self.groups.iter().map(|group| n_bits(&group.ancestors)).collect();
+        // As bits, too: as lists they would take many times as much in a long chain.
         let mut heirs = vec![vec![]; self.groups.len()];
         for (index, group) in self.groups.iter().enumerate() {
-            (0..self.groups.len()).filter(|&on| has(&group.ancestors, on)).for_each(|on| heirs[on].push(index));
+            bits(&group.ancestors).for_each(|on| set(&mut heirs[on], index));
         }
         let mut holds = vec![0; self.groups.len()];
         held_up.iter().flatten().for_each(|&index| holds[index] += 1);
@@ -212,7 +209,7 @@ impl Groups {
                 continue;
             }
             order.push(index);
-            for &heir in &heirs[index] {
+            for heir in bits(&heirs[index]) {
                 waits[heir] -= 1;
                 if waits[heir] == 0 {
                     ready.push(entry(heir, &holds));
@@ -299,6 +296,16 @@ fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
 
 fn has(bits: &[u64], index: usize) -> bool {
     bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+}
+
+/// The positions of the bits that are set, in order.
+fn bits(bits: &[u64]) -> impl Iterator<Item = usize> {
+    let of_word = |(at, &word): (usize, &u64)| {
+        let next = |&rest: &u64| Some(rest & (rest - 1)).filter(|&rest| rest != 0);
+        let first = Some(word).filter(|&word| word != 0);
+        std::iter::successors(first, next).map(move |rest| 64 * at + rest.trailing_zeros() as usize)
+    };
+    bits.iter().enumerate().flat_map(of_word)
 }
 
 fn n_bits(bits: &[u64]) -> u32 {

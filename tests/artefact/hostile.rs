@@ -4,7 +4,7 @@ use retape::data::Random;
 use retape::ops::Op;
 use retape::{Args, Graph, Node, TensorType};
 
-use super::attack::{attack, attack_graph, payload_of, sealed};
+use super::attack::{attack, attack_graph, payload_of, sealed, subject};
 
 /// Numbers at which sums and products go over, and some that do not.
 const NUMBERS: [&str; 16] = [
@@ -179,7 +179,7 @@ fn every_lie_is_found() {
         let mut parts = Parts::new();
         assert!(attack(&sealed(&parts.payload())));
         change(&mut parts);
-        let error = super::attack::subject().load_from(&sealed(&parts.payload())[..]).unwrap_err().to_string();
+        let error = subject().load_from(&sealed(&parts.payload())[..]).unwrap_err().to_string();
         assert!(error.contains(expected), "{expected}: {error}");
         assert!(!attack(&sealed(&parts.payload())));
     };
@@ -311,7 +311,28 @@ fn deep_and_wide_graphs_come_back() {
     }
     deep.set_outputs(vec![last]);
     assert!(attack(&sealed(&payload_of(&deep))));
+    let long = |n_nodes: usize| {
+        let negs = (1..n_nodes).map(|n| format!("  %{n} = neg %{} : f32[2]\n", n - 1)).collect::<String>();
+        let mut parts = Parts::new();
+        parts.graph = format!("graph (%0: f32[2]) {{\n{negs}  return %{}\n}}", n_nodes - 1);
+        subject().load_from(&sealed(&parts.payload())[..])
+    };
+    assert_eq!(long(20_000).unwrap().entries, 1);
+    let refused = long(70_000).unwrap_err().to_string();
+    assert!(refused.contains("its graph has 70000 nodes; an artefact holds graphs of at most 65536"), "{refused}");
     let brackets =
         format!("graph (%0: f32[2]) {{\n %1 = reshape %0 {{shape={}}} : f32[2]\n return %1\n}}", "[".repeat(100_000));
     assert!(!attack_graph(&brackets));
+}
+
+/// What a load would refuse is refused by name when it is saved, and serves calls all the same.
+#[test]
+fn graphs_too_large_to_load_are_not_saved() {
+    let function = retape::accelerate(|x: &retape::Tensor| (0..70_000).fold(x.clone(), |y, _| -y));
+    let x = || retape::Tensor::from([1.0_f32, -2.0]);
+    assert_eq!(function.call(x()).unwrap().to_vec::<f32>().unwrap(), [1.0, -2.0]);
+    let mut bytes = vec![];
+    let error = function.save_to(&mut bytes).unwrap_err().to_string();
+    assert!(error.contains("entry for (f32[2]) cannot be saved: its graph has 70001 nodes"), "{error}");
+    assert!(bytes.is_empty());
 }

@@ -5,6 +5,7 @@
 
 mod attack;
 mod hostile;
+mod panicking;
 mod samples;
 
 use std::path::PathBuf;

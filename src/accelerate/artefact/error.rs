@@ -76,7 +76,7 @@ pub enum ArtefactError {
         /// What is wrong, and in which entry.
         message: String,
     },
-    /// An entry cannot be written as text that reads back.
+    /// An entry cannot be written as text that reads back, or none that a load would take.
     #[non_exhaustive]
     NoText {
         /// The entry, by its arguments.

@@ -109,7 +109,8 @@ where
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be written, or if an entry's graph has no text that reads back; the error names it.
+    /// Fails if the file cannot be written, or if an entry's graph has no text that reads back or has more than 65,536
+    /// nodes; the error names it.
     ///
     /// ```
     /// # use retape::{accelerate, Tensor};
@@ -165,7 +166,9 @@ where
     ///
     /// Fails with [`Error::Artefact`](crate::Error::Artefact) if the file cannot be read, is no artefact, is corrupt or
     /// cut off, goes on after its end, or was written for another function, for other types, in another format or by
-    /// another version of this library; and if the device refuses the code. A load that fails leaves the cache as it was.
+    /// another version of this library; if a graph in it has more than 65,536 nodes, or a type of the arguments or the
+    /// result panics over what it is to read; and if the device refuses the code. A load that fails leaves the cache as
+    /// it was.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Loaded> {
         let mut file = file::open(path.as_ref())?;
         let artefact = Artefact::read(&mut file, &own_header::<F, Args, R>(&self.core)?, &Types::of::<Args, R>())?;

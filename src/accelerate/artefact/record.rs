@@ -4,9 +4,12 @@
 //! put together. It holds no machine code, since nothing could tell good code from bad.
 //!
 //! Guarantees that a record which passes [`Record::verify`] is as good as a fresh trace of a function of these types:
-//! the graph verifies, its parameters are the tensors of the signature and then the captures, and the words of the
-//! signature and of the result are such as arguments and results of these types write.
+//! the graph verifies and has a bounded number of nodes, its parameters are the tensors of the signature and then the
+//! captures, and the words of the signature and of the result are such as arguments and results of these types write.
+//! Types of the program that panic over words which they never wrote refuse these; the panic goes no further.
 
+use std::any::type_name;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType};
@@ -18,10 +21,14 @@ use crate::accelerate::signature::{Description, Signature};
 use crate::graph::{Graph, TensorType, parse_type};
 use crate::tape::{Capture, Line, Tape};
 use crate::tensor::Tensor;
-use crate::trace::{Source, Trace};
+use crate::trace::{Source, Trace, panic_message};
 use crate::tree::{Reader, Tree, Writer};
 
 type Result<T> = std::result::Result<T, ArtefactError>;
+
+/// No graph in an artefact has more nodes: planning takes memory that grows with their square, about a gigabyte for a
+/// chain of so many steps.
+const MAX_NODES: usize = 1 << 16;
 
 /// An entry as it is written.
 #[derive(Debug)]
@@ -57,7 +64,10 @@ pub(super) struct Types {
 
 /// Reads a tree from words and tensors and writes it again: its words and its description. None unless all tensors come
 /// out again, in order.
-type Rewrite = fn(&[u64], &[Tensor]) -> crate::Result<Option<(Vec<u64>, Description)>>;
+type Rewrite = fn(&[u64], &[Tensor]) -> Rewritten;
+
+/// What came of it, or why nothing did.
+type Rewritten = std::result::Result<Option<(Vec<u64>, Description)>, String>;
 
 impl Types {
     pub(super) fn of<Args: Tree, R: Tree>() -> Types {
@@ -88,10 +98,11 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// Fails if the graph's text does not read back as the graph.
+    /// Fails if the graph's text does not read back as the graph, or the graph is larger than a load allows.
     pub(super) fn of(entry: &Entry) -> Result<Record> {
         let (arguments, trace) = (entry.signature.to_string(), &entry.trace);
         let refuse = |message: String| ArtefactError::NoText { entry: arguments.clone(), message };
+        check_size(&trace.graph).map_err(refuse)?;
         let text = entry.recorded_text();
         match text.parse::<Graph>() {
             Ok(read) if read == trace.graph => {}
@@ -169,6 +180,7 @@ impl Record {
 
     fn verified(self, types: &Types) -> std::result::Result<Verified, String> {
         let graph: Graph = self.text.parse().map_err(|e| format!("its graph does not read: {e}"))?;
+        check_size(&graph)?;
         graph.verify().map_err(|e| format!("its graph does not verify: {e}"))?;
         if graph.nodes().iter().any(|node| !node.regions.is_empty()) {
             return Err("its graph has sub-graphs where no op takes any".into());
@@ -179,7 +191,7 @@ impl Record {
         if !self.captures.iter().map(|capture| capture.tensor.ty()).eq(captured.iter().map(|&ty| Some(ty))) {
             return Err("what it captures is not what its graph takes".into());
         }
-        let arguments = (types.arguments)(&self.words, &stand_ins(args)).map_err(|e| e.to_string())?;
+        let arguments = (types.arguments)(&self.words, &stand_ins(args))?;
         let (words, description) =
             arguments.filter(|(words, _)| *words == self.words).ok_or("its signature is not one of these arguments")?;
         let signature = Signature::in_mode(self.traps, words.into(), description);
@@ -189,11 +201,18 @@ impl Record {
             .map(|source| source_type(source, &graph))
             .collect::<Option<_>>()
             .ok_or("a result comes from nowhere")?;
-        let results = (types.results)(&self.results, &stand_ins(&sources)).map_err(|e| e.to_string())?;
+        let results = (types.results)(&self.results, &stand_ins(&sources))?;
         let (_, result) =
             results.filter(|(words, _)| *words == self.results).ok_or("its result is not one of this type")?;
         let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources, result };
         Ok(Verified { signature, trace, text: self.text })
+    }
+}
+
+fn check_size(graph: &Graph) -> std::result::Result<(), String> {
+    match graph.n_nodes() {
+        n if n > MAX_NODES => Err(format!("its graph has {n} nodes; an artefact holds graphs of at most {MAX_NODES}")),
+        _ => Ok(()),
     }
 }
 
@@ -211,17 +230,21 @@ fn stand_ins(types: &[&TensorType]) -> Vec<Tensor> {
     types.iter().map(|&ty| tape.parameter(ty.clone())).collect()
 }
 
-fn rewrite<T: Tree>(
-    words: &[u64],
-    tensors: &[Tensor],
-    describe: fn(&Writer<'_>) -> Description,
-) -> crate::Result<Option<(Vec<u64>, Description)>> {
-    let tree = T::read(&mut Reader::new(words, tensors))?;
-    let mut leaves = Writer::with_paths();
-    tree.write(&mut leaves);
-    let id = |tensor: &Tensor| tensor.as_traced().map(|traced| traced.id);
-    let same = leaves.tensors.iter().map(|tensor| id(tensor)).eq(tensors.iter().map(id));
-    Ok(same.then(|| (leaves.words.to_vec(), describe(&leaves))))
+/// A [`Rewrite`]; what types of the program do with words that they never wrote is their affair, but for a panic.
+fn rewrite<T: Tree>(words: &[u64], tensors: &[Tensor], describe: fn(&Writer<'_>) -> Description) -> Rewritten {
+    let rewritten = || {
+        let tree = T::read(&mut Reader::new(words, tensors))?;
+        let mut leaves = Writer::with_paths();
+        tree.write(&mut leaves);
+        let id = |tensor: &Tensor| tensor.as_traced().map(|traced| traced.id);
+        let same = leaves.tensors.iter().map(|tensor| id(tensor)).eq(tensors.iter().map(id));
+        Ok(same.then(|| (leaves.words.to_vec(), describe(&leaves))))
+    };
+    // Words and tensors serve nobody after a panic.
+    match catch_unwind(AssertUnwindSafe(rewritten)) {
+        Ok(rewritten) => rewritten.map_err(|e: crate::Error| e.to_string()),
+        Err(payload) => Err(format!("reading a `{}` panicked: {}", type_name::<T>(), panic_message(&*payload))),
+    }
 }
 
 fn write_tensor(to: &mut Encoder, tensor: &Tensor) {

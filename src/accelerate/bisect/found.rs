@@ -60,6 +60,9 @@ pub enum BisectCause {
         /// The rule, if one alone does it.
         rule: Option<String>,
     },
+    /// Rounding alone: neither the code nor the ops are much nearer to what `f64` gives, as in sums of numbers that
+    /// cancel.
+    Rounding,
     /// The machine code computes something else than the optimised graph: a bug of this library.
     #[non_exhaustive]
     Code {
@@ -98,6 +101,7 @@ impl fmt::Display for BisectCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BisectCause::None => f.write_str("nothing differs"),
+            BisectCause::Rounding => f.write_str("both are about as far from the exact result: rounding of sums"),
             BisectCause::CaptureChanged { at, recorded, now, element } => {
                 write!(f, "the captured tensor {recorded} used at {at} has changed since the trace")?;
                 match element {

@@ -6,12 +6,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use retape_runtime::hash_words;
 
-use super::super::bisect::{self, Bisection};
+use super::super::bisect::{self, BisectCause, Bisection};
 use super::super::check::{Check, CheckMode, Checks, Deviation, Results, Tally};
 use super::super::differentiate::Recheck;
+use super::super::entry::Entry;
 use super::super::events::Events;
 use super::super::nonfinite::{self, NonFinite};
+use super::super::rounding;
 use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::super::tolerance::Tolerance;
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -53,16 +56,16 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
-        let fresh = traced(&Tape::describing(), words, args, rim.trace).and_then(|trace| {
+        let fresh = traced(&Tape::describing(), words, args, rim).and_then(|trace| {
             let trace = trace.without_effects();
             Ok((eager::evaluate(&trace, args)?, trace))
         });
         let deviation = match &fresh {
-            Ok((expected, fresh)) => Results { cached: &entry.trace, got: &tensors, fresh, expected }.deviation(
-                &entry.signature,
-                rim.caller,
-                &check.tolerance,
-            ),
+            Ok((expected, fresh)) => {
+                let results = Results { cached: &entry.trace, got: &tensors, fresh, expected };
+                let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+                deviation.filter(|_| !rounding::explains(fresh, args, expected, &tensors, &check.tolerance))
+            }
             Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
         };
         if !self.checks.settle(&Tally::default(), deviation, check.on_difference, self.events)? {
@@ -76,7 +79,7 @@ impl Core {
     pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
-        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim.trace)?.without_effects();
+        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim)?.without_effects();
         let checks = Arc::clone(&self.checks);
         Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }
@@ -89,15 +92,24 @@ impl Core {
         let flags = self.flags.load(Relaxed);
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
-        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim.trace)?;
+        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim)?;
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {
                 let signature = Signature::new(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim.trace)?)
+                Arc::new(make(&signature, &leaves.tensors, rim)?)
             }
         };
-        bisect::bisect(&entry, &fresh, &leaves.tensors, self.checks.tolerance())
+        let tolerance = self.checks.tolerance();
+        let found = bisect::bisect(&entry, &fresh, &leaves.tensors, tolerance)?;
+        Ok(match found.cause {
+            BisectCause::Rewrite { .. } | BisectCause::Code { .. }
+                if rounds(&entry, &fresh, &leaves.tensors, &tolerance)? =>
+            {
+                Bisection { cause: BisectCause::Rounding, ..found }
+            }
+            _ => found,
+        })
     }
 }
 
@@ -117,6 +129,16 @@ impl Checks {
         events.nonfinite(&found, at);
         Err(Error::NonFinite(Box::new(found)))
     }
+}
+
+/// Whether what an entry computes differs from what the ops compute by rounding alone.
+fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance) -> Result<bool> {
+    let has_effect = fresh.graph.nodes().iter().any(|node| node.op.has_effect());
+    if has_effect || entry.trace.words != fresh.words {
+        return Ok(false);
+    }
+    let (expected, got) = (eager::evaluate(fresh, args)?, entry.run(args)?);
+    Ok(rounding::explains(fresh, args, &expected, &got, tolerance))
 }
 
 /// Adds the modes that change code to the words of the arguments.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::super::check::{Check, Checks, Deviation, Results, Tally, gap};
 use super::super::entry::Entry;
 use super::super::events::Events;
+use super::super::rounding;
 use super::super::tolerance::shown;
 use super::routine::{Pull, Routine};
 use crate::eager;
@@ -49,7 +50,9 @@ impl Recheck {
         let expected = eager::evaluate(&self.fresh, &args)?;
         let got = self.entry.trace.results(&args, outputs.clone());
         let results = Results { cached: &self.entry.trace, got: &got, fresh: &self.fresh, expected: &expected };
-        let deviation = results.deviation(&self.entry.signature, self.at, &self.check.tolerance);
+        let tolerance = &self.check.tolerance;
+        let deviation = results.deviation(&self.entry.signature, self.at, tolerance);
+        let deviation = deviation.filter(|_| !rounding::explains(&self.fresh, &args, &expected, &got, tolerance));
         if !self.falls_back(deviation.clone())? {
             return Ok(outputs);
         }
