@@ -151,7 +151,8 @@ fn outputs_without_cotangents_and_arguments_without_gradients() {
         (product.sum(..) * 0.0 + same.square().sum(..), n, at)
     };
     let cts = (Tensor::from(1.0), Tensor::from([0_i64, 0]), Tensor::from(0_i64));
-    assert!(matches!(vjp(all, &b, &cts), Err(Error::Gradient { .. })), "integers have no cotangents");
+    let (_, by_b) = vjp(all, &b, &cts).unwrap();
+    assert_eq!(elements(&by_b), elements(&(&b * 2.0)), "cotangents of integers are not looked at");
     let (_, by_b) = value_and_grad(|b: &Tensor| all(b).0, &b).unwrap();
     assert_eq!(elements(&by_b), elements(&(&b * 2.0)));
     let kinds: Vec<_> =

@@ -166,7 +166,7 @@ fn a_handle_made_while_the_function_traps_has_the_trap() {
     for is_on in [true, false] {
         f.trap_nonfinite(is_on);
         let called = line!() + 1;
-        let error = trapped.call(&bad()).unwrap_err();
+        let error = trapped.call(bad()).unwrap_err();
         let Error::NonFinite(found) = error else { panic!("{error}") };
         assert_eq!((found.op, found.first, found.called_at.line()), ("log", 1, called));
         assert!(found.group.contains("reduce_sum"), "{found}");
@@ -174,7 +174,7 @@ fn a_handle_made_while_the_function_traps_has_the_trap() {
     }
     assert_eq!(f.stats().checks.trapped, 2);
     refused(trapped.call(ones(&[3])), &["argument 0 axis 0: 2 -> 3", "trap for non-finite values", "tests/pinned.rs:"]);
-    assert!(matches!(trapped.call(&ones(&[2]).matmul(&ones(&[3]))), Err(Error::Type { op: "matmul", .. })));
+    assert!(matches!(trapped.call(ones(&[2]).matmul(&ones(&[3]))), Err(Error::Type { op: "matmul", .. })));
 }
 
 #[test]
