@@ -27,6 +27,9 @@ pub(super) fn explains(
     let Ok(Some(exact)) = exact(trace, args) else { return false };
     exact.len() == expected.len()
         && got.iter().zip(expected).zip(&exact).all(|((got, expected), exact)| {
+            if got.shape() != expected.shape() || got.dtype() != expected.dtype() {
+                return false;
+            }
             let leaves = [got, expected, exact].map(numbers);
             let [Some(got), Some(expected), Some(exact)] = leaves else { return is_same(got, expected) };
             let mut triples = got.iter().zip(&expected).zip(&exact);
