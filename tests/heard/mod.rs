@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// An event, or the beginning of a span.
 #[derive(Clone, Debug)]
@@ -41,11 +43,52 @@ impl Visit for Fields<'_> {
     }
 }
 
+/// Hears nothing, and keeps `tracing` asking: an event that happens first on a thread where nobody listens, while
+/// another thread begins to listen, would be taken for one that nobody ever wants.
+struct Keeper;
+
+static KEEPER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Keeper));
+
+impl Subscriber for Keeper {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::OFF)
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
 impl Listener {
     /// Listens on this thread until the guard goes.
     pub(crate) fn here() -> (Listener, tracing::subscriber::DefaultGuard) {
         let listener = Listener::default();
-        (listener.clone(), tracing::subscriber::set_default(listener))
+        (listener.clone(), listener.listen())
+    }
+
+    fn listen(self) -> tracing::subscriber::DefaultGuard {
+        LazyLock::force(&KEEPER);
+        let guard = tracing::subscriber::set_default(self);
+        tracing::callsite::rebuild_interest_cache();
+        guard
     }
 
     /// Listens on this thread until the guard goes, and reacts to each event and span.
@@ -53,7 +96,7 @@ impl Listener {
         reaction: impl Fn(&'static str) + Send + Sync + 'static,
     ) -> (Listener, tracing::subscriber::DefaultGuard) {
         let listener = Listener { reaction: Some(Arc::new(reaction)), ..Listener::default() };
-        (listener.clone(), tracing::subscriber::set_default(listener))
+        (listener.clone(), listener.listen())
     }
 
     pub(crate) fn heard(&self) -> Vec<Heard> {
