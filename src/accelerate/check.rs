@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use retape_runtime::Padded;
+
 use super::events::Events;
 use super::signature::Signature;
 use super::tolerance::{Gap, Tolerance, compare};
@@ -149,7 +151,7 @@ pub struct CheckCounts {
 /// What makes calls look for quarantines: a bit of the flags that each call reads.
 #[derive(Debug, Default)]
 struct Alarm {
-    flags: Arc<AtomicU32>,
+    flags: Arc<Padded<AtomicU32>>,
     bit: u32,
 }
 
@@ -207,7 +209,7 @@ pub(super) struct Checks {
 
 impl Checks {
     /// Checks of a function whose calls look for quarantines if this bit of its flags is set.
-    pub(super) fn new(flags: Arc<AtomicU32>, bit: u32) -> Checks {
+    pub(super) fn new(flags: Arc<Padded<AtomicU32>>, bit: u32) -> Checks {
         Checks { alarm: Alarm { flags, bit }, ..Checks::default() }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Budget, Cache, CacheStats, Capacity, EventKind, InUse, Insertion, Outcome as Served, Weight, hash_words,
+    Budget, Cache, CacheStats, Capacity, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight, hash_words,
 };
 use smallvec::SmallVec;
 
@@ -66,7 +66,7 @@ pub(super) struct Core {
     cache: Cache<Signature, Entry>,
     events: Events,
     /// Shared with what raises them when a call has ended.
-    flags: Arc<AtomicU32>,
+    flags: Arc<Padded<AtomicU32>>,
     policy: Mutex<RetracePolicy>,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
@@ -124,7 +124,7 @@ impl Core {
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
-        let flags = Arc::new(AtomicU32::new(0));
+        let flags = Arc::new(Padded(AtomicU32::new(0)));
         let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
