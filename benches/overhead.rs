@@ -12,14 +12,15 @@
 #![allow(clippy::print_stdout, reason = "the tables are what it is for")]
 
 use std::hint::black_box;
-use std::sync::Barrier;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use retape::{Accelerated, Tensor, accelerate, trace};
 use retape_kernels::Executable;
-use retape_runtime::Buffer;
+use retape_runtime::{Buffer, Padded};
 
 const SIZES: [usize; 4] = [1, 10, 50, 300];
 
@@ -146,81 +147,107 @@ fn print_overhead(
     println!("{name:>8} {n:>6} {hit:>9.0} {kernel:>9.0} {beyond:>9.0} {goal:>7}");
 }
 
-/// How long this thread has been running on a processor, where the system tells.
-fn running_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+/// Who calls during a window of time.
+#[derive(Clone, Copy, PartialEq)]
+enum Turn {
+    Nobody,
+    First,
+    Second,
+    Both,
+    /// Both, each a function of its own.
+    Apart,
+    Over,
 }
 
-/// What calls cost while others call as well.
-struct Rate {
-    /// Calls per second of all threads together.
-    per_second: f64,
-    /// Seconds of processor time per call.
-    running: f64,
+/// Two threads that live as long as the measurement, so that only what calls cost is measured and not what threads do.
+struct Pair {
+    turn: Mutex<Turn>,
+    n_calls: [Padded<AtomicU64>; 2],
+    window: Duration,
 }
 
-/// The rate at which `n_threads` threads call `functions` together, each its own as far as there are so many.
-fn rate<F, R>(functions: &[Accelerated<F, (Leaves,), R>], n_leaves: usize, n_threads: usize, n_calls: usize) -> Rate
-where
-    F: retape::Function<(Leaves,), R> + Sync,
-    R: retape::Tree,
-{
-    let together = &Barrier::new(n_threads);
-    // The threads share their arguments, as those of a server share weights.
-    let tensors = &leaves(n_leaves);
-    let times: Vec<(Duration, Duration)> = thread::scope(|scope| {
-        let call = |function: &Accelerated<F, (Leaves,), R>| {
-            (0..20).for_each(|_| drop(function.call(tensors)));
-            together.wait();
-            let (start, running) = (Instant::now(), running_time());
+impl Pair {
+    fn turn(&self) -> Turn {
+        *self.turn.lock().expect("nobody panics with the turn")
+    }
+
+    /// Calls whenever it is this thread's turn.
+    fn work<F, R>(&self, thread: usize, functions: &[Accelerated<F, (Leaves,), R>; 2], tensors: &Leaves)
+    where
+        F: retape::Function<(Leaves,), R>,
+        R: retape::Tree,
+    {
+        let n_calls = 5_000 / (tensors.len() + 9);
+        loop {
+            let function = match (self.turn(), thread) {
+                (Turn::Over, _) => return,
+                (Turn::First, 0) | (Turn::Second, 1) | (Turn::Both, _) => &functions[0],
+                (Turn::Apart, _) => &functions[thread],
+                _ => {
+                    thread::sleep(Duration::from_micros(200));
+                    continue;
+                }
+            };
             (0..n_calls).for_each(|_| drop(black_box(function.call(tensors))));
-            let wall = start.elapsed();
-            (wall, running_time().zip(running).map_or(wall, |(end, start)| end - start))
-        };
-        let own = functions.iter().cycle().take(n_threads);
-        let threads: Vec<_> = own.map(|function| scope.spawn(move || call(function))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("calls do not panic")).collect()
-    });
-    let longest = times.iter().map(|(wall, _)| *wall).max().unwrap_or_default();
-    let running: Duration = times.iter().map(|(_, running)| *running).sum();
-    let n_calls = (n_threads * n_calls) as f64;
-    Rate { per_second: n_calls / longest.as_secs_f64(), running: running.as_secs_f64() / n_calls }
+            self.n_calls[thread].fetch_add(n_calls as u64, Relaxed);
+        }
+    }
+
+    /// Calls per second of both threads together in a window of this turn.
+    fn rate(&self, turn: Turn) -> f64 {
+        *self.turn.lock().expect("nobody panics with the turn") = turn;
+        // Sleepers wake up, and what belongs to the turn before ends.
+        thread::sleep(Duration::from_millis(2));
+        let count = || self.n_calls.iter().map(|n| n.load(Relaxed)).sum::<u64>();
+        let (start, before) = (Instant::now(), count());
+        thread::sleep(self.window);
+        (count() - before) as f64 / start.elapsed().as_secs_f64()
+    }
 }
 
 /// Prints how much two threads get done beside one.
 ///
-/// `running` is the ratio by the time that the threads were running, which the clock would show on a machine with
-/// nothing else to do; `apart` is the ratio of two threads with a function each, which is all that a machine allows.
-fn print_scaling(n_rounds: usize, millis: usize) {
+/// `apart` is the ratio of two threads with a function each, which is all that a machine allows.
+fn print_scaling(n_rounds: usize, millis: u64) {
     println!("\nhits of one signature per second, medians of {n_rounds} alternating rounds");
     print!("{:>8} {:>6} {:>10} {:>11}", "", "leaves", "one thread", "two threads");
-    println!(" {:>6} {:>7} {:>6} {:>5}", "ratio", "running", "apart", "goal");
+    println!(" {:>6} {:>6} {:>5}", "ratio", "apart", "goal");
+    let window = Duration::from_millis(millis);
     for n in SIZES {
-        print_rates("sum", [accelerate(sum), accelerate(sum)], n, n_rounds, millis);
-        print_rates("step", [accelerate(step), accelerate(step)], n, n_rounds, millis);
+        print_rates("sum", &[accelerate(sum), accelerate(sum)], n, n_rounds, window);
+        print_rates("step", &[accelerate(step), accelerate(step)], n, n_rounds, window);
     }
 }
 
-fn print_rates<F, R>(name: &str, functions: [Accelerated<F, (Leaves,), R>; 2], n: usize, n_rounds: usize, millis: usize)
-where
+fn print_rates<F, R>(
+    name: &str,
+    functions: &[Accelerated<F, (Leaves,), R>; 2],
+    n: usize,
+    n_rounds: usize,
+    window: Duration,
+) where
     F: retape::Function<(Leaves,), R> + Sync,
     R: retape::Tree,
 {
-    let n_calls = millis * 10_000 / (n + 9);
-    let (mut ones, mut twos, mut ratios, mut running, mut apart) = (vec![], vec![], vec![], vec![], vec![]);
-    for _ in 0..n_rounds {
-        let one = rate(&functions[..1], n, 1, n_calls);
-        let two = rate(&functions[..1], n, 2, n_calls);
-        ones.push(one.per_second);
-        twos.push(two.per_second);
-        ratios.push(two.per_second / one.per_second);
-        running.push(2.0 * one.running / two.running);
-        apart.push(rate(&functions, n, 2, n_calls).per_second / one.per_second);
-    }
-    let [one, two, ratio, running, apart] = [ones, twos, ratios, running, apart].map(median);
-    print!("{name:>8} {n:>6} {one:>10.0} {two:>11.0}");
-    println!(" {ratio:>6.2} {running:>7.2} {apart:>6.2} {:>5}", 1.8);
+    // The threads share their arguments, as those of a server share weights.
+    let tensors = &leaves(n);
+    let pair = &Pair { turn: Mutex::new(Turn::Nobody), n_calls: Default::default(), window };
+    let (mut ones, mut twos, mut ratios, mut apart) = (vec![], vec![], vec![], vec![]);
+    thread::scope(|scope| {
+        (0..2).for_each(|thread| drop(scope.spawn(move || pair.work(thread, functions, tensors))));
+        for _ in 0..n_rounds {
+            let [first, two, second, own] =
+                [Turn::First, Turn::Both, Turn::Second, Turn::Apart].map(|turn| pair.rate(turn));
+            let one = (first + second) / 2.0;
+            ones.push(one);
+            twos.push(two);
+            ratios.push(two / one);
+            apart.push(own / one);
+        }
+        pair.rate(Turn::Over);
+    });
+    let [one, two, ratio, apart] = [ones, twos, ratios, apart].map(median);
+    println!("{name:>8} {n:>6} {one:>10.0} {two:>11.0} {ratio:>6.2} {apart:>6.2} {:>5}", 1.8);
 }
 
 criterion_group!(benches, hits, kernels);
@@ -228,7 +255,7 @@ criterion_group!(benches, hits, kernels);
 fn main() {
     benches();
     let is_test = std::env::args().any(|arg| arg == "--test");
-    let (n_rounds, millis) = if is_test { (1, 1) } else { (31, 50) };
+    let (n_rounds, millis) = if is_test { (1, 1) } else { (31, 20) };
     print_overheads(n_rounds);
     print_scaling(n_rounds, millis);
     Criterion::default().configure_from_args().final_summary();
