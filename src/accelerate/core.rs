@@ -55,11 +55,11 @@ mod flag {
     /// Calls are measured.
     pub(super) const PROFILED: u32 = 1 << 1;
     /// Some calls are compared with the un-accelerated path.
-    pub(super) const CHECKED: u32 = 1 << 4;
+    pub(super) const CHECKED: u32 = 1 << 2;
     /// Ops that make NaN or infinities from finite numbers fail the call.
-    pub(super) const TRAPPED: u32 = 1 << 5;
+    pub(super) const TRAPPED: u32 = 1 << 3;
     /// Some signatures are served by the un-accelerated path, for their code is wrong.
-    pub(super) const QUARANTINED: u32 = 1 << 6;
+    pub(super) const QUARANTINED: u32 = 1 << 4;
 }
 
 pub(super) struct Core {

@@ -27,6 +27,22 @@ pub trait Function<Args, R> {
     fn apply(&self, from: &mut Reader<'_>) -> Result<R>;
 }
 
+/// Invokes a macro for each number of arguments, with a name and a type for each argument.
+macro_rules! for_each_arity {
+    ($of:ident) => {
+        $of!(a A);
+        $of!(a A, b B);
+        $of!(a A, b B, c C);
+        $of!(a A, b B, c C, d D);
+        $of!(a A, b B, c C, d D, e E);
+        $of!(a A, b B, c C, d D, e E, f G);
+        $of!(a A, b B, c C, d D, e E, f G, g H);
+        $of!(a A, b B, c C, d D, e E, f G, g H, h I);
+    };
+}
+
+pub(super) use for_each_arity;
+
 macro_rules! functions {
     ($($name:ident $type:ident),*) => {
         impl<F, $($type,)* R> Function<($($type,)*), R> for F
@@ -43,14 +59,7 @@ macro_rules! functions {
     };
 }
 
-functions!(a A);
-functions!(a A, b B);
-functions!(a A, b B, c C);
-functions!(a A, b B, c C, d D);
-functions!(a A, b B, c C, d D, e E);
-functions!(a A, b B, c C, d D, e E, f G);
-functions!(a A, b B, c C, d D, e E, f G, g H);
-functions!(a A, b B, c C, d D, e E, f G, g H, h I);
+for_each_arity!(functions);
 
 /// What an argument of type `A` can be passed as: `&A`, `A` itself, or a number where `A` is [`Tensor`].
 pub trait Arg<A> {

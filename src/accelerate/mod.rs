@@ -55,6 +55,7 @@ pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::entry::Entry;
+use self::function::for_each_arity;
 pub(crate) use self::profile::LaunchTotal;
 pub(crate) use self::signature::{Description, LeafText};
 use crate::error::{Caller, Error, Result};
@@ -489,11 +490,4 @@ macro_rules! calls {
     };
 }
 
-calls!(a A);
-calls!(a A, b B);
-calls!(a A, b B, c C);
-calls!(a A, b B, c C, d D);
-calls!(a A, b B, c C, d D, e E);
-calls!(a A, b B, c C, d D, e E, f G);
-calls!(a A, b B, c C, d D, e E, f G, g H);
-calls!(a A, b B, c C, d D, e E, f G, g H, h I);
+for_each_arity!(calls);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::check::Checks;
 use super::entry::{Entry, handles};
 use super::events::Events;
-use super::function::{Arg, Given, Held};
+use super::function::{Arg, Given, Held, for_each_arity};
 use super::signature::{Description, Signature};
 use crate::error::{Caller, Error, Result};
 use crate::tree::{Reader, Tree, Writer};
@@ -188,11 +188,4 @@ macro_rules! calls {
     };
 }
 
-calls!(a A);
-calls!(a A, b B);
-calls!(a A, b B, c C);
-calls!(a A, b B, c C, d D);
-calls!(a A, b B, c C, d D, e E);
-calls!(a A, b B, c C, d D, e E, f G);
-calls!(a A, b B, c C, d D, e E, f G, g H);
-calls!(a A, b B, c C, d D, e E, f G, g H, h I);
+for_each_arity!(calls);

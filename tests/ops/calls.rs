@@ -4,7 +4,7 @@ use retape::ops::Sample;
 use retape::{DType, Tensor, accelerate, vjp};
 
 use crate::agreement::samples;
-use crate::sample::{arguments, distance, graph, name, result, types, weights};
+use crate::sample::{Case, distance, name, result, types};
 
 /// How far gradients may be apart, in proportion to the largest element. What is recomputed is recomputed bit for bit;
 /// sums that share a kernel with other formulas are added in another order.
@@ -13,45 +13,11 @@ fn bound(sample: &Sample) -> f64 {
     dtypes.map(|dtype| if dtype == DType::F32 { 2e-6 } else { 1e-12 }).fold(0.0, f64::max)
 }
 
-/// The sample as a function of its float arguments, these, and a cotangent of the result.
-struct Case {
-    sample: Sample,
-    fixed: Vec<Tensor>,
-    floats: Vec<usize>,
-    at: Vec<Tensor>,
-    ct: Tensor,
-}
-
 impl Case {
-    fn new(sample: Sample) -> Option<Case> {
-        let ty = result(&sample.op, &types(&sample));
-        let is_float = |&position: &usize| sample.args[position].ty.dtype.is_float();
-        let floats: Vec<usize> = (0..sample.args.len()).filter(is_float).collect();
-        if !ty.dtype.is_float() || floats.is_empty() {
-            return None;
-        }
-        let fixed = arguments(&sample);
-        let at = floats.iter().map(|&position| fixed[position].clone()).collect();
-        Some(Case { ct: weights(&ty, 3), sample, fixed, floats, at })
-    }
-
     fn all() -> Vec<Case> {
         let cases: Vec<Case> = samples().into_iter().filter_map(Case::new).collect();
         assert!(cases.len() > 160, "{} cases", cases.len());
         cases
-    }
-
-    /// The arguments, the float ones replaced.
-    fn with(&self, floats: &[Tensor]) -> Vec<Tensor> {
-        let mut args = self.fixed.clone();
-        for (&position, x) in self.floats.iter().zip(floats) {
-            args[position] = x.clone();
-        }
-        args
-    }
-
-    fn apply(&self, args: &[Tensor]) -> Tensor {
-        graph(&self.sample.op, &types(&self.sample)).apply(args).unwrap().remove(0)
     }
 
     fn check(&self, what: &str, expected: &[Tensor], found: &[Tensor]) -> f64 {
@@ -71,9 +37,9 @@ fn bits(x: &Tensor) -> Vec<u64> {
 fn values_and_gradients() {
     let mut worst = (0.0, String::new());
     for case in Case::all() {
-        let op = accelerate(|args: &Vec<Tensor>| case.apply(args));
+        let op = accelerate(|args: &Vec<Tensor>| case.value(args));
         let plain = op.call(&case.fixed).unwrap();
-        let (y, expected) = vjp(|xs: &Vec<Tensor>| case.apply(&case.with(xs)), &case.at, &case.ct).unwrap();
+        let (y, expected) = vjp(|xs: &Vec<Tensor>| case.value(&case.with(xs)), &case.at, &case.ct).unwrap();
         case.check("value", &[y], std::slice::from_ref(&plain));
         for _ in 0..2 {
             let f = |xs: &Vec<Tensor>| op.call(case.with(xs)).unwrap();
@@ -94,7 +60,7 @@ fn values_and_gradients() {
 fn gradients_of_gradients() {
     let mut worst = (0.0, String::new());
     for case in Case::all() {
-        let op = accelerate(|args: &Vec<Tensor>| case.apply(args));
+        let op = accelerate(|args: &Vec<Tensor>| case.value(args));
         let norm = |f: &dyn Fn(&[Tensor]) -> Tensor, xs: &Vec<Tensor>| {
             let (y, gradient) = vjp(|xs: &Vec<Tensor>| f(&case.with(xs)), xs, &case.ct).unwrap();
             let squares = gradient.iter().map(|g| g.cast(DType::F64).square().sum(..)).reduce(|a, b| a + b).unwrap();
@@ -102,7 +68,7 @@ fn gradients_of_gradients() {
         };
         let one = Tensor::from(1.0);
         let outer = |f: &dyn Fn(&[Tensor]) -> Tensor| vjp(|xs: &Vec<Tensor>| norm(f, xs), &case.at, &one).unwrap().1;
-        let expected = outer(&|args| case.apply(args));
+        let expected = outer(&|args| case.value(args));
         let found = outer(&|args| op.call(args.to_vec()).unwrap());
         let apart = case.check("second gradient", &expected, &found);
         if apart > worst.0 {

@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use retape::ops::{Op, Sample};
 use retape::{Accelerated, DType, Function, Tensor, TensorType, accelerate, vjp};
 
-use crate::sample::{arguments, elements, graph, name, result, types, weights};
+use crate::sample::{Case, elements, name, result, types, weights};
 
 /// The difference between two points of a quotient in `f64`.
 pub(crate) const STEP: f64 = 1e-4;
@@ -48,37 +48,7 @@ fn quotient(at: &[Tensor], direction: &[Tensor], step: f64, value: impl Fn(&Vec<
     (8.0 * (moved(step) - moved(-step)) - (moved(2.0 * step) - moved(-2.0 * step))) / (12.0 * step)
 }
 
-/// A sample with float arguments and a float result, as a function of those arguments.
-struct Case {
-    sample: Sample,
-    fixed: Vec<Tensor>,
-    /// The positions of the float arguments.
-    floats: Vec<usize>,
-    at: Vec<Tensor>,
-    ct: Tensor,
-}
-
 impl Case {
-    fn new(sample: Sample) -> Option<Case> {
-        let ty = result(&sample.op, &types(&sample));
-        let floats: Vec<usize> =
-            (0..sample.args.len()).filter(|&position| sample.args[position].ty.dtype.is_float()).collect();
-        if !ty.dtype.is_float() || floats.is_empty() {
-            return None;
-        }
-        let fixed = arguments(&sample);
-        let at = floats.iter().map(|&position| fixed[position].clone()).collect();
-        Some(Case { ct: weights(&ty, 3), sample, fixed, floats, at })
-    }
-
-    fn apply(&self, floats: &[Tensor]) -> Tensor {
-        let mut args = self.fixed.clone();
-        for (&position, x) in self.floats.iter().zip(floats) {
-            args[position] = x.clone();
-        }
-        graph(&self.sample.op, &types(&self.sample)).apply(&args).unwrap().remove(0)
-    }
-
     fn gradient(&self, floats: &[Tensor], ct: &Tensor) -> Vec<Tensor> {
         vjp(|floats: &Vec<Tensor>| self.apply(floats), &floats.to_vec(), ct).unwrap().1
     }

@@ -118,3 +118,49 @@ pub(crate) fn distance(a: &Tensor, b: &Tensor) -> f64 {
     let differences = a.iter().zip(&b).map(difference);
     differences.map(|d| if d.is_nan() { f64::INFINITY } else { d / scale }).fold(0.0, f64::max)
 }
+
+/// A sample with float arguments and a float result, as a function of those arguments.
+pub(crate) struct Case {
+    pub(crate) sample: Sample,
+    /// All arguments.
+    pub(crate) fixed: Vec<Tensor>,
+    /// The positions of the float arguments.
+    floats: Vec<usize>,
+    /// The float arguments.
+    pub(crate) at: Vec<Tensor>,
+    /// A cotangent of the result.
+    pub(crate) ct: Tensor,
+}
+
+impl Case {
+    pub(crate) fn new(sample: Sample) -> Option<Case> {
+        let ty = result(&sample.op, &types(&sample));
+        let is_float = |&position: &usize| sample.args[position].ty.dtype.is_float();
+        let floats: Vec<usize> = (0..sample.args.len()).filter(is_float).collect();
+        if !ty.dtype.is_float() || floats.is_empty() {
+            return None;
+        }
+        let fixed = arguments(&sample);
+        let at = floats.iter().map(|&position| fixed[position].clone()).collect();
+        Some(Case { ct: weights(&ty, 3), sample, fixed, floats, at })
+    }
+
+    /// The arguments, the float ones replaced.
+    pub(crate) fn with(&self, floats: &[Tensor]) -> Vec<Tensor> {
+        let mut args = self.fixed.clone();
+        for (&position, x) in self.floats.iter().zip(floats) {
+            args[position] = x.clone();
+        }
+        args
+    }
+
+    /// The result for all arguments.
+    pub(crate) fn value(&self, args: &[Tensor]) -> Tensor {
+        graph(&self.sample.op, &types(&self.sample)).apply(args).unwrap().remove(0)
+    }
+
+    /// The result for the float arguments.
+    pub(crate) fn apply(&self, floats: &[Tensor]) -> Tensor {
+        self.value(&self.with(floats))
+    }
+}
