@@ -11,6 +11,7 @@ mod given;
 pub mod ir;
 pub mod library;
 mod plan;
+pub mod ptx;
 mod schedule;
 mod simplify;
 mod watch;
