@@ -51,11 +51,11 @@ impl Inputs for [Input<'_>] {
         self.len()
     }
 
-    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer {
-        match &self[input].0 {
-            Bytes::Lent(buffer) => buffer,
-            Bytes::Given(buffer) => buffer,
-            Bytes::Output(output) => &outputs[*output],
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> Option<&'a Buffer> {
+        match &self.get(input)?.0 {
+            Bytes::Lent(buffer) => Some(buffer),
+            Bytes::Given(buffer) => Some(buffer),
+            Bytes::Output(output) => outputs.get(*output),
         }
     }
 }
