@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::execute::LaunchTime;
 use crate::given::{Input, take_given};
 use crate::library::Library;
-use crate::plan::{BufferType, Operand, Place, Plan, Work};
+use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
 use crate::ptx::{self, Argument, Target};
 
 /// What kernels expect of scratch memory.
@@ -79,8 +79,10 @@ impl Idle for Arena {
 
 /// A part before its code is loaded.
 enum Draft {
+    /// Launches with the steps that they belong to.
     Launches(Vec<(ptx::Launch, usize)>),
-    Print(Part),
+    /// The step that prints.
+    Print(usize),
 }
 
 impl DeviceExecutable {
@@ -310,8 +312,8 @@ fn address(plan: &Plan, operand: &Operand) -> Address {
 fn drafts(plan: &Plan, target: Target) -> Result<(Vec<Draft>, usize)> {
     let (mut drafts, mut scratch) = (vec![], 0);
     for (n, step) in plan.steps.iter().enumerate() {
-        if let Work::Library(library @ Library::Print(_)) = &step.work {
-            drafts.push(Draft::Print(Part::Print { library: library.clone(), operand: step.operands[0] }));
+        if let Work::Library(Library::Print(_)) = &step.work {
+            drafts.push(Draft::Print(n));
             continue;
         }
         let lowered = ptx::lower(step, target)?;
@@ -335,13 +337,14 @@ fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> 
         launches.map(|(launch, _)| Source { name: &launch.module.name, text: &launch.module.text }).collect();
     let mut functions = gpu.load(&sources)?.into_iter();
     let (mut parts, mut steps) = (vec![], vec![]);
-    let mut print_steps =
-        (0..plan.steps.len()).filter(|&n| matches!(plan.steps[n].work, Work::Library(Library::Print(_))));
     for draft in drafts {
         match draft {
-            Draft::Print(print) => {
-                parts.push(print);
-                steps.extend(print_steps.next());
+            Draft::Print(n) => {
+                let Step { work, operands, .. } = &plan.steps[n];
+                if let Work::Library(library) = work {
+                    parts.push(Part::Print { library: library.clone(), operand: operands[0] });
+                    steps.push(n);
+                }
             }
             Draft::Launches(launches) => {
                 steps.extend(launches.iter().map(|(_, step)| *step));
