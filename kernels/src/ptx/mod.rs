@@ -12,6 +12,7 @@ mod fast;
 mod function;
 mod inst;
 mod memory;
+mod nest;
 mod remainder;
 
 use smallvec::SmallVec;
@@ -103,7 +104,7 @@ impl Target {
 /// Fails if the step cannot run on the device.
 pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     match &step.work {
-        Work::Kernel(_) => Err(Error::Unsupported(format!("loop nests for sm_{}", target.sm))),
+        Work::Kernel(kernel) => Ok(nest::lower(kernel, &step.operands, target)),
         Work::Library(library) => lower_library(library, target),
     }
 }
