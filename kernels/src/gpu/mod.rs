@@ -318,7 +318,9 @@ fn drafts(plan: &Plan, target: Target) -> Result<(Vec<Draft>, usize)> {
         }
         let lowered = ptx::lower(step, target)?;
         scratch = scratch.max(lowered.scratch);
-        let launches = lowered.launches.into_iter().map(|launch| (launch, n));
+        // What has no threads does nothing, and the driver does not take it.
+        let has_threads = |launch: &ptx::Launch| launch.block > 0 && !launch.grid.contains(&0);
+        let launches = lowered.launches.into_iter().filter(has_threads).map(|launch| (launch, n));
         match drafts.last_mut() {
             Some(Draft::Launches(chain)) => chain.extend(launches),
             _ => drafts.push(Draft::Launches(launches.collect())),
