@@ -7,7 +7,13 @@
 //! on floats; the tree of every reduction follows from the shape; operations on floats say how they round, so that
 //! the assembler contracts nothing; what is called fast is used only if [`Target::fast`] says so.
 
+mod cast;
+mod fast;
 mod function;
+mod inst;
+mod memory;
+mod nest;
+mod remainder;
 
 use smallvec::SmallVec;
 
@@ -15,7 +21,10 @@ use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::plan::{Step, Work};
 
+pub(crate) use cast::{bitcast, cast};
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub(crate) use inst::{Value, combine, constant, emit_inst, select};
+pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
 /// What code is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,7 +104,7 @@ impl Target {
 /// Fails if the step cannot run on the device.
 pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     match &step.work {
-        Work::Kernel(_) => Err(Error::Unsupported(format!("loop nests for sm_{}", target.sm))),
+        Work::Kernel(kernel) => Ok(nest::lower(kernel, &step.operands, target)),
         Work::Library(library) => lower_library(library, target),
     }
 }
