@@ -1,7 +1,5 @@
 //! Elements in registers: loads, stores and the arithmetic of library kernels by dtype.
 
-use std::fmt::Display;
-
 use retape_runtime::{DType, Scalar};
 
 use super::code::Code;
@@ -200,7 +198,7 @@ impl Code {
     }
 
     /// The value of the lane that `op` (`up`, `down`, `bfly` or `idx`) and `lane` name, for all 32 lanes at once.
-    pub(super) fn shuffle(&mut self, op: &str, x: Reg, lane: impl Display) -> Reg {
+    pub(super) fn shuffle(&mut self, op: &str, x: Reg, lane: u32) -> Reg {
         let clamp = if op == "up" { 0 } else { 31 };
         let d = self.reg(x.class);
         match x.class {
@@ -210,7 +208,7 @@ impl Code {
             Class::F64 | Class::B64 => {
                 let [low, high] = self.regs(Class::B32);
                 ptx!(self, "mov.b64 {{{low}, {high}}}, {x}");
-                let (low, high) = (self.shuffle(op, low, &lane), self.shuffle(op, high, &lane));
+                let (low, high) = (self.shuffle(op, low, lane), self.shuffle(op, high, lane));
                 ptx!(self, "mov.b64 {d}, {{{low}, {high}}}");
             }
             Class::Pred | Class::B16 => unreachable!("values of lanes have 32 or 64 bits"),

@@ -35,7 +35,10 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
             },
         );
     });
-    Launches { launches: vec![c.launch(blocks(counters), BLOCK, &[Argument::Operand(0), Argument::Operand(1)])], scratch: 0 }
+    Launches {
+        launches: vec![c.launch(blocks(counters), BLOCK, &[Argument::Operand(0), Argument::Operand(1)])],
+        scratch: 0,
+    }
 }
 
 /// The random words of a counter.
@@ -51,8 +54,12 @@ fn words(c: &mut Code, key: Reg, counter: Reg) -> [Reg; 4] {
     let zero = c.op(Class::B32, "mov.b32", format_args!("0"));
     let mut x = [c.to_u32(counter), high, zero, zero];
     for round in 0..ROUNDS {
-        let [(p_low, p_high), (q_low, q_high)] =
-            [0, 1].map(|n| ["mul.lo.u32", "mul.hi.u32"].map(|op| c.op(Class::B32, op, format_args!("{}, {}", x[2 * n], MULTIPLIERS[n])))).map(<(Reg, Reg)>::from);
+        let [(p_low, p_high), (q_low, q_high)] = [0, 1]
+            .map(|n| {
+                ["mul.lo.u32", "mul.hi.u32"]
+                    .map(|op| c.op(Class::B32, op, format_args!("{}, {}", x[2 * n], MULTIPLIERS[n])))
+            })
+            .map(<(Reg, Reg)>::from);
         let mut mix = |a: Reg, b: Reg, key: Reg| {
             let mixed = c.xor(a, b);
             c.xor(mixed, key)

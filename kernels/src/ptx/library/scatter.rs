@@ -96,7 +96,8 @@ impl Emit<'_> {
             let start = c.number(0);
             c.count(start, self.kernel.n_indices, 1, |c, k| {
                 let element = self.element(c, &place, k);
-                let index = load_index(c, self.kernel.index_dtype, indices, if self.kernel.along { element } else { k });
+                let index =
+                    load_index(c, self.kernel.index_dtype, indices, if self.kernel.along { element } else { k });
                 let (row, exists) = destination(c, index, self.kernel.len);
                 let own = c.test("eq", row, own);
                 let own = c.and(own, exists);
