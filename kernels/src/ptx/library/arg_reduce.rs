@@ -5,9 +5,9 @@
 
 use retape_runtime::DType;
 
-use super::{BLOCK, Code, Number, blocks};
+use super::{BLOCK, Code, Number, Order, blocks};
 use crate::library::{ArgReduce, Extreme};
-use crate::ptx::{Argument, Launch, Launches, Reg, Target, ptx};
+use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
 
 /// Threads that occupy a device.
 const THREADS: usize = 1 << 15;
@@ -57,7 +57,7 @@ struct Pass<'k> {
 
 impl Pass<'_> {
     fn number(&self) -> Number {
-        Number(self.kernel.dtype)
+        Number::of(self.kernel.dtype)
     }
 
     fn launch(&self, target: Target, arguments: &[Argument]) -> Launch {
@@ -97,7 +97,7 @@ impl Pass<'_> {
         let to = c.at(out, slot, I64.size());
         let is_first = c.test("eq", lane, 0);
         c.if_then(is_first, |c| {
-            let row = c.to_u64(row);
+            let row = c.long(row);
             c.store(I64, to, 0, row);
         });
     }
@@ -117,7 +117,7 @@ impl Pass<'_> {
                     let slot = c.mad(line, self.items, i);
                     let from = c.at(winners, slot, I64.size());
                     let row = c.load(I64, from, 0);
-                    if c.position == row.class { row } else { c.to_u32(row) }
+                    if c.position == row.class { row } else { c.low(row) }
                 }
             };
             let at = c.mad(row, inner, corner);
@@ -143,8 +143,8 @@ impl Pass<'_> {
     /// Whether `best` wins against a `next` of a higher position.
     fn is_kept(&self, c: &mut Code, best: Reg, next: Reg) -> Reg {
         let op = match self.kernel.kind {
-            Extreme::Max => "ge",
-            Extreme::Min => "le",
+            Extreme::Max => Order::GreaterEqual,
+            Extreme::Min => Order::LessEqual,
         };
         c.compare_or_nan(op, self.number(), best, next)
     }
@@ -157,7 +157,7 @@ impl Pass<'_> {
             let before = c.test("lt", other_row, row);
             let tie = c.and(other_keeps, before);
             let loses = c.not(keep);
-            let taken = c.reg(crate::ptx::Class::Pred);
+            let taken = c.reg(Class::Pred);
             ptx!(c, "or.pred {taken}, {loses}, {tie}");
             c.select_into(best, taken, other, best);
             c.select_into(row, taken, other_row, row);

@@ -4,7 +4,7 @@
 //! diagonal tile, which all blocks factor for themselves, and eliminates both together as one matrix of 64 rows. So no
 //! block waits for another. All launches share one kernel: the number of blocks tells the number of the panel.
 
-use super::{BLOCK, Code, Number};
+use super::{BLOCK, Code, Number, Order};
 use crate::library::Cholesky;
 use crate::ptx::{Argument, Class, Launches, Reg, Target};
 use retape_runtime::{DType, Scalar};
@@ -189,7 +189,7 @@ impl Panel {
                 let from = self.shared(c, k, k);
                 let pivot = c.load_shared(self.number, from, 0);
                 let zero = c.constant(self.number.small(0));
-                let positive = c.compare("gt", self.number, pivot, zero);
+                let positive = c.compare(Order::Greater, self.number, pivot, zero);
                 let (root, nan) = (c.root(self.number, pivot), c.constant(nan(self.number)));
                 let root = c.select(positive, root, nan);
                 let from = self.shared(c, thread, k);

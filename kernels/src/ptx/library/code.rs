@@ -266,12 +266,12 @@ impl Code {
     }
 
     /// A position as `u64`.
-    pub(super) fn to_u64(&mut self, x: Reg) -> Reg {
+    pub(super) fn long(&mut self, x: Reg) -> Reg {
         if x.class == Class::B64 { x } else { self.op(Class::B64, "cvt.u64.u32", format_args!("{x}")) }
     }
 
     /// The low 32 bits.
-    pub(super) fn to_u32(&mut self, x: Reg) -> Reg {
+    pub(super) fn low(&mut self, x: Reg) -> Reg {
         if x.class == Class::B32 { x } else { self.op(Class::B32, "cvt.u32.u64", format_args!("{x}")) }
     }
 

@@ -44,7 +44,7 @@ impl Keys {
             Keys::Indices(dtype, _, len) => {
                 let index = load_index(c, dtype, x, element);
                 let (place, exists) = destination(c, index, len);
-                let place = c.to_u32(place);
+                let place = c.low(place);
                 let last = c.op(Class::B32, "mov.b32", format_args!("0xffffffff"));
                 c.select(exists, place, last)
             }
@@ -55,9 +55,9 @@ impl Keys {
     pub(super) fn entry(self, c: &mut Code, x: Reg, element: Reg, position: Reg) -> Entry {
         let key = self.key(c, x, element);
         match self.form() {
-            Form::Pair => Entry { key, position: Some(c.to_u64(position)) },
+            Form::Pair => Entry { key, position: Some(c.long(position)) },
             Form::Packed => {
-                let (position, packed) = (c.to_u32(position), c.reg(Class::B64));
+                let (position, packed) = (c.low(position), c.reg(Class::B64));
                 ptx!(c, "mov.b64 {packed}, {{{position}, {key}}}");
                 Entry { key: packed, position: None }
             }

@@ -18,7 +18,7 @@ mod sort;
 mod triangular;
 
 use code::Code;
-use number::Number;
+use number::{Number, Order};
 
 pub(super) use arg_reduce::arg_reduce;
 pub(super) use cast_half::cast_half;

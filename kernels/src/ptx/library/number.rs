@@ -3,18 +3,26 @@
 use retape_runtime::{DType, Scalar};
 
 use super::code::Code;
-use crate::ptx::{Class, Reg, ptx};
+use crate::ir::{Binary, Compare, Inst, Unary};
+use crate::ptx::{Class, Reg, Space, Value, cast, emit_inst, memory, ptx};
 
-/// A dtype to compute with; `bool` computes as the bytes 0 and 1, as `u8` does.
+/// An order between two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+}
+
+/// A dtype to compute with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(pub(super) DType);
 
 impl Number {
-    pub(super) fn class(self) -> Class {
-        match self.0 {
-            DType::Bool => Class::B32,
-            dtype => Class::of(dtype),
-        }
+    /// The number that a dtype computes as: `bool` as the bytes 0 and 1.
+    pub(super) fn of(dtype: DType) -> Number {
+        Number(if dtype == DType::Bool { DType::U8 } else { dtype })
     }
 
     pub(super) fn size(self) -> usize {
@@ -23,29 +31,6 @@ impl Number {
 
     pub(super) fn is_float(self) -> bool {
         self.0.is_float()
-    }
-
-    /// The suffix of arithmetic.
-    fn ty(self) -> &'static str {
-        match self.0 {
-            DType::F32 => "f32",
-            DType::F64 => "f64",
-            DType::I32 => "s32",
-            DType::I64 => "s64",
-            _ => "u32",
-        }
-    }
-
-    /// The suffix of loads and stores.
-    pub(super) fn memory(self) -> &'static str {
-        match self.0 {
-            DType::F32 => "f32",
-            DType::F64 => "f64",
-            DType::I64 => "b64",
-            DType::U8 | DType::Bool => "u8",
-            DType::F16 | DType::Bf16 => "b16",
-            DType::I32 | DType::U32 => "b32",
-        }
     }
 
     /// The type that long sums and products are kept in.
@@ -94,77 +79,78 @@ impl Number {
         })
     }
 
-    /// A constant that has a register of this number's class.
+    /// A constant.
     fn scalar(self, bits: u64) -> Scalar {
-        let dtype = if self.0 == DType::Bool { DType::U8 } else { self.0 };
-        Scalar { dtype, bits }
+        Scalar { dtype: self.0, bits }
+    }
+
+    fn value(self, reg: Reg) -> Value {
+        Value::new(self.0, reg)
     }
 }
 
 impl Code {
     pub(super) fn load(&mut self, n: Number, address: Reg, offset: usize) -> Reg {
-        let op = format!("ld.global.{}", n.memory());
-        self.op(n.class(), &op, format_args!("[{address}+{offset}]"))
+        memory::load(self, Space::Global, n.0, address, offset as i64).reg
     }
 
     pub(super) fn store(&mut self, n: Number, address: Reg, offset: usize, value: Reg) {
-        ptx!(self, "st.global.{} [{address}+{offset}], {value}", n.memory());
+        memory::store(self, Space::Global, n.value(value), address, offset as i64, None);
     }
 
     pub(super) fn load_shared(&mut self, n: Number, address: Reg, offset: usize) -> Reg {
-        let op = format!("ld.shared.{}", n.memory());
-        self.op(n.class(), &op, format_args!("[{address}+{offset}]"))
+        memory::load(self, Space::Shared, n.0, address, offset as i64).reg
     }
 
     pub(super) fn store_shared(&mut self, n: Number, address: Reg, offset: usize, value: Reg) {
-        ptx!(self, "st.shared.{} [{address}+{offset}], {value}", n.memory());
+        memory::store(self, Space::Shared, n.value(value), address, offset as i64, None);
     }
 
-    /// Arithmetic that rounds to nearest, or wraps: `add`, `sub` or `mul`.
-    fn arithmetic(&mut self, op: &str, n: Number, x: Reg, y: Reg) -> Reg {
-        let d = self.reg(n.class());
-        let how = match (n.is_float(), op) {
-            (true, _) => ".rn",
-            (false, "mul") => ".lo",
-            (false, _) => "",
-        };
-        ptx!(self, "{op}{how}.{} {d}, {x}, {y}", n.ty());
-        if n.0 == DType::U8 { self.and(d, 255) } else { d }
+    /// Arithmetic of the kernel IR.
+    fn binary(&mut self, op: Binary, n: Number, x: Reg, y: Reg) -> Reg {
+        self.inst(&Inst::Binary(op, n.value(x), n.value(y)))
+    }
+
+    /// An instruction that is scalar and not transcendental.
+    fn inst(&mut self, inst: &Inst<Value>) -> Reg {
+        emit_inst(self, inst).expect("scalar instructions are emitted").reg
     }
 
     pub(super) fn plus(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
-        self.arithmetic("add", n, x, y)
+        self.binary(Binary::Add, n, x, y)
     }
 
     pub(super) fn minus(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
-        self.arithmetic("sub", n, x, y)
+        self.binary(Binary::Sub, n, x, y)
     }
 
     pub(super) fn times(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
-        self.arithmetic("mul", n, x, y)
+        self.binary(Binary::Mul, n, x, y)
     }
 
     /// The quotient of floats.
     pub(super) fn quotient(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
-        let op = format!("div.rn.{}", n.ty());
-        self.op(n.class(), &op, format_args!("{x}, {y}"))
+        self.binary(Binary::Div, n, x, y)
     }
 
     /// The square root of a float.
     pub(super) fn root(&mut self, n: Number, x: Reg) -> Reg {
-        let op = format!("sqrt.rn.{}", n.ty());
-        self.op(n.class(), &op, format_args!("{x}"))
+        self.inst(&Inst::Unary(Unary::Sqrt, n.value(x)))
     }
 
-    /// A comparison that is false for NaN: `lt`, `le`, `eq`, `gt` or `ge`.
-    pub(super) fn compare(&mut self, op: &str, n: Number, x: Reg, y: Reg) -> Reg {
-        let d = self.reg(Class::Pred);
-        ptx!(self, "setp.{op}.{} {d}, {x}, {y}", n.ty());
-        d
+    /// A comparison that is false for NaN.
+    pub(super) fn compare(&mut self, op: Order, n: Number, x: Reg, y: Reg) -> Reg {
+        let (op, x, y) = match op {
+            Order::Less => (Compare::Lt, x, y),
+            Order::LessEqual => (Compare::Le, x, y),
+            Order::Greater => (Compare::Lt, y, x),
+            Order::GreaterEqual => (Compare::Le, y, x),
+        };
+        self.inst(&Inst::Compare(op, n.value(x), n.value(y)))
     }
 
     /// Whether `op` holds between `x` and `y` or `x` is NaN.
-    pub(super) fn compare_or_nan(&mut self, op: &str, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn compare_or_nan(&mut self, op: Order, n: Number, x: Reg, y: Reg) -> Reg {
         let holds = self.compare(op, n, x, y);
         match self.is_nan(n, x) {
             Some(nan) => self.or(holds, nan),
@@ -175,26 +161,25 @@ impl Code {
     /// Whether a number is NaN; `None` for integers.
     pub(super) fn is_nan(&mut self, n: Number, x: Reg) -> Option<Reg> {
         n.is_float().then(|| {
-            let d = self.reg(Class::Pred);
-            ptx!(self, "setp.nan.{} {d}, {x}, {x}", n.ty());
-            d
+            let x = n.value(x);
+            self.inst(&Inst::Compare(Compare::Ne, x, x))
         })
     }
 
-    /// `next` where it is beyond `x` (`gt` or `lt`) or NaN, else `x`.
-    pub(super) fn extreme(&mut self, op: &str, n: Number, x: Reg, next: Reg) -> Reg {
+    /// `next` where it has `op` to `x` or is NaN, else `x`.
+    pub(super) fn extreme(&mut self, op: Order, n: Number, x: Reg, next: Reg) -> Reg {
         let p = self.compare_or_nan(op, n, next, x);
         self.select(p, next, x)
     }
 
     /// A number as its wide type.
-    pub(super) fn to_wide(&mut self, n: Number, x: Reg) -> Reg {
-        if n.wide() == n { x } else { self.op(Class::F64, "cvt.f64.f32", format_args!("{x}")) }
+    pub(super) fn widened(&mut self, n: Number, x: Reg) -> Reg {
+        cast(self, n.wide().0, n.value(x)).reg
     }
 
     /// A number from its wide type.
-    pub(super) fn to_narrow(&mut self, n: Number, x: Reg) -> Reg {
-        if n.wide() == n { x } else { self.op(Class::F32, "cvt.rn.f32.f64", format_args!("{x}")) }
+    pub(super) fn narrowed(&mut self, n: Number, x: Reg) -> Reg {
+        cast(self, n.0, n.wide().value(x)).reg
     }
 
     /// The value of the lane that `op` (`up`, `down`, `bfly` or `idx`) and `lane` name, for all 32 lanes at once.

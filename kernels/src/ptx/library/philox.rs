@@ -47,12 +47,12 @@ fn words(c: &mut Code, key: Reg, counter: Reg) -> [Reg; 4] {
     let high = match counter.class {
         Class::B64 => {
             let high = c.shr(counter, 32);
-            c.to_u32(high)
+            c.low(high)
         }
         _ => c.op(Class::B32, "mov.b32", format_args!("0")),
     };
     let zero = c.op(Class::B32, "mov.b32", format_args!("0"));
-    let mut x = [c.to_u32(counter), high, zero, zero];
+    let mut x = [c.low(counter), high, zero, zero];
     for round in 0..ROUNDS {
         let [(p_low, p_high), (q_low, q_high)] = [0, 1]
             .map(|n| {

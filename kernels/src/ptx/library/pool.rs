@@ -4,7 +4,7 @@
 
 use retape_runtime::DType;
 
-use super::{BLOCK, Code, Number, blocks};
+use super::{BLOCK, Code, Number, Order, blocks};
 use crate::library::{Pool2d, PoolKind, PoolPass};
 use crate::ptx::{Argument, Launch, Launches, Reg, Target};
 
@@ -68,7 +68,7 @@ impl<'k> Emit<'k> {
         let pooled = kernel.pooled();
         let n_pooled = kernel.batch * pooled[0] * pooled[1] * kernel.channels;
         let n_unpooled = kernel.batch * kernel.height * kernel.width * kernel.channels;
-        Emit { kernel, target, number: Number(kernel.dtype), pooled, n_pooled, n_unpooled }
+        Emit { kernel, target, number: Number::of(kernel.dtype), pooled, n_pooled, n_unpooled }
     }
 
     /// A kernel with a thread per item, whose body gets the item.
@@ -161,7 +161,7 @@ impl<'k> Emit<'k> {
             self.each(c, &window, x, |c, position, address| {
                 let value = c.load(self.number, address, 0);
                 // The first element is taken even if it is -inf.
-                let keep = c.compare_or_nan("ge", self.number, best, value);
+                let keep = c.compare_or_nan(Order::GreaterEqual, self.number, best, value);
                 let seen = c.test("ne", place, NOWHERE);
                 let keep = c.and(keep, seen);
                 c.select_into(best, keep, best, value);
@@ -174,7 +174,7 @@ impl<'k> Emit<'k> {
                 }
                 Wanted::Place => {
                     let to = c.at(out, item, PLACE.size());
-                    let place = c.to_u32(place);
+                    let place = c.low(place);
                     c.store(PLACE, to, 0, place);
                 }
                 Wanted::Tangent => {
@@ -225,7 +225,7 @@ impl<'k> Emit<'k> {
                         Some(places) => {
                             let from = c.at(places, at, PLACE.size());
                             let place = c.load(PLACE, from, 0);
-                            let here = c.to_u32(position);
+                            let here = c.low(position);
                             let selected = c.test("eq", place, here);
                             c.if_then(selected, add);
                         }

@@ -6,7 +6,7 @@
 //! order. Few long lines are cut into parts: totals of all parts, a scan of these, and the parts again from there.
 //! Sums start from -0 and products from 1, which change no bit of what follows.
 
-use super::{BLOCK, Code, Number, aligned, blocks};
+use super::{BLOCK, Code, Number, Order, aligned, blocks};
 use crate::library::{Scan, ScanKind};
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target};
 
@@ -133,8 +133,8 @@ impl Pass {
         match self.kind {
             ScanKind::Sum => c.plus(self.sum, before, value),
             ScanKind::Prod => c.times(self.sum, before, value),
-            ScanKind::Max => c.extreme("gt", self.sum, before, value),
-            ScanKind::Min => c.extreme("lt", self.sum, before, value),
+            ScanKind::Max => c.extreme(Order::Greater, self.sum, before, value),
+            ScanKind::Min => c.extreme(Order::Less, self.sum, before, value),
         }
     }
 
@@ -159,7 +159,7 @@ impl Pass {
     fn load(&self, c: &mut Code, x: Reg, element: Reg) -> Reg {
         let from = c.at(x, element, self.from.size());
         let value = c.load(self.from, from, 0);
-        if self.from == self.sum { value } else { c.to_wide(self.from, value) }
+        if self.from == self.sum { value } else { c.widened(self.from, value) }
     }
 
     /// Stores the result at place `i` from what is accumulated before and with its element.
@@ -175,7 +175,7 @@ impl Pass {
             value = c.select(is_first, unit, value);
         }
         if number != self.sum {
-            value = c.to_narrow(number, value);
+            value = c.narrowed(number, value);
         }
         let to = c.at(out, element, number.size());
         c.store(number, to, 0, value);

@@ -22,7 +22,7 @@ const START: Number = Number(DType::U32);
 
 /// The launches of [`ScatterAdd`].
 pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launches {
-    let emit = Emit { kernel, target, number: Number(kernel.dtype) };
+    let emit = Emit { kernel, target, number: Number::of(kernel.dtype) };
     let ScatterAdd { outer, len, inner, n_indices, along, .. } = *kernel;
     if outer * len * inner == 0 {
         return Launches::default();
@@ -92,7 +92,7 @@ impl Emit<'_> {
         let mut c = self.code("scatter_few", arguments.len());
         let blocks = self.each_element(&mut c, |c, place, sum| {
             let (indices, updates) = (c.param(1), c.param(2));
-            let own = c.to_u64(place.row);
+            let own = c.long(place.row);
             let start = c.number(0);
             c.count(start, self.kernel.n_indices, 1, |c, k| {
                 let element = self.element(c, &place, k);
@@ -122,7 +122,7 @@ impl Emit<'_> {
         c.if_then(exists, |c| {
             let (line, row) = c.div_rem(item, len + 1);
             let first = c.mul(line, n_indices);
-            let row = c.to_u64(row);
+            let row = c.long(row);
             let key = c.shl(row, 32);
             let (low, high) = (c.number(0), c.number(n_indices));
             let start = bisect(c, low, high, |c, middle| {
@@ -131,7 +131,7 @@ impl Emit<'_> {
                 let entry = c.op(Class::B64, "ld.global.b64", format_args!("[{from}]"));
                 c.test("lt", entry, key)
             });
-            let start = c.to_u32(start);
+            let start = c.low(start);
             let to = c.at(starts, item, START.size());
             c.store(START, to, 0, start);
         });

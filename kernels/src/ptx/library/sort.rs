@@ -24,7 +24,7 @@ const I64: Number = Number(DType::I64);
 
 /// The launches of [`Sort`].
 pub(in crate::ptx) fn sort(kernel: &Sort, target: Target) -> Launches {
-    let keys = Keys::Elements(Number(kernel.dtype), kernel.inner, kernel.descending);
+    let keys = Keys::Elements(Number::of(kernel.dtype), kernel.inner, kernel.descending);
     let lines = kernel.outer * kernel.inner;
     if lines * kernel.len == 0 {
         return Launches::default();
@@ -270,18 +270,18 @@ impl Sorter {
                 a.is_before(c, b)
             });
             let to = c.shared_at(ends, merging.thread, 8);
-            let found = c.to_u64(found);
+            let found = c.long(found);
             c.store_shared(I64, to, 0, found);
         });
         c.barrier();
         let [left_start, left_end] = [0, 8].map(|offset| {
             let end = c.load_shared(I64, ends, offset);
-            if c.position == end.class { end } else { c.to_u32(end) }
+            if c.position == end.class { end } else { c.low(end) }
         });
         let right_start = c.sub(from, left_start);
         let n_left = c.sub(left_end, left_start);
         let n = c.sub(to, from);
-        ([left_start, right_start], c.to_u32(n_left), c.to_u32(n))
+        ([left_start, right_start], c.low(n_left), c.low(n))
     }
 }
 
@@ -307,7 +307,7 @@ impl Merging {
         let tile = c.mul(tile, MERGED);
         let pass = c.sub(told, base);
         let pass = c.shr(pass, TELL.ilog2());
-        let pass = c.to_u32(pass);
+        let pass = c.low(pass);
         let run = c.number(sorter.tile());
         let run = c.shl(run, pass);
         let double = c.add(run, run);
