@@ -8,6 +8,7 @@
 //! the assembler contracts nothing; what is called fast is used only if [`Target::fast`] says so.
 
 mod function;
+mod product;
 
 use smallvec::SmallVec;
 
@@ -102,11 +103,11 @@ pub fn lower(step: &Step, target: Target) -> Result<Launches> {
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
     match library {
+        Library::MatMul(op) => product::lower_matmul(op, target),
         Library::ArgReduce(_)
         | Library::CastHalf(_)
         | Library::Cholesky(_)
         | Library::Conv2d(_)
-        | Library::MatMul(_)
         | Library::Philox(_)
         | Library::Pool2d(_)
         | Library::Print(_)
