@@ -7,8 +7,13 @@
 //! on floats; the tree of every reduction follows from the shape; operations on floats say how they round, so that
 //! the assembler contracts nothing; what is called fast is used only if [`Target::fast`] says so.
 
+mod cast;
+mod fast;
 mod function;
 mod product;
+mod inst;
+mod memory;
+mod remainder;
 
 use smallvec::SmallVec;
 
@@ -16,7 +21,10 @@ use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::plan::{Step, Work};
 
+pub(crate) use cast::{bitcast, cast};
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub(crate) use inst::{Value, combine, constant, emit_inst, select};
+pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
 /// What code is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
