@@ -8,6 +8,7 @@ mod insts;
 mod machine;
 mod nests;
 mod samples;
+mod shapes;
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
