@@ -111,11 +111,11 @@ pub fn lower(step: &Step, target: Target) -> Result<Launches> {
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
     match library {
+        Library::Conv2d(op) => product::lower_conv(op, target),
         Library::MatMul(op) => product::lower_matmul(op, target),
         Library::ArgReduce(_)
         | Library::CastHalf(_)
         | Library::Cholesky(_)
-        | Library::Conv2d(_)
         | Library::Philox(_)
         | Library::Pool2d(_)
         | Library::Print(_)
