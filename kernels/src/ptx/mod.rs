@@ -10,9 +10,11 @@
 mod cast;
 mod fast;
 mod function;
-mod product;
 mod inst;
+mod library;
 mod memory;
+mod nest;
+mod product;
 mod remainder;
 
 use smallvec::SmallVec;
@@ -104,24 +106,26 @@ impl Target {
 /// Fails if the step cannot run on the device.
 pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     match &step.work {
-        Work::Kernel(_) => Err(Error::Unsupported(format!("loop nests for sm_{}", target.sm))),
+        Work::Kernel(kernel) => Ok(nest::lower(kernel, &step.operands, target)),
         Work::Library(library) => lower_library(library, target),
     }
 }
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
-    match library {
-        Library::Conv2d(op) => product::lower_conv(op, target),
-        Library::MatMul(op) => product::lower_matmul(op, target),
-        Library::ArgReduce(_)
-        | Library::CastHalf(_)
-        | Library::Cholesky(_)
-        | Library::Philox(_)
-        | Library::Pool2d(_)
-        | Library::Print(_)
-        | Library::Scan(_)
-        | Library::ScatterAdd(_)
-        | Library::Sort(_)
-        | Library::TriangularSolve(_) => Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm))),
-    }
+    Ok(match library {
+        Library::ArgReduce(kernel) => library::arg_reduce(kernel, target),
+        Library::CastHalf(kernel) => library::cast_half(kernel, target),
+        Library::Cholesky(kernel) => library::cholesky(kernel, target),
+        Library::Philox(kernel) => library::philox(kernel, target),
+        Library::Pool2d(kernel) => library::pool(kernel, target),
+        Library::Scan(kernel) => library::scan(kernel, target),
+        Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
+        Library::Sort(kernel) => library::sort(kernel, target),
+        Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
+        Library::MatMul(op) => return product::lower_matmul(op, target),
+        Library::Conv2d(op) => return product::lower_conv(op, target),
+        Library::Print(_) => {
+            return Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm)));
+        }
+    })
 }
