@@ -13,6 +13,7 @@ mod function;
 mod inst;
 mod library;
 mod memory;
+mod nest;
 mod remainder;
 
 use smallvec::SmallVec;
@@ -104,7 +105,7 @@ impl Target {
 /// Fails if the step cannot run on the device.
 pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     match &step.work {
-        Work::Kernel(_) => Err(Error::Unsupported(format!("loop nests for sm_{}", target.sm))),
+        Work::Kernel(kernel) => Ok(nest::lower(kernel, &step.operands, target)),
         Work::Library(library) => lower_library(library, target),
     }
 }
