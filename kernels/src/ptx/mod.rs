@@ -14,6 +14,7 @@ mod inst;
 mod library;
 mod memory;
 mod nest;
+mod product;
 mod remainder;
 
 use smallvec::SmallVec;
@@ -121,7 +122,8 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
         Library::Sort(kernel) => library::sort(kernel, target),
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
-        Library::Conv2d(_) | Library::MatMul(_) | Library::Print(_) => {
+        Library::MatMul(op) => return product::lower_matmul(op, target),
+        Library::Conv2d(_) | Library::Print(_) => {
             return Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm)));
         }
     })
