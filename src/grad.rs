@@ -113,14 +113,14 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
     let paths = wrt.tensor_paths();
     let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
     let gradients = if values.words == cotangents.words {
-        let pairs = values.tensors.iter().zip(&cotangents.tensors).map(|(value, ct)| (*value, Tensor::clone(ct)));
+        let pairs = values.tensors.iter().zip(cotangents.tensors.iter()).map(|(value, ct)| (*value, Tensor::clone(ct)));
         let (floats, others): (Vec<_>, Vec<_>) = pairs.partition(|(value, _)| value.dtype().is_float());
         // Integers and truth values have no gradient, and need none where something else has one.
         let seeds: Vec<(&Tensor, Tensor)> = if floats.is_empty() { others } else { floats };
         autodiff::vjp(&seeds, &wrt.tensors, Unused::Zero, &name, at)
     } else {
         let error = Error::Gradient { message: "the cotangents do not have the structure of the value".into(), at };
-        let traced = values.tensors.iter().chain(&wrt.tensors).find_map(|tensor| tensor.as_traced());
+        let traced = values.tensors.iter().chain(wrt.tensors.iter()).find_map(|tensor| tensor.as_traced());
         let poison = traced.map(|traced| traced.tape.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); wrt.tensors.len()]
     };

@@ -124,7 +124,7 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
     let mut outputs = vec![];
     let mut known = HashMap::new();
     let mut sources = vec![];
-    for tensor in &leaves.tensors {
+    for tensor in leaves.tensors.iter() {
         if let Some(error) = tensor.error() {
             return Err(error.clone());
         }

@@ -86,8 +86,8 @@ impl Inputs for [Input<'_>] {
     }
 
     #[inline]
-    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer {
-        self[input].buffer(outputs)
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> Option<&'a Buffer> {
+        self.get(input).map(|input| input.buffer(outputs))
     }
 }
 

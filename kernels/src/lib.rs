@@ -20,7 +20,7 @@ mod watch;
 pub use array_text::ArrayText;
 pub use cpu::{clif, machine, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, LaunchTime, Modes};
+pub use execute::{Executable, Inputs, LaunchTime, Modes};
 pub use given::Input;
 pub use gpu::DeviceExecutable;
 pub use plan::{BufferType, Donation, Operand, Place, Plan, Step, Work};

@@ -33,7 +33,7 @@ use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
-use crate::tree::{Reader, Tree, Writer};
+use crate::tree::{Reader, Tree, Words, Writer};
 
 /// Traces the function on arguments read from a stream.
 type TraceFn<'r> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'r;
@@ -260,7 +260,7 @@ impl Core {
 
     /// The entry for arguments that were not found: made here, or by the thread that was first.
     #[cold]
-    fn made(&self, flags: u32, words: SmallVec<[u64; 64]>, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
+    fn made(&self, flags: u32, words: Words, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
         let was_made = Cell::new(false);

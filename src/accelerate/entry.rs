@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{Executable, Input, Plan};
+use retape_kernels::{Executable, Input, Inputs, Plan};
 use retape_runtime::{Buffer, coarse_now};
 use smallvec::SmallVec;
 
@@ -18,7 +18,7 @@ use crate::compile::{self, Compiled, StageTime, Stages};
 use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
 use crate::ops::CallSite;
-use crate::tape::Tape;
+use crate::tape::{Capture, Tape};
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
@@ -31,6 +31,28 @@ const MIN_GIVEN: usize = 32 << 10;
 struct Donor {
     argument: usize,
     bytes: usize,
+}
+
+/// The inputs of a call: the arguments, then the captures.
+struct Arguments<'a> {
+    args: &'a [&'a Tensor],
+    captures: &'a [Capture],
+}
+
+impl Inputs for Arguments<'_> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.args.len() + self.captures.len()
+    }
+
+    #[inline]
+    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> Option<&'a Buffer> {
+        let tensor = match self.args.get(input) {
+            Some(arg) => arg,
+            None => &self.captures.get(input - self.args.len())?.tensor,
+        };
+        tensor.as_concrete().map(|concrete| concrete.bytes())
+    }
 }
 
 /// The tensors of a call that holds nothing else of its arguments.
@@ -121,7 +143,8 @@ impl Entry {
     /// As [`run`](Entry::run), but no use of the entry as the statistics have it.
     #[inline]
     pub(crate) fn run_unnoted(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let buffers = self.executable().run(&self.inputs(args)?).map_err(compile::failed)?;
+        let inputs = Arguments { args, captures: &self.trace.captures };
+        let buffers = self.executable().run_from(&inputs).map_err(compile::failed)?;
         Ok(self.results(args, buffers))
     }
 

@@ -9,7 +9,7 @@ use retape_kernels::Modes;
 use retape_runtime::{DType, Device, Hash32, Shape};
 use smallvec::SmallVec;
 
-use crate::tree::{Field, Leaf, LeafKind, Writer};
+use crate::tree::{Field, Leaf, LeafKind, Words, Writer};
 
 /// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments, and the
 /// modes of the function that change its code. Compared in full; a hash only finds candidates.
@@ -29,12 +29,16 @@ pub(crate) const TRAP: &str = "trap for non-finite values";
 
 impl Signature {
     /// The signature of the arguments that were written as `words`.
-    pub(crate) fn new(words: SmallVec<[u64; 64]>, description: Description) -> Signature {
+    pub(crate) fn new(words: Words, description: Description) -> Signature {
+        Signature::kept(words.into_kept(), description)
+    }
+
+    fn kept(words: SmallVec<[u64; 64]>, description: Description) -> Signature {
         Signature { words, description: Arc::new(description) }
     }
 
     /// The signature of arguments whose code notes NaN and infinities or not.
-    pub(crate) fn in_mode(traps: bool, mut words: SmallVec<[u64; 64]>, description: Description) -> Signature {
+    pub(crate) fn in_mode(traps: bool, mut words: Words, description: Description) -> Signature {
         if !traps {
             return Signature::new(words, description);
         }

@@ -7,6 +7,7 @@
 mod impls;
 mod map;
 mod reader;
+mod spare;
 mod statics;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod writer;
 pub(crate) use map::leaves;
 pub use map::{map, zip_map};
 pub use reader::Reader;
+pub(crate) use spare::{TensorList, Words};
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
 pub use statics::{Static, StaticLeaf};

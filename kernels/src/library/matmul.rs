@@ -199,7 +199,7 @@ impl MatMul {
     }
 
     /// Whether the batch of left matrices is one tall matrix, and all meet the same right matrix.
-    fn is_one_matrix(&self) -> bool {
+    pub(crate) fn is_one_matrix(&self) -> bool {
         let mut stride = self.m * self.a.row_stride;
         self.batch.iter().zip(&self.a.batch_strides).zip(&self.b.batch_strides).rev().all(|((extent, a), b)| {
             let fits = *extent == 1 || (*a == stride && *b == 0);

@@ -97,6 +97,7 @@ pub(crate) struct Function {
     target: Target,
     version: (u32, u32),
     block: u32,
+    residents: Option<u32>,
     n_params: usize,
     n_regs: [u32; Class::ALL.len()],
     n_labels: u32,
@@ -113,6 +114,7 @@ impl Function {
             target,
             version: target.version(),
             block,
+            residents: None,
             n_params,
             n_regs: [0; Class::ALL.len()],
             n_labels: 0,
@@ -130,6 +132,11 @@ impl Function {
     /// Says that the code needs this version of PTX.
     pub(crate) fn require(&mut self, major: u32, minor: u32) {
         self.version = self.version.max((major, minor));
+    }
+
+    /// Says how many blocks must fit a multiprocessor, which bounds the registers of a thread.
+    pub(crate) fn residents(&mut self, n: u32) {
+        self.residents = Some(n);
     }
 
     /// A new register.
@@ -220,6 +227,9 @@ impl Function {
             let _ = writeln!(text, ".extern .shared .align 128 .b8 dynamic_shared[];\n");
         }
         let _ = writeln!(text, ".visible .entry {}(\n{}\n)\n.reqntid {}", self.name, params.join(",\n"), self.block);
+        if let Some(n) = self.residents {
+            let _ = writeln!(text, ".minnctapersm {n}");
+        }
         let _ = writeln!(text, "{{");
         for class in Class::ALL {
             let n = self.n_regs[class as usize];

@@ -11,8 +11,10 @@ mod cast;
 mod fast;
 mod function;
 mod inst;
+mod library;
 mod memory;
 mod nest;
+mod product;
 mod remainder;
 
 use smallvec::SmallVec;
@@ -110,18 +112,19 @@ pub fn lower(step: &Step, target: Target) -> Result<Launches> {
 }
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
-    match library {
-        Library::ArgReduce(_)
-        | Library::CastHalf(_)
-        | Library::Cholesky(_)
-        | Library::Conv2d(_)
-        | Library::MatMul(_)
-        | Library::Philox(_)
-        | Library::Pool2d(_)
-        | Library::Print(_)
-        | Library::Scan(_)
-        | Library::ScatterAdd(_)
-        | Library::Sort(_)
-        | Library::TriangularSolve(_) => Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm))),
-    }
+    Ok(match library {
+        Library::ArgReduce(kernel) => library::arg_reduce(kernel, target),
+        Library::CastHalf(kernel) => library::cast_half(kernel, target),
+        Library::Cholesky(kernel) => library::cholesky(kernel, target),
+        Library::Philox(kernel) => library::philox(kernel, target),
+        Library::Pool2d(kernel) => library::pool(kernel, target),
+        Library::Scan(kernel) => library::scan(kernel, target),
+        Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
+        Library::Sort(kernel) => library::sort(kernel, target),
+        Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
+        Library::MatMul(op) => return product::lower_matmul(op, target),
+        Library::Conv2d(_) | Library::Print(_) => {
+            return Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm)));
+        }
+    })
 }

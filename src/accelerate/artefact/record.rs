@@ -194,7 +194,7 @@ impl Record {
         let arguments = (types.arguments)(&self.words, &stand_ins(args))?;
         let (words, description) =
             arguments.filter(|(words, _)| *words == self.words).ok_or("its signature is not one of these arguments")?;
-        let signature = Signature::in_mode(self.traps, words.into(), description);
+        let signature = Signature::in_mode(self.traps, words.into_iter().collect(), description);
         let sources: Vec<&TensorType> = self
             .sources
             .iter()

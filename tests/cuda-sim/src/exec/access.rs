@@ -1,0 +1,280 @@
+//! Loads, stores and atomics of a warp, lane by lane in ascending order.
+
+use super::Env;
+use super::warp::Warp;
+use crate::fault::{Stop, stop};
+use crate::kernel::{Access, Address, Atomic, AtomicOp, Base, LOCAL_WINDOW, SHARED_WINDOW, Space};
+use crate::lanes::lanes;
+use crate::memory::Touch;
+use crate::round;
+use crate::types::Ty;
+
+/// Bytes of the greatest access of one lane.
+const MAX_ACCESS: usize = 32;
+
+impl Warp {
+    /// The address of a lane.
+    #[inline(always)]
+    pub(super) fn address(&self, address: Address, lane: usize) -> u64 {
+        let base = match address.base {
+            Base::None => 0,
+            Base::Narrow(index) => u64::from(self.regs.narrow[usize::from(index)][lane]),
+            Base::Wide(index) => self.regs.wide[usize::from(index)][lane],
+        };
+        base.wrapping_add_signed(address.offset)
+    }
+
+    /// Space and address within it; generic addresses say themselves where they lead.
+    #[inline(always)]
+    pub(super) fn resolve(&self, space: Space, address: Address, lane: usize) -> (Space, u64) {
+        let at = self.address(address, lane);
+        match space {
+            Space::Generic if at >= LOCAL_WINDOW => (Space::Local, at - LOCAL_WINDOW),
+            Space::Generic if at >= SHARED_WINDOW => (Space::Shared, at - SHARED_WINDOW),
+            Space::Generic => (Space::Global, at),
+            space => (space, at),
+        }
+    }
+
+    /// Writes an element that was loaded into the register of a lane.
+    #[inline(always)]
+    fn set_element(&mut self, access: &Access, n: usize, lane: usize, bytes: &[u8]) {
+        let bits = from_bytes(bytes);
+        let index = usize::from(access.regs[n]);
+        if access.reg_size == 8 {
+            self.regs.wide[index][lane] = if access.signed { sign_extend(bits, access.size) } else { bits };
+        } else {
+            let bits = if access.signed { sign_extend(bits, access.size) } else { bits };
+            let mask = if access.reg_size == 4 { u32::MAX } else { (1 << (8 * u32::from(access.reg_size))) - 1 };
+            self.regs.narrow[index][lane] = bits as u32 & mask;
+        }
+    }
+
+    pub(super) fn load(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let size = usize::from(access.size);
+        let len = size * usize::from(access.count);
+        let touch = if access.strong { Touch::StrongRead } else { Touch::Read };
+        for lane in lanes(active) {
+            let (space, at) = self.resolve(access.space, access.address, lane);
+            check_aligned(at, len, lane)?;
+            let mut bytes = [0; MAX_ACCESS];
+            match space {
+                Space::Global | Space::Generic => {
+                    let found = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
+                    env.counts.global_loaded += len as u64;
+                    bytes[..len].copy_from_slice(found);
+                }
+                Space::Shared => {
+                    let found = env.shared.read(at, len, self.index, lane).map_err(|what| in_lane(what, lane))?;
+                    bytes[..len].copy_from_slice(found);
+                }
+                Space::Local => bytes[..len].copy_from_slice(&self.local_bytes(env, at, len, lane)?),
+            }
+            for n in 0..usize::from(access.count) {
+                self.set_element(access, n, lane, &bytes[n * size..(n + 1) * size]);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn store(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let size = usize::from(access.size);
+        let len = size * usize::from(access.count);
+        let touch = if access.strong { Touch::StrongWrite } else { Touch::Write };
+        for lane in lanes(active) {
+            let (space, at) = self.resolve(access.space, access.address, lane);
+            check_aligned(at, len, lane)?;
+            let mut bytes = [0; MAX_ACCESS];
+            for n in 0..usize::from(access.count) {
+                let index = usize::from(access.regs[n]);
+                let bits = match access.reg_size {
+                    8 => self.regs.wide[index][lane],
+                    _ => u64::from(self.regs.narrow[index][lane]),
+                };
+                bytes[n * size..(n + 1) * size].copy_from_slice(&bits.to_le_bytes()[..size]);
+            }
+            match space {
+                Space::Global | Space::Generic => {
+                    let to = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
+                    env.counts.global_stored += len as u64;
+                    to.copy_from_slice(&bytes[..len]);
+                }
+                Space::Shared => {
+                    env.shared.write(at, &bytes[..len], self.index).map_err(|what| in_lane(what, lane))?;
+                }
+                Space::Local => self.store_local(env, at, &bytes[..len], lane)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a lane's local memory.
+    fn local_range(env: &Env<'_>, at: u64, len: usize, lane: usize) -> Result<std::ops::Range<usize>, Stop> {
+        let size = env.launch.kernel.local_bytes as usize;
+        if at > size as u64 || len as u64 > size as u64 - at {
+            return stop(format!("local access out of bounds: {len} bytes at {at} of {size} (lane {lane})"));
+        }
+        let start = lane * size + at as usize;
+        Ok(start..start + len)
+    }
+
+    fn local_bytes(&self, env: &Env<'_>, at: u64, len: usize, lane: usize) -> Result<Vec<u8>, Stop> {
+        let bytes = &self.local[Self::local_range(env, at, len, lane)?];
+        if bytes.iter().any(|(_, is_written)| !is_written) {
+            return stop(format!("local memory read before it is written, at byte {at} (lane {lane})"));
+        }
+        Ok(bytes.iter().map(|(byte, _)| *byte).collect())
+    }
+
+    fn store_local(&mut self, env: &Env<'_>, at: u64, bytes: &[u8], lane: usize) -> Result<(), Stop> {
+        let range = Self::local_range(env, at, bytes.len(), lane)?;
+        for (to, byte) in self.local[range].iter_mut().zip(bytes) {
+            *to = (*byte, true);
+        }
+        Ok(())
+    }
+
+    /// The same bytes for all lanes.
+    pub(super) fn load_bytes(&mut self, from: &[u8], at: usize, access: &Access, active: u32) -> Result<(), Stop> {
+        let size = usize::from(access.size);
+        for lane in lanes(active) {
+            for n in 0..usize::from(access.count) {
+                self.set_element(access, n, lane, &from[at + n * size..at + (n + 1) * size]);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn load_const(&mut self, env: &Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let constants = &env.launch.kernel.data.constants;
+        let len = usize::from(access.size) * usize::from(access.count);
+        for lane in lanes(active) {
+            let at = self.address(access.address, lane);
+            check_aligned(at, len, lane)?;
+            if at > constants.len() as u64 || len as u64 > constants.len() as u64 - at {
+                let all = constants.len();
+                return stop(format!("constant access out of bounds: {len} bytes at {at} of {all} (lane {lane})"));
+            }
+            self.load_bytes(constants, at as usize, access, 1 << lane)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn atomic(&mut self, env: &mut Env<'_>, atomic: &Atomic, active: u32) -> Result<(), Stop> {
+        let size = atomic.ty.size();
+        for lane in lanes(active) {
+            let (space, at) = self.resolve(atomic.space, atomic.address, lane);
+            check_aligned(at, size, lane)?;
+            let [a, b] = [atomic.a, atomic.b].map(|index| match size {
+                8 => self.regs.wide[usize::from(index)][lane],
+                _ => u64::from(self.regs.narrow[usize::from(index)][lane]),
+            });
+            let memory = match space {
+                Space::Shared => env.shared.atomic(at, size, self.index),
+                Space::Local => return stop("atomic in local memory"),
+                Space::Global | Space::Generic => {
+                    env.counts.global_loaded += size as u64;
+                    env.counts.global_stored += size as u64;
+                    env.global.access(at, size, Touch::Atomic, env.owner)
+                }
+            };
+            let memory = memory.map_err(|what| in_lane(what, lane))?;
+            let old = from_bytes(memory);
+            memory.copy_from_slice(&combine(atomic.op, atomic.ty, old, a, b).to_le_bytes()[..size]);
+            match atomic.d {
+                Some(d) if size == 8 => self.regs.wide[usize::from(d)][lane] = old,
+                Some(d) => self.regs.narrow[usize::from(d)][lane] = old as u32,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an atomic writes.
+fn combine(op: AtomicOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
+    match op {
+        AtomicOp::Add => match ty {
+            Ty::F32 => u64::from((f32::from_bits(old as u32) + f32::from_bits(a as u32)).to_bits()),
+            Ty::F64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
+            Ty::F16 => half_add(old as u16, a as u16),
+            Ty::F16x2 => half_add(old as u16, a as u16) | half_add((old >> 16) as u16, (a >> 16) as u16) << 16,
+            Ty::Bf16 => bf16_add(old as u16, a as u16),
+            Ty::Bf16x2 => bf16_add(old as u16, a as u16) | bf16_add((old >> 16) as u16, (a >> 16) as u16) << 16,
+            _ => old.wrapping_add(a),
+        },
+        AtomicOp::Min | AtomicOp::Max => {
+            let order = |bits: u64| match ty {
+                Ty::S32 => i128::from(bits as i32),
+                Ty::S64 => i128::from(bits as i64),
+                _ => i128::from(bits),
+            };
+            if (order(a) < order(old)) == (op == AtomicOp::Min) { a } else { old }
+        }
+        AtomicOp::And => old & a,
+        AtomicOp::Or => old | a,
+        AtomicOp::Xor => old ^ a,
+        AtomicOp::Exch => a,
+        AtomicOp::Cas => {
+            if old == a {
+                b
+            } else {
+                old
+            }
+        }
+        AtomicOp::Inc => {
+            if old >= a {
+                0
+            } else {
+                old + 1
+            }
+        }
+        AtomicOp::Dec => {
+            if old == 0 || old > a {
+                a
+            } else {
+                old - 1
+            }
+        }
+    }
+}
+
+fn half_add(a: u16, b: u16) -> u64 {
+    u64::from(round::to_f16(round::from_f16(a) + round::from_f16(b)))
+}
+
+fn bf16_add(a: u16, b: u16) -> u64 {
+    u64::from(round::to_bf16(round::from_bf16(a) + round::from_bf16(b)))
+}
+
+/// Up to eight bytes, the lowest first.
+#[inline(always)]
+fn from_bytes(bytes: &[u8]) -> u64 {
+    match bytes.len() {
+        4 => u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+        len => {
+            let mut all = [0; 8];
+            all[..len].copy_from_slice(bytes);
+            u64::from_le_bytes(all)
+        }
+    }
+}
+
+fn sign_extend(bits: u64, bytes: u8) -> u64 {
+    let spare = 64 - 8 * u32::from(bytes);
+    ((bits << spare) as i64 >> spare) as u64
+}
+
+#[inline(always)]
+pub(super) fn check_aligned(at: u64, len: usize, lane: usize) -> Result<(), Stop> {
+    if at & (len as u64 - 1) == 0 {
+        return Ok(());
+    }
+    stop(format!("misaligned access: {len} bytes at {at:#x} (lane {lane})"))
+}
+
+#[cold]
+pub(super) fn in_lane(mut what: Stop, lane: usize) -> Stop {
+    what.push_str(&format!(" (lane {lane})"));
+    what
+}

@@ -1,0 +1,360 @@
+//! Global memory: allocations with guard gaps, and a shadow that knows who wrote and who read each byte.
+//!
+//! Addresses are never used twice, so that an access behind the end of an array or after its release is always seen.
+//! The shadow has one tag for four bytes, and four for one byte each where a smaller access came by. Its pages are
+//! the operating system's zero pages until they are touched.
+
+use crate::fault::{Stop, stop};
+
+/// Where allocations begin; each device has a range of its own.
+const FIRST: u64 = 0x7f00_0000_0000;
+
+/// Bytes between the ends of ranges of two devices.
+const DEVICE: u64 = 1 << 40;
+
+/// Bytes at least between two allocations.
+const GUARD: u64 = 4096;
+
+/// Who touched some bytes last. A block is known by a serial number that counts over all launches.
+#[derive(Clone, Copy, Default)]
+struct Tag {
+    /// Zero: nobody. One: the host, or a copy.
+    writer: u32,
+    reader: u32,
+}
+
+/// Written by the host.
+const HOST: u32 = 1;
+
+/// Serial numbers of blocks begin behind this.
+pub(crate) const FIRST_SERIAL: u32 = 16;
+
+/// The tag is that of four single bytes, in the fine table.
+const FINE: u32 = 2;
+
+/// Set in a writer that used an atomic instruction.
+const ATOMIC: u32 = 1 << 31;
+
+/// The block that runs and the launch it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    /// Stands for several blocks of the launch; its blocks have the numbers behind it.
+    pub(crate) launch: u32,
+    pub(crate) block: u32,
+}
+
+/// Kind of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Read,
+    Write,
+    /// A read or write that is ordered against other blocks.
+    StrongRead,
+    StrongWrite,
+    Atomic,
+}
+
+/// One allocation.
+struct Allocation {
+    base: u64,
+    bytes: Vec<u8>,
+    tags: Vec<Tag>,
+    fine: Vec<[Tag; 4]>,
+    /// Whether reading a byte that nobody wrote is a fault.
+    is_strict: bool,
+}
+
+/// The memory of a device.
+pub(crate) struct Global {
+    allocations: Vec<Allocation>,
+    freed: Vec<(u64, u64)>,
+    next: u64,
+    /// The allocation of the last access.
+    recent: usize,
+    pub(crate) live_bytes: u64,
+}
+
+impl Global {
+    pub(crate) fn new(device: u64) -> Global {
+        Global { allocations: vec![], freed: vec![], next: FIRST + device * DEVICE, recent: 0, live_bytes: 0 }
+    }
+
+    /// A new array, whose bytes nobody has written.
+    pub(crate) fn alloc(&mut self, bytes: usize) -> u64 {
+        let base = self.next;
+        self.next += (bytes.max(1) as u64).next_multiple_of(512) + GUARD;
+        let tags = bytes.div_ceil(4);
+        self.allocations.push(Allocation {
+            base,
+            bytes: vec![0; bytes],
+            tags: vec![Tag::default(); tags],
+            fine: vec![],
+            is_strict: true,
+        });
+        self.live_bytes += bytes as u64;
+        base
+    }
+
+    /// Gives an array back; false if none begins there.
+    pub(crate) fn free(&mut self, base: u64) -> bool {
+        let Ok(index) = self.allocations.binary_search_by_key(&base, |allocation| allocation.base) else {
+            return false;
+        };
+        let allocation = self.allocations.remove(index);
+        self.freed.push((base, allocation.bytes.len() as u64));
+        self.live_bytes -= allocation.bytes.len() as u64;
+        self.recent = 0;
+        true
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.allocations.len()
+    }
+
+    /// Beginning and size of the allocation around an address.
+    pub(crate) fn range(&self, address: u64) -> Option<(u64, usize)> {
+        let index = self.index_of(address)?;
+        Some((self.allocations[index].base, self.allocations[index].bytes.len()))
+    }
+
+    /// Whether reading bytes of this array that nobody wrote is a fault.
+    pub(crate) fn set_strict(&mut self, base: u64, is_strict: bool) -> bool {
+        let found = self.allocations.iter_mut().find(|allocation| allocation.base == base);
+        found.map(|allocation| allocation.is_strict = is_strict).is_some()
+    }
+
+    /// The allocation that begins at or before the address.
+    fn index_of(&self, address: u64) -> Option<usize> {
+        let index = self.allocations.partition_point(|allocation| allocation.base <= address).checked_sub(1)?;
+        let allocation = &self.allocations[index];
+        (address - allocation.base < allocation.bytes.len().max(1) as u64).then_some(index)
+    }
+
+    /// The allocation that holds all these bytes, and where they begin in it.
+    #[inline(always)]
+    fn find(&mut self, address: u64, len: usize) -> Result<(usize, usize), Stop> {
+        if let Some(allocation) = self.allocations.get(self.recent) {
+            let offset = address.wrapping_sub(allocation.base);
+            if offset < allocation.bytes.len() as u64 && len as u64 <= allocation.bytes.len() as u64 - offset {
+                return Ok((self.recent, offset as usize));
+            }
+        }
+        self.find_elsewhere(address, len)
+    }
+
+    #[cold]
+    fn find_elsewhere(&mut self, address: u64, len: usize) -> Result<(usize, usize), Stop> {
+        if let Some(index) = self.index_of(address) {
+            let allocation = &self.allocations[index];
+            let offset = address - allocation.base;
+            if offset + len as u64 <= allocation.bytes.len() as u64 {
+                self.recent = index;
+                return Ok((index, offset as usize));
+            }
+            let size = allocation.bytes.len();
+            return stop(format!("global access out of bounds: {len} bytes at {offset} of an allocation of {size}"));
+        }
+        if let Some((base, size)) = self.freed.iter().find(|(base, size)| address.wrapping_sub(*base) < *size) {
+            return stop(format!("global access after free: {len} bytes at {} of {size}", address - base));
+        }
+        let before = self.allocations.iter().rfind(|allocation| allocation.base <= address);
+        let near = before.map_or("before all allocations".to_owned(), |allocation| {
+            format!(
+                "{} bytes behind the beginning of an allocation of {}",
+                address - allocation.base,
+                allocation.bytes.len()
+            )
+        });
+        stop(format!("global access out of bounds: {len} bytes at {address:#x}, {near}"))
+    }
+
+    /// Bytes that a kernel accesses, after the checks of its kind.
+    #[inline(always)]
+    pub(crate) fn access(&mut self, address: u64, len: usize, touch: Touch, owner: Owner) -> Result<&mut [u8], Stop> {
+        let (index, offset) = self.find(address, len)?;
+        let allocation = &mut self.allocations[index];
+        if offset.is_multiple_of(4) && len.is_multiple_of(4) {
+            for granule in offset / 4..(offset + len) / 4 {
+                let tag = &mut allocation.tags[granule];
+                if tag.writer == FINE {
+                    allocation.check_bytes(granule, 0..4, touch, owner)?;
+                } else {
+                    check(tag, touch, owner, allocation.is_strict)
+                        .or_else(|what| stop(format!("{what} at byte {}", 4 * granule)))?;
+                }
+            }
+        } else {
+            for granule in offset / 4..(offset + len).div_ceil(4) {
+                let bytes = offset.max(4 * granule) - 4 * granule..(offset + len).min(4 * granule + 4) - 4 * granule;
+                allocation.check_bytes(granule, bytes, touch, owner)?;
+            }
+        }
+        Ok(&mut allocation.bytes[offset..offset + len])
+    }
+
+    /// Copies bytes from the host, or from a copy of other memory.
+    pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Stop> {
+        self.fill(address, bytes.len(), |to| to.copy_from_slice(bytes))
+    }
+
+    /// Lets the host write so many bytes.
+    pub(crate) fn fill(&mut self, address: u64, len: usize, write: impl FnOnce(&mut [u8])) -> Result<(), Stop> {
+        if len == 0 {
+            return Ok(());
+        }
+        let (index, offset) = self.find(address, len)?;
+        let allocation = &mut self.allocations[index];
+        write(&mut allocation.bytes[offset..offset + len]);
+        let whole = offset.div_ceil(4)..(offset + len) / 4;
+        let host = Tag { writer: HOST, reader: 0 };
+        if whole.start < whole.end {
+            allocation.tags[whole.clone()].fill(host);
+        }
+        for granule in [offset / 4, (offset + len - 1) / 4] {
+            let bytes = offset.max(4 * granule) - 4 * granule..(offset + len).min(4 * granule + 4) - 4 * granule;
+            if !whole.contains(&granule) {
+                allocation.split(granule)[bytes].fill(host);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes to the host.
+    pub(crate) fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Stop> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (index, offset) = self.find(address, to.len())?;
+        to.copy_from_slice(&self.allocations[index].bytes[offset..offset + to.len()]);
+        Ok(())
+    }
+
+    /// Copies bytes within the device; those that nobody wrote stay so.
+    pub(crate) fn copy(&mut self, to: u64, from: u64, len: usize) -> Result<(), Stop> {
+        if len == 0 {
+            return Ok(());
+        }
+        let (source, start) = self.find(from, len)?;
+        let allocation = &self.allocations[source];
+        let bytes = allocation.bytes[start..start + len].to_vec();
+        let written: Vec<bool> = (start..start + len).map(|byte| allocation.is_written(byte)).collect();
+        self.fill(to, len, |to| to.copy_from_slice(&bytes))?;
+        if written.iter().all(|written| *written) {
+            return Ok(());
+        }
+        let (index, offset) = self.find(to, len)?;
+        for (n, _) in written.iter().enumerate().filter(|(_, written)| !**written) {
+            let byte = offset + n;
+            self.allocations[index].split(byte / 4)[byte % 4] = Tag::default();
+        }
+        Ok(())
+    }
+
+    /// Forgets which block touched what, when the serial numbers begin anew.
+    pub(crate) fn forget_blocks(&mut self) {
+        let forget = |tag: &mut Tag| {
+            tag.reader = 0;
+            if tag.writer >= FIRST_SERIAL {
+                tag.writer = HOST;
+            }
+        };
+        for allocation in &mut self.allocations {
+            allocation.tags.iter_mut().for_each(forget);
+            allocation.fine.iter_mut().flatten().for_each(forget);
+        }
+    }
+}
+
+impl Allocation {
+    /// The tags of four single bytes.
+    fn split(&mut self, granule: usize) -> &mut [Tag; 4] {
+        if self.fine.is_empty() {
+            self.fine = vec![[Tag::default(); 4]; self.tags.len()];
+        }
+        let tag = self.tags[granule];
+        if tag.writer != FINE {
+            self.fine[granule] = [tag; 4];
+            self.tags[granule].writer = FINE;
+        }
+        &mut self.fine[granule]
+    }
+
+    #[inline(never)]
+    fn check_bytes(
+        &mut self,
+        granule: usize,
+        bytes: std::ops::Range<usize>,
+        touch: Touch,
+        owner: Owner,
+    ) -> Result<(), Stop> {
+        let is_strict = self.is_strict;
+        let tags = self.split(granule);
+        for byte in bytes {
+            check(&mut tags[byte], touch, owner, is_strict)
+                .or_else(|what| stop(format!("{what} at byte {}", 4 * granule + byte)))?;
+        }
+        Ok(())
+    }
+
+    fn is_written(&self, byte: usize) -> bool {
+        match self.tags[byte / 4].writer {
+            FINE => self.fine[byte / 4][byte % 4].writer != 0,
+            writer => writer != 0,
+        }
+    }
+}
+
+/// Checks an access against those before, and notes it.
+#[inline(always)]
+fn check(tag: &mut Tag, touch: Touch, owner: Owner, is_strict: bool) -> Result<(), Stop> {
+    let Owner { launch, block } = owner;
+    let writer = tag.writer & !ATOMIC;
+    // The writer's serial number is within this launch, and another one than that of this block.
+    let is_foreign = writer >= launch && writer != block;
+    let is_read_elsewhere = tag.reader >= launch && tag.reader != block;
+    let was_atomic = tag.writer & ATOMIC != 0;
+    match touch {
+        Touch::Read | Touch::StrongRead => {
+            if writer == 0 && is_strict {
+                return stop("global memory read that nobody wrote");
+            }
+            if touch == Touch::Read {
+                if is_foreign {
+                    return race(writer, owner, "wrote", "reads");
+                }
+                tag.reader = if is_read_elsewhere { launch } else { block };
+            }
+        }
+        Touch::Write => {
+            if is_foreign {
+                return race(writer, owner, "wrote", "writes");
+            }
+            if is_read_elsewhere {
+                return race(tag.reader, owner, "read", "writes");
+            }
+            tag.writer = block;
+        }
+        Touch::StrongWrite | Touch::Atomic => {
+            if touch == Touch::Atomic && writer == 0 && is_strict {
+                return stop("atomic on global memory that nobody wrote");
+            }
+            if is_foreign && !was_atomic {
+                return race(writer, owner, "wrote", "has an atomic");
+            }
+            if is_read_elsewhere {
+                return race(tag.reader, owner, "read", "has an atomic");
+            }
+            tag.writer = ATOMIC | if is_foreign { launch } else { block };
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn race(other: u32, owner: Owner, did: &str, does: &str) -> Result<(), Stop> {
+    let name = |serial: u32| match serial - owner.launch {
+        0 => "several blocks".to_owned(),
+        n => format!("block {}", n - 1),
+    };
+    stop(format!("global-memory race: {} {did} what {} {does} in one launch", name(other), name(owner.block)))
+}

@@ -1,0 +1,220 @@
+//! Shared memory of a block: bytes, and a shadow that knows which warp wrote and read them since which barrier.
+//!
+//! Time is an epoch that grows with each barrier. `seen[w][u]` is the last epoch whose accesses of warp `u` are ordered
+//! before what warp `w` does now. An access that is not ordered after another one of the same bytes is a race.
+
+use crate::fault::{Stop, stop};
+
+/// A warp of a block at most has this number.
+const MAX_WARPS: usize = 32;
+
+/// Who touched some bytes last.
+#[derive(Clone, Copy, Default)]
+struct Tag {
+    /// The epoch in which they were written; zero if never in any block.
+    written: u32,
+    /// The epoch of the oldest read that may still race, and the warps that read since.
+    read: u32,
+    readers: u32,
+    writer: u8,
+    /// The lane, if an asynchronous copy wrote them: only it may read before a barrier.
+    lane: u8,
+    /// An asynchronous copy to them is under way.
+    in_flight: bool,
+}
+
+/// No lane in particular.
+const NO_LANE: u8 = 255;
+
+/// The mark of bytes that an atomic wrote.
+const ATOMIC_LANE: u8 = 254;
+
+/// The shared memory of the block that runs.
+#[derive(Default)]
+pub(crate) struct Shared {
+    bytes: Vec<u8>,
+    tags: Vec<Tag>,
+    /// Bytes for which there is one tag, as a power of two.
+    grain: u32,
+    epoch: u32,
+    /// The epoch in which this block began.
+    first: u32,
+    seen: Vec<[u32; MAX_WARPS]>,
+}
+
+impl Shared {
+    /// Makes the memory of the next block: nobody has written anything.
+    pub(crate) fn begin(&mut self, bytes: usize, grain_bytes: u32, warps: usize) {
+        let grain = grain_bytes.trailing_zeros();
+        self.bytes.resize(bytes, 0);
+        let tags = bytes.div_ceil(1 << grain);
+        if grain != self.grain || self.epoch > u32::MAX / 2 {
+            self.tags.clear();
+            self.epoch = 0;
+            self.grain = grain;
+        }
+        self.tags.resize(tags, Tag::default());
+        self.epoch += 1;
+        self.first = self.epoch;
+        self.seen.clear();
+        self.seen.resize(warps.min(MAX_WARPS), [0; MAX_WARPS]);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// A barrier of these warps: each has seen what all of them did.
+    pub(crate) fn barrier(&mut self, warps: u32) {
+        let mut all = [0; MAX_WARPS];
+        for warp in crate::lanes::lanes(warps) {
+            for (all, seen) in all.iter_mut().zip(self.seen[warp]) {
+                *all = seen.max(*all);
+            }
+        }
+        for warp in crate::lanes::lanes(warps) {
+            all[warp] = self.epoch;
+        }
+        for warp in crate::lanes::lanes(warps) {
+            self.seen[warp] = all;
+        }
+        self.epoch += 1;
+    }
+
+    /// `bar.warp.sync`: the lanes of a warp see each other's asynchronous copies.
+    pub(crate) fn warp_barrier(&mut self, warp: usize) {
+        // A warp runs in lock step, so only landed copies need it: they count as the whole warp's from now on.
+        self.seen[warp][warp] = self.epoch;
+        self.epoch += 1;
+    }
+
+    /// The bytes and tags of an access.
+    #[inline(always)]
+    fn tags_of(&self, at: u64, len: usize) -> Result<std::ops::Range<usize>, Stop> {
+        if at > self.bytes.len() as u64 || len as u64 > self.bytes.len() as u64 - at {
+            return stop(format!("shared access out of bounds: {len} bytes at {at} of {}", self.bytes.len()));
+        }
+        let at = at as usize;
+        Ok(at >> self.grain..((at + len - 1) >> self.grain) + 1)
+    }
+
+    /// Bytes that a lane reads.
+    #[inline(always)]
+    pub(crate) fn read(&mut self, at: u64, len: usize, warp: usize, lane: usize) -> Result<&[u8], Stop> {
+        let (first, epoch) = (self.first, self.epoch);
+        let range = self.tags_of(at, len)?;
+        let seen = &self.seen[warp];
+        for tag in &mut self.tags[range] {
+            if tag.in_flight && tag.written >= first {
+                return stop(format!("shared memory read at byte {at} while a cp.async to it is under way"));
+            }
+            if tag.written < first {
+                return stop(format!("shared memory read before it is written, at byte {at}"));
+            }
+            let writer = usize::from(tag.writer);
+            if writer != warp && seen[writer] < tag.written {
+                return race(at, writer, "wrote", warp, "reads");
+            }
+            if tag.lane < ATOMIC_LANE && usize::from(tag.lane) != lane && seen[writer] < tag.written {
+                return stop(format!(
+                    "shared memory at byte {at} was copied by cp.async of lane {}, and lane {lane} reads it with no barrier between",
+                    tag.lane
+                ));
+            }
+            let others = tag.readers & !(1 << warp);
+            if tag.read < first || others == 0 || is_seen(tag, seen) {
+                *tag = Tag { read: epoch, readers: 1 << warp, ..*tag };
+            } else {
+                tag.readers |= 1 << warp;
+            }
+        }
+        Ok(&self.bytes[at as usize..at as usize + len])
+    }
+
+    /// Bytes that a lane writes.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8], warp: usize) -> Result<(), Stop> {
+        let range = self.claim(at, bytes.len(), warp)?;
+        let epoch = self.epoch;
+        for tag in &mut self.tags[range] {
+            *tag = Tag { written: epoch, writer: warp as u8, lane: NO_LANE, ..Tag::default() };
+        }
+        self.bytes[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Bytes that an atomic of a lane reads and writes; atomics do not race with each other.
+    pub(crate) fn atomic(&mut self, at: u64, len: usize, warp: usize) -> Result<&mut [u8], Stop> {
+        let (first, epoch) = (self.first, self.epoch);
+        let range = self.tags_of(at, len)?;
+        let seen = self.seen[warp];
+        for tag in &mut self.tags[range] {
+            if tag.written < first {
+                return stop(format!("shared memory read before it is written, at byte {at}"));
+            }
+            let writer = usize::from(tag.writer);
+            let was_atomic = tag.lane == ATOMIC_LANE;
+            if tag.in_flight || !was_atomic && writer != warp && seen[writer] < tag.written {
+                return race(at, writer, "wrote", warp, "has an atomic");
+            }
+            *tag = Tag { written: epoch, writer: warp as u8, lane: ATOMIC_LANE, ..*tag };
+        }
+        Ok(&mut self.bytes[at as usize..at as usize + len])
+    }
+
+    /// Marks bytes that an asynchronous copy of a lane will write.
+    pub(crate) fn begin_copy(&mut self, at: u64, len: usize, warp: usize, lane: usize) -> Result<(), Stop> {
+        let range = self.claim(at, len, warp)?;
+        let epoch = self.epoch;
+        for tag in &mut self.tags[range] {
+            *tag = Tag { written: epoch, writer: warp as u8, lane: lane as u8, in_flight: true, ..Tag::default() };
+        }
+        Ok(())
+    }
+
+    /// Lands an asynchronous copy.
+    pub(crate) fn land(&mut self, at: u64, bytes: &[u8]) {
+        let (at, epoch) = (at as usize, self.epoch);
+        for tag in &mut self.tags[at >> self.grain..((at + bytes.len() - 1) >> self.grain) + 1] {
+            tag.in_flight = false;
+            tag.written = epoch;
+        }
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Checks that these bytes may be written now.
+    #[inline(always)]
+    fn claim(&self, at: u64, len: usize, warp: usize) -> Result<std::ops::Range<usize>, Stop> {
+        let range = self.tags_of(at, len)?;
+        let seen = &self.seen[warp];
+        for tag in &self.tags[range.clone()] {
+            if tag.written < self.first {
+                continue;
+            }
+            let writer = usize::from(tag.writer);
+            if tag.in_flight {
+                return stop(format!("shared memory written at byte {at} while a cp.async to it is under way"));
+            }
+            if writer != warp && seen[writer] < tag.written {
+                return race(at, writer, "wrote", warp, "writes");
+            }
+            let others = tag.readers & !(1 << warp);
+            if tag.read >= self.first && others != 0 {
+                if let Some(reader) = crate::lanes::lanes(others).find(|reader| seen[*reader] < tag.read) {
+                    return race(at, reader, "read", warp, "writes");
+                }
+            }
+        }
+        Ok(range)
+    }
+}
+
+/// Whether all reads noted in a tag are ordered before what a warp does now.
+fn is_seen(tag: &Tag, seen: &[u32; MAX_WARPS]) -> bool {
+    crate::lanes::lanes(tag.readers).all(|reader| seen[reader] >= tag.read)
+}
+
+#[cold]
+fn race<T>(at: u64, other: usize, did: &str, warp: usize, does: &str) -> Result<T, Stop> {
+    stop(format!("shared-memory race at byte {at}: warp {other} {did}, warp {warp} {does} with no barrier between"))
+}
