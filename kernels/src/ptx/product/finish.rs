@@ -51,8 +51,13 @@ impl Finish<'_> {
             }
             Finish::Part { m, n } => {
                 let line = [super::problem::Digit { extent: m, stride: 1 }].into_iter().collect();
-                let to =
-                    Scatter { dtype: config.sum, width: n, first_row: 0, rows: line, batch: [(0, 0)].into_iter().collect() };
+                let to = Scatter {
+                    dtype: config.sum,
+                    width: n,
+                    first_row: 0,
+                    rows: line,
+                    batch: [(0, 0)].into_iter().collect(),
+                };
                 let row = mad(f, part.0, part.1 as i64, corner.product);
                 let origin = Origin { row: Some(super::index::mul(f, row, m as i64)), col: None };
                 store(f, config, sums, corner, &to, n, &origin);
