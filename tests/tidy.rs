@@ -103,14 +103,14 @@ fn files_begin_with_what_they_are() {
     assert!(silent.is_empty(), "{silent:?}");
 }
 
-/// The crates of this workspace that a manifest names among its dependencies.
+/// The crates of this workspace that a manifest names among its dependencies, those of tests aside.
 fn own_dependencies(manifest: &str) -> Vec<String> {
     let mut found = BTreeSet::new();
     let mut section = "";
     for line in read(manifest).lines() {
         if let Some(header) = line.strip_prefix('[') {
             section =
-                if header.contains("dependencies") && !header.contains("workspace") { "dependencies" } else { "" };
+                if header.contains("dependencies") && !header.contains("workspace") && !header.contains("dev-") { "dependencies" } else { "" };
         } else if section == "dependencies" && line.starts_with("retape") {
             found.extend(line.split(['.', ' ', '=']).next().map(str::to_owned));
         }
