@@ -248,12 +248,10 @@ extern "C" fn cuEventRecordWithFlags(event: usize, stream: usize, _flags: c_uint
 
 #[unsafe(no_mangle)]
 extern "C" fn cuEventSynchronize(event: usize) -> c_int {
-    call("cuEventSynchronize", |state| {
-        match state.events.get(&event).ok_or(Code::INVALID_HANDLE)?.recorded.clone() {
-            Recorded::Work { stream, until } if state.streams.contains_key(&stream) => state.drain(stream, until),
-            Recorded::Captured { .. } => Err(Code::CAPTURED_EVENT),
-            _ => Ok(()),
-        }
+    call("cuEventSynchronize", |state| match state.events.get(&event).ok_or(Code::INVALID_HANDLE)?.recorded.clone() {
+        Recorded::Work { stream, until } if state.streams.contains_key(&stream) => state.drain(stream, until),
+        Recorded::Captured { .. } => Err(Code::CAPTURED_EVENT),
+        _ => Ok(()),
     })
 }
 
