@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use dashmap::DashMap;
 
 use super::api::Failure;
+use super::disk;
 use super::driver::{self, Driver, Facts, Graph, Module};
 use super::module::{CodeCounters, Function, Key};
 use super::pool::{Block, GpuMemory, Pool, class};
@@ -45,6 +47,8 @@ pub struct Gpu {
     /// Code in use, by what it was made from.
     pub(super) functions: DashMap<Key, Weak<Function>>,
     pub(super) code: CodeCounters,
+    /// Where compiled code is kept.
+    pub(super) code_folder: Mutex<Option<PathBuf>>,
     /// In the order of the stream, each with the event behind its last use.
     retired: Mutex<VecDeque<(driver::Event, Remains)>>,
     idle: Mutex<Vec<Weak<dyn Idle>>>,
@@ -113,6 +117,7 @@ impl Gpu {
             staging: Mutex::default(),
             functions: DashMap::new(),
             code: CodeCounters::default(),
+            code_folder: Mutex::new(disk::folder()),
             retired: Mutex::default(),
             idle: Mutex::default(),
             broken: OnceLock::new(),

@@ -1,6 +1,7 @@
 //! Code of a GPU: text is compiled once, shared while it is used, and kept on disk for the next process.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -162,7 +163,7 @@ impl Gpu {
 
     /// The code of a source, from disk if it is there, and loaded.
     fn image(&self, source: &Source<'_>) -> Result<(Vec<u8>, (Module, Entry))> {
-        let folder = disk::folder();
+        let folder = lock(&self.code_folder).clone();
         let key = self.disk_key(source.text);
         if let Some(image) = folder.as_deref().and_then(|folder| disk::read(folder, &key))
             && let Ok(loaded) = self.load_image(&image, source.name)
@@ -210,7 +211,14 @@ impl Gpu {
         for number in [major, minor, self.driver_version()] {
             hasher.update(&number.to_le_bytes());
         }
+        hasher.update(&(self.name().len() as u64).to_le_bytes()).update(self.name().as_bytes());
         hasher.update(text.as_bytes()).finalize().into()
+    }
+
+    /// Keeps compiled code in this folder from now on, or nowhere. At first it is the one that the variable
+    /// `RETAPE_CUBIN_CACHE` names (`0` for none), else `retape/cubin` in the user's folder for caches.
+    pub fn set_code_folder(&self, folder: Option<PathBuf>) {
+        *lock(&self.code_folder) = folder;
     }
 }
 
