@@ -178,11 +178,17 @@ impl Machine {
         &self.counts
     }
 
+    /// Begins to count anew.
+    pub fn reset_counts(&mut self) {
+        self.counts.clear();
+    }
+
     /// Runs a kernel. Each argument is the bits of a parameter, the lowest first.
     ///
     /// # Errors
     ///
     /// Fails at the first thing that the kernel does wrong, or if it cannot be launched so.
+    #[allow(clippy::too_many_arguments, reason = "what every launch has, in the usual order")]
     pub fn launch(
         &mut self,
         module: &Module,

@@ -134,8 +134,7 @@ where
         }
         holds.iter().rev().fold(0, |bits, bit| bits << 1 | u32::from(*bit))
     }
-    // A value is not itself only if it is NaN.
-    let is_unordered = |a: K::Value, b: K::Value| a != a || b != b;
+    let is_unordered = |a: K::Value, b: K::Value| !(a <= b || a > b);
     const LAST: u32 = Compare::Nan as u32;
     match alu.extra & 0xff {
         0 => lanes::<K>(regs, alu, |a, b| a == b),

@@ -81,7 +81,7 @@ extern "C" fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, ordinal:
         let capability = state.devices[device].capability as c_int;
         value.set(match attribute {
             // Threads of a block, its extents, and the extents of a grid.
-            1 | 2 | 3 => 1024,
+            1..=3 => 1024,
             4 => 64,
             5 => i32::MAX,
             6 | 7 => 65_535,

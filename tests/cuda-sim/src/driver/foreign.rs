@@ -13,7 +13,7 @@ pub(super) struct Code(pub(super) c_int);
 macro_rules! codes {
     ($($constant:ident = $code:literal, $name:literal, $text:literal;)*) => {
         impl Code {
-            $(pub(super) const $constant: Code = Code($code);)*
+            $(#[allow(dead_code, reason = "some codes only have a text")] pub(super) const $constant: Code = Code($code);)*
         }
 
         /// Name and text of a code, with a zero behind each.
@@ -96,7 +96,7 @@ impl<T> Out<T> {
         }
     }
 
-    pub(super) fn is_null(self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 }
@@ -133,7 +133,7 @@ impl<T: Copy> In<T> {
         (0..len).map(|index| self.at(index)).collect()
     }
 
-    pub(super) fn is_null(self) -> bool {
+    pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
     }
 

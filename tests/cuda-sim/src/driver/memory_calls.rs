@@ -107,7 +107,7 @@ extern "C" fn cuMemAllocHost_v2(to: Out<usize>, bytes: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(address: usize) -> c_int {
     call("cuMemFreeHost", |state| {
-        if !state.host.get(&address).is_some_and(|memory| memory._memory.is_some()) {
+        if state.host.get(&address).is_none_or(|memory| memory._memory.is_none()) {
             return Err(Code::INVALID_VALUE);
         }
         state.drain_all();
@@ -128,7 +128,7 @@ extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, flags: c_uint) 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(address: usize) -> c_int {
     call("cuMemHostUnregister", |state| {
-        if !state.host.get(&address).is_some_and(|memory| memory._memory.is_none()) {
+        if state.host.get(&address).is_none_or(|memory| memory._memory.is_some()) {
             return Err(Code::INVALID_VALUE);
         }
         state.drain_all();

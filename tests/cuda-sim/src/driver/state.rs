@@ -168,6 +168,7 @@ impl State {
             device.broken = None;
             device.limit = MEMORY;
             device.capability = 90;
+            device.machine.reset_counts();
         }
         self.order = Order::FORWARD;
         self.counters = Counters::default();

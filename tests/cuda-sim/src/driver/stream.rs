@@ -117,7 +117,8 @@ impl State {
     pub(super) fn drain(&mut self, key: usize, until: u64) -> Status {
         let device = self.stream(key)?.device;
         while let Some((number, work)) = self.stream(key)?.queue.pop_front_if(|(number, _)| *number <= until) {
-            if self.devices[device].broken.is_none() {
+            // Memory is given back whatever happened.
+            if self.devices[device].broken.is_none() || matches!(work, Work::Free(_)) {
                 if let Work::Wait { stream, until } = &work {
                     // A stream that is gone has done its work; a fault of another device is not this one's.
                     if self.streams.contains_key(stream) {
