@@ -151,12 +151,12 @@ impl Conv2d {
     }
 
     /// Input and output channels of a group.
-    fn channels(&self) -> [usize; 2] {
+    pub(crate) fn channels(&self) -> [usize; 2] {
         [self.in_channels / self.groups, self.out_channels / self.groups]
     }
 
     /// Kernel positions times input channels: the length of a sum of the forward pass.
-    fn n_taps(&self) -> usize {
+    pub(crate) fn n_taps(&self) -> usize {
         self.kernel_height * self.kernel_width * self.channels()[0]
     }
 

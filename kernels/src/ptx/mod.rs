@@ -126,7 +126,8 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::Sort(kernel) => library::sort(kernel, target),
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
         Library::MatMul(op) => return product::lower_matmul(op, target),
-        Library::Conv2d(_) | Library::Print(_) => {
+        Library::Conv2d(op) => return product::lower_conv(op, target),
+        Library::Print(_) => {
             return Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm)));
         }
     };

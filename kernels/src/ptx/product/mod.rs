@@ -5,6 +5,7 @@
 //! shape: along its index, or in parts of fixed length that a second launch adds in order.
 
 mod choose;
+mod conv;
 mod emit;
 mod finish;
 mod index;
@@ -18,17 +19,22 @@ mod tile;
 use retape_runtime::DType;
 use smallvec::smallvec;
 
-use self::choose::{Config, Engine};
+use self::choose::Config;
 use self::emit::Emission;
 use self::finish::Finish;
 use self::problem::Problem;
 use super::{Argument, Function, Launch, Launches, Target};
 use crate::error::{Error, Result};
-use crate::library::MatMul;
+use crate::library::{Conv2d, MatMul};
 
 /// The launches of a matrix product.
 pub(super) fn lower_matmul(op: &MatMul, target: Target) -> Result<Launches> {
     lower(&[Problem::of_matmul(op)], target)
+}
+
+/// The launches of a pass of a convolution.
+pub(super) fn lower_conv(op: &Conv2d, target: Target) -> Result<Launches> {
+    lower(&conv::problems(op), target)
 }
 
 /// The launches of problems that share their operands and write different parts of one result.
