@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps an error has found one")]
 
+mod fast;
+mod golden;
 mod insts;
 mod machine;
 mod nests;

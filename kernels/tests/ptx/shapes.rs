@@ -1,11 +1,13 @@
 //! Nests of shapes at which schedules change.
 
+use retape_kernels::ir::random::random_inputs;
 use retape_kernels::ptx::Target;
 use retape_kernels::{Operand, Place, Step, Work};
+use retape_runtime::DType;
 
-use crate::machine::{check_step, check_within};
+use crate::machine::{check_step, check_within, expected, outputs, same, scalars};
 use crate::samples::{bias, channels, columns, gather, mixed, rows, square, transpose};
-use crate::{TARGETS, kernel, target};
+use crate::{TARGETS, kernel, lowered, step, target};
 
 /// Checks the kernel that a text describes on one of the targets.
 fn check(text: &str, n: usize) {
@@ -162,7 +164,7 @@ fn precisions_mix() {
 fn nothing_to_do_is_no_launch() {
     for text in [square(0, "f32"), rows(0, 5, "f32", "sum"), transpose(0, 9, "f32")] {
         let kernel = kernel(&text);
-        assert!(crate::lowered(&crate::step(&kernel), target(80)).launches.is_empty());
+        assert!(lowered(&step(&kernel), target(80)).launches.is_empty());
     }
     check(&rows(5, 0, "f32", "max"), 0);
 }
@@ -192,6 +194,76 @@ fn operands_at_any_address() {
         for distance in [0, 1, 2, 4, 8, 12, 16, 32, 100] {
             let sm = Target { sm: [75, 80][distance % 2], fast: false };
             check_step(&shifted(text, distance), &kernel(text), sm, distance as u64, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn results_in_place_of_operands() {
+    let squares = "kernel (p0: f32[1003], p1: f32[1003] out) {
+        axes a0 = 17, a1 = 59
+        %0 = load p0[a0 * 59 + a1]
+        %1 = mul %0, %0
+        store p1[a0 * 59 + a1], %1
+    }";
+    let sums = "kernel (p0: f32[1003], p1: f32[1003] out, p2: f32[17] out) {
+        axes a0 = 17, a1 = 59 reduced
+        %0 = load p0[a0 * 59 + a1]
+        %1 = mul %0, %0
+        %2 = reduce max %1
+        store p1[a0 * 59 + a1], %1
+        store p2[a0], %2
+    }";
+    for text in [squares, sums, &square(4099, "f32"), &square(70_001, "i64")] {
+        let kernel = kernel(text);
+        let operands = kernel.params.iter().zip([0, 0, 1 << 20]).map(|(p, offset)| Operand {
+            place: Place::Slot { offset },
+            dtype: p.dtype,
+            len: p.len,
+        });
+        let step = Step { operands: operands.collect(), work: Work::Kernel(kernel.clone()), label: "in place".into() };
+        check_step(&step, &kernel, target(80), 3, 0.0);
+    }
+}
+
+/// A kernel over `[rows, columns]` that multiplies by the last element of its first parameter and adds a coordinate.
+fn scaled(len: usize, axes: &str, input: &str, end: &str) -> String {
+    format!(
+        "kernel (p0: u8[{len}], p1: f32[40000], p2: f32[40000] out) {{
+            axes {axes}
+            %0 = load p0[{}]
+            %1 = cast %0: f32
+            %2 = load p1[{input}]
+            %3 = index a1
+            %4 = cast %3: f32
+            %5 = fma %1, %2, %4
+            {end}
+        }}",
+        len - 1
+    )
+}
+
+#[test]
+fn positions_beyond_32_bits() {
+    let everywhere = |columns| format!("store p2[a0 * {columns} + a1], %5");
+    let folded = "%6 = reduce max %5\nstore p2[a0], %6".to_owned();
+    let cases = [
+        ("a0 = 70, a1 = 66", "a0 * 66 + a1", everywhere(66)),
+        ("a0 = 64, a1 = 40", "a1 * 64 + a0", everywhere(40)),
+        ("a0 = 9, a1 = 4000 reduced", "a0 * 4000 + a1", folded.clone()),
+        ("a0 = 8, a1 = 5000 reduced", "a1 * 8 + a0", folded),
+    ];
+    for (axes, input, end) in cases {
+        let [small, huge] = [1, (1 << 31) + 3].map(|len| kernel(&scaled(len, axes, input, &end)));
+        let inputs = random_inputs(&small, 5);
+        for target in [target(75), target(90)] {
+            let text = &lowered(&step(&huge), target).launches[0].module.text;
+            assert!(text.contains("mul.lo.s64") || text.contains("mad.lo.s64"), "{text}");
+            let found = outputs(&step(&huge), &huge, &inputs, target);
+            for (found, expected) in found.iter().zip(expected(&small, &inputs)) {
+                let pairs = scalars(found, DType::F32).into_iter().zip(scalars(&expected, DType::F32));
+                assert!(pairs.into_iter().all(|(found, expected)| same(found, expected)), "{huge}");
+            }
         }
     }
 }

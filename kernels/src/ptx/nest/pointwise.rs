@@ -48,8 +48,8 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
     }
     if plan.rest > 0 {
         let end = f.label();
-        let is_last = f.op(Class::Pred, "setp.ne.u32", format_args!("{block}, {}", blocks - 1));
-        ptx!(f, "@{is_last} bra {end}");
+        let is_other = f.op(Class::Pred, "setp.ne.u32", format_args!("{block}, {}", blocks - 1));
+        ptx!(f, "@{is_other} bra {end}");
         let beyond = f.op(Class::Pred, "setp.ge.u32", format_args!("{thread}, {}", plan.rest));
         ptx!(f, "@{beyond} bra {end}");
         let wide = ints.widened(&mut f, thread);

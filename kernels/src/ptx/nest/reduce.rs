@@ -139,7 +139,7 @@ impl Emitter<'_, '_> {
 
     /// Folds the units of a thread.
     fn strips(&mut self, kept: &mut Group, threads: &Threads, part: Option<Reg>, valid: Option<Reg>) -> Vec<Partial> {
-        let (body, plan, ints) = (self.body, self.plan, self.body.ints);
+        let (body, plan) = (self.body, self.plan);
         let used = used_inside(body.kernel, &body.stages);
         body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && used.contains(&id));
         let mut inner = kept.clone();
@@ -151,26 +151,16 @@ impl Emitter<'_, '_> {
             let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| body.neutral(self.f, monoid, of)).collect());
             sums.push(Partial { id, monoid, of, chains: chains.collect() });
         }
-        let next = self.f.reg(ints.class());
-        let (mut start, mut end) = (ints.linear(self.f, threads.strip, 0, threads.strip), None);
-        if let Some(part) = part {
-            start = ints.linear(self.f, part, plan.chunk as u64, threads.strip);
-            let wide = ints.widened(self.f, part);
-            let from = ints.mul_add(self.f, wide, plan.chunk as i64, None);
-            let to = ints.add(self.f, from, plan.chunk as u64);
-            end = Some(ints.min(self.f, to, plan.units as u64));
-        }
-        ptx!(self.f, "mov.{} {next}, {start}", if ints.wide { "b64" } else { "b32" });
-        let end = End { known: plan.units, reg: end };
+        let walk = self.walk(inner, vector, threads, part, valid);
         if plan.unroll > 1 {
-            self.pass(&inner, vector, &mut sums, next, &end, plan.unroll, valid);
+            self.pass(&walk, &mut sums, plan.unroll);
         }
         let covered = plan.chunk.is_multiple_of(plan.strips * plan.unroll) && plan.units.is_multiple_of(plan.chunk);
         if plan.unroll == 1 || !covered {
-            self.pass(&inner, vector, &mut sums, next, &end, 1, valid);
+            self.pass(&walk, &mut sums, 1);
         }
         if plan.rest > 0 {
-            self.rest(&inner, &mut sums, threads, part, valid);
+            self.rest(&walk, &mut sums, threads, part);
         }
         for sum in &mut sums {
             let chains = std::mem::take(&mut sum.chains);
@@ -184,37 +174,50 @@ impl Emitter<'_, '_> {
         sums
     }
 
-    /// A loop over `unroll` units at a time while there are so many, from the unit that the register `next` names.
-    #[allow(clippy::too_many_arguments, reason = "the state of a loop")]
-    fn pass(
+    /// The way of a thread over its units.
+    fn walk(
         &mut self,
-        inner: &Group,
+        inner: Group,
         vector: Option<Vector>,
-        sums: &mut [Partial],
-        next: Reg,
-        end: &End,
-        unroll: usize,
+        threads: &Threads,
+        part: Option<Reg>,
         valid: Option<Reg>,
-    ) {
+    ) -> Walk {
         let (plan, ints) = (self.plan, self.body.ints);
+        let next = self.f.reg(ints.class());
+        let (mut start, mut end) = (ints.widened(self.f, threads.strip), None);
+        if let Some(part) = part {
+            start = ints.linear(self.f, part, plan.chunk as u64, threads.strip);
+            let wide = ints.widened(self.f, part);
+            let from = ints.mul_add(self.f, wide, plan.chunk as i64, None);
+            let to = ints.add(self.f, from, plan.chunk as u64);
+            end = Some(ints.min(self.f, to, plan.units as u64));
+        }
+        ptx!(self.f, "mov.{} {next}, {start}", if ints.wide { "b64" } else { "b32" });
+        Walk { inner, vector, next, end, valid }
+    }
+
+    /// A loop over `unroll` units at a time while there are so many.
+    fn pass(&mut self, walk: &Walk, sums: &mut [Partial], unroll: usize) {
+        let (plan, ints, next) = (self.plan, self.body.ints, walk.next);
         let (again, done) = (self.f.label(), self.f.label());
         self.f.place(again);
         let last = ints.add(self.f, next, ((unroll - 1) * plan.strips) as u64);
-        let beyond = match end.reg {
+        let beyond = match walk.end {
             Some(end) => ints.compare(self.f, "ge", last, end),
-            None => ints.compare(self.f, "ge", last, end.known),
+            None => ints.compare(self.f, "ge", last, plan.units),
         };
         ptx!(self.f, "@{beyond} bra {done}");
         let mut groups: SmallVec<[Group; 8]> = SmallVec::new();
         for n in 0..unroll {
             let unit = ints.add(self.f, next, (n * plan.strips) as u64);
-            groups.push(self.unit(inner, vector, unit));
+            groups.push(self.unit(walk, unit));
         }
         for group in &mut groups {
             self.body.loads(self.f, group, |id| self.body.stages[id] == Stage::Element);
         }
         for (chain, group) in groups.iter_mut().enumerate() {
-            self.element(group, sums, chain, valid);
+            self.element(group, sums, chain, walk.valid);
         }
         let step = unroll * plan.strips;
         ptx!(self.f, "add.{} {next}, {next}, {step}", if ints.wide { "u64" } else { "u32" });
@@ -223,7 +226,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The points of a unit.
-    fn unit(&mut self, inner: &Group, vector: Option<Vector>, unit: Reg) -> Group {
+    fn unit(&mut self, walk: &Walk, unit: Reg) -> Group {
         let axes = &self.body.kernel.axes[self.kept..];
         let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
         let last = extents.len() - 1;
@@ -232,7 +235,7 @@ impl Emitter<'_, '_> {
         let mut coords = self.body.ints.decompose(self.f, unit, &extents);
         coords[last] = self.body.ints.mul_add(self.f, coords[last], lanes as i64, None);
         let kept = self.kept;
-        inner.at(coords.into_iter().enumerate().map(|(a, c)| (kept + a, c)), vector)
+        walk.inner.at(coords.into_iter().enumerate().map(|(a, c)| (kept + a, c)), walk.vector)
     }
 
     /// What is done at every point, and its values folded into a chain.
@@ -253,7 +256,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The points beyond the last full vector of the only reduced axis, one per thread.
-    fn rest(&mut self, inner: &Group, sums: &mut [Partial], threads: &Threads, part: Option<Reg>, valid: Option<Reg>) {
+    fn rest(&mut self, walk: &Walk, sums: &mut [Partial], threads: &Threads, part: Option<Reg>) {
         let (plan, ints) = (self.plan, self.body.ints);
         let skip = self.f.label();
         let first = (plan.units * plan.lanes) as u64;
@@ -268,8 +271,8 @@ impl Emitter<'_, '_> {
         ptx!(self.f, "@{beyond} bra {skip}");
         let wide = ints.widened(self.f, strip);
         let at = ints.add(self.f, wide, first);
-        let mut group = inner.at([(self.kept, at)], None);
-        self.element(&mut group, sums, 0, valid);
+        let mut group = walk.inner.at([(self.kept, at)], None);
+        self.element(&mut group, sums, 0, walk.valid);
         if plan.strips < plan.rest {
             ptx!(self.f, "add.u32 {strip}, {strip}, {}", plan.strips);
             ptx!(self.f, "bra {again}");
@@ -318,10 +321,18 @@ impl Emitter<'_, '_> {
     }
 }
 
-/// Where the units of a thread end.
-struct End {
-    known: usize,
-    reg: Option<Reg>,
+/// How a thread goes over its units.
+struct Walk {
+    /// What is known at all of them.
+    inner: Group,
+    /// How the points of a unit lie.
+    vector: Option<Vector>,
+    /// The next unit.
+    next: Reg,
+    /// The end of the part; none for the end of all units.
+    end: Option<Reg>,
+    /// Whether the kept points are not beyond the end.
+    valid: Option<Reg>,
 }
 
 /// The suffix of a move of a value.
