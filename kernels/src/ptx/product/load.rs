@@ -85,10 +85,8 @@ impl<'a> Loader<'a> {
         let grain = gather.grain();
         let (vec, along_k) = (grain.vec, grain.along_k);
         let same = gather.dtype == tile.element;
-        let is_async = f.target().sm >= 80
-            && same
-            && vec * gather.dtype.size() >= 4
-            && (vec == 1 || along_k == tile.along_k);
+        let is_async =
+            f.target().sm >= 80 && same && vec * gather.dtype.size() >= 4 && (vec == 1 || along_k == tile.along_k);
         let (along, across) = if along_k { (tile.depth, tile.outer) } else { (tile.outer, tile.depth) };
         let n_vecs = along / vec;
         let total = n_vecs * across;
@@ -165,7 +163,11 @@ impl<'a> Loader<'a> {
         for &distance in distances {
             let index = add(f, self.outer, distance as i64);
             let own = digits(f, index, gather.outer.iter().map(|digit| digit.extent));
-            let address = gather.outer.iter().zip(&own).fold(base, |at, (digit, value)| reach(f, at, *value, digit.stride * size));
+            let address = gather
+                .outer
+                .iter()
+                .zip(&own)
+                .fold(base, |at, (digit, value)| reach(f, at, *value, digit.stride * size));
             let mut windows: SmallVec<[Reg; 2]> = SmallVec::new();
             for (n, window) in gather.windows.iter().enumerate() {
                 let mut t = mul(f, own[window.outer.0], window.outer.1);
@@ -187,7 +189,8 @@ impl<'a> Loader<'a> {
         let mut depths = Vec::new();
         for &step in &self.steps {
             let mut depth = Depth::default();
-            let index = if gather.is_affine_in_k() && self.n_k.is_none() { self.k } else { add(f, self.k, step as i64) };
+            let index =
+                if gather.is_affine_in_k() && self.n_k.is_none() { self.k } else { add(f, self.k, step as i64) };
             let holds = self.n_k.map(|n| below(f, index, n));
             if gather.is_affine_in_k() {
                 depth.holds = holds;

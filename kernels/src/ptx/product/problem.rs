@@ -96,8 +96,10 @@ impl Window {
     /// Whether all pairs of digits lie inside.
     fn always_holds(&self, gather: &Gather) -> bool {
         let reach = |extent: usize, step: i64| (extent as i64 - 1) * step;
-        let steps =
-            [reach(gather.outer[self.outer.0].extent, self.outer.1), reach(gather.inner[self.inner.0].extent, self.inner.1)];
+        let steps = [
+            reach(gather.outer[self.outer.0].extent, self.outer.1),
+            reach(gather.inner[self.inner.0].extent, self.inner.1),
+        ];
         let low: i64 = steps.iter().map(|x| (*x).min(0)).sum();
         let high: i64 = steps.iter().map(|x| (*x).max(0)).sum();
         self.div == 1 && self.stride == 0 && self.offset + low >= 0 && self.offset + high < self.extent as i64
@@ -174,7 +176,8 @@ impl Gather {
             let others = if along_k { &self.outer } else { &self.inner };
             let strides = line[..last].iter().chain(others).map(|digit| digit.stride);
             let windows = self.windows.iter().map(|w| w.stride);
-            let strides: Vec<i64> = strides.chain(windows).chain(self.batch.iter().copied()).chain([self.offset]).collect();
+            let strides: Vec<i64> =
+                strides.chain(windows).chain(self.batch.iter().copied()).chain([self.offset]).collect();
             let whole = [16, 8, 4].map(|bytes| bytes / self.dtype.size()).into_iter().find(|vec| {
                 let vec = *vec as i64;
                 vec > 1 && line[last].extent as i64 % vec == 0 && strides.iter().all(|stride| stride % vec == 0)

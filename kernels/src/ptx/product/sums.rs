@@ -191,7 +191,12 @@ impl Sums {
         for (i, x) in x.iter().enumerate() {
             for j in 0..config.warp[1] / 8 {
                 let y = &y[j / 2][j % 2 * 2..][..2];
-                let sums = [self.at(2 * i, 2 * j), self.at(2 * i, 2 * j + 1), self.at(2 * i + 1, 2 * j), self.at(2 * i + 1, 2 * j + 1)];
+                let sums = [
+                    self.at(2 * i, 2 * j),
+                    self.at(2 * i, 2 * j + 1),
+                    self.at(2 * i + 1, 2 * j),
+                    self.at(2 * i + 1, 2 * j + 1),
+                ];
                 mma(f, config.element, &sums, x, y);
             }
         }
