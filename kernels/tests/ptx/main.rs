@@ -4,8 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps an error has found one")]
 
+mod insts;
+mod machine;
 mod nests;
 mod samples;
+mod shapes;
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

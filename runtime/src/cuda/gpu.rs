@@ -203,10 +203,7 @@ impl Gpu {
         if let Some(block) = self.fresh(bytes)? {
             return Ok(block);
         }
-        // Arenas that no run is using are made again when they are needed.
-        let idle: Vec<Arc<dyn Idle>> = lock(&self.idle).iter().filter_map(Weak::upgrade).collect();
-        idle.iter().for_each(|idle| idle.give_up());
-        self.trim()?;
+        self.trim_all()?;
         if let Some(block) = self.fresh(bytes)? {
             return Ok(block);
         }
@@ -245,6 +242,14 @@ impl Gpu {
             self.check(|driver| driver.free(address))?;
         }
         Ok(())
+    }
+
+    /// As [`trim`](Gpu::trim), and also returns what its owners can do without.
+    pub(super) fn trim_all(&self) -> Result<()> {
+        // Arenas that no run is using are made again when they are needed.
+        let idle: Vec<Arc<dyn Idle>> = lock(&self.idle).iter().filter_map(Weak::upgrade).collect();
+        idle.iter().for_each(|idle| idle.give_up());
+        self.trim()
     }
 
     /// The numbers of its memory.

@@ -165,7 +165,7 @@ impl Gpu {
         let folder = disk::folder();
         let key = self.disk_key(source.text);
         if let Some(image) = folder.as_deref().and_then(|folder| disk::read(folder, &key))
-            && let Ok(loaded) = self.check(|driver| driver.load(&image, source.name))
+            && let Ok(loaded) = self.load_image(&image, source.name)
         {
             self.code.from_disk.fetch_add(1, Relaxed);
             return Ok((image, loaded));
@@ -184,11 +184,23 @@ impl Gpu {
             (error, _) => error,
         })?;
         self.code.compiled.fetch_add(1, Relaxed);
-        let loaded = self.check(|driver| driver.load(&image, source.name))?;
+        let loaded = self.load_image(&image, source.name)?;
         if let Some(folder) = folder {
             disk::write(&folder, &key, &image);
         }
         Ok((image, loaded))
+    }
+
+    /// Loads code; frees idle memory if there is too little.
+    fn load_image(&self, image: &[u8], name: &str) -> Result<(Module, Entry)> {
+        let mut is_short = false;
+        let loaded =
+            self.check(|driver| driver.load(image, name).inspect_err(|failure| is_short = failure.is_shortage()));
+        if !is_short {
+            return loaded;
+        }
+        self.trim_all()?;
+        self.check(|driver| driver.load(image, name))
     }
 
     /// All that compiled code depends on.

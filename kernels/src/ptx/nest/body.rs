@@ -9,7 +9,7 @@ use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, Val
 use crate::ptx::function::{Class, Function, Reg};
 use crate::ptx::inst::{constant, emit_inst};
 use crate::ptx::memory::{Elements, Space, load, load_many, store, store_many};
-use crate::ptx::{Value, inst};
+use crate::ptx::{Value, combine};
 
 /// Offsets of this size and more are added to addresses, not written beside them.
 const FAR: i64 = 1 << 24;
@@ -157,11 +157,16 @@ impl<'k> Body<'k> {
         }
     }
 
-    /// `None` for a reduction, whose value its loops make.
+    /// `None` for a reduction over axes, whose value its loops make.
     fn emit(&self, f: &mut Function, group: &mut Group, inst: &Inst<ValueId>) -> Option<Lanes> {
         Some(match inst {
             Inst::Const(c) => Lanes::Same(constant(f, *c)),
-            Inst::Reduce(..) => return None,
+            Inst::Reduce(..) if self.kernel.axes.iter().any(|a| a.reduced) => return None,
+            Inst::Reduce(monoid, x) => {
+                // Over one point.
+                let neutral = Lanes::Same(self.neutral(f, *monoid, *x));
+                each(&[&neutral, &group.value(*x)?.clone()], |_, lane| combine(f, *monoid, lane[0], lane[1]))
+            }
             Inst::Index(axis) => self.index(f, group, *axis),
             Inst::Load(param, at) => self.load(f, group, *param, at),
             Inst::LoadAt(param, at) => {
@@ -324,7 +329,7 @@ impl<'k> Body<'k> {
 
     /// The neutral elements of a monoid as values.
     pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> Value {
-        inst::constant(f, monoid.neutral(self.dtypes[of.index()]))
+        constant(f, monoid.neutral(self.dtypes[of.index()]))
     }
 }
 

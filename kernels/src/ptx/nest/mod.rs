@@ -5,7 +5,7 @@
 
 mod body;
 mod fold;
-mod index;
+pub(super) mod index;
 mod pointwise;
 mod reduce;
 mod schedule;

@@ -112,7 +112,8 @@ where
         2 => (holds | with, !holds | with),
         _ => (holds ^ with, !holds ^ with),
     };
-    for (to, value) in [(alu.d, first), (alu.d2, second)] {
+    // The second may be the sink, which is also where `set` looks for the first.
+    for (to, value) in [(alu.d2, second), (alu.d, first)] {
         let to = &mut regs.preds[usize::from(to)];
         *to = *to & !mask | value & mask;
     }
