@@ -10,6 +10,7 @@
 mod cast;
 mod fast;
 mod function;
+mod fuse;
 mod inst;
 mod library;
 mod memory;
@@ -25,6 +26,7 @@ use crate::plan::{Step, Work};
 
 pub(crate) use cast::{bitcast, cast};
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub use fuse::{FusedStep, fuse};
 pub(crate) use inst::{Value, combine, constant, emit_inst, select};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
@@ -125,10 +127,9 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
         Library::Sort(kernel) => library::sort(kernel, target),
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
-        Library::MatMul(op) => return product::lower_matmul(op, target),
-        Library::Conv2d(op) => return product::lower_conv(op, target),
-        Library::Print(_) => {
-            return Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm)));
+        Library::MatMul(_) | Library::Conv2d(_) | Library::Print(_) => {
+            let unsupported = || Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm));
+            return product::lower(library, None, target)?.ok_or_else(unsupported);
         }
     };
     if launches.launches.iter().any(|launch| launch.grid[0] > MAX_BLOCKS) {

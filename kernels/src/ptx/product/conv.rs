@@ -83,7 +83,8 @@ impl Conv2d {
             (out_height, stride[0] * row),
             (out_width, stride[1] * pixel),
         ]);
-        let taps = line(&[(self.kernel_height, dilation[0] * row), (self.kernel_width, dilation[1] * pixel), (n_in, 1)]);
+        let taps =
+            line(&[(self.kernel_height, dilation[0] * row), (self.kernel_width, dilation[1] * pixel), (n_in, 1)]);
         let windows = smallvec![
             window((1, stride[0]), (0, dilation[0]), -pad[0], self.height),
             window((2, stride[1]), (1, dilation[1]), -pad[1], self.width),
@@ -197,7 +198,14 @@ impl Conv2d {
     }
 
     /// A product for each group; `width` is the number of channels of the result.
-    fn problem(&self, [m, n, k]: [usize; 3], [a, b]: [Gather; 2], width: usize, first_row: usize, rows: Line) -> Problem {
+    fn problem(
+        &self,
+        [m, n, k]: [usize; 3],
+        [a, b]: [Gather; 2],
+        width: usize,
+        first_row: usize,
+        rows: Line,
+    ) -> Problem {
         let c = Scatter { dtype: self.dtype, width, first_row, rows, batch: smallvec![(0, n)] };
         let is_empty = m * n * k == 0;
         let simple = |gather: Gather| if is_empty { gather } else { gather.simplified() };
