@@ -6,6 +6,7 @@ use crate::accelerate::find_nonfinite;
 use crate::autodiff::{self, Unused};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
+use crate::placement::common_device;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace;
@@ -113,14 +114,14 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
     let paths = wrt.tensor_paths();
     let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
     let gradients = if values.words == cotangents.words {
-        let pairs = values.tensors.iter().zip(&cotangents.tensors).map(|(value, ct)| (*value, Tensor::clone(ct)));
+        let pairs = values.tensors.iter().zip(cotangents.tensors.iter()).map(|(value, ct)| (*value, Tensor::clone(ct)));
         let (floats, others): (Vec<_>, Vec<_>) = pairs.partition(|(value, _)| value.dtype().is_float());
         // Integers and truth values have no gradient, and need none where something else has one.
         let seeds: Vec<(&Tensor, Tensor)> = if floats.is_empty() { others } else { floats };
         autodiff::vjp(&seeds, &wrt.tensors, Unused::Zero, &name, at)
     } else {
         let error = Error::Gradient { message: "the cotangents do not have the structure of the value".into(), at };
-        let traced = values.tensors.iter().chain(&wrt.tensors).find_map(|tensor| tensor.as_traced());
+        let traced = values.tensors.iter().chain(wrt.tensors.iter()).find_map(|tensor| tensor.as_traced());
         let poison = traced.map(|traced| traced.tape.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); wrt.tensors.len()]
     };
@@ -138,9 +139,9 @@ fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<
         let lifted = trace::stand_ins(tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
     }
-    let tape = Tape::evaluated();
-    let params: Vec<Tensor> =
-        leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
+    let tape = Tape::evaluated(common_device("value_and_grad", &leaves.tensors, caller)?);
+    let parameter = |tensor: &&Tensor| tape.parameter_on(tensor.ty().expect("concrete").clone(), tensor.device());
+    let params: Vec<Tensor> = leaves.tensors.iter().map(parameter).collect();
     let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
     if tape.is_trapped()
         && let Some(found) = find_nonfinite(&traced, &leaves.tensors, caller)?

@@ -81,13 +81,13 @@ pub(crate) struct Program {
     pub(crate) flags_at: Option<usize>,
 }
 
-/// The inputs of a call, as a frame sees them.
-pub(crate) trait Inputs {
+/// The inputs of a call, wherever the caller has them.
+pub trait Inputs {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// The bytes of one.
-    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> &'a Buffer;
+    /// The bytes of one, which may lie in one of the outputs; nothing if it has none.
+    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> Option<&'a Buffer>;
 }
 
 impl Inputs for [&Buffer] {
@@ -97,8 +97,8 @@ impl Inputs for [&Buffer] {
     }
 
     #[inline]
-    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> &'a Buffer {
-        self[input]
+    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> Option<&'a Buffer> {
+        self.get(input).copied()
     }
 }
 
@@ -170,7 +170,18 @@ impl Executable {
     ///
     /// Fails if the inputs do not fit the plan or memory is refused.
     pub fn run(&self, inputs: &[&Buffer]) -> Result<Vec<Buffer>> {
-        self.run_into(inputs, self.new_outputs()?)
+        self.run_from(inputs)
+    }
+
+    /// As [`run`](Executable::run), with inputs that need not lie in a list.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Executable::run).
+    pub fn run_from<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<Vec<Buffer>> {
+        let mut outputs = self.new_outputs()?;
+        self.call(inputs, &mut outputs, None)?;
+        Ok(outputs)
     }
 
     /// Runs the plan into `outputs`, whose contents do not matter, and returns them.

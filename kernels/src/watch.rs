@@ -85,7 +85,7 @@ fn prints(launch: &Launch) -> bool {
 }
 
 /// The operands that a step writes.
-fn written(step: &Step) -> &[Operand] {
+pub(crate) fn written(step: &Step) -> &[Operand] {
     let (_, n_read) = step.work.signature();
     &step.operands[n_read..]
 }
@@ -102,7 +102,7 @@ fn bytes<'a>(operand: &Operand, arena: &'a [u8], outputs: &'a [Buffer]) -> &'a [
 }
 
 /// Whether elements in memory include NaN or an infinity: an exponent of ones only.
-fn has_nonfinite(dtype: DType, bytes: &[u8]) -> bool {
+pub(crate) fn has_nonfinite(dtype: DType, bytes: &[u8]) -> bool {
     // Without a way out of the loop it runs in vectors.
     let any16 = |mask: u16| any(bytes, |x| u16::from_le_bytes(x) & mask == mask);
     match dtype {

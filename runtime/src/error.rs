@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::device::Device;
+
 /// What can go wrong beneath a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -19,6 +21,20 @@ pub enum Error {
     Code(String),
     /// A device name that no device has.
     Device(String),
+    /// A device that cannot be used, and why.
+    Unusable {
+        /// The device that was asked for.
+        device: Device,
+        /// What stands in the way.
+        reason: String,
+    },
+    /// Work on a device that failed.
+    Gpu {
+        /// The device.
+        device: Device,
+        /// What its driver said.
+        reason: String,
+    },
     /// A cached value that needs itself while it is being made.
     Reentrant,
 }
@@ -32,6 +48,8 @@ impl fmt::Display for Error {
             Error::Allocation { bytes, reason } => write!(f, "cannot allocate {bytes} bytes: {reason}"),
             Error::Code(reason) => write!(f, "cannot map executable memory: {reason}"),
             Error::Device(name) => write!(f, "no device is called `{name}`"),
+            Error::Unusable { device, reason } => write!(f, "{device} cannot be used: {reason}"),
+            Error::Gpu { device, reason } => write!(f, "{device}: {reason}"),
             Error::Reentrant => f.write_str("a cached value was asked for while it was being made by its asker"),
         }
     }

@@ -8,8 +8,27 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 /// The extents of a tensor, outermost axis first; no axes for a scalar.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
-pub struct Shape(SmallVec<[usize; 4]>);
+#[derive(PartialEq, Eq, Hash, Default)]
+pub struct Shape(SmallVec<[usize; INLINE]>);
+
+/// Shapes of at most so many axes take no memory of their own.
+const INLINE: usize = 4;
+
+impl Clone for Shape {
+    #[inline]
+    fn clone(&self) -> Shape {
+        // Results are given their shapes on every call, most of them short ones: four moves instead of a loop.
+        let Shape(extents) = self;
+        let mut short = [0; INLINE];
+        match short.get_mut(..extents.len()) {
+            Some(copy) => {
+                copy.copy_from_slice(extents);
+                Shape(SmallVec::from_buf_and_len(short, extents.len()))
+            }
+            None => Shape(extents.clone()),
+        }
+    }
+}
 
 impl Shape {
     /// The shape with these extents.

@@ -7,6 +7,7 @@
 mod impls;
 mod map;
 mod reader;
+mod spare;
 mod statics;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ pub use map::{map, zip_map};
 pub use reader::Reader;
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
+pub(crate) use spare::{TensorList, Words};
 pub use statics::{Static, StaticLeaf};
 pub use writer::{Field, Writer};
 pub(crate) use writer::{Leaf, LeafKind};

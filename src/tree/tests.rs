@@ -34,7 +34,7 @@ fn round_trip<T: Tree>(tree: &T) -> T {
     assert_eq!(second.words, leaves.words);
     let same = |(one, other): (&&Tensor, &&Tensor)| one.to_vec::<f32>().unwrap() == other.to_vec::<f32>().unwrap();
     assert_eq!(second.tensors.len(), tensors.len());
-    assert!(second.tensors.iter().zip(&leaves.tensors).all(same));
+    assert!(second.tensors.iter().zip(leaves.tensors.iter()).all(same));
     for n_words in 0..leaves.words.len() {
         assert!(read::<T>(&leaves.words[..n_words], &tensors).is_err(), "cut after {n_words} words");
     }

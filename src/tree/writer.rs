@@ -1,8 +1,6 @@
 //! Flattening a tree.
 
-use smallvec::SmallVec;
-
-use super::{StaticLeaf, Tree};
+use super::{StaticLeaf, TensorList, Tree, Words};
 use crate::tensor::Tensor;
 
 /// The word of a poisoned tensor; no dtype has this number.
@@ -22,8 +20,8 @@ pub enum Field {
 /// Collects the words and tensors of trees.
 #[derive(Debug, Default)]
 pub struct Writer<'t> {
-    pub(crate) words: SmallVec<[u64; 64]>,
-    pub(crate) tensors: SmallVec<[&'t Tensor; 16]>,
+    pub(crate) words: Words,
+    pub(crate) tensors: TensorList<'t>,
     /// Where the leaves are; noted only if someone is to read of them.
     pub(crate) paths: Option<Paths>,
 }

@@ -128,9 +128,9 @@ impl Frame {
             return Err(Error::Buffers(format!("{} inputs and {} outputs", inputs.count(), outputs.len())));
         }
         for (n, &len) in program.inputs.iter().enumerate() {
-            let buffer = inputs.buffer(n, outputs);
-            if buffer.len() != len {
-                return Err(Error::Buffers(format!("input {n} has {} bytes instead of {len}", buffer.len())));
+            let found = inputs.buffer(n, outputs).map(Buffer::len);
+            if found != Some(len) {
+                return Err(Error::Buffers(format!("input {n} has {} bytes instead of {len}", found.unwrap_or(0))));
             }
         }
         for (n, (buffer, &len)) in outputs.iter().zip(&program.outputs).enumerate() {
@@ -141,7 +141,7 @@ impl Frame {
         debug_assert!(self.arena.len() == program.arena_bytes, "a frame belongs to one program");
         for &at in &program.bound {
             self.table[at] = match program.entries[at].site {
-                Site::Input(n) => inputs.buffer(n, outputs).as_ptr().cast_mut(),
+                Site::Input(n) => inputs.buffer(n, outputs).map_or(std::ptr::null_mut(), |b| b.as_ptr().cast_mut()),
                 Site::Output(n) => outputs[n].as_mut_ptr(),
                 Site::Arena | Site::Constant(_) => self.table[at],
             };

@@ -91,12 +91,19 @@ fn call2<F: Arith>(func: Func2, x: F, y: F) -> F {
 
 /// The kernel with every [`Inst::Call1`] and [`Inst::Call2`] replaced by its formula; equal instructions are merged.
 pub fn expand(kernel: &Kernel) -> Kernel {
+    expand_but(kernel, |_, _| false)
+}
+
+/// The same, but functions that `keep` names stay.
+pub(crate) fn expand_but(kernel: &Kernel, keep: impl Fn(Func1, DType) -> bool) -> Kernel {
     let body = RefCell::new(Body::new());
     let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
     for inst in &kernel.insts {
         let inst = inst.map(|id| ids[id.index()]);
-        let wide = |x| body.borrow().dtype(x) == DType::F64;
+        let dtype = |x| body.borrow().dtype(x);
+        let wide = |x| dtype(x) == DType::F64;
         let id = match inst {
+            Inst::Call1(func, x) if keep(func, dtype(x)) => body.borrow_mut().push(inst, &kernel.params),
             Inst::Call1(func, x) if wide(x) => call1::<_, true>(func, Term::<f64>::new(&body, x)).id,
             Inst::Call1(func, x) => call1::<_, true>(func, Term::<f32>::new(&body, x)).id,
             Inst::Call2(func, x, y) if wide(x) => {

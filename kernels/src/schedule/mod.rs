@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::ir::{Inst, Kernel, Stage};
 
 pub(crate) use canonical::canonical;
+pub(crate) use split::fold_of_partials;
 
 /// Work of one task in scalar instructions: some tens of microseconds.
 const TASK_WORK: u64 = 1 << 17;

@@ -49,14 +49,7 @@ fn cut(kernel: &Kernel, kept: usize, axis: usize, chunk: usize, n_kept: usize) -
     let (full, rest) = (extent / chunk, extent % chunk);
     let chunks = full + usize::from(rest > 0);
     let dtypes = kernel.dtypes();
-    let mut scratch = 0;
-    let mut partials = Vec::new();
-    for (id, inst) in kernel.insts.iter().enumerate() {
-        if matches!(inst, Inst::Reduce(..)) {
-            partials.push((ValueId(id as u32), Source::Scratch(scratch)));
-            scratch += (chunks * n_kept * dtypes[id].size()).next_multiple_of(64);
-        }
-    }
+    let (partials, scratch) = partials(kernel, &dtypes, chunks * n_kept, 64);
     let cutter = Cutter { kernel, kept, axis, chunk, n_kept, chunks, partials: &partials, dtypes: &dtypes };
     let mut parts = vec![cutter.part(0, full, chunk)];
     if rest > 0 {
@@ -64,6 +57,31 @@ fn cut(kernel: &Kernel, kept: usize, axis: usize, chunk: usize, n_kept: usize) -
     }
     parts.push(cutter.fold());
     Split { parts, scratch }
+}
+
+/// Where the partial results of each reduction lie, and the bytes of all.
+fn partials(kernel: &Kernel, dtypes: &[DType], len: usize, align: usize) -> (Vec<(ValueId, Source)>, usize) {
+    let mut scratch = 0;
+    let mut partials = Vec::new();
+    for (id, inst) in kernel.insts.iter().enumerate() {
+        if matches!(inst, Inst::Reduce(..)) {
+            partials.push((ValueId(id as u32), Source::Scratch(scratch)));
+            scratch += (len * dtypes[id].size()).next_multiple_of(align);
+        }
+    }
+    (partials, scratch)
+}
+
+/// The kernel that folds `chunks` rows of partial results of a canonical kernel, each for all kept points, and does
+/// what depends on them; what its parameters are, those for partial results last; and the bytes of these, each
+/// aligned to `align`.
+pub(crate) fn fold_of_partials(kernel: &Kernel, chunks: usize, align: usize) -> (Kernel, Vec<Source>, usize) {
+    let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
+    let (dtypes, n_kept) = (kernel.dtypes(), kernel.kept_len());
+    let (partials, scratch) = partials(kernel, &dtypes, chunks * n_kept, align);
+    let cutter = Cutter { kernel, kept, axis: kept, chunk: 1, n_kept, chunks, partials: &partials, dtypes: &dtypes };
+    let (fold, sources) = cutter.fold();
+    (fold, sources, scratch)
 }
 
 struct Cutter<'a> {

@@ -1,0 +1,387 @@
+//! Plans on a GPU.
+//!
+//! All steps of a plan become kernels that are queued on the GPU's stream, by one graph from the second run on. A run
+//! returns before the device is done; who reads a result waits for it. Since the stream runs in order, one arena is
+//! enough for all runs of an executable, inputs may be dropped as soon as a run returns, and so may the executable.
+
+mod call;
+mod watch;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
+use retape_runtime::{DeviceBuffer, Gpu};
+
+use crate::error::{Error, Result};
+use crate::execute::LaunchTime;
+use crate::given::{Input, take_given};
+use crate::library::Library;
+use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
+use crate::ptx::{self, Argument, Target};
+
+/// What kernels expect of scratch memory.
+const SCRATCH_ALIGN: usize = 256;
+
+/// A plan with its code on a GPU.
+#[derive(Debug)]
+pub struct DeviceExecutable {
+    plan: Plan,
+    gpu: Arc<Gpu>,
+    target: Target,
+    parts: Vec<Part>,
+    /// The step of each launch and of each print.
+    steps: Vec<usize>,
+    constants: Vec<DeviceBuffer>,
+    /// Arena and scratch.
+    arena_bytes: usize,
+    arena: Arc<Arena>,
+}
+
+/// What runs without the host in between, or on the host.
+#[derive(Debug)]
+enum Part {
+    Chain(Chain),
+    /// Reads what it prints from here.
+    Print {
+        library: Library,
+        operand: Operand,
+    },
+}
+
+/// The memory of an executable, if it has some now.
+#[derive(Debug, Default)]
+struct Arena(Mutex<Option<DeviceBuffer>>);
+
+impl Arena {
+    /// Held while work is queued, so that runs do not mingle in the memory.
+    fn lock(&self) -> MutexGuard<'_, Option<DeviceBuffer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`lock`](Arena::lock), but does not wait.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Option<DeviceBuffer>>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
+impl Idle for Arena {
+    fn give_up(&self) {
+        if let Some(mut arena) = self.try_lock() {
+            *arena = None;
+        }
+    }
+}
+
+/// A part before its code is loaded.
+enum Draft {
+    /// Launches with the steps that they belong to.
+    Launches(Vec<(ptx::Launch, usize)>),
+    /// The step that prints.
+    Print(usize),
+}
+
+impl DeviceExecutable {
+    /// Verifies and compiles a plan. Approximations of the hardware may stand for exact operations if it is `fast`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the plan is malformed, a step cannot run on the device, or the driver refuses code or memory.
+    pub fn compile(plan: Plan, gpu: Arc<Gpu>, fast: bool) -> Result<DeviceExecutable> {
+        plan.verify()?;
+        let (major, minor) = gpu.capability();
+        let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
+        let target = Target { sm: 10 * major + minor, fast };
+        let (drafts, scratch) = drafts(&plan, target)?;
+        let (parts, steps) = parts(&plan, &gpu, drafts, scratch_at)?;
+        let upload = |constant: &Arc<retape_runtime::Buffer>| DeviceBuffer::from_bytes(&gpu, constant.bytes());
+        let constants = plan.constants.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
+        let arena = Arc::new(Arena::default());
+        let idle: Arc<dyn Idle> = Arc::<Arena>::clone(&arena);
+        gpu.on_shortage(Arc::downgrade(&idle));
+        let arena_bytes = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
+        Ok(DeviceExecutable { plan, gpu, target, parts, steps, constants, arena_bytes, arena })
+    }
+
+    /// The PTX of a step of the plan.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the step cannot run on the device.
+    pub fn step_text(&self, step: &Step) -> Result<String> {
+        if let Work::Library(library @ Library::Print(_)) = &step.work {
+            return Ok(format!("// on the host: {library}\n"));
+        }
+        let texts = ptx::lower(step, self.target)?.launches.into_iter().map(|launch| {
+            let ptx::Launch { module, grid, block, shared, .. } = launch;
+            format!("// grid {grid:?}, {block} threads a block, {shared} bytes of shared memory\n{}", module.text)
+        });
+        Ok(texts.collect())
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// Queues the plan, with new buffers for its results.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the inputs do not fit the plan or lie elsewhere, memory is refused, or earlier work broke the device.
+    pub fn run(&self, inputs: &[&DeviceBuffer]) -> Result<Vec<DeviceBuffer>> {
+        self.verify_inputs(inputs)?;
+        let outputs = self.new_outputs()?;
+        self.call(inputs, &outputs, |buffers| self.queue(buffers))?;
+        Ok(outputs)
+    }
+
+    /// Queues the plan; results take the memory of given inputs where the plan has a donation for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](DeviceExecutable::run); given inputs are gone then, too.
+    pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a, DeviceBuffer>]>) -> Result<Vec<DeviceBuffer>> {
+        let inputs = inputs.as_mut();
+        self.verify_inputs(&inputs.iter().map(|input| input.buffer(&[])).collect::<Vec<_>>())?;
+        let taken = take_given(&self.plan.donations, inputs, self.plan.outputs.len(), |_, _| true);
+        let make = |(taken, ty): (Option<DeviceBuffer>, &BufferType)| {
+            taken.map_or_else(|| DeviceBuffer::alloc(&self.gpu, ty.bytes()), Ok)
+        };
+        let outputs = taken.into_iter().zip(&self.plan.outputs).map(make).collect::<Result<Vec<_>, _>>()?;
+        let inputs: Vec<&DeviceBuffer> = inputs.iter().map(|input| input.buffer(&outputs)).collect();
+        self.call(&inputs, &outputs, |buffers| self.queue(buffers))?;
+        Ok(outputs)
+    }
+
+    /// Runs the plan launch by launch, waits for it, and measures the launches, in the order of
+    /// [`launch_steps`](DeviceExecutable::launch_steps).
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](DeviceExecutable::run), and if the work fails.
+    pub fn profile(&self, inputs: &[&DeviceBuffer]) -> Result<(Vec<DeviceBuffer>, Vec<LaunchTime>)> {
+        self.verify_inputs(inputs)?;
+        let outputs = self.new_outputs()?;
+        let mut times = Vec::with_capacity(self.steps.len());
+        self.call(inputs, &outputs, |buffers| {
+            for part in &self.parts {
+                self.gpu.sync()?;
+                let start = Instant::now();
+                match part {
+                    Part::Chain(chain) => {
+                        times.extend(call::run_timed(chain, buffers)?.into_iter().map(|span| LaunchTime {
+                            start: start + Duration::from_nanos(span.start),
+                            nanos: span.nanos,
+                        }))
+                    }
+                    Part::Print { library, operand } => {
+                        self.print(library, operand, buffers)?;
+                        times.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok((outputs, times))
+    }
+
+    /// The steps of the plan that each launch does: one, or a part of one.
+    pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
+        self.steps.iter().map(|&step| step..step + 1)
+    }
+
+    /// The number of launches that the steps became, and of prints.
+    pub fn n_launches(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Bytes of arena and scratch on the device.
+    pub fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+
+    /// Bytes of code on the device; code that other plans share is counted by each.
+    pub fn code_bytes(&self) -> usize {
+        let chains = self.parts.iter().filter_map(|part| match part {
+            Part::Chain(chain) => Some(chain),
+            Part::Print { .. } => None,
+        });
+        chains.flat_map(Chain::launches).map(|launch| launch.function.bytes()).sum()
+    }
+
+    /// Bytes of the constants on the device.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.iter().map(DeviceBuffer::len).sum()
+    }
+
+    /// Bytes of the arena that a run has left for later ones.
+    pub fn idle_bytes(&self) -> usize {
+        let is_idle = self.arena.try_lock().is_some_and(|arena| arena.is_some());
+        if is_idle { self.arena_bytes } else { 0 }
+    }
+
+    fn new_outputs(&self) -> Result<Vec<DeviceBuffer>> {
+        let make = |ty: &BufferType| DeviceBuffer::alloc(&self.gpu, ty.bytes());
+        Ok(self.plan.outputs.iter().map(make).collect::<Result<_, _>>()?)
+    }
+
+    fn verify_inputs(&self, inputs: &[&DeviceBuffer]) -> Result<()> {
+        let refuse = |reason: String| Err(Error::Buffers(reason));
+        if inputs.len() != self.plan.inputs.len() {
+            return refuse(format!("{} inputs instead of {}", inputs.len(), self.plan.inputs.len()));
+        }
+        for (n, (input, ty)) in inputs.iter().zip(&self.plan.inputs).enumerate() {
+            if input.len() != ty.bytes() {
+                return refuse(format!("input {n} has {} bytes, which is not {ty}", input.len()));
+            }
+            if !Arc::ptr_eq(input.gpu(), &self.gpu) {
+                let (here, there) = (self.gpu.device(), input.gpu().device());
+                return refuse(format!("input {n} lies on {there}, the code on {here}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Works with all buffers of a call, in the order of [`base`].
+    fn call(
+        &self,
+        inputs: &[&DeviceBuffer],
+        outputs: &[DeviceBuffer],
+        work: impl FnOnce(&[&DeviceBuffer]) -> Result<()>,
+    ) -> Result<()> {
+        let mut place = self.arena.lock();
+        let arena = match place.take() {
+            Some(arena) => arena,
+            None => DeviceBuffer::alloc(&self.gpu, self.arena_bytes)?,
+        };
+        // Who sees a print may run the same plan again: it gets another arena.
+        let held = if self.prints() { None } else { Some(&mut place) };
+        let buffers: Vec<&DeviceBuffer> =
+            [&arena].into_iter().chain(&self.constants).chain(inputs.iter().copied()).chain(outputs).collect();
+        match held {
+            Some(place) => {
+                let done = work(&buffers);
+                **place = Some(arena);
+                done
+            }
+            None => {
+                drop(place);
+                let done = work(&buffers);
+                self.arena.lock().get_or_insert(arena);
+                done
+            }
+        }
+    }
+
+    fn prints(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Print { .. }))
+    }
+
+    fn queue(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
+        for part in &self.parts {
+            match part {
+                Part::Chain(chain) => call::run(chain, buffers)?,
+                Part::Print { library, operand } => self.print(library, operand, buffers)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for an array and prints it.
+    fn print(&self, library: &Library, operand: &Operand, buffers: &[&DeviceBuffer]) -> Result<()> {
+        let mut bytes = vec![0; operand.ty().bytes()];
+        self.read(operand, buffers, &mut bytes)?;
+        library.run(&[&bytes, &[]], &mut [&mut []]);
+        Ok(())
+    }
+
+    /// Waits for an operand and copies it to the host.
+    fn read(&self, operand: &Operand, buffers: &[&DeviceBuffer], bytes: &mut [u8]) -> Result<()> {
+        let Address { base, offset } = address(&self.plan, operand);
+        Ok(buffers[base].read_at(offset, bytes)?)
+    }
+}
+
+/// Where an operand lies among the buffers of a call: the arena, the constants, the inputs and the outputs.
+fn address(plan: &Plan, operand: &Operand) -> Address {
+    let constants = 1;
+    let inputs = constants + plan.constants.len();
+    let outputs = inputs + plan.inputs.len();
+    match operand.place {
+        Place::Slot { offset } => Address { base: 0, offset },
+        Place::Constant(n) => Address { base: constants + n as usize, offset: 0 },
+        Place::Input(n) => Address { base: inputs + n as usize, offset: 0 },
+        Place::Output(n) => Address { base: outputs + n as usize, offset: 0 },
+    }
+}
+
+/// The text of all steps, and the scratch memory that they need.
+fn drafts(plan: &Plan, target: Target) -> Result<(Vec<Draft>, usize)> {
+    let (mut drafts, mut scratch) = (vec![], 0);
+    for (n, step) in plan.steps.iter().enumerate() {
+        if let Work::Library(Library::Print(_)) = &step.work {
+            drafts.push(Draft::Print(n));
+            continue;
+        }
+        let lowered = ptx::lower(step, target)?;
+        scratch = scratch.max(lowered.scratch);
+        // What has no threads does nothing, and the driver does not take it.
+        let has_threads = |launch: &ptx::Launch| launch.block > 0 && !launch.grid.contains(&0);
+        let launches = lowered.launches.into_iter().filter(has_threads).map(|launch| (launch, n));
+        match drafts.last_mut() {
+            Some(Draft::Launches(chain)) => chain.extend(launches),
+            _ => drafts.push(Draft::Launches(launches.collect())),
+        }
+    }
+    Ok((drafts, scratch))
+}
+
+/// Loads the code of all drafts at once; also says which step each launch and each print belongs to.
+fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> Result<(Vec<Part>, Vec<usize>)> {
+    let launches = drafts.iter().flat_map(|draft| match draft {
+        Draft::Launches(launches) => launches.as_slice(),
+        Draft::Print(_) => &[],
+    });
+    let sources: Vec<Source<'_>> =
+        launches.map(|(launch, _)| Source { name: &launch.module.name, text: &launch.module.text }).collect();
+    let mut functions = gpu.load(&sources)?.into_iter();
+    let (mut parts, mut steps) = (vec![], vec![]);
+    for draft in drafts {
+        match draft {
+            Draft::Print(n) => {
+                let Step { work, operands, .. } = &plan.steps[n];
+                if let Work::Library(library) = work {
+                    parts.push(Part::Print { library: library.clone(), operand: operands[0] });
+                    steps.push(n);
+                }
+            }
+            Draft::Launches(launches) => {
+                steps.extend(launches.iter().map(|(_, step)| *step));
+                let place = |(launch, step): (ptx::Launch, usize)| {
+                    let function = functions.next()?;
+                    let ptx::Launch { grid, block, shared, arguments, .. } = launch;
+                    let at = |argument: &Argument| match *argument {
+                        Argument::Operand(n) => address(plan, &plan.steps[step].operands[n]),
+                        Argument::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
+                    };
+                    Some(Launch { function, grid, block, shared, arguments: arguments.iter().map(at).collect() })
+                };
+                let launches: Option<Vec<Launch>> = launches.into_iter().map(place).collect();
+                let launches = launches.ok_or_else(|| Error::Internal("a kernel was not loaded".into()))?;
+                parts.push(Part::Chain(Chain::new(gpu, launches)?));
+            }
+        }
+    }
+    Ok((parts, steps))
+}

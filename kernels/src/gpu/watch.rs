@@ -1,0 +1,71 @@
+//! Running a plan on a device step by step and looking at what its steps store.
+
+use retape_runtime::DeviceBuffer;
+
+use super::{DeviceExecutable, Part, call};
+use crate::error::Result;
+use crate::plan::Step;
+use crate::watch::{has_nonfinite, written};
+
+impl DeviceExecutable {
+    /// Runs the plan one step at a time and hands out what each step wrote: the step's number, the position among its
+    /// written operands, and the bytes. Nothing is printed.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](DeviceExecutable::run), and if the work fails.
+    pub fn run_stepwise(
+        &self,
+        inputs: &[&DeviceBuffer],
+        see: &mut dyn FnMut(usize, usize, &[u8]),
+    ) -> Result<Vec<DeviceBuffer>> {
+        self.verify_inputs(inputs)?;
+        let outputs = self.new_outputs()?;
+        self.call(inputs, &outputs, |buffers| {
+            let mut steps = self.steps.iter().copied();
+            for part in &self.parts {
+                // What prints writes tokens only, which have no bytes.
+                let Part::Chain(chain) = part else {
+                    steps.next();
+                    continue;
+                };
+                let steps: Vec<usize> = steps.by_ref().take(chain.launches().len()).collect();
+                let mut first = 0;
+                for same in steps.chunk_by(|a, b| a == b) {
+                    call::run_some(chain, first..first + same.len(), buffers)?;
+                    first += same.len();
+                    self.show(same[0], buffers, see)?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(outputs)
+    }
+
+    /// Hands out what a step wrote.
+    fn show(&self, n: usize, buffers: &[&DeviceBuffer], see: &mut dyn FnMut(usize, usize, &[u8])) -> Result<()> {
+        for (position, operand) in written(&self.plan.steps[n]).iter().enumerate() {
+            let mut bytes = vec![0; operand.ty().bytes()];
+            self.read(operand, buffers, &mut bytes)?;
+            see(n, position, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Runs the plan one step at a time. Also returns the label of the first step that stored NaN or an infinity, if any
+    /// did.
+    ///
+    /// # Errors
+    ///
+    /// As [`run_stepwise`](DeviceExecutable::run_stepwise).
+    pub fn run_trapped(&self, inputs: &[&DeviceBuffer]) -> Result<(Vec<DeviceBuffer>, Option<String>)> {
+        let mut first: Option<&Step> = None;
+        let outputs = self.run_stepwise(inputs, &mut |n, position, bytes| {
+            let step = &self.plan.steps[n];
+            if first.is_none() && has_nonfinite(written(step)[position].dtype, bytes) {
+                first = Some(step);
+            }
+        })?;
+        Ok((outputs, first.map(|step| step.label.clone())))
+    }
+}

@@ -1,0 +1,55 @@
+//! Approximations of the hardware, used only if [`Target::fast`](super::Target) says so.
+//!
+//! Errors as the manual of the machine states them, for `f32`: `ex2` 2 units in the last place, `lg2` an absolute
+//! 2^-22 for results below 1 and 2 units elsewhere, `sin` and `cos` an absolute 2^-20 for arguments within one turn and
+//! growing with them, `tanh` a relative 2^-11 on sm_75 and later.
+
+use retape_runtime::DType;
+
+use super::function::{Class, Function, ptx};
+use super::inst::Value;
+use crate::ir::Func1;
+
+/// Whether a function has an approximation.
+pub(crate) const fn has(func: Func1, dtype: DType) -> bool {
+    use Func1::{Cos, Exp, Exp2, Log, Log2, Sigmoid, Sin, Tanh};
+    matches!(dtype, DType::F32) && matches!(func, Exp | Exp2 | Log | Log2 | Sin | Cos | Tanh | Sigmoid)
+}
+
+/// Emits the approximation of a function, if there is one and the target wants it.
+pub(super) fn call1(f: &mut Function, func: Func1, x: Value) -> Option<Value> {
+    if !f.target().fast || !has(func, x.dtype) {
+        return None;
+    }
+    const LOG2_E: &str = "0f3FB8AA3B";
+    let r = x.reg;
+    let one = |f: &mut Function, op: &str, x| f.op(Class::F32, op, format_args!("{x}"));
+    let reg = match func {
+        Func1::Exp2 => one(f, "ex2.approx.f32", r),
+        Func1::Exp => {
+            let scaled = f.op(Class::F32, "mul.rn.f32", format_args!("{r}, {LOG2_E}"));
+            one(f, "ex2.approx.f32", scaled)
+        }
+        Func1::Log2 => one(f, "lg2.approx.f32", r),
+        Func1::Log => {
+            let log2 = one(f, "lg2.approx.f32", r);
+            f.op(Class::F32, "mul.rn.f32", format_args!("{log2}, 0f3F317218"))
+        }
+        Func1::Sin => one(f, "sin.approx.f32", r),
+        Func1::Cos => one(f, "cos.approx.f32", r),
+        Func1::Tanh => {
+            f.require(7, 0);
+            one(f, "tanh.approx.f32", r)
+        }
+        Func1::Sigmoid => {
+            // 1 / (1 + e^-x); an infinite denominator gives 0.
+            let scaled = f.op(Class::F32, "mul.rn.f32", format_args!("{r}, 0fBFB8AA3B"));
+            let power = one(f, "ex2.approx.f32", scaled);
+            let sum = f.reg(Class::F32);
+            ptx!(f, "add.rn.f32 {sum}, {power}, 0f3F800000");
+            one(f, "rcp.approx.f32", sum)
+        }
+        _ => return None,
+    };
+    Some(Value::new(DType::F32, reg))
+}

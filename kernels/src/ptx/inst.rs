@@ -1,0 +1,261 @@
+//! Scalar instructions of the kernel IR on registers.
+//!
+//! Guarantees the bits of [`eval_inst`](crate::ir::eval_inst) for all operands, payloads and signs of NaN aside;
+//! under [`Target::fast`](super::Target) quotients and square roots of `f32` are off by 2 units in the last place at
+//! most, and where both quotient and divisor are huge or tiny (beyond 2^126) a quotient may be 0.
+
+use retape_runtime::{DType, Scalar};
+
+use super::fast;
+use super::function::{Class, Function, Reg, ptx};
+use super::{cast, remainder};
+use crate::ir::{Binary, Compare, Inst, Monoid, Unary};
+
+/// A value in a register of the class of its dtype; see [`Class::of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Value {
+    pub(crate) dtype: DType,
+    pub(crate) reg: Reg,
+}
+
+impl Value {
+    pub(crate) fn new(dtype: DType, reg: Reg) -> Value {
+        debug_assert_eq!(reg.class, Class::of(dtype));
+        Value { dtype, reg }
+    }
+}
+
+/// The suffix of arithmetic on a dtype that is computed with; unsigned for `u8`, which lies in 32 bits.
+const fn suffix(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "f32",
+        DType::F64 => "f64",
+        DType::I32 => "s32",
+        DType::I64 => "s64",
+        DType::U32 | DType::U8 => "u32",
+        DType::F16 | DType::Bf16 => "b16",
+        DType::Bool => "pred",
+    }
+}
+
+/// The suffix of operations on the bits of a dtype.
+pub(super) const fn bits_suffix(dtype: DType) -> &'static str {
+    match Class::of(dtype) {
+        Class::Pred => "pred",
+        Class::B16 => "b16",
+        Class::B32 | Class::F32 => "b32",
+        Class::B64 | Class::F64 => "b64",
+    }
+}
+
+/// A constant in a register.
+pub(crate) fn constant(f: &mut Function, c: Scalar) -> Value {
+    Value::new(c.dtype, f.constant(c))
+}
+
+/// Emits an instruction over values of the dtypes that it is defined for.
+///
+/// `None` for the instructions that need memory or coordinates (`Index`, `Load`, `LoadAt`, `Reduce`), and for
+/// transcendental functions, which are expanded before, but for those that [`fast`] has under `Target::fast`.
+pub(crate) fn emit_inst(f: &mut Function, inst: &Inst<Value>) -> Option<Value> {
+    Some(match *inst {
+        Inst::Const(c) => constant(f, c),
+        Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) | Inst::Call2(..) => return None,
+        Inst::Unary(op, x) => unary(f, op, x),
+        Inst::Binary(op, x, y) => binary(f, op, x, y),
+        Inst::Compare(op, x, y) => compare(f, op, x, y),
+        Inst::Select(c, x, y) => select(f, c, x, y),
+        Inst::Fma(x, y, z) => {
+            let op = format!("fma.rn.{}", suffix(x.dtype));
+            simple(f, x.dtype, &op, format_args!("{}, {}, {}", x.reg, y.reg, z.reg))
+        }
+        Inst::Cast(dtype, x) => cast::cast(f, dtype, x),
+        Inst::Bitcast(dtype, x) => cast::bitcast(f, dtype, x),
+        Inst::Call1(func, x) => return fast::call1(f, func, x),
+    })
+}
+
+/// One step of a reduction.
+pub(crate) fn combine(f: &mut Function, monoid: Monoid, x: Value, y: Value) -> Value {
+    binary(f, monoid.binary(), x, y)
+}
+
+fn simple(f: &mut Function, dtype: DType, op: &str, operands: std::fmt::Arguments<'_>) -> Value {
+    Value { dtype, reg: f.op(Class::of(dtype), op, operands) }
+}
+
+/// The low byte of a 32-bit register, as `u8`.
+fn low_byte(f: &mut Function, x: Value) -> Value {
+    simple(f, DType::U8, "and.b32", format_args!("{}, 255", x.reg))
+}
+
+fn unary(f: &mut Function, op: Unary, x: Value) -> Value {
+    let (dtype, r, ty) = (x.dtype, x.reg, suffix(x.dtype));
+    let signed = matches!(dtype, DType::I32 | DType::I64);
+    match op {
+        Unary::Neg if dtype.is_float() => simple(f, dtype, &format!("neg.{ty}"), format_args!("{r}")),
+        Unary::Neg => {
+            let op = if dtype == DType::I64 { "neg.s64" } else { "neg.s32" };
+            let negated = simple(f, dtype, op, format_args!("{r}"));
+            if dtype == DType::U8 { low_byte(f, negated) } else { negated }
+        }
+        Unary::Abs if dtype.is_float() => simple(f, dtype, &format!("abs.{ty}"), format_args!("{r}")),
+        Unary::Abs if signed => {
+            // The larger of both also where negation wraps.
+            let negated = unary(f, Unary::Neg, x);
+            simple(f, dtype, &format!("max.{ty}"), format_args!("{r}, {}", negated.reg))
+        }
+        Unary::Abs => x,
+        Unary::Sqrt if dtype == DType::F32 && f.target().fast => {
+            simple(f, dtype, "sqrt.approx.f32", format_args!("{r}"))
+        }
+        Unary::Sqrt => simple(f, dtype, &format!("sqrt.rn.{ty}"), format_args!("{r}")),
+        Unary::Floor => simple(f, dtype, &format!("cvt.rmi.{ty}.{ty}"), format_args!("{r}")),
+        Unary::Ceil => simple(f, dtype, &format!("cvt.rpi.{ty}.{ty}"), format_args!("{r}")),
+        Unary::Round => simple(f, dtype, &format!("cvt.rni.{ty}.{ty}"), format_args!("{r}")),
+        Unary::Trunc => simple(f, dtype, &format!("cvt.rzi.{ty}.{ty}"), format_args!("{r}")),
+        Unary::Not if dtype == DType::U8 => simple(f, dtype, "xor.b32", format_args!("{r}, 255")),
+        Unary::Not => simple(f, dtype, &format!("not.{}", bits_suffix(dtype)), format_args!("{r}")),
+    }
+}
+
+fn binary(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    match op {
+        Binary::And | Binary::Or | Binary::Xor => logic(f, op, x, y),
+        _ if x.dtype.is_float() => float_binary(f, op, x, y),
+        _ => int_binary(f, op, x, y),
+    }
+}
+
+fn logic(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let op = format!("{}.{}", op.name(), bits_suffix(x.dtype));
+    simple(f, x.dtype, &op, format_args!("{}, {}", x.reg, y.reg))
+}
+
+fn float_binary(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let (dtype, ty) = (x.dtype, suffix(x.dtype));
+    let op = match op {
+        Binary::Div if dtype == DType::F32 && f.target().fast => "div.approx.f32".to_owned(),
+        Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => format!("{}.rn.{ty}", op.name()),
+        Binary::Rem => return remainder::remainder(f, x, y),
+        Binary::Min | Binary::Max if dtype == DType::F64 => return double_min_max(f, op, x, y),
+        Binary::Min | Binary::Max if f.target().arch() >= 80 => format!("{}.NaN.f32", op.name()),
+        Binary::Min | Binary::Max => return single_min_max(f, op, x, y),
+        Binary::And | Binary::Or | Binary::Xor | Binary::Shl | Binary::Shr | Binary::MulHigh => return x,
+    };
+    simple(f, dtype, &op, format_args!("{}, {}", x.reg, y.reg))
+}
+
+/// The machine's minimum prefers numbers to NaN.
+fn single_min_max(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let (p, q) = (x.reg, y.reg);
+    let number = f.op(Class::F32, &format!("{}.f32", op.name()), format_args!("{p}, {q}"));
+    let is_nan = f.op(Class::Pred, "setp.nan.f32", format_args!("{p}, {q}"));
+    simple(f, DType::F32, "selp.f32", format_args!("0f7FC00000, {number}, {is_nan}"))
+}
+
+/// Equal values differ at most in the signs of zeros; a sum with NaN is NaN.
+fn double_min_max(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let (p, q) = (x.reg, y.reg);
+    let (closer, both) = if op == Binary::Min { ("lt", "or") } else { ("gt", "and") };
+    let wins = f.op(Class::Pred, &format!("setp.{closer}.f64"), format_args!("{p}, {q}"));
+    let number = f.op(Class::F64, "selp.f64", format_args!("{p}, {q}, {wins}"));
+    let signs = f.op(Class::F64, &format!("{both}.b64"), format_args!("{p}, {q}"));
+    let equal = f.op(Class::Pred, "setp.eq.f64", format_args!("{p}, {q}"));
+    let number = f.op(Class::F64, "selp.f64", format_args!("{signs}, {number}, {equal}"));
+    let is_nan = f.op(Class::Pred, "setp.nan.f64", format_args!("{p}, {q}"));
+    simple(f, DType::F64, "selp.f64", format_args!("0d7FF8000000000000, {number}, {is_nan}"))
+}
+
+fn int_binary(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let (dtype, p, q, ty) = (x.dtype, x.reg, y.reg, suffix(x.dtype));
+    let wrapping = |f: &mut Function, op: &str| {
+        let wide = simple(f, dtype, op, format_args!("{p}, {q}"));
+        if dtype == DType::U8 { low_byte(f, wide) } else { wide }
+    };
+    match op {
+        Binary::Add | Binary::Sub => wrapping(f, &format!("{}.{ty}", op.name())),
+        Binary::Mul => wrapping(f, &format!("mul.lo.{ty}")),
+        Binary::Min | Binary::Max => simple(f, dtype, &format!("{}.{ty}", op.name()), format_args!("{p}, {q}")),
+        Binary::Div | Binary::Rem => divide(f, op, x, y),
+        Binary::Shl | Binary::Shr => shift(f, op, x, y),
+        Binary::MulHigh => simple(f, dtype, "mul.hi.u32", format_args!("{p}, {q}")),
+        Binary::And | Binary::Or | Binary::Xor => logic(f, op, x, y),
+    }
+}
+
+/// Division by 1 stands for what the machine leaves undefined: by 0, and by -1, which may overflow.
+fn divide(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let (dtype, p, q, ty, bits) = (x.dtype, x.reg, y.reg, suffix(x.dtype), bits_suffix(x.dtype));
+    let class = Class::of(dtype);
+    let signed = matches!(dtype, DType::I32 | DType::I64);
+    let by_zero = f.op(Class::Pred, &format!("setp.eq.{ty}"), format_args!("{q}, 0"));
+    let mut safe = f.op(class, &format!("selp.{bits}"), format_args!("1, {q}, {by_zero}"));
+    let minus_one = signed.then(|| {
+        let minus_one = f.op(Class::Pred, &format!("setp.eq.{ty}"), format_args!("{q}, -1"));
+        safe = f.op(class, &format!("selp.{bits}"), format_args!("1, {safe}, {minus_one}"));
+        minus_one
+    });
+    if op == Binary::Rem {
+        return simple(f, dtype, &format!("rem.{ty}"), format_args!("{p}, {safe}"));
+    }
+    let mut quotient = f.op(class, &format!("div.{ty}"), format_args!("{p}, {safe}"));
+    if let Some(minus_one) = minus_one {
+        let negated = f.op(class, &format!("neg.{ty}"), format_args!("{p}"));
+        quotient = f.op(class, &format!("selp.{bits}"), format_args!("{negated}, {quotient}, {minus_one}"));
+    }
+    simple(f, dtype, &format!("selp.{bits}"), format_args!("0, {quotient}, {by_zero}"))
+}
+
+fn shift(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
+    let mask = 8 * x.dtype.size() - 1;
+    let distance = match y.reg.class {
+        Class::B64 => f.op(Class::B32, "cvt.u32.u64", format_args!("{}", y.reg)),
+        _ => y.reg,
+    };
+    let distance = f.op(Class::B32, "and.b32", format_args!("{distance}, {mask}"));
+    match op {
+        Binary::Shl => {
+            let op = format!("shl.{}", bits_suffix(x.dtype));
+            let wide = simple(f, x.dtype, &op, format_args!("{}, {distance}", x.reg));
+            if x.dtype == DType::U8 { low_byte(f, wide) } else { wide }
+        }
+        _ => simple(f, x.dtype, &format!("shr.{}", suffix(x.dtype)), format_args!("{}, {distance}", x.reg)),
+    }
+}
+
+fn compare(f: &mut Function, op: Compare, x: Value, y: Value) -> Value {
+    let (p, q) = (x.reg, y.reg);
+    let reg = match (op, x.dtype) {
+        (Compare::Ne, DType::Bool) => f.op(Class::Pred, "xor.pred", format_args!("{p}, {q}")),
+        (Compare::Eq, DType::Bool) => {
+            let differ = f.op(Class::Pred, "xor.pred", format_args!("{p}, {q}"));
+            f.op(Class::Pred, "not.pred", format_args!("{differ}"))
+        }
+        (Compare::Lt | Compare::Le, DType::Bool) => {
+            let not = f.op(Class::Pred, "not.pred", format_args!("{p}"));
+            let op = if op == Compare::Lt { "and.pred" } else { "or.pred" };
+            f.op(Class::Pred, op, format_args!("{not}, {q}"))
+        }
+        // A comparison with NaN is true.
+        (Compare::Ne, DType::F32) => f.op(Class::Pred, "setp.neu.f32", format_args!("{p}, {q}")),
+        (Compare::Ne, DType::F64) => f.op(Class::Pred, "setp.neu.f64", format_args!("{p}, {q}")),
+        (_, dtype) => f.op(Class::Pred, &format!("setp.{}.{}", op.name(), suffix(dtype)), format_args!("{p}, {q}")),
+    };
+    Value { dtype: DType::Bool, reg }
+}
+
+/// `if c { x } else { y }`.
+pub(crate) fn select(f: &mut Function, c: Value, x: Value, y: Value) -> Value {
+    let (c, p, q) = (c.reg, x.reg, y.reg);
+    if x.dtype == DType::Bool {
+        let first = f.op(Class::Pred, "and.pred", format_args!("{c}, {p}"));
+        let not = f.op(Class::Pred, "not.pred", format_args!("{c}"));
+        let second = f.op(Class::Pred, "and.pred", format_args!("{not}, {q}"));
+        return simple(f, DType::Bool, "or.pred", format_args!("{first}, {second}"));
+    }
+    let op = format!("selp.{}", bits_suffix(x.dtype));
+    let d = f.reg(Class::of(x.dtype));
+    ptx!(f, "{op} {d}, {p}, {q}, {c}");
+    Value { dtype: x.dtype, reg: d }
+}

@@ -1,0 +1,210 @@
+//! What is sorted: unsigned keys with positions, so that no two are equal and any algorithm is stable.
+//!
+//! A key of 32 bits and its position are one number, the key above; a key of 64 bits has its position beside it.
+
+use retape_runtime::DType;
+
+use super::{Code, Number};
+use crate::ptx::{Class, Reg, ptx};
+
+/// Where keys come from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Keys {
+    /// Elements along an axis: their dtype, the extent after the axis, and whether the largest comes first.
+    Elements(Number, usize, bool),
+    /// Indices, with the extent after their axis, into an axis of so many positions. Negative ones count from the
+    /// end; those still out of range get the last key.
+    Indices(DType, usize, usize),
+}
+
+impl Keys {
+    /// The extent after the axis.
+    pub(super) fn inner(self) -> usize {
+        match self {
+            Keys::Elements(_, inner, _) | Keys::Indices(_, inner, _) => inner,
+        }
+    }
+
+    /// The kind of entries.
+    pub(super) fn form(self) -> Form {
+        match self {
+            Keys::Elements(number, ..) if number.size() == 8 => Form::Pair,
+            Keys::Elements(..) | Keys::Indices(..) => Form::Packed,
+        }
+    }
+
+    /// The key of the element at `element`.
+    fn key(self, c: &mut Code, x: Reg, element: Reg) -> Reg {
+        match self {
+            Keys::Elements(number, _, descending) => {
+                let from = c.at(x, element, number.size());
+                let value = c.load(number, from, 0);
+                element_key(c, number, value, descending)
+            }
+            Keys::Indices(dtype, _, len) => {
+                let index = load_index(c, dtype, x, element);
+                let (place, exists) = destination(c, index, len);
+                let place = c.low(place);
+                let last = c.op(Class::B32, "mov.b32", format_args!("0xffffffff"));
+                c.select(exists, place, last)
+            }
+        }
+    }
+
+    /// The entry of the element at `element`, which has this position in its line.
+    pub(super) fn entry(self, c: &mut Code, x: Reg, element: Reg, position: Reg) -> Entry {
+        let key = self.key(c, x, element);
+        match self.form() {
+            Form::Pair => Entry { key, position: Some(c.long(position)) },
+            Form::Packed => {
+                let (position, packed) = (c.low(position), c.reg(Class::B64));
+                ptx!(c, "mov.b64 {packed}, {{{position}, {key}}}");
+                Entry { key: packed, position: None }
+            }
+        }
+    }
+}
+
+/// An index as `i64`.
+pub(super) fn load_index(c: &mut Code, dtype: DType, indices: Reg, i: Reg) -> Reg {
+    let from = c.at(indices, i, dtype.size());
+    let index = c.load(Number(dtype), from, 0);
+    match dtype {
+        DType::I32 => c.op(Class::B64, "cvt.s64.s32", format_args!("{index}")),
+        DType::U32 => c.op(Class::B64, "cvt.u64.u32", format_args!("{index}")),
+        _ => index,
+    }
+}
+
+/// The position along an axis of `len` that an index means, as `u64`, and whether there is one.
+pub(super) fn destination(c: &mut Code, index: Reg, len: usize) -> (Reg, Reg) {
+    let from_end = c.add(index, len);
+    let negative = c.op(Class::Pred, "setp.lt.s64", format_args!("{index}, 0"));
+    let place = c.select(negative, from_end, index);
+    let exists = c.test("lt", place, len);
+    (place, exists)
+}
+
+/// A number with the wanted order among keys: NaN last, the two zeros equal.
+fn element_key(c: &mut Code, number: Number, value: Reg, descending: bool) -> Reg {
+    let (sign, all) = match number.size() {
+        8 => ("0x8000000000000000", "0xffffffffffffffff"),
+        _ => ("0x80000000", "0xffffffff"),
+    };
+    let key = match number.0 {
+        DType::F32 | DType::F64 => {
+            let zero = c.constant(number.small(0));
+            // -0 becomes 0.
+            let value = c.plus(number, value, zero);
+            let (class, width) = if number.0 == DType::F32 { (Class::B32, 32) } else { (Class::B64, 64) };
+            let bits = c.op(class, &format!("mov.b{width}"), format_args!("{value}"));
+            let spread = c.op(class, &format!("shr.s{width}"), format_args!("{bits}, {}", width - 1));
+            let mask = c.or(spread, sign);
+            c.xor(bits, mask)
+        }
+        DType::I32 | DType::I64 => c.xor(value, sign),
+        _ => value,
+    };
+    let key = if descending { c.xor(key, all) } else { key };
+    match c.is_nan(number, value) {
+        None => key,
+        Some(nan) => {
+            let last = c.reg(key.class);
+            c.set(last, all);
+            c.select(nan, last, key)
+        }
+    }
+}
+
+/// How entries are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// In one word.
+    Packed,
+    /// In a word for the key and a word for the position.
+    Pair,
+}
+
+/// An entry in registers of 64 bits.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    key: Reg,
+    position: Option<Reg>,
+}
+
+impl Form {
+    pub(super) fn size(self) -> usize {
+        match self {
+            Form::Packed => 8,
+            Form::Pair => 16,
+        }
+    }
+
+    /// An entry behind all others.
+    pub(super) fn last(self, c: &mut Code) -> Entry {
+        let key = c.op(Class::B64, "mov.b64", format_args!("-1"));
+        Entry { key, position: (self == Form::Pair).then_some(key) }
+    }
+
+    /// A load from a space, `global` or `shared`.
+    pub(super) fn load(self, c: &mut Code, space: &str, address: Reg) -> Entry {
+        let key = c.reg(Class::B64);
+        match self {
+            Form::Packed => {
+                ptx!(c, "ld.{space}.b64 {key}, [{address}]");
+                Entry { key, position: None }
+            }
+            Form::Pair => {
+                let position = c.reg(Class::B64);
+                ptx!(c, "ld.{space}.v2.b64 {{{key}, {position}}}, [{address}]");
+                Entry { key, position: Some(position) }
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// A store to a space, `global` or `shared`.
+    pub(super) fn store(self, c: &mut Code, space: &str, address: Reg) {
+        let key = self.key;
+        match self.position {
+            None => ptx!(c, "st.{space}.b64 [{address}], {key}"),
+            Some(position) => ptx!(c, "st.{space}.v2.b64 [{address}], {{{key}, {position}}}"),
+        }
+    }
+
+    /// Whether this entry comes before another.
+    pub(super) fn is_before(self, c: &mut Code, other: Entry) -> Reg {
+        let less = c.test("lt", self.key, other.key);
+        match (self.position, other.position) {
+            (Some(position), Some(other_position)) => {
+                let equal = c.test("eq", self.key, other.key);
+                let earlier = c.test("lt", position, other_position);
+                let tie = c.and(equal, earlier);
+                c.or(less, tie)
+            }
+            _ => less,
+        }
+    }
+
+    /// The position, as `u64`.
+    pub(super) fn position(self, c: &mut Code) -> Reg {
+        match self.position {
+            Some(position) => position,
+            None => c.and(self.key, "0xffffffff"),
+        }
+    }
+
+    /// Overwrites the registers with those of another entry.
+    pub(super) fn set(self, c: &mut Code, other: Entry) {
+        c.set(self.key, other.key);
+        if let (Some(position), Some(other)) = (self.position, other.position) {
+            c.set(position, other);
+        }
+    }
+
+    /// New registers with the same entry.
+    pub(super) fn copy(self, c: &mut Code) -> Entry {
+        Entry { key: c.copy(self.key), position: self.position.map(|position| c.copy(position)) }
+    }
+}

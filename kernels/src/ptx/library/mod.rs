@@ -1,0 +1,44 @@
+//! Library kernels as PTX.
+//!
+//! Each file lowers one descriptor; what it computes is written there, in `crate::library`. Results are those of the
+//! CPU bit for bit, but for sums and products of floats in scans, whose tree is another one. Everything is chosen by
+//! shape: threads per line, parts of long lines, tiles. Nothing is launched for results of no elements.
+
+mod arg_reduce;
+mod cast_half;
+mod cholesky;
+mod code;
+mod entry;
+mod number;
+mod philox;
+mod pool;
+mod scan;
+mod scatter;
+mod sort;
+mod triangular;
+
+use code::Code;
+use number::{Number, Order};
+
+pub(super) use arg_reduce::arg_reduce;
+pub(super) use cast_half::cast_half;
+pub(super) use cholesky::cholesky;
+pub(super) use philox::philox;
+pub(super) use pool::pool;
+pub(super) use scan::scan;
+pub(super) use scatter::scatter_add;
+pub(super) use sort::sort;
+pub(super) use triangular::triangular_solve;
+
+/// Threads of a block where nothing asks for another number.
+const BLOCK: u32 = 256;
+
+/// Blocks for a thread per item.
+fn blocks(items: usize) -> usize {
+    items.div_ceil(BLOCK as usize)
+}
+
+/// The next multiple of 256, to which parts of the scratch memory are aligned.
+fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(256)
+}

@@ -1,0 +1,139 @@
+//! PTX: the steps of a plan as text for NVIDIA GPUs.
+//!
+//! Each step becomes a few launches of kernels whose shapes are constants of the code, so that equal text means equal
+//! code. Nothing here talks to a driver: text goes in and out, and is the same on every machine.
+//!
+//! Laws of all kernels: no result depends on the order of blocks, warps or memory operations; no atomic operation
+//! on floats; the tree of every reduction follows from the shape; operations on floats say how they round, so that
+//! the assembler contracts nothing; what is called fast is used only if [`Target::fast`] says so.
+
+mod cast;
+mod fast;
+mod function;
+mod fuse;
+mod inst;
+mod library;
+mod memory;
+mod nest;
+mod product;
+mod remainder;
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, Result};
+use crate::library::Library;
+use crate::plan::{Step, Work};
+
+pub(crate) use cast::{bitcast, cast};
+pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub use fuse::{FusedStep, fuse};
+pub(crate) use inst::{Value, combine, constant, emit_inst, select};
+pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
+
+/// Blocks of a launch along x at most.
+const MAX_BLOCKS: u32 = i32::MAX as u32;
+
+/// What code is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The compute capability of the device, times ten: 75, 80, 90.
+    pub sm: u32,
+    /// Whether approximations of the hardware may stand for exact operations.
+    pub fast: bool,
+}
+
+/// A module with one kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Module {
+    /// The name of the kernel in it.
+    pub name: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// The buffer that a parameter of a kernel points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Argument {
+    /// An operand of the step.
+    Operand(usize),
+    /// The scratch memory of the step from this byte on, a multiple of 256.
+    Scratch(usize),
+}
+
+/// One launch of a kernel. All its parameters are addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The code.
+    pub module: Module,
+    /// Blocks along x, y and z.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of shared memory beyond what the module declares.
+    pub shared: u32,
+    /// What the parameters point to.
+    pub arguments: SmallVec<[Argument; 6]>,
+}
+
+/// A step as launches to run in order, and the scratch memory that they share.
+#[derive(Clone, Debug, Default)]
+pub struct Launches {
+    /// The launches.
+    pub launches: Vec<Launch>,
+    /// Bytes of scratch memory.
+    pub scratch: usize,
+}
+
+impl Target {
+    /// The target that text names: the newest whose features are used, which runs on every later device too.
+    pub(crate) const fn arch(self) -> u32 {
+        match self.sm {
+            90.. => 90,
+            80.. => 80,
+            _ => 75,
+        }
+    }
+
+    /// The lowest version of PTX that has the target.
+    const fn version(self) -> (u32, u32) {
+        match self.arch() {
+            90 => (7, 8),
+            80 => (7, 0),
+            _ => (6, 3),
+        }
+    }
+}
+
+/// The launches of a step; its operands lie at multiples of 256 bytes, but for slots, whose offset says it.
+///
+/// # Errors
+///
+/// Fails if the step cannot run on the device.
+pub fn lower(step: &Step, target: Target) -> Result<Launches> {
+    match &step.work {
+        Work::Kernel(kernel) => Ok(nest::lower(kernel, &step.operands, target)),
+        Work::Library(library) => lower_library(library, target),
+    }
+}
+
+fn lower_library(library: &Library, target: Target) -> Result<Launches> {
+    let launches = match library {
+        Library::ArgReduce(kernel) => library::arg_reduce(kernel, target),
+        Library::CastHalf(kernel) => library::cast_half(kernel, target),
+        Library::Cholesky(kernel) => library::cholesky(kernel, target),
+        Library::Philox(kernel) => library::philox(kernel, target),
+        Library::Pool2d(kernel) => library::pool(kernel, target),
+        Library::Scan(kernel) => library::scan(kernel, target),
+        Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
+        Library::Sort(kernel) => library::sort(kernel, target),
+        Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
+        Library::MatMul(_) | Library::Conv2d(_) | Library::Print(_) => {
+            let unsupported = || Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm));
+            return product::lower(library, None, target)?.ok_or_else(unsupported);
+        }
+    };
+    if launches.launches.iter().any(|launch| launch.grid[0] > MAX_BLOCKS) {
+        return Err(Error::Unsupported(format!("{library} in one launch")));
+    }
+    Ok(launches)
+}

@@ -1,0 +1,361 @@
+//! The instructions of a loop nest at some points: one, or neighbours along an axis.
+
+use retape_runtime::DType;
+use smallvec::SmallVec;
+
+use super::Nest;
+use super::index::Ints;
+use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
+use crate::ptx::function::{Class, Function, Reg};
+use crate::ptx::inst::{constant, emit_inst};
+use crate::ptx::memory::{Elements, Space, load, load_many, store, store_many};
+use crate::ptx::{Value, combine};
+
+/// Offsets of this size and more are added to addresses, not written beside them.
+const FAR: i64 = 1 << 24;
+
+/// The value of an instruction at the points of a group.
+#[derive(Clone, Debug)]
+pub(super) enum Lanes {
+    /// The same at all of them.
+    Same(Value),
+    /// One for each.
+    Each(Elements),
+}
+
+impl Lanes {
+    pub(super) fn lane(&self, lane: usize) -> Value {
+        match self {
+            Lanes::Same(value) => *value,
+            Lanes::Each(values) => values[lane],
+        }
+    }
+}
+
+/// Neighbouring points along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Vector {
+    pub(super) axis: usize,
+    pub(super) lanes: usize,
+}
+
+/// Points that a thread visits at once, and what is known at them.
+#[derive(Clone, Default)]
+pub(super) struct Group {
+    values: Vec<Option<Lanes>>,
+    /// The coordinates of the first of them; none for axes at their origin and for those that pointers include.
+    coords: SmallVec<[Option<Reg>; 4]>,
+    /// How they lie; none for a single point.
+    vector: Option<Vector>,
+    /// Sums of strides times coordinates.
+    positions: Vec<(Strides, Reg)>,
+    /// Addresses of parameters moved along the axes that `fixed` names.
+    pointers: Vec<(ParamId, Strides, Reg)>,
+    fixed: SmallVec<[bool; 4]>,
+}
+
+type Strides = SmallVec<[i64; 4]>;
+
+/// A kernel being emitted.
+pub(super) struct Body<'k> {
+    pub(super) kernel: &'k Kernel,
+    pub(super) dtypes: Vec<DType>,
+    pub(super) stages: Vec<Stage>,
+    pub(super) ints: Ints,
+    pub(super) aligns: &'k [usize],
+    bases: Vec<Option<Reg>>,
+}
+
+impl Group {
+    /// The same knowledge at other coordinates along some axes.
+    pub(super) fn at(&self, coords: impl IntoIterator<Item = (usize, Reg)>, vector: Option<Vector>) -> Group {
+        let mut group = self.clone();
+        for (axis, coord) in coords {
+            group.coords[axis] = Some(coord);
+        }
+        group.vector = vector;
+        group
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        self.vector.map_or(1, |v| v.lanes)
+    }
+
+    pub(super) fn value(&self, id: ValueId) -> Option<&Lanes> {
+        self.values[id.index()].as_ref()
+    }
+
+    pub(super) fn set(&mut self, id: ValueId, value: Lanes) {
+        self.values[id.index()] = Some(value);
+    }
+
+    /// The strides of a map along the axes that pointers include, and along the others.
+    fn parted(&self, at: &Affine) -> (Strides, Strides) {
+        let part = |fixed: bool| {
+            let stride = |(axis, &is): (usize, &bool)| if is == fixed { at.stride(axis) } else { 0 };
+            self.fixed.iter().enumerate().map(stride).collect()
+        };
+        (part(true), part(false))
+    }
+}
+
+impl<'k> Body<'k> {
+    /// Loads the addresses of the parameters of which `used` says so.
+    pub(super) fn new(nest: &Nest<'k>, f: &mut Function, used: &[bool]) -> Body<'k> {
+        let mut n_params = 0;
+        let bases = used.iter().map(|&used| {
+            used.then(|| {
+                n_params += 1;
+                f.param(n_params - 1)
+            })
+        });
+        let kernel = nest.kernel;
+        Body {
+            kernel,
+            dtypes: kernel.dtypes(),
+            stages: kernel.stages(),
+            ints: nest.ints,
+            aligns: nest.aligns,
+            bases: bases.collect(),
+        }
+    }
+
+    /// The group without coordinates, and with the values that need none.
+    pub(super) fn root(&self, f: &mut Function) -> Group {
+        let n_axes = self.kernel.axes.len();
+        let mut root = Group {
+            values: vec![None; self.kernel.insts.len()],
+            coords: SmallVec::from_elem(None, n_axes),
+            fixed: SmallVec::from_elem(false, n_axes),
+            ..Group::default()
+        };
+        let mut uniform: Vec<bool> = Vec::new();
+        for inst in &self.kernel.insts {
+            let itself = match inst {
+                Inst::Index(_) | Inst::Reduce(..) => false,
+                Inst::Load(_, at) => at.strides.iter().all(|&s| s == 0),
+                _ => true,
+            };
+            uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
+        }
+        self.run(f, &mut root, |id| uniform[id]);
+        root
+    }
+
+    /// Emits the loads among the instructions that `which` names, so that all of them are under way.
+    pub(super) fn loads(&self, f: &mut Function, group: &mut Group, which: impl Fn(usize) -> bool) {
+        self.run(f, group, |id| which(id) && matches!(self.kernel.insts[id], Inst::Load(..)));
+    }
+
+    /// Emits the instructions that `which` names and whose values are not known.
+    pub(super) fn run(&self, f: &mut Function, group: &mut Group, which: impl Fn(usize) -> bool) {
+        for (id, inst) in self.kernel.insts.iter().enumerate() {
+            if which(id) && group.values[id].is_none() {
+                let value = self.emit(f, group, inst);
+                group.values[id] = value;
+            }
+        }
+    }
+
+    /// `None` for a reduction over axes, whose value its loops make.
+    fn emit(&self, f: &mut Function, group: &mut Group, inst: &Inst<ValueId>) -> Option<Lanes> {
+        Some(match inst {
+            Inst::Const(c) => Lanes::Same(constant(f, *c)),
+            Inst::Reduce(..) if self.kernel.axes.iter().any(|a| a.reduced) => return None,
+            Inst::Reduce(monoid, x) => {
+                // Over one point.
+                let neutral = Lanes::Same(self.neutral(f, *monoid, *x));
+                each(&[&neutral, &group.value(*x)?.clone()], |_, lane| combine(f, *monoid, lane[0], lane[1]))
+            }
+            Inst::Index(axis) => self.index(f, group, *axis),
+            Inst::Load(param, at) => self.load(f, group, *param, at),
+            Inst::LoadAt(param, at) => {
+                let at = group.value(*at)?.clone();
+                each(&[&at], |_, lane| self.load_at(f, *param, lane[0]))
+            }
+            other => {
+                let operands: SmallVec<[Lanes; 3]> =
+                    other.operands().iter().map(|&v| group.value(v).cloned()).collect::<Option<_>>()?;
+                let refs: SmallVec<[&Lanes; 3]> = operands.iter().collect();
+                each(&refs, |_, lane| {
+                    let mut lane = lane.iter();
+                    let inst = other.try_map(|_| lane.next().copied());
+                    inst.and_then(|inst| emit_inst(f, &inst)).expect("expanded instructions of known operands")
+                })
+            }
+        })
+    }
+
+    fn index(&self, f: &mut Function, group: &Group, axis: AxisId) -> Lanes {
+        let axis = axis.index();
+        let first = match group.coords[axis] {
+            Some(coord) if self.ints.wide => coord,
+            Some(coord) => f.op(Class::B64, "cvt.u64.u32", format_args!("{coord}")),
+            None => f.op(Class::B64, "mov.b64", format_args!("0")),
+        };
+        let value = |reg| Value::new(DType::I64, reg);
+        match group.vector {
+            Some(vector) if vector.axis == axis => {
+                let lanes = (0..vector.lanes).map(|lane| match lane {
+                    0 => value(first),
+                    _ => value(f.op(Class::B64, "add.s64", format_args!("{first}, {lane}"))),
+                });
+                Lanes::Each(lanes.collect())
+            }
+            _ => Lanes::Same(value(first)),
+        }
+    }
+
+    fn load(&self, f: &mut Function, group: &mut Group, param: ParamId, at: &Affine) -> Lanes {
+        let dtype = self.kernel.params[param.index()].dtype;
+        let (address, offset) = self.address(f, group, param, at);
+        let Some(vector) = group.vector else { return Lanes::Same(load(f, Space::Global, dtype, address, offset)) };
+        match at.stride(vector.axis) {
+            0 => Lanes::Same(load(f, Space::Global, dtype, address, offset)),
+            1 => {
+                let align = self.align(param, at, group.vector);
+                Lanes::Each(load_many(f, dtype, vector.lanes, address, offset, align))
+            }
+            stride => {
+                let step = stride * dtype.size() as i64;
+                let lanes = (0..vector.lanes as i64).map(|lane| {
+                    let (address, offset) = self.moved(f, address, offset + lane * step);
+                    load(f, Space::Global, dtype, address, offset)
+                });
+                Lanes::Each(lanes.collect())
+            }
+        }
+    }
+
+    /// The element at a position, which is clamped into the range of the parameter.
+    fn load_at(&self, f: &mut Function, param: ParamId, at: Value) -> Value {
+        let p = self.kernel.params[param.index()];
+        let from = f.op(Class::B64, "max.s64", format_args!("{}, 0", at.reg));
+        let to = f.op(Class::B64, "min.s64", format_args!("{from}, {}", p.len as i64 - 1));
+        let base = self.base(param);
+        let address = f.op(Class::B64, "mad.lo.s64", format_args!("{to}, {}, {base}", p.dtype.size()));
+        load(f, Space::Global, p.dtype, address, 0)
+    }
+
+    /// Writes the value of a store at the points of a group, if `guard` holds.
+    pub(super) fn store(&self, f: &mut Function, group: &mut Group, to: &Store, guard: Option<Reg>) {
+        let Some(values) = group.value(to.value).cloned() else { return };
+        let (address, offset) = self.address(f, group, to.param, &to.at);
+        let lanes = group.lanes();
+        let step = group.vector.map_or(0, |v| to.at.stride(v.axis));
+        if step == 1 {
+            let values: Elements = (0..lanes).map(|lane| values.lane(lane)).collect();
+            let align = self.align(to.param, &to.at, group.vector);
+            return store_many(f, &values, address, offset, align, guard);
+        }
+        for lane in 0..lanes {
+            let value = values.lane(lane);
+            let (address, offset) = self.moved(f, address, offset + lane as i64 * step * value.dtype.size() as i64);
+            store(f, Space::Global, value, address, offset, guard);
+        }
+    }
+
+    fn base(&self, param: ParamId) -> Reg {
+        self.bases[param.index()].expect("parameters that are used have an address")
+    }
+
+    /// An address and an offset in bytes small enough to stand beside it.
+    fn moved(&self, f: &mut Function, address: Reg, offset: i64) -> (Reg, i64) {
+        if offset.abs() < FAR {
+            return (address, offset);
+        }
+        (f.op(Class::B64, "add.s64", format_args!("{address}, {offset}")), 0)
+    }
+
+    /// Where the first point of a group finds its element.
+    fn address(&self, f: &mut Function, group: &mut Group, param: ParamId, at: &Affine) -> (Reg, i64) {
+        let size = self.kernel.params[param.index()].dtype.size();
+        let (fixed, free) = group.parted(at);
+        let mut address = self.base(param);
+        if fixed.iter().any(|&s| s != 0) {
+            let known = group.pointers.iter().find(|(p, s, _)| *p == param && *s == fixed);
+            address = match known {
+                Some(&(_, _, reg)) => reg,
+                None => {
+                    let reg = self.along(f, group, address, &fixed, size);
+                    group.pointers.push((param, fixed, reg));
+                    reg
+                }
+            };
+        }
+        let address = self.along(f, group, address, &free, size);
+        self.moved(f, address, at.offset * size as i64)
+    }
+
+    /// An address moved by strides times coordinates.
+    fn along(&self, f: &mut Function, group: &mut Group, address: Reg, strides: &Strides, size: usize) -> Reg {
+        let known = group.positions.iter().find(|(s, _)| s == strides).map(|&(_, reg)| reg);
+        let position = known.or_else(|| {
+            let mut sum = None;
+            for (&stride, &coord) in strides.iter().zip(&group.coords) {
+                if let (1.. | ..=-1, Some(coord)) = (stride, coord) {
+                    sum = Some(self.ints.mul_add(f, coord, stride, sum));
+                }
+            }
+            group.positions.extend(sum.map(|reg| (strides.clone(), reg)));
+            sum
+        });
+        position.map_or(address, |position| self.ints.address(f, address, position, size))
+    }
+
+    /// Moves the pointers of accesses along the coordinates that are known, which are left out from then on.
+    pub(super) fn fix(&self, f: &mut Function, group: &mut Group, accesses: &[(ParamId, &Affine)]) {
+        for (axis, coord) in group.coords.iter().enumerate() {
+            group.fixed[axis] = coord.is_some();
+        }
+        for &(param, at) in accesses {
+            let _ = self.address(f, group, param, &Affine { offset: 0, strides: at.strides.clone() });
+        }
+        group.positions.clear();
+    }
+
+    /// The largest power of two, up to 16, that divides the addresses of the first points of all groups.
+    pub(super) fn align(&self, param: ParamId, at: &Affine, vector: Option<Vector>) -> usize {
+        align(self.kernel, self.aligns, param, at, vector)
+    }
+
+    /// The reductions: their ids, what they fold and how.
+    pub(super) fn reductions(&self) -> impl Iterator<Item = (ValueId, Monoid, ValueId)> + '_ {
+        self.kernel.insts.iter().enumerate().filter_map(|(id, inst)| match *inst {
+            Inst::Reduce(monoid, x) => Some((ValueId(id as u32), monoid, x)),
+            _ => None,
+        })
+    }
+
+    /// The neutral elements of a monoid as values.
+    pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> Value {
+        constant(f, monoid.neutral(self.dtypes[of.index()]))
+    }
+}
+
+/// See [`Body::align`].
+pub(super) fn align(kernel: &Kernel, aligns: &[usize], param: ParamId, at: &Affine, vector: Option<Vector>) -> usize {
+    let size = kernel.params[param.index()].dtype.size() as u64;
+    let mut all = 16 | aligns[param.index()] as u64 | (at.offset.unsigned_abs() * size);
+    for (axis, &stride) in at.strides.iter().enumerate() {
+        let step = vector.filter(|v| v.axis == axis).map_or(1, |v| v.lanes as u64);
+        all |= stride.unsigned_abs() * size * step;
+    }
+    1 << all.trailing_zeros()
+}
+
+/// The values of an operation at all points: one if its operands are, else one for each.
+fn each(operands: &[&Lanes], mut op: impl FnMut(usize, &[Value]) -> Value) -> Lanes {
+    let lanes = operands.iter().find_map(|x| match x {
+        Lanes::Each(values) => Some(values.len()),
+        Lanes::Same(_) => None,
+    });
+    let mut at = |lane: usize| {
+        let operands: SmallVec<[Value; 3]> = operands.iter().map(|x| x.lane(lane)).collect();
+        op(lane, &operands)
+    };
+    match lanes {
+        None => Lanes::Same(at(0)),
+        Some(lanes) => Lanes::Each((0..lanes).map(at).collect()),
+    }
+}

@@ -1,0 +1,131 @@
+//! Loop nests: kernels of the IR as launches.
+//!
+//! Nests without reductions are one launch, in which each point is made once. Reductions fold with one fixed tree per
+//! shape, in two launches where one would leave most of a device idle or make chains of additions long.
+
+mod body;
+mod fold;
+pub(super) mod index;
+mod pointwise;
+mod reduce;
+mod schedule;
+
+use smallvec::SmallVec;
+
+use super::function::Function;
+use super::{Argument, Launches, Target, fast};
+use crate::ir::{Inst, Kernel, ParamId};
+use crate::plan::{Operand, Place};
+use crate::schedule::{Source, canonical};
+use body::{Body, Vector};
+use index::{Ints, NARROW};
+
+/// What all buffers are aligned to.
+const BUFFER_ALIGN: usize = 256;
+
+/// A canonical kernel with what its parameters are.
+pub(super) struct Nest<'k> {
+    kernel: &'k Kernel,
+    /// What each parameter points to.
+    arguments: &'k [Argument],
+    /// What the address of each parameter is a multiple of, at least.
+    aligns: &'k [usize],
+    ints: Ints,
+    target: Target,
+}
+
+/// The launches of a kernel on some operands.
+pub(super) fn lower(kernel: &Kernel, operands: &[Operand], target: Target) -> Launches {
+    let aligns: Vec<usize> = operands.iter().map(align_of).collect();
+    let arguments: Vec<Argument> = (0..operands.len()).map(Argument::Operand).collect();
+    let mut launches = Launches::default();
+    for part in parts(prepared(kernel, target)) {
+        lower_part(&part, &arguments, &aligns, target, &mut launches);
+    }
+    launches
+}
+
+/// Appends the launches of a kernel.
+fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target: Target, launches: &mut Launches) {
+    let Some(kernel) = canonical(kernel) else { return };
+    let ints = Ints { wide: is_large(&kernel) };
+    let nest = Nest { kernel: &kernel, arguments, aligns, ints, target };
+    if !kernel.axes.iter().any(|a| a.reduced) {
+        launches.launches.push(pointwise::lower(&nest));
+        return;
+    }
+    let plan = schedule::reduction(&nest);
+    if plan.chunks == 1 {
+        launches.launches.push(reduce::lower(&nest, plan, &[]));
+        return;
+    }
+    let (second, sources, scratch) = crate::schedule::fold_of_partials(&kernel, plan.chunks, BUFFER_ALIGN);
+    let start = launches.scratch;
+    launches.scratch += scratch;
+    let argument = |source: &Source| match *source {
+        Source::Param(p) => (arguments[p], aligns[p]),
+        Source::Scratch(at) => (Argument::Scratch(start + at), BUFFER_ALIGN),
+    };
+    let (all, all_aligns): (Vec<Argument>, Vec<usize>) = sources.iter().map(argument).unzip();
+    launches.launches.push(reduce::lower(&nest, plan, &all[arguments.len()..]));
+    lower_part(&second, &all, &all_aligns, target, launches);
+}
+
+/// The kernel in the form that is compiled: simple, and without functions that the target does not have.
+pub(super) fn prepared(kernel: &Kernel, target: Target) -> Kernel {
+    let kernel = crate::simplify(kernel);
+    let expanded = crate::expand::expand_but(&kernel, |func, dtype| target.fast && fast::has(func, dtype));
+    crate::simplify(&expanded)
+}
+
+/// A kernel with reduced axes but without reductions as two: what is written at every point, and what is not.
+fn parts(kernel: Kernel) -> Vec<Kernel> {
+    let has_reductions = kernel.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
+    if has_reductions || !kernel.axes.iter().any(|a| a.reduced) {
+        return vec![kernel];
+    }
+    let (everywhere, once) = kernel.stores.iter().cloned().partition(|s| kernel.uses_reduced(&s.at));
+    let mut points = Kernel { stores: everywhere, ..kernel.clone() };
+    for axis in &mut points.axes {
+        axis.reduced = false;
+    }
+    vec![points, Kernel { stores: once, ..kernel }]
+}
+
+fn align_of(operand: &Operand) -> usize {
+    match operand.place {
+        Place::Slot { offset } => 1 << (BUFFER_ALIGN | offset).trailing_zeros(),
+        Place::Input(_) | Place::Output(_) | Place::Constant(_) => BUFFER_ALIGN,
+    }
+}
+
+/// Whether a count or position needs 64 bits.
+fn is_large(kernel: &Kernel) -> bool {
+    // Threads beyond the end count on for less than this.
+    const SLACK: usize = 1 << 16;
+    kernel.n_points() >= NARROW - SLACK || kernel.params.iter().any(|p| p.len >= NARROW)
+}
+
+/// Neighbours along an axis; none for one point.
+fn vector_of(axis: usize, lanes: usize) -> Option<Vector> {
+    (lanes > 1).then_some(Vector { axis, lanes })
+}
+
+impl<'k> Nest<'k> {
+    /// An empty kernel that knows the addresses of the parameters in use, and `more` after them.
+    fn begin(&self, name: &str, block: usize, more: &[Argument]) -> (Function, Body<'k>, SmallVec<[Argument; 6]>) {
+        let mut used = vec![false; self.arguments.len()];
+        let mut mark = |p: ParamId| used[p.index()] = true;
+        for inst in &self.kernel.insts {
+            if let Inst::Load(p, _) | Inst::LoadAt(p, _) = inst {
+                mark(*p);
+            }
+        }
+        self.kernel.stores.iter().for_each(|s| mark(s.param));
+        let own = self.arguments.iter().zip(&used).filter(|(_, used)| **used).map(|(argument, _)| *argument);
+        let arguments: SmallVec<[Argument; 6]> = own.chain(more.iter().copied()).collect();
+        let mut f = Function::new(name, self.target, block as u32, arguments.len());
+        let body = Body::new(self, &mut f, &used);
+        (f, body, arguments)
+    }
+}

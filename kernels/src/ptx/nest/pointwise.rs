@@ -1,0 +1,206 @@
+//! Nests without reductions: each thread makes some vectors of points, or a block makes a tile.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::body::{Body, Group, Lanes};
+use super::index::{barrier, special};
+use super::schedule::{self, BLOCK, Pointwise, Tiled};
+use super::{Nest, vector_of};
+use crate::ir::{Inst, ParamId, ValueId};
+use crate::ptx::Launch;
+use crate::ptx::function::{Class, Function, Reg, ptx};
+use crate::ptx::memory::{Space, load, store};
+
+/// The launch of a kernel whose axes are all kept.
+pub(super) fn lower(nest: &Nest<'_>) -> Launch {
+    match schedule::tiled(nest.kernel) {
+        Some(tiled) => tile(nest, &tiled),
+        None => flat(nest, schedule::pointwise(nest)),
+    }
+}
+
+fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
+    let (mut f, body, arguments) = nest.begin("pointwise", plan.block, &[]);
+    let ints = body.ints;
+    let mut root = body.root(&mut f);
+    let thread = special(&mut f, "tid.x");
+    let block = special(&mut f, "ctaid.x");
+    let per_block = plan.block * plan.unroll;
+    let blocks = plan.items.div_ceil(per_block);
+    let first = ints.linear(&mut f, block, if blocks > 1 { per_block as u64 } else { 0 }, thread);
+    let is_ragged = plan.items != blocks * per_block;
+    let mut groups: SmallVec<[(Group, Option<Reg>); 8]> = SmallVec::new();
+    for n in 0..plan.unroll {
+        let mut item = ints.add(&mut f, first, (n * plan.block) as u64);
+        let mut guard = None;
+        if is_ragged {
+            // Threads beyond the end do the last item again, but write nothing.
+            guard = Some(ints.compare(&mut f, "lt", item, plan.items));
+            item = ints.min(&mut f, item, plan.items as u64 - 1);
+        }
+        groups.push((vector(&mut f, &body, &root, item, plan.lanes), guard));
+    }
+    for (group, _) in &mut groups {
+        body.loads(&mut f, group, |_| true);
+    }
+    for (mut group, guard) in groups {
+        points(&mut f, &body, &mut group, guard);
+    }
+    if plan.rest > 0 {
+        let end = f.label();
+        let is_other = f.op(Class::Pred, "setp.ne.u32", format_args!("{block}, {}", blocks - 1));
+        ptx!(f, "@{is_other} bra {end}");
+        let beyond = f.op(Class::Pred, "setp.ge.u32", format_args!("{thread}, {}", plan.rest));
+        ptx!(f, "@{beyond} bra {end}");
+        let wide = ints.widened(&mut f, thread);
+        let at = ints.add(&mut f, wide, (plan.items * plan.lanes) as u64);
+        root = root.at([(0, at)], None);
+        points(&mut f, &body, &mut root, None);
+        f.place(end);
+    }
+    Launch { module: f.finish(), grid: [blocks as u32, 1, 1], block: plan.block as u32, shared: 0, arguments }
+}
+
+/// The vector of points with a number.
+fn vector(f: &mut Function, body: &Body<'_>, root: &Group, item: Reg, lanes: usize) -> Group {
+    let axes = &body.kernel.axes;
+    let Some(last) = axes.len().checked_sub(1) else { return root.clone() };
+    let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
+    extents[last] /= lanes;
+    let mut coords = body.ints.decompose(f, item, &extents);
+    coords[last] = body.ints.mul_add(f, coords[last], lanes as i64, None);
+    root.at(coords.into_iter().enumerate(), vector_of(last, lanes))
+}
+
+/// All instructions and stores at the points of a group.
+fn points(f: &mut Function, body: &Body<'_>, group: &mut Group, guard: Option<Reg>) {
+    body.run(f, group, |_| true);
+    for to in &body.kernel.stores {
+        body.store(f, group, to, guard);
+    }
+}
+
+/// Points along each side of a tile.
+const TILE: usize = 32;
+/// Rows of a tile that a block does at once.
+const ROWS: usize = BLOCK / TILE;
+/// Elements between neighbouring rows of a tile in shared memory: an odd number, so that columns lie in all banks.
+const PITCH: usize = TILE + 1;
+
+/// One tile per block: some loads go along their own axis into shared memory, and are found there by the points.
+fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
+    let (mut f, body, arguments) = nest.begin("tiled", BLOCK, &[]);
+    let ints = body.ints;
+    let root = body.root(&mut f);
+    let axes = &nest.kernel.axes;
+    let (along, last) = (plan.axis, axes.len() - 1);
+    let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
+    extents[along] = extents[along].div_ceil(TILE);
+    extents[last] = extents[last].div_ceil(TILE);
+    let blocks: usize = extents.iter().product();
+    let block = special(&mut f, "ctaid.x");
+    let thread = special(&mut f, "tid.x");
+    let block = ints.widened(&mut f, block);
+    let thread = ints.widened(&mut f, thread);
+    let (y, x) = ints.div_rem(&mut f, thread, TILE);
+    let mut origin = ints.decompose(&mut f, block, &extents);
+    for axis in [along, last] {
+        origin[axis] = ints.mul_add(&mut f, origin[axis], TILE as i64, None);
+    }
+    let root = root.at(origin.iter().copied().enumerate(), None);
+    let tiles = stage(&mut f, &body, &root, plan, &origin, (x, y));
+    barrier(&mut f);
+    let mut groups: SmallVec<[(Group, Option<Reg>); 4]> = SmallVec::new();
+    for row in 0..TILE / ROWS {
+        let side = ints.add(&mut f, y, (row * ROWS) as u64);
+        let (at_last, inside_last) = clamped(&mut f, &body, origin[last], x, last);
+        let (at_along, inside_along) = clamped(&mut f, &body, origin[along], side, along);
+        let guard = match (inside_last, inside_along) {
+            (Some(p), Some(q)) => Some(f.op(Class::Pred, "and.pred", format_args!("{p}, {q}"))),
+            (p, q) => p.or(q),
+        };
+        let mut group = root.at([(last, at_last), (along, at_along)], None);
+        let at = ints.mul_add(&mut f, x, PITCH as i64, Some(side));
+        for (&id, tile) in plan.loads.iter().zip(&tiles) {
+            group.set(ValueId(id as u32), tile.load(&mut f, &body, at));
+        }
+        groups.push((group, guard));
+    }
+    for (group, _) in &mut groups {
+        body.loads(&mut f, group, |_| true);
+    }
+    for (mut group, guard) in groups {
+        points(&mut f, &body, &mut group, guard);
+    }
+    Launch { module: f.finish(), grid: [blocks as u32, 1, 1], block: BLOCK as u32, shared: 0, arguments }
+}
+
+/// The coordinate `origin + offset` or the last one of the axis, and whether it is inside, if it may lie outside.
+fn clamped(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usize) -> (Reg, Option<Reg>) {
+    let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
+    let at = ints.mul_add(f, origin, 1, Some(offset));
+    if extent.is_multiple_of(TILE) {
+        return (at, None);
+    }
+    let inside = ints.compare(f, "lt", at, extent);
+    (ints.min(f, at, extent as u64 - 1), Some(inside))
+}
+
+/// A tile of a parameter in shared memory.
+struct Staged {
+    base: Reg,
+    param: ParamId,
+}
+
+impl Staged {
+    fn address(&self, f: &mut Function, body: &Body<'_>, at: Reg) -> Reg {
+        let size = body.kernel.params[self.param.index()].dtype.size();
+        let at = if body.ints.wide { f.op(Class::B32, "cvt.u32.u64", format_args!("{at}")) } else { at };
+        f.op(Class::B32, "mad.lo.u32", format_args!("{at}, {size}, {}", self.base))
+    }
+
+    fn load(&self, f: &mut Function, body: &Body<'_>, at: Reg) -> Lanes {
+        let address = self.address(f, body, at);
+        Lanes::Same(load(f, Space::Shared, body.kernel.params[self.param.index()].dtype, address, 0))
+    }
+}
+
+/// Copies tiles into shared memory, a row for each coordinate along the last axis. Beyond the end of an axis the last
+/// element stands, so that all of the tile is written.
+fn stage(
+    f: &mut Function,
+    body: &Body<'_>,
+    root: &Group,
+    plan: &Tiled,
+    origin: &[Reg],
+    (x, y): (Reg, Reg),
+) -> Vec<Staged> {
+    let (along, last) = (plan.axis, body.kernel.axes.len() - 1);
+    let mut tiles: Vec<Staged> = Vec::new();
+    for (n, &id) in plan.loads.iter().enumerate() {
+        if let Inst::Load(param, _) = body.kernel.insts[id] {
+            let size = body.kernel.params[param.index()].dtype.size();
+            let name = f.shared(&format!("tile{n}"), 16, TILE * PITCH * size);
+            let base = f.op(Class::B32, "mov.u32", format_args!("{name}"));
+            tiles.push(Staged { base, param });
+        }
+    }
+    let mut groups: SmallVec<[(Group, Reg); 4]> = smallvec![];
+    for row in 0..TILE / ROWS {
+        let side = body.ints.add(f, y, (row * ROWS) as u64);
+        let (at_along, _) = clamped(f, body, origin[along], x, along);
+        let (at_last, _) = clamped(f, body, origin[last], side, last);
+        let mut group = root.at([(last, at_last), (along, at_along)], None);
+        body.loads(f, &mut group, |id| plan.loads.contains(&id));
+        groups.push((group, side));
+    }
+    for (group, side) in groups {
+        let at = body.ints.mul_add(f, side, PITCH as i64, Some(x));
+        for (&id, tile) in plan.loads.iter().zip(&tiles) {
+            let Some(value) = group.value(ValueId(id as u32)).map(|v| v.lane(0)) else { continue };
+            let address = tile.address(f, body, at);
+            store(f, Space::Shared, value, address, 0, None);
+        }
+    }
+    tiles
+}

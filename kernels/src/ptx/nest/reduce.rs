@@ -1,0 +1,345 @@
+//! Nests with reductions: threads fold strips of points, then fold each other's results.
+//!
+//! The tree: a thread folds its points in `unroll * lanes` chains, which it folds pairwise; then threads of a warp and
+//! warps of a block do so pairwise; then a second launch folds the parts of the blocks, if there are several. Operands
+//! keep their order at every step, and every step follows from the shape.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use super::body::{Body, Group, Vector};
+use super::fold::{Partial, across_threads, pairwise};
+use super::index::{Ints, special};
+use super::schedule::{self, Reduction};
+use super::{Nest, vector_of};
+use crate::ir::{Inst, Kernel, Stage, Store, ValueId};
+use crate::ptx::function::{Class, Function, Label, Reg, ptx};
+use crate::ptx::inst::bits_suffix;
+use crate::ptx::memory::{Elements, store_many};
+use crate::ptx::{Argument, Launch, Value, combine};
+
+/// The numbers of a thread.
+pub(super) struct Threads {
+    /// In the block.
+    pub(super) thread: Reg,
+    /// Among those that share an item.
+    pub(super) strip: Reg,
+    /// Of its item in the block.
+    pub(super) slot: Reg,
+}
+
+/// The launch that reduces: all the work, or the parts of `partials`, one buffer per reduction.
+pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
+    let block = plan.strips * plan.items_per_block;
+    let name = if plan.columns { "columns" } else { "rows" };
+    let (mut f, body, arguments) = nest.begin(name, block, partials);
+    let blocks = plan.items.div_ceil(plan.items_per_block);
+    let mut kernel = Emitter { f: &mut f, body: &body, plan, kept: kept_axes(nest.kernel) };
+    let threads = kernel.threads();
+    let (item, valid) = kernel.item(&threads, blocks);
+    let mut kept = kernel.kept_group(item);
+    let part = (plan.chunks > 1).then(|| special(kernel.f, "ctaid.y"));
+    let partial = kernel.strips(&mut kept, &threads, part, valid);
+    let results = across_threads(kernel.f, plan, &threads, partial);
+    let end = kernel.f.label();
+    kernel.leave_unless_first(&threads, valid, end);
+    for result in results {
+        kept.set(result.id, result.lanes());
+    }
+    match part {
+        None => kernel.tail(&mut kept),
+        Some(part) => {
+            let first = arguments.len() - partials.len();
+            kernel.store_partials(&kept, item, part, first);
+        }
+    }
+    f.place(end);
+    let grid = [blocks as u32, plan.chunks as u32, 1];
+    Launch { module: f.finish(), grid, block: block as u32, shared: 0, arguments }
+}
+
+fn kept_axes(kernel: &Kernel) -> usize {
+    kernel.axes.iter().filter(|a| !a.reduced).count()
+}
+
+/// Instructions whose values the reduced loops use.
+fn used_inside(kernel: &Kernel, stages: &[Stage]) -> BTreeSet<usize> {
+    let mut used = BTreeSet::new();
+    let mut mark = |v: ValueId| used.insert(v.index());
+    for store in kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at)) {
+        mark(store.value);
+    }
+    for inst in &kernel.insts {
+        if let Inst::Reduce(_, x) = inst {
+            mark(*x);
+        }
+    }
+    for (id, inst) in kernel.insts.iter().enumerate().rev() {
+        let inside = stages[id] == Stage::Element || used.contains(&id);
+        if inside && stages[id] != Stage::Tail {
+            used.insert(id);
+            used.extend(inst.operands().iter().map(|v| v.index()));
+        }
+    }
+    used
+}
+
+struct Emitter<'a, 'k> {
+    f: &'a mut Function,
+    body: &'a Body<'k>,
+    plan: Reduction,
+    /// The number of kept axes.
+    kept: usize,
+}
+
+impl Emitter<'_, '_> {
+    fn threads(&mut self) -> Threads {
+        let plan = self.plan;
+        let thread = special(self.f, "tid.x");
+        let width = if plan.columns { plan.items_per_block } else { plan.strips };
+        let (upper, lower) = Ints { wide: false }.div_rem(self.f, thread, width);
+        let (strip, slot) = if plan.columns { (upper, lower) } else { (lower, upper) };
+        Threads { thread, strip, slot }
+    }
+
+    /// The number of the item of a thread, the last one for threads beyond the end, and whether it is none of these.
+    fn item(&mut self, threads: &Threads, blocks: usize) -> (Reg, Option<Reg>) {
+        let (ints, plan) = (self.body.ints, self.plan);
+        let block = special(self.f, "ctaid.x");
+        let per_block = if blocks > 1 { plan.items_per_block as u64 } else { 0 };
+        let item = ints.linear(self.f, block, per_block, threads.slot);
+        if plan.items.is_multiple_of(plan.items_per_block) {
+            return (item, None);
+        }
+        let valid = ints.compare(self.f, "lt", item, plan.items);
+        (ints.min(self.f, item, plan.items as u64 - 1), Some(valid))
+    }
+
+    /// The kept point of an item, or its vector of them.
+    fn kept_group(&mut self, item: Reg) -> Group {
+        let root = self.body.root(self.f);
+        let Some(last) = self.kept.checked_sub(1) else { return root };
+        let lanes = if self.plan.columns { self.plan.lanes } else { 1 };
+        let axes = &self.body.kernel.axes[..self.kept];
+        let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
+        extents[last] /= lanes;
+        let mut coords = self.body.ints.decompose(self.f, item, &extents);
+        coords[last] = self.body.ints.mul_add(self.f, coords[last], lanes as i64, None);
+        root.at(coords.into_iter().enumerate(), vector_of(last, lanes))
+    }
+
+    /// How the points of a unit lie.
+    fn vector(&self, kept: &Group) -> Option<Vector> {
+        if self.plan.columns {
+            return vector_of(self.kept.saturating_sub(1), kept.lanes());
+        }
+        vector_of(self.body.kernel.axes.len() - 1, self.plan.lanes)
+    }
+
+    /// Folds the units of a thread.
+    fn strips(&mut self, kept: &mut Group, threads: &Threads, part: Option<Reg>, valid: Option<Reg>) -> Vec<Partial> {
+        let (body, plan) = (self.body, self.plan);
+        let used = used_inside(body.kernel, &body.stages);
+        body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && used.contains(&id));
+        let mut inner = kept.clone();
+        body.fix(self.f, &mut inner, &schedule::accesses(body.kernel, Some(Stage::Element)));
+        let vector = self.vector(kept);
+        let lanes = vector.map_or(1, |v| v.lanes);
+        let mut sums: Vec<Partial> = Vec::new();
+        for (id, monoid, of) in body.reductions() {
+            let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| body.neutral(self.f, monoid, of)).collect());
+            sums.push(Partial { id, monoid, of, chains: chains.collect() });
+        }
+        let walk = self.walk(inner, vector, threads, part, valid);
+        if plan.unroll > 1 {
+            self.pass(&walk, &mut sums, plan.unroll);
+        }
+        let covered = plan.chunk.is_multiple_of(plan.strips * plan.unroll) && plan.units.is_multiple_of(plan.chunk);
+        if plan.unroll == 1 || !covered {
+            self.pass(&walk, &mut sums, 1);
+        }
+        if plan.rest > 0 {
+            self.rest(&walk, &mut sums, threads, part);
+        }
+        for sum in &mut sums {
+            let chains = std::mem::take(&mut sum.chains);
+            let monoid = sum.monoid;
+            sum.chains = vec![pairwise(self.f, monoid, chains)];
+            if !plan.columns {
+                let lanes = sum.chains[0].iter().map(|&v| Elements::from_elem(v, 1)).collect();
+                sum.chains = vec![pairwise(self.f, monoid, lanes)];
+            }
+        }
+        sums
+    }
+
+    /// The way of a thread over its units.
+    fn walk(
+        &mut self,
+        inner: Group,
+        vector: Option<Vector>,
+        threads: &Threads,
+        part: Option<Reg>,
+        valid: Option<Reg>,
+    ) -> Walk {
+        let (plan, ints) = (self.plan, self.body.ints);
+        let next = self.f.reg(ints.class());
+        let (mut start, mut end) = (ints.widened(self.f, threads.strip), None);
+        if let Some(part) = part {
+            start = ints.linear(self.f, part, plan.chunk as u64, threads.strip);
+            let wide = ints.widened(self.f, part);
+            let from = ints.mul_add(self.f, wide, plan.chunk as i64, None);
+            let to = ints.add(self.f, from, plan.chunk as u64);
+            end = Some(ints.min(self.f, to, plan.units as u64));
+        }
+        ptx!(self.f, "mov.{} {next}, {start}", if ints.wide { "b64" } else { "b32" });
+        Walk { inner, vector, next, end, valid }
+    }
+
+    /// A loop over `unroll` units at a time while there are so many.
+    fn pass(&mut self, walk: &Walk, sums: &mut [Partial], unroll: usize) {
+        let (plan, ints, next) = (self.plan, self.body.ints, walk.next);
+        let (again, done) = (self.f.label(), self.f.label());
+        self.f.place(again);
+        let last = ints.add(self.f, next, ((unroll - 1) * plan.strips) as u64);
+        let beyond = match walk.end {
+            Some(end) => ints.compare(self.f, "ge", last, end),
+            None => ints.compare(self.f, "ge", last, plan.units),
+        };
+        ptx!(self.f, "@{beyond} bra {done}");
+        let mut groups: SmallVec<[Group; 8]> = SmallVec::new();
+        for n in 0..unroll {
+            let unit = ints.add(self.f, next, (n * plan.strips) as u64);
+            groups.push(self.unit(walk, unit));
+        }
+        for group in &mut groups {
+            self.body.loads(self.f, group, |id| self.body.stages[id] == Stage::Element);
+        }
+        for (chain, group) in groups.iter_mut().enumerate() {
+            self.element(group, sums, chain, walk.valid);
+        }
+        let step = unroll * plan.strips;
+        ptx!(self.f, "add.{} {next}, {next}, {step}", if ints.wide { "u64" } else { "u32" });
+        ptx!(self.f, "bra {again}");
+        self.f.place(done);
+    }
+
+    /// The points of a unit.
+    fn unit(&mut self, walk: &Walk, unit: Reg) -> Group {
+        let axes = &self.body.kernel.axes[self.kept..];
+        let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
+        let last = extents.len() - 1;
+        let lanes = if self.plan.columns { 1 } else { self.plan.lanes };
+        extents[last] /= lanes;
+        let mut coords = self.body.ints.decompose(self.f, unit, &extents);
+        coords[last] = self.body.ints.mul_add(self.f, coords[last], lanes as i64, None);
+        let kept = self.kept;
+        walk.inner.at(coords.into_iter().enumerate().map(|(a, c)| (kept + a, c)), walk.vector)
+    }
+
+    /// What is done at every point, and its values folded into a chain.
+    fn element(&mut self, group: &mut Group, sums: &mut [Partial], chain: usize, valid: Option<Reg>) {
+        let body = self.body;
+        body.run(self.f, group, |id| body.stages[id] == Stage::Element);
+        for to in body.kernel.stores.iter().filter(|s| body.kernel.uses_reduced(&s.at)) {
+            body.store(self.f, group, to, valid);
+        }
+        for sum in sums {
+            let Some(values) = group.value(sum.of).cloned() else { continue };
+            for lane in 0..group.lanes() {
+                let total = sum.chains[chain][lane];
+                let new = combine(self.f, sum.monoid, total, values.lane(lane));
+                ptx!(self.f, "mov.{} {}, {}", bits_move(total), total.reg, new.reg);
+            }
+        }
+    }
+
+    /// The points beyond the last full vector of the only reduced axis, one per thread.
+    fn rest(&mut self, walk: &Walk, sums: &mut [Partial], threads: &Threads, part: Option<Reg>) {
+        let (plan, ints) = (self.plan, self.body.ints);
+        let skip = self.f.label();
+        let first = (plan.units * plan.lanes) as u64;
+        if let Some(part) = part {
+            let other = self.f.op(Class::Pred, "setp.ne.u32", format_args!("{part}, {}", plan.chunks - 1));
+            ptx!(self.f, "@{other} bra {skip}");
+        }
+        let (again, strip) = (self.f.label(), self.f.reg(Class::B32));
+        ptx!(self.f, "mov.b32 {strip}, {}", threads.strip);
+        self.f.place(again);
+        let beyond = self.f.op(Class::Pred, "setp.ge.u32", format_args!("{strip}, {}", plan.rest));
+        ptx!(self.f, "@{beyond} bra {skip}");
+        let wide = ints.widened(self.f, strip);
+        let at = ints.add(self.f, wide, first);
+        let mut group = walk.inner.at([(self.kept, at)], None);
+        self.element(&mut group, sums, 0, walk.valid);
+        if plan.strips < plan.rest {
+            ptx!(self.f, "add.u32 {strip}, {strip}, {}", plan.strips);
+            ptx!(self.f, "bra {again}");
+        }
+        self.f.place(skip);
+    }
+
+    /// The first thread of an item goes on.
+    fn leave_unless_first(&mut self, threads: &Threads, valid: Option<Reg>, end: Label) {
+        if self.plan.strips > 1 {
+            let other = self.f.op(Class::Pred, "setp.ne.u32", format_args!("{}, 0", threads.strip));
+            ptx!(self.f, "@{other} bra {end}");
+        }
+        if let Some(valid) = valid {
+            ptx!(self.f, "@!{valid} bra {end}");
+        }
+    }
+
+    /// What depends on the reductions, and what is written once per kept point.
+    fn tail(&mut self, kept: &mut Group) {
+        let body = self.body;
+        body.run(self.f, kept, |id| body.stages[id] != Stage::Element);
+        let once: Vec<&Store> = body.kernel.stores.iter().filter(|s| !body.kernel.uses_reduced(&s.at)).collect();
+        for to in once {
+            body.store(self.f, kept, to, None);
+        }
+    }
+
+    /// Writes the results of a part, in rows of all kept points.
+    fn store_partials(&mut self, kept: &Group, item: Reg, part: Reg, first: usize) {
+        let (ints, lanes) = (self.body.ints, kept.lanes());
+        let n_kept = self.plan.items * lanes;
+        let part = ints.widened(self.f, part);
+        let at = ints.mul_add(self.f, item, lanes as i64, None);
+        let at = ints.mul_add(self.f, part, n_kept as i64, Some(at));
+        let reductions: Vec<_> = self.body.reductions().collect();
+        for (n, (id, ..)) in reductions.into_iter().enumerate() {
+            let Some(values) = kept.value(id).cloned() else { continue };
+            let values: Elements = (0..lanes).map(|lane| values.lane(lane)).collect();
+            let base = self.f.param(first + n);
+            let size = values[0].dtype.size();
+            let address = ints.address(self.f, base, at, size);
+            let align = 1 << (16 | (lanes * size)).trailing_zeros();
+            store_many(self.f, &values, address, 0, align, None);
+        }
+    }
+}
+
+/// How a thread goes over its units.
+struct Walk {
+    /// What is known at all of them.
+    inner: Group,
+    /// How the points of a unit lie.
+    vector: Option<Vector>,
+    /// The next unit.
+    next: Reg,
+    /// The end of the part; none for the end of all units.
+    end: Option<Reg>,
+    /// Whether the kept points are not beyond the end.
+    valid: Option<Reg>,
+}
+
+/// The suffix of a move of a value.
+pub(super) fn bits_move(value: Value) -> &'static str {
+    match value.reg.class {
+        Class::F32 => "f32",
+        Class::F64 => "f64",
+        _ => bits_suffix(value.dtype),
+    }
+}

@@ -1,0 +1,265 @@
+//! How the points of a nest are given to threads.
+//!
+//! Everything follows from the kernel and where its operands lie, never from the machine, so that the tree of every
+//! reduction is fixed by the shape. The constants suit devices of some hundred multiprocessors.
+
+use retape_runtime::DType;
+
+use super::Nest;
+use super::body::{Vector, align};
+use crate::ir::{Affine, Binary, Func1, Inst, Kernel, ParamId, Stage, Unary};
+
+/// Threads of a full block.
+pub(super) const BLOCK: usize = 256;
+/// Threads of a warp.
+pub(super) const WARP: usize = 32;
+/// Threads that keep a device busy.
+const BUSY: usize = 1 << 16;
+/// Blocks below which threads take less each.
+const MIN_BLOCKS: usize = 512;
+/// Bytes of loads that a thread has under way.
+const IN_FLIGHT: usize = 64;
+/// The largest access of one thread, in bytes.
+const ACCESS: usize = 16;
+/// Instructions of a kernel beyond which assembling it is slow.
+const MAX_CODE: usize = 1500;
+/// Elements of one operand that a thread takes as one vector, at most.
+const MAX_LANES: usize = 8;
+/// Additions in one chain beyond which the rounding error asks for more chains.
+const MAX_CHAIN: usize = 1 << 10;
+/// Accumulators of a thread.
+const MAX_SUMS: usize = 32;
+/// The shortest extent worth a tile.
+const MIN_TILED: usize = 16;
+
+/// The points of a kernel without reductions: `items` vectors, then `rest` single points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pointwise {
+    /// Neighbours along the last axis in a vector.
+    pub(super) lanes: usize,
+    /// Vectors of a thread.
+    pub(super) unroll: usize,
+    pub(super) items: usize,
+    pub(super) rest: usize,
+    pub(super) block: usize,
+}
+
+/// A reduction: which threads take which points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reduction {
+    /// Whether neighbouring threads take neighbours along the kept axes, or along the reduced ones.
+    pub(super) columns: bool,
+    /// Neighbours along the last axis of that class in a vector.
+    pub(super) lanes: usize,
+    /// Reduced units that a thread has under way at once.
+    pub(super) unroll: usize,
+    /// Threads that share a kept item.
+    pub(super) strips: usize,
+    /// Kept items of a block.
+    pub(super) items_per_block: usize,
+    /// Kept points, or vectors of them.
+    pub(super) items: usize,
+    /// Reduced points, or vectors of them.
+    pub(super) units: usize,
+    /// Reduced points beyond the last full vector.
+    pub(super) rest: usize,
+    /// Parts of the reduced units, each for blocks of its own.
+    pub(super) chunks: usize,
+    /// Units of a part.
+    pub(super) chunk: usize,
+}
+
+/// Loads that are staged through shared memory since they are contiguous along another axis than the stores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tiled {
+    /// The axis along which they are contiguous.
+    pub(super) axis: usize,
+    /// The loads.
+    pub(super) loads: Vec<usize>,
+}
+
+/// An access of a kernel at an affine position.
+pub(super) type Access<'k> = (ParamId, &'k Affine);
+
+/// The loads of a stage, or of all, and the stores at every point.
+pub(super) fn accesses(kernel: &Kernel, stage: Option<Stage>) -> Vec<Access<'_>> {
+    let stages = kernel.stages();
+    let loads = kernel.insts.iter().zip(&stages).filter_map(|(inst, is)| match inst {
+        Inst::Load(p, at) if stage.is_none_or(|stage| stage == *is) => Some((*p, at)),
+        _ => None,
+    });
+    let at_points = |at: &&Affine| stage.is_none() || kernel.uses_reduced(at);
+    let stores = kernel.stores.iter().filter(|s| at_points(&&s.at)).map(|s| (s.param, &s.at));
+    loads.chain(stores).collect()
+}
+
+/// An estimate of the instructions of PTX for one point.
+fn cost(kernel: &Kernel, dtypes: &[DType]) -> usize {
+    let of = |(inst, &dtype): (&Inst<_>, &DType)| match inst {
+        Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) => 0,
+        Inst::Binary(Binary::Rem, ..) if dtype.is_float() => 60,
+        Inst::Binary(Binary::Div | Binary::Rem, ..) if dtype.is_int() => 40,
+        Inst::Binary(Binary::Div, ..) | Inst::Unary(Unary::Sqrt, _) => 20,
+        Inst::LoadAt(..) | Inst::Binary(Binary::Min | Binary::Max, ..) => 4,
+        Inst::Cast(..) => 2,
+        Inst::Call1(Func1::Sigmoid, _) => 4,
+        _ => 1,
+    };
+    kernel.insts.iter().zip(dtypes).map(of).sum::<usize>() + kernel.stores.len()
+}
+
+/// The most neighbours along an axis that are worth a vector: as many as fill an access of the narrowest operand
+/// without making those of the widest long, if most contiguous operands are aligned to it. `exact` axes have no rest.
+fn lanes(nest: &Nest<'_>, accesses: &[Access<'_>], axis: usize, exact: bool, budget: usize) -> usize {
+    let kernel = nest.kernel;
+    let extent = kernel.axes[axis].extent;
+    let contiguous: Vec<&Access<'_>> = accesses.iter().filter(|(_, at)| at.stride(axis) == 1).collect();
+    let size = |a: &&Access<'_>| kernel.params[a.0.index()].dtype.size();
+    let Some(narrow) = contiguous.iter().copied().map(|a| size(&a)).min() else { return 1 };
+    let wide = contiguous.iter().copied().map(|a| size(&a)).max().unwrap_or(narrow);
+    let mut lanes = (ACCESS / narrow).min(2 * ACCESS / wide).clamp(1, MAX_LANES);
+    while lanes > 1 {
+        let vector = Some(Vector { axis, lanes });
+        let aligned = contiguous.iter().filter(|&&&(p, at)| {
+            align(kernel, nest.aligns, p, at, vector) >= ACCESS.min(lanes * kernel.params[p.index()].dtype.size())
+        });
+        let fits = if exact { extent.is_multiple_of(lanes) } else { extent >= lanes };
+        if fits && lanes * budget <= MAX_CODE && 2 * aligned.count() >= contiguous.len() {
+            return lanes;
+        }
+        lanes /= 2;
+    }
+    1
+}
+
+/// Bytes that the loads of one vector take.
+fn loaded(kernel: &Kernel, accesses: &[Access<'_>], axes: &[usize], vector: Option<Vector>) -> usize {
+    let varying =
+        accesses.iter().filter(|(p, at)| !kernel.params[p.index()].written && axes.iter().any(|&a| at.stride(a) != 0));
+    varying
+        .map(|(p, at)| {
+            let lanes = vector.filter(|v| at.stride(v.axis) != 0).map_or(1, |v| v.lanes);
+            lanes * kernel.params[p.index()].dtype.size()
+        })
+        .sum()
+}
+
+/// The schedule of a kernel whose axes are all kept.
+pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
+    let kernel = nest.kernel;
+    let cost = cost(kernel, &kernel.dtypes()).max(1);
+    let n_points = kernel.n_points();
+    let Some(last) = kernel.axes.len().checked_sub(1) else {
+        return Pointwise { lanes: 1, unroll: 1, items: 1, rest: 0, block: WARP };
+    };
+    let accesses = accesses(kernel, None);
+    let lanes = lanes(nest, &accesses, last, last > 0, cost);
+    let (items, rest) = (n_points / lanes, n_points % lanes);
+    let axes: Vec<usize> = (0..=last).collect();
+    let bytes = loaded(kernel, &accesses, &axes, Some(Vector { axis: last, lanes })).max(ACCESS);
+    let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
+    while unroll > 1 && (items < BLOCK * unroll * MIN_BLOCKS || (unroll + 1) * lanes * cost > MAX_CODE) {
+        unroll /= 2;
+    }
+    Pointwise { lanes, unroll, items, rest, block: items.next_multiple_of(WARP).min(BLOCK) }
+}
+
+/// The loads to stage through shared memory, if that pays.
+pub(super) fn tiled(kernel: &Kernel) -> Option<Tiled> {
+    let last = kernel.axes.len().checked_sub(1)?;
+    let long = |axis: usize| kernel.axes[axis].extent >= MIN_TILED;
+    let contiguous = kernel.stores.iter().all(|s| s.at.stride(last) == 1);
+    if !contiguous || !long(last) || cost(kernel, &kernel.dtypes()) > MAX_CODE / 4 {
+        return None;
+    }
+    let along = |axis: usize| {
+        let is = |at: &Affine| at.stride(axis) == 1 && !matches!(at.stride(last), 0 | 1);
+        let loads = kernel.insts.iter().enumerate().filter(|(_, inst)| matches!(inst, Inst::Load(_, at) if is(at)));
+        loads.map(|(id, _)| id).take(4).collect::<Vec<_>>()
+    };
+    let best = (0..last).filter(|&axis| long(axis)).max_by_key(|&axis| along(axis).len())?;
+    let loads = along(best);
+    (!loads.is_empty()).then_some(Tiled { axis: best, loads })
+}
+
+/// The schedule of a kernel that reduces over some points.
+pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
+    let kernel = nest.kernel;
+    let dtypes = kernel.dtypes();
+    let n_axes = kernel.axes.len();
+    let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
+    let product = |axes: &[crate::ir::Axis]| axes.iter().map(|a| a.extent).product::<usize>();
+    let (n_kept, n_reduced) = (product(&kernel.axes[..kept]), product(&kernel.axes[kept..]));
+    let accesses = accesses(kernel, Some(Stage::Element));
+    let along = |axis: usize| accesses.iter().filter(|(_, at)| at.stride(axis) == 1).count();
+    let columns = kept > 0 && along(kept - 1) >= along(n_axes - 1).max(1);
+    let folds: Vec<DType> = kernel
+        .insts
+        .iter()
+        .zip(&dtypes)
+        .filter_map(|(inst, &dtype)| matches!(inst, Inst::Reduce(..)).then_some(dtype))
+        .collect();
+    let registers: usize = folds.iter().map(|d| d.size().div_ceil(4)).sum::<usize>().max(1);
+    let cost = cost(kernel, &dtypes) + 4 * folds.len();
+    let axis = if columns { kept - 1 } else { n_axes - 1 };
+    let exact = columns || n_axes - kept > 1;
+    let lanes = lanes(nest, &accesses, axis, exact, cost).min((MAX_SUMS / registers).max(1).next_power_of_two());
+    let vector = Some(Vector { axis, lanes });
+    let reduced: Vec<usize> = (kept..n_axes).collect();
+    let bytes = loaded(kernel, &accesses, &reduced, vector).max(ACCESS / 4);
+    let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
+    while unroll > 1 && (unroll * lanes * registers > MAX_SUMS || (unroll + 2) * lanes * cost > MAX_CODE) {
+        unroll /= 2;
+    }
+    let (items, units) = if columns { (n_kept / lanes, n_reduced) } else { (n_kept, n_reduced / lanes) };
+    let rest = if columns { 0 } else { n_reduced % lanes };
+    shared_out(Reduction {
+        columns,
+        lanes,
+        unroll: unroll.next_power_of_two(),
+        strips: 1,
+        items_per_block: 1,
+        items,
+        units,
+        rest,
+        chunks: 1,
+        chunk: units,
+    })
+}
+
+/// Decides how many threads and blocks share an item.
+fn shared_out(mut r: Reduction) -> Reduction {
+    r.unroll = r.unroll.min(r.units.next_power_of_two());
+    // A thread takes some units at once, unless there are too few threads.
+    let some = r.units.div_ceil(r.unroll).next_power_of_two().min(BLOCK);
+    let most = r.units.next_power_of_two().min(BLOCK);
+    if r.columns {
+        // Neighbouring threads read whole cache lines.
+        let width = r.items.next_power_of_two().min(BLOCK);
+        let narrowest = width.min((WARP / r.lanes).max(WARP / 4));
+        r.strips = (BLOCK / width).min(most);
+        while r.items * r.strips < BUSY && 2 * r.strips <= some.min(BLOCK / narrowest) {
+            r.strips *= 2;
+        }
+        while r.units / (r.strips * r.unroll) > MAX_CHAIN && 2 * r.strips <= BLOCK / narrowest {
+            r.strips *= 2;
+        }
+    } else {
+        r.strips = some;
+        while r.items * r.strips < BUSY && 2 * r.strips <= most {
+            r.strips *= 2;
+        }
+    }
+    let items = (BLOCK / r.strips).min(r.items.next_power_of_two());
+    r.items_per_block = items.max(WARP.div_ceil(r.strips));
+    let step = r.strips * r.unroll;
+    let steps = r.units.div_ceil(step);
+    if r.items * r.strips < BUSY && steps > 4 {
+        let wanted = (2 * BUSY).div_ceil(r.items * r.strips);
+        r.chunks = wanted.min(steps / 2);
+    }
+    r.chunks = r.chunks.max(steps.div_ceil(MAX_CHAIN)).max(1);
+    r.chunk = if r.chunks == 1 { r.units } else { steps.div_ceil(r.chunks) * step };
+    r.chunks = r.units.div_ceil(r.chunk.max(1)).max(1);
+    r
+}

@@ -1,0 +1,352 @@
+//! Plans on a GPU, on the stand-in driver, against the same plans on the CPU.
+
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use retape_cuda_sim::Order;
+use retape_cuda_sim::driver::install;
+use retape_kernels::ir::parse;
+use retape_kernels::library::{Library, Print, set_print_sink};
+use retape_kernels::{
+    BufferType, DeviceExecutable, Donation, Error, Executable, Input, Operand, Place, Plan, Step, Work,
+};
+use retape_runtime::{Buffer, DType, DeviceBuffer, Gpu, Shape};
+
+/// The first GPU, for one test at a time: all share its numbers.
+fn gpu() -> (MutexGuard<'static, ()>, Arc<Gpu>) {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    install();
+    let gpu = Gpu::open(0).unwrap();
+    gpu.set_code_folder(None);
+    gpu.trim().unwrap();
+    (guard, gpu)
+}
+
+fn f32s(n: usize) -> BufferType {
+    BufferType { dtype: DType::F32, len: n }
+}
+
+fn step(label: &str, text: &str, places: &[Place]) -> Step {
+    let kernel = parse(text).unwrap();
+    let operands =
+        kernel.params.iter().zip(places).map(|(p, &place)| Operand { place, dtype: p.dtype, len: p.len }).collect();
+    Step { work: Work::Kernel(kernel), operands, label: label.into() }
+}
+
+fn ramp(n: usize, seed: usize) -> Buffer {
+    let value = |i: usize| (((i + seed) * 7919) % 1013) as f32 * 1e-2 - 5.0;
+    Buffer::copy_of(&(0..n).map(value).collect::<Vec<f32>>()).unwrap()
+}
+
+/// A kernel over `n` elements that reads its first parameters at the coordinate and writes to the last.
+fn pointwise(n: usize, op: &str) -> String {
+    format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}], p2: f32[{n}] out) {{\n  axes a0 = {n}\n%0 = load p0[a0]\n\
+         %1 = load p1[a0]\n%2 = {op} %0, %1\nstore p2[a0], %2\n}}\n"
+    )
+}
+
+/// A reversed copy of the first input; the sum of both; the product of the copy, the second and a constant.
+fn chain(n: usize) -> Plan {
+    let reverse = format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}] out) {{\n  axes a0 = {n}\n%0 = load p0[{} + a0 * -1]\n\
+         store p1[a0], %0\n}}\n",
+        n - 1
+    );
+    let [a, b, slot] = [Place::Input(0), Place::Input(1), Place::Slot { offset: 0 }];
+    Plan {
+        inputs: vec![f32s(n); 2],
+        outputs: vec![f32s(n); 2],
+        constants: vec![Arc::new(ramp(n, 3))],
+        arena_bytes: n * 4,
+        steps: vec![
+            step("reverse", &reverse, &[a, slot]),
+            step("sum", &pointwise(n, "add"), &[a, b, Place::Output(0)]),
+            step("scaled", &pointwise(n, "mul"), &[slot, Place::Constant(0), slot]),
+            step("product", &pointwise(n, "mul"), &[slot, b, Place::Output(1)]),
+        ],
+        ..Plan::default()
+    }
+}
+
+/// [`chain`] with a print of the copy and one of a result.
+fn printing(n: usize) -> Plan {
+    let mut plan = chain(n);
+    let print = |label: &str, place: Place| {
+        let print = Print { label: label.into(), dtype: DType::F32, shape: Shape::new(&[n]) };
+        let token = Operand { place: Place::Slot { offset: 0 }, dtype: Print::TOKEN, len: 0 };
+        let operands = [Operand { place, dtype: DType::F32, len: n }, token, token].into_iter().collect();
+        Step { work: Work::Library(Library::from(print)), operands, label: label.into() }
+    };
+    plan.steps.insert(3, print("copy", Place::Slot { offset: 0 }));
+    plan.steps.push(print("input", Place::Input(1)));
+    plan
+}
+
+fn upload(gpu: &Arc<Gpu>, buffer: &Buffer) -> DeviceBuffer {
+    DeviceBuffer::from_bytes(gpu, buffer.bytes()).unwrap()
+}
+
+fn assert_same(found: &[DeviceBuffer], expected: &[Buffer]) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found.to_host().unwrap().as_slice::<f32>(), expected.as_slice::<f32>());
+    }
+}
+
+#[test]
+fn plans_run_as_they_do_on_the_cpu() {
+    let (_alone, gpu) = gpu();
+    let driver = install();
+    for n in [1, 5, 1000, 4099] {
+        let plan = chain(n);
+        let host = Executable::compile(plan.clone()).unwrap();
+        let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+        assert_eq!((device.n_launches(), device.launch_steps().len()), (4, 4));
+        assert!(device.arena_bytes() >= n * 4 && device.code_bytes() > 0 && device.constant_bytes() == n * 4);
+        for seed in 0..4 {
+            // No result depends on the order of what has none.
+            driver.set_order(if seed % 2 == 0 {
+                Order::FORWARD
+            } else {
+                Order { reverse_blocks: true, reverse_warps: true }
+            });
+            let (a, b) = (ramp(n, seed), ramp(n, 10 * seed));
+            let expected = host.run(&[&a, &b]).unwrap();
+            let (on_a, on_b) = (upload(&gpu, &a), upload(&gpu, &b));
+            let found = device.run(&[&on_a, &on_b]).unwrap();
+            // Dropped while the work may be running.
+            drop((on_a, on_b));
+            assert_same(&found, &expected);
+        }
+        assert_eq!(device.idle_bytes(), device.arena_bytes());
+    }
+    driver.reset();
+}
+
+#[test]
+fn nothing_is_run_on_nothing() {
+    let (_alone, gpu) = gpu();
+    let plan = Plan {
+        inputs: vec![f32s(0); 2],
+        outputs: vec![f32s(0)],
+        steps: vec![step("sum", &pointwise(0, "add"), &[Place::Input(0), Place::Input(1), Place::Output(0)])],
+        ..Plan::default()
+    };
+    let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+    let empty = DeviceBuffer::alloc(&gpu, 0).unwrap();
+    for _ in 0..3 {
+        assert!(device.run(&[&empty, &empty]).unwrap()[0].to_host().unwrap().is_empty());
+    }
+    assert!(device.profile(&[&empty, &empty]).is_ok() && device.run_trapped(&[&empty, &empty]).is_ok());
+}
+
+#[test]
+fn results_take_the_memory_of_given_inputs() {
+    let (_alone, gpu) = gpu();
+    let n = 1000;
+    let donations = [(0, 0), (1, 1), (1, 0)].map(|(output, input)| Donation { output, input }).to_vec();
+    let plan = Plan { donations, ..chain(n) };
+    let expected = Executable::compile(plan.clone()).unwrap().run(&[&ramp(n, 1), &ramp(n, 2)]).unwrap();
+    let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+    let make = || [upload(&gpu, &ramp(n, 1)), upload(&gpu, &ramp(n, 2))];
+
+    let [a, b] = make();
+    let places = [a.address(), b.address()];
+    let found = device.run_over([Input::given(a), Input::given(b)]).unwrap();
+    assert_eq!([found[0].address(), found[1].address()], places);
+    assert_same(&found, &expected);
+
+    let [a, b] = make();
+    let place = a.address();
+    let found = device.run_over([Input::given(a), Input::lent(&b)]).unwrap();
+    assert_eq!(found[0].address(), place);
+    assert_same(&found, &expected);
+
+    let [a, b] = make();
+    assert_same(&device.run_over([Input::lent(&a), Input::lent(&b)]).unwrap(), &expected);
+    assert_eq!(a.to_host().unwrap().bytes(), ramp(n, 1).bytes());
+    let [a, _] = make();
+    assert!(matches!(device.run_over([Input::given(a)]), Err(Error::Buffers(_))));
+}
+
+#[test]
+fn loops_that_feed_results_back_run_as_they_do_on_the_cpu() {
+    let (_alone, gpu) = gpu();
+    let n = 300;
+    let donations = vec![Donation { output: 0, input: 0 }];
+    let mut plan = Plan { donations, ..chain(n) };
+    plan.steps.truncate(2);
+    plan.outputs.truncate(1);
+    let host = Executable::compile(plan.clone()).unwrap();
+    let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+    let (mut sum, b) = (ramp(n, 1), ramp(n, 2));
+    let (mut on_sum, on_b) = (upload(&gpu, &sum), upload(&gpu, &b));
+    let fresh = gpu.memory().fresh;
+    for round in 0..20 {
+        sum = host.run(&[&sum, &b]).unwrap().remove(0);
+        on_sum = match round % 2 {
+            0 => device.run(&[&on_sum, &on_b]).unwrap().remove(0),
+            _ => device.run_over([Input::given(on_sum), Input::lent(&on_b)]).unwrap().remove(0),
+        };
+    }
+    assert_same(&[on_sum], &[sum]);
+    assert!(gpu.memory().fresh - fresh <= 3, "an arena and two sums");
+}
+
+#[test]
+fn threads_share_an_executable() {
+    let (_alone, gpu) = gpu();
+    let n = 257;
+    let device = DeviceExecutable::compile(chain(n), Arc::clone(&gpu), false).unwrap();
+    let host = Executable::compile(chain(n)).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let (gpu, device, host) = (&gpu, &device, &host);
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let (a, b) = (ramp(n, thread), ramp(n, 100 * round));
+                    let found = device.run(&[&upload(gpu, &a), &upload(gpu, &b)]).unwrap();
+                    assert_same(&found, &host.run(&[&a, &b]).unwrap());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn executables_may_go_before_their_work_is_done() {
+    let (_alone, gpu) = gpu();
+    let n = 64;
+    let expected = Executable::compile(chain(n)).unwrap().run(&[&ramp(n, 1), &ramp(n, 2)]).unwrap();
+    let (before, code) = (gpu.memory().live_bytes, gpu.code_stats().live);
+    for runs in [1, 2, 5] {
+        let device = DeviceExecutable::compile(chain(n), Arc::clone(&gpu), false).unwrap();
+        let inputs = [1, 2].map(|seed| upload(&gpu, &ramp(n, seed)));
+        let mut found = vec![];
+        for _ in 0..runs {
+            found = device.run(&[&inputs[0], &inputs[1]]).unwrap();
+        }
+        drop((device, inputs));
+        assert_same(&found, &expected);
+    }
+    gpu.sync().unwrap();
+    assert_eq!((gpu.memory().live_bytes, gpu.code_stats().live), (before, code));
+}
+
+#[test]
+fn an_idle_arena_is_given_up_when_memory_is_short() {
+    let (_alone, gpu) = gpu();
+    let n = 1 << 15;
+    let device = DeviceExecutable::compile(chain(n), Arc::clone(&gpu), false).unwrap();
+    let inputs = [1, 2].map(|seed| upload(&gpu, &ramp(n, seed)));
+    let run = || device.run(&[&inputs[0], &inputs[1]]);
+    let first: Vec<Buffer> = run().unwrap().iter().map(|found| found.to_host().unwrap()).collect();
+    gpu.trim().unwrap();
+    let live = gpu.memory().live_bytes;
+    assert!(device.idle_bytes() > 0);
+    gpu.set_memory_limit(live + 1024);
+    let other = DeviceBuffer::alloc(&gpu, n).unwrap();
+    assert_eq!(device.idle_bytes(), 0);
+    // No memory for results, and none for the arena.
+    assert!(matches!(run(), Err(Error::Runtime(retape_runtime::Error::Allocation { .. }))));
+    gpu.set_memory_limit(usize::MAX);
+    drop(other);
+    assert_same(&run().unwrap(), &first);
+    assert_same(&run().unwrap(), &first);
+}
+
+#[test]
+fn prints_come_in_order_and_may_run_the_plan() {
+    let (_alone, gpu) = gpu();
+    let n = 3;
+    let lines = Arc::new(Mutex::new(vec![]));
+    let log = |lines: &Arc<Mutex<Vec<String>>>| {
+        let lines = Arc::clone(lines);
+        set_print_sink(Some(Arc::new(move |line: &str| lines.lock().unwrap().push(line.to_owned()))));
+    };
+    log(&lines);
+    let host = Executable::compile(printing(n)).unwrap();
+    let expected = host.run(&[&ramp(n, 1), &ramp(n, 2)]).unwrap();
+    let from_host = std::mem::take(&mut *lines.lock().unwrap());
+    assert_eq!(from_host.len(), 2);
+
+    let device = Arc::new(DeviceExecutable::compile(printing(n), Arc::clone(&gpu), false).unwrap());
+    assert_eq!(device.launch_steps().map(|steps| steps.start).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    let inputs = Arc::new([1, 2].map(|seed| upload(&gpu, &ramp(n, seed))));
+    for _ in 0..3 {
+        assert_same(&device.run(&[&inputs[0], &inputs[1]]).unwrap(), &expected);
+        assert_eq!(std::mem::take(&mut *lines.lock().unwrap()), from_host);
+    }
+    let (found, times) = device.profile(&[&inputs[0], &inputs[1]]).unwrap();
+    assert_same(&found, &expected);
+    assert_eq!(times.len(), 6);
+    lines.lock().unwrap().clear();
+
+    // Who hears the first line runs the same plan, before the run that printed it goes on.
+    let (heard, again, shared) = (Arc::clone(&lines), Arc::clone(&device), Arc::clone(&inputs));
+    set_print_sink(Some(Arc::new(move |line: &str| {
+        heard.lock().unwrap().push(line.to_owned());
+        if heard.lock().unwrap().len() == 1 {
+            again.run(&[&shared[1], &shared[0]]).unwrap();
+        }
+    })));
+    let found = device.run(&[&inputs[0], &inputs[1]]).unwrap();
+    set_print_sink(None);
+    assert_same(&found, &expected);
+    assert_eq!(lines.lock().unwrap().len(), 4);
+}
+
+#[test]
+fn steps_show_what_they_wrote() {
+    let (_alone, gpu) = gpu();
+    let n = 40;
+    let device = DeviceExecutable::compile(printing(n), Arc::clone(&gpu), false).unwrap();
+    let inputs = [1, 2].map(|seed| upload(&gpu, &ramp(n, seed)));
+    let mut seen = vec![];
+    let found = device.run_stepwise(&[&inputs[0], &inputs[1]], &mut |step, operand, bytes| {
+        assert_eq!(operand, 0);
+        seen.push((step, bytes.to_vec()));
+    });
+    let found = found.unwrap();
+    let mut reversed = ramp(n, 1).as_slice::<f32>().to_vec();
+    reversed.reverse();
+    assert_eq!(seen.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 1, 2, 4]);
+    assert_eq!(seen[0].1, Buffer::copy_of(&reversed).unwrap().bytes());
+    assert_eq!(seen[1].1, found[0].to_host().unwrap().bytes());
+    assert_eq!(seen[3].1, found[1].to_host().unwrap().bytes());
+}
+
+#[test]
+fn the_first_step_that_stores_what_is_not_finite_is_told() {
+    let (_alone, gpu) = gpu();
+    let n = 40;
+    let device = DeviceExecutable::compile(chain(n), Arc::clone(&gpu), false).unwrap();
+    let mut large = ramp(n, 1);
+    let first = |a: &Buffer, b: &Buffer| device.run_trapped(&[&upload(&gpu, a), &upload(&gpu, b)]).unwrap().1;
+    assert_eq!(first(&large, &ramp(n, 2)), None);
+    large.as_mut_slice::<f32>()[0] = 3e38;
+    assert_eq!(first(&ramp(n, 1), &large), None);
+    assert_eq!(first(&large, &large).as_deref(), Some("sum"));
+    large.as_mut_slice::<f32>()[0] = f32::NAN;
+    assert_eq!(first(&large, &ramp(n, 2)).as_deref(), Some("reverse"));
+}
+
+#[test]
+fn wrong_plans_and_buffers_are_refused() {
+    let (_alone, gpu) = gpu();
+    let n = 40;
+    let compile = |plan| DeviceExecutable::compile(plan, Arc::clone(&gpu), false);
+    assert!(matches!(compile(Plan { arena_bytes: 0, ..chain(n) }), Err(Error::Plan(_))));
+    let device = compile(chain(n)).unwrap();
+    let [fits, short] = [n, n - 1].map(|n| upload(&gpu, &ramp(n, 1)));
+    for wrong in [&[][..], &[&fits], &[&fits, &fits, &fits], &[&fits, &short]] {
+        assert!(matches!(device.run(wrong), Err(Error::Buffers(_))));
+        assert!(matches!(device.profile(wrong), Err(Error::Buffers(_))));
+    }
+    assert!(device.run(&[&fits, &fits]).is_ok());
+}

@@ -1,0 +1,65 @@
+//! What the fast mode may change, and by how much.
+
+use retape_kernels::ir::Func1;
+use retape_kernels::ptx::Target;
+use retape_runtime::{DType, Element};
+
+use crate::machine::{expected, outputs, scalars};
+use crate::{kernel, lowered, step};
+
+const FAST: Target = Target { sm: 80, fast: true };
+
+fn call(name: &str, n: usize) -> String {
+    format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}] out) {{
+            axes a0 = {n}
+            %0 = load p0[a0]
+            %1 = {name} %0
+            store p1[a0], %1
+        }}"
+    )
+}
+
+#[test]
+fn approximations_are_near() {
+    let n = 1000;
+    // An argument of every size that the functions are used with; the logarithm's are positive.
+    let wide: Vec<f32> = (0..n).map(|i| (i as f32 - 500.0) * 0.01).collect();
+    let positive: Vec<f32> = (0..n).map(|i| (i as f32 * 0.05 - 20.0).exp2()).collect();
+    let functions =
+        [Func1::Exp, Func1::Exp2, Func1::Log, Func1::Log2, Func1::Sin, Func1::Cos, Func1::Tanh, Func1::Sigmoid];
+    for func in functions {
+        let kernel = kernel(&call(func.name(), n));
+        assert!(lowered(&step(&kernel), FAST).launches[0].module.text.contains(".approx"), "{}", func.name());
+        let plain = Target { fast: false, ..FAST };
+        assert!(!lowered(&step(&kernel), plain).launches[0].module.text.contains(".approx"), "{}", func.name());
+        let x = if matches!(func, Func1::Log | Func1::Log2) { &positive } else { &wide };
+        let inputs = vec![x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()];
+        let found = outputs(&step(&kernel), &kernel, &inputs, FAST);
+        let pairs = scalars(&found[0], DType::F32).into_iter().zip(scalars(&expected(&kernel, &inputs)[0], DType::F32));
+        for ((found, expected), x) in pairs.zip(x) {
+            let (found, expected) = (found.to_f64(), expected.to_f64());
+            let error = (found - expected).abs() / expected.abs().max(1e-2);
+            assert!(error < 1e-3, "{} of {x}: {found}, not {expected}", func.name());
+        }
+    }
+}
+
+#[test]
+fn the_edges_stay() {
+    let edges = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 0.0, 200.0, -200.0];
+    let inputs = vec![edges.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()];
+    let cases = [
+        (Func1::Exp, [f32::INFINITY, 0.0, f32::NAN, 1.0, f32::INFINITY, 0.0]),
+        (Func1::Sigmoid, [1.0, 0.0, f32::NAN, 0.5, 1.0, 0.0]),
+        (Func1::Tanh, [1.0, -1.0, f32::NAN, 0.0, 1.0, -1.0]),
+    ];
+    for (func, expected) in cases {
+        let kernel = kernel(&call(func.name(), edges.len()));
+        let found = scalars(&outputs(&step(&kernel), &kernel, &inputs, FAST)[0], DType::F32);
+        for (found, expected) in found.into_iter().zip(expected) {
+            let same = found == expected.to_scalar() || (found.to_f64().is_nan() && expected.is_nan());
+            assert!(same, "{}: {found:?}, not {expected}", func.name());
+        }
+    }
+}

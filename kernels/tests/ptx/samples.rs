@@ -1,0 +1,174 @@
+//! Kernels of all shapes that the schedules tell apart.
+
+use crate::kernel;
+use retape_kernels::ir::Kernel;
+
+/// A kernel by name.
+pub(crate) struct Sample {
+    pub(crate) name: &'static str,
+    pub(crate) kernel: Kernel,
+}
+
+fn sample(name: &'static str, text: &str) -> Sample {
+    Sample { name, kernel: kernel(text) }
+}
+
+/// `p1 = p0 * p0 + 1` over some elements.
+pub(crate) fn square(n: usize, dtype: &str) -> String {
+    format!(
+        "kernel (p0: {dtype}[{n}], p1: {dtype}[{n}] out) {{
+            axes a0 = {n}
+            %0 = load p0[a0]
+            %1 = mul %0, %0
+            %2 = const 1{}: {dtype}
+            %3 = add %1, %2
+            store p1[a0], %3
+        }}",
+        if dtype.starts_with('f') { ".0" } else { "" }
+    )
+}
+
+/// Adds a row to all rows.
+pub(crate) fn bias(rows: usize, columns: usize) -> String {
+    let n = rows * columns;
+    format!(
+        "kernel (p0: f32[{n}], p1: f32[{columns}], p2: f32[{n}] out) {{
+            axes a0 = {rows}, a1 = {columns}
+            %0 = load p0[a0 * {columns} + a1]
+            %1 = load p1[a1]
+            %2 = add %0, %1
+            store p2[a0 * {columns} + a1], %2
+        }}"
+    )
+}
+
+/// Sends rows to columns.
+pub(crate) fn transpose(rows: usize, columns: usize, dtype: &str) -> String {
+    let n = rows * columns;
+    format!(
+        "kernel (p0: {dtype}[{n}], p1: {dtype}[{n}] out) {{
+            axes a0 = {columns}, a1 = {rows}
+            %0 = load p0[a1 * {columns} + a0]
+            store p1[a0 * {rows} + a1], %0
+        }}"
+    )
+}
+
+/// Sums over the last axis, with what a mean of squares needs after it.
+pub(crate) fn rows(rows: usize, columns: usize, dtype: &str, monoid: &str) -> String {
+    let n = rows * columns;
+    format!(
+        "kernel (p0: {dtype}[{n}], p1: {dtype}[{rows}] out) {{
+            axes a0 = {rows}, a1 = {columns} reduced
+            %0 = load p0[a0 * {columns} + a1]
+            %1 = reduce {monoid} %0
+            store p1[a0], %1
+        }}"
+    )
+}
+
+/// Folds over the first axis.
+pub(crate) fn columns(rows: usize, columns: usize, dtype: &str, monoid: &str) -> String {
+    let n = rows * columns;
+    format!(
+        "kernel (p0: {dtype}[{n}], p1: {dtype}[{columns}] out) {{
+            axes a0 = {columns}, a1 = {rows} reduced
+            %0 = load p0[a1 * {columns} + a0]
+            %1 = reduce {monoid} %0
+            store p1[a0], %1
+        }}"
+    )
+}
+
+/// Mean, variance and maximum of images per channel; the squares of all elements are written as well.
+pub(crate) fn channels(images: usize, channels: usize, pixels: usize) -> String {
+    let n = images * channels * pixels;
+    let image = channels * pixels;
+    format!(
+        "kernel (p0: f32[{n}], p1: f32[{channels}], p2: f32[{channels}] out, p3: f32[{channels}] out, p4: bf16[{n}] out) {{
+            axes a0 = {images} reduced, a1 = {channels}, a2 = {pixels} reduced
+            %0 = load p0[a0 * {image} + a1 * {pixels} + a2]
+            %1 = load p1[a1]
+            %2 = sub %0, %1
+            %3 = reduce sum %2
+            %4 = mul %2, %2
+            %5 = reduce sum %4
+            %6 = reduce max %0
+            %7 = cast %4: bf16
+            %8 = add %3, %5
+            %9 = div %8, %1
+            store p2[a1], %9
+            store p3[a1], %6
+            store p4[a0 * {image} + a1 * {pixels} + a2], %7
+        }}"
+    )
+}
+
+/// A gather of rows by computed, clamped positions.
+pub(crate) fn gather(table: usize, count: usize, width: usize) -> String {
+    format!(
+        "kernel (p0: f32[{}], p1: i32[{count}], p2: f32[{}] out) {{
+            axes a0 = {count}, a1 = {width}
+            %0 = load p1[a0]
+            %1 = cast %0: i64
+            %2 = const {width}: i64
+            %3 = mul %1, %2
+            %4 = index a1
+            %5 = add %3, %4
+            %6 = load_at p0, %5
+            store p2[a0 * {width} + a1], %6
+        }}",
+        table * width,
+        count * width
+    )
+}
+
+/// Mixed precision: a 16-bit copy beside a scaled `f32`, from a misaligned part of the input.
+pub(crate) fn mixed(n: usize, offset: usize) -> String {
+    format!(
+        "kernel (p0: bf16[{}], p1: f32[{n}], p2: f32[1], p3: f32[{n}] out, p4: f16[{n}] out) {{
+            axes a0 = {n}
+            %0 = load p0[a0 + {offset}]
+            %1 = cast %0: f32
+            %2 = load p1[a0]
+            %3 = load p2[0]
+            %4 = fma %1, %3, %2
+            %5 = tanh %4
+            %6 = cast %5: f16
+            store p3[a0], %4
+            store p4[a0], %6
+        }}",
+        n + offset
+    )
+}
+
+/// One of each kind.
+pub(crate) fn samples() -> Vec<Sample> {
+    vec![
+        sample("square", &square(1 << 12, "f32")),
+        sample("square_large", &square(1 << 24, "f32")),
+        sample("square_odd", &square(1_000_003, "f64")),
+        sample("square_one", &square(1, "f32")),
+        sample("square_bytes", &square(4099, "u8")),
+        sample("bias", &bias(4096, 1024)),
+        sample("bias_odd", &bias(77, 131)),
+        sample("transpose", &transpose(1000, 300, "f32")),
+        sample("transpose_half", &transpose(128, 64, "bf16")),
+        sample("transpose_narrow", &transpose(3, 1000, "f32")),
+        sample("rows_short", &rows(10_000, 6, "f32", "sum")),
+        sample("rows", &rows(4096, 1024, "f32", "sum")),
+        sample("rows_few", &rows(3, 1_000_000, "f32", "max")),
+        sample("rows_odd", &rows(65, 1001, "f64", "prod")),
+        sample("all", &rows(1, 10_000_019, "f32", "sum")),
+        sample("all_small", &rows(1, 1000, "i64", "min")),
+        sample("columns", &columns(4096, 1024, "f32", "sum")),
+        sample("columns_wide", &columns(100, 1 << 20, "f32", "sum")),
+        sample("columns_narrow", &columns(100_000, 3, "f64", "sum")),
+        sample("columns_bytes", &columns(50, 64, "u8", "max")),
+        sample("channels", &channels(16, 32, 196)),
+        sample("channels_odd", &channels(3, 5, 7)),
+        sample("gather", &gather(1000, 64, 128)),
+        sample("mixed", &mixed(1 << 20, 8)),
+        sample("mixed_misaligned", &mixed(1 << 16, 3)),
+    ]
+}

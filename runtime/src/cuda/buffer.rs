@@ -1,0 +1,157 @@
+//! Device buffers: uniquely owned bytes on a GPU, aligned to 256.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::gpu::{Gpu, lock};
+use super::pool::Block;
+use crate::buffer::Buffer;
+use crate::error::{Error, Result};
+
+/// Memory of a GPU for the elements of one tensor. The contents of a new one are unspecified.
+///
+/// Dropping it gives the memory to later work, while work that was queued before may still use it.
+pub struct DeviceBuffer {
+    gpu: Arc<Gpu>,
+    len: usize,
+    /// The memory; `None` if `len` is zero.
+    block: Option<Block>,
+}
+
+impl DeviceBuffer {
+    /// A buffer of `len` bytes with unspecified contents.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Allocation`] if the GPU has too little memory, idle memory of this process included.
+    pub fn alloc(gpu: &Arc<Gpu>, len: usize) -> Result<DeviceBuffer> {
+        let block = if len == 0 { None } else { Some(gpu.obtain(len)?) };
+        Ok(DeviceBuffer { gpu: Arc::clone(gpu), len, block })
+    }
+
+    /// A buffer that holds a copy of `bytes`, which are not needed any more when this returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc`](DeviceBuffer::alloc) and [`write`](DeviceBuffer::write).
+    pub fn from_bytes(gpu: &Arc<Gpu>, bytes: &[u8]) -> Result<DeviceBuffer> {
+        let mut buffer = DeviceBuffer::alloc(gpu, bytes.len())?;
+        buffer.write(bytes)?;
+        Ok(buffer)
+    }
+
+    /// Queues a copy of `bytes` into the buffer; they are not needed any more when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if there are not as many bytes as the buffer has, or if earlier work failed.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.verify_len(bytes.len())?;
+        match self.block {
+            Some(block) => {
+                let gpu = &self.gpu;
+                let mut staging = lock(&gpu.staging);
+                gpu.check(|driver| staging.send(driver, bytes, block.address))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the work that was queued before and copies the bytes to the host.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if earlier work failed, [`Error::Allocation`] if the host has no memory.
+    pub fn to_host(&self) -> Result<Buffer> {
+        let mut buffer = Buffer::alloc(self.len)?;
+        self.read(buffer.bytes_mut())?;
+        Ok(buffer)
+    }
+
+    /// Waits for the work that was queued before and copies the bytes into `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if there are not as many bytes as the buffer has, or if earlier work failed.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<()> {
+        self.verify_len(bytes.len())?;
+        self.read_at(0, bytes)
+    }
+
+    /// Waits for the work that was queued before and copies the bytes from `offset` on into `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if the buffer has too few bytes, or if earlier work failed.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        if offset.checked_add(bytes.len()).is_none_or(|end| end > self.len) {
+            let reason = format!("{} bytes from {offset} on are copied from a buffer of {}", bytes.len(), self.len);
+            return Err(Error::Gpu { device: self.gpu.device(), reason });
+        }
+        match self.block {
+            Some(block) if !bytes.is_empty() => {
+                self.gpu.check(|driver| driver.receive(block.address + offset as u64, bytes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A copy on another GPU, or on the same one; between two, it goes through the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`alloc`](DeviceBuffer::alloc) and [`to_host`](DeviceBuffer::to_host).
+    pub fn copy_to(&self, gpu: &Arc<Gpu>) -> Result<DeviceBuffer> {
+        if !Arc::ptr_eq(gpu, &self.gpu) {
+            return DeviceBuffer::from_bytes(gpu, self.to_host()?.bytes());
+        }
+        let copy = DeviceBuffer::alloc(gpu, self.len)?;
+        if let (Some(from), Some(to)) = (self.block, copy.block) {
+            gpu.check(|driver| driver.copy(from.address, to.address, self.len))?;
+        }
+        Ok(copy)
+    }
+
+    /// The number of bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    /// The address on the GPU, a multiple of 256; 0 if there are no bytes.
+    pub fn address(&self) -> u64 {
+        self.block.map_or(0, |block| block.address)
+    }
+
+    fn verify_len(&self, len: usize) -> Result<()> {
+        if len == self.len {
+            return Ok(());
+        }
+        let reason = format!("{len} bytes are copied to or from a buffer of {}", self.len);
+        Err(Error::Gpu { device: self.gpu.device(), reason })
+    }
+}
+
+impl Drop for DeviceBuffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.gpu.give_back(block);
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (device, address, len) = (self.gpu.device(), self.address(), self.len);
+        f.debug_struct("DeviceBuffer").field("device", &device).field("address", &address).field("len", &len).finish()
+    }
+}

@@ -1,0 +1,317 @@
+//! GPUs: found once, opened once, kept for the life of the process.
+//!
+//! Guarantees that all work of a GPU runs in the order in which it was queued, on one stream. That is why memory may be
+//! given to somebody else as soon as its owner drops it: whoever gets it queues later.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use dashmap::DashMap;
+
+use super::api::Failure;
+use super::disk;
+use super::driver::{self, Driver, Facts, Graph, Module};
+use super::module::{CodeCounters, Function, Key};
+use super::pool::{Block, GpuMemory, Pool, class};
+use super::staging::Staging;
+use crate::device::Device;
+use crate::error::{Error, Result};
+
+/// The lowest compute capability that code is made for.
+const LOWEST: (u32, u32) = (7, 5);
+
+/// The GPUs that were opened, by ordinal.
+static OPENED: Mutex<BTreeMap<u32, Arc<Gpu>>> = Mutex::new(BTreeMap::new());
+
+/// Memory that its owner can do without until it is used again.
+pub trait Idle: Send + Sync {
+    /// Drops it, unless it is in use. Must not wait for anything.
+    fn give_up(&self);
+}
+
+/// What may still be in use by queued work when its owner drops it.
+pub(super) enum Remains {
+    Module(Module),
+    Graph(Graph),
+}
+
+/// An NVIDIA GPU with its context, its stream, its memory and its code.
+pub struct Gpu {
+    ordinal: u32,
+    facts: Facts,
+    pub(super) driver: Driver,
+    pool: Mutex<Pool>,
+    pub(super) staging: Mutex<Staging>,
+    /// Code in use, by what it was made from.
+    pub(super) functions: DashMap<Key, Weak<Function>>,
+    pub(super) code: CodeCounters,
+    /// Where compiled code is kept.
+    pub(super) code_folder: Mutex<Option<PathBuf>>,
+    /// In the order of the stream, each with the event behind its last use.
+    retired: Mutex<VecDeque<(driver::Event, Remains)>>,
+    idle: Mutex<Vec<Weak<dyn Idle>>>,
+    /// Why nothing works any more.
+    broken: OnceLock<String>,
+}
+
+/// Locks a mutex whose data is consistent at every point, so that a panic elsewhere does not matter.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the driver; returns the number of devices.
+fn start() -> Result<u32, String> {
+    if !cfg!(feature = "cuda") {
+        return Err("this program was built without the feature `cuda`".into());
+    }
+    if let Some(names) = driver::missing_library() {
+        let (first, rest) = names.split_at(names.len().min(4));
+        let n_rest = rest.len();
+        return Err(format!(
+            "no NVIDIA driver is found: the system could open no library called {} (or one of {n_rest} longer names)",
+            first.join(", ")
+        ));
+    }
+    driver::start().and_then(|()| driver::count()).map_err(|failure| format!("the NVIDIA driver refused: {failure}"))
+}
+
+/// What is known of a device that code can be made for.
+fn look_at(ordinal: u32) -> Result<Facts, String> {
+    let count = start()?;
+    if ordinal >= count {
+        return Err(match count {
+            0 => "the NVIDIA driver lists no device".into(),
+            1 => "this machine has one, cuda:0".into(),
+            n => format!("this machine has {n}, cuda:0 to cuda:{}", n - 1),
+        });
+    }
+    let facts = driver::facts(ordinal).map_err(|failure| failure.to_string())?;
+    if facts.capability < LOWEST {
+        let ((major, minor), name) = (facts.capability, &facts.name);
+        return Err(format!("{name} has compute capability {major}.{minor}, and at least 7.5 is needed"));
+    }
+    Ok(facts)
+}
+
+impl Gpu {
+    /// The GPU with this ordinal; all calls return the same one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unusable`] if there is no driver, no such device, or one that is too old.
+    pub fn open(ordinal: u32) -> Result<Arc<Gpu>> {
+        let mut opened = lock(&OPENED);
+        if let Some(gpu) = opened.get(&ordinal) {
+            return Ok(Arc::clone(gpu));
+        }
+        let unusable = |reason| Error::Unusable { device: Device::Cuda(ordinal), reason };
+        let facts = look_at(ordinal).map_err(unusable)?;
+        let driver = Driver::open(ordinal).map_err(|failure| unusable(failure.to_string()))?;
+        let gpu = Arc::new(Gpu {
+            ordinal,
+            facts,
+            driver,
+            pool: Mutex::new(Pool::new()),
+            staging: Mutex::default(),
+            functions: DashMap::new(),
+            code: CodeCounters::default(),
+            code_folder: Mutex::new(disk::folder()),
+            retired: Mutex::default(),
+            idle: Mutex::default(),
+            broken: OnceLock::new(),
+        });
+        opened.insert(ordinal, Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    /// The ordinals of the GPUs that can be used; none if there is no driver.
+    pub(crate) fn ordinals() -> Vec<u32> {
+        (0..start().unwrap_or(0)).filter(|&ordinal| look_at(ordinal).is_ok()).collect()
+    }
+
+    /// Its place among devices.
+    pub fn device(&self) -> Device {
+        Device::Cuda(self.ordinal)
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.facts.name
+    }
+
+    /// Its compute capability, as major and minor.
+    pub fn capability(&self) -> (u32, u32) {
+        self.facts.capability
+    }
+
+    /// Its memory, in bytes.
+    pub fn total_bytes(&self) -> usize {
+        self.facts.total_bytes
+    }
+
+    /// The number of its multiprocessors. No result may depend on it.
+    pub fn n_multiprocessors(&self) -> u32 {
+        self.facts.n_multiprocessors
+    }
+
+    /// The version of CUDA that its driver supports: 13000 for 13.0.
+    pub fn driver_version(&self) -> u32 {
+        self.facts.driver_version
+    }
+
+    /// Waits until all work that was queued before is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if some of that work failed.
+    pub fn sync(&self) -> Result<()> {
+        self.check(|driver| driver.sync())?;
+        self.bury();
+        Ok(())
+    }
+
+    /// Runs a call of the driver, unless earlier work broke the device.
+    pub(super) fn check<T>(&self, call: impl FnOnce(&Driver) -> Result<T, Failure>) -> Result<T> {
+        let broken = |reason: &String| Error::Gpu { device: self.device(), reason: reason.clone() };
+        if let Some(reason) = self.broken.get() {
+            return Err(broken(reason));
+        }
+        call(&self.driver).map_err(|failure| match failure.is_final() {
+            true => broken(self.broken.get_or_init(|| {
+                format!(
+                    "work on the device failed, which ends the use of it by this process (found when {failure}); \
+                     likely a kernel accessed memory that is not its own"
+                )
+            })),
+            false => self.failure(failure),
+        })
+    }
+
+    /// The error for a failed call.
+    pub(super) fn failure(&self, failure: Failure) -> Error {
+        Error::Gpu { device: self.device(), reason: failure.to_string() }
+    }
+
+    /// Memory for `len` bytes; frees idle memory if there is too little.
+    pub(super) fn obtain(&self, len: usize) -> Result<Block> {
+        let refuse = |reason: String| Error::Allocation { bytes: len, reason };
+        let bytes = class(len).ok_or_else(|| refuse("no memory is so large".into()))?;
+        if let Some(block) = lock(&self.pool).take(bytes) {
+            return Ok(block);
+        }
+        if let Some(block) = self.fresh(bytes)? {
+            return Ok(block);
+        }
+        self.trim()?;
+        if let Some(block) = self.fresh(bytes)? {
+            return Ok(block);
+        }
+        self.trim_all()?;
+        if let Some(block) = self.fresh(bytes)? {
+            return Ok(block);
+        }
+        let pool = lock(&self.pool);
+        let (live, total) = (pool.numbers().live_bytes, self.total_bytes().min(pool.limit));
+        Err(refuse(format!("{live} of {total} bytes of {} are in use by this process", self.device())))
+    }
+
+    /// A block from the driver, if it has one.
+    fn fresh(&self, bytes: usize) -> Result<Option<Block>> {
+        if !lock(&self.pool).reserve(bytes) {
+            return Ok(None);
+        }
+        let asked = self.check(|driver| match driver.alloc(bytes) {
+            Err(failure) if failure.is_shortage() => Ok(None),
+            other => other.map(Some),
+        });
+        lock(&self.pool).settle(bytes, matches!(asked, Ok(Some(_))));
+        Ok(asked?.map(|address| Block { address, bytes }))
+    }
+
+    /// Takes memory back, which queued work may still use.
+    pub(super) fn give_back(&self, block: Block) {
+        lock(&self.pool).give_back(block);
+    }
+
+    /// Returns all memory that is kept for reuse to the driver, when the work that uses it is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`sync`](Gpu::sync).
+    pub fn trim(&self) -> Result<()> {
+        let blocks = lock(&self.pool).clear();
+        self.sync()?;
+        for address in blocks {
+            self.check(|driver| driver.free(address))?;
+        }
+        Ok(())
+    }
+
+    /// As [`trim`](Gpu::trim), and also returns what its owners can do without.
+    pub(super) fn trim_all(&self) -> Result<()> {
+        // Arenas that no run is using are made again when they are needed.
+        let idle: Vec<Arc<dyn Idle>> = lock(&self.idle).iter().filter_map(Weak::upgrade).collect();
+        idle.iter().for_each(|idle| idle.give_up());
+        self.trim()
+    }
+
+    /// The numbers of its memory.
+    pub fn memory(&self) -> GpuMemory {
+        lock(&self.pool).numbers()
+    }
+
+    /// Makes the peak of [`memory`](Gpu::memory) count from now on.
+    pub fn reset_peak_bytes(&self) {
+        lock(&self.pool).reset_peak();
+    }
+
+    /// Sets the bytes that may be held; `usize::MAX`, as at the start, leaves it to the driver.
+    pub fn set_memory_limit(&self, bytes: usize) {
+        lock(&self.pool).limit = bytes;
+    }
+
+    /// Asks `idle` to give up its memory when there is too little.
+    pub fn on_shortage(&self, idle: Weak<dyn Idle>) {
+        let mut all = lock(&self.idle);
+        all.retain(|idle| idle.strong_count() > 0);
+        all.push(idle);
+    }
+
+    /// Destroys what is dropped when the work that was queued before is done.
+    pub(super) fn retire(&self, remains: Remains) {
+        let queued = self.check(|driver| {
+            let event = driver.event(false)?;
+            driver.record(&event)?;
+            Ok(event)
+        });
+        // On a broken device nothing can be destroyed, nor is there a use in it.
+        if let Ok(event) = queued {
+            lock(&self.retired).push_back((event, remains));
+        }
+        self.bury();
+    }
+
+    /// Destroys what was retired and is not in use any more.
+    fn bury(&self) {
+        loop {
+            let mut retired = lock(&self.retired);
+            let Some((event, remains)) = retired.pop_front_if(|(event, _)| self.driver.has_passed(event)) else {
+                return;
+            };
+            drop(retired);
+            match remains {
+                Remains::Module(module) => self.driver.unload(module),
+                Remains::Graph(graph) => self.driver.drop_graph(graph),
+            }
+            self.driver.drop_event(event);
+        }
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gpu({}, {})", self.device(), self.facts.name)
+    }
+}
