@@ -1,11 +1,15 @@
 //! What single instructions give, lane by lane, against values from the manual or from Rust's own arithmetic.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use retape_cuda_sim::{Machine, Module, Order};
 
 /// Runs an instruction once for each row of operands, all as raw bits; `{d}`, `{a}`, `{b}`, `{c}` are the operands.
 fn eval(instruction: &str, to: &str, from: &[&str], rows: &[Vec<u64>]) -> Vec<u64> {
     let mut body = String::new();
-    let mut text = instruction.replace("{d}", "%d");
+    // A block of its own ends with a brace.
+    let end = if instruction.starts_with("{ ") { "" } else { ";" };
+    let mut text = instruction.replace("{d}", "%d") + end;
     for (n, ty) in from.iter().enumerate() {
         let name = ["a", "b", "c", "e"][n];
         text = text.replace(&format!("{{{name}}}"), &format!("%{name}"));
@@ -28,7 +32,7 @@ fn eval(instruction: &str, to: &str, from: &[&str], rows: &[Vec<u64>]) -> Vec<u6
   ld.param.u64 %rd1, [pa]; ld.param.u64 %rd2, [pd]; ld.param.u32 %n, [pn];
   mov.u32 %r1, %tid.x; setp.ge.u32 %q, %r1, %n; @%q exit;
   mad.wide.u32 %rd1, %r1, 32, %rd1; mad.wide.u32 %rd2, %r1, 8, %rd2;
-{body}  {text};
+{body}  {text}
   {store}
   ret;
 }}"

@@ -42,7 +42,8 @@ fn address<'t>(d: &mut Decoder<'_, '_, 't>, index: usize, space: Space) -> Resul
         return Err(format!("operand {index} is not an address"));
     };
     match base {
-        MemoryBase::Nothing => Ok(Address { base: Base::None, offset }),
+        MemoryBase::Nothing if space == Space::Local => Ok(Address { base: Base::None, offset }),
+        MemoryBase::Nothing => Err("an address that is a number, which only local memory may have".to_owned()),
         MemoryBase::Reg(reg) => {
             if reg.ty.is_float() || reg.ty.size() < 4 {
                 return Err("an address in a register that cannot hold one".to_owned());
