@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{Executable, Modes, Plan, Step, Work};
-use retape_runtime::Hash32;
+use retape_runtime::{Device, Hash32};
 use smallvec::SmallVec;
 
+use crate::code::{Code, Target};
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::plan::Layout;
@@ -19,12 +19,12 @@ use crate::{opt, plan};
 pub(crate) struct Compiled {
     /// The optimised graph.
     pub(crate) graph: Graph,
-    pub(crate) executable: Executable,
-    /// What the executable's steps are in the optimised graph.
+    pub(crate) code: Code,
+    /// What the code's steps are in the optimised graph.
     pub(crate) layout: Layout,
 }
 
-/// All compiled graphs that someone still holds, by the hash of their modes and optimised text.
+/// All compiled graphs that someone still holds, by the hash of their target and optimised text.
 static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
 
 /// When a stage of a compilation began, and how long it took.
@@ -55,24 +55,24 @@ impl Stages {
     }
 }
 
-/// Compiles a graph, or finds that an identical one has been compiled.
-pub(crate) fn compile(graph: &Graph) -> Result<Arc<Compiled>> {
-    compile_in(graph, Modes::default(), &mut Stages::default())
+/// Compiles a graph for a device, or finds that an identical one has been compiled.
+pub(crate) fn compile(graph: &Graph, device: Device) -> Result<Arc<Compiled>> {
+    compile_for(graph, Target::on(device), &mut Stages::default())
 }
 
-/// As [`compile`], in some modes; notes what it took.
-pub(crate) fn compile_in(graph: &Graph, modes: Modes, stages: &mut Stages) -> Result<Arc<Compiled>> {
+/// As [`compile`], for a target; notes what it took.
+pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     let optimised = stages.run("optimise", || opt::run(graph))?;
-    let key = *blake3::hash(format!("{modes:?}\n{optimised}").as_bytes()).as_bytes();
+    let key = *blake3::hash(format!("{target:?}\n{optimised}").as_bytes()).as_bytes();
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
         return Ok(compiled);
     }
     let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
     let settings = Settings::get();
     settings.log(Stage::Plan, || plan.to_string());
-    settings.log(Stage::Code, || machine_text(&plan));
-    let executable = stages.run("compile", || Executable::compile_with(plan, modes)).map_err(failed)?;
-    let compiled = Arc::new(Compiled { graph: optimised, executable, layout });
+    let code = stages.run("compile", || Code::compile(plan, target))?;
+    settings.log(Stage::Code, || code.text());
+    let compiled = Arc::new(Compiled { graph: optimised, code, layout });
     let mut shared = shared();
     if shared.len() >= 64 && shared.len().is_power_of_two() {
         shared.retain(|_, compiled| compiled.strong_count() > 0);
@@ -83,15 +83,6 @@ pub(crate) fn compile_in(graph: &Graph, modes: Modes, stages: &mut Stages) -> Re
 
 fn shared() -> std::sync::MutexGuard<'static, HashMap<Hash32, Weak<Compiled>>> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The machine instructions of every kernel of a plan.
-fn machine_text(plan: &Plan) -> String {
-    let text = |step: &Step| match &step.work {
-        Work::Kernel(kernel) => retape_kernels::machine_text(kernel).unwrap_or_else(|e| e.to_string()),
-        Work::Library(library) => format!("; library {library}"),
-    };
-    plan.steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
 }
 
 /// The error of the crate below as ours.

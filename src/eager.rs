@@ -8,22 +8,24 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use retape_runtime::{Buffer, Shape};
+use retape_runtime::{Device, Shape};
 use smallvec::SmallVec;
 
 use crate::accelerate::Calls;
+use crate::code::Operands;
 use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::ops::{self, BroadcastTo, Lowering, Op, Parameter};
-use crate::tensor::{Concrete, Tensor};
+use crate::placement::{common_device, device_of};
+use crate::tensor::Tensor;
 use crate::trace::Trace;
 
 /// How many op graphs are kept; beyond it all are dropped and made again as needed.
 const CAPACITY: usize = 4096;
 
-/// An op and the movements that bring its arguments into shape.
-type Key = (Op, SmallVec<[Arg; 3]>);
+/// Where an op runs, the op, and the movements that bring its arguments into shape.
+type Key = (Device, Op, SmallVec<[Arg; 3]>);
 
 /// An argument of an op graph: the type of its input, and the movements applied to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,10 +36,15 @@ struct Arg {
 
 static KERNELS: LazyLock<RwLock<HashMap<Key, Arc<Compiled>>>> = LazyLock::new(RwLock::default);
 
-/// Applies an op to concrete tensors.
+/// Applies an op to concrete tensors, where they are.
 pub(crate) fn run(op: Op, args: &[&Tensor], at: Caller) -> Result<Tensor> {
+    run_on(common_device(op.name(), args, at)?, op, args, at)
+}
+
+/// Applies an op to concrete tensors on a device, to which those in main memory are sent.
+pub(crate) fn run_on(device: Device, op: Op, args: &[&Tensor], at: Caller) -> Result<Tensor> {
     let inputs = args.iter().map(|arg| input(arg, SmallVec::new())).collect::<Result<SmallVec<_>>>()?;
-    apply(op, inputs, at)
+    apply(device, op, inputs, at)
 }
 
 /// Applies an op to concrete tensors that are first broadcast to `shape`.
@@ -46,25 +53,26 @@ pub(crate) fn run_broadcast(op: Op, args: &[&Tensor], shape: &Shape, at: Caller)
         true => input(arg, SmallVec::new()),
         false => input(arg, SmallVec::from_iter([BroadcastTo { shape: shape.clone() }.into()])),
     };
-    apply(op, args.iter().map(spread).collect::<Result<SmallVec<_>>>()?, at)
+    let device = common_device(op.name(), args, at)?;
+    apply(device, op, args.iter().map(spread).collect::<Result<SmallVec<_>>>()?, at)
 }
 
-/// An argument with its bytes.
+/// An argument with its value.
 struct Input {
     arg: Arg,
-    bytes: Arc<Concrete>,
+    value: Tensor,
 }
 
 fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
     let concrete =
         tensor.as_concrete().ok_or_else(|| Error::Internal("an eager op has an abstract argument".into()))?;
-    Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, bytes: Arc::clone(concrete) })
+    Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, value: tensor.clone() })
 }
 
-fn apply(op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
+fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     let typed = |e: ops::TypeError, op: &Op| Error::Type { op: op.name(), message: e.0, at };
-    let (args, bytes): (SmallVec<[Arg; 3]>, SmallVec<[Arc<Concrete>; 3]>) =
-        inputs.into_iter().map(|input| (input.arg, input.bytes)).unzip();
+    let (args, values): (SmallVec<[Arg; 3]>, SmallVec<[Tensor; 3]>) =
+        inputs.into_iter().map(|input| (input.arg, input.value)).unzip();
     let mut types: SmallVec<[TensorType; 3]> = SmallVec::new();
     for arg in &args {
         let mut ty = arg.ty.clone();
@@ -75,16 +83,21 @@ fn apply(op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     }
     let types: SmallVec<[&TensorType; 3]> = types.iter().collect();
     let ty = op.infer(&types).and_then(ops::addressable).map_err(|e| typed(e, &op))?;
-    if let (Op::Reshape(_), [only]) = (&op, &bytes[..])
+    if let (Op::Reshape(_), [only]) = (&op, &values[..])
         && args[0].movements.is_empty()
     {
-        return Ok(Tensor::concrete_over(ty, only));
+        return viewed(ty, only);
     }
-    let compiled = compiled((op, args), ty.clone())?;
-    let inputs: SmallVec<[&Buffer; 3]> = bytes.iter().map(|concrete| concrete.bytes()).collect();
-    let mut outputs = compiled.executable.run(&inputs).map_err(compile::failed)?;
-    let bytes = outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))?;
-    Ok(Tensor::concrete(ty, bytes))
+    let compiled = compiled((device, op, args), ty.clone())?;
+    let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
+    let mut outputs = compiled.code.run(Operands::of(&values))?.into_tensors([&ty]);
+    outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))
+}
+
+/// The bytes of a tensor as another one.
+fn viewed(ty: TensorType, of: &Tensor) -> Result<Tensor> {
+    let concrete = of.as_concrete().ok_or_else(|| Error::Internal("an eager op has an abstract argument".into()))?;
+    Ok(Tensor::concrete_over(ty, concrete))
 }
 
 /// The machine code of an op graph.
@@ -92,7 +105,7 @@ fn compiled(key: Key, ty: TensorType) -> Result<Arc<Compiled>> {
     if let Some(compiled) = KERNELS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(Arc::clone(compiled));
     }
-    let compiled = compile::compile(&op_graph(&key, ty))?;
+    let compiled = compile::compile(&op_graph(&key, ty), key.0)?;
     let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
     if kernels.len() >= CAPACITY {
         kernels.clear();
@@ -101,7 +114,7 @@ fn compiled(key: Key, ty: TensorType) -> Result<Arc<Compiled>> {
     Ok(compiled)
 }
 
-fn op_graph((op, args): &Key, ty: TensorType) -> Graph {
+fn op_graph((_, op, args): &Key, ty: TensorType) -> Graph {
     let mut graph = Graph::default();
     let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, regions: vec![], at: None });
     let parameter = |(index, arg): (usize, &Arg)| Op::from(Parameter { index, ty: arg.ty.clone() });
@@ -139,6 +152,7 @@ pub(crate) fn evaluate_graph(graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Te
 
 struct Evaluation<'g> {
     graph: &'g Graph,
+    device: Device,
     calls: Calls<'g>,
     values: Vec<Option<Tensor>>,
     uses: Vec<u32>,
@@ -150,7 +164,13 @@ impl<'g> Evaluation<'g> {
         for (&id, &input) in graph.params().iter().zip(inputs) {
             values[id.index()] = Some(input.clone());
         }
-        Evaluation { graph, calls: Calls::of(graph), values, uses: graph.use_counts() }
+        Evaluation {
+            graph,
+            device: device_of(inputs.iter().copied()),
+            calls: Calls::of(graph),
+            values,
+            uses: graph.use_counts(),
+        }
     }
 
     fn run(mut self) -> Result<Vec<Tensor>> {
@@ -190,7 +210,7 @@ impl<'g> Evaluation<'g> {
         }
         let at = node.at.unwrap_or(Location::caller());
         let inputs = node.args.iter().map(|&arg| self.read(arg)).collect::<Result<SmallVec<_>>>()?;
-        apply(node.op.clone(), inputs, at)
+        apply(self.device, node.op.clone(), inputs, at)
     }
 
     /// A value as an input: the nearest materialised one with the movements after it.
@@ -213,8 +233,8 @@ impl<'g> Evaluation<'g> {
         let mut read = self.read(id)?;
         let at = Location::caller();
         match read.arg.movements.pop() {
-            Some(movement) => apply(movement, SmallVec::from_iter([read]), at),
-            None => Ok(Tensor::concrete_over(read.arg.ty, &read.bytes)),
+            Some(movement) => apply(self.device, movement, SmallVec::from_iter([read]), at),
+            None => Ok(viewed(read.arg.ty, &read.value)?.to(self.device)),
         }
     }
 

@@ -6,6 +6,7 @@ use crate::accelerate::find_nonfinite;
 use crate::autodiff::{self, Unused};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
+use crate::placement::common_device;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace;
@@ -138,9 +139,9 @@ fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<
         let lifted = trace::stand_ins(tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
     }
-    let tape = Tape::evaluated();
-    let params: Vec<Tensor> =
-        leaves.tensors.iter().map(|tensor| tape.parameter(tensor.ty().expect("concrete").clone())).collect();
+    let tape = Tape::evaluated(common_device("value_and_grad", &leaves.tensors, caller)?);
+    let parameter = |tensor: &&Tensor| tape.parameter_on(tensor.ty().expect("concrete").clone(), tensor.device());
+    let params: Vec<Tensor> = leaves.tensors.iter().map(parameter).collect();
     let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
     if tape.is_trapped()
         && let Some(found) = find_nonfinite(&traced, &leaves.tensors, caller)?

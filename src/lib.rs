@@ -54,6 +54,7 @@ extern crate self as retape;
 
 mod accelerate;
 mod autodiff;
+mod code;
 mod compile;
 pub mod data;
 mod eager;
@@ -64,6 +65,7 @@ pub mod nn;
 pub mod ops;
 mod opt;
 pub mod optim;
+mod placement;
 mod plan;
 pub mod random;
 mod replay;
@@ -77,9 +79,9 @@ mod tree;
 pub use accelerate::{
     Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
     CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap,
-    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, Miss, MissReason,
-    NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved, Signature,
-    SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
+    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, MathMode, Miss,
+    MissReason, NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved,
+    Signature, SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
 pub use grad::{value_and_grad, vjp};

@@ -16,6 +16,7 @@ use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::ops::{BroadcastTo, Op};
+use crate::placement::device_of;
 use crate::plan;
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
@@ -117,6 +118,7 @@ impl Graph {
     /// Applies the op of every node, on a tape if there is one; where a node does not say its line, `at` is it.
     pub(crate) fn replay(&self, inputs: &[Tensor], tape: Option<&Arc<Tape>>, at: Caller) -> Result<Vec<Tensor>> {
         let mut values: Vec<Tensor> = Vec::with_capacity(self.n_nodes());
+        let device = device_of(inputs);
         for node in self.nodes() {
             if !node.regions.is_empty() {
                 let message = format!("{} has sub-graphs, which are not replayed", node.op.name());
@@ -126,7 +128,7 @@ impl Graph {
             let value = match (&node.op, tape) {
                 (Op::Parameter(parameter), _) => inputs[parameter.index].clone(),
                 (op, Some(tape)) => tape.record(op.clone(), &args, node.at.unwrap_or(at)),
-                (op, None) => eager::run(op.clone(), &args, at)?,
+                (op, None) => eager::run_on(device, op.clone(), &args, at)?,
             };
             if let Some(error) = value.error() {
                 return Err(error.clone());
@@ -141,6 +143,7 @@ impl Graph {
     pub(crate) fn each_value(&self, inputs: &[&Tensor], see: &mut SeeValue<'_>) -> Result<()> {
         let mut values: Vec<Option<Tensor>> = vec![None; self.n_nodes()];
         let mut uses = self.use_counts();
+        let device = device_of(inputs.iter().copied());
         for (id, node) in self.iter() {
             let at = node.at.unwrap_or(Location::caller());
             let args: SmallVec<[Tensor; 3]> = node.args.iter().filter_map(|arg| values[arg.index()].clone()).collect();
@@ -150,11 +153,11 @@ impl Graph {
                 // The code for a broadcast serves all constants.
                 Op::Splat(splat) => {
                     let (scalar, shape) = (Tensor::of_scalar(splat.value), splat.shape.clone());
-                    eager::run(BroadcastTo { shape }.into(), &[&scalar], at)?
+                    eager::run_on(device, BroadcastTo { shape }.into(), &[&scalar], at)?
                 }
                 // A token stands for all of them.
                 op if op.has_effect() => args.last().map_or_else(|| Tensor::zeros([0]), |&token| token.clone()),
-                op => eager::run(op.clone(), &args, at)?,
+                op => eager::run_on(device, op.clone(), &args, at)?,
             };
             if see(id, &args, &value)?.is_break() {
                 return Ok(());
@@ -208,7 +211,7 @@ impl Graph {
         self.check_inputs("evaluate", inputs, at)?;
         let mut buffers: Vec<&Buffer> = vec![];
         for input in inputs {
-            buffers.push(input.value_for("evaluate", at)?.bytes());
+            buffers.push(input.value_for("evaluate", at)?.bytes()?);
         }
         let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(compile::failed)?;
         let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;

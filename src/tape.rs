@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use retape_runtime::Device;
+
 use crate::error::{Caller, Error};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::ops::{Add, Call, CallSite, Op, Parameter};
@@ -21,6 +23,8 @@ use crate::tensor::{Tensor, Traced};
 pub(crate) struct Tape {
     state: Mutex<State>,
     is_evaluated: bool,
+    /// Where what it records will run.
+    device: Device,
 }
 
 #[derive(Debug)]
@@ -98,17 +102,22 @@ pub(crate) struct Recorded {
 }
 
 impl Tape {
-    /// An empty tape that is to be compiled.
+    /// An empty tape that is to be compiled for the processor, or not at all.
     pub(crate) fn new() -> Arc<Tape> {
-        Tape::of_kind(false)
+        Tape::on(Device::Cpu)
     }
 
-    /// An empty tape that is to be evaluated op by op.
-    pub(crate) fn evaluated() -> Arc<Tape> {
-        Tape::of_kind(true)
+    /// An empty tape that is to be compiled for a device.
+    pub(crate) fn on(device: Device) -> Arc<Tape> {
+        Tape::of_kind(false, device)
     }
 
-    fn of_kind(is_evaluated: bool) -> Arc<Tape> {
+    /// An empty tape that is to be evaluated op by op on a device.
+    pub(crate) fn evaluated(device: Device) -> Arc<Tape> {
+        Tape::of_kind(true, device)
+    }
+
+    fn of_kind(is_evaluated: bool, device: Device) -> Arc<Tape> {
         let state = State {
             graph: Graph::default(),
             captures: vec![],
@@ -120,12 +129,12 @@ impl Tape {
             last_effect: None,
             on_behalf_of: None,
         };
-        Arc::new(Tape { state: Mutex::new(state), is_evaluated })
+        Arc::new(Tape { state: Mutex::new(state), is_evaluated, device })
     }
 
     /// An empty tape whose trace describes its result, for who compares it with another one.
-    pub(crate) fn describing() -> Arc<Tape> {
-        let tape = Tape::new();
+    pub(crate) fn describing(device: Device) -> Arc<Tape> {
+        let tape = Tape::on(device);
         tape.lock().describes = true;
         tape
     }
@@ -142,8 +151,18 @@ impl Tape {
 
     /// A new explicit input.
     pub(crate) fn parameter(self: &Arc<Tape>, ty: TensorType) -> Tensor {
+        self.parameter_on(ty, self.device)
+    }
+
+    /// A new explicit input that says it is on a device: that of the tape, or a number in main memory.
+    pub(crate) fn parameter_on(self: &Arc<Tape>, ty: TensorType, device: Device) -> Tensor {
         let id = self.lock().parameter(ty.clone());
-        self.value(id, ty)
+        Tensor::traced(Traced { tape: Arc::clone(self), id, ty, device })
+    }
+
+    /// Where what it records will run.
+    pub(crate) fn device(&self) -> Device {
+        self.device
     }
 
     /// Records an application; concrete arguments become hidden inputs.
@@ -225,7 +244,7 @@ impl Tape {
 
     /// The traced tensor for a value.
     pub(crate) fn value(self: &Arc<Tape>, id: ValueId, ty: TensorType) -> Tensor {
-        Tensor::traced(Traced { tape: Arc::clone(self), id, ty })
+        Tensor::traced(Traced { tape: Arc::clone(self), id, ty, device: self.device })
     }
 
     /// Marks the trace as failed and returns the poisoned tensor; the first error stays.

@@ -5,6 +5,8 @@ use std::panic::Location;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use retape_runtime::Device;
+
 use crate::Graph;
 use crate::accelerate::Description;
 use crate::error::{Caller, Error, Result};
@@ -56,13 +58,39 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     };
     let traced = result.and_then(|result| collect(tape, &result));
     let recorded = tape.finish();
-    let Collected { mut outputs, words, sources, result } = traced?;
+    let Collected { mut outputs, words, mut sources, result } = traced?;
     outputs.extend(recorded.last_effect);
+    let mut captures = recorded.captures;
+    settle(tape.device(), &mut captures, &mut sources)?;
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
     let graph = graph.with_parameters_first();
     Settings::get().log(Stage::Trace, || graph.to_string());
-    Ok(Trace { graph, captures: recorded.captures, words, sources, result })
+    Ok(Trace { graph, captures, words, sources, result })
+}
+
+/// Sends what is kept in main memory to the device of a trace, and refuses what is on another one.
+pub(crate) fn settle(device: Device, captures: &mut [Capture], sources: &mut [Source]) -> Result<()> {
+    for Capture { tensor, at } in captures {
+        if !matches!(tensor.device(), Device::Cpu) && tensor.device() != device {
+            let text = format!("a captured {} on {} (at {at})", tensor.type_text(), tensor.device());
+            return Err(Error::Tree(format!("{text} meets arguments on {device}; pass it as an argument")));
+        }
+        *tensor = sent(tensor, device)?;
+    }
+    for source in sources {
+        if let Source::Constant(tensor) = source
+            && tensor.device() == Device::Cpu
+        {
+            *tensor = sent(tensor, device)?;
+        }
+    }
+    Ok(())
+}
+
+fn sent(tensor: &Tensor, device: Device) -> Result<Tensor> {
+    let sent = tensor.to(device);
+    sent.error().map_or(Ok(sent.clone()), |error| Err(error.clone()))
 }
 
 /// Fresh values on a tape for the arguments of a function that runs inside a trace.

@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use retape_cuda_sim::Order;
+use retape_cuda_sim::driver::install;
 use retape_kernels::ir::parse;
 use retape_kernels::library::{Library, Print, set_print_sink};
 use retape_kernels::{
@@ -17,7 +19,9 @@ use retape_runtime::{Buffer, DType, DeviceBuffer, Gpu, Shape};
 fn gpu() -> (MutexGuard<'static, ()>, Arc<Gpu>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    install();
     let gpu = Gpu::open(0).unwrap();
+    gpu.set_code_folder(None);
     gpu.trim().unwrap();
     (guard, gpu)
 }
@@ -97,6 +101,7 @@ fn assert_same(found: &[DeviceBuffer], expected: &[Buffer]) {
 #[test]
 fn plans_run_as_they_do_on_the_cpu() {
     let (_alone, gpu) = gpu();
+    let driver = install();
     for n in [1, 5, 1000, 4099] {
         let plan = chain(n);
         let host = Executable::compile(plan.clone()).unwrap();
@@ -104,6 +109,12 @@ fn plans_run_as_they_do_on_the_cpu() {
         assert_eq!((device.n_launches(), device.launch_steps().len()), (4, 4));
         assert!(device.arena_bytes() >= n * 4 && device.code_bytes() > 0 && device.constant_bytes() == n * 4);
         for seed in 0..4 {
+            // No result depends on the order of what has none.
+            driver.set_order(if seed % 2 == 0 {
+                Order::FORWARD
+            } else {
+                Order { reverse_blocks: true, reverse_warps: true }
+            });
             let (a, b) = (ramp(n, seed), ramp(n, 10 * seed));
             let expected = host.run(&[&a, &b]).unwrap();
             let (on_a, on_b) = (upload(&gpu, &a), upload(&gpu, &b));
@@ -114,6 +125,7 @@ fn plans_run_as_they_do_on_the_cpu() {
         }
         assert_eq!(device.idle_bytes(), device.arena_bytes());
     }
+    driver.reset();
 }
 
 #[test]

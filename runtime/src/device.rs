@@ -42,6 +42,14 @@ impl Device {
         }
     }
 
+    /// The device with this code, if there can be one.
+    pub fn from_code(code: u64) -> Option<Device> {
+        match u32::try_from(code).ok()? {
+            0 => Some(Device::Cpu),
+            code => Some(Device::Cuda(code - 1)),
+        }
+    }
+
     /// The device called `name`, as `Display` prints it; that it can be used is not said.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::{env, fs, thread};
 
+use retape_cuda_sim::driver::install;
 use retape_runtime::cuda::{Address, Chain, Function, Idle, Launch, Source};
 use retape_runtime::{Device, DeviceBuffer, Error, Gpu};
 
@@ -14,7 +15,9 @@ use retape_runtime::{Device, DeviceBuffer, Error, Gpu};
 fn gpu() -> (MutexGuard<'static, ()>, Arc<Gpu>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    install();
     let gpu = Gpu::open(0).unwrap();
+    gpu.set_code_folder(None);
     gpu.trim().unwrap();
     (guard, gpu)
 }
@@ -94,6 +97,134 @@ fn run(chain: &Chain, buffers: &[&DeviceBuffer]) {
 }
 
 #[test]
+fn without_a_driver_the_error_says_what_was_looked_for() {
+    if !is_child("without_a_driver_the_error_says_what_was_looked_for", &[("LD_LIBRARY_PATH", "")]) {
+        return;
+    }
+    match Device::cuda(0) {
+        Ok(device) => assert!(Device::available().contains(&device), "this machine has a driver"),
+        Err(refused) => {
+            let text = refused.to_string();
+            assert!(text.starts_with("cuda:0 cannot be used: "), "{text}");
+            assert!(text.contains("libcuda.so, ") || text.contains("the NVIDIA driver"), "{text}");
+            assert_eq!(Device::available(), [Device::Cpu]);
+        }
+    }
+    // A driver that comes later is found.
+    install();
+    assert!(Device::cuda(0).is_ok());
+}
+
+#[test]
+fn a_driver_that_refuses_is_an_error() {
+    if !is_child("a_driver_that_refuses_is_an_error", &[]) {
+        return;
+    }
+    let driver = install();
+    for (code, name) in [(100, "CUDA_ERROR_NO_DEVICE"), (4444, "an unknown error")] {
+        driver.fail("cuInit", 0, code);
+        let refused = Device::cuda(0).unwrap_err().to_string();
+        let expected = format!("cuda:0 cannot be used: the NVIDIA driver refused: cuInit failed with {name} ({code})");
+        assert!(refused.starts_with(&expected), "{refused}");
+        driver.fail("cuInit", 0, code);
+        assert_eq!(Device::available(), [Device::Cpu]);
+    }
+    driver.fail("cuDevicePrimaryCtxRetain", 0, 2);
+    let refused = Device::cuda(0).unwrap_err().to_string();
+    assert!(refused.contains("cuDevicePrimaryCtxRetain failed with CUDA_ERROR_OUT_OF_MEMORY (2)"), "{refused}");
+    driver.set_capability(1, 70);
+    assert_eq!(Device::available(), [Device::Cpu, Device::Cuda(0)]);
+    let refused = Device::cuda(1).unwrap_err().to_string();
+    assert!(refused.contains("has compute capability 7.0, and at least 7.5 is needed"), "{refused}");
+    assert_eq!(Device::cuda(0), Ok(Device::Cuda(0)));
+}
+
+#[test]
+fn copies_need_no_pinned_memory() {
+    if !is_child("copies_need_no_pinned_memory", &[]) {
+        return;
+    }
+    install().fail("cuMemHostAlloc", 0, 2);
+    let gpu = Gpu::open(0).unwrap();
+    for len in [5, 3 << 20] {
+        let source: Vec<u8> = (0..len).map(|n| (n * 7) as u8).collect();
+        assert_eq!(DeviceBuffer::from_bytes(&gpu, &source).unwrap().to_host().unwrap().bytes(), source);
+    }
+}
+
+#[test]
+fn copies_go_from_one_device_to_another() {
+    let (_alone, gpu) = gpu();
+    let other = Gpu::open(1).unwrap();
+    let source: Vec<u8> = (0..100_000).map(|n| (n * 7) as u8).collect();
+    let copy = DeviceBuffer::from_bytes(&gpu, &source).unwrap().copy_to(&other).unwrap();
+    assert!(Arc::ptr_eq(copy.gpu(), &other));
+    let back = copy.copy_to(&gpu).unwrap();
+    assert_eq!(back.to_host().unwrap().bytes(), source);
+    assert!(Device::available().starts_with(&[Device::Cpu, Device::Cuda(0), Device::Cuda(1)]));
+}
+
+#[test]
+fn graphs_are_an_optimisation_only() {
+    let (_alone, gpu) = gpu();
+    let driver = install();
+    let chain = two_steps(&gpu);
+    let buffer = |x: f32| DeviceBuffer::from_bytes(&gpu, &bytes(&[x; 64])).unwrap();
+    let (input, middle, output) = (buffer(1.0), buffer(0.0), buffer(0.0));
+    let mut counts = vec![];
+    for n in 0..4 {
+        let before = driver.counters();
+        // No graph can be made the second time.
+        if n == 1 {
+            driver.fail("cuGraphInstantiateWithFlags", 0, 2);
+        }
+        run(&chain, &[&input, &middle, &output]);
+        assert_eq!(floats(&output), [12.0; 64]);
+        let now = driver.counters();
+        counts.push((now.launches - before.launches, now.graph_launches - before.graph_launches));
+    }
+    assert_eq!(counts, [(2, 0), (2, 0), (2, 1), (2, 1)]);
+    // Nor can one be changed.
+    for n in 0..8 {
+        let output = buffer(0.0);
+        let inputs: Vec<DeviceBuffer> = (0..n).map(|n| buffer(n as f32)).collect();
+        for input in inputs.iter().chain([&input]) {
+            driver.fail("cuGraphExecKernelNodeSetParams_v2", 1, 1);
+            run(&chain, &[input, &middle, &output]);
+        }
+        assert_eq!(floats(&output), [12.0; 64]);
+    }
+    assert_eq!(chain.n_graphs(), 4);
+    driver.reset();
+}
+
+#[test]
+fn code_is_loaded_after_idle_memory_is_freed() {
+    let (_alone, gpu) = gpu();
+    let driver = install();
+    drop(DeviceBuffer::alloc(&gpu, 1 << 20).unwrap());
+    assert!(gpu.memory().idle_bytes > 0);
+    driver.fail("cuModuleLoadData", 0, 2);
+    assert_eq!(load(&gpu, 7.0).name(), "add");
+    assert_eq!(gpu.memory().idle_bytes, 0);
+}
+
+#[test]
+fn memory_that_the_driver_refuses_is_an_error() {
+    let (_alone, gpu) = gpu();
+    let driver = install();
+    let held = driver.counters().live_bytes;
+    driver.set_memory(0, held + (1 << 20));
+    let half = DeviceBuffer::alloc(&gpu, 512 << 10).unwrap();
+    let refused = DeviceBuffer::alloc(&gpu, 768 << 10).unwrap_err();
+    assert!(matches!(refused, Error::Allocation { bytes: 786_432, .. }), "{refused}");
+    drop(half);
+    assert!(DeviceBuffer::alloc(&gpu, 768 << 10).is_ok(), "what is idle makes way");
+    driver.reset();
+    assert!(DeviceBuffer::alloc(&gpu, 8 << 20).is_ok());
+}
+
+#[test]
 fn devices_are_found_and_named() {
     let (_alone, gpu) = gpu();
     assert_eq!(Device::cuda(0), Ok(Device::Cuda(0)));
@@ -102,7 +233,7 @@ fn devices_are_found_and_named() {
     assert!(gpu.capability() >= (7, 5) && gpu.total_bytes() > 0 && !gpu.name().is_empty());
     assert!(Arc::ptr_eq(&gpu, &Gpu::open(0).unwrap()));
     let refused = Device::cuda(99).unwrap_err();
-    assert_eq!(refused.to_string(), "cuda:99 cannot be used: this machine has one, cuda:0");
+    assert_eq!(refused.to_string(), "cuda:99 cannot be used: this machine has 2, cuda:0 to cuda:1");
 }
 
 #[test]
@@ -289,7 +420,7 @@ fn threads_share_a_chain() {
 #[test]
 fn nothing_piles_up() {
     let (_alone, gpu) = gpu();
-    let (memory, code) = (gpu.memory(), gpu.code_stats());
+    let (memory, code, on_device) = (gpu.memory(), gpu.code_stats(), install().counters().live_bytes);
     for round in 0..30 {
         let chain = two_steps(&gpu);
         let input = DeviceBuffer::from_bytes(&gpu, &bytes(&[round as f32; 64])).unwrap();
@@ -306,6 +437,8 @@ fn nothing_piles_up() {
     assert_eq!(gpu.memory().live_bytes, memory.live_bytes);
     assert_eq!(gpu.code_stats().live, code.live);
     assert!(gpu.memory().fresh - memory.fresh <= 3, "blocks are used again");
+    gpu.trim().unwrap();
+    assert_eq!(install().counters().live_bytes, on_device);
 }
 
 #[test]
@@ -337,6 +470,7 @@ fn code_on_disk_is_used_by_the_next_process() {
         fs::remove_file(&folder).unwrap();
         return;
     }
+    install();
     let gpu = Gpu::open(0).unwrap();
     let chain = Chain::new(&gpu, vec![launch(&load(&gpu, 3.0), 0, 1)]).unwrap();
     let buffers = [[1.0; 64]; 2].map(|values| DeviceBuffer::from_bytes(&gpu, &bytes(&values)).unwrap());
@@ -351,6 +485,7 @@ fn a_broken_device_says_so_from_then_on() {
     if !is_child("a_broken_device_says_so_from_then_on", &[("RETAPE_CUBIN_CACHE", "0")]) {
         return;
     }
+    install();
     let gpu = Gpu::open(0).unwrap();
     let one = load(&gpu, 1.0);
     let buffer = DeviceBuffer::from_bytes(&gpu, &bytes(&[1.0; 64])).unwrap();

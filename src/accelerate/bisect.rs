@@ -130,12 +130,13 @@ mod tests {
     use std::sync::Arc;
 
     use retape_kernels::ir::Inst;
-    use retape_kernels::{Executable, Work};
-    use retape_runtime::Scalar;
+    use retape_kernels::Work;
+    use retape_runtime::{Device, Scalar};
 
     use super::*;
     use crate::accelerate::signature::{Description, Signature};
     use crate::accelerate::{Check, CheckWhen, OnDifference};
+    use crate::code::{Code, Target};
     use crate::compile::{Compiled, Stages};
     use crate::opt::wrong::with_wrong_rule;
     use crate::tape::Tape;
@@ -154,7 +155,7 @@ mod tests {
     }
 
     fn traced() -> Trace {
-        let tape = Tape::describing();
+        let tape = Tape::describing(Device::Cpu);
         let parameter = tape.parameter(x().ty().unwrap().clone());
         trace::flatten(&tape, || Ok(formula(&parameter))).unwrap()
     }
@@ -178,8 +179,8 @@ mod tests {
         };
         let step = plan.steps.iter_mut().position(wrong).unwrap();
         let graph = entry.compiled.graph.clone();
-        let executable = Executable::compile(plan).unwrap();
-        entry.compiled = Arc::new(Compiled { graph, executable, layout });
+        let code = Code::compile(plan, Target::default()).unwrap();
+        entry.compiled = Arc::new(Compiled { graph, code, layout });
         (entry, step)
     }
 

@@ -388,5 +388,5 @@ pub(super) fn gap(expected: &Tensor, got: &Tensor, tolerance: &Tolerance) -> Opt
 /// The bytes of the elements of a concrete tensor; its buffer may hold more.
 pub(super) fn bytes(tensor: &Tensor) -> Option<&[u8]> {
     let concrete = tensor.as_concrete()?;
-    concrete.bytes().bytes().get(..concrete.ty().n_elements() * concrete.ty().dtype.size())
+    concrete.bytes().ok()?.bytes().get(..concrete.ty().n_elements() * concrete.ty().dtype.size())
 }

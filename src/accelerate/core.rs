@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Budget, Cache, CacheStats, Capacity, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight, hash_words,
+    Budget, Cache, CacheStats, Capacity, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
+    hash_words,
 };
-use smallvec::SmallVec;
 
-use self::checked::{described, note_modes};
+use self::checked::{described, modes, note_modes};
 use super::advice::{Advice, Detector};
 use super::check::Checks;
 use super::differentiate::Common;
@@ -29,6 +29,7 @@ use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
+use crate::placement::common_device;
 use crate::report::Subject;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
@@ -60,6 +61,8 @@ mod flag {
     pub(super) const TRAPPED: u32 = 1 << 3;
     /// Some signatures are served by the un-accelerated path, for their code is wrong.
     pub(super) const QUARANTINED: u32 = 1 << 4;
+    /// Code may approximate. That alone does not make a call more than a lookup and a run.
+    pub(super) const FAST: u32 = 1 << 5;
 }
 
 pub(super) struct Core {
@@ -144,17 +147,18 @@ impl Core {
     }
 
     /// The hot path: a lookup and a run.
-    pub(super) fn call(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    pub(super) fn call(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 || events::are_hits_heard() {
+        if flags & !flag::FAST != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
+        note_modes(flags, &mut leaves);
         let start = sampled_start();
         let Some(entry) = self.find(&leaves.words) else {
-            return self.miss(leaves, rim);
+            return self.miss(flags, leaves, rim);
         };
         let tensors = entry.run(&leaves.tensors)?;
         if let Some(start) = start {
@@ -166,19 +170,20 @@ impl Core {
     /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
     /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
     /// arguments are left alone, since more than the entry may read them.
-    pub(super) fn call_giving(&self, leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
+    pub(super) fn call_giving(&self, mut leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags != 0 || events::are_hits_heard() {
+        if flags & !flag::FAST != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
+        note_modes(flags, &mut leaves);
         let start = sampled_start();
         let args = leaves.tensors;
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => (entry, start),
-            None => (self.made(0, leaves.words, &args, rim)?.into(), None),
+            None => (self.made(flags, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
             return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start }));
@@ -209,7 +214,7 @@ impl Core {
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
             profile::served(CallKind::Unaccelerated);
-            let trace = traced(&Tape::new(), &leaves.words, &leaves.tensors, rim)?;
+            let trace = traced(Tape::on, &leaves.words, &leaves.tensors, rim)?;
             if flags & flag::TRAPPED != 0 {
                 self.search(&trace, &leaves.tensors, String::new(), rim)?;
             }
@@ -217,7 +222,7 @@ impl Core {
             return Ok(Outcome::Evaluated { trace, tensors });
         }
         note_modes(flags, &mut leaves);
-        let start = if flags == 0 { sampled_start() } else { None };
+        let start = if flags & !flag::FAST == 0 { sampled_start() } else { None };
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => {
                 self.events.hit(&entry.signature, rim.caller);
@@ -251,9 +256,9 @@ impl Core {
 
     /// A call that found no entry: makes it, or waits for it, and runs it.
     #[cold]
-    fn miss(&self, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    fn miss(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         let (words, args) = (leaves.words, leaves.tensors);
-        let entry = self.made(0, words, &args, rim)?;
+        let entry = self.made(flags, words, &args, rim)?;
         let tensors = entry.run(&args)?;
         Ok(Outcome::Ran { entry: entry.into(), tensors })
     }
@@ -297,7 +302,7 @@ impl Core {
         }
         self.note(miss, start, counters.clears);
         let entry = made?;
-        let weight = weight(&entry);
+        let weight = entry.weight();
         Ok((entry, weight))
     }
 
@@ -366,19 +371,22 @@ impl Core {
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
-    pub(super) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    pub(super) fn record(&self, tape: &Arc<Tape>, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
+        // Such a call is not trapped: that is the affair of the gradient that it is part of.
+        let flags = self.flags.load(Relaxed) & flag::FAST;
+        note_modes(flags, &mut leaves);
         let (words, args) = (leaves.words, leaves.tensors);
         let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
-        let entry = found.map_or_else(|| Ok(self.made(0, words, &args, rim)?.into()), Ok);
+        let entry = found.map_or_else(|| Ok(self.made(flags, words, &args, rim)?.into()), Ok);
         let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         let tensors = entry.record(tape, &args, &self.common, check, rim.caller);
-        if let Some(host) = entry.grown_bytes() {
-            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), Weight { host, device: 0 });
+        if let Some(weight) = entry.grown() {
+            self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), weight);
         }
         Ok(Outcome::Ran { entry, tensors })
     }
@@ -433,7 +441,7 @@ impl Core {
 
     /// Puts an entry in that no call asked for.
     pub(super) fn insert(&self, entry: Entry) -> Insertion {
-        let (signature, weight) = (entry.signature.clone(), weight(&entry));
+        let (signature, weight) = (entry.signature.clone(), entry.weight());
         let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
         if inserted == Insertion::Inserted {
             lock(&self.log).know(&signature, self.cache.stats().clears);
@@ -462,11 +470,11 @@ impl Core {
             Some(entry) => entry.to_shared(),
             None => self.made(flags, leaves.words, &leaves.tensors, rim)?,
         };
-        let (traps, checks, events) = (flags & flag::TRAPPED != 0, Arc::clone(&self.checks), self.events);
+        let (modes, checks, events) = (modes(flags), Arc::clone(&self.checks), self.events);
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
-            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), traps, checks, events },
-            None => HeldEntry { entry, pin: None, traps, checks, events },
+            Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), modes, checks, events },
+            None => HeldEntry { entry, pin: None, modes, checks, events },
         })
     }
 
@@ -600,21 +608,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn weight(entry: &Entry) -> Weight {
-    // All devices are the host so far.
-    Weight { host: entry.n_bytes(), device: 0 }
-}
-
 /// Traces and compiles.
 fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>) -> Result<Entry> {
     let mut stages = Stages::default();
-    let traced = stages.run("trace", || traced(&Tape::describing(), signature.words(), args, rim))?;
+    let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, rim))?;
     Entry::new(signature.clone(), traced, stages)
 }
 
 /// Runs the function on traced stand-ins for the arguments.
-fn traced(tape: &Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &Rim<'_>) -> Result<Trace> {
-    let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter(ty.clone()));
+fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &Rim<'_>) -> Result<Trace> {
+    let tape = &tape(common_device("call", args, rim.caller)?);
+    let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter_on(ty.clone(), arg.device()));
     let parameters: Vec<Tensor> = args
         .iter()
         .map(parameter)

@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{Executable, Input, Inputs, Plan};
-use retape_runtime::{Buffer, coarse_now};
-use smallvec::SmallVec;
+use retape_kernels::Plan;
+use retape_runtime::{Device, Weight, coarse_now};
 
 use super::check::Turns;
 use super::differentiate::{Common, Recheck, Routine};
@@ -14,13 +13,14 @@ use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
 use super::stats::{CompileTimes, GradientStats};
+use crate::code::{Code, Operands, Outputs, Passed};
 use crate::compile::{self, Compiled, StageTime, Stages};
 use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
 use crate::ops::CallSite;
-use crate::tape::{Capture, Tape};
+use crate::tape::Tape;
 use crate::tensor::Tensor;
-use crate::trace::{Source, Trace};
+use crate::trace::{Source, Trace, settle};
 
 /// A call that gives away less is quicker if it is run as if it lent all: small results come from the pool in
 /// nanoseconds.
@@ -31,28 +31,6 @@ const MIN_GIVEN: usize = 32 << 10;
 struct Donor {
     argument: usize,
     bytes: usize,
-}
-
-/// The inputs of a call: the arguments, then the captures.
-struct Arguments<'a> {
-    args: &'a [&'a Tensor],
-    captures: &'a [Capture],
-}
-
-impl Inputs for Arguments<'_> {
-    #[inline]
-    fn count(&self) -> usize {
-        self.args.len() + self.captures.len()
-    }
-
-    #[inline]
-    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> Option<&'a Buffer> {
-        let tensor = match self.args.get(input) {
-            Some(arg) => arg,
-            None => &self.captures.get(input - self.args.len())?.tensor,
-        };
-        tensor.as_concrete().map(|concrete| concrete.bytes())
-    }
 }
 
 /// The tensors of a call that holds nothing else of its arguments.
@@ -88,9 +66,9 @@ pub(crate) struct Entry {
 impl Entry {
     /// Optimises and compiles what was traced; `stages` has noted the trace.
     pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
-        let compiled = compile::compile_in(&trace.graph, signature.modes(), &mut stages)?;
+        let compiled = compile::compile_for(&trace.graph, signature.target(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
-        let donors = donors(&trace, compiled.executable.plan());
+        let donors = donors(&trace, compiled.code.plan());
         Ok(Entry {
             signature,
             trace,
@@ -109,7 +87,8 @@ impl Entry {
     }
 
     /// Optimises and compiles what an artefact held.
-    pub(crate) fn loaded(signature: Signature, trace: Trace, text: String) -> Result<Entry> {
+    pub(crate) fn loaded(signature: Signature, mut trace: Trace, text: String) -> Result<Entry> {
+        settle(signature.target().device, &mut trace.captures, &mut trace.sources)?;
         Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
     }
 
@@ -143,19 +122,17 @@ impl Entry {
     /// As [`run`](Entry::run), but no use of the entry as the statistics have it.
     #[inline]
     pub(crate) fn run_unnoted(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let inputs = Arguments { args, captures: &self.trace.captures };
-        let buffers = self.executable().run_from(&inputs).map_err(compile::failed)?;
-        Ok(self.results(args, buffers))
+        let outputs = self.code().run(self.operands(args))?;
+        Ok(self.results(args, outputs))
     }
 
     /// As [`run`](Entry::run), and notes in the profiled call of this thread what it took.
     pub(crate) fn run_profiled(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
-        let inputs = self.inputs(args)?;
         let start = Instant::now();
-        let (buffers, launches) = self.executable().profile(&inputs).map_err(compile::failed)?;
+        let (outputs, launches) = self.code().profile(self.operands(args))?;
         profile::ran(&self.signature, self.runs(), &launches, start.elapsed());
-        Ok(self.results(args, buffers))
+        Ok(self.results(args, outputs))
     }
 
     /// What its launches do.
@@ -166,22 +143,18 @@ impl Entry {
     /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
     pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
         self.touch();
-        let (buffers, first) = self.executable().run_trapped(&self.inputs(args)?).map_err(compile::failed)?;
-        Ok((self.results(args, buffers), first))
-    }
-
-    /// The bytes of the arguments, then of the captures.
-    #[inline]
-    fn inputs<'a>(&'a self, args: &[&'a Tensor]) -> Result<SmallVec<[&'a Buffer; 24]>> {
-        let captures = self.trace.captures.iter().map(|capture| &capture.tensor);
-        let bytes = |tensor: &'a Tensor| tensor.as_concrete().map(|concrete| concrete.bytes());
-        let inputs = args.iter().copied().chain(captures).map(bytes).collect::<Option<_>>();
-        inputs.ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))
+        let (outputs, first) = self.code().run_trapped(self.operands(args))?;
+        Ok((self.results(args, outputs), first))
     }
 
     #[inline]
-    fn results(&self, args: &[&Tensor], buffers: Vec<Buffer>) -> Vec<Tensor> {
-        self.trace.results(args, self.outputs(buffers))
+    fn operands<'a>(&'a self, args: &'a [&'a Tensor]) -> Operands<'a> {
+        Operands { args, captures: &self.trace.captures }
+    }
+
+    #[inline]
+    fn results(&self, args: &[&Tensor], outputs: Outputs) -> Vec<Tensor> {
+        self.trace.results(args, outputs.into_tensors(&self.output_types))
     }
 
     /// Whether results should take the memory of these arguments.
@@ -199,23 +172,20 @@ impl Entry {
         let mut donors = self.donors.iter().map(|donor| donor.argument).peekable();
         let own = args.iter_mut().enumerate().map(|(position, arg)| {
             let is_donor = donors.next_if_eq(&position).is_some() && given.contains(position);
-            match arg.take_if(|_| is_donor).map(Tensor::into_bytes) {
-                Some(Ok(buffer)) => return Some(Input::given(buffer)),
+            match arg.take_if(|_| is_donor).map(Tensor::into_memory) {
+                Some(Ok(memory)) => return Ok(Passed::Given(memory)),
                 Some(Err(shared)) => *arg = Some(shared),
                 None => {}
             }
-            arg.as_ref().and_then(lent)
+            let gone = || Error::Internal("an argument was given away twice".into());
+            arg.as_ref().map(Passed::Lent).ok_or_else(gone)
         });
-        let captures = self.trace.captures.iter().map(|capture| lent(&capture.tensor));
-        let inputs: SmallVec<[Input<'_>; 24]> = own
-            .chain(captures)
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("a compiled trace was given a tensor without bytes".into()))?;
-        let buffers = self.executable().run_over(inputs).map_err(compile::failed)?;
+        let captures = self.trace.captures.iter().map(|capture| Ok(Passed::Lent(&capture.tensor)));
+        let outputs = self.code().run_over(own.chain(captures))?;
         // What is handed through is never a donor.
         let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
         let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);
-        Ok(self.trace.results_with(&handed, self.outputs(buffers)))
+        Ok(self.trace.results_with(&handed, outputs.into_tensors(&self.output_types)))
     }
 
     #[inline]
@@ -225,11 +195,6 @@ impl Entry {
         if self.last_use.load(Relaxed) != now {
             self.last_use.store(now, Relaxed);
         }
-    }
-
-    fn outputs(&self, buffers: Vec<Buffer>) -> Vec<Tensor> {
-        let outputs = buffers.into_iter().zip(&self.output_types);
-        outputs.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect()
     }
 
     /// Records a call on a tape that is evaluated op by op.
@@ -255,23 +220,30 @@ impl Entry {
     }
 
     /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured
-    /// or returned as they were.
-    pub(crate) fn n_bytes(&self) -> usize {
-        let bytes = |tensor: &Tensor| tensor.as_concrete().map_or(0, |concrete| concrete.bytes().len());
-        let captured: usize = self.trace.captures.iter().map(|capture| bytes(&capture.tensor)).sum();
-        let returned = self.trace.sources.iter().map(|source| match source {
-            Source::Constant(tensor) => bytes(tensor),
-            Source::Output(_) | Source::Parameter(_) => 0,
+    /// or returned as they were: all on the device of the code, but for what is kept in main memory.
+    pub(crate) fn weight(&self) -> Weight {
+        let returned = self.trace.sources.iter().filter_map(|source| match source {
+            Source::Constant(tensor) => Some(tensor),
+            Source::Output(_) | Source::Parameter(_) => None,
         });
+        let kept = self.trace.captures.iter().map(|capture| &capture.tensor).chain(returned);
+        let mut weight = Weight::default();
+        let mut add = |device: Device, bytes: usize| match device {
+            Device::Cpu => weight.host += bytes,
+            _ => weight.device += bytes,
+        };
+        for concrete in kept.filter_map(|tensor| tensor.as_concrete()) {
+            add(concrete.device(), concrete.n_bytes());
+        }
         let gradients = self.routine.get().map_or(0, |routine| routine.gradient_bytes());
-        let code = self.executable().code_bytes() + self.executable().arena_bytes();
-        code + gradients + captured + returned.sum::<usize>()
+        add(self.code().device(), self.code().code_bytes() + self.code().arena_bytes() + gradients);
+        weight
     }
 
     /// Bytes of all of it, if that has grown by code for gradients since it was last asked for.
-    pub(crate) fn grown_bytes(&self) -> Option<usize> {
+    pub(crate) fn grown(&self) -> Option<Weight> {
         let gradients = self.routine.get()?.gradient_bytes();
-        (self.weighed_gradients.swap(gradients, Relaxed) != gradients).then(|| self.n_bytes())
+        (self.weighed_gradients.swap(gradients, Relaxed) != gradients).then(|| self.weight())
     }
 
     /// What is there for gradients that are evaluated at once.
@@ -295,8 +267,8 @@ impl Entry {
     }
 
     /// The machine code.
-    pub(crate) fn executable(&self) -> &Executable {
-        &self.compiled.executable
+    pub(crate) fn code(&self) -> &Code {
+        &self.compiled.code
     }
 }
 
@@ -319,11 +291,6 @@ fn donors(trace: &Trace, plan: &Plan) -> Vec<Donor> {
 /// Handles of a call's own to all tensors, so that it can let go of the arguments.
 pub(crate) fn handles(args: &[&Tensor]) -> Handles {
     args.iter().map(|&arg| Some(Tensor::clone(arg))).collect()
-}
-
-/// A tensor as an input that stays as it is.
-fn lent(tensor: &Tensor) -> Option<Input<'_>> {
-    tensor.as_concrete().map(|concrete| Input::lent(concrete.bytes()))
 }
 
 fn coarse_millis() -> u64 {

@@ -13,6 +13,7 @@ mod events;
 mod explain;
 mod function;
 mod latency;
+mod math;
 mod nonfinite;
 mod pin;
 mod policy;
@@ -41,6 +42,7 @@ pub use self::check::{Check, CheckCounts, CheckMode, CheckWhen, Deviation, OnDif
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::function::{Arg, Function, Given, Held, Holder};
 pub use self::latency::Latency;
+pub use self::math::MathMode;
 pub(crate) use self::nonfinite::find as find_nonfinite;
 pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::pin::Pinned;
@@ -262,6 +264,16 @@ where
     /// The differences that checked calls showed, the last 64, the oldest first.
     pub fn differences(&self) -> Vec<Deviation> {
         self.core.checks().deviations()
+    }
+
+    /// How exact the code is; strict unless set.
+    pub fn math_mode(&self) -> MathMode {
+        self.core.math_mode()
+    }
+
+    /// Sets how exact the code is that calls use from now on; see [`MathMode`].
+    pub fn set_math_mode(&self, mode: MathMode) {
+        self.core.set_math_mode(mode);
     }
 
     /// Whether calls fail at the first op that makes NaN or an infinity from finite numbers; false unless set.

@@ -181,6 +181,7 @@ fn is_finite(tensor: &Tensor) -> bool {
 
 /// The elements as numbers.
 fn numbers(tensor: &Tensor) -> impl Iterator<Item = f64> {
-    let bytes = tensor.as_concrete().map_or(&[][..], |concrete| concrete.bytes().bytes());
+    let bytes =
+        tensor.as_concrete().and_then(|concrete| concrete.bytes().ok()).map_or(&[][..], |buffer| buffer.bytes());
     elements(tensor.dtype(), bytes).take(tensor.n_elements()).map(Scalar::to_f64)
 }

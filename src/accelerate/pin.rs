@@ -9,7 +9,7 @@ use super::check::Checks;
 use super::entry::{Entry, handles};
 use super::events::Events;
 use super::function::{Arg, Given, Held, for_each_arity};
-use super::signature::{Description, Signature};
+use super::signature::{CallModes, Description, Signature};
 use crate::error::{Caller, Error, Result};
 use crate::tree::{Reader, Tree, Writer};
 
@@ -45,8 +45,8 @@ pub(super) struct HeldEntry {
     pub(super) entry: Arc<Entry>,
     /// None if the cache had no room for the entry.
     pub(super) pin: Option<retape_runtime::Pin<Signature, Entry>>,
-    /// Whether its code has a trap.
-    pub(super) traps: bool,
+    /// What its code is compiled in.
+    pub(super) modes: CallModes,
     /// Those of the function, for its quarantines and its trap.
     pub(super) checks: Arc<Checks>,
     pub(super) events: Events,
@@ -71,7 +71,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
     #[inline]
     fn run<H: Held<Args>>(&self, args: H, at: Caller) -> Result<R> {
         let entry = &*self.held.entry;
-        if self.held.traps {
+        if self.held.modes.traps {
             return self.run_trapped(&args, at);
         }
         let mut leaves = Writer::default();
@@ -79,7 +79,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
         if !H::GIVES {
             args.write(&mut leaves);
         }
-        self.admit(&leaves, entry.signature.words(), &args, at)?;
+        self.admit(&leaves, entry.signature.argument_words(), &args, at)?;
         let tensors = if H::GIVES && entry.takes(&given) {
             let handles = handles(&leaves.tensors);
             // What the arguments hold would have a second owner as long as they exist.
@@ -136,7 +136,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
             return Error::Cache(format!("a pinned entry has no place inside a trace; {remedy} (at {at})"));
         }
         let description = Description::of(&leaves);
-        let given = Signature::in_mode(self.held.traps, leaves.words, description);
+        let given = Signature::in_modes(self.held.modes, leaves.words, description);
         let differences: Vec<String> = own.differences(&given).iter().map(ToString::to_string).collect();
         // Trees that describe themselves alike can differ in words that an own implementation writes.
         let differences =

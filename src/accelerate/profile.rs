@@ -469,7 +469,7 @@ impl Totals {
 impl Runs {
     /// What the launches of compiled code do.
     pub(super) fn of(compiled: &Compiled) -> Runs {
-        let plan = compiled.executable.plan();
+        let plan = compiled.code.plan();
         let members = compiled.layout.members(&compiled.graph);
         let launch = |steps: Range<usize>| {
             let labels: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
@@ -479,8 +479,8 @@ impl Runs {
             Launch { label: labels.join(", ").into(), steps, lines: lines.into_iter().collect() }
         };
         Runs {
-            launches: compiled.executable.launch_steps().map(launch).collect(),
-            arena_bytes: compiled.executable.arena_bytes(),
+            launches: compiled.code.launch_steps().into_iter().map(launch).collect(),
+            arena_bytes: compiled.code.arena_bytes(),
         }
     }
 }

@@ -9,6 +9,7 @@ use retape_kernels::Modes;
 use retape_runtime::{DType, Device, Hash32, Shape};
 use smallvec::SmallVec;
 
+use crate::code::Target;
 use crate::tree::{Field, Leaf, LeafKind, Words, Writer};
 
 /// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments, and the
@@ -22,10 +23,40 @@ pub struct Signature {
     description: Arc<Description>,
 }
 
-/// The mode whose code notes NaN and infinities, in the words of a signature and for people. No words of arguments go on
-/// after these, so a word more makes them those of another signature.
-pub(crate) const TRAP_WORD: u64 = u64::from_le_bytes(*b"mod:trap");
-pub(crate) const TRAP: &str = "trap for non-finite values";
+/// The modes of a function that change its code. In a signature each is a word after those of the arguments, which never
+/// go on there, and a text for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallModes {
+    /// Approximations of a GPU may stand for exact operations.
+    pub(crate) is_fast: bool,
+    /// The code notes NaN and infinities.
+    pub(crate) traps: bool,
+}
+
+const FAST: &str = "fast math";
+const TRAP: &str = "trap for non-finite values";
+
+impl CallModes {
+    /// Adds the words of the modes.
+    #[inline]
+    pub(crate) fn write(self, mut word: impl FnMut(u64)) {
+        if self.is_fast {
+            word(u64::from_le_bytes(*b"mod:fast"));
+        }
+        if self.traps {
+            word(u64::from_le_bytes(*b"mod:trap"));
+        }
+    }
+
+    /// The modes for people.
+    pub(crate) fn texts(self) -> Vec<&'static str> {
+        [(self.is_fast, FAST), (self.traps, TRAP)]
+            .into_iter()
+            .filter(|(is_on, _)| *is_on)
+            .map(|(_, text)| text)
+            .collect()
+    }
+}
 
 impl Signature {
     /// The signature of the arguments that were written as `words`.
@@ -37,13 +68,10 @@ impl Signature {
         Signature { words, description: Arc::new(description) }
     }
 
-    /// The signature of arguments whose code notes NaN and infinities or not.
-    pub(crate) fn in_mode(traps: bool, mut words: Words, description: Description) -> Signature {
-        if !traps {
-            return Signature::new(words, description);
-        }
-        words.push(TRAP_WORD);
-        Signature::new(words, Description { modes: vec![TRAP], ..description })
+    /// The signature of arguments in some modes.
+    pub(crate) fn in_modes(modes: CallModes, mut words: Words, description: Description) -> Signature {
+        modes.write(|word| words.push(word));
+        Signature::new(words, Description { modes: modes.texts(), ..description })
     }
 
     /// The hash that finds candidates.
@@ -58,15 +86,30 @@ impl Signature {
 
     /// The words without those of modes.
     pub(crate) fn argument_words(&self) -> &[u64] {
-        match self.words.split_last() {
-            Some((&TRAP_WORD, words)) if self.modes().trap => words,
-            _ => &self.words,
+        &self.words[..self.words.len() - self.description.modes.len()]
+    }
+
+    /// What its code is compiled for: the device of the arguments, in the modes.
+    pub(crate) fn target(&self) -> Target {
+        Target {
+            device: self.devices().find(|&device| device != Device::Cpu).unwrap_or_default(),
+            is_fast: self.modes().is_fast,
+            modes: Modes { trap: self.modes().traps, ..Modes::default() },
         }
     }
 
     /// The modes that its code is compiled in.
-    pub(crate) fn modes(&self) -> Modes {
-        Modes { trap: self.description.modes.contains(&TRAP), ..Modes::default() }
+    pub(crate) fn modes(&self) -> CallModes {
+        let is_on = |mode| self.description.modes.contains(&mode);
+        CallModes { is_fast: is_on(FAST), traps: is_on(TRAP) }
+    }
+
+    /// The devices of the tensors, in order.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = Device> {
+        self.description.leaves.iter().filter_map(|leaf| match leaf.value {
+            LeafValue::Tensor { device, .. } => Some(device),
+            LeafValue::Static { .. } | LeafValue::Structure { .. } => None,
+        })
     }
 
     /// The arguments for people.

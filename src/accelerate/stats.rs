@@ -65,6 +65,8 @@ pub struct EntryStats {
     pub is_pinned: bool,
     /// Bytes of machine code, constants and one arena; with what is there for gradients.
     pub bytes: usize,
+    /// Bytes of the same on a GPU, captured tensors included; the entry has little in main memory then.
+    pub device_bytes: usize,
     /// Bytes of the arena that holds all intermediate values, and of the scratch of long reductions.
     pub arena_bytes: usize,
     /// Bytes that intermediate values would take if no two of them shared any.
@@ -175,16 +177,21 @@ impl Stats {
         self.entries.len() as f64 / self.capacity as f64
     }
 
-    /// Bytes of all entries.
+    /// Bytes of all entries in main memory.
     pub fn bytes(&self) -> usize {
         self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+
+    /// Bytes of all entries on GPUs.
+    pub fn device_bytes(&self) -> usize {
+        self.entries.iter().map(|entry| entry.device_bytes).sum()
     }
 }
 
 impl EntryStats {
     pub(super) fn of(view: &EntryView<Signature, Entry>) -> EntryStats {
         let entry = view.value();
-        let executable = &entry.compiled.executable;
+        let (code, weight) = (&entry.compiled.code, entry.weight());
         let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
             Some(ty) => format!("{ty} at {}", capture.at),
             None => capture.at.to_string(),
@@ -194,10 +201,11 @@ impl EntryStats {
             calls: view.hits + u64::from(!entry.is_loaded()),
             last_use: entry.idle_time(),
             is_pinned: view.is_pinned,
-            bytes: entry.n_bytes(),
-            arena_bytes: executable.arena_bytes(),
+            bytes: weight.host,
+            device_bytes: weight.device,
+            arena_bytes: code.arena_bytes(),
             arena_unshared_bytes: entry.compiled.layout.unshared_bytes,
-            n_steps: executable.plan().steps.len(),
+            n_steps: code.plan().steps.len(),
             captures: entry.trace.captures.iter().map(capture).collect(),
             times: entry.times(),
             gradients: entry.gradients(),

@@ -57,7 +57,7 @@ where
     ///
     /// As [`graph`](Accelerated::graph).
     pub fn plan(&self, signature: &Signature) -> Result<String> {
-        Ok(self.core.entry_of(signature)?.executable().plan().to_string())
+        Ok(self.core.entry_of(signature)?.code().plan().to_string())
     }
 
     /// The kernels in the form that becomes code: transcendental functions expanded, scalar rewrites done.
@@ -117,14 +117,7 @@ impl Entry {
             };
             Ok(format!("; step {n}: {}\n{}\n", step.label, text.trim_end()))
         };
-        self.executable()
-            .plan()
-            .steps
-            .iter()
-            .enumerate()
-            .map(text)
-            .collect::<Result<Vec<_>>>()
-            .map(|texts| texts.join("\n"))
+        self.code().plan().steps.iter().enumerate().map(text).collect::<Result<Vec<_>>>().map(|texts| texts.join("\n"))
     }
 }
 

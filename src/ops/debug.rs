@@ -110,7 +110,10 @@ impl Tensor {
         if let Some(concrete) = self.as_concrete() {
             // Not compiled first, for the next label may be another one.
             let TensorType { dtype, shape } = concrete.ty().clone();
-            let bytes = &concrete.bytes().bytes()[..shape.n_elements() * dtype.size()];
+            let bytes = match concrete.bytes() {
+                Ok(bytes) => &bytes.bytes()[..shape.n_elements() * dtype.size()],
+                Err(error) => return Tensor::poisoned(error),
+            };
             Print { label, dtype, shape }.run(&[bytes, &[]], &mut [&mut []]);
             return self.clone();
         }

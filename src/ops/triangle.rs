@@ -176,7 +176,7 @@ impl Tensor {
         match (self.error(), self.as_traced()) {
             (Some(_), _) => self.clone(),
             (None, Some(traced)) => traced.tape.record(op.into(), &[], at),
-            (None, None) => eager::run(op.into(), &[], at).unwrap_or_else(Tensor::poisoned),
+            (None, None) => eager::run_on(self.device(), op.into(), &[], at).unwrap_or_else(Tensor::poisoned),
         }
     }
 }

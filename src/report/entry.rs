@@ -18,11 +18,11 @@ const MAX_KERNEL: usize = 1 << 13;
 /// All that the drawings of an entry show.
 pub(super) fn detail(entry: &Entry, calls: u64, times: Option<&[LaunchTotal]>) -> Json {
     let compiled = &entry.compiled;
-    let (graph, plan) = (&compiled.graph, compiled.executable.plan());
+    let (graph, plan) = (&compiled.graph, compiled.code.plan());
     let members = compiled.layout.members(graph);
     let steps = plan.steps.iter().zip(&compiled.layout.steps).zip(&members);
     let steps = steps.map(|((own, values), members)| step(graph, own, values, members));
-    let launches = compiled.executable.launch_steps().map(|steps| Json::list([steps.start, steps.end]));
+    let launches = compiled.code.launch_steps().into_iter().map(|steps| Json::list([steps.start, steps.end]));
     let times = times.map(|times| {
         let launch = |time: &LaunchTotal| {
             Json::Map(vec![("total", time.total.into()), ("min", time.min.into()), ("max", time.max.into())])

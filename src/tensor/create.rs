@@ -77,7 +77,8 @@ impl Tensor {
         let at = Location::caller();
         match self.ty() {
             Some(ty) if !self.is_traced() => {
-                filled(ty.shape.clone(), Scalar::from_f64(value, ty.dtype), at).unwrap_or_else(Tensor::poisoned)
+                let filled = filled(ty.shape.clone(), Scalar::from_f64(value, ty.dtype), at);
+                filled.map_or_else(Tensor::poisoned, |tensor| tensor.to(self.device()))
             }
             _ => self.constant_like(value, at),
         }

@@ -27,7 +27,11 @@ impl fmt::Debug for Tensor {
 
 fn print(f: &mut fmt::Formatter<'_>, concrete: &Concrete) -> fmt::Result {
     let TensorType { dtype, shape } = &concrete.ty;
-    let elements = ArrayText { dtype: *dtype, shape, bytes: concrete.bytes().bytes(), one_line: false };
+    let bytes = match concrete.bytes() {
+        Ok(bytes) => bytes.bytes(),
+        Err(error) => return write!(f, "{} on {}: {error}", concrete.ty, concrete.device()),
+    };
+    let elements = ArrayText { dtype: *dtype, shape, bytes, one_line: false };
     fmt::Display::fmt(&elements, f)?;
     write!(f, " {}", concrete.ty)
 }

@@ -7,6 +7,7 @@
 mod apply;
 mod create;
 mod display;
+mod memory;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod operators;
@@ -14,9 +15,10 @@ mod operators;
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::{Buffer, DType, Device, Element};
+use retape_runtime::{Buffer, DType, Device, DeviceBuffer, Element};
 
 pub(crate) use apply::{apply, apply_at, broadcast_apply};
+pub(crate) use memory::{Memory, gpu};
 pub use operators::TensorOrScalar;
 
 use crate::error::{Caller, Error, Result};
@@ -46,7 +48,7 @@ pub(crate) struct Concrete {
 /// The bytes of a concrete tensor.
 #[derive(Debug)]
 enum Bytes {
-    Own(Buffer),
+    Own(Memory),
     /// Those of another one, which owns them.
     Of(Arc<Concrete>),
 }
@@ -56,11 +58,36 @@ impl Concrete {
         &self.ty
     }
 
-    pub(crate) fn bytes(&self) -> &Buffer {
+    #[inline]
+    fn memory(&self) -> &Memory {
         match &self.bytes {
-            Bytes::Own(buffer) => buffer,
-            Bytes::Of(owner) => owner.bytes(),
+            Bytes::Own(memory) => memory,
+            Bytes::Of(owner) => owner.memory(),
         }
+    }
+
+    /// The bytes in main memory; those on a GPU are waited for and copied, once.
+    pub(crate) fn bytes(&self) -> Result<&Buffer> {
+        self.memory().on_host()
+    }
+
+    /// The bytes, if they are in main memory.
+    #[inline]
+    pub(crate) fn host_bytes(&self) -> Option<&Buffer> {
+        self.memory().as_host()
+    }
+
+    /// The bytes, if they are on a GPU.
+    pub(crate) fn device_bytes(&self) -> Option<&DeviceBuffer> {
+        self.memory().as_device()
+    }
+
+    pub(crate) fn n_bytes(&self) -> usize {
+        self.memory().len()
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.memory().device()
     }
 }
 
@@ -70,18 +97,21 @@ pub(crate) struct Traced {
     pub(crate) tape: Arc<Tape>,
     pub(crate) id: ValueId,
     pub(crate) ty: TensorType,
+    /// Where it will be.
+    pub(crate) device: Device,
 }
 
 impl Tensor {
     /// A concrete tensor over bytes that hold at least its elements.
-    pub(crate) fn concrete(ty: TensorType, bytes: Buffer) -> Tensor {
+    pub(crate) fn concrete(ty: TensorType, bytes: impl Into<Memory>) -> Tensor {
+        let bytes = bytes.into();
         debug_assert!(ty.checked_bytes().is_some_and(|n| n <= bytes.len()), "{ty} in {} bytes", bytes.len());
         Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes: Bytes::Own(bytes) })) }
     }
 
     /// A concrete tensor over the bytes of another one, which hold at least its elements.
     pub(crate) fn concrete_over(ty: TensorType, other: &Arc<Concrete>) -> Tensor {
-        debug_assert!(ty.checked_bytes().is_some_and(|n| n <= other.bytes().len()), "{ty} over {}", other.ty);
+        debug_assert!(ty.checked_bytes().is_some_and(|n| n <= other.n_bytes()), "{ty} over {}", other.ty);
         let owner = match &other.bytes {
             Bytes::Own(_) => other,
             Bytes::Of(owner) => owner,
@@ -113,7 +143,7 @@ impl Tensor {
     /// # Errors
     ///
     /// Gives the tensor back if one does, or if it has no bytes.
-    pub(crate) fn into_bytes(self) -> std::result::Result<Buffer, Tensor> {
+    pub(crate) fn into_memory(self) -> std::result::Result<Memory, Tensor> {
         let concrete = match self.repr {
             Repr::Concrete(concrete) => concrete,
             repr @ (Repr::Traced(_) | Repr::Poisoned(_)) => return Err(Tensor { repr }),
@@ -121,9 +151,9 @@ impl Tensor {
         let shared = |concrete| Tensor { repr: Repr::Concrete(concrete) };
         let Concrete { ty, bytes } = Arc::try_unwrap(concrete).map_err(shared)?;
         match bytes {
-            Bytes::Own(buffer) => Ok(buffer),
+            Bytes::Own(memory) => Ok(memory),
             Bytes::Of(owner) => match Arc::try_unwrap(owner) {
-                Ok(Concrete { bytes: Bytes::Own(buffer), .. }) => Ok(buffer),
+                Ok(Concrete { bytes: Bytes::Own(memory), .. }) => Ok(memory),
                 Ok(owner) => Err(shared(Arc::new(Concrete { ty, bytes: Bytes::Of(Arc::new(owner)) }))),
                 Err(owner) => Err(shared(Arc::new(Concrete { ty, bytes: Bytes::Of(owner) }))),
             },
@@ -192,9 +222,49 @@ impl Tensor {
         self.ty().map_or(DType::F32, |ty| ty.dtype)
     }
 
-    /// The device that holds the elements.
+    /// The device that holds the elements, or will hold them if the tensor is being traced.
+    #[inline]
     pub fn device(&self) -> Device {
-        Device::Cpu
+        match &self.repr {
+            Repr::Concrete(concrete) => concrete.device(),
+            Repr::Traced(traced) => traced.device,
+            Repr::Poisoned(_) => Device::Cpu,
+        }
+    }
+
+    /// The same elements on a device; the tensor itself if it is there.
+    ///
+    /// Copies to a GPU are queued and not waited for. Copies to main memory wait for the work that makes the elements;
+    /// the tensor keeps such a copy, so that it is made once.
+    ///
+    /// A traced tensor is where its trace runs and cannot be moved; the result is then poisoned, as it is if the device
+    /// has no room.
+    ///
+    /// ```
+    /// # use retape::{Device, Tensor};
+    /// let x = Tensor::from([1.0_f32, 2.0]);
+    /// assert_eq!(x.to(Device::Cpu).to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn to(&self, device: Device) -> Tensor {
+        let at = Location::caller();
+        if self.device() == device || self.error().is_some() {
+            return self.clone();
+        }
+        match self.as_concrete() {
+            Some(concrete) => {
+                let moved = concrete.memory().copied_to(device);
+                moved.map_or_else(Tensor::poisoned, |memory| Tensor::concrete(concrete.ty.clone(), memory))
+            }
+            None => {
+                let from = self.device();
+                let message = format!("a traced tensor cannot go from {from} to {device}; move it outside the closure");
+                let error = Error::Type { op: "to", message, at };
+                self.as_traced()
+                    .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
+            }
+        }
     }
 
     /// Whether the tensor is being traced and so has no elements yet.
@@ -222,7 +292,7 @@ impl Tensor {
             let message = format!("the tensor is {}, not {}; cast it first", concrete.ty, T::DTYPE);
             return Err(Error::Type { op: "to_vec", message, at });
         }
-        let mut values = concrete.bytes().to_vec::<T>();
+        let mut values = concrete.bytes()?.to_vec::<T>();
         values.truncate(concrete.ty.n_elements());
         Ok(values)
     }

@@ -16,9 +16,9 @@ mod writer;
 pub(crate) use map::leaves;
 pub use map::{map, zip_map};
 pub use reader::Reader;
-pub(crate) use spare::{TensorList, Words};
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
+pub(crate) use spare::{TensorList, Words};
 pub use statics::{Static, StaticLeaf};
 pub use writer::{Field, Writer};
 pub(crate) use writer::{Leaf, LeafKind};

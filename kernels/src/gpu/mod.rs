@@ -29,6 +29,7 @@ const SCRATCH_ALIGN: usize = 256;
 pub struct DeviceExecutable {
     plan: Plan,
     gpu: Arc<Gpu>,
+    target: Target,
     parts: Vec<Part>,
     /// The step of each launch and of each print.
     steps: Vec<usize>,
@@ -95,7 +96,8 @@ impl DeviceExecutable {
         plan.verify()?;
         let (major, minor) = gpu.capability();
         let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
-        let (drafts, scratch) = drafts(&plan, Target { sm: 10 * major + minor, fast })?;
+        let target = Target { sm: 10 * major + minor, fast };
+        let (drafts, scratch) = drafts(&plan, target)?;
         let (parts, steps) = parts(&plan, &gpu, drafts, scratch_at)?;
         let upload = |constant: &Arc<retape_runtime::Buffer>| DeviceBuffer::from_bytes(&gpu, constant.bytes());
         let constants = plan.constants.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
@@ -103,7 +105,23 @@ impl DeviceExecutable {
         let idle: Arc<dyn Idle> = Arc::<Arena>::clone(&arena);
         gpu.on_shortage(Arc::downgrade(&idle));
         let arena_bytes = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
-        Ok(DeviceExecutable { plan, gpu, parts, steps, constants, arena_bytes, arena })
+        Ok(DeviceExecutable { plan, gpu, target, parts, steps, constants, arena_bytes, arena })
+    }
+
+    /// The PTX of a step of the plan.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the step cannot run on the device.
+    pub fn step_text(&self, step: &Step) -> Result<String> {
+        if let Work::Library(library @ Library::Print(_)) = &step.work {
+            return Ok(format!("// on the host: {library}\n"));
+        }
+        let texts = ptx::lower(step, self.target)?.launches.into_iter().map(|launch| {
+            let ptx::Launch { module, grid, block, shared, .. } = launch;
+            format!("// grid {grid:?}, {block} threads a block, {shared} bytes of shared memory\n{}", module.text)
+        });
+        Ok(texts.collect())
     }
 
     /// The plan.

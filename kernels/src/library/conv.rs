@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
+use super::dense::{Epilogue, Tile, assert_float, check_arity, in_single, view, view_mut};
 use super::micro::{
     Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window, with_scratch,
 };
@@ -28,7 +28,7 @@ pub enum ConvPass {
 /// `[kernel_height, kernel_width, in_channels / groups, out_channels]`, result `[batch, .., .., out_channels]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Conv2d {
-    /// `F32` or `F64`.
+    /// A float; products and sums of 16-bit floats are in single precision, and rounded once.
     pub dtype: DType,
     /// Number of images.
     pub batch: usize,
@@ -112,6 +112,13 @@ impl Conv2d {
     pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
         self.check();
         match self.dtype {
+            DType::F16 | DType::Bf16 => {
+                let single = Conv2d { dtype: DType::F32, ..self.clone() };
+                in_single(self.dtype, inputs, outputs, |inputs, outputs| {
+                    single.run_on(engine, inputs, outputs, &|_| {});
+                });
+                self.finish_all(outputs, epilogue);
+            }
             DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
             _ => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
         }
@@ -125,8 +132,27 @@ impl Conv2d {
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         self.check();
         match self.dtype {
+            DType::F16 | DType::Bf16 => {
+                let single = Conv2d { dtype: DType::F32, ..self.clone() };
+                in_single(self.dtype, inputs, outputs, |inputs, outputs| single.reference(inputs, outputs));
+            }
             DType::F64 => self.reference_typed::<f64>(inputs, outputs),
             _ => self.reference_typed::<f32>(inputs, outputs),
+        }
+    }
+
+    /// Tells the epilogue of the whole result at once.
+    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        let width = if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels };
+        let rows = outputs[0].len() / (width * self.dtype.size()).max(1);
+        if rows > 0 {
+            epilogue(Tile {
+                batch: 0,
+                rows: 0..rows,
+                cols: 0..width,
+                data: outputs[0].as_mut_ptr(),
+                row_stride: width,
+            });
         }
     }
 
@@ -151,12 +177,12 @@ impl Conv2d {
     }
 
     /// Input and output channels of a group.
-    fn channels(&self) -> [usize; 2] {
+    pub(crate) fn channels(&self) -> [usize; 2] {
         [self.in_channels / self.groups, self.out_channels / self.groups]
     }
 
     /// Kernel positions times input channels: the length of a sum of the forward pass.
-    fn n_taps(&self) -> usize {
+    pub(crate) fn n_taps(&self) -> usize {
         self.kernel_height * self.kernel_width * self.channels()[0]
     }
 

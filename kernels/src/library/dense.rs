@@ -6,8 +6,9 @@ use std::ops::Range;
 use retape_runtime::{DType, Element};
 use smallvec::SmallVec;
 
+use super::micro::with_scratch;
 use super::text::{Field, split, values};
-use super::{Conv2d, ConvPass, MatMul, Operand};
+use super::{CastHalf, Conv2d, ConvPass, MatMul, Operand};
 
 /// A finished block of a kernel's result, still in cache when an epilogue sees it.
 #[derive(Clone, Debug)]
@@ -53,9 +54,40 @@ pub(super) fn check_arity(inputs: &[&[u8]], outputs: &[&mut [u8]], n_inputs: usi
     assert_eq!(outputs.len(), 1, "number of output buffers");
 }
 
-/// The two dtypes that products are computed in.
+/// The dtypes that there are products of.
 pub(super) fn assert_float(dtype: DType) {
-    assert!(dtype.is_float(), "products are computed in f32 and f64, not in {dtype}");
+    assert!(dtype.is_float() || dtype.is_half(), "products are of floats, not of {dtype}");
+}
+
+/// Calls `body` with two operands of 16-bit floats in single precision, and rounds the result that it leaves there.
+pub(super) fn in_single(
+    dtype: DType,
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    body: impl FnOnce(&[&[u8]], &mut [&mut [u8]]),
+) {
+    check_arity(inputs, outputs, 2);
+    let len = |bytes: &[u8]| bytes.len() / dtype.size();
+    let widen = |from: &[u8], to: &mut [f32]| {
+        CastHalf { from: dtype, to: DType::F32, len: to.len() }.run(&[from], &mut [bytes_mut(to)]);
+    };
+    with_scratch(len(inputs[0]), |a| {
+        widen(inputs[0], a);
+        with_scratch(len(inputs[1]), |b| {
+            widen(inputs[1], b);
+            with_scratch(len(outputs[0]), |c: &mut [f32]| {
+                let narrow = CastHalf { from: DType::F32, to: dtype, len: c.len() };
+                body(&[bytes_mut(a), bytes_mut(b)], &mut [bytes_mut(c)]);
+                narrow.run(&[bytes_mut(c)], outputs);
+            });
+        });
+    });
+}
+
+/// The bytes of some floats.
+fn bytes_mut(floats: &mut [f32]) -> &mut [u8] {
+    // SAFETY: floats have no padding, every pattern of bytes is one, and the borrow is exclusive.
+    unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) }
 }
 
 impl Field for SmallVec<[usize; 4]> {

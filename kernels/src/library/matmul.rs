@@ -7,7 +7,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{Epilogue, Tile, assert_float, check_arity, view, view_mut};
+use super::dense::{Epilogue, Tile, assert_float, check_arity, in_single, view, view_mut};
 use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
 
 /// Where an operand's matrices lie in its buffer.
@@ -70,7 +70,7 @@ impl Operand {
 /// `c[.., i, j] = sum over p of a[.., i, p] * b[.., p, j]`; the result is row-major `[batch.., m, n]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul {
-    /// `F32` or `F64`.
+    /// A float; products and sums of 16-bit floats are in single precision, and rounded once.
     pub dtype: DType,
     /// Batch extents.
     pub batch: SmallVec<[usize; 4]>,
@@ -126,6 +126,13 @@ impl MatMul {
     pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
         assert_float(self.dtype);
         match self.dtype {
+            DType::F16 | DType::Bf16 => {
+                let single = MatMul { dtype: DType::F32, ..self.clone() };
+                in_single(self.dtype, inputs, outputs, |inputs, outputs| {
+                    single.run_on(engine, inputs, outputs, &|_| {});
+                });
+                self.finish_all(outputs, epilogue);
+            }
             DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
             _ => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
         }
@@ -139,8 +146,22 @@ impl MatMul {
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert_float(self.dtype);
         match self.dtype {
+            DType::F16 | DType::Bf16 => {
+                let single = MatMul { dtype: DType::F32, ..self.clone() };
+                in_single(self.dtype, inputs, outputs, |inputs, outputs| single.reference(inputs, outputs));
+            }
             DType::F64 => self.reference_typed::<f64>(inputs, outputs),
             _ => self.reference_typed::<f32>(inputs, outputs),
+        }
+    }
+
+    /// Tells the epilogue of the whole result, matrix by matrix.
+    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+        let (rows, cols) = (0..self.m, 0..self.n);
+        let bytes = self.m * self.n * self.dtype.size();
+        for (batch, matrix) in outputs[0].chunks_exact_mut(bytes.max(1)).enumerate() {
+            let (rows, cols, data) = (rows.clone(), cols.clone(), matrix.as_mut_ptr());
+            epilogue(Tile { batch, rows, cols, data, row_stride: self.n });
         }
     }
 

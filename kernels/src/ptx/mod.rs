@@ -10,6 +10,7 @@
 mod cast;
 mod fast;
 mod function;
+mod fuse;
 mod inst;
 mod library;
 mod memory;
@@ -25,8 +26,12 @@ use crate::plan::{Step, Work};
 
 pub(crate) use cast::{bitcast, cast};
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub use fuse::{FusedStep, fuse};
 pub(crate) use inst::{Value, combine, constant, emit_inst, select};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
+
+/// Blocks of a launch along x at most.
+const MAX_BLOCKS: u32 = i32::MAX as u32;
 
 /// What code is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,7 +117,7 @@ pub fn lower(step: &Step, target: Target) -> Result<Launches> {
 }
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
-    Ok(match library {
+    let launches = match library {
         Library::ArgReduce(kernel) => library::arg_reduce(kernel, target),
         Library::CastHalf(kernel) => library::cast_half(kernel, target),
         Library::Cholesky(kernel) => library::cholesky(kernel, target),
@@ -122,9 +127,13 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
         Library::Sort(kernel) => library::sort(kernel, target),
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
-        Library::MatMul(op) => return product::lower_matmul(op, target),
-        Library::Conv2d(_) | Library::Print(_) => {
-            return Err(Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm)));
+        Library::MatMul(_) | Library::Conv2d(_) | Library::Print(_) => {
+            let unsupported = || Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm));
+            return product::lower(library, None, target)?.ok_or_else(unsupported);
         }
-    })
+    };
+    if launches.launches.iter().any(|launch| launch.grid[0] > MAX_BLOCKS) {
+        return Err(Error::Unsupported(format!("{library} in one launch")));
+    }
+    Ok(launches)
 }

@@ -130,17 +130,17 @@ impl Chain {
         // Held while the work is queued, so that nobody changes a graph in between.
         let graphs = &mut *lock(&self.graphs);
         graphs.runs += 1;
-        if self.launches.len() < MIN_LAUNCHES || graphs.runs == 1 {
-            for launch in &self.launches {
-                // SAFETY: as the caller says.
-                unsafe { self.launch(launch, bases)? };
-            }
-            return Ok(());
+        if self.launches.len() >= MIN_LAUNCHES
+            && graphs.runs > 1
+            // SAFETY: as the caller says.
+            && let Ok(graph) = unsafe { self.graph_for(graphs, bases) }
+        {
+            // SAFETY: as the caller says.
+            return self.gpu.check(|driver| unsafe { driver.launch_graph(graph) });
         }
+        // At first, or if there is no memory for a graph.
         // SAFETY: as the caller says.
-        let graph = unsafe { self.graph_for(graphs, bases)? };
-        // SAFETY: as the caller says.
-        self.gpu.check(|driver| unsafe { driver.launch_graph(graph) })
+        unsafe { self.run_some(0..self.launches.len(), bases) }
     }
 
     /// Queues some of the launches, one by one.

@@ -5,11 +5,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use dashmap::DashMap;
 
 use super::api::Failure;
+use super::disk;
 use super::driver::{self, Driver, Facts, Graph, Module};
 use super::module::{CodeCounters, Function, Key};
 use super::pool::{Block, GpuMemory, Pool, class};
@@ -45,6 +47,8 @@ pub struct Gpu {
     /// Code in use, by what it was made from.
     pub(super) functions: DashMap<Key, Weak<Function>>,
     pub(super) code: CodeCounters,
+    /// Where compiled code is kept.
+    pub(super) code_folder: Mutex<Option<PathBuf>>,
     /// In the order of the stream, each with the event behind its last use.
     retired: Mutex<VecDeque<(driver::Event, Remains)>>,
     idle: Mutex<Vec<Weak<dyn Idle>>>,
@@ -113,6 +117,7 @@ impl Gpu {
             staging: Mutex::default(),
             functions: DashMap::new(),
             code: CodeCounters::default(),
+            code_folder: Mutex::new(disk::folder()),
             retired: Mutex::default(),
             idle: Mutex::default(),
             broken: OnceLock::new(),
@@ -203,10 +208,7 @@ impl Gpu {
         if let Some(block) = self.fresh(bytes)? {
             return Ok(block);
         }
-        // Arenas that no run is using are made again when they are needed.
-        let idle: Vec<Arc<dyn Idle>> = lock(&self.idle).iter().filter_map(Weak::upgrade).collect();
-        idle.iter().for_each(|idle| idle.give_up());
-        self.trim()?;
+        self.trim_all()?;
         if let Some(block) = self.fresh(bytes)? {
             return Ok(block);
         }
@@ -245,6 +247,14 @@ impl Gpu {
             self.check(|driver| driver.free(address))?;
         }
         Ok(())
+    }
+
+    /// As [`trim`](Gpu::trim), and also returns what its owners can do without.
+    pub(super) fn trim_all(&self) -> Result<()> {
+        // Arenas that no run is using are made again when they are needed.
+        let idle: Vec<Arc<dyn Idle>> = lock(&self.idle).iter().filter_map(Weak::upgrade).collect();
+        idle.iter().for_each(|idle| idle.give_up());
+        self.trim()
     }
 
     /// The numbers of its memory.

@@ -1,6 +1,7 @@
 //! Code of a GPU: text is compiled once, shared while it is used, and kept on disk for the next process.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -162,10 +163,10 @@ impl Gpu {
 
     /// The code of a source, from disk if it is there, and loaded.
     fn image(&self, source: &Source<'_>) -> Result<(Vec<u8>, (Module, Entry))> {
-        let folder = disk::folder();
+        let folder = lock(&self.code_folder).clone();
         let key = self.disk_key(source.text);
         if let Some(image) = folder.as_deref().and_then(|folder| disk::read(folder, &key))
-            && let Ok(loaded) = self.check(|driver| driver.load(&image, source.name))
+            && let Ok(loaded) = self.load_image(&image, source.name)
         {
             self.code.from_disk.fetch_add(1, Relaxed);
             return Ok((image, loaded));
@@ -184,11 +185,23 @@ impl Gpu {
             (error, _) => error,
         })?;
         self.code.compiled.fetch_add(1, Relaxed);
-        let loaded = self.check(|driver| driver.load(&image, source.name))?;
+        let loaded = self.load_image(&image, source.name)?;
         if let Some(folder) = folder {
             disk::write(&folder, &key, &image);
         }
         Ok((image, loaded))
+    }
+
+    /// Loads code; frees idle memory if there is too little.
+    fn load_image(&self, image: &[u8], name: &str) -> Result<(Module, Entry)> {
+        let mut is_short = false;
+        let loaded =
+            self.check(|driver| driver.load(image, name).inspect_err(|failure| is_short = failure.is_shortage()));
+        if !is_short {
+            return loaded;
+        }
+        self.trim_all()?;
+        self.check(|driver| driver.load(image, name))
     }
 
     /// All that compiled code depends on.
@@ -198,7 +211,14 @@ impl Gpu {
         for number in [major, minor, self.driver_version()] {
             hasher.update(&number.to_le_bytes());
         }
+        hasher.update(&(self.name().len() as u64).to_le_bytes()).update(self.name().as_bytes());
         hasher.update(text.as_bytes()).finalize().into()
+    }
+
+    /// Keeps compiled code in this folder from now on, or nowhere. At first it is the one that the variable
+    /// `RETAPE_CUBIN_CACHE` names (`0` for none), else `retape/cubin` in the user's folder for caches.
+    pub fn set_code_folder(&self, folder: Option<PathBuf>) {
+        *lock(&self.code_folder) = folder;
     }
 }
 

@@ -12,12 +12,12 @@ use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use retape_runtime::{Buffer, DType};
+use retape_runtime::{Buffer, DType, Device};
 
 use super::bytes::{Decoder, Encoder, malformed};
 use super::error::ArtefactError;
 use crate::accelerate::entry::Entry;
-use crate::accelerate::signature::{Description, Signature};
+use crate::accelerate::signature::{CallModes, Description, Signature};
 use crate::graph::{Graph, TensorType, parse_type};
 use crate::tape::{Capture, Line, Tape};
 use crate::tensor::Tensor;
@@ -35,8 +35,9 @@ const MAX_NODES: usize = 1 << 16;
 pub(super) struct Record {
     /// The words of the arguments.
     words: Vec<u64>,
-    /// Whether the code notes NaN and infinities: the one mode that changes code.
-    traps: bool,
+    modes: CallModes,
+    /// The devices of the arguments' tensors, as their codes.
+    devices: Vec<u64>,
     /// The arguments for people.
     arguments: String,
     /// The graph, with the lines of the program as comments.
@@ -109,20 +110,34 @@ impl Record {
             Ok(_) => return Err(refuse("its graph reads back as another one".into())),
             Err(e) => return Err(refuse(format!("its graph does not read back: {e}"))),
         }
+        let on_host = |tensor: &Tensor| match tensor.to(Device::Cpu) {
+            tensor if tensor.error().is_none() => Ok(tensor),
+            tensor => Err(refuse(format!("{tensor} does not come from its device"))),
+        };
+        let captures = trace
+            .captures
+            .iter()
+            .map(|Capture { tensor, at }| Ok(Capture { tensor: on_host(tensor)?, at: at.clone() }));
+        let sources = trace.sources.iter().map(|source| match source {
+            Source::Constant(tensor) => Ok(Source::Constant(on_host(tensor)?)),
+            Source::Output(_) | Source::Parameter(_) => Ok(source.clone()),
+        });
         Ok(Record {
             words: entry.signature.argument_words().to_vec(),
-            traps: entry.signature.modes().trap,
-            arguments,
+            modes: entry.signature.modes(),
+            devices: entry.signature.devices().map(|device| device.code().into()).collect(),
+            arguments: arguments.clone(),
             text,
-            captures: trace.captures.clone(),
+            captures: captures.collect::<Result<_>>()?,
             results: trace.words.clone(),
-            sources: trace.sources.clone(),
+            sources: sources.collect::<Result<_>>()?,
         })
     }
 
     fn encode(&self, to: &mut Encoder) {
         to.words(&self.words);
-        to.u8(self.traps.into());
+        to.u8(u8::from(self.modes.traps) | u8::from(self.modes.is_fast) << 1);
+        to.words(&self.devices);
         to.text(&self.arguments);
         to.text(&self.text);
         to.list(&self.captures, |to, capture| {
@@ -159,11 +174,11 @@ impl Record {
         };
         Ok(Record {
             words: from.words()?,
-            traps: match from.u8()? {
-                0 => false,
-                1 => true,
-                mode => return Err(malformed(format!("there is no mode {mode}"))),
+            modes: match from.u8()? {
+                modes @ 0..4 => CallModes { traps: modes & 1 != 0, is_fast: modes & 2 != 0 },
+                modes => return Err(malformed(format!("there are no modes {modes}"))),
             },
+            devices: from.words()?,
             arguments: from.text()?.to_owned(),
             text: from.text()?.to_owned(),
             captures: from.list(capture)?,
@@ -191,17 +206,20 @@ impl Record {
         if !self.captures.iter().map(|capture| capture.tensor.ty()).eq(captured.iter().map(|&ty| Some(ty))) {
             return Err("what it captures is not what its graph takes".into());
         }
-        let arguments = (types.arguments)(&self.words, &stand_ins(args))?;
+        let devices = self.devices.iter().map(|&code| Device::from_code(code)).collect::<Option<Vec<_>>>();
+        let devices = devices.filter(|devices| devices.len() == args.len()).ok_or("its tensors are nowhere")?;
+        let arguments = (types.arguments)(&self.words, &stand_ins(args, &devices))?;
         let (words, description) =
             arguments.filter(|(words, _)| *words == self.words).ok_or("its signature is not one of these arguments")?;
-        let signature = Signature::in_mode(self.traps, words.into_iter().collect(), description);
+        let signature = Signature::in_modes(self.modes, words.into_iter().collect(), description);
         let sources: Vec<&TensorType> = self
             .sources
             .iter()
             .map(|source| source_type(source, &graph))
             .collect::<Option<_>>()
             .ok_or("a result comes from nowhere")?;
-        let results = (types.results)(&self.results, &stand_ins(&sources))?;
+        let result_devices = vec![signature.target().device; sources.len()];
+        let results = (types.results)(&self.results, &stand_ins(&sources, &result_devices))?;
         let (_, result) =
             results.filter(|(words, _)| *words == self.results).ok_or("its result is not one of this type")?;
         let trace = Trace { graph, captures: self.captures, words: self.results, sources: self.sources, result };
@@ -225,9 +243,9 @@ fn source_type<'a>(source: &'a Source, graph: &'a Graph) -> Option<&'a TensorTyp
 }
 
 /// Tensors of these types that have no elements: values of a tape that nobody runs.
-fn stand_ins(types: &[&TensorType]) -> Vec<Tensor> {
+fn stand_ins(types: &[&TensorType], devices: &[Device]) -> Vec<Tensor> {
     let tape = Tape::new();
-    types.iter().map(|&ty| tape.parameter(ty.clone())).collect()
+    types.iter().zip(devices).map(|(&ty, &device)| tape.parameter_on(ty.clone(), device)).collect()
 }
 
 /// A [`Rewrite`]; what types of the program do with words that they never wrote is their affair, but for a panic.
@@ -252,7 +270,8 @@ fn write_tensor(to: &mut Encoder, tensor: &Tensor) {
     let concrete = tensor.as_concrete().expect("an entry holds concrete tensors");
     to.text(&concrete.ty().to_string());
     let len = concrete.ty().checked_bytes().expect("a concrete tensor is in memory");
-    to.bytes(&concrete.bytes().bytes()[..len]);
+    let bytes = concrete.host_bytes().expect("a record holds tensors in main memory");
+    to.bytes(&bytes.bytes()[..len]);
 }
 
 fn read_tensor(from: &mut Decoder<'_>) -> Result<Tensor> {

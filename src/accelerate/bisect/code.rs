@@ -1,12 +1,12 @@
 //! The last comparison of a bisection: what the steps of the plan write with what the optimised graph says.
 
-use retape_kernels::{Executable, Modes, Place};
-use retape_runtime::Buffer;
+use retape_kernels::{Modes, Place, Plan};
 
 use super::{BisectCause, Bisection, FusedGroup, GraphValue, Search, values};
 use crate::accelerate::check::bytes;
 use crate::accelerate::tolerance::{Gap, compare};
-use crate::compile::{self, Compiled};
+use crate::code::{Code, Operands, Target};
+use crate::compile::Compiled;
 use crate::error::Result;
 use crate::graph::ValueId;
 use crate::ops::Op;
@@ -17,12 +17,12 @@ impl Search<'_> {
     pub(super) fn in_code(&self) -> Result<Option<Bisection>> {
         let graph = &self.entry.compiled.graph;
         let expected = values(graph, &self.inputs())?;
-        let plan = self.entry.executable().plan();
+        let plan = self.entry.code().plan();
         // In code that is not merged every step can be looked at; but it is the merged code that runs.
-        let apart = Executable::compile_with(plan.clone(), Modes { separate: true, ..Modes::default() });
-        let apart = apart.map_err(compile::failed)?;
-        for executable in [&apart, self.entry.executable()] {
-            if let Some((step, id, gap)) = self.first_wrong_step(executable, &expected)? {
+        let modes = Modes { separate: true, ..Modes::default() };
+        let apart = Code::compile(plan.clone(), Target { modes, ..self.entry.signature.target() })?;
+        for code in [&apart, self.entry.code()] {
+            if let Some((step, id, gap)) = self.first_wrong_step(code, &expected)? {
                 let label = plan.steps[step].label.clone();
                 let cause = BisectCause::Code { step, label: label.clone() };
                 let value = Some(self.recorded(id).unwrap_or_else(|| GraphValue::of(graph, id)));
@@ -33,10 +33,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn first_wrong_step(&self, executable: &Executable, expected: &[Tensor]) -> Result<Option<(usize, ValueId, Gap)>> {
+    fn first_wrong_step(&self, code: &Code, expected: &[Tensor]) -> Result<Option<(usize, ValueId, Gap)>> {
         let inputs = self.inputs();
-        let buffers: Vec<&Buffer> =
-            inputs.iter().filter_map(|tensor| tensor.as_concrete()).map(|concrete| concrete.bytes()).collect();
         let mut found = None;
         let mut see = |step: usize, position: usize, got: &[u8]| {
             let Some(&id) = self.written(step).get(position) else { return };
@@ -46,14 +44,14 @@ impl Search<'_> {
             };
             found = compare(expected.dtype(), bytes, got, &self.tolerance).map(|gap| (step, id, gap));
         };
-        executable.run_stepwise(&buffers, &mut see).map_err(compile::failed)?;
+        code.run_stepwise(Operands::of(&inputs), &mut see)?;
         Ok(found)
     }
 
     /// The values that a step of the plan writes.
     fn written(&self, step: usize) -> &[ValueId] {
-        let Compiled { executable, layout, .. } = &*self.entry.compiled;
-        let work = executable.plan().steps.get(step).map(|step| &step.work);
+        let Compiled { code, layout, .. } = &*self.entry.compiled;
+        let work = code.plan().steps.get(step).map(|step| &step.work);
         let (Some(work), Some(values)) = (work, layout.steps.get(step)) else { return &[] };
         values.operands.get(work.signature().1..).unwrap_or_default()
     }
@@ -61,7 +59,7 @@ impl Search<'_> {
     /// The first step that computes a recorded value, or something from it.
     pub(super) fn group(&self, id: ValueId) -> Option<FusedGroup> {
         let (from, to) = (&self.entry.trace.graph, &self.entry.compiled.graph);
-        let executable = self.entry.executable();
+        let plan = self.entry.code().plan();
         let mut depends = vec![false; from.n_nodes()];
         depends[id.index()] = true;
         for (id, node) in from.iter() {
@@ -84,16 +82,16 @@ impl Search<'_> {
         let is_touched = |id: &ValueId| touched.get(id.index()).copied().unwrap_or(false);
         let steps = &self.entry.compiled.layout.steps;
         let step = (0..steps.len()).find(|&step| match param {
-            Some(param) => reads(executable, step, param),
+            Some(param) => reads(plan, step, param),
             None => steps[step].roots.iter().any(is_touched) || self.written(step).iter().any(is_touched),
         })?;
-        let label = executable.plan().steps.get(step)?.label.clone();
+        let label = plan.steps.get(step)?.label.clone();
         Some(FusedGroup { step, label })
     }
 }
 
 /// Whether a step of the plan reads an input.
-fn reads(executable: &Executable, step: usize, input: usize) -> bool {
+fn reads(plan: &Plan, step: usize, input: usize) -> bool {
     let place = |place: &Place| matches!(place, Place::Input(n) if *n as usize == input);
-    executable.plan().steps.get(step).is_some_and(|step| step.operands.iter().any(|operand| place(&operand.place)))
+    plan.steps.get(step).is_some_and(|step| step.operands.iter().any(|operand| place(&operand.place)))
 }

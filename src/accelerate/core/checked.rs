@@ -11,9 +11,10 @@ use super::super::check::{Check, CheckMode, Checks, Deviation, Results, Tally};
 use super::super::differentiate::Recheck;
 use super::super::entry::Entry;
 use super::super::events::Events;
+use super::super::math::MathMode;
 use super::super::nonfinite::{self, NonFinite};
 use super::super::rounding;
-use super::super::signature::{Description, Signature, TRAP, TRAP_WORD};
+use super::super::signature::{CallModes, Description, Signature};
 use super::super::tolerance::Tolerance;
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
 use crate::eager;
@@ -31,6 +32,14 @@ impl Core {
     pub(in crate::accelerate) fn set_check_mode(&self, mode: CheckMode) {
         self.checks.set_mode(mode);
         self.set_flag(flag::CHECKED, mode != CheckMode::Never);
+    }
+
+    pub(in crate::accelerate) fn math_mode(&self) -> MathMode {
+        if self.flags.load(Relaxed) & flag::FAST == 0 { MathMode::Strict } else { MathMode::Fast }
+    }
+
+    pub(in crate::accelerate) fn set_math_mode(&self, mode: MathMode) {
+        self.set_flag(flag::FAST, mode == MathMode::Fast);
     }
 
     pub(in crate::accelerate) fn traps_nonfinite(&self) -> bool {
@@ -56,7 +65,7 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
-        let fresh = traced(&Tape::describing(), words, args, rim).and_then(|trace| {
+        let fresh = traced(Tape::describing, words, args, rim).and_then(|trace| {
             let trace = trace.without_effects();
             Ok((eager::evaluate(&trace, args)?, trace))
         });
@@ -83,7 +92,7 @@ impl Core {
     pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
-        let fresh = traced(&Tape::describing(), entry.signature.words(), args, rim)?.without_effects();
+        let fresh = traced(Tape::describing, entry.signature.words(), args, rim)?.without_effects();
         let checks = Arc::clone(&self.checks);
         Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }
@@ -96,7 +105,7 @@ impl Core {
         let flags = self.flags.load(Relaxed);
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
-        let fresh = traced(&Tape::describing(), words, &leaves.tensors, rim)?;
+        let fresh = traced(Tape::describing, words, &leaves.tensors, rim)?;
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {
@@ -145,15 +154,19 @@ fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance)
     Ok(rounding::explains(fresh, args, &expected, &got, tolerance))
 }
 
+/// The modes that change code.
+#[inline]
+pub(super) fn modes(flags: u32) -> CallModes {
+    CallModes { is_fast: flags & flag::FAST != 0, traps: flags & flag::TRAPPED != 0 }
+}
+
 /// Adds the modes that change code to the words of the arguments.
+#[inline]
 pub(super) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
-    if flags & flag::TRAPPED != 0 {
-        leaves.word(TRAP_WORD);
-    }
+    modes(flags).write(|word| leaves.word(word));
 }
 
 /// The arguments of a call and the modes that change its code.
 pub(super) fn described(flags: u32, rim: &Rim<'_>) -> Description {
-    let modes = if flags & flag::TRAPPED != 0 { vec![TRAP] } else { vec![] };
-    Description { modes, ..(rim.describe)() }
+    Description { modes: modes(flags).texts(), ..(rim.describe)() }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use retape_kernels::Modes;
-use retape_runtime::Buffer;
-use smallvec::SmallVec;
+use retape_runtime::Device;
 
 use super::super::stats::CompileTimes;
+use crate::code::{Operands, Target};
 use crate::compile::{self, Compiled, Stages};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Graph, TensorType};
 use crate::tensor::Tensor;
 
@@ -21,10 +20,10 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Optimises and compiles a graph.
-    pub(super) fn of(graph: &Graph) -> Result<Code> {
+    /// Optimises and compiles a graph for a device.
+    pub(super) fn of(graph: &Graph, device: Device) -> Result<Code> {
         let mut stages = Stages::default();
-        let compiled = compile::compile_in(graph, Modes::default(), &mut stages)?;
+        let compiled = compile::compile_for(graph, Target::on(device), &mut stages)?;
         Ok(Code { times: CompileTimes::of(&stages), ..Code::known(graph, compiled) })
     }
 
@@ -36,18 +35,13 @@ impl Code {
 
     /// Runs it on tensors of the parameters' types.
     pub(super) fn run<'t>(&self, inputs: impl Iterator<Item = &'t Tensor>) -> Result<Vec<Tensor>> {
-        let inputs: SmallVec<[&Buffer; 24]> = inputs
-            .map(|tensor| tensor.as_concrete().map(|concrete| concrete.bytes()))
-            .collect::<Option<_>>()
-            .ok_or_else(|| Error::Internal("compiled code was given a tensor without bytes".into()))?;
-        let buffers = self.compiled.executable.run(&inputs).map_err(compile::failed)?;
-        let typed = buffers.into_iter().zip(self.output_types.iter());
-        Ok(typed.map(|(bytes, ty)| Tensor::concrete(ty.clone(), bytes)).collect())
+        let inputs: Vec<&Tensor> = inputs.collect();
+        Ok(self.compiled.code.run(Operands::of(&inputs))?.into_tensors(self.output_types.iter()))
     }
 
     /// Bytes of machine code and of one arena.
     pub(super) fn n_bytes(&self) -> usize {
-        self.compiled.executable.code_bytes() + self.compiled.executable.arena_bytes()
+        self.compiled.code.code_bytes() + self.compiled.code.arena_bytes()
     }
 
     /// What making it cost.

@@ -12,6 +12,8 @@ pub struct Module {
     pub(crate) data: Arc<ModuleData>,
     /// The architecture that the text is written for, times ten, such as 80.
     pub(crate) target: u32,
+    /// The version of PTX.
+    pub(crate) version: (u32, u32),
 }
 
 /// Arrays of a module.
@@ -435,6 +437,11 @@ impl Module {
     /// The architecture that the text is written for, such as 80 for `sm_80`.
     pub fn target(&self) -> u32 {
         self.target
+    }
+
+    /// The version of PTX that the text is written in, such as `(7, 0)`.
+    pub fn version(&self) -> (u32, u32) {
+        self.version
     }
 }
 

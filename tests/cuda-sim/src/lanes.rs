@@ -87,7 +87,6 @@ impl Raw for u64 {
 pub(crate) trait Kind {
     type Raw: Raw;
     type Value: Copy;
-    const TY: Ty;
     fn read(raw: Self::Raw) -> Self::Value;
     fn write(value: Self::Value) -> Self::Raw;
 }
@@ -166,7 +165,6 @@ macro_rules! kinds {
         impl Kind for $name {
             type Raw = $raw;
             type Value = $value;
-            const TY: Ty = Ty::$name;
             #[inline(always)]
             fn read($r: $raw) -> $value {
                 $read

@@ -31,6 +31,7 @@
 
 mod alu;
 mod decode;
+pub mod driver;
 mod exec;
 mod fault;
 mod kernel;

@@ -178,11 +178,17 @@ impl Machine {
         &self.counts
     }
 
+    /// Begins to count anew.
+    pub fn reset_counts(&mut self) {
+        self.counts.clear();
+    }
+
     /// Runs a kernel. Each argument is the bits of a parameter, the lowest first.
     ///
     /// # Errors
     ///
     /// Fails at the first thing that the kernel does wrong, or if it cannot be launched so.
+    #[allow(clippy::too_many_arguments, reason = "what every launch has, in the usual order")]
     pub fn launch(
         &mut self,
         module: &Module,
@@ -221,7 +227,7 @@ impl Machine {
         order: Order,
     ) -> Result<(), Fault> {
         let fault = |what: String| Fault { kernel: kernel.name.clone(), line: 0, text: String::new(), what };
-        check_bounds(kernel, grid.0, block.0, dynamic_shared, params.len()).map_err(fault)?;
+        kernel.check_launch(grid.0, block.0, dynamic_shared, params.len()).map_err(fault)?;
         let globals = self.globals_of(&kernel.data);
         let blocks: u32 = grid.0.iter().product();
         if u32::MAX / 2 - self.serial <= blocks {
@@ -260,42 +266,44 @@ fn host_fault(what: String) -> Fault {
     Fault { kernel: "copy".to_owned(), line: 0, text: String::new(), what }
 }
 
-/// Checks a launch against the kernel and the limits of a device.
-fn check_bounds(
-    kernel: &Kernel,
-    grid: [u32; 3],
-    block: [u32; 3],
-    dynamic_shared: u32,
-    param_bytes: usize,
-) -> Result<(), String> {
-    let threads = block.iter().map(|extent| u64::from(*extent)).product::<u64>();
-    if grid.contains(&0) || block.contains(&0) {
-        return Err(format!("an empty launch: grid {grid:?}, block {block:?}"));
+impl Kernel {
+    /// Checks a launch against the kernel and the limits of a device.
+    pub(crate) fn check_launch(
+        &self,
+        grid: [u32; 3],
+        block: [u32; 3],
+        dynamic_shared: u32,
+        param_bytes: usize,
+    ) -> Result<(), String> {
+        let threads = block.iter().map(|extent| u64::from(*extent)).product::<u64>();
+        if grid.contains(&0) || block.contains(&0) {
+            return Err(format!("an empty launch: grid {grid:?}, block {block:?}"));
+        }
+        if threads > 1024 || block[2] > 64 {
+            return Err(format!("a block of {block:?} threads"));
+        }
+        if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
+            return Err(format!("a grid of {grid:?} blocks"));
+        }
+        if grid.iter().map(|extent| u64::from(*extent)).product::<u64>() > 1 << 30 {
+            return Err(format!("a grid of {grid:?} blocks is more than this machine runs"));
+        }
+        if let Some(required) = self.required_block.filter(|required| *required != block) {
+            return Err(format!("a block of {block:?} threads, and .reqntid says {required:?}"));
+        }
+        if let Some(max) = self.max_block.filter(|max| max.iter().product::<u32>() < threads as u32) {
+            return Err(format!("a block of {block:?} threads, and .maxntid says {max:?}"));
+        }
+        let shared = u64::from(self.shared_bytes.next_multiple_of(16)) + u64::from(dynamic_shared);
+        if self.shared_bytes > PLAIN_SHARED || shared > u64::from(MAX_SHARED) {
+            let own = self.shared_bytes;
+            return Err(format!("{own} bytes of static and {dynamic_shared} of dynamic shared memory are too many"));
+        }
+        if param_bytes != self.param_bytes {
+            return Err(format!("{param_bytes} bytes of parameters, {} are needed", self.param_bytes));
+        }
+        Ok(())
     }
-    if threads > 1024 || block[2] > 64 {
-        return Err(format!("a block of {block:?} threads"));
-    }
-    if grid[0] > i32::MAX as u32 || grid[1] > 65535 || grid[2] > 65535 {
-        return Err(format!("a grid of {grid:?} blocks"));
-    }
-    if grid.iter().map(|extent| u64::from(*extent)).product::<u64>() > 1 << 30 {
-        return Err(format!("a grid of {grid:?} blocks is more than this machine runs"));
-    }
-    if let Some(required) = kernel.required_block.filter(|required| *required != block) {
-        return Err(format!("a block of {block:?} threads, and .reqntid says {required:?}"));
-    }
-    if let Some(max) = kernel.max_block.filter(|max| max.iter().product::<u32>() < threads as u32) {
-        return Err(format!("a block of {block:?} threads, and .maxntid says {max:?}"));
-    }
-    let shared = u64::from(kernel.shared_bytes.next_multiple_of(16)) + u64::from(dynamic_shared);
-    if kernel.shared_bytes > PLAIN_SHARED || shared > u64::from(MAX_SHARED) {
-        let own = kernel.shared_bytes;
-        return Err(format!("{own} bytes of static and {dynamic_shared} of dynamic shared memory are too many"));
-    }
-    if param_bytes != kernel.param_bytes {
-        return Err(format!("{param_bytes} bytes of parameters, {} are needed", kernel.param_bytes));
-    }
-    Ok(())
 }
 
 /// A number with bytes of a fixed order.

@@ -144,28 +144,28 @@ impl Global {
 
     #[cold]
     fn find_elsewhere(&mut self, address: u64, len: usize) -> Result<(usize, usize), Stop> {
-        if let Some(index) = self.index_of(address) {
-            let allocation = &self.allocations[index];
-            let offset = address - allocation.base;
-            if offset + len as u64 <= allocation.bytes.len() as u64 {
-                self.recent = index;
-                return Ok((index, offset as usize));
-            }
-            let size = allocation.bytes.len();
-            return stop(format!("global access out of bounds: {len} bytes at {offset} of an allocation of {size}"));
-        }
         if let Some((base, size)) = self.freed.iter().find(|(base, size)| address.wrapping_sub(*base) < *size) {
             return stop(format!("global access after free: {len} bytes at {} of {size}", address - base));
         }
-        let before = self.allocations.iter().rfind(|allocation| allocation.base <= address);
-        let near = before.map_or("before all allocations".to_owned(), |allocation| {
-            format!(
-                "{} bytes behind the beginning of an allocation of {}",
-                address - allocation.base,
-                allocation.bytes.len()
-            )
-        });
-        stop(format!("global access out of bounds: {len} bytes at {address:#x}, {near}"))
+        let before = self.allocations.partition_point(|allocation| allocation.base <= address).checked_sub(1);
+        let (index, allocation) = match before {
+            Some(index) => (index, &self.allocations[index]),
+            None => return stop(format!("global access out of bounds: {len} bytes at {address:#x}, where nothing is")),
+        };
+        let (offset, size) = (address - allocation.base, allocation.bytes.len());
+        if offset + len as u64 <= size as u64 {
+            self.recent = index;
+            return Ok((index, offset as usize));
+        }
+        let next = self.allocations.get(index + 1);
+        let is_nearer_to_next = next.is_some_and(|next| next.base - address <= GUARD / 2);
+        match next.filter(|_| is_nearer_to_next) {
+            Some(next) => {
+                let (before, size) = (next.base - address, next.bytes.len());
+                stop(format!("global access out of bounds: {len} bytes {before} before an allocation of {size}"))
+            }
+            None => stop(format!("global access out of bounds: {len} bytes at {offset} of an allocation of {size}")),
+        }
     }
 
     /// Bytes that a kernel accesses, after the checks of its kind.
@@ -178,9 +178,8 @@ impl Global {
                 let tag = &mut allocation.tags[granule];
                 if tag.writer == FINE {
                     allocation.check_bytes(granule, 0..4, touch, owner)?;
-                } else {
-                    check(tag, touch, owner, allocation.is_strict)
-                        .or_else(|what| stop(format!("{what} at byte {}", 4 * granule)))?;
+                } else if let Err(what) = check(tag, touch, owner, allocation.is_strict) {
+                    return stop(format!("{what} at byte {}", 4 * granule));
                 }
             }
         } else {

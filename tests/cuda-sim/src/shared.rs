@@ -60,10 +60,6 @@ impl Shared {
         self.seen.resize(warps.min(MAX_WARPS), [0; MAX_WARPS]);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
     /// A barrier of these warps: each has seen what all of them did.
     pub(crate) fn barrier(&mut self, warps: u32) {
         let mut all = [0; MAX_WARPS];
@@ -199,10 +195,11 @@ impl Shared {
                 return race(at, writer, "wrote", warp, "writes");
             }
             let others = tag.readers & !(1 << warp);
-            if tag.read >= self.first && others != 0 {
-                if let Some(reader) = crate::lanes::lanes(others).find(|reader| seen[*reader] < tag.read) {
-                    return race(at, reader, "read", warp, "writes");
-                }
+            if tag.read >= self.first
+                && others != 0
+                && let Some(reader) = crate::lanes::lanes(others).find(|reader| seen[*reader] < tag.read)
+            {
+                return race(at, reader, "read", warp, "writes");
             }
         }
         Ok(range)

@@ -2,7 +2,7 @@
 
 /// A type of an instruction, register, parameter or array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ty {
+pub(crate) enum Ty {
     /// One bit.
     Pred,
     /// Untyped, 8 bits.
@@ -101,16 +101,6 @@ impl Ty {
 
     pub(crate) fn is_untyped(self) -> bool {
         matches!(self, Ty::B8 | Ty::B16 | Ty::B32 | Ty::B64)
-    }
-
-    /// The untyped type of this size.
-    pub(crate) fn bits(self) -> Ty {
-        match self.size() {
-            1 => Ty::B8,
-            2 => Ty::B16,
-            4 => Ty::B32,
-            _ => Ty::B64,
-        }
     }
 
     /// Whether a register declared as `self` may stand where an instruction of type `wanted` reads or writes.

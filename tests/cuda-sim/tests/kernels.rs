@@ -94,20 +94,3 @@ fn a_pipeline_of_copies() {
         }
     }
 }
-
-#[test]
-fn speed() {
-    let module = Module::parse(include_str!("../ptx/ew.ptx")).unwrap();
-    let n = 1 << 20;
-    let mut machine = Machine::new();
-    let (px, py) = (machine.put(&random(n, 7)), machine.alloc(4 * n));
-    let start = std::time::Instant::now();
-    machine.launch(&module, "ew", n as u32 / 1024, 256, 0, &[px, py, 0, 0, n as u64], Order::FORWARD).unwrap();
-    let counts = machine.counts()["ew"];
-    println!("{:.0} M/s", counts.instructions as f64 / start.elapsed().as_secs_f64() / 1e6);
-    let start = std::time::Instant::now();
-    let module = Module::parse(include_str!("../ptx/reduce.ptx")).unwrap();
-    machine.launch(&module, "block_sum", 16, 256, 0, &[px, py, n as u64], Order::FORWARD).unwrap();
-    let counts = machine.counts()["block_sum"];
-    println!("{:.0} M/s", counts.instructions as f64 / start.elapsed().as_secs_f64() / 1e6);
-}

@@ -10,9 +10,11 @@ use crate::library::{ArgReduce, Extreme};
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
 
 /// Threads that occupy a device.
-const THREADS: usize = 1 << 15;
+const THREADS: usize = 1 << 18;
 /// Elements that a thread searches at least, where a line is cut.
 const MIN_ITEMS: usize = 16;
+/// Items that a thread reads ahead.
+const AHEAD: usize = 4;
 /// Lines of so many elements, not contiguous ones, are searched by warps.
 const LONG: usize = 64;
 
@@ -26,7 +28,9 @@ pub(in crate::ptx) fn arg_reduce(kernel: &ArgReduce, target: Target) -> Launches
     }
     let by_warp = kernel.inner < 32 && kernel.len >= LONG;
     let width = if by_warp { 32 } else { 1 };
-    let wanted = THREADS.div_ceil(lines * width).min(kernel.len.div_ceil(width * MIN_ITEMS)).max(1);
+    // The second pass should not take longer than the first.
+    let balanced = (kernel.len / 2).isqrt();
+    let wanted = THREADS.div_ceil(lines * width).min(kernel.len.div_ceil(width * MIN_ITEMS)).min(balanced).max(1);
     let part = kernel.len.div_ceil(wanted).max(1);
     let parts = kernel.len.div_ceil(part).max(1);
     let first = Pass { kernel, lines, items: kernel.len, part, parts, by_warp, again: false };
@@ -131,12 +135,25 @@ impl Pass<'_> {
         let (best, place) = (c.copy(value), c.copy(row));
         let step = if self.by_warp { 32 } else { 1 };
         let own = c.add(start, lane);
-        c.count(own, end, step, |c, i| {
-            let (value, row) = item(c, i);
-            let keep = self.is_kept(c, best, value);
-            c.select_into(best, keep, best, value);
-            c.select_into(place, keep, place, row);
-        });
+        let run = |c: &mut Code, n: usize| {
+            let items: Vec<(Reg, Reg)> = (0..n)
+                .map(|n| {
+                    let i = c.add(own, n * step);
+                    item(c, i)
+                })
+                .collect();
+            for (value, row) in items {
+                let keep = self.is_kept(c, best, value);
+                c.select_into(best, keep, best, value);
+                c.select_into(place, keep, place, row);
+            }
+            c.increase(own, n * step);
+        };
+        let beyond = (AHEAD - 1) * step;
+        let last = c.max(end, beyond);
+        let last = c.sub(last, beyond);
+        c.while_loop(|c| c.test("lt", own, last), |c| run(c, AHEAD));
+        c.while_loop(|c| c.test("lt", own, end), |c| run(c, 1));
         (best, place)
     }
 

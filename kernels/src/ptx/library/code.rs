@@ -6,6 +6,7 @@
 use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 
+use crate::ptx::nest::index::magic;
 use crate::ptx::{Argument, Class, Function, Launch, Reg, Target, ptx};
 
 /// A kernel that is being written.
@@ -110,20 +111,28 @@ impl Code {
         d
     }
 
-    /// Quotient by a number that is not 0.
-    pub(super) fn div(&mut self, a: Reg, b: usize) -> Reg {
-        match b {
+    /// Quotient by a number that is not 0. What is divided has 64 bits or is below 2^31.
+    pub(super) fn div(&mut self, a: Reg, by: usize) -> Reg {
+        match by {
             0 | 1 => a,
-            b if b.is_power_of_two() => self.shr(a, b.ilog2()),
-            b => self.integer("div", a, b),
+            by if by.is_power_of_two() => self.shr(a, by.ilog2()),
+            by if a.class == Class::B64 => self.integer("div", a, by),
+            by => {
+                let (factor, shift) = magic(by);
+                let high = self.integer("mul.hi", a, factor);
+                self.shr(high, shift)
+            }
         }
     }
 
-    /// Quotient and remainder by a number that is not 0.
-    pub(super) fn div_rem(&mut self, a: Reg, b: usize) -> (Reg, Reg) {
-        let q = self.div(a, b);
-        let r = if b.is_power_of_two() { self.and(a, b - 1) } else { self.integer("rem", a, b) };
-        (q, r)
+    /// Quotient and remainder by a number that is not 0; see [`Code::div`].
+    pub(super) fn div_rem(&mut self, a: Reg, by: usize) -> (Reg, Reg) {
+        let quotient = self.div(a, by);
+        if by.is_power_of_two() {
+            return (quotient, self.and(a, by - 1));
+        }
+        let product = self.mul(quotient, by);
+        (quotient, self.sub(a, product))
     }
 
     pub(super) fn and(&mut self, a: Reg, b: impl Display) -> Reg {

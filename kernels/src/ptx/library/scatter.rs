@@ -14,8 +14,8 @@ use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target};
 
 /// So few indices are read by each thread.
 const FEW: usize = 32;
-/// Updates that are read ahead.
-const AHEAD: usize = 4;
+/// Updates that are read ahead, as long as there are so many.
+const AHEAD: [usize; 3] = [16, 4, 1];
 
 /// Where the entries of a destination start.
 const START: Number = Number(DType::U32);
@@ -58,7 +58,7 @@ struct Place {
 impl Emit<'_> {
     fn code(&self, name: &str, n_params: usize) -> Code {
         let ScatterAdd { outer, len, inner, n_indices, .. } = *self.kernel;
-        let largest = (outer * (len + 1) * inner).max(outer * n_indices * inner).max(n_indices + AHEAD);
+        let largest = (outer * (len + 1) * inner).max(outer * n_indices * inner).max(n_indices + AHEAD[0]);
         Code::new(name, self.target, BLOCK, n_params, largest.saturating_add(BLOCK as usize))
     }
 
@@ -178,11 +178,13 @@ impl Emit<'_> {
                     c.set(sum, next);
                 }
             };
-            let count = c.sub(end, slot);
-            let rest = c.and(count, AHEAD - 1);
-            let whole = c.sub(end, rest);
-            c.count(slot, whole, AHEAD, |c, slot| run(c, slot, AHEAD));
-            c.count(whole, end, 1, |c, slot| run(c, slot, 1));
+            for ahead in AHEAD {
+                let count = c.sub(end, slot);
+                let rest = c.and(count, ahead - 1);
+                let whole = c.sub(end, rest);
+                c.count(slot, whole, ahead, |c, slot| run(c, slot, ahead));
+                c.set(slot, whole);
+            }
         });
         c.launch(blocks, BLOCK, arguments)
     }

@@ -68,7 +68,8 @@ impl Sorter {
         // Entries move between two places, the last time to the first of them.
         let place = |pass: usize| match goal {
             Goal::Positions(out) if pass == passes => out,
-            _ => Argument::Scratch((passes - pass) % 2 * bytes),
+            Goal::Positions(_) => Argument::Scratch((passes - pass - 1) % 2 * bytes),
+            Goal::Entries => Argument::Scratch((passes - pass) % 2 * bytes),
         };
         let is_out = |pass: usize| pass == passes && matches!(goal, Goal::Positions(_));
         let mut launches = vec![self.sort_tiles(&[source, place(0)], is_out(0))];

@@ -127,7 +127,7 @@ impl Ints {
 /// With `2^l >= by > 2^(l-1)` the factor is `2^(31+l) / by`, rounded up: it is too large by less than 1, which the
 /// product with `x / 2^(31+l) < 2^-l <= 1 / by` cannot carry over the next whole number. It fits 32 bits since
 /// `by > 2^(l-1)`.
-fn magic(by: usize) -> (u64, u32) {
+pub(in crate::ptx) fn magic(by: usize) -> (u64, u32) {
     let l = by.next_power_of_two().trailing_zeros();
     let factor = (1u128 << (31 + l)) / by as u128 + 1;
     (factor as u64, l - 1)

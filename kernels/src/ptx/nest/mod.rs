@@ -5,7 +5,7 @@
 
 mod body;
 mod fold;
-mod index;
+pub(super) mod index;
 mod pointwise;
 mod reduce;
 mod schedule;
@@ -72,7 +72,7 @@ fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target:
 }
 
 /// The kernel in the form that is compiled: simple, and without functions that the target does not have.
-fn prepared(kernel: &Kernel, target: Target) -> Kernel {
+pub(super) fn prepared(kernel: &Kernel, target: Target) -> Kernel {
     let kernel = crate::simplify(kernel);
     let expanded = crate::expand::expand_but(&kernel, |func, dtype| target.fast && fast::has(func, dtype));
     crate::simplify(&expanded)

@@ -3,9 +3,11 @@
 use retape_runtime::DType;
 
 use super::choose::Config;
-use super::index::{Address, Digits, add, digits, mad, reach, shift, sum};
+use super::epilogue::Epilogue;
+use super::index::{Address, Digits, add, digits, mad, reach, sum};
 use super::load::{list, vector};
 use super::problem::{Scatter, count};
+use super::slab::Slab;
 use super::sums::Sums;
 use crate::ptx::{Class, Function, Reg, ptx};
 
@@ -23,6 +25,8 @@ pub(super) struct Corner<'a> {
 pub(super) enum Finish<'a> {
     /// They are the result.
     Store { to: &'a Scatter, n: usize },
+    /// They meet an epilogue, whose other parameters follow the operands.
+    Fuse { to: &'a Scatter, n: usize, epilogue: &'a Epilogue },
     /// They are parts of it, to be summed later: `[part, product, m, n]`.
     Part { m: usize, n: usize },
 }
@@ -42,9 +46,13 @@ impl Finish<'_> {
         sums: &Sums,
         corner: &Corner<'_>,
         part: (Reg, usize),
-        _shared: Reg,
+        shared: Reg,
     ) {
         match *self {
+            Finish::Fuse { to, n, epilogue } => {
+                let bases: Vec<Reg> = epilogue.others().enumerate().map(|(p, _)| f.param(2 + p)).collect();
+                Slab::new(config).emit(f, config, sums, corner, (to, n), (epilogue, &bases), shared);
+            }
             Finish::Store { to, n } => {
                 let origin = origin(f, to, corner.batch);
                 store(f, config, sums, corner, to, n, &origin);
@@ -188,6 +196,5 @@ pub(super) fn element(f: &mut Function, to: &Scatter, batch: &Digits, row: Reg, 
 /// The address of an element of a dense matrix.
 pub(super) fn address(f: &mut Function, base: Reg, [row, col]: [Reg; 2], width: usize, size: usize) -> Reg {
     let at = reach(f, base, row, (width * size) as i64);
-    let at = reach(f, at, col, size as i64);
-    shift(f, at, 0)
+    reach(f, at, col, size as i64)
 }

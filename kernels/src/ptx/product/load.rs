@@ -391,27 +391,23 @@ fn elements(f: &mut Function, units: &[Reg], from: DType, to: DType) -> Vec<Reg>
     }
     let mut elements = Vec::new();
     for &unit in units {
-        let halves = match unit.class {
-            Class::B16 => vec![unit],
-            _ => {
-                let halves: [Reg; 2] = f.regs(Class::B16);
-                ptx!(f, "mov.b32 {}, {unit}", list(&halves));
-                halves.to_vec()
-            }
-        };
-        for half in halves {
-            elements.push(widened(f, half, from));
+        if unit.class == Class::B16 {
+            let bits = f.op(Class::B32, "cvt.u32.u16", format_args!("{unit}"));
+            elements.push(widened(f, bits, from));
+        } else {
+            let high = div(f, unit, 1 << 16);
+            elements.extend([widened(f, unit, from), widened(f, high, from)]);
         }
     }
     elements
 }
 
-/// The bits of a 16-bit float in single precision.
-fn widened(f: &mut Function, half: Reg, from: DType) -> Reg {
-    if from == DType::F16 {
-        let wide = f.op(Class::F32, "cvt.f32.f16", format_args!("{half}"));
-        return f.op(Class::B32, "mov.b32", format_args!("{wide}"));
+/// The bits in single precision of the 16-bit float in the lower half of `bits`.
+fn widened(f: &mut Function, bits: Reg, from: DType) -> Reg {
+    if from != DType::F16 {
+        return mul(f, bits, 1 << 16);
     }
-    let bits = f.op(Class::B32, "cvt.u32.u16", format_args!("{half}"));
-    mul(f, bits, 1 << 16)
+    let half = f.op(Class::B16, "cvt.u16.u32", format_args!("{bits}"));
+    let wide = f.op(Class::F32, "cvt.f32.f16", format_args!("{half}"));
+    f.op(Class::B32, "mov.b32", format_args!("{wide}"))
 }

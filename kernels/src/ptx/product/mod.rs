@@ -5,96 +5,143 @@
 //! shape: along its index, or in parts of fixed length that a second launch adds in order.
 
 mod choose;
+mod conv;
 mod emit;
+mod epilogue;
 mod finish;
 mod index;
 mod load;
 mod matmul;
 mod parts;
 mod problem;
+mod slab;
 mod sums;
 mod tile;
 
 use retape_runtime::DType;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
-use self::choose::{Config, Engine};
+use self::choose::Config;
 use self::emit::Emission;
 use self::finish::Finish;
 use self::problem::Problem;
-use super::{Argument, Function, Launch, Launches, Target};
+use self::slab::Slab;
+use super::{Argument, Function, Launch, Launches, Target, nest};
 use crate::error::{Error, Result};
-use crate::library::MatMul;
+use crate::library::Library;
 
-/// The launches of a matrix product.
-pub(super) fn lower_matmul(op: &MatMul, target: Target) -> Result<Launches> {
-    lower(&[Problem::of_matmul(op)], target)
-}
+pub(crate) use self::epilogue::Epilogue;
 
-/// The launches of problems that share their operands and write different parts of one result.
-fn lower(problems: &[Problem], target: Target) -> Result<Launches> {
-    let mut all = Launches::default();
-    for problem in problems {
+type Arguments = SmallVec<[Argument; 6]>;
+
+/// The launches of a product or a convolution; an epilogue's other parameters follow the operands. `None` if the work
+/// is something else, or the epilogue cannot follow it.
+pub(super) fn lower(library: &Library, epilogue: Option<&Epilogue>, target: Target) -> Result<Option<Launches>> {
+    let Some(problems) = problems(library) else { return Ok(None) };
+    let prepared = epilogue.map(|epilogue| prepared(&problems, epilogue, target));
+    if let Some(None) = prepared {
+        return Ok(None);
+    }
+    let prepared = prepared.flatten();
+    let mut lowering = Lowering { target, epilogue: prepared.as_ref(), all: Launches::default() };
+    for problem in &problems {
         if problem.n_products() * problem.m * problem.n > 0 {
-            lower_one(problem, target, &mut all)?;
+            lowering.product(problem)?;
         }
     }
-    Ok(all)
+    Ok(Some(lowering.all))
 }
 
-fn lower_one(problem: &Problem, target: Target, all: &mut Launches) -> Result<()> {
-    let limit = 1 << 31;
-    let rows = problem.n_products().saturating_mul(problem.m);
-    if [rows, problem.n, problem.k].iter().any(|extent| *extent >= limit) {
-        return Err(Error::Unsupported(format!("products of {rows} by {} by {}", problem.n, problem.k)));
-    }
-    if problem.k == 0 {
-        let sum = if problem.c.dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        return second_pass(problem, target, sum, 0, all);
-    }
-    let config = Config::choose(problem, target);
-    let parts = config.parts(problem);
-    let emission = Emission { problem, config, parts };
-    let is_cut = parts.n > 1;
-    let n_blocks = u32::try_from(emission.n_blocks()).ok().filter(|n| *n < 1 << 31);
-    let n_blocks = n_blocks.ok_or_else(|| Error::Unsupported("products of more than 2^31 tiles".into()))?;
-    let mut f = Function::new(emission.name(), target, config.threads() as u32, 3);
-    f.residents(config.residents as u32);
-    let finish = match is_cut {
-        true => Finish::Part { m: problem.m, n: problem.n },
-        false => Finish::Store { to: &problem.c, n: problem.n },
-    };
-    emission.emit(&mut f, &finish);
-    let to = if is_cut { Argument::Scratch(0) } else { Argument::Operand(2) };
-    all.launches.push(Launch {
-        module: f.finish(),
-        grid: [n_blocks, 1, 1],
-        block: config.threads() as u32,
-        shared: emission.ring_bytes() as u32,
-        arguments: smallvec![Argument::Operand(0), Argument::Operand(1), to],
-    });
-    if is_cut {
-        let bytes = parts.n * problem.n_products() * problem.m * problem.n * config.sum.size();
-        all.scratch = all.scratch.max(bytes);
-        second_pass(problem, target, config.sum, parts.n, all)?;
-    }
-    Ok(())
+/// Whether the epilogue can follow the work.
+pub(super) fn fits(library: &Library, epilogue: &Epilogue, target: Target) -> bool {
+    problems(library).is_some_and(|problems| prepared(&problems, epilogue, target).is_some())
 }
 
-/// Adds the launch that sums parts.
-fn second_pass(problem: &Problem, target: Target, sum: DType, n_parts: usize, all: &mut Launches) -> Result<()> {
-    let total = problem.n_products() * problem.m * problem.n;
-    if total >= 1 << 31 {
-        return Err(Error::Unsupported(format!("parts of sums of {total} elements")));
+fn problems(library: &Library) -> Option<Vec<Problem>> {
+    match library {
+        Library::MatMul(op) => Some(vec![Problem::of_matmul(op)]),
+        Library::Conv2d(op) => Some(conv::problems(op)),
+        _ => None,
     }
-    let mut f = Function::new("sum_of_parts", target, parts::THREADS as u32, 2);
-    parts::emit(&mut f, problem, sum, n_parts);
-    all.launches.push(Launch {
-        module: f.finish(),
-        grid: [total.div_ceil(parts::THREADS) as u32, 1, 1],
-        block: parts::THREADS as u32,
-        shared: 0,
-        arguments: smallvec![Argument::Scratch(0), Argument::Operand(2)],
-    });
-    Ok(())
+}
+
+/// The epilogue as it is compiled.
+fn prepared(problems: &[Problem], epilogue: &Epilogue, target: Target) -> Option<Epilogue> {
+    epilogue.prepared(problems.first()?.c.width, |kernel| nest::prepared(kernel, target))
+}
+
+/// Launches under way.
+struct Lowering<'a> {
+    target: Target,
+    epilogue: Option<&'a Epilogue>,
+    all: Launches,
+}
+
+impl Lowering<'_> {
+    fn product(&mut self, problem: &Problem) -> Result<()> {
+        let limit = 1 << 31;
+        let rows = problem.n_products().saturating_mul(problem.m);
+        if [rows, problem.n, problem.k].iter().any(|extent| *extent >= limit) {
+            return Err(Error::Unsupported(format!("products of {rows} by {} by {}", problem.n, problem.k)));
+        }
+        if problem.k == 0 {
+            let sum = if problem.c.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            return self.second_pass(problem, sum, 0);
+        }
+        let config = Config::choose(problem, self.target);
+        let parts = config.parts(problem);
+        let emission = Emission { problem, config, parts };
+        let n_blocks = u32::try_from(emission.n_blocks()).ok().filter(|n| *n < limit as u32);
+        let n_blocks = n_blocks.ok_or_else(|| Error::Unsupported("products of more than 2^31 tiles".into()))?;
+        let n = problem.n;
+        let (finish, results, shared) = match (parts.n > 1, self.epilogue) {
+            (true, _) => (Finish::Part { m: problem.m, n }, smallvec![Argument::Scratch(0)], 0),
+            (false, None) => (Finish::Store { to: &problem.c, n }, self.results(), 0),
+            (false, Some(epilogue)) => {
+                (Finish::Fuse { to: &problem.c, n, epilogue }, self.results(), Slab::new(&config).bytes(&config))
+            }
+        };
+        let mut arguments: Arguments = smallvec![Argument::Operand(0), Argument::Operand(1)];
+        arguments.extend(results);
+        let threads = config.threads() as u32;
+        let mut f = Function::new(emission.name(), self.target, threads, arguments.len());
+        f.residents(config.residents as u32);
+        emission.emit(&mut f, &finish);
+        let shared = emission.ring_bytes().max(shared) as u32;
+        self.all.launches.push(Launch {
+            module: f.finish(),
+            grid: [n_blocks, 1, 1],
+            block: threads,
+            shared,
+            arguments,
+        });
+        if parts.n > 1 {
+            let bytes = parts.n * problem.n_products() * problem.m * n * config.sum.size();
+            self.all.scratch = self.all.scratch.max(bytes);
+            self.second_pass(problem, config.sum, parts.n)?;
+        }
+        Ok(())
+    }
+
+    /// What the parameters after the operands point to.
+    fn results(&self) -> Arguments {
+        let n = self.epilogue.map_or(1, |epilogue| epilogue.others().count());
+        (2..2 + n).map(Argument::Operand).collect()
+    }
+
+    /// Adds the launch that sums parts.
+    fn second_pass(&mut self, problem: &Problem, sum: DType, n_parts: usize) -> Result<()> {
+        let total = problem.n_products().saturating_mul(problem.m).saturating_mul(problem.n);
+        if total >= 1 << 31 {
+            return Err(Error::Unsupported(format!("parts of sums of {total} elements")));
+        }
+        let mut arguments: Arguments = smallvec![Argument::Scratch(0)];
+        arguments.extend(self.results());
+        let threads = parts::THREADS as u32;
+        let mut f = Function::new("sum_of_parts", self.target, threads, arguments.len());
+        parts::emit(&mut f, problem, sum, n_parts, self.epilogue);
+        let grid = [total.div_ceil(parts::THREADS) as u32, 1, 1];
+        self.all.launches.push(Launch { module: f.finish(), grid, block: threads, shared: 0, arguments });
+        Ok(())
+    }
 }

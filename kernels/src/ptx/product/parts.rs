@@ -1,16 +1,17 @@
 //! The second pass over parts of sums: adds them in order, one thread for each element. Without parts the sums are 0.
 
+use super::epilogue::Epilogue;
 use super::finish::{address, bits, element, rounded};
 use super::index::{below, digits, mad, reach, special};
 use super::problem::Problem;
-use crate::ptx::{Class, Function, ptx};
+use crate::ptx::{Class, Function, Reg, Value, ptx};
 use retape_runtime::DType;
 
 /// Threads of a block.
 pub(super) const THREADS: usize = 256;
 
-/// Writes the kernel; the parameters are the parts and the result.
-pub(super) fn emit(f: &mut Function, problem: &Problem, sum: DType, n_parts: usize) {
+/// Writes the kernel; the parameters are the parts, then the result or what the epilogue has.
+pub(super) fn emit(f: &mut Function, problem: &Problem, sum: DType, n_parts: usize, epilogue: Option<&Epilogue>) {
     let total = problem.n_products() * problem.m * problem.n;
     let (block, thread) = (special(f, "ctaid.x"), special(f, "tid.x"));
     let index = mad(f, block, THREADS as i64, thread);
@@ -43,9 +44,17 @@ pub(super) fn emit(f: &mut Function, problem: &Problem, sum: DType, n_parts: usi
     let (batch, place) = own.split_at(problem.batch.len());
     let to = &problem.c;
     let place = element(f, to, &batch.into(), place[0], place[1]);
-    let result = f.param(1);
-    let at = address(f, result, place, to.width, to.dtype.size());
     let value = rounded(f, total_sum, to.dtype);
-    ptx!(f, "st.global.{} [{at}], {value}", bits(to.dtype));
+    match epilogue {
+        Some(epilogue) => {
+            let bases: Vec<Reg> = epilogue.others().enumerate().map(|(p, _)| f.param(1 + p)).collect();
+            epilogue.emit(f, &bases, place, to.width, Value::new(to.dtype, value));
+        }
+        None => {
+            let result = f.param(1);
+            let at = address(f, result, place, to.width, to.dtype.size());
+            ptx!(f, "st.global.{} [{at}], {value}", bits(to.dtype));
+        }
+    }
     f.place(end);
 }

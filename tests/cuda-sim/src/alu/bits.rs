@@ -1,5 +1,6 @@
 //! Bits: logic, shifts (which clamp), fields, permutations, and moves.
 
+use crate::fault::Stop;
 use crate::lanes::{Alu, B16, B32, B64, LANES, Regs, Row, S16, S32, S64, U16, U32, U64, put, rows};
 use crate::types::Ty;
 
@@ -40,7 +41,7 @@ pub(super) const MAPS: &[Row] = rows! {
     "prmt.b32" B32, B32, B32 => B32 |a, b, c| permute(a, b, [c, c >> 4, c >> 8, c >> 12]);
     "prmt.b32.f4e" B32, B32, B32 => B32 |a, b, c| permute(a, b, [c & 3, (c & 3) + 1, (c & 3) + 2, (c & 3) + 3]);
     "prmt.b32.b4e" B32, B32, B32 => B32
-        |a, b, c| permute(a, b, [c & 3, (c & 3) + 7 & 7, (c & 3) + 6 & 7, (c & 3) + 5 & 7]);
+        |a, b, c| permute(a, b, [c & 3, ((c & 3) + 7) & 7, ((c & 3) + 6) & 7, ((c & 3) + 5) & 7]);
     "prmt.b32.rc8" B32, B32, B32 => B32 |a, b, c| permute(a, b, [c & 3; 4]);
     "prmt.b32.rc16" B32, B32, B32 => B32 |a, b, c| permute(a, b, [2 * (c & 1), 2 * (c & 1) + 1, 2 * (c & 1), 2 * (c & 1) + 1]);
     "bfe.u32" U32, U32, U32 => U32 |a, b, c| field(u64::from(a), b, c) as u32;
@@ -68,7 +69,7 @@ pub(super) const MAPS: &[Row] = rows! {
 
 /// Instructions on predicates, and those that need more than three operands.
 pub(super) const OTHERS: &[Row] = &[
-    Row { name: "lop3.b32", to: Ty::B32, from: &[Ty::B32; 3], run: |regs, alu, mask| Ok(lop3(regs, alu, mask)) },
+    Row { name: "lop3.b32", to: Ty::B32, from: &[Ty::B32; 3], run: lop3 },
     Row {
         name: "bfi.b32",
         to: Ty::B32,
@@ -114,35 +115,25 @@ pub(super) const OTHERS: &[Row] = &[
             Ok(())
         },
     },
-    Row {
-        name: "mov.pred",
-        to: Ty::Pred,
-        from: &[Ty::Pred],
-        run: |regs, alu, mask| Ok(set(regs, alu, mask, |a, _| a)),
-    },
-    Row {
-        name: "not.pred",
-        to: Ty::Pred,
-        from: &[Ty::Pred],
-        run: |regs, alu, mask| Ok(set(regs, alu, mask, |a, _| !a)),
-    },
+    Row { name: "mov.pred", to: Ty::Pred, from: &[Ty::Pred], run: |regs, alu, mask| set(regs, alu, mask, |a, _| a) },
+    Row { name: "not.pred", to: Ty::Pred, from: &[Ty::Pred], run: |regs, alu, mask| set(regs, alu, mask, |a, _| !a) },
     Row {
         name: "and.pred",
         to: Ty::Pred,
         from: &[Ty::Pred; 2],
-        run: |regs, alu, mask| Ok(set(regs, alu, mask, |a, b| a & b)),
+        run: |regs, alu, mask| set(regs, alu, mask, |a, b| a & b),
     },
     Row {
         name: "or.pred",
         to: Ty::Pred,
         from: &[Ty::Pred; 2],
-        run: |regs, alu, mask| Ok(set(regs, alu, mask, |a, b| a | b)),
+        run: |regs, alu, mask| set(regs, alu, mask, |a, b| a | b),
     },
     Row {
         name: "xor.pred",
         to: Ty::Pred,
         from: &[Ty::Pred; 2],
-        run: |regs, alu, mask| Ok(set(regs, alu, mask, |a, b| a ^ b)),
+        run: |regs, alu, mask| set(regs, alu, mask, |a, b| a ^ b),
     },
 ];
 
@@ -151,10 +142,11 @@ fn pred(regs: &Regs, index: u16) -> u32 {
 }
 
 /// `d = f(a, b)` of predicates.
-fn set(regs: &mut Regs, alu: &Alu, mask: u32, f: impl Fn(u32, u32) -> u32) {
+fn set(regs: &mut Regs, alu: &Alu, mask: u32, f: impl Fn(u32, u32) -> u32) -> Result<(), Stop> {
     let value = f(pred(regs, alu.a), pred(regs, alu.b));
     let to = &mut regs.preds[usize::from(alu.d)];
     *to = *to & !mask | value & mask;
+    Ok(())
 }
 
 /// The upper half of `upper:lower` shifted left by up to 32.
@@ -214,7 +206,7 @@ fn fields<T>(regs: &Regs, alu: &Alu, f: impl Fn(usize, u32, u32) -> T) -> [T; LA
 }
 
 /// Any function of three bits: its table has the answer for the bits `abc` at that place.
-fn lop3(regs: &mut Regs, alu: &Alu, mask: u32) {
+fn lop3(regs: &mut Regs, alu: &Alu, mask: u32) -> Result<(), Stop> {
     let [a, b, c] = [alu.a, alu.b, alu.c].map(|index| &regs.narrow[usize::from(index)]);
     let out: [u32; LANES] = std::array::from_fn(|lane| {
         let pick = |bit: u32, value: u32| if bit == 0 { !value } else { value };
@@ -224,4 +216,5 @@ fn lop3(regs: &mut Regs, alu: &Alu, mask: u32) {
             .fold(0, |sum, term| sum | term)
     });
     put(regs, alu.d, mask, &out);
+    Ok(())
 }

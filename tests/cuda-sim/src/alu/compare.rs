@@ -112,7 +112,8 @@ where
         2 => (holds | with, !holds | with),
         _ => (holds ^ with, !holds ^ with),
     };
-    for (to, value) in [(alu.d, first), (alu.d2, second)] {
+    // The second may be the sink, which is also where `set` looks for the first.
+    for (to, value) in [(alu.d2, second), (alu.d, first)] {
         let to = &mut regs.preds[usize::from(to)];
         *to = *to & !mask | value & mask;
     }
@@ -133,8 +134,7 @@ where
         }
         holds.iter().rev().fold(0, |bits, bit| bits << 1 | u32::from(*bit))
     }
-    // A value is not itself only if it is NaN.
-    let is_unordered = |a: K::Value, b: K::Value| a != a || b != b;
+    let is_unordered = |a: K::Value, b: K::Value| !(a <= b || a > b);
     const LAST: u32 = Compare::Nan as u32;
     match alu.extra & 0xff {
         0 => lanes::<K>(regs, alu, |a, b| a == b),

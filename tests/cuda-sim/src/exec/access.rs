@@ -51,58 +51,85 @@ impl Warp {
     }
 
     pub(super) fn load(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
-        let size = usize::from(access.size);
-        let len = size * usize::from(access.count);
-        let touch = if access.strong { Touch::StrongRead } else { Touch::Read };
+        let len = usize::from(access.size) * usize::from(access.count);
         for lane in lanes(active) {
             let (space, at) = self.resolve(access.space, access.address, lane);
             check_aligned(at, len, lane)?;
-            let mut bytes = [0; MAX_ACCESS];
-            match space {
+            let found = match space {
                 Space::Global | Space::Generic => {
-                    let found = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
                     env.counts.global_loaded += len as u64;
-                    bytes[..len].copy_from_slice(found);
+                    if access.strong {
+                        env.global.access(at, len, Touch::StrongRead, env.owner)
+                    } else {
+                        env.global.access(at, len, Touch::Read, env.owner)
+                    }
+                    .map(|bytes| &*bytes)
                 }
-                Space::Shared => {
-                    let found = env.shared.read(at, len, self.index, lane).map_err(|what| in_lane(what, lane))?;
-                    bytes[..len].copy_from_slice(found);
+                Space::Shared => env.shared.read(at, len, self.index, lane),
+                Space::Local => {
+                    let bytes = self.local_bytes(env, at, len, lane)?;
+                    self.set_elements(access, lane, &bytes);
+                    continue;
                 }
-                Space::Local => bytes[..len].copy_from_slice(&self.local_bytes(env, at, len, lane)?),
-            }
-            for n in 0..usize::from(access.count) {
-                self.set_element(access, n, lane, &bytes[n * size..(n + 1) * size]);
+            };
+            match found {
+                Ok(bytes) => self.set_elements(access, lane, bytes),
+                Err(what) => return Err(in_lane(what, lane)),
             }
         }
         Ok(())
     }
 
+    /// Writes what a lane loaded into its registers.
+    #[inline(always)]
+    fn set_elements(&mut self, access: &Access, lane: usize, bytes: &[u8]) {
+        if access.size == 4 && access.reg_size == 4 {
+            for (reg, bytes) in access.regs.iter().zip(bytes.chunks_exact(4)) {
+                self.regs.narrow[usize::from(*reg)][lane] =
+                    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            }
+            return;
+        }
+        for (n, bytes) in bytes.chunks_exact(usize::from(access.size)).enumerate() {
+            self.set_element(access, n, lane, bytes);
+        }
+    }
+
     pub(super) fn store(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
         let size = usize::from(access.size);
         let len = size * usize::from(access.count);
-        let touch = if access.strong { Touch::StrongWrite } else { Touch::Write };
         for lane in lanes(active) {
             let (space, at) = self.resolve(access.space, access.address, lane);
             check_aligned(at, len, lane)?;
-            let mut bytes = [0; MAX_ACCESS];
-            for n in 0..usize::from(access.count) {
-                let index = usize::from(access.regs[n]);
-                let bits = match access.reg_size {
-                    8 => self.regs.wide[index][lane],
-                    _ => u64::from(self.regs.narrow[index][lane]),
-                };
-                bytes[n * size..(n + 1) * size].copy_from_slice(&bits.to_le_bytes()[..size]);
+            let mut buffer = [0; MAX_ACCESS];
+            let bytes = &mut buffer[..len];
+            if size == 4 && access.reg_size != 8 {
+                for (reg, to) in access.regs.iter().zip(bytes.chunks_exact_mut(4)) {
+                    to.copy_from_slice(&self.regs.narrow[usize::from(*reg)][lane].to_le_bytes());
+                }
+            } else {
+                for (reg, to) in access.regs.iter().zip(bytes.chunks_exact_mut(size)) {
+                    let bits = match access.reg_size {
+                        8 => self.regs.wide[usize::from(*reg)][lane],
+                        _ => u64::from(self.regs.narrow[usize::from(*reg)][lane]),
+                    };
+                    to.copy_from_slice(&bits.to_le_bytes()[..size]);
+                }
             }
             match space {
                 Space::Global | Space::Generic => {
-                    let to = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
                     env.counts.global_stored += len as u64;
-                    to.copy_from_slice(&bytes[..len]);
+                    let to = if access.strong {
+                        env.global.access(at, len, Touch::StrongWrite, env.owner)
+                    } else {
+                        env.global.access(at, len, Touch::Write, env.owner)
+                    };
+                    to.map_err(|what| in_lane(what, lane))?.copy_from_slice(bytes);
                 }
                 Space::Shared => {
-                    env.shared.write(at, &bytes[..len], self.index).map_err(|what| in_lane(what, lane))?;
+                    env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
                 }
-                Space::Local => self.store_local(env, at, &bytes[..len], lane)?,
+                Space::Local => self.store_local(env, at, bytes, lane)?,
             }
         }
         Ok(())

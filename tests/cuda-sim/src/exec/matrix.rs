@@ -108,65 +108,64 @@ impl Warp {
 
     pub(super) fn mma(&mut self, mma: &Mma, active: u32) -> Result<(), Stop> {
         self.check_whole(active, "mma.sync")?;
-        if mma.ty == MmaTy::F64 {
-            self.mma_double(mma);
-            return Ok(());
-        }
         let (a, b) = match mma.ty {
+            MmaTy::F64 => {
+                self.mma_double(mma);
+                return Ok(());
+            }
             MmaTy::Tf32 => self.tf32_factors(mma),
-            _ => self.half_factors(mma),
+            MmaTy::F16 => self.half_factors(mma, round::from_f16),
+            MmaTy::Bf16 => self.half_factors(mma, round::from_bf16),
         };
         let mut sums: Sums = [[0.0; 8]; 16];
-        for lane in 0..LANES {
-            let (row, column) = (lane / 4, 2 * (lane % 4));
-            for n in 0..2 {
-                let [low, high] = self.sums_of(mma, n, lane);
-                sums[row + 8 * n][column..column + 2].copy_from_slice(&[low, high]);
+        for (n, reg) in mma.c.iter().enumerate() {
+            let values = &self.regs.narrow[usize::from(*reg)];
+            for (lane, bits) in values.iter().enumerate() {
+                let (row, column) = (lane / 4, 2 * (lane % 4));
+                if mma.half {
+                    sums[row + 8 * n][column] = round::from_f16(*bits as u16);
+                    sums[row + 8 * n][column + 1] = round::from_f16((*bits >> 16) as u16);
+                } else {
+                    sums[row + 8 * (n / 2)][column + n % 2] = f32::from_bits(*bits);
+                }
             }
         }
         fused::multiply_tile(&a, &b, &mut sums, mma.depth);
-        for lane in 0..LANES {
-            let (row, column) = (lane / 4, 2 * (lane % 4));
-            for n in 0..2 {
-                let [low, high] = [sums[row + 8 * n][column], sums[row + 8 * n][column + 1]];
-                if mma.half {
-                    let bits = u32::from(round::to_f16(low)) | u32::from(round::to_f16(high)) << 16;
-                    self.regs.narrow[usize::from(mma.d[n])][lane] = bits;
+        for (n, reg) in mma.d.iter().enumerate() {
+            let to = &mut self.regs.narrow[usize::from(*reg)];
+            for (lane, to) in to.iter_mut().enumerate() {
+                let (row, column) = (lane / 4, 2 * (lane % 4));
+                *to = if mma.half {
+                    let [low, high] = [sums[row + 8 * n][column], sums[row + 8 * n][column + 1]];
+                    u32::from(round::to_f16(low)) | u32::from(round::to_f16(high)) << 16
                 } else {
-                    self.regs.narrow[usize::from(mma.d[2 * n])][lane] = low.to_bits();
-                    self.regs.narrow[usize::from(mma.d[2 * n + 1])][lane] = high.to_bits();
-                }
+                    sums[row + 8 * (n / 2)][column + n % 2].to_bits()
+                };
             }
         }
         Ok(())
     }
 
-    /// Two neighbouring sums of a lane, in the upper or lower half of the rows.
-    fn sums_of(&self, mma: &Mma, n: usize, lane: usize) -> [f32; 2] {
-        let bits = |index: u16| self.regs.narrow[usize::from(index)][lane];
-        if mma.half {
-            let pair = bits(mma.c[n]);
-            return [round::from_f16(pair as u16), round::from_f16((pair >> 16) as u16)];
-        }
-        [f32::from_bits(bits(mma.c[2 * n])), f32::from_bits(bits(mma.c[2 * n + 1]))]
-    }
-
     /// Factors of 16 bits: register `n` of `a` has rows `l / 4 + 8 * (n % 2)`, columns `2 * (l % 4) + 8 * (n / 2)`.
-    fn half_factors(&self, mma: &Mma) -> Factors {
-        let widen = if mma.ty == MmaTy::F16 { round::from_f16 } else { round::from_bf16 };
+    #[inline(always)]
+    fn half_factors(&self, mma: &Mma, widen: impl Fn(u16) -> f32) -> Factors {
         let (mut a, mut b) = ([[0.0; 16]; 16], [[0.0; 8]; 16]);
-        for lane in 0..LANES {
-            let (group, pair) = (lane / 4, 2 * (lane % 4));
-            for (n, reg) in mma.a.iter().enumerate() {
-                let bits = self.regs.narrow[usize::from(*reg)][lane];
-                let (row, column) = (group + 8 * (n % 2), pair + 8 * (n / 2));
-                a[row][column] = widen(bits as u16);
-                a[row][column + 1] = widen((bits >> 16) as u16);
+        for (n, reg) in mma.a.iter().enumerate() {
+            let values = &self.regs.narrow[usize::from(*reg)];
+            let (first_row, first_column) = (8 * (n % 2), 8 * (n / 2 % 2));
+            for (lane, bits) in values.iter().enumerate() {
+                let (row, column) = (first_row + lane / 4, first_column + 2 * (lane % 4));
+                a[row][column] = widen(*bits as u16);
+                a[row][column + 1] = widen((*bits >> 16) as u16);
             }
-            for (n, reg) in mma.b.iter().enumerate() {
-                let bits = self.regs.narrow[usize::from(*reg)][lane];
-                b[pair + 8 * n][group] = widen(bits as u16);
-                b[pair + 8 * n + 1][group] = widen((bits >> 16) as u16);
+        }
+        for (n, reg) in mma.b.iter().enumerate() {
+            let values = &self.regs.narrow[usize::from(*reg)];
+            let first_row = 8 * (n % 2);
+            for (lane, bits) in values.iter().enumerate() {
+                let (row, column) = (first_row + 2 * (lane % 4), lane / 4);
+                b[row][column] = widen(*bits as u16);
+                b[row + 1][column] = widen((*bits >> 16) as u16);
             }
         }
         (a, b)
@@ -175,15 +174,18 @@ impl Warp {
     /// Factors of tf32: register `n` of `a` has rows `l / 4 + 8 * (n % 2)`, columns `l % 4 + 4 * (n / 2)`. The low bits
     /// of a single are not seen.
     fn tf32_factors(&self, mma: &Mma) -> Factors {
-        let value = |reg: u16, lane: usize| f32::from_bits(self.regs.narrow[usize::from(reg)][lane] & 0xffff_e000);
+        let value = |bits: u32| f32::from_bits(bits & 0xffff_e000);
         let (mut a, mut b) = ([[0.0; 16]; 16], [[0.0; 8]; 16]);
-        for lane in 0..LANES {
-            let (group, column) = (lane / 4, lane % 4);
-            for (n, reg) in mma.a.iter().enumerate() {
-                a[group + 8 * (n % 2)][column + 4 * (n / 2)] = value(*reg, lane);
+        for (n, reg) in mma.a.iter().enumerate() {
+            let values = &self.regs.narrow[usize::from(*reg)];
+            for (lane, bits) in values.iter().enumerate() {
+                a[lane / 4 + 8 * (n % 2)][lane % 4 + 4 * (n / 2)] = value(*bits);
             }
-            for (n, reg) in mma.b.iter().enumerate() {
-                b[column + 4 * n][group] = value(*reg, lane);
+        }
+        for (n, reg) in mma.b.iter().enumerate() {
+            let values = &self.regs.narrow[usize::from(*reg)];
+            for (lane, bits) in values.iter().enumerate() {
+                b[lane % 4 + 4 * n][lane / 4] = value(*bits);
             }
         }
         (a, b)

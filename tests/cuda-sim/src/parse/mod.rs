@@ -113,13 +113,12 @@ impl Module {
         let mut cursor = Cursor { tokens: lex::tokens(text)?, next: 0, text };
         let source: Arc<str> = Arc::from(text);
         let (mut scope, mut kernels, mut target) = (Scope::default(), vec![], None);
-        let mut has_version = false;
+        let mut version = None;
         while !cursor.peek().is_empty() {
             match cursor.peek() {
                 ".version" => {
                     cursor.take()?;
-                    cursor.take()?;
-                    has_version = true;
+                    version = Some(read_version(&mut cursor)?);
                 }
                 ".target" => target = Some(read_target(&mut cursor)?),
                 ".address_size" => {
@@ -142,9 +141,7 @@ impl Module {
             }
         }
         let Some(target) = target else { return cursor.error("no .target") };
-        if !has_version {
-            return cursor.error("no .version");
-        }
+        let Some(version) = version else { return cursor.error("no .version") };
         let data = Arc::new(ModuleData { constants: scope.constants, globals: scope.globals });
         let kernels = kernels
             .into_iter()
@@ -153,8 +150,15 @@ impl Module {
                 Arc::new(kernel)
             })
             .collect();
-        Ok(Module { kernels, data, target })
+        Ok(Module { kernels, data, target, version })
     }
+}
+
+/// `7.0`.
+fn read_version(cursor: &mut Cursor<'_>) -> Result<(u32, u32)> {
+    let word = cursor.take()?.text;
+    let parts = word.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    parts.map_or_else(|| cursor.error(format!("bad version {word}")), Ok)
 }
 
 /// `.target sm_80`: the number, without a letter behind it.

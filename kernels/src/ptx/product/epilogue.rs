@@ -1,0 +1,175 @@
+//! What a pointwise kernel makes of each element of a product before it is stored.
+//!
+//! The kernel loads the product at the identity map of its axes, and anything else where it likes. Its instructions run
+//! once per element on the rounded sum: the bits are those of a launch of its own.
+
+use retape_runtime::DType;
+
+use super::finish::address;
+use super::index::{Digits, digits, mad, reach};
+use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId};
+use crate::ptx::{Class, Function, Reg, Space, Value, emit_inst, load, ptx, store};
+
+/// A pointwise kernel over the elements of a product.
+#[derive(Clone, Debug)]
+pub(crate) struct Epilogue {
+    kernel: Kernel,
+    accumulator: ParamId,
+}
+
+/// How the coordinates of an element follow from its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axes {
+    /// Those before this one from the row, the others from the column.
+    Split(usize),
+    /// All from the number of the element.
+    Joined,
+}
+
+/// Instructions of a tail at most: kernels beyond are slow to assemble.
+const LONGEST: usize = 400;
+
+impl Epilogue {
+    /// The kernel as what follows a product that it loads as `accumulator`, if it can be.
+    pub(crate) fn new(kernel: &Kernel, accumulator: ParamId) -> Option<Epilogue> {
+        let product = kernel.params.get(accumulator.index())?;
+        let reads_in_place = kernel.insts.iter().all(|inst| match inst {
+            Inst::Load(p, at) => *p != accumulator || is_identity(kernel, at),
+            Inst::LoadAt(p, _) => *p != accumulator,
+            Inst::Reduce(..) => false,
+            _ => true,
+        });
+        let fits = !product.written
+            && product.len == kernel.n_points()
+            && product.len > 0
+            && !kernel.axes.iter().any(|axis| axis.reduced);
+        (reads_in_place && fits).then(|| Epilogue { kernel: kernel.clone(), accumulator })
+    }
+
+    /// The kernel as it is compiled, if it is short enough for a product with rows of `width` elements.
+    pub(super) fn prepared(&self, width: usize, prepare: impl Fn(&Kernel) -> Kernel) -> Option<Epilogue> {
+        let kernel = prepare(&self.kernel);
+        let short = kernel.insts.len() <= LONGEST;
+        let epilogue = Epilogue { kernel, accumulator: self.accumulator };
+        let countable = epilogue.axes(width) != Axes::Joined || self.kernel.n_points() < 1 << 31;
+        let narrow = self.kernel.axes.iter().all(|axis| axis.extent < 1 << 31);
+        (short && countable && narrow).then_some(epilogue)
+    }
+
+    /// The parameters but for the product: those of a launch, after the ones of the product.
+    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.kernel.params.len()).filter(|p| *p != self.accumulator.index())
+    }
+
+    fn axes(&self, width: usize) -> Axes {
+        let mut len = 1;
+        let extents: Vec<usize> = self.kernel.axes.iter().map(|axis| axis.extent).collect();
+        for first in (0..=extents.len()).rev() {
+            if len == width {
+                return Axes::Split(first);
+            }
+            len *= if first > 0 { extents[first - 1] } else { 1 };
+        }
+        Axes::Joined
+    }
+
+    /// Emits the kernel at the element in a row and column of the matrix; `bases` are the addresses of `others`.
+    pub(super) fn emit(&self, f: &mut Function, bases: &[Reg], [row, col]: [Reg; 2], width: usize, sum: Value) {
+        let mut bases = bases.to_vec();
+        bases.insert(self.accumulator.index(), row);
+        let mut place =
+            Place { kernel: &self.kernel, bases, row, col, width, coordinates: None, axes: self.axes(width) };
+        let mut values: Vec<Option<Value>> = Vec::with_capacity(self.kernel.insts.len());
+        for inst in &self.kernel.insts {
+            let of = |id: ValueId| values.get(id.index()).copied().flatten();
+            let value = match inst {
+                Inst::Load(p, _) if *p == self.accumulator => Some(sum),
+                Inst::Load(p, at) => Some(place.load(f, *p, at)),
+                Inst::LoadAt(p, at) => of(*at).map(|at| place.load_at(f, *p, at)),
+                Inst::Index(axis) => {
+                    let coordinate = place.coordinate(f, axis.index());
+                    let wide = f.op(Class::B64, "cvt.u64.u32", format_args!("{coordinate}"));
+                    Some(Value::new(DType::I64, wide))
+                }
+                _ => inst.try_map(of).and_then(|inst| emit_inst(f, &inst)),
+            };
+            values.push(value);
+        }
+        for to in &self.kernel.stores {
+            let at = place.address(f, to.param, &to.at);
+            if let Some(value) = values[to.value.index()] {
+                store(f, Space::Global, value, at, 0, None);
+            }
+        }
+    }
+}
+
+/// Whether a map numbers the points of a kernel in row-major order.
+fn is_identity(kernel: &Kernel, at: &Affine) -> bool {
+    let mut stride = 1;
+    at.offset == 0
+        && kernel.axes.iter().enumerate().rev().all(|(axis, it)| {
+            let fits = it.extent == 1 || at.stride(axis) == stride;
+            stride *= it.extent as i64;
+            fits
+        })
+}
+
+/// An element that is being computed.
+struct Place<'k> {
+    kernel: &'k Kernel,
+    bases: Vec<Reg>,
+    row: Reg,
+    col: Reg,
+    width: usize,
+    axes: Axes,
+    coordinates: Option<Digits>,
+}
+
+impl Place<'_> {
+    fn coordinate(&mut self, f: &mut Function, axis: usize) -> Reg {
+        let extents = || self.kernel.axes.iter().map(|axis| axis.extent);
+        let coordinates = self.coordinates.get_or_insert_with(|| match self.axes {
+            Axes::Split(first) => {
+                let mut all = digits(f, self.row, extents().take(first).collect::<Vec<_>>().into_iter());
+                all.extend(digits(f, self.col, extents().skip(first).collect::<Vec<_>>().into_iter()));
+                all
+            }
+            Axes::Joined => {
+                let number = mad(f, self.row, self.width as i64, self.col);
+                digits(f, number, extents().collect::<Vec<_>>().into_iter())
+            }
+        });
+        coordinates[axis]
+    }
+
+    fn address(&mut self, f: &mut Function, param: ParamId, at: &Affine) -> Reg {
+        let size = self.kernel.params[param.index()].dtype.size();
+        let base = self.bases[param.index()];
+        if is_identity(self.kernel, at) {
+            return address(f, base, [self.row, self.col], self.width, size);
+        }
+        let mut to = super::index::shift(f, base, at.offset * size as i64);
+        for axis in 0..self.kernel.axes.len() {
+            if at.stride(axis) != 0 && self.kernel.axes[axis].extent > 1 {
+                let coordinate = self.coordinate(f, axis);
+                to = reach(f, to, coordinate, at.stride(axis) * size as i64);
+            }
+        }
+        to
+    }
+
+    fn load(&mut self, f: &mut Function, param: ParamId, at: &Affine) -> Value {
+        let from = self.address(f, param, at);
+        load(f, Space::Global, self.kernel.params[param.index()].dtype, from, 0)
+    }
+
+    fn load_at(&mut self, f: &mut Function, param: ParamId, at: Value) -> Value {
+        let it = self.kernel.params[param.index()];
+        let low = f.op(Class::B64, "min.s64", format_args!("{}, {}", at.reg, it.len as i64 - 1));
+        let place = f.op(Class::B64, "max.s64", format_args!("{low}, 0"));
+        let from = f.reg(Class::B64);
+        ptx!(f, "mad.lo.s64 {from}, {place}, {}, {}", it.dtype.size(), self.bases[param.index()]);
+        load(f, Space::Global, it.dtype, from, 0)
+    }
+}

@@ -1,0 +1,130 @@
+//! Sums that meet an epilogue: they pass through shared memory, from where one loop takes them element by element.
+//!
+//! So the epilogue's code is there once for each slab of the tile and not once for each sum of a thread, neighbouring
+//! lanes have neighbouring columns, and what the epilogue loads is read in whole lines.
+
+use super::choose::{Config, Engine};
+use super::epilogue::Epilogue;
+use super::finish::{Corner, element, rounded};
+use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
+use super::load::{list, vector};
+use super::problem::{Scatter, count};
+use super::sums::Sums;
+use crate::ptx::{Class, Function, Reg, Value, ptx};
+
+/// Shared memory of a slab at most.
+const LARGEST: usize = 48 << 10;
+
+/// A part of a block's tile: some rows of each warp.
+pub(super) struct Slab {
+    /// Rows of a warp's tile.
+    rows: usize,
+    /// Elements from one row to the next.
+    pitch: usize,
+}
+
+impl Slab {
+    pub(super) fn new(config: &Config) -> Slab {
+        let pitch = config.tile()[1] + 32 / config.sum.size();
+        let unit = match config.engine {
+            Engine::Simt { thread, lanes } => lanes[0] * thread[0].min(16 / config.sum.size()),
+            Engine::Mma => 16,
+        };
+        let mut slab = Slab { rows: config.warp[0], pitch };
+        while slab.bytes(config) > LARGEST && slab.rows > unit {
+            slab.rows /= 2;
+        }
+        slab
+    }
+
+    /// The shared memory it takes.
+    pub(super) fn bytes(&self, config: &Config) -> usize {
+        config.warps[0] * self.rows * self.pitch * config.sum.size()
+    }
+
+    /// Takes all sums through shared memory and the epilogue; `bases` are the addresses of what it loads and stores.
+    pub(super) fn emit(
+        &self,
+        f: &mut Function,
+        config: &Config,
+        sums: &Sums,
+        corner: &Corner<'_>,
+        (to, n): (&Scatter, usize),
+        (epilogue, bases): (&Epilogue, &[Reg]),
+        shared: Reg,
+    ) {
+        for slab in 0..config.warp[0] / self.rows {
+            ptx!(f, "bar.sync 0");
+            self.write(f, config, sums, slab, shared);
+            ptx!(f, "bar.sync 0");
+            self.visit(f, config, slab, shared, |f, place, value| {
+                let [row, col] = [sum(f, corner.row, place[0]), sum(f, corner.col, place[1])];
+                let skip = f.label();
+                let [tile_rows, tile_cols] = config.tile();
+                let m = count(&to.rows);
+                let in_rows = (!m.is_multiple_of(tile_rows)).then(|| below(f, row, m));
+                let in_cols = (!n.is_multiple_of(tile_cols)).then(|| below(f, col, n));
+                if let Some(inside) = both(f, in_rows, in_cols) {
+                    ptx!(f, "@!{inside} bra {skip}");
+                }
+                let value = Value::new(to.dtype, rounded(f, value, to.dtype));
+                let place = element(f, to, corner.batch, row, col);
+                epilogue.emit(f, bases, place, to.width, value);
+                f.place(skip);
+            });
+        }
+    }
+
+    /// Each thread writes its sums in the rows of the slab.
+    fn write(&self, f: &mut Function, config: &Config, sums: &Sums, slab: usize, shared: Reg) {
+        let size = config.sum.size();
+        let first = slab * self.rows;
+        // Rows of a warp's tile lie together in the slab.
+        let row = mad(f, sums.warp[0], self.rows as i64 - config.warp[0] as i64, sums.row);
+        let at = mad(f, row, (self.pitch * size) as i64, shared);
+        let at = mad(f, sums.col, size as i64, at);
+        for (number, distance) in sums.rows.iter().enumerate() {
+            if !(first..first + self.rows).contains(distance) {
+                continue;
+            }
+            for group in (0..sums.cols.len()).step_by(sums.run) {
+                let values: Vec<Reg> = (0..sums.run).map(|e| sums.at(number, group + e)).collect();
+                let to = (distance - first) * self.pitch + sums.cols[group];
+                let to = Address::new(at, (to * size) as i64);
+                let ty = if size == 8 { "f64" } else { "f32" };
+                ptx!(f, "st.shared{} {to}, {}", vector(&values, ty), list(&values));
+            }
+        }
+    }
+
+    /// The loop over the elements of a slab, given row and column in the block's tile and the sum.
+    fn visit(
+        &self,
+        f: &mut Function,
+        config: &Config,
+        slab: usize,
+        shared: Reg,
+        body: impl FnOnce(&mut Function, [Reg; 2], Reg),
+    ) {
+        let size = config.sum.size();
+        let cols = config.tile()[1];
+        let number = f.reg(Class::B32);
+        let thread = special(f, "tid.x");
+        ptx!(f, "mov.u32 {number}, {thread}");
+        let again = f.label();
+        f.place(again);
+        let (line, col) = (div(f, number, cols), and(f, number, cols - 1));
+        let at = mad(f, line, (self.pitch * size) as i64, shared);
+        let at = mad(f, col, size as i64, at);
+        let ty = if size == 8 { "f64" } else { "f32" };
+        let value = f.op(Class::of(config.sum), &format!("ld.shared.{ty}"), format_args!("[{at}]"));
+        let (warp, within) = (div(f, line, self.rows), and(f, line, self.rows - 1));
+        let row = mul(f, warp, config.warp[0] as i64);
+        let row = sum(f, row, within);
+        let row = super::index::add(f, row, (slab * self.rows) as i64);
+        body(f, [row, col], value);
+        advance(f, number, config.threads() as i64);
+        let more = below(f, number, config.warps[0] * self.rows * cols);
+        ptx!(f, "@{more} bra {again}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Library kernels as PTX, executed and compared with their naive twins.
+//!
+//! Every launch runs twice, with blocks and warps in forward and in reversed order, and must give the same bits.
+//! With `RETAPE_PTX_DUMP` naming a folder, every module is written there, for an assembler.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod cases;
+mod data;
+mod machine;
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+
+use data::Draw;
+use retape_cuda_sim::Order;
+use retape_kernels::library::{Library, ScanKind};
+use retape_kernels::{Step, Work, ptx};
+use retape_runtime::{Buffer, DType, Element, Scalar};
+
+/// Devices of the oldest kind and of one whose instructions differ.
+const ARCHITECTURES: [u32; 2] = [75, 90];
+
+/// How far results may be from those of the naive twin, relative to the larger of 1 and their size.
+fn tolerance(kernel: &Library) -> f64 {
+    match kernel {
+        // Another order of at most some thousand additions or multiplications.
+        Library::Scan(scan) if matches!(scan.kind, ScanKind::Sum | ScanKind::Prod) => match scan.dtype {
+            DType::F64 => 1e-12,
+            // Computed in `f64`: the last bit, where the exact value is between two floats.
+            DType::F32 => 1.2e-7,
+            _ => 0.0,
+        },
+        _ => 0.0,
+    }
+}
+
+/// The outputs that are expected: those of the naive twin, or of the CPU where the twin would take long.
+fn expected(kernel: &Library, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let is_long = match kernel {
+        Library::Scan(scan) => scan.len > 2000,
+        Library::Sort(sort) => sort.len > 2000,
+        _ => false,
+    };
+    // Both want aligned buffers.
+    let buffers: Vec<Buffer> = inputs.iter().map(|bytes| Buffer::from_bytes(bytes).unwrap()).collect();
+    let views: Vec<&[u8]> = buffers.iter().map(Buffer::bytes).collect();
+    let blank = |(dtype, n): (DType, usize)| Buffer::from_bytes(&vec![0; dtype.size() * n]).unwrap();
+    let mut outputs: Vec<Buffer> = kernel.outputs().into_iter().map(blank).collect();
+    let mut views_mut: Vec<&mut [u8]> = outputs.iter_mut().map(Buffer::bytes_mut).collect();
+    match is_long {
+        true => kernel.run(&views, &mut views_mut),
+        false => kernel.reference(&views, &mut views_mut),
+    }
+    outputs.iter().map(|buffer| buffer.bytes().to_vec()).collect()
+}
+
+fn is_close(a: Scalar, b: Scalar, tolerance: f64) -> bool {
+    let (x, y) = (a.to_f64(), b.to_f64());
+    a == b
+        || (x.is_nan() && y.is_nan())
+        || (tolerance > 0.0 && (x == y || (x - y).abs() <= tolerance * y.abs().max(1.0)))
+}
+
+/// Writes the modules down if asked for.
+fn write_down(launches: &ptx::Launches) {
+    let Ok(folder) = std::env::var("RETAPE_PTX_DUMP") else { return };
+    for launch in &launches.launches {
+        let mut hasher = DefaultHasher::new();
+        launch.module.hash(&mut hasher);
+        let name = format!("{}_{:016x}.ptx", launch.module.name, hasher.finish());
+        fs::write(Path::new(&folder).join(name), &launch.module.text).unwrap();
+    }
+}
+
+/// Runs a kernel on drawn inputs and compares.
+fn check(kernel: &Library, draw: &mut Draw) {
+    let inputs = data::inputs(kernel, draw);
+    let expected = expected(kernel, &inputs);
+    let step = Step { work: Work::Library(kernel.clone()), operands: Default::default(), label: String::new() };
+    for sm in ARCHITECTURES {
+        let launches = ptx::lower(&step, ptx::Target { sm, fast: false }).unwrap();
+        write_down(&launches);
+        let sizes: Vec<usize> = expected.iter().map(Vec::len).collect();
+        let run = |order: Order| {
+            machine::run(&launches, &inputs, &sizes, order)
+                .unwrap_or_else(|fault| panic!("{kernel} on sm_{sm}: {fault}"))
+        };
+        let (found, reversed) = (run(Order::FORWARD), run(Order::REVERSE));
+        assert!(found == reversed, "{kernel} on sm_{sm}: the bits depend on the order of blocks and warps");
+        for ((found, expected), (dtype, _)) in found.iter().zip(&expected).zip(kernel.outputs()) {
+            let pairs = data::scalars(dtype, found).into_iter().zip(data::scalars(dtype, expected));
+            for (at, (found, expected)) in pairs.enumerate() {
+                let close = is_close(found, expected, tolerance(kernel));
+                assert!(close, "{kernel} on sm_{sm}: element {at} is {found:?} but the twin has {expected:?}");
+            }
+        }
+    }
+}
+
+fn check_all(seed: u64, kernels: impl FnOnce(&mut Draw) -> Vec<Library>) {
+    let mut draw = Draw::new(seed);
+    let kernels = kernels(&mut draw);
+    assert!(!kernels.is_empty());
+    for kernel in kernels {
+        check(&kernel, &mut draw);
+    }
+}
+
+#[test]
+fn philox() {
+    check_all(1, |_| cases::philox());
+}
+
+#[test]
+fn cast_half() {
+    check_all(2, |_| cases::cast_half());
+}
+
+#[test]
+fn arg_reduce() {
+    check_all(3, |_| cases::arg_reduce());
+}
+
+#[test]
+fn pool() {
+    check_all(4, cases::pool);
+}
+
+#[test]
+fn scan() {
+    check_all(5, |_| cases::scan());
+}
+
+#[test]
+fn long_scan() {
+    check_all(6, |_| cases::long_scan());
+}
+
+#[test]
+fn sort() {
+    check_all(7, |_| cases::sort());
+}
+
+#[test]
+fn long_sort() {
+    check_all(8, |_| cases::long_sort());
+}
+
+#[test]
+fn scatter_add() {
+    check_all(9, cases::scatter_add);
+}
+
+#[test]
+fn cholesky() {
+    check_all(10, |_| cases::cholesky());
+}
+
+#[test]
+fn triangular_solve() {
+    check_all(11, cases::triangular_solve);
+}

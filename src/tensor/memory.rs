@@ -1,0 +1,105 @@
+//! Where the bytes of a tensor are: in main memory, or on a GPU.
+
+use std::sync::{Arc, OnceLock};
+
+use retape_runtime::{Buffer, Device, DeviceBuffer, Gpu};
+
+use crate::error::Result;
+
+/// The bytes of a tensor.
+#[derive(Debug)]
+pub(crate) enum Memory {
+    Host(Buffer),
+    Device(Box<OnDevice>),
+}
+
+/// Bytes on a GPU, and a copy of them once somebody has asked for one: tensors do not change.
+#[derive(Debug)]
+pub(crate) struct OnDevice {
+    buffer: DeviceBuffer,
+    copy: OnceLock<Buffer>,
+}
+
+impl Memory {
+    pub(crate) fn device(&self) -> Device {
+        match self {
+            Memory::Host(_) => Device::Cpu,
+            Memory::Device(on) => on.buffer.gpu().device(),
+        }
+    }
+
+    /// The number of bytes.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Memory::Host(buffer) => buffer.len(),
+            Memory::Device(on) => on.buffer.len(),
+        }
+    }
+
+    /// The bytes in main memory. Those on a GPU are copied once the work that makes them is done.
+    pub(crate) fn on_host(&self) -> Result<&Buffer> {
+        match self {
+            Memory::Host(buffer) => Ok(buffer),
+            Memory::Device(on) => match on.copy.get() {
+                Some(copy) => Ok(copy),
+                None => {
+                    let copy = on.buffer.to_host()?;
+                    Ok(on.copy.get_or_init(|| copy))
+                }
+            },
+        }
+    }
+
+    /// A copy of the bytes on a device.
+    pub(crate) fn copied_to(&self, device: Device) -> Result<Memory> {
+        match (self, device) {
+            (_, Device::Cpu) => Ok(Buffer::from_bytes(self.on_host()?.bytes())?.into()),
+            (Memory::Host(buffer), device) => Ok(DeviceBuffer::from_bytes(&gpu(device)?, buffer.bytes())?.into()),
+            (Memory::Device(on), device) => Ok(on.buffer.copy_to(&gpu(device)?)?.into()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_host(&self) -> Option<&Buffer> {
+        match self {
+            Memory::Host(buffer) => Some(buffer),
+            Memory::Device(_) => None,
+        }
+    }
+
+    pub(crate) fn as_device(&self) -> Option<&DeviceBuffer> {
+        match self {
+            Memory::Host(_) => None,
+            Memory::Device(on) => Some(&on.buffer),
+        }
+    }
+
+    /// The bytes on a GPU, without their copy; gives back those in main memory.
+    pub(crate) fn into_device(self) -> std::result::Result<DeviceBuffer, Memory> {
+        match self {
+            Memory::Host(_) => Err(self),
+            Memory::Device(on) => Ok(on.buffer),
+        }
+    }
+}
+
+impl From<Buffer> for Memory {
+    #[inline]
+    fn from(buffer: Buffer) -> Memory {
+        Memory::Host(buffer)
+    }
+}
+
+impl From<DeviceBuffer> for Memory {
+    fn from(buffer: DeviceBuffer) -> Memory {
+        Memory::Device(Box::new(OnDevice { buffer, copy: OnceLock::new() }))
+    }
+}
+
+/// The GPU that a device is.
+pub(crate) fn gpu(device: Device) -> Result<Arc<Gpu>> {
+    match device {
+        Device::Cuda(ordinal) => Ok(Gpu::open(ordinal)?),
+        other => Err(crate::Error::Internal(format!("{other} is no GPU"))),
+    }
+}
