@@ -119,8 +119,11 @@ fn own_dependencies(manifest: &str) -> Vec<String> {
     let mut section = "";
     for line in read(manifest).lines() {
         if let Some(header) = line.strip_prefix('[') {
-            section =
-                if header.contains("dependencies") && !header.contains("workspace") && !header.contains("dev-") { "dependencies" } else { "" };
+            section = if header.contains("dependencies") && !header.contains("workspace") && !header.contains("dev-") {
+                "dependencies"
+            } else {
+                ""
+            };
         } else if section == "dependencies" && line.starts_with("retape") {
             found.extend(line.split(['.', ' ', '=']).next().map(str::to_owned));
         }
