@@ -64,6 +64,8 @@ fn global_memory() {
     );
     must_fail(&kernel("ld.global.u32 %r2, [%rd2];"), 1, 1, "global memory read that nobody wrote", "ld.global.u32");
     must_fail(&kernel("mov.u64 %rd3, 16;\n ld.global.u32 %r2, [%rd3];"), 1, 1, "out of bounds", "ld.global.u32");
+    let changed = "st.global.u32 [%rd2], 1;\n ld.global.nc.u32 %r2, [%rd2];";
+    must_fail(&kernel(changed), 1, 1, "ld.global.nc of memory that this launch writes", "ld.global.nc");
     // Half of the word is written.
     let half = "st.global.u16 [%rd2], 1;\n ld.global.u16 %h1, [%rd2];\n ld.global.u32 %r2, [%rd2];";
     must_fail(&kernel(half), 1, 1, "nobody wrote at byte 2", "ld.global.u32");
@@ -263,6 +265,8 @@ fn text_that_is_not_known() {
         ("frobnicate.u32 %r1, %r1;", "unknown instruction frobnicate.u32"),
         ("add.rz.f32 %f1, %f1, %f1;", "unknown instruction add.rz.f32"),
         ("ld.global.wild.u32 %r2, [%rd1];", "unknown modifier .wild"),
+        ("ld.shared.nc.u32 %r2, [s];", "unknown modifier .nc"),
+        ("ld.global.L1::sometimes.u32 %r2, [%rd1];", "unknown modifier .L1::sometimes"),
         ("add.u32 %r2, %r1, %r99;", "undeclared register %r99"),
         ("add.u32 %r2, %r1, %rd1;", "a register of type .b64 where .u32 is needed"),
         ("add.f32 %f1, %f1, %r1x;", "undeclared register %r1x"),

@@ -446,11 +446,12 @@ fn comparisons() {
         &[(&[1, 2, 1], 1), (&[2, 1, 0], 1), (&[2, 1, 1], 0)],
     );
     check(
-        "set.lt.u32.f32 {d}, {a}, {b}",
+        "set.lt.and.u32.f32 {d}, {a}, {b}, !{c}",
         "u32",
-        &["f32"; 2],
-        &[(&[f(1.0), f(2.0)], 0xffff_ffff), (&[f(2.0), f(1.0)], 0)],
+        &["f32", "f32", "pred"],
+        &[(&[f(1.0), f(2.0), 0], 0xffff_ffff), (&[f(1.0), f(2.0), 1], 0), (&[f(2.0), f(1.0), 0], 0)],
     );
+    check("set.gt.u32.s32 {d}, {a}, {b}", "u32", &["s32"; 2], &[(&[1, 0xffff_ffff], 0xffff_ffff)]);
     check("set.lt.f32.s32 {d}, {a}, {b}", "f32", &["s32"; 2], &[(&[0xffff_ffff, 1], f(1.0))]);
     check("testp.subnormal.f32 {d}, {a}", "pred", &["f32"], &[(&[f(1e-40)], 1), (&[f(1.0)], 0)]);
     check("testp.notanumber.f64 {d}, {a}", "pred", &["f64"], &[(&[g(f64::NAN)], 1), (&[g(1.0)], 0)]);
