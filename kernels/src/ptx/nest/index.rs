@@ -159,7 +159,7 @@ mod tests {
             let edges =
                 (0..2000).chain((1..1000).flat_map(|k| near(k * by as u64))).chain(near(last / by as u64 * by as u64));
             for x in edges.chain([last]).filter(|&x| x <= last) {
-                assert_eq!((x * factor >> 32) >> shift, x / by as u64, "{x} / {by}");
+                assert_eq!(((x * factor) >> 32) >> shift, x / by as u64, "{x} / {by}");
             }
         }
     }
