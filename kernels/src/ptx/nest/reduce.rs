@@ -199,7 +199,7 @@ impl Emitter<'_, '_> {
 
     /// A loop over `unroll` units at a time while there are so many.
     fn pass(&mut self, walk: &Walk, sums: &mut [Partial], unroll: usize) {
-        let (plan, ints, next) = (self.plan, self.body.ints, walk.next);
+        let (body, plan, ints, next) = (self.body, self.plan, self.body.ints, walk.next);
         let (again, done) = (self.f.label(), self.f.label());
         self.f.place(again);
         let last = ints.add(self.f, next, ((unroll - 1) * plan.strips) as u64);
@@ -209,11 +209,18 @@ impl Emitter<'_, '_> {
         };
         ptx!(self.f, "@{beyond} bra {done}");
         let mut groups: SmallVec<[Group; 8]> = SmallVec::new();
-        for n in 0..unroll {
+        if body.kernel.axes.len() == self.kept + 1 {
+            // The units lie at constant distances.
+            let mut near = self.unit(walk, next);
+            body.fix(self.f, &mut near, &schedule::accesses(body.kernel, Some(Stage::Element)));
+            let step = plan.strips * if plan.columns { 1 } else { plan.lanes };
+            groups.extend((0..unroll).map(|n| near.shifted(self.kept, n * step)));
+        }
+        for n in groups.len()..unroll {
             let unit = ints.add(self.f, next, (n * plan.strips) as u64);
             groups.push(self.unit(walk, unit));
         }
-        self.body.loads(self.f, groups.iter_mut(), |id| self.body.stages[id] == Stage::Element);
+        body.loads(self.f, groups.iter_mut(), |id| body.stages[id] == Stage::Element);
         for (chain, group) in groups.iter_mut().enumerate() {
             self.element(group, sums, chain, walk.valid);
         }
