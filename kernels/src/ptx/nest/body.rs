@@ -6,10 +6,9 @@ use smallvec::SmallVec;
 use super::Nest;
 use super::index::Ints;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
-use crate::ptx::function::{Class, Function, Reg};
-use crate::ptx::inst::{constant, emit_inst};
-use crate::ptx::memory::{Elements, Space, load, load_many, store, store_many};
-use crate::ptx::{Value, combine};
+use crate::ptx::{
+    Class, Elements, Function, Reg, Space, Value, combine, constant, emit_inst, load, load_many, store, store_many,
+};
 
 /// Offsets of this size and more are added to addresses, not written beside them.
 const FAR: i64 = 1 << 24;

@@ -2,9 +2,8 @@
 //!
 //! They are 32 bits wide where no count and no position reaches 2^31, else 64.
 
+use crate::ptx::{Class, Function, Reg, ptx};
 use smallvec::SmallVec;
-
-use crate::ptx::function::{Class, Function, Reg, ptx};
 
 /// How wide the integers of a kernel are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,7 @@ use super::index::{barrier, special};
 use super::schedule::{self, BLOCK, Pointwise, Tiled};
 use super::{Nest, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
-use crate::ptx::Launch;
-use crate::ptx::function::{Class, Function, Reg, ptx};
-use crate::ptx::memory::{Space, load, store};
+use crate::ptx::{Class, Function, Launch, Reg, Space, load, ptx, store};
 
 /// The launch of a kernel whose axes are all kept.
 pub(super) fn lower(nest: &Nest<'_>) -> Launch {

@@ -14,10 +14,8 @@ use super::index::{Ints, special};
 use super::schedule::{self, Reduction};
 use super::{Nest, vector_of};
 use crate::ir::{Inst, Kernel, Stage, Store, ValueId};
-use crate::ptx::function::{Class, Function, Label, Reg, ptx};
 use crate::ptx::inst::bits_suffix;
-use crate::ptx::memory::{Elements, store_many};
-use crate::ptx::{Argument, Launch, Value, combine};
+use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, Value, combine, ptx, store_many};
 
 /// The numbers of a thread.
 pub(super) struct Threads {
@@ -43,6 +41,7 @@ pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> 
     let partial = kernel.strips(&mut kept, &threads, part, valid);
     let results = across_threads(kernel.f, plan, &threads, partial);
     let end = kernel.f.label();
+    kernel.f.comment("What is done with the results.");
     kernel.leave_unless_first(&threads, valid, end);
     for result in results {
         kept.set(result.id, result.lanes());
@@ -151,6 +150,7 @@ impl Emitter<'_, '_> {
             let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| body.neutral(self.f, monoid, of)).collect());
             sums.push(Partial { id, monoid, of, chains: chains.collect() });
         }
+        self.f.comment("Each thread folds its units.");
         let walk = self.walk(inner, vector, threads, part, valid);
         if plan.unroll > 1 {
             self.pass(&walk, &mut sums, plan.unroll);
