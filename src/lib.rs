@@ -107,4 +107,7 @@ mod pages {
 
     #[doc = include_str!("../docs/numerics.md")]
     mod numerics {}
+
+    #[doc = include_str!("../docs/gpu.md")]
+    mod gpu {}
 }

@@ -34,6 +34,18 @@ impl Device {
         Gpu::open(ordinal).map(|gpu| gpu.device())
     }
 
+    /// Waits until the work that was queued on the device is done; the CPU has none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if the work failed, [`Error::Unusable`] if there is no such device.
+    pub fn sync(self) -> Result<()> {
+        match self {
+            Device::Cpu => Ok(()),
+            Device::Cuda(ordinal) => Gpu::open(ordinal)?.sync(),
+        }
+    }
+
     /// A number that tells devices apart.
     pub const fn code(self) -> u32 {
         match self {

@@ -129,8 +129,8 @@ fn value(graph: &Graph, id: ValueId, inputs: &[&Tensor]) -> Result<Tensor> {
 mod tests {
     use std::sync::Arc;
 
-    use retape_kernels::ir::Inst;
     use retape_kernels::Work;
+    use retape_kernels::ir::Inst;
     use retape_runtime::{Device, Scalar};
 
     use super::*;

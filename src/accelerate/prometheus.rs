@@ -100,7 +100,8 @@ const METRICS: &[Metric] = &[
     gauge("entries", "Entries in the cache.", |s| Some(s.entries.len() as f64)),
     gauge("pinned_entries", "Entries that are never evicted.", |s| Some(s.pinned as f64)),
     gauge("capacity_entries", "Entries that the cache may hold.", |s| Some(s.capacity as f64)),
-    gauge("bytes", "Bytes of all entries.", |s| Some(s.bytes() as f64)),
+    gauge("bytes", "Bytes of all entries in main memory.", |s| Some(s.bytes() as f64)),
+    gauge("device_bytes", "Bytes of all entries on GPUs.", |s| Some(s.device_bytes() as f64)),
     gauge("host_budget_bytes", "Bytes that all entries may use; absent without a budget.", |s| {
         s.budget.host.map(|bytes| bytes as f64)
     }),
@@ -124,7 +125,18 @@ const ENTRY_METRICS: &[EntryMetric] = &[
         kind: "counter",
         value: |e| e.calls as f64,
     },
-    EntryMetric { name: "entry_bytes", help: "Bytes of an entry.", kind: "gauge", value: |e| e.bytes as f64 },
+    EntryMetric {
+        name: "entry_bytes",
+        help: "Bytes of an entry in main memory.",
+        kind: "gauge",
+        value: |e| e.bytes as f64,
+    },
+    EntryMetric {
+        name: "entry_device_bytes",
+        help: "Bytes of an entry on a GPU.",
+        kind: "gauge",
+        value: |e| e.device_bytes as f64,
+    },
     EntryMetric {
         name: "entry_arena_bytes",
         help: "Bytes of an entry's arena.",

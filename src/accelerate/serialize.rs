@@ -77,7 +77,7 @@ record!(Stats {
     miss_latency,
     checks,
     advice,
-} and { "hit_rate": Stats::hit_rate, "occupancy": Stats::occupancy, "bytes": Stats::bytes });
+} and { "hit_rate": Stats::hit_rate, "occupancy": Stats::occupancy, "bytes": Stats::bytes, "device_bytes": Stats::device_bytes });
 
 record!(EntryStats {
     signature,
@@ -85,6 +85,7 @@ record!(EntryStats {
     last_use as "last_use_seconds" by seconds,
     is_pinned,
     bytes,
+    device_bytes,
     arena_bytes,
     arena_unshared_bytes,
     n_steps,

@@ -74,7 +74,10 @@ fn entry_row(entry: &EntryStats) -> [String; 8] {
         format!("  {} ({}){mark}", entry.signature.id(), shortened(&entry.signature.to_string())),
         entry.calls.to_string(),
         idle(entry.last_use),
-        bytes(entry.bytes),
+        match entry.device_bytes {
+            0 => bytes(entry.bytes),
+            on_device => format!("{} + {} on GPU", bytes(entry.bytes), bytes(on_device)),
+        },
         format!("{} of {}", bytes(entry.arena_bytes), bytes(entry.arena_unshared_bytes)),
         entry.n_steps.to_string(),
         entry.captures.len().to_string(),
@@ -106,6 +109,11 @@ impl fmt::Display for Stats {
         match self.budget.host {
             Some(budget) => writeln!(f, "memory     {} of {}", bytes(self.bytes()), bytes(budget))?,
             None => writeln!(f, "memory     {}", bytes(self.bytes()))?,
+        }
+        match (self.device_bytes(), self.budget.device) {
+            (0, None) => {}
+            (used, Some(budget)) => writeln!(f, "on GPUs    {} of {}", bytes(used), bytes(budget))?,
+            (used, None) => writeln!(f, "on GPUs    {}", bytes(used))?,
         }
         if self.backward_hits + self.backward_misses > 0 {
             writeln!(f, "backward   {} hits, {} misses", self.backward_hits, self.backward_misses)?;

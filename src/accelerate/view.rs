@@ -6,6 +6,7 @@ use std::sync::Arc;
 use retape_kernels::expand::expand;
 use retape_kernels::ir::Kernel;
 use retape_kernels::{Step, Work, simplify};
+use retape_runtime::Device;
 
 use super::Accelerated;
 use super::core::Core;
@@ -73,19 +74,35 @@ where
     ///
     /// # Errors
     ///
-    /// As [`graph`](Accelerated::graph).
+    /// As [`graph`](Accelerated::graph); also if the entry runs on a GPU.
     pub fn clif(&self, signature: &Signature) -> Result<String> {
-        self.core.entry_of(signature)?.text_of_steps(|kernel| retape_kernels::clif(kernel).map_err(compile::failed))
+        self.core
+            .entry_of(signature)?
+            .on_processor()?
+            .text_of_steps(|kernel| retape_kernels::clif(kernel).map_err(compile::failed))
     }
 
     /// The kernels as machine instructions, each by itself: an entry merges small neighbours.
     ///
     /// # Errors
     ///
-    /// As [`graph`](Accelerated::graph).
+    /// As [`graph`](Accelerated::graph); also if the entry runs on a GPU.
     pub fn disassembly(&self, signature: &Signature) -> Result<String> {
         let text = |kernel: &Kernel| retape_kernels::machine_text(kernel).map_err(compile::failed);
-        self.core.entry_of(signature)?.text_of_steps(text)
+        self.core.entry_of(signature)?.on_processor()?.text_of_steps(text)
+    }
+
+    /// The modules that an entry on a GPU consists of, as PTX, with the launches of each step.
+    ///
+    /// # Errors
+    ///
+    /// As [`graph`](Accelerated::graph); also if the entry runs on the processor.
+    pub fn ptx(&self, signature: &Signature) -> Result<String> {
+        let entry = self.core.entry_of(signature)?;
+        match entry.code().device() {
+            Device::Cpu => Err(Error::Cache(format!("the entry for ({signature}) runs on the processor; see `clif`"))),
+            _ => Ok(entry.code().text()),
+        }
     }
 }
 
@@ -108,6 +125,14 @@ impl Core {
 }
 
 impl Entry {
+    /// Refuses an entry that runs elsewhere.
+    fn on_processor(&self) -> Result<&Entry> {
+        match self.code().device() {
+            Device::Cpu => Ok(self),
+            device => Err(Error::Cache(format!("the entry for ({}) runs on {device}; see `ptx`", self.signature))),
+        }
+    }
+
     /// A text for each step, under its label.
     fn text_of_steps(&self, of_kernel: impl Fn(&Kernel) -> Result<String>) -> Result<String> {
         let text = |(n, step): (usize, &Step)| {

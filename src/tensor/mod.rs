@@ -12,6 +12,7 @@ mod memory;
 mod ndarray;
 mod operators;
 
+use std::borrow::Borrow;
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -247,8 +248,8 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn to(&self, device: Device) -> Tensor {
-        let at = Location::caller();
+    pub fn to(&self, device: impl Borrow<Device>) -> Tensor {
+        let (at, device) = (Location::caller(), *device.borrow());
         if self.device() == device || self.error().is_some() {
             return self.clone();
         }

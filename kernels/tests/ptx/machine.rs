@@ -5,7 +5,7 @@ use retape_kernels::expand::expand;
 use retape_kernels::ir::random::{exact_values, random_inputs};
 use retape_kernels::ir::{Kernel, evaluate};
 use retape_kernels::ptx::{Argument, Launches, Target};
-use retape_kernels::{Place, Step, simplify};
+use retape_kernels::{Operand, Place, Step, simplify};
 use retape_runtime::{DType, Scalar};
 
 use crate::{lowered, step};
@@ -27,16 +27,20 @@ fn places(machine: &mut Machine, step: &Step, buffers: &[Vec<u8>]) -> Result<Vec
     let mut addresses = Vec::new();
     // What is read is written last, since results may lie on it.
     for (operand, bytes) in step.operands.iter().zip(buffers).rev() {
-        let missing = operand.len * operand.dtype.size() - bytes.len();
         let address = match operand.place {
             Place::Slot { offset } => arena + offset as u64,
             _ => machine.alloc(bytes.len()),
         };
         machine.write(address, bytes)?;
-        addresses.push(address - missing as u64);
+        addresses.push(address - missing(operand, bytes));
     }
     addresses.reverse();
     Ok(addresses)
+}
+
+/// The bytes of an operand before its buffer.
+fn missing(operand: &Operand, bytes: &[u8]) -> u64 {
+    (operand.len * operand.dtype.size() - bytes.len()) as u64
 }
 
 /// Runs launches on copies of the buffers of all operands, and returns what is in them afterwards.
@@ -53,11 +57,11 @@ fn run(launches: &Launches, step: &Step, buffers: &[Vec<u8>], order: Order) -> R
         let arguments: Vec<u64> = launch.arguments.iter().map(address).collect();
         machine.launch(&module, &launch.module.name, launch.grid, launch.block, launch.shared, &arguments, order)?;
     }
-    let read = |(&address, bytes): (&u64, &Vec<u8>)| {
+    let written = addresses.iter().zip(buffers).zip(&step.operands).map(|((&address, bytes), operand)| {
         let mut bytes = bytes.clone();
-        machine.read(address, &mut bytes).map(|()| bytes)
-    };
-    addresses.iter().zip(buffers).map(read).collect()
+        machine.read(address + missing(operand, &bytes), &mut bytes).map(|()| bytes)
+    });
+    written.collect()
 }
 
 /// What the evaluator leaves in the written buffers.

@@ -25,7 +25,7 @@ function entryTable(data, choose) {
       h("td", {}, h("code", { title: entry.arguments }, shortened(entry.arguments, 84)), entry.notes.map((note) => h("span", { class: "chip" }, note))),
       h("td", { class: "number" }, count(entry.calls), h("div", { class: "meter thin" }, h("span", { style: `width:${(100 * entry.calls) / most}%` }))),
       h("td", { class: "number" }, ago(entry.idle)),
-      h("td", { class: "number" }, bytes(entry.bytes)),
+      h("td", { class: "number" }, bytes(entry.bytes), entry.device_bytes > 0 && h("div", { class: "at" }, `${bytes(entry.device_bytes)} on a GPU`)),
       h("td", { class: "number" }, bytes(entry.arena_bytes), h("div", { class: "at" }, `${bytes(entry.arena_unshared_bytes)} unshared`)),
       h("td", { class: "number" }, count(entry.n_steps)),
       h("td", { class: "number" }, count(entry.captures.length)),

@@ -133,7 +133,7 @@ fn races_in_shared_memory() {
   @%p1 st.shared.u32 [%r4], 0;";
     let message = "shared-memory race at byte 128: warp 0 read, warp 1 writes";
     must_fail(&kernel(read_first), 1, 64, message, "@%p1 st.shared.u32");
-    let both = "st.shared.u32 [s], %r1;";
+    let both = "st.shared.u32 [s], 1;";
     must_fail(&kernel(both), 1, 64, "shared-memory race at byte 0: warp 0 wrote, warp 1 writes", "st.shared.u32");
     run(&kernel(both), 1, 32).unwrap();
 }
@@ -164,6 +164,14 @@ fn asynchronous_copies() {
     must_fail(&copies("cp.async.wait_all;", 1), 1, 64, by_lane, "ld.shared.u32");
     let twice = copies("cp.async.ca.shared.global [%r4], [%rd4], 4;", 0);
     must_fail(&twice, 1, 32, "written at byte 0 while a cp.async to it is under way", "cp.async.ca");
+}
+
+#[test]
+fn lanes_that_write_different_values_to_one_address() {
+    let message = "lanes 0 and 1 write different values to one address";
+    must_fail(&kernel("st.shared.u32 [s], %r1;"), 1, 32, message, "st.shared.u32");
+    must_fail(&kernel("st.global.u32 [%rd2], %r1;"), 1, 32, message, "st.global.u32");
+    run(&kernel("{ .local .align 4 .b8 l[4];\n st.local.u32 [l], %r1;\n }"), 1, 32).unwrap();
 }
 
 #[test]

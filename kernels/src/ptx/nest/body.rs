@@ -64,6 +64,8 @@ pub(super) struct Body<'k> {
     pub(super) ints: Ints,
     pub(super) aligns: &'k [usize],
     bases: Vec<Option<Reg>>,
+    /// Loads at computed positions, and what these are made of.
+    gathers: Vec<bool>,
 }
 
 impl Group {
@@ -117,6 +119,7 @@ impl<'k> Body<'k> {
             ints: nest.ints,
             aligns: nest.aligns,
             bases: bases.collect(),
+            gathers: gathers(kernel),
         }
     }
 
@@ -142,9 +145,21 @@ impl<'k> Body<'k> {
         root
     }
 
-    /// Emits the loads among the instructions that `which` names, so that all of them are under way.
-    pub(super) fn loads(&self, f: &mut Function, group: &mut Group, which: impl Fn(usize) -> bool) {
-        self.run(f, group, |id| which(id) && matches!(self.kernel.insts[id], Inst::Load(..)));
+    /// Emits the loads among the instructions that `which` names, so that those of all groups are under way before
+    /// the first store.
+    pub(super) fn loads<'g>(
+        &self,
+        f: &mut Function,
+        groups: impl Iterator<Item = &'g mut Group>,
+        which: impl Fn(usize) -> bool,
+    ) {
+        let mut groups: SmallVec<[&mut Group; 8]> = groups.collect();
+        for group in &mut groups {
+            self.run(f, group, |id| which(id) && matches!(self.kernel.insts[id], Inst::Load(..)));
+        }
+        for group in &mut groups {
+            self.run(f, group, |id| which(id) && self.gathers[id]);
+        }
     }
 
     /// Emits the instructions that `which` names and whose values are not known.
@@ -331,6 +346,18 @@ impl<'k> Body<'k> {
     pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> Value {
         constant(f, monoid.neutral(self.dtypes[of.index()]))
     }
+}
+
+/// Loads at computed positions, and what these are made of.
+fn gathers(kernel: &Kernel) -> Vec<bool> {
+    let mut gathers = vec![false; kernel.insts.len()];
+    for (id, inst) in kernel.insts.iter().enumerate().rev() {
+        gathers[id] |= matches!(inst, Inst::LoadAt(..));
+        if gathers[id] {
+            inst.operands().iter().for_each(|v| gathers[v.index()] = true);
+        }
+    }
+    gathers
 }
 
 /// See [`Body::align`].

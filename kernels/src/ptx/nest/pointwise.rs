@@ -40,9 +40,7 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
         }
         groups.push((vector(&mut f, &body, &root, item, plan.lanes), guard));
     }
-    for (group, _) in &mut groups {
-        body.loads(&mut f, group, |_| true);
-    }
+    body.loads(&mut f, groups.iter_mut().map(|(group, _)| group), |_| true);
     for (mut group, guard) in groups {
         points(&mut f, &body, &mut group, guard);
     }
@@ -126,9 +124,7 @@ fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
         }
         groups.push((group, guard));
     }
-    for (group, _) in &mut groups {
-        body.loads(&mut f, group, |_| true);
-    }
+    body.loads(&mut f, groups.iter_mut().map(|(group, _)| group), |_| true);
     for (mut group, guard) in groups {
         points(&mut f, &body, &mut group, guard);
     }
@@ -190,10 +186,9 @@ fn stage(
         let side = body.ints.add(f, y, (row * ROWS) as u64);
         let (at_along, _) = clamped(f, body, origin[along], x, along);
         let (at_last, _) = clamped(f, body, origin[last], side, last);
-        let mut group = root.at([(last, at_last), (along, at_along)], None);
-        body.loads(f, &mut group, |id| plan.loads.contains(&id));
-        groups.push((group, side));
+        groups.push((root.at([(last, at_last), (along, at_along)], None), side));
     }
+    body.loads(f, groups.iter_mut().map(|(group, _)| group), |id| plan.loads.contains(&id));
     for (group, side) in groups {
         let at = body.ints.mul_add(f, side, PITCH as i64, Some(x));
         for (&id, tile) in plan.loads.iter().zip(&tiles) {

@@ -213,9 +213,7 @@ impl Emitter<'_, '_> {
             let unit = ints.add(self.f, next, (n * plan.strips) as u64);
             groups.push(self.unit(walk, unit));
         }
-        for group in &mut groups {
-            self.body.loads(self.f, group, |id| self.body.stages[id] == Stage::Element);
-        }
+        self.body.loads(self.f, groups.iter_mut(), |id| self.body.stages[id] == Stage::Element);
         for (chain, group) in groups.iter_mut().enumerate() {
             self.element(group, sums, chain, walk.valid);
         }

@@ -115,6 +115,11 @@ fn lanes(nest: &Nest<'_>, accesses: &[Access<'_>], axis: usize, exact: bool, bud
     let extent = kernel.axes[axis].extent;
     let contiguous: Vec<&Access<'_>> = accesses.iter().filter(|(_, at)| at.stride(axis) == 1).collect();
     let size = |a: &&Access<'_>| kernel.params[a.0.index()].dtype.size();
+    // Loads at computed positions are contiguous for neighbouring threads at best.
+    let n_loads = contiguous.iter().filter(|(p, _)| !kernel.params[p.index()].written).count();
+    if gathered(kernel).count() > n_loads {
+        return 1;
+    }
     let Some(narrow) = contiguous.iter().copied().map(|a| size(&a)).min() else { return 1 };
     let wide = contiguous.iter().copied().map(|a| size(&a)).max().unwrap_or(narrow);
     let mut lanes = (ACCESS / narrow).min(2 * ACCESS / wide).clamp(1, MAX_LANES);
@@ -132,16 +137,23 @@ fn lanes(nest: &Nest<'_>, accesses: &[Access<'_>], axis: usize, exact: bool, bud
     1
 }
 
+/// The sizes of elements at computed positions.
+fn gathered(kernel: &Kernel) -> impl Iterator<Item = usize> {
+    kernel.insts.iter().filter_map(|inst| match inst {
+        Inst::LoadAt(p, _) => Some(kernel.params[p.index()].dtype.size()),
+        _ => None,
+    })
+}
+
 /// Bytes that the loads of one vector take.
 fn loaded(kernel: &Kernel, accesses: &[Access<'_>], axes: &[usize], vector: Option<Vector>) -> usize {
     let varying =
         accesses.iter().filter(|(p, at)| !kernel.params[p.index()].written && axes.iter().any(|&a| at.stride(a) != 0));
-    varying
-        .map(|(p, at)| {
-            let lanes = vector.filter(|v| at.stride(v.axis) != 0).map_or(1, |v| v.lanes);
-            lanes * kernel.params[p.index()].dtype.size()
-        })
-        .sum()
+    let affine = varying.map(|(p, at)| {
+        let lanes = vector.filter(|v| at.stride(v.axis) != 0).map_or(1, |v| v.lanes);
+        lanes * kernel.params[p.index()].dtype.size()
+    });
+    affine.sum::<usize>() + gathered(kernel).sum::<usize>() * vector.map_or(1, |v| v.lanes)
 }
 
 /// The schedule of a kernel whose axes are all kept.
@@ -156,7 +168,7 @@ pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
     let lanes = lanes(nest, &accesses, last, last > 0, cost);
     let (items, rest) = (n_points / lanes, n_points % lanes);
     let axes: Vec<usize> = (0..=last).collect();
-    let bytes = loaded(kernel, &accesses, &axes, Some(Vector { axis: last, lanes })).max(ACCESS);
+    let bytes = loaded(kernel, &accesses, &axes, Some(Vector { axis: last, lanes })).max(ACCESS / 4);
     let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
     while unroll > 1 && (items < BLOCK * unroll * MIN_BLOCKS || (unroll + 1) * lanes * cost > MAX_CODE) {
         unroll /= 2;

@@ -96,26 +96,17 @@ impl Warp {
     }
 
     pub(super) fn store(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
-        let size = usize::from(access.size);
-        let len = size * usize::from(access.count);
+        let len = usize::from(access.size) * usize::from(access.count);
+        let mut last_end = 0;
+        let mut ascends = true;
         for lane in lanes(active) {
             let (space, at) = self.resolve(access.space, access.address, lane);
             check_aligned(at, len, lane)?;
+            ascends &= at >= last_end;
+            last_end = at.saturating_add(len as u64);
             let mut buffer = [0; MAX_ACCESS];
             let bytes = &mut buffer[..len];
-            if size == 4 && access.reg_size != 8 {
-                for (reg, to) in access.regs.iter().zip(bytes.chunks_exact_mut(4)) {
-                    to.copy_from_slice(&self.regs.narrow[usize::from(*reg)][lane].to_le_bytes());
-                }
-            } else {
-                for (reg, to) in access.regs.iter().zip(bytes.chunks_exact_mut(size)) {
-                    let bits = match access.reg_size {
-                        8 => self.regs.wide[usize::from(*reg)][lane],
-                        _ => u64::from(self.regs.narrow[usize::from(*reg)][lane]),
-                    };
-                    to.copy_from_slice(&bits.to_le_bytes()[..size]);
-                }
-            }
+            self.elements(access, lane, bytes);
             match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_stored += len as u64;
@@ -130,6 +121,46 @@ impl Warp {
                     env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
                 }
                 Space::Local => self.store_local(env, at, bytes, lane)?,
+            }
+        }
+        if ascends || access.space == Space::Local { Ok(()) } else { self.check_one_value(access, active) }
+    }
+
+    /// The bytes that a lane stores.
+    #[inline(always)]
+    fn elements(&self, access: &Access, lane: usize, bytes: &mut [u8]) {
+        if access.size == 4 && access.reg_size != 8 {
+            for (reg, to) in access.regs.iter().zip(bytes.chunks_exact_mut(4)) {
+                to.copy_from_slice(&self.regs.narrow[usize::from(*reg)][lane].to_le_bytes());
+            }
+            return;
+        }
+        let size = usize::from(access.size);
+        for (reg, to) in access.regs.iter().zip(bytes.chunks_exact_mut(size)) {
+            let bits = match access.reg_size {
+                8 => self.regs.wide[usize::from(*reg)][lane],
+                _ => u64::from(self.regs.narrow[usize::from(*reg)][lane]),
+            };
+            to.copy_from_slice(&bits.to_le_bytes()[..size]);
+        }
+    }
+
+    /// Lanes that write to one address must write one value: which one stays is not defined.
+    fn check_one_value(&self, access: &Access, active: u32) -> Result<(), Stop> {
+        let len = usize::from(access.size) * usize::from(access.count);
+        let mut stores: Vec<(u64, usize)> =
+            lanes(active).map(|lane| (self.address(access.address, lane), lane)).collect();
+        stores.sort_unstable();
+        let value = |lane: usize| {
+            let mut bytes = [0; MAX_ACCESS];
+            self.elements(access, lane, &mut bytes[..len]);
+            bytes
+        };
+        for pair in stores.windows(2) {
+            let [(at, one), (other_at, other)] = [pair[0], pair[1]];
+            // Addresses are multiples of the length: what overlaps is equal.
+            if at == other_at && at < LOCAL_WINDOW && value(one) != value(other) {
+                return stop(format!("lanes {one} and {other} write different values to one address"));
             }
         }
         Ok(())

@@ -169,10 +169,9 @@ fn deadlock(warps: &[Warp]) -> Trouble {
     (at, Box::new(format!("deadlock: {}", found.join(", "))))
 }
 
-/// The value of a special register that is the same for all lanes of a warp, or that of one lane.
-pub(crate) fn special(special: Special, env: &Env<'_>, warp: usize, lane: usize) -> u32 {
+/// The value of a special register of a lane, in the block at this place.
+fn special(special: Special, launch: &Launch<'_>, place: [u32; 3], warp: usize, lane: usize) -> u32 {
     use crate::kernel::LaneMask;
-    let launch = env.launch;
     let [width, height, _] = launch.block;
     let thread = (32 * warp + lane) as u32;
     match special {
@@ -180,7 +179,7 @@ pub(crate) fn special(special: Special, env: &Env<'_>, warp: usize, lane: usize)
         Special::Tid(1) => thread / width % height,
         Special::Tid(_) => thread / width / height,
         Special::Ntid(axis) => launch.block[usize::from(axis)],
-        Special::Ctaid(axis) => env.place[usize::from(axis)],
+        Special::Ctaid(axis) => place[usize::from(axis)],
         Special::Nctaid(axis) => launch.grid[usize::from(axis)],
         Special::LaneId => lane as u32,
         Special::WarpId => warp as u32,

@@ -5,7 +5,7 @@
 
 use super::{Env, Launch, Trouble, special};
 use crate::fault::{Stop, stop};
-use crate::kernel::{Fill, FloatMode, Inst, Kernel, Op};
+use crate::kernel::{Fill, FloatMode, Inst, Kernel, Op, Special};
 use crate::lanes::{ALL, Alu, AluFn, LANES, Regs, SCRATCH, lanes, put};
 use crate::round::flush;
 
@@ -46,7 +46,7 @@ impl Warp {
     pub(super) fn new(launch: &Launch<'_>, index: usize) -> Warp {
         let files = launch.kernel.files;
         let lanes = (launch.threads() as usize - 32 * index).min(32);
-        Warp {
+        let mut warp = Warp {
             index,
             regs: Regs {
                 narrow: vec![[0; LANES]; usize::from(files.narrow)],
@@ -60,7 +60,16 @@ impl Warp {
             arrivals: [0; 16],
             local: vec![],
             copies: Copies::default(),
+        };
+        for (reg, fill) in &launch.kernel.narrow_fill {
+            warp.regs.narrow[usize::from(*reg)] =
+                std::array::from_fn(|lane| fill_value(*fill, launch, [0; 3], index, lane) as u32);
         }
+        for (reg, fill) in &launch.kernel.wide_fill {
+            warp.regs.wide[usize::from(*reg)] =
+                std::array::from_fn(|lane| fill_value(*fill, launch, [0; 3], index, lane));
+        }
+        warp
     }
 
     /// Makes the warp that of the block in `env`.
@@ -74,12 +83,17 @@ impl Warp {
         self.local.clear();
         self.local.resize(LANES * kernel.local_bytes as usize, (0, false));
         self.copies.clear();
+        // What depends on the place of the block; the rest has been filled when the warp was made.
         for (index, fill) in &kernel.narrow_fill {
-            self.regs.narrow[usize::from(*index)] =
-                std::array::from_fn(|lane| fill_value(*fill, env, self.index, lane) as u32);
+            if matches!(fill, Fill::Special(Special::Ctaid(_))) {
+                self.regs.narrow[usize::from(*index)] =
+                    [fill_value(*fill, env.launch, env.place, self.index, 0) as u32; LANES];
+            }
         }
         for (index, fill) in &kernel.wide_fill {
-            self.regs.wide[usize::from(*index)] = std::array::from_fn(|lane| fill_value(*fill, env, self.index, lane));
+            if matches!(fill, Fill::Special(Special::Ctaid(_))) {
+                self.regs.wide[usize::from(*index)] = [fill_value(*fill, env.launch, env.place, self.index, 0); LANES];
+            }
         }
     }
 
@@ -391,11 +405,11 @@ impl Warp {
 }
 
 /// What a register is filled with.
-fn fill_value(fill: Fill, env: &Env<'_>, warp: usize, lane: usize) -> u64 {
+fn fill_value(fill: Fill, launch: &Launch<'_>, place: [u32; 3], warp: usize, lane: usize) -> u64 {
     match fill {
         Fill::Bits(bits) => bits,
-        Fill::Special(name) => u64::from(special(name, env, warp, lane)),
-        Fill::Global(index, offset) => env.launch.globals[index].wrapping_add_signed(offset),
-        Fill::DynamicShared(offset) => (i64::from(env.launch.dynamic_start()) + offset) as u64,
+        Fill::Special(name) => u64::from(special(name, launch, place, warp, lane)),
+        Fill::Global(index, offset) => launch.globals[index].wrapping_add_signed(offset),
+        Fill::DynamicShared(offset) => (i64::from(launch.dynamic_start()) + offset) as u64,
     }
 }
