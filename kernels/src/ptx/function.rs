@@ -165,11 +165,6 @@ impl Function {
         d
     }
 
-    /// Appends a comment.
-    pub(crate) fn comment(&mut self, text: &str) {
-        let _ = writeln!(self.body, "    // {text}");
-    }
-
     /// A new label, which must be placed once.
     pub(crate) fn label(&mut self) -> Label {
         self.n_labels += 1;
