@@ -26,7 +26,7 @@ use crate::plan::{Step, Work};
 
 pub(crate) use cast::cast;
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
-pub use fuse::{FusedStep, fuse};
+pub use fuse::{FusedStep, apart, fuse};
 pub(crate) use inst::{Value, combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
