@@ -156,6 +156,11 @@ fn loaded(kernel: &Kernel, accesses: &[Access<'_>], axes: &[usize], vector: Opti
     affine.sum::<usize>() + gathered(kernel).sum::<usize>() * vector.map_or(1, |v| v.lanes)
 }
 
+/// The largest power of two, from 1 on, that is not above either number.
+fn power_of_two(x: usize, most: usize) -> usize {
+    1 << x.clamp(1, most).ilog2()
+}
+
 /// The schedule of a kernel whose axes are all kept.
 pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
     let kernel = nest.kernel;
@@ -169,7 +174,7 @@ pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
     let (items, rest) = (n_points / lanes, n_points % lanes);
     let axes: Vec<usize> = (0..=last).collect();
     let bytes = loaded(kernel, &accesses, &axes, Some(Vector { axis: last, lanes })).max(ACCESS / 4);
-    let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
+    let mut unroll = power_of_two(IN_FLIGHT / bytes, if lanes == 1 { 8 } else { 4 });
     while unroll > 1 && (items < BLOCK * unroll * MIN_BLOCKS || (unroll + 1) * lanes * cost > MAX_CODE) {
         unroll /= 2;
     }
@@ -219,7 +224,7 @@ pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
     let vector = Some(Vector { axis, lanes });
     let reduced: Vec<usize> = (kept..n_axes).collect();
     let bytes = loaded(kernel, &accesses, &reduced, vector).max(ACCESS / 4);
-    let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
+    let mut unroll = power_of_two(IN_FLIGHT / bytes, if lanes == 1 { 8 } else { 4 });
     while unroll > 1 && (unroll * lanes * registers > MAX_SUMS || (unroll + 2) * lanes * cost > MAX_CODE) {
         unroll /= 2;
     }
@@ -228,7 +233,7 @@ pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
     shared_out(Reduction {
         columns,
         lanes,
-        unroll: unroll.next_power_of_two(),
+        unroll,
         strips: 1,
         items_per_block: 1,
         items,
