@@ -246,7 +246,6 @@ pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
 
 /// Decides how many threads and blocks share an item.
 fn shared_out(mut r: Reduction) -> Reduction {
-    r.unroll = r.unroll.min(r.units.next_power_of_two());
     // A thread takes some units at once, unless there are too few threads.
     let some = r.units.div_ceil(r.unroll).next_power_of_two().min(BLOCK);
     let most = r.units.next_power_of_two().min(BLOCK);
@@ -269,6 +268,10 @@ fn shared_out(mut r: Reduction) -> Reduction {
     }
     let items = (BLOCK / r.strips).min(r.items.next_power_of_two());
     r.items_per_block = items.max(WARP.div_ceil(r.strips));
+    // No more units at once than a thread has.
+    while r.unroll > 1 && r.strips * r.unroll > r.units {
+        r.unroll /= 2;
+    }
     let step = r.strips * r.unroll;
     let steps = r.units.div_ceil(step);
     if r.items * r.strips < BUSY && steps > 4 {
