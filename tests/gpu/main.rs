@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod device;
+mod options;
 
 use device::{alone, driver, gpu};
 use retape::{Device, Tensor, Tree, accelerate, value_and_grad};
