@@ -1,5 +1,6 @@
 //! The stand-in driver behind the bindings that the backend uses.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
