@@ -74,7 +74,7 @@ fn address<'t>(d: &mut Decoder<'_, '_, 't>, index: usize, space: Space) -> Resul
             }
             let fill = moves::address(d, name, 0)?;
             Ok(match fill {
-                Fill::Bits(start) => Address { base: Base::None, offset: start as i64 + offset },
+                Fill::Bits(start) => Address { base: Base::None, offset: (start as i64).wrapping_add(offset) },
                 fill => Address { base: Base::Wide(d.body.filled(true, fill)), offset },
             })
         }
@@ -161,7 +161,7 @@ pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
         Where::Const => {
             let address = match *d.operand(1)? {
                 Operand::Memory(MemoryBase::Symbol(name), offset) => match d.body.place(name) {
-                    Some(Place::Constant(start)) => Address { base: Base::None, offset: start + offset },
+                    Some(Place::Constant(start)) => Address { base: Base::None, offset: start.wrapping_add(offset) },
                     _ => return Err(format!("{name} is not a constant")),
                 },
                 _ => address(d, 1, Space::Local)?,
@@ -178,7 +178,8 @@ fn param(d: &Decoder<'_, '_, '_>, index: usize, bytes: usize) -> Result<u32> {
     };
     let param = d.body.params.iter().find(|param| param.name == name);
     let param = param.ok_or_else(|| format!("unknown parameter {name}"))?;
-    if offset < 0 || offset as usize + bytes > param.bytes || !(param.offset + offset as usize).is_multiple_of(bytes) {
+    let is_inside = usize::try_from(offset).is_ok_and(|at| at <= param.bytes && bytes <= param.bytes - at);
+    if !is_inside || !(param.offset + offset as usize).is_multiple_of(bytes) {
         return Err(format!("{bytes} bytes at {offset} of parameter {name}, which has {}", param.bytes));
     }
     Ok((param.offset + offset as usize) as u32)

@@ -50,7 +50,9 @@ pub(super) fn address<'t>(d: &mut Decoder<'_, '_, 't>, name: &'t str, offset: i6
         return Err(format!("the address of parameter {name} cannot be taken"));
     }
     Ok(match d.body.place(name).ok_or_else(|| format!("unknown name {name}"))? {
-        Place::Shared(start) | Place::Local(start) | Place::Constant(start) => Fill::Bits((start + offset) as u64),
+        Place::Shared(start) | Place::Local(start) | Place::Constant(start) => {
+            Fill::Bits(start.wrapping_add(offset) as u64)
+        }
         Place::DynamicShared => Fill::DynamicShared(offset),
         Place::Global(index) => Fill::Global(index, offset),
     })

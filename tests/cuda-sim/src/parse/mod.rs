@@ -19,6 +19,9 @@ use crate::kernel::{GlobalArray, Module, ModuleData, Param};
 use crate::types::Ty;
 use declare::Declaration;
 
+/// Bytes of a kernel's parameters at most.
+const MAX_PARAMETERS: usize = 32_764;
+
 pub(crate) type Result<T> = std::result::Result<T, ParseError>;
 
 /// A reader of tokens.
@@ -206,6 +209,9 @@ fn read_entry<'t>(cursor: &mut Cursor<'t>, scope: &Scope<'t>, source: &Arc<str>)
             let found = Declaration::read(cursor)?;
             let offset = end.next_multiple_of(found.align);
             end = offset + found.bytes;
+            if end > MAX_PARAMETERS {
+                return cursor.error(format!("more than {MAX_PARAMETERS} bytes of parameters"));
+            }
             params.push(Param { name: found.name.to_owned(), offset, bytes: found.bytes });
             if cursor.peek() != ")" {
                 cursor.expect(",")?;

@@ -55,6 +55,9 @@ fn read<'t>(cursor: &mut Cursor<'t>, body: &Body<'_, 't>) -> Result<Operand<'t>>
             if !parts.is_empty() {
                 cursor.expect(",")?;
             }
+            if cursor.peek() == "{" {
+                return cursor.error("a vector in a vector");
+            }
             parts.push(read(cursor, body)?);
         }
         return Ok(Operand::Vector(parts));
@@ -118,7 +121,7 @@ fn read_offset(cursor: &mut Cursor<'_>) -> Result<i64> {
         return Ok(0);
     }
     let offset = cursor.count()? as i64;
-    Ok(if is_negative { -offset } else { offset })
+    Ok(if is_negative { offset.wrapping_neg() } else { offset })
 }
 
 fn number(word: &str, is_negative: bool) -> Option<Operand<'static>> {
