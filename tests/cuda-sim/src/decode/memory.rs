@@ -97,9 +97,8 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
     for (part, to) in parts.iter().zip(&mut found) {
         let size = match part {
             Operand::Reg(reg) => {
-                let is_wide_enough = reg.ty.size() >= ty.size();
-                let exact = ty.is_float() || reg.ty.is_float();
-                if reg.ty == Ty::Pred || !is_wide_enough || (exact && reg.ty.size() != ty.size()) {
+                let is_wider = reg.ty.size() > ty.size() && !ty.is_float() && !reg.ty.is_float();
+                if reg.ty == Ty::Pred || !(is_wider || reg.ty.agrees(ty)) {
                     return Err(format!("a register of type .{} for .{}", reg.ty.name(), ty.name()));
                 }
                 if is_load {
@@ -111,7 +110,7 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
                 reg.ty.size()
             }
             Operand::Sink if is_load => continue,
-            literal if !is_load => {
+            literal if !is_load && lanes == 1 => {
                 *to = d
                     .source_of(literal, if ty.size() == 8 { ty } else { Ty::B32 })
                     .or_else(|_| d.source_of(literal, ty))?;

@@ -178,7 +178,7 @@ impl<'s, 't> Body<'s, 't> {
         cursor.take()?;
         let Some(ty) = dotted_type(cursor.take()?.text) else { return cursor.error("registers without a type") };
         loop {
-            let name = cursor.take()?.text;
+            let name = cursor.name()?;
             if cursor.accept("<") {
                 let count = cursor.count()?;
                 cursor.expect(">")?;
@@ -230,7 +230,7 @@ impl<'s, 't> Body<'s, 't> {
     }
 
     fn read_label(&mut self, cursor: &mut Cursor<'t>) -> Result<()> {
-        let label = cursor.take()?.text;
+        let label = cursor.name()?;
         cursor.expect(":")?;
         if cursor.accept(".branchtargets") {
             let mut targets = vec![];

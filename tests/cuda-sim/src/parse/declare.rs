@@ -33,7 +33,10 @@ impl<'t> Declaration<'t> {
                 ".align" => align = Some(cursor.count()?),
                 // What a parameter points to is of no matter here.
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" if space == ".param" => {}
-                _ => ty = dotted_type(word),
+                _ => match dotted_type(word) {
+                    Some(found) if ty.is_none() => ty = Some(found),
+                    _ => return cursor.error(format!("`{word}` in a declaration")),
+                },
             }
         }
         let Some(ty) = ty else { return cursor.error("declaration without a type") };
@@ -41,7 +44,7 @@ impl<'t> Declaration<'t> {
         if !align.is_power_of_two() || align > MAX_ALIGN {
             return cursor.error(format!("alignment {align} is no power of two, or too great"));
         }
-        let name = cursor.take()?.text;
+        let name = cursor.name()?;
         let (count, is_open) = read_extents(cursor)?;
         if is_open != is_extern && space != ".param" {
             return cursor.error(format!("{name} has no size, or one that it must not have"));

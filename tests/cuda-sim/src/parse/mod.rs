@@ -79,6 +79,16 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// A name of something that is declared.
+    pub(crate) fn name(&mut self) -> Result<&'t str> {
+        let token = self.take()?;
+        let is_name = token.text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '$' | '%'));
+        if is_name && token.text != "_" && !token.text.contains('.') {
+            return Ok(token.text);
+        }
+        Err(ParseError::new(token.line, format!("`{}` is no name", token.text)))
+    }
+
     /// Skips up to and including the next semicolon.
     pub(crate) fn skip_statement(&mut self) -> Result<()> {
         while self.take()?.text != ";" {}
@@ -202,7 +212,7 @@ fn read_declaration<'t>(cursor: &mut Cursor<'t>, scope: &mut Scope<'t>) -> Resul
 
 /// What follows `.entry`.
 fn read_entry<'t>(cursor: &mut Cursor<'t>, scope: &Scope<'t>, source: &Arc<str>) -> Result<crate::kernel::Kernel> {
-    let name = cursor.take()?.text;
+    let name = cursor.name()?;
     let (mut params, mut end) = (vec![], 0_usize);
     if cursor.accept("(") {
         while !cursor.accept(")") {
