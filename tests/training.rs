@@ -154,7 +154,7 @@ const LOSSES: [(&str, f64); 8] = [
 fn workloads_have_the_losses_of_other_programs() {
     let n = if cfg!(debug_assertions) { 4 } else { LOSSES.len() };
     for (name, expected) in &LOSSES[..n] {
-        let mut work = models::make(name).unwrap();
+        let mut work = models::make(name, retape::Device::Cpu).unwrap();
         work.step().unwrap();
         for _ in 0..5 {
             work.update();

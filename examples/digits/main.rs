@@ -2,12 +2,14 @@
 //! and reports times, hit rates, accuracy and the error of the angle.
 //!
 //! `--epochs N` (20), `--train N` and `--test N` images (5000 each), `--out FOLDER` for the charts (`out`),
-//! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`; `--report FILE` for a page on
-//! the cache of the training step, and `--profile FILE` for a trace of one more epoch.
+//! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`, `--device auto|cpu|cuda:N`
+//! (`cpu`); `--report FILE` for a page on the cache of the training step, and `--profile FILE` for a trace of one more
+//! epoch.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 mod chart;
+mod device;
 mod network;
 
 use std::io::IsTerminal;
@@ -18,7 +20,7 @@ use chart::Chart;
 use indicatif::{ProgressBar, ProgressStyle};
 use network::{Params, State, Training};
 use retape::data::{Digits, MiniBatches, Partial, gather, load_mnist, one_hot};
-use retape::{Accelerated, CompileTimes, Tensor, accelerate};
+use retape::{Accelerated, CompileTimes, Device, Tensor, accelerate, map};
 
 const BATCH: usize = 32;
 const RATE: f32 = 1e-3;
@@ -32,6 +34,7 @@ struct Options {
     test: usize,
     out: PathBuf,
     data: Option<PathBuf>,
+    device: Device,
     report: Option<PathBuf>,
     profile: Option<PathBuf>,
 }
@@ -39,7 +42,8 @@ struct Options {
 fn main() -> Result<(), AnyError> {
     let options = options()?;
     let (train_set, test_set) = data(&options)?;
-    println!("{} training images, {} test images, {} epochs", train_set.len(), test_set.len(), options.epochs);
+    let (n_train, n_test) = (train_set.len(), test_set.len());
+    println!("{n_train} training images, {n_test} test images, {} epochs, on {}", options.epochs, options.device);
 
     let step = accelerate(|t: &Training, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor| {
         t.step(x, digits, angles, rate)
@@ -51,9 +55,9 @@ fn main() -> Result<(), AnyError> {
 
     let predict = accelerate(|params: &Params, state: &State, x: &Tensor| params.predict(state, x));
     predict.set_enabled(false);
-    let plain_found = evaluate(&predict, &fast.training, &test_set)?;
+    let plain_found = evaluate(&predict, &fast.training, &test_set, options.device)?;
     predict.set_enabled(true);
-    let found = evaluate(&predict, &fast.training, &test_set)?;
+    let found = evaluate(&predict, &fast.training, &test_set, options.device)?;
 
     println!();
     report("training", plain.time, fast.time);
@@ -98,16 +102,18 @@ fn train(
 ) -> Result<Trained, AnyError> {
     let batches = MiniBatches::new(set.len(), BATCH)?.shuffled(SEED).partial(Partial::Discard);
     let bar = progress(title, options.epochs * batches.n_batches() as u64);
-    let mut training = Training::new(SEED);
+    let mut training = map(&Training::new(SEED), |start| start.to(options.device));
     let (mut first_call, mut loss) = (Duration::ZERO, Tensor::from(f32::NAN));
     let start = Instant::now();
     for epoch in 0..options.epochs {
         for batch in &batches.epoch(epoch) {
-            let (x, digits, angles) = tensors(set, batch)?;
+            let (x, digits, angles) = tensors(set, batch, options.device)?;
             let call = Instant::now();
             // By value: the next parameters are written over these.
             (loss, training) = step(training, &x, &digits, &angles)?;
             if first_call.is_zero() {
+                // A GPU may still be at work.
+                options.device.sync()?;
                 first_call = call.elapsed();
             }
             bar.inc(1);
@@ -130,6 +136,7 @@ fn evaluate<F>(
     predict: &Accelerated<F, (Params, State, Tensor), (Tensor, Tensor)>,
     training: &Training,
     set: &Digits,
+    device: Device,
 ) -> Result<Found, AnyError>
 where
     F: retape::Function<(Params, State, Tensor), (Tensor, Tensor)>,
@@ -138,7 +145,7 @@ where
     let (mut right, mut squares) = (0_usize, 0.0);
     let start = Instant::now();
     for batch in &batches.epoch(0) {
-        let (x, _, _) = tensors(set, batch)?;
+        let (x, _, _) = tensors(set, batch, device)?;
         let (probabilities, angles) = predict.call(&training.params, &training.state, &x)?;
         let (probabilities, angles) = (probabilities.to_vec::<f32>()?, angles.to_vec::<f32>()?);
         for ((row, angle), &index) in probabilities.chunks(Digits::CLASSES).zip(angles).zip(batch) {
@@ -152,16 +159,16 @@ where
     Ok(Found { time, accuracy: right as f64 / n, angle_error: (squares / n).sqrt() })
 }
 
-/// A batch as images, one-hot digits and angles.
-fn tensors(set: &Digits, batch: &[usize]) -> Result<(Tensor, Tensor, Tensor), AnyError> {
+/// A batch as images, one-hot digits and angles, on a device.
+fn tensors(set: &Digits, batch: &[usize], device: Device) -> Result<(Tensor, Tensor, Tensor), AnyError> {
     let n = batch.len();
     let images = gather(&set.images, Digits::PIXELS, batch)?;
     let labels = gather(&set.labels, 1, batch)?;
     let angles = gather(&set.angles, 1, batch)?;
     Ok((
-        Tensor::from_vec(images, [n, Digits::SIDE, Digits::SIDE, 1])?,
-        Tensor::from_vec(one_hot(&labels, Digits::CLASSES)?, [n, Digits::CLASSES])?,
-        Tensor::from_vec(angles, [n, 1])?,
+        Tensor::from_vec(images, [n, Digits::SIDE, Digits::SIDE, 1])?.to(device),
+        Tensor::from_vec(one_hot(&labels, Digits::CLASSES)?, [n, Digits::CLASSES])?.to(device),
+        Tensor::from_vec(angles, [n, 1])?.to(device),
     ))
 }
 
@@ -214,8 +221,16 @@ fn data(options: &Options) -> Result<(Digits, Digits), AnyError> {
 }
 
 fn options() -> Result<Options, AnyError> {
-    let mut options =
-        Options { epochs: 20, train: 5000, test: 5000, out: "out".into(), data: None, report: None, profile: None };
+    let mut options = Options {
+        epochs: 20,
+        train: 5000,
+        test: 5000,
+        out: "out".into(),
+        data: None,
+        device: Device::Cpu,
+        report: None,
+        profile: None,
+    };
     let mut args = std::env::args().skip(1);
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
@@ -225,6 +240,7 @@ fn options() -> Result<Options, AnyError> {
             "--test" => options.test = value()?.parse()?,
             "--out" => options.out = value()?.into(),
             "--data" => options.data = Some(value()?.into()),
+            "--device" => options.device = device::chosen(&value()?)?,
             "--report" => options.report = Some(value()?.into()),
             "--profile" => options.profile = Some(value()?.into()),
             "--threads" => retape::set_n_threads(value()?.parse()?),

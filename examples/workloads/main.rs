@@ -1,10 +1,13 @@
-//! Runs one workload from formula-defined parameters and prints its times: `workloads NAME --repeat N --threads N --json`.
+//! Runs one workload from formula-defined parameters and prints its times: `workloads NAME --repeat N --threads N
+//! --device auto|cpu|cuda:N --json`.
 //!
 //! Prints the first call of a fresh function (trace, differentiate, compile, run), then five more steps whose loss is
 //! compared with other programs, then the median of timed samples, each of as many steps as fill 2 ms.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
+#[path = "../digits/device.rs"]
+mod device;
 mod formula;
 mod models;
 #[allow(dead_code, reason = "only the digit example starts from random parameters")]
@@ -13,20 +16,26 @@ mod network;
 
 use std::time::Instant;
 
+use retape::Device;
+
 struct Options {
     workload: String,
     repeat: usize,
     threads: usize,
+    device: Device,
     json: bool,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = options()?;
     retape::set_n_threads(options.threads);
-    let mut work = models::make(&options.workload).ok_or_else(|| format!("no workload {}", options.workload))?;
+    let device = options.device;
+    let mut work =
+        models::make(&options.workload, device).ok_or_else(|| format!("no workload {}", options.workload))?;
 
     let start = Instant::now();
     work.step()?;
+    device.sync()?;
     let cold_s = start.elapsed().as_secs_f64();
     let loss_first = work.loss()?;
     for _ in 0..5 {
@@ -38,6 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (warm_up, mut n) = (Instant::now(), 0_u32);
     while warm_up.elapsed().as_secs_f64() < 0.3 || n < 3 {
         work.step()?;
+        device.sync()?;
         n += 1;
     }
     let inner = ((2e-3 * f64::from(n) / warm_up.elapsed().as_secs_f64()) as usize).max(1);
@@ -47,6 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for _ in 0..inner {
             work.step()?;
         }
+        device.sync()?;
         samples.push(start.elapsed().as_secs_f64() * 1e3 / inner as f64);
     }
     samples.sort_by(f64::total_cmp);
@@ -56,6 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if options.json {
         println!(
             "{{\"framework\": \"retape\", \"workload\": \"{workload}\", \"variant\": null, \"threads\": {threads}, \
+             \"device\": \"{device}\", \
              \"cold_s\": {cold_s:.5}, \"cold2_s\": null, \"warm_ms_median\": {median:.6}, \"warm_ms_p10\": {p10:.6}, \
              \"warm_ms_p90\": {p90:.6}, \"samples\": {}, \"inner\": {inner}, \"peak_rss_mb\": {}, \
              \"loss_first\": {loss_first}, \"loss_after_5\": {loss_after_5}, \"versions\": \"retape {}\"}}",
@@ -64,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             env!("CARGO_PKG_VERSION"),
         );
     } else {
-        println!("{workload} on {threads} threads");
+        println!("{workload} on {threads} threads, {device}");
         println!("  first call {:.2} ms, then {median:.4} ms ({p10:.4} to {p90:.4})", 1e3 * cold_s);
         println!("  loss {loss_first} at first, {loss_after_5} after five more steps");
     }
@@ -79,13 +91,15 @@ fn peak_rss_mb() -> Option<f64> {
 }
 
 fn options() -> Result<Options, Box<dyn std::error::Error>> {
-    let mut options = Options { workload: String::new(), repeat: 20, threads: retape::n_threads(), json: false };
+    let (threads, device) = (retape::n_threads(), Device::Cpu);
+    let mut options = Options { workload: String::new(), repeat: 20, threads, device, json: false };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--repeat" => options.repeat = value()?.parse()?,
             "--threads" => options.threads = value()?.parse()?,
+            "--device" => options.device = device::chosen(&value()?)?,
             "--json" => options.json = true,
             _ if arg.starts_with("--") => return Err(format!("{arg} is not an option").into()),
             _ => options.workload = arg,

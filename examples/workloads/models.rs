@@ -1,13 +1,14 @@
-//! The workloads: each a step that can be repeated, with the loss it last had.
+//! The workloads: each a step that can be repeated, with the loss it last had. On a GPU a step is queued, and whoever
+//! measures waits for the device.
 
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, LayerNorm, Mask};
 use retape::optim::{Adam, Sgd, SgdState};
-use retape::{Result, Tensor, Tree, accelerate, map, zip_map};
+use retape::{DType, Device, MathMode, Result, Tensor, Tree, accelerate, einsum, map, zip_map};
 
 use crate::formula::{Parameters, labels, tensor};
 use crate::network::{Params, State, Training};
 
-/// A workload: a step whose results are ready when it returns.
+/// A workload: a step whose results are ready when it returns, on a GPU when the device has done its work.
 pub(crate) trait Work {
     /// One full step.
     fn step(&mut self) -> Result<()>;
@@ -55,23 +56,29 @@ where
     }
 }
 
-/// The workload of this name.
-pub(crate) fn make(name: &str) -> Option<Box<dyn Work>> {
+/// The workload of this name, on a device.
+pub(crate) fn make(name: &str, device: Device) -> Option<Box<dyn Work>> {
+    let product = |n| matmul(n, DType::F32, MathMode::Strict, device);
     match name {
-        "digits_train" => Some(digits_train()),
-        "digits_predict" => Some(digits_predict()),
-        "mlp" => Some(mlp()),
-        "elementwise" => Some(elementwise(Tensor::sin)),
-        "elementwise_ns" => Some(elementwise(Tensor::sigmoid)),
-        "tiny" => Some(tiny()),
-        "transformer" => Some(transformer()),
-        "matmul512" => Some(matmul(512)),
-        "matmul1024" => Some(matmul(1024)),
-        "matmul2048" => Some(matmul(2048)),
-        "dispatch1" => Some(dispatch1()),
-        "dispatch50" => Some(dispatch50()),
+        "digits_train" => Some(digits_train(32, device)),
+        "digits_predict" => Some(digits_predict(32, device)),
+        "mlp" => Some(mlp(128, device)),
+        "elementwise" => Some(elementwise(4_000_000, Tensor::sin, device)),
+        "elementwise_ns" => Some(elementwise(4_000_000, Tensor::sigmoid, device)),
+        "tiny" => Some(tiny(device)),
+        "transformer" => Some(transformer([8, 128], SMALL, device)),
+        "matmul512" => Some(product(512)),
+        "matmul1024" => Some(product(1024)),
+        "matmul2048" => Some(product(2048)),
+        "dispatch1" => Some(dispatch1(device)),
+        "dispatch50" => Some(dispatch50(device)),
         _ => None,
     }
+}
+
+/// A tree with all its tensors on a device.
+fn on<T: Tree>(device: Device, tree: T) -> T {
+    map(&tree, |tensor| tensor.to(device))
 }
 
 fn item(loss: &Tensor) -> Result<f64> {
@@ -94,29 +101,31 @@ fn digit_params() -> Params {
 }
 
 /// One channel, so that channels first and last are the same.
-fn digit_images() -> Tensor {
-    tensor(&[32, 28, 28, 1], 1000, 0.5, 0.5)
+fn digit_images(batch: usize) -> Tensor {
+    tensor(&[batch, 28, 28, 1], 1000, 0.5, 0.5)
 }
 
-fn digits_train() -> Box<dyn Work> {
+/// Training of the digit network: gradients and Adam.
+pub(crate) fn digits_train(batch: usize, device: Device) -> Box<dyn Work> {
     let fresh = BatchNormState::new;
     let state = State { norm1: fresh(16), norm_skip: fresh(32), norm2: fresh(32), norm3: fresh(32) };
     let params = digit_params();
-    let training = Training { adam: Adam::new().init(&params), params, state };
-    let (x, digits, angles) = (digit_images(), labels(32), tensor(&[32, 1], 1001, 1.0, 0.0));
+    let training = on(device, Training { adam: Adam::new().init(&params), params, state });
+    let (x, digits, angles) = on(device, (digit_images(batch), labels(batch), tensor(&[batch, 1], 1001, 1.0, 0.0)));
     let step = accelerate(|t: &Training, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor| {
         t.step(x, digits, angles, rate)
     });
     carrying(training, move |training| step.call(training, &x, &digits, &angles, 1e-3_f32))
 }
 
-fn digits_predict() -> Box<dyn Work> {
+/// Prediction of the digit network.
+pub(crate) fn digits_predict(batch: usize, device: Device) -> Box<dyn Work> {
     let params = digit_params();
     let state =
         |k: u32, n: usize| BatchNormState { mean: tensor(&[n], k, 0.1, 0.0), variance: tensor(&[n], k + 1, 0.5, 1.0) };
     let state =
         State { norm1: state(500, 16), norm_skip: state(502, 32), norm2: state(504, 32), norm3: state(506, 32) };
-    let x = digit_images();
+    let (params, state, x) = on(device, (params, state, digit_images(batch)));
     let predict = accelerate(|params: &Params, state: &State, x: &Tensor| params.predict(state, x));
     steps(
         (Tensor::from(0.0_f32), Tensor::from(0.0_f32)),
@@ -129,14 +138,15 @@ fn digits_predict() -> Box<dyn Work> {
     )
 }
 
-fn mlp() -> Box<dyn Work> {
+/// A training step of three dense layers.
+pub(crate) fn mlp(batch: usize, device: Device) -> Box<dyn Work> {
     let p = &mut Parameters::default();
     let sizes = [(784, 512), (512, 512), (512, 10)];
-    let params: Vec<Dense> =
-        sizes.iter().map(|&(i, o)| Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) }).collect();
+    let layers = sizes.iter().map(|&(i, o)| Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) });
+    let params = on(device, layers.collect::<Vec<Dense>>());
     let sgd = Sgd::new().momentum(0.9);
     let state = sgd.init(&params);
-    let (x, y) = (tensor(&[128, 784], 1000, 0.5, 0.5), labels(128));
+    let (x, y) = on(device, (tensor(&[batch, 784], 1000, 0.5, 0.5), labels(batch)));
     let step = accelerate(move |carried: &(Vec<Dense>, SgdState<Vec<Dense>>), x: &Tensor, y: &Tensor| {
         let (params, state) = carried;
         let mut h = x.clone();
@@ -185,8 +195,9 @@ fn gradient_only<P: Tree + 'static>(
     )
 }
 
-fn elementwise(last: fn(&Tensor) -> Tensor) -> Box<dyn Work> {
-    let params = (tensor(&[4_000_000], 1000, 2.0, 0.0), Tensor::from(0.7_f32), Tensor::from(0.1_f32));
+/// The mean of a formula of `n` elements, and its gradient.
+pub(crate) fn elementwise(n: usize, last: fn(&Tensor) -> Tensor, device: Device) -> Box<dyn Work> {
+    let params = on(device, (tensor(&[n], 1000, 2.0, 0.0), Tensor::from(0.7_f32), Tensor::from(0.1_f32)));
     let step = accelerate(move |params: &(Tensor, Tensor, Tensor)| {
         let (x, a, b) = params;
         let bell = (-x.square()).exp();
@@ -201,10 +212,10 @@ fn elementwise(last: fn(&Tensor) -> Tensor) -> Box<dyn Work> {
     )
 }
 
-fn tiny() -> Box<dyn Work> {
+fn tiny(device: Device) -> Box<dyn Work> {
     let p = &mut Parameters::default();
-    let params = (p.weight(&[8, 8], 8), p.bias(8));
-    let h = tensor(&[8], 1000, 1.0, 0.0);
+    let params = on(device, (p.weight(&[8, 8], 8), p.bias(8)));
+    let h = tensor(&[8], 1000, 1.0, 0.0).to(device);
     let step = accelerate(|params: &(Tensor, Tensor), h: &Tensor| {
         let (w, b) = params;
         let mut h = h.clone();
@@ -232,73 +243,108 @@ struct Block {
     down: Dense,
 }
 
-const WIDTH: usize = 256;
-const HEADS: usize = 4;
+/// The sizes of a block, and the dtype whose products it takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Size {
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    pub(crate) products: DType,
+}
+
+/// The block of the workload `transformer`.
+const SMALL: Size = Size { width: 256, heads: 4, products: DType::F32 };
+
+impl Size {
+    /// The product of two arrays of `f32`, whose elements are rounded to the dtype of products first.
+    fn dense(self, layer: &Dense, x: &Tensor) -> Tensor {
+        match self.products {
+            DType::F32 => layer.apply(x),
+            half => x.cast(half).matmul(&layer.weight.cast(half)).cast(DType::F32) + &layer.bias,
+        }
+    }
+
+    fn attention(self, [q, k, v]: [Tensor; 3]) -> Tensor {
+        let scale = 1.0 / ((self.width / self.heads) as f64).sqrt();
+        match self.products {
+            DType::F32 => nn::attention(&q, &k, &v, scale, Mask::Causal),
+            half => {
+                let scores = einsum("bqhd,bkhd->bhqk", &[&q.cast(half), &k.cast(half)]).cast(DType::F32) * scale;
+                let positions = scores.dim(2) as i64;
+                let at: Tensor = (0..positions).collect();
+                let is_past = at.reshape([1, positions as usize]).le(at.reshape([positions as usize, 1]));
+                let weights = is_past.select(&scores, f64::NEG_INFINITY).softmax(-1);
+                einsum("bhqk,bkhd->bqhd", &[&weights.cast(half), &v.cast(half)]).cast(DType::F32)
+            }
+        }
+    }
+}
 
 impl Block {
-    fn new() -> Block {
+    fn new(width: usize) -> Block {
         let p = &mut Parameters::default();
-        fn norm(p: &mut Parameters) -> LayerNorm {
-            LayerNorm { scale: p.scale(WIDTH), offset: p.bias(WIDTH) }
-        }
+        let norm = |p: &mut Parameters| LayerNorm { scale: p.scale(width), offset: p.bias(width) };
         fn dense(p: &mut Parameters, i: usize, o: usize) -> Dense {
             Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) }
         }
         Block {
             norm1: norm(p),
-            qkv: dense(p, WIDTH, 3 * WIDTH),
-            out: dense(p, WIDTH, WIDTH),
+            qkv: dense(p, width, 3 * width),
+            out: dense(p, width, width),
             norm2: norm(p),
-            up: dense(p, WIDTH, 4 * WIDTH),
-            down: dense(p, 4 * WIDTH, WIDTH),
+            up: dense(p, width, 4 * width),
+            down: dense(p, 4 * width, width),
         }
     }
 
-    fn apply(&self, x: &Tensor) -> Tensor {
+    fn apply(&self, size: Size, x: &Tensor) -> Tensor {
+        let Size { width, heads, .. } = size;
         let [batch, positions] = [x.dim(0), x.dim(1)];
-        let qkv = self.qkv.apply(&self.norm1.apply(x));
-        let head = |at: isize| {
-            let width = WIDTH as isize;
-            let part = qkv.slice_axis(-1, at * width..(at + 1) * width);
-            part.reshape([batch, positions, HEADS, WIDTH / HEADS])
+        let qkv = size.dense(&self.qkv, &self.norm1.apply(x));
+        let head = |at: usize| {
+            let part = qkv.slice_axis(-1, (at * width) as isize..((at + 1) * width) as isize);
+            part.reshape([batch, positions, heads, width / heads])
         };
-        let mixed = nn::attention(&head(0), &head(1), &head(2), 0.125, Mask::Causal);
-        let x = x + self.out.apply(&mixed.reshape([batch, positions, WIDTH]));
-        let hidden = self.up.apply(&self.norm2.apply(&x)).gelu_tanh();
-        &x + self.down.apply(&hidden)
+        let mixed = size.attention([head(0), head(1), head(2)]);
+        let x = x + size.dense(&self.out, &mixed.reshape([batch, positions, width]));
+        let hidden = size.dense(&self.up, &self.norm2.apply(&x)).gelu_tanh();
+        &x + size.dense(&self.down, &hidden)
     }
 }
 
-fn transformer() -> Box<dyn Work> {
-    let x = tensor(&[8, 128, WIDTH], 1000, 1.0, 0.0);
-    let step = accelerate(|block: &Block, x: &Tensor| {
-        let loss = block.apply(x).square().mean(..);
+/// The mean square of a block's result for so many sequences of so many positions, and its gradient.
+pub(crate) fn transformer([batch, positions]: [usize; 2], size: Size, device: Device) -> Box<dyn Work> {
+    let x = tensor(&[batch, positions, size.width], 1000, 1.0, 0.0).to(device);
+    let step = accelerate(move |block: &Block, x: &Tensor| {
+        let loss = block.apply(size, x).square().mean(..);
         let gradient = loss.grad(block);
         (loss, gradient)
     });
     gradient_only(
-        Block::new(),
+        on(device, Block::new(size.width)),
         move |block| step.call(block, &x),
         |block, gradient| zip_map([block, gradient], |[p, g]| p - g * 0.1_f32),
     )
 }
 
-fn matmul(n: usize) -> Box<dyn Work> {
-    let (a, b) = (tensor(&[n, n], 1, 1.0, 0.0), tensor(&[n, n], 2, 1.0, 0.0));
+/// The product of two square matrices.
+pub(crate) fn matmul(n: usize, dtype: DType, mode: MathMode, device: Device) -> Box<dyn Work> {
+    let operand = |k: u32| tensor(&[n, n], k, 1.0, 0.0).cast(dtype).to(device);
+    let (a, b) = (operand(1), operand(2));
     let product = accelerate(|a: &Tensor, b: &Tensor| a.matmul(b));
+    product.set_math_mode(mode);
     steps(
         Tensor::from(0.0_f32),
         move |c| {
             *c = product.call(&a, &b)?;
             Ok(())
         },
-        |c| item(&c.square().mean(..)),
+        |c| item(&c.cast(DType::F32).square().mean(..)),
         |_| {},
     )
 }
 
-fn dispatch1() -> Box<dyn Work> {
-    let x = tensor(&[8], 1, 1.0, 0.0);
+fn dispatch1(device: Device) -> Box<dyn Work> {
+    let x = tensor(&[8], 1, 1.0, 0.0).to(device);
     let add = accelerate(|x: &Tensor| x + 1.0);
     steps(
         Tensor::from(0.0_f32),
@@ -311,8 +357,8 @@ fn dispatch1() -> Box<dyn Work> {
     )
 }
 
-fn dispatch50() -> Box<dyn Work> {
-    let xs: Vec<Tensor> = (1..=50).map(|k| tensor(&[8], k, 1.0, 0.0)).collect();
+fn dispatch50(device: Device) -> Box<dyn Work> {
+    let xs: Vec<Tensor> = (1..=50).map(|k| tensor(&[8], k, 1.0, 0.0).to(device)).collect();
     let sums = accelerate(|xs: &Vec<Tensor>| xs.iter().map(|x| x.sum(..)).collect::<Vec<_>>());
     steps(
         vec![],

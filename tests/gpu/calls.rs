@@ -280,10 +280,10 @@ fn running_out_of_memory_loses_nothing() {
 fn a_first_call_without_memory_can_be_repeated() {
     in_own_process("calls::a_first_call_without_memory_can_be_repeated", &[], || {
         let f = accelerate(|a: &Tensor| (a.matmul(a) + 1.0).softmax(1).matmul(a));
-        let a = ramp(&[300, 300], 1);
-        let there = a.to(gpu());
+        let there = ramp(&[100, 100], 1).to(gpu());
+        let expected = bits(&accelerate(|a: &Tensor| (a.matmul(a) + 1.0).softmax(1).matmul(a)).call(&there).unwrap());
         let gpu = of_runtime();
-        for more in [0, 100_000, 400_000, 1_000_000] {
+        for more in [0, 10_000, 50_000, 200_000] {
             gpu.trim().unwrap();
             gpu.set_memory_limit(gpu.memory().live_bytes + more);
             let result = f.call(&there);
@@ -292,8 +292,7 @@ fn a_first_call_without_memory_can_be_repeated() {
                 assert!(error.to_string().contains("bytes"), "{error}");
             }
         }
-        let (here, found) = (f.call(&a).unwrap(), f.call(&there).unwrap());
-        assert!(apart(&here, &found) < 1e-6);
+        assert_eq!(bits(&f.call(&there).unwrap()), expected);
         let (_, gradient) = vjp(|a: &Tensor| f.call(a).unwrap(), &there, &there).unwrap();
         assert_eq!(gradient.device(), there.device());
     });

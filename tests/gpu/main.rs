@@ -21,6 +21,7 @@ mod graphs;
 mod handlers;
 #[path = "../../examples/digits/network.rs"]
 mod network;
+mod options;
 mod refusals;
 #[path = "../ops/sample.rs"]
 mod sample;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use retape::{Device, Error, Tensor, accelerate, trace, value_and_grad};
+use retape::{Device, Error, Tensor, accelerate, trace, value_and_grad, vjp};
 use retape_runtime::Gpu;
 
 use crate::compare::{all_bits, bits, ramp};
@@ -99,6 +99,8 @@ fn devices_do_not_mix() {
     assert!(text.contains("cpu") && text.contains("cuda:0") && text.contains("tests/gpu/refusals.rs"), "{text}");
     assert_eq!(bits(&shifted.call(&there).unwrap()), bits(&(&x + &x)));
     // In a gradient that is evaluated at once.
+    let line = line!() + 1;
+    names(&vjp(|x: &Tensor| x * 2.0, &there, &x).unwrap_err(), line, &["cpu", "cuda:0"]);
     let text = value_and_grad(|x: &Tensor| (x * &there).sum(..), &x).unwrap_err().to_string();
     assert!(text.contains("cpu") && text.contains("cuda:0"), "{text}");
     // A traced tensor stays where its trace is.
@@ -108,6 +110,8 @@ fn devices_do_not_mix() {
     let scaled = accelerate(|x: &Tensor, rate: &Tensor| x * rate);
     assert_eq!(bits(&scaled.call(&there, 2.0_f32).unwrap()), bits(&(&x * 2.0)));
     assert_eq!(bits(&(&there * Tensor::from(2.0_f32))), bits(&(&x * 2.0)));
+    let (_, slope) = vjp(|x: &Tensor| x.square().sum(..), &there, &Tensor::from(1.0_f32)).unwrap();
+    assert_eq!(bits(&slope), bits(&(&x * 2.0)));
     // What is captured in main memory is sent along.
     let host = x.clone();
     let sent = accelerate(move |x: &Tensor| x * &host);
@@ -129,7 +133,7 @@ fn two_gpus_do_not_mix() {
     assert!(text.contains("cuda:0") && text.contains("cuda:1"), "{text}");
     // Each device has its entry, and both compute the same.
     let (a, b) = (f.call(&one, &one).unwrap(), f.call(&other, &other).unwrap());
-    assert_eq!((a.device(), b.device(), f.stats().misses), (first, second, 2));
+    assert_eq!((a.device(), b.device(), f.stats().misses), (first, second, 3), "the call that was refused missed, too");
     assert_eq!(bits(&a), bits(&b));
     assert_eq!(bits(&a.to(second)), bits(&b));
     assert_eq!(bits(&f.call(&a, one.to(first)).unwrap()), bits(&f.call(a.to(second), &other).unwrap()));

@@ -30,7 +30,7 @@ fn another_device_is_a_reason_to_miss() {
     let entry = stats.entries.iter().find(|entry| entry.signature.to_string().contains("cuda:0")).unwrap();
     assert!(entry.device_bytes > 0 && stats.device_bytes() == entry.device_bytes, "{stats}");
     assert!(f.kernels(&entry.signature).unwrap().contains("mul"));
-    let text = f.disassembly(&entry.signature).unwrap();
+    let text = f.ptx(&entry.signature).unwrap();
     assert!(text.contains(".target sm_") && text.contains("mul.rn.f32"), "{text}");
     assert!(f.graph(&entry.signature).unwrap().contains("mul") && !f.plan(&entry.signature).unwrap().is_empty());
 }

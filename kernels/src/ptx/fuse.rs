@@ -25,7 +25,16 @@ pub struct FusedStep {
     epilogue: Option<Epilogue>,
 }
 
-/// The steps of a plan in the order in which they run.
+/// The steps of a plan, each on its own.
+pub fn apart(plan: &Plan) -> Vec<FusedStep> {
+    (0..plan.steps.len()).map(|n| alone(plan, n)).collect()
+}
+
+fn alone(plan: &Plan, n: usize) -> FusedStep {
+    FusedStep { steps: smallvec![n], operands: plan.steps[n].operands.clone(), epilogue: None }
+}
+
+/// The steps of a plan in the order in which they run, some of them together.
 pub fn fuse(plan: &Plan, target: Target) -> Vec<FusedStep> {
     // The product that each step takes in.
     let mut taken: Vec<Option<(usize, FusedStep)>> = plan.steps.iter().map(|_| None).collect();
@@ -37,12 +46,22 @@ pub fn fuse(plan: &Plan, target: Target) -> Vec<FusedStep> {
         }
     }
     let gone: Vec<usize> = taken.iter().flatten().map(|(product, _)| *product).collect();
-    let alone = |n: usize| FusedStep { steps: smallvec![n], operands: plan.steps[n].operands.clone(), epilogue: None };
     let steps = taken.into_iter().enumerate().filter(|(n, _)| !gone.contains(n));
-    steps.map(|(n, taken)| taken.map_or_else(|| alone(n), |(_, fused)| fused)).collect()
+    steps.map(|(n, taken)| taken.map_or_else(|| alone(plan, n), |(_, fused)| fused)).collect()
 }
 
 impl FusedStep {
+    /// The number of the step that gives them their place in the order.
+    pub fn last(&self) -> usize {
+        self.steps[self.steps.len() - 1]
+    }
+
+    /// The steps as a range: without the first of two that other steps lie between.
+    pub fn range(&self) -> Range<usize> {
+        let last = self.last();
+        if self.steps[0] + 1 == last { last - 1..last + 1 } else { last..last + 1 }
+    }
+
     /// The launches of the steps; arguments are numbers of [`operands`](FusedStep::operands).
     ///
     /// # Errors

@@ -109,13 +109,17 @@ pub(crate) fn check_within(kernel: &Kernel, target: Target, seed: u64, tolerance
 
 /// As [`check_within`], at the places of a step.
 pub(crate) fn check_step(step: &Step, kernel: &Kernel, target: Target, seed: u64, tolerance: f64) {
-    let inputs = random_inputs(kernel, seed);
-    let found = outputs(step, kernel, &inputs, target);
+    check_on(step, kernel, target, &random_inputs(kernel, seed), tolerance);
+}
+
+/// As [`check_step`], on some inputs.
+pub(crate) fn check_on(step: &Step, kernel: &Kernel, target: Target, inputs: &[Vec<u8>], tolerance: f64) {
+    let found = outputs(step, kernel, inputs, target);
     // Transcendental functions in the form that all machines compute them in.
     let kernel = &simplify(&expand(&simplify(kernel)));
     let exact = exact_values(kernel);
     let written = kernel.params.iter().enumerate().filter(|(_, p)| p.written);
-    for (((id, param), found), expected) in written.zip(&found).zip(expected(kernel, &inputs)) {
+    for (((id, param), found), expected) in written.zip(&found).zip(expected(kernel, inputs)) {
         let mut stores = kernel.stores.iter().filter(|s| s.param.index() == id);
         let exact = stores.all(|s| exact[s.value.index()]);
         let pairs = scalars(found, param.dtype).into_iter().zip(scalars(&expected, param.dtype));

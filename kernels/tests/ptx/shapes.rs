@@ -6,7 +6,7 @@ use retape_kernels::{Operand, Place, Step, Work};
 use retape_runtime::DType;
 
 use crate::machine::{check_step, check_within, expected, outputs, same, scalars};
-use crate::samples::{bias, channels, columns, gather, mixed, rows, square, transpose};
+use crate::samples::{adam, bias, channels, columns, gather, gelu_backward, mixed, rows, square, transpose};
 use crate::{TARGETS, kernel, lowered, step, target};
 
 /// Checks the kernel that a text describes on one of the targets.
@@ -27,6 +27,12 @@ fn pointwise_of_any_length() {
 fn pointwise_with_several_vectors_of_a_thread() {
     check(&square((1 << 21) + 4097, "f32"), 0);
     check(&square((1 << 20) + 3, "i64"), 1);
+}
+
+#[test]
+fn bodies_of_any_size() {
+    check(&adam(1003), 0);
+    check(&gelu_backward(2008), 1);
 }
 
 #[test]

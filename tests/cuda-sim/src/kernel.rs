@@ -305,6 +305,8 @@ pub(crate) struct Access {
     pub(crate) regs: [u16; 8],
     /// Ordered against other blocks: `.volatile`, `.relaxed`, `.acquire`, `.release`.
     pub(crate) strong: bool,
+    /// Of memory that does not change: `.nc`.
+    pub(crate) constant: bool,
 }
 
 /// What an atomic does with the value in memory.

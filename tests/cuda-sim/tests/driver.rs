@@ -1,5 +1,7 @@
 //! The stand-in driver behind the bindings that the backend uses.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUresult, CUstreamCaptureMode};
@@ -154,7 +156,8 @@ fn an_explicit_graph_is_built_replayed_and_changed() {
         driver.set_order(retape_cuda_sim::Order::REVERSE);
         assert_eq!(launch(), vec![6.0; 600]);
         // Another factor in one node, then the whole of another graph.
-        a = 10.0;
+        let mut other = 10.0_f32;
+        let mut args = [arg(&mut px), arg(&mut py), arg(&mut other), arg(&mut n)];
         let params = node(axpy, 600, &mut args);
         sys::cuGraphExecKernelNodeSetParams_v2(exec, second, &params).result().unwrap();
         assert_eq!(launch(), vec![13.0; 600]);

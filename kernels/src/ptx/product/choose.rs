@@ -159,19 +159,19 @@ fn tensor_element(problem: &Problem, target: Target) -> Option<DType> {
 }
 
 fn tensor_candidates(element: DType, problem: &Problem, target: Target) -> Vec<Config> {
-    // Elements that are read one by one pass through registers, of which large tiles leave too few.
+    // Elements that are read one by one pass through registers, of which large tiles leave too few; so do narrow ones
+    // where each row has an address of its own.
     let fine = |operand: &Gather| operand.grain().vec * operand.dtype.size() < 4;
-    let large = !(fine(&problem.a) || fine(&problem.b));
+    let uneven = |operand: &Gather| fine(operand) && !operand.is_affine();
+    let sides = [&problem.a, &problem.b];
     let config = |warp, warps| Config::mma(element, warp, warps, target);
     let mut candidates = Vec::new();
-    if large {
+    if !sides.into_iter().any(fine) {
         candidates.push(config([64, 64], [2, 2]));
     }
-    candidates.extend([
-        config([32, 32], [2, 2]),
-        config([32, 16], [1, 2]),
-        config([16, 32], [1, 4]),
-        config([32, 16], [4, 1]),
-    ]);
+    candidates.extend([config([32, 32], [2, 2]), config([32, 16], [1, 2])]);
+    if !sides.into_iter().any(uneven) {
+        candidates.extend([config([16, 32], [1, 4]), config([32, 16], [4, 1])]);
+    }
     candidates
 }

@@ -60,6 +60,8 @@ impl Warp {
                     env.counts.global_loaded += len as u64;
                     if access.strong {
                         env.global.access(at, len, Touch::StrongRead, env.owner)
+                    } else if access.constant {
+                        env.global.access(at, len, Touch::ConstantRead, env.owner)
                     } else {
                         env.global.access(at, len, Touch::Read, env.owner)
                     }

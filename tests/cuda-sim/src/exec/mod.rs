@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use warp::{State, Warp};
 
 /// Branches of one launch after which it counts as endless.
-const MAX_BRANCHES: u64 = 1 << 36;
+const MAX_BRANCHES: u64 = 1 << 32;
 
 /// What a launch fixes for all its blocks.
 pub(crate) struct Launch<'l> {

@@ -149,7 +149,7 @@ impl<'s, 't> Body<'s, 't> {
                 ".reg" => self.read_registers(cursor)?,
                 ".shared" | ".local" => self.read_array(cursor)?,
                 ".pragma" => cursor.skip_statement()?,
-                ";" => drop(cursor.take()?),
+                ";" => return cursor.error("a semicolon with nothing before it"),
                 _ if cursor.peek_second() == ":" => self.read_label(cursor)?,
                 _ => self.read_instruction(cursor)?,
             }
