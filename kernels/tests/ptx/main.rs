@@ -11,6 +11,7 @@ mod machine;
 mod nests;
 mod samples;
 mod shapes;
+mod traffic;
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

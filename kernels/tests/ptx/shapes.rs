@@ -175,6 +175,23 @@ fn nothing_to_do_is_no_launch() {
     check(&rows(5, 0, "f32", "max"), 0);
 }
 
+#[test]
+fn reduced_axes_without_reductions() {
+    for extent in [0, 1, 5] {
+        let text = format!(
+            "kernel (p0: f32[6], p1: f32[6] out, p2: f32[{}] out) {{
+                axes a0 = 6, a1 = {extent} reduced
+                %0 = load p0[a0]
+                %1 = neg %0
+                store p1[a0], %0
+                store p2[a1 * 6 + a0], %1
+            }}",
+            6 * extent
+        );
+        check(&text, extent);
+    }
+}
+
 /// A step whose operands lie in the arena, each at a distance from multiples of 256 bytes.
 fn shifted(text: &str, distance: usize) -> Step {
     let kernel = kernel(text);

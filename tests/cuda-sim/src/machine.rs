@@ -156,7 +156,7 @@ impl Machine {
 
     /// A new array with these values.
     pub fn put<T: Plain>(&mut self, values: &[T]) -> u64 {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.bytes()).collect();
+        let bytes = T::to_bytes(values);
         let address = self.alloc(bytes.len());
         self.write(address, &bytes).expect("the array has just been made for them");
         address
@@ -170,7 +170,7 @@ impl Machine {
     pub fn get<T: Plain>(&mut self, address: u64, len: usize) -> Result<Vec<T>, Fault> {
         let mut bytes = vec![0; len * size_of::<T>()];
         self.read(address, &mut bytes)?;
-        Ok(bytes.chunks_exact(size_of::<T>()).map(T::from_bytes).collect())
+        Ok(T::from_bytes(&bytes))
     }
 
     /// What the kernels of each name did so far.
@@ -307,22 +307,28 @@ impl Kernel {
 }
 
 /// A number with bytes of a fixed order.
+///
+/// Whole slices are converted here, where the code is optimised even in the tests of other packages.
 pub trait Plain: Copy {
-    /// The bytes, the lowest first.
-    fn bytes(self) -> impl Iterator<Item = u8>;
-    /// The number of these bytes.
-    fn from_bytes(bytes: &[u8]) -> Self;
+    /// The bytes of all values, the lowest first.
+    fn to_bytes(values: &[Self]) -> Vec<u8>;
+    /// The values of these bytes.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
 macro_rules! plain {
     ($($ty:ty)*) => { $(
         impl Plain for $ty {
-            fn bytes(self) -> impl Iterator<Item = u8> {
-                self.to_le_bytes().into_iter()
+            fn to_bytes(values: &[$ty]) -> Vec<u8> {
+                let mut bytes = Vec::with_capacity(size_of_val(values));
+                for value in values {
+                    bytes.extend_from_slice(&value.to_le_bytes());
+                }
+                bytes
             }
 
-            fn from_bytes(bytes: &[u8]) -> $ty {
-                <$ty>::from_le_bytes(std::array::from_fn(|n| bytes[n]))
+            fn from_bytes(bytes: &[u8]) -> Vec<$ty> {
+                bytes.as_chunks().0.iter().map(|bytes| <$ty>::from_le_bytes(*bytes)).collect()
             }
         }
     )* };
