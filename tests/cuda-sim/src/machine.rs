@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::check::FIRST_SERIAL;
 use crate::exec::{self, Launch};
 use crate::fault::Fault;
 use crate::kernel::{Kernel, Module, ModuleData};
-use crate::memory::{FIRST_SERIAL, Global};
+use crate::memory::Global;
 use crate::shared::Shared;
 
 /// Shared memory that a block may have without asking for more.

@@ -2,11 +2,12 @@
 
 use super::Env;
 use super::warp::Warp;
+use crate::check::{Owner, Touch, Visitor};
 use crate::fault::{Stop, stop};
 use crate::kernel::{Access, Address, Atomic, AtomicOp, Base, LOCAL_WINDOW, SHARED_WINDOW, Space};
 use crate::lanes::{LANES, lanes};
-use crate::memory::Touch;
 use crate::round;
+use crate::shared::Shared;
 use crate::types::Ty;
 
 /// Bytes of the greatest access of one lane.
@@ -85,8 +86,14 @@ impl Warp {
             let at = addresses[lane];
             check_aligned(at, 4 * N, lane)?;
             let found = match (is_global, access.constant) {
-                (true, false) => env.global.access(at, 4 * N, Touch::Read, env.owner).map(|bytes| &*bytes),
-                (true, true) => env.global.access(at, 4 * N, Touch::ConstantRead, env.owner).map(|bytes| &*bytes),
+                (true, false) => env
+                    .global
+                    .access(at, 4 * N, Touch::Read, visitor(env.owner, env.shared, self.index))
+                    .map(|bytes| &*bytes),
+                (true, true) => env
+                    .global
+                    .access(at, 4 * N, Touch::ConstantRead, visitor(env.owner, env.shared, self.index))
+                    .map(|bytes| &*bytes),
                 (false, _) => env.shared.read(at, 4 * N, self.index, lane),
             };
             let bytes = found.map_err(|what| in_lane(what, lane))?;
@@ -111,7 +118,7 @@ impl Warp {
             let found = match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_loaded += len as u64;
-                    env.global.access(at, len, touch, env.owner).map(|bytes| &*bytes)
+                    env.global.access(at, len, touch, visitor(env.owner, env.shared, self.index)).map(|bytes| &*bytes)
                 }
                 Space::Shared => env.shared.read(at, len, self.index, lane),
                 Space::Local => {
@@ -165,7 +172,10 @@ impl Warp {
             }
             let bytes = words.as_flattened();
             if is_global {
-                let to = env.global.access(at, 4 * N, Touch::Write, env.owner).map_err(|what| in_lane(what, lane))?;
+                let to = env
+                    .global
+                    .access(at, 4 * N, Touch::Write, visitor(env.owner, env.shared, self.index))
+                    .map_err(|what| in_lane(what, lane))?;
                 to.copy_from_slice(bytes);
             } else {
                 env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
@@ -190,7 +200,10 @@ impl Warp {
             match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_stored += len as u64;
-                    let to = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
+                    let to = env
+                        .global
+                        .access(at, len, touch, visitor(env.owner, env.shared, self.index))
+                        .map_err(|what| in_lane(what, lane))?;
                     to.copy_from_slice(bytes);
                 }
                 Space::Shared => {
@@ -309,7 +322,7 @@ impl Warp {
                 Space::Global | Space::Generic => {
                     env.counts.global_loaded += size as u64;
                     env.counts.global_stored += size as u64;
-                    env.global.access(at, size, Touch::Atomic, env.owner)
+                    env.global.access(at, size, Touch::Atomic, visitor(env.owner, env.shared, self.index))
                 }
             };
             let memory = memory.map_err(|what| in_lane(what, lane))?;
@@ -323,6 +336,12 @@ impl Warp {
         }
         Ok(())
     }
+}
+
+/// The warp that touches memory.
+#[inline(always)]
+pub(super) fn visitor(owner: Owner, shared: &Shared, warp: usize) -> Visitor<'_> {
+    Visitor { owner, clock: shared.clock(warp) }
 }
 
 /// What an atomic writes.

@@ -6,10 +6,11 @@ mod collective;
 mod matrix;
 mod warp;
 
+use crate::check::Owner;
 use crate::fault::{Fault, Stop};
 use crate::kernel::{Kernel, Special};
 use crate::machine::{Counts, Order};
-use crate::memory::{Global, Owner};
+use crate::memory::Global;
 use crate::shared::Shared;
 use warp::{State, Warp};
 
