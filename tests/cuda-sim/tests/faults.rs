@@ -29,10 +29,11 @@ fn kernel_with(head: &str, body: &str) -> String {
     )
 }
 
-/// Runs the kernel with two arrays of 1024 numbers, the second one not written.
+/// Runs the kernel with two arrays of 1024 numbers, the second one not written; all checks are on.
 fn run(text: &str, grid: u32, block: u32) -> Result<(), Fault> {
     let module = Module::parse(text).unwrap();
     let mut machine = Machine::new();
+    machine.set_warp_checks(true);
     let a = machine.put(&(0..1024).collect::<Vec<u32>>());
     let b = machine.alloc(4096);
     machine.launch(&module, "k", grid, block, 0, &[a, b], Order::FORWARD)
