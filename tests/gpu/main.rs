@@ -26,6 +26,7 @@ mod refusals;
 #[path = "../ops/sample.rs"]
 mod sample;
 mod samples;
+mod sizes;
 mod tools;
 mod training;
 
