@@ -104,7 +104,12 @@ impl Code {
     pub(crate) fn compile(plan: Plan, target: Target) -> Result<Code> {
         match target.device {
             Device::Cpu => Ok(Code::Host(Box::new(Executable::compile_with(plan, target.modes)?))),
-            device => Ok(Code::Device(Box::new(DeviceExecutable::compile(plan, gpu(device)?, target.is_fast)?))),
+            device => Ok(Code::Device(Box::new(DeviceExecutable::compile_with(
+                plan,
+                gpu(device)?,
+                target.is_fast,
+                target.modes,
+            )?))),
         }
     }
 

@@ -6,11 +6,11 @@ use crate::accelerate::find_nonfinite;
 use crate::autodiff::{self, Unused};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
-use crate::placement::common_device;
+use crate::placement::{common_device, is_number};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace;
-use crate::tree::{Reader, Tree, Writer};
+use crate::tree::{Reader, Tree, Writer, map};
 
 impl Tensor {
     /// The gradient of this scalar with respect to every tensor of `wrt`, in the same structure.
@@ -107,8 +107,10 @@ pub fn vjp<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T, cotangents: &R) -> Res
 }
 
 fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
-    let (mut values, mut cotangents, mut wrt) = (Writer::default(), Writer::default(), Writer::with_paths());
+    let (mut values, mut wrt) = (Writer::default(), Writer::with_paths());
     value.write(&mut values);
+    let ct = numbers_sent(ct, &values.tensors);
+    let mut cotangents = Writer::default();
     ct.write(&mut cotangents);
     x.write(&mut wrt);
     let paths = wrt.tensor_paths();
@@ -120,12 +122,25 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
         let seeds: Vec<(&Tensor, Tensor)> = if floats.is_empty() { others } else { floats };
         autodiff::vjp(&seeds, &wrt.tensors, Unused::Zero, &name, at)
     } else {
-        let error = Error::Gradient { message: "the cotangents do not have the structure of the value".into(), at };
+        let pairs = values.tensors.iter().zip(cotangents.tensors.iter());
+        let elsewhere = pairs.filter(|(value, ct)| value.ty() == ct.ty());
+        let elsewhere = elsewhere.map(|(value, ct)| common_device("vjp", &[value, ct], at)).find_map(Result::err);
+        let message = "the cotangents do not have the structure of the value";
+        let error = elsewhere.unwrap_or_else(|| Error::Gradient { message: message.into(), at });
         let traced = values.tensors.iter().chain(wrt.tensors.iter()).find_map(|tensor| tensor.as_traced());
         let poison = traced.map(|traced| traced.tape.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); wrt.tensors.len()]
     };
     T::read(&mut Reader::new(&wrt.words, &gradients)).expect("a tree reads what it wrote")
+}
+
+/// Cotangents of which those that are numbers in main memory are where their values are: numbers fit anywhere.
+fn numbers_sent<R: Tree>(ct: &R, values: &[&Tensor]) -> R {
+    let mut values = values.iter();
+    map(ct, |ct| match values.next().map(|value| value.device()) {
+        Some(device) if is_number(ct) && ct.as_concrete().is_some() => ct.to(device),
+        _ => ct.clone(),
+    })
 }
 
 /// Runs a function that differentiates: on the tape its arguments are on, or on a fresh one that is evaluated at once.

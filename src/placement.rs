@@ -39,6 +39,6 @@ pub(crate) fn device_of<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> De
 }
 
 /// Whether a tensor is a number that fits anywhere.
-fn is_number(tensor: &Tensor) -> bool {
+pub(crate) fn is_number(tensor: &Tensor) -> bool {
     tensor.rank() == 0 && tensor.device() == Device::Cpu
 }

@@ -16,7 +16,7 @@ use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::ops::{BroadcastTo, Op};
-use crate::placement::device_of;
+use crate::placement::{common_device, device_of};
 use crate::plan;
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
@@ -92,7 +92,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if the inputs are not of the parameters' types, if an op fails, or if a node has sub-graphs.
+    /// Fails if the inputs are not of the parameters' types, if they lie on several devices, if an op fails, or if a node has
+    /// sub-graphs.
     ///
     /// ```
     /// # use retape::{Graph, Tensor};
@@ -110,6 +111,7 @@ impl Graph {
     pub fn apply(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let at = Location::caller();
         self.check_inputs("apply", inputs, at)?;
+        common_device("apply", &inputs.iter().collect::<SmallVec<[&Tensor; 8]>>(), at)?;
         let tape = inputs.iter().find_map(Tensor::as_traced).map(|traced| &traced.tape);
         let values = self.replay(inputs, tape, at)?;
         Ok(self.outputs().iter().map(|id| values[id.index()].clone()).collect())

@@ -9,9 +9,9 @@ use std::thread;
 use retape_cuda_sim::Order;
 use retape_cuda_sim::driver::install;
 use retape_kernels::ir::parse;
-use retape_kernels::library::{Library, Print, set_print_sink};
+use retape_kernels::library::{Library, MatMul, Print, set_print_sink};
 use retape_kernels::{
-    BufferType, DeviceExecutable, Donation, Error, Executable, Input, Operand, Place, Plan, Step, Work,
+    BufferType, DeviceExecutable, Donation, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work,
 };
 use retape_runtime::{Buffer, DType, DeviceBuffer, Gpu, Shape};
 
@@ -126,6 +126,45 @@ fn plans_run_as_they_do_on_the_cpu() {
         assert_eq!(device.idle_bytes(), device.arena_bytes());
     }
     driver.reset();
+}
+
+#[test]
+fn what_follows_a_product_runs_in_its_launch() {
+    let (_alone, gpu) = gpu();
+    let n = 24;
+    let product: Library = MatMul::contiguous(DType::F32, &[], [n, n, n]).into();
+    let slot = Place::Slot { offset: 0 };
+    let place = |place| Operand { place, dtype: DType::F32, len: n * n };
+    let operands = [Place::Input(0), Place::Input(1), slot].map(place).into_iter().collect();
+    let steps = vec![
+        Step { work: Work::Library(product), operands, label: "product".into() },
+        step("other", &pointwise(n * n, "mul"), &[Place::Input(0), Place::Input(1), Place::Output(1)]),
+        step("tail", &pointwise(n * n, "add"), &[Place::Input(1), slot, Place::Output(0)]),
+    ];
+    let plan = Plan {
+        inputs: vec![f32s(n * n); 2],
+        outputs: vec![f32s(n * n); 2],
+        arena_bytes: n * n * 4,
+        steps,
+        ..Plan::default()
+    };
+    let fused = DeviceExecutable::compile(plan.clone(), Arc::clone(&gpu), false).unwrap();
+    let modes = Modes { separate: true, ..Modes::default() };
+    let apart = DeviceExecutable::compile_with(plan, Arc::clone(&gpu), false, modes).unwrap();
+    assert_eq!(fused.launch_steps().collect::<Vec<_>>(), [1..2, 2..3]);
+    assert_eq!(apart.launch_steps().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
+    let inputs = [upload(&gpu, &ramp(n * n, 1)), upload(&gpu, &ramp(n * n, 2))];
+    let inputs = [&inputs[0], &inputs[1]];
+    let expected: Vec<Buffer> = apart.run(&inputs).unwrap().iter().map(|buffer| buffer.to_host().unwrap()).collect();
+    assert_same(&fused.run(&inputs).unwrap(), &expected);
+    let seen = |code: &DeviceExecutable| {
+        let mut seen = vec![];
+        code.run_stepwise(&inputs, &mut |step, position, bytes| seen.push((step, position, bytes.to_vec()))).unwrap();
+        seen
+    };
+    let (all, some) = (seen(&apart), seen(&fused));
+    assert_eq!(all.iter().map(|(step, ..)| *step).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(some, all[1..]);
 }
 
 #[test]

@@ -42,6 +42,11 @@ pub(crate) fn float(position: usize, arg: &TensorType) -> Result<(), TypeError> 
     of_dtype(position, arg, "f32 or f64", DType::is_float)
 }
 
+/// The argument is a float that there are products of: 16-bit ones too, with sums in `f32`.
+pub(crate) fn factor(position: usize, arg: &TensorType) -> Result<(), TypeError> {
+    of_dtype(position, arg, "a float", |dtype| dtype.is_float() || dtype.is_half())
+}
+
 /// The argument is a number that can be computed with: not `bool`, not a 16-bit float.
 pub(crate) fn number(position: usize, arg: &TensorType) -> Result<(), TypeError> {
     of_dtype(position, arg, "a float or an integer", |dtype| dtype.is_float() || dtype.is_int())

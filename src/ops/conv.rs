@@ -123,7 +123,7 @@ impl Conv2dFilterGrad {
 /// Two float arguments of one dtype.
 fn pair<'t>(args: &[&'t TensorType]) -> Result<[&'t TensorType; 2], TypeError> {
     let [a, b] = check::exactly::<2>(args)?;
-    check::float(0, a)?;
+    check::factor(0, a)?;
     if a.dtype != b.dtype {
         refuse!("argument 0 is {a}, argument 1 is {b}: dtypes must be equal; cast one of them");
     }
@@ -176,6 +176,7 @@ impl OpDef for Conv2d {
             Sample::floats(of([1, 1], [[1, 1], [1, 1]], [1, 1], 1), &[&[2, 4, 5, 3], &[3, 3, 3, 2]], -1.0..1.0),
             Sample::floats(of([2, 1], [[0, 1], [2, 0]], [1, 2], 1), &[&[1, 6, 5, 2], &[3, 2, 2, 3]], -1.0..1.0),
             Sample::floats(of([1, 2], [[0, 0], [0, 0]], [1, 1], 2), &[&[1, 4, 5, 4], &[2, 2, 2, 6]], -1.0..1.0),
+            Sample::of(DType::F16, of([1, 1], [[1, 1], [1, 1]], [1, 1], 1), &[&[1, 4, 5, 3], &[3, 3, 3, 2]], -1.0..1.0),
         ]
     }
 }
@@ -216,6 +217,12 @@ impl OpDef for Conv2dInputGrad {
         vec![
             Sample::floats(of([1, 1], [[1, 1], [1, 1]], 1, [4, 5]), &[&[2, 4, 5, 2], &[3, 3, 3, 2]], -1.0..1.0),
             Sample::floats(of([2, 2], [[0, 1], [0, 1]], 2, [4, 6]), &[&[1, 2, 3, 4], &[3, 3, 1, 4]], -1.0..1.0),
+            Sample::of(
+                DType::Bf16,
+                of([1, 1], [[1, 1], [1, 1]], 1, [4, 5]),
+                &[&[1, 4, 5, 2], &[3, 3, 3, 2]],
+                -1.0..1.0,
+            ),
         ]
     }
 }
@@ -252,6 +259,12 @@ impl OpDef for Conv2dFilterGrad {
         vec![
             Sample::floats(of([1, 1], [[1, 1], [1, 1]], 1, [3, 3]), &[&[2, 4, 5, 3], &[2, 4, 5, 2]], -1.0..1.0),
             Sample::floats(of([2, 2], [[0, 1], [0, 1]], 2, [3, 3]), &[&[1, 4, 6, 2], &[1, 2, 3, 4]], -1.0..1.0),
+            Sample::of(
+                DType::Bf16,
+                of([1, 1], [[1, 1], [1, 1]], 1, [3, 3]),
+                &[&[1, 4, 5, 3], &[1, 4, 5, 2]],
+                -1.0..1.0,
+            ),
         ]
     }
 }

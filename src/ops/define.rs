@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use super::{Attributes, Lowering, Op};
@@ -98,10 +99,12 @@ pub struct SampleArg {
 impl Sample {
     /// A sample over `f64` arguments of the given shapes, all with values in `range`.
     pub fn floats(op: impl Into<Op>, shapes: &[&[usize]], range: std::ops::Range<f64>) -> Sample {
-        let arg = |shape: &&[usize]| SampleArg {
-            ty: TensorType::new(retape_runtime::DType::F64, *shape),
-            range: range.clone(),
-        };
+        Sample::of(DType::F64, op, shapes, range)
+    }
+
+    /// A sample over arguments of one dtype and the given shapes, all with values in `range`.
+    pub fn of(dtype: DType, op: impl Into<Op>, shapes: &[&[usize]], range: std::ops::Range<f64>) -> Sample {
+        let arg = |shape: &&[usize]| SampleArg { ty: TensorType::new(dtype, *shape), range: range.clone() };
         Sample { op: op.into(), args: shapes.iter().map(arg).collect() }
     }
 

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use retape_kernels::library::{self, Library};
-use retape_runtime::Shape;
+use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
@@ -23,7 +23,7 @@ attributes! {
 impl OpDef for MatMul {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
         let [a, b] = check::exactly::<2>(args)?;
-        check::float(0, a)?;
+        check::factor(0, a)?;
         if a.dtype != b.dtype {
             refuse!("argument 0 is {a}, argument 1 is {b}: dtypes must be equal; cast one of them");
         }
@@ -56,6 +56,8 @@ impl OpDef for MatMul {
         vec![
             Sample::floats(MatMul, &[&[3, 4], &[4, 5]], -1.0..1.0),
             Sample::floats(MatMul, &[&[2, 3, 4], &[2, 4, 1]], -1.0..1.0),
+            Sample::of(DType::Bf16, MatMul, &[&[3, 4], &[4, 5]], -1.0..1.0),
+            Sample::of(DType::F16, MatMul, &[&[2, 3, 4], &[2, 4, 1]], -1.0..1.0),
         ]
     }
 }
@@ -63,7 +65,8 @@ impl OpDef for MatMul {
 impl Tensor {
     /// The matrix product, as NumPy's `@`.
     ///
-    /// The last two axes are matrices, axes before them are broadcast. A vector on the left is a row, on the right a
+    /// The last two axes are matrices, axes before them are broadcast. Of 16-bit floats the sums are in `f32`, and rounded
+    /// once. A vector on the left is a row, on the right a
     /// column, and its axis disappears from the result.
     ///
     /// ```

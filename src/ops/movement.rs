@@ -1,6 +1,6 @@
 //! Movement: the same elements at other coordinates.
 
-use retape_runtime::Shape;
+use retape_runtime::{DType, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
@@ -150,6 +150,10 @@ impl Tensor {
         let lead = self.rank() - shape.len();
         let repeated = |axis: &usize| *axis < lead || (shape[axis - lead] == 1 && self.shape()[*axis] != 1);
         let axes: Vec<usize> = (0..self.rank()).filter(repeated).collect();
-        self.reduce_sum(&axes).reshape(shape)
+        let dtype = self.dtype();
+        // 16-bit floats are not computed with.
+        let sum =
+            if dtype.is_half() { self.cast(DType::F32).reduce_sum(&axes).cast(dtype) } else { self.reduce_sum(&axes) };
+        sum.reshape(shape)
     }
 }

@@ -1,9 +1,12 @@
 //! The GPU of these tests: the stand-in driver, or with `RETAPE_TEST_GPU=real` that of the machine.
 
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::process::Command;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use retape::Device;
+use retape_cuda_sim::Order;
 use retape_cuda_sim::driver::{Driver, install};
+use retape_runtime::Gpu;
 
 /// The stand-in driver, unless tests run on a real one.
 pub(crate) fn driver() -> Option<Driver> {
@@ -12,14 +15,57 @@ pub(crate) fn driver() -> Option<Driver> {
     *DRIVER
 }
 
-/// The first GPU.
+/// The first GPU. What it compiles is not kept on disk.
 pub(crate) fn gpu() -> Device {
+    static NO_FOLDER: LazyLock<()> = LazyLock::new(|| of_runtime().set_code_folder(None));
     driver();
+    LazyLock::force(&NO_FOLDER);
     Device::cuda(0).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Keeps tests apart that change the driver or count what it does.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The first GPU as the runtime knows it.
+pub(crate) fn of_runtime() -> Arc<Gpu> {
+    driver();
+    Gpu::open(0).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The second GPU, if there is one.
+pub(crate) fn second_gpu() -> Option<Device> {
+    driver();
+    Device::cuda(1).ok()
+}
+
+/// Runs something with blocks, warps and the nodes of graphs in reversed order, where the driver can do that; on a real
+/// one it simply runs once more. Work that it queues is done at the end.
+pub(crate) fn reversed<R>(run: impl FnOnce() -> R) -> R {
+    static TURN: Mutex<()> = Mutex::new(());
+    struct Reset(Driver);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            let _ = of_runtime().sync();
+            self.0.set_order(Order::FORWARD);
+        }
+    }
+    let Some(driver) = driver() else { return run() };
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    of_runtime().sync().unwrap();
+    driver.set_order(Order::REVERSE);
+    let _reset = Reset(driver);
+    run()
+}
+
+/// Set in the processes that [`in_own_process`] starts.
+const CHILD: &str = "RETAPE_TEST_CHILD";
+
+/// Runs the body of a test in a process of its own, where nothing else counts bytes, sets limits or opens a driver.
+/// `name` is that of the test, with its module.
+pub(crate) fn in_own_process(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
+    if std::env::var(CHILD).as_deref() == Ok(name) {
+        return body();
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(CHILD, name).env("RETAPE_CUBIN_CACHE", "0");
+    let output = child.envs(variables.iter().copied()).output().unwrap();
+    let text = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{name} in a process of its own:\n{text}");
 }

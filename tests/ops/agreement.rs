@@ -1,35 +1,14 @@
 //! Every way to run an op and its gradient gives the same: at once, compiled, op by op in a trace, interpreted.
 
-use retape::ops::{Op, Sample};
+use retape::ops::Sample;
 use retape::{DType, Graph, Tensor, accelerate};
 
-use crate::sample::{arguments, distance, gradient_graph, graph, name, result, types, weights};
+use crate::sample::{arguments, distance, gradient_graph, graph, name, result, samples, types, weights};
 
 /// How far results may be apart, in proportion to the largest element. Sums and products may be ordered in another
 /// way, and be fused into one rounding.
 const F64_BOUND: f64 = 1e-12;
 const F32_BOUND: f64 = 2e-6;
-
-/// The samples, and those of `f64` as `f32` too.
-pub(crate) fn samples() -> Vec<Sample> {
-    let samples = Op::samples();
-    let narrow: Vec<Sample> = samples.iter().filter_map(narrowed).collect();
-    [samples, narrow].concat()
-}
-
-/// The sample in `f32`, if it is one of `f64`.
-fn narrowed(sample: &Sample) -> Option<Sample> {
-    let mut narrow = sample.clone();
-    for arg in narrow.args.iter_mut().filter(|arg| arg.ty.dtype == DType::F64) {
-        arg.ty = arg.ty.with_dtype(DType::F32);
-    }
-    if narrow.op.infer(&types(&narrow).iter().collect::<Vec<_>>()).is_err() {
-        // The constant of the sample is an `f64`.
-        let attributes = narrow.op.attributes().replace("nan:7ff8000000000000", "0.0").replace("f64", "f32");
-        narrow.op = Op::parse(narrow.op.name(), &attributes).unwrap();
-    }
-    (types(&narrow) != types(sample)).then_some(narrow)
-}
 
 fn check(graph: &Graph, inputs: &[Tensor], bound: f64, what: &str) -> f64 {
     let inputs = inputs.to_vec();

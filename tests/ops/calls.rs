@@ -3,8 +3,7 @@
 use retape::ops::Sample;
 use retape::{DType, Tensor, accelerate, vjp};
 
-use crate::agreement::samples;
-use crate::sample::{Case, distance, name, result, types};
+use crate::sample::{Case, distance, name, result, samples, types};
 
 /// How far gradients may be apart, in proportion to the largest element. What is recomputed is recomputed bit for bit;
 /// sums that share a kernel with other formulas are added in another order.

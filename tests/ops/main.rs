@@ -5,6 +5,7 @@
 mod agreement;
 mod calls;
 mod derivatives;
+mod halves;
 mod sample;
 mod special;
 

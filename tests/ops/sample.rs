@@ -1,6 +1,6 @@
 //! What the checks are made from: arguments for a sample, the sample as a graph, and comparisons.
 
-use retape::ops::{Op, Parameter, Sample};
+use retape::ops::{Lowering, Op, Parameter, Sample};
 use retape::{Args, DType, Graph, Node, Tensor, TensorType, ValueId};
 
 /// The fractional parts of the multiples of the golden section: spread over `[0, 1)`, and never the same twice.
@@ -22,6 +22,55 @@ pub(crate) fn tensor(elements: Vec<f64>, ty: &TensorType) -> Tensor {
 /// Cotangents or directions of a type; other ones for another `seed`.
 pub(crate) fn weights(ty: &TensorType, seed: usize) -> Tensor {
     tensor((0..ty.n_elements()).map(|k| weight(k + 1000 * seed)).collect(), ty)
+}
+
+/// The samples, and those of `f64` as `f32` too.
+pub(crate) fn samples() -> Vec<Sample> {
+    let samples = Op::samples();
+    let narrow: Vec<Sample> = samples.iter().filter_map(narrowed).collect();
+    [samples, narrow].concat()
+}
+
+/// The sample in `f32`, if it is one of `f64`.
+fn narrowed(sample: &Sample) -> Option<Sample> {
+    let mut narrow = sample.clone();
+    for arg in narrow.args.iter_mut().filter(|arg| arg.ty.dtype == DType::F64) {
+        arg.ty = arg.ty.with_dtype(DType::F32);
+    }
+    if narrow.op.infer(&types(&narrow).iter().collect::<Vec<_>>()).is_err() {
+        // The constant of the sample is an `f64`.
+        let attributes = narrow.op.attributes().replace("nan:7ff8000000000000", "0.0").replace("f64", "f32");
+        narrow.op = Op::parse(narrow.op.name(), &attributes).unwrap();
+    }
+    (types(&narrow) != types(sample)).then_some(narrow)
+}
+
+/// Zeros, infinities, NaN, subnormal and huge numbers.
+fn specials(dtype: DType) -> Vec<f64> {
+    let (least, subnormal, most) = match dtype {
+        DType::F32 => (f64::from(f32::MIN_POSITIVE), f64::from(f32::from_bits(1)), f64::from(f32::MAX)),
+        _ => (f64::MIN_POSITIVE, f64::from_bits(1), f64::MAX),
+    };
+    let positive = [0.0, f64::INFINITY, subnormal, 3.0 * subnormal, least, most, 0.5, 1.0, 2.0, 3.5, 100.0, 1e30];
+    positive.into_iter().flat_map(|x| [x, -x]).chain([f64::NAN]).collect()
+}
+
+/// All tuples of special values: one tensor for each position.
+pub(crate) fn tuples(dtype: DType, n: usize) -> Vec<Tensor> {
+    let specials = specials(dtype);
+    let count = specials.len().pow(n as u32);
+    let value = |k: usize, position: usize| specials[k / specials.len().pow(position as u32) % specials.len()];
+    let column = |position| (0..count).map(|k| value(k, position)).collect::<Vec<f64>>();
+    (0..n).map(|position| Tensor::from(column(position)).cast(dtype)).collect()
+}
+
+/// Whether all arguments are of one float dtype, and the result is computed element by element.
+pub(crate) fn is_pointwise(sample: &Sample) -> bool {
+    let types: Vec<&TensorType> = sample.args.iter().map(|arg| &arg.ty).collect();
+    let Some(first) = types.first() else { return false };
+    let same = types.iter().all(|ty| ty == first) && first.dtype.is_float();
+    let result = sample.op.infer(&types).unwrap();
+    same && matches!(sample.op.lower(&types, &result), Lowering::Pointwise(_))
 }
 
 /// The arguments of a sample. No two elements of all of them have the same value, unless they are integers, and none

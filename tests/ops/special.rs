@@ -1,9 +1,9 @@
 //! Zeros, infinities, NaN, subnormal and huge numbers through every pointwise op of floats.
 
-use retape::ops::{Lowering, Op, Sample};
-use retape::{DType, Tensor, TensorType, accelerate};
+use retape::ops::Op;
+use retape::{DType, TensorType, accelerate};
 
-use crate::sample::{elements, graph, name};
+use crate::sample::{elements, graph, is_pointwise, name, tuples};
 
 /// What IEEE 754 and the definitions of rounding and choice leave no freedom in. All others are approximations, of
 /// which machine code and interpreter have each their own.
@@ -29,33 +29,6 @@ const EXACT: [&str; 20] = [
     "round",
     "trunc",
 ];
-
-fn specials(dtype: DType) -> Vec<f64> {
-    let (least, subnormal, most) = match dtype {
-        DType::F32 => (f64::from(f32::MIN_POSITIVE), f64::from(f32::from_bits(1)), f64::from(f32::MAX)),
-        _ => (f64::MIN_POSITIVE, f64::from_bits(1), f64::MAX),
-    };
-    let positive = [0.0, f64::INFINITY, subnormal, 3.0 * subnormal, least, most, 0.5, 1.0, 2.0, 3.5, 100.0, 1e30];
-    positive.into_iter().flat_map(|x| [x, -x]).chain([f64::NAN]).collect()
-}
-
-/// All tuples of special values: one tensor for each position.
-fn tuples(dtype: DType, n: usize) -> Vec<Tensor> {
-    let specials = specials(dtype);
-    let count = specials.len().pow(n as u32);
-    let value = |k: usize, position: usize| specials[k / specials.len().pow(position as u32) % specials.len()];
-    let column = |position| (0..count).map(|k| value(k, position)).collect::<Vec<f64>>();
-    (0..n).map(|position| Tensor::from(column(position)).cast(dtype)).collect()
-}
-
-/// Whether all arguments are of one float dtype, and the result is computed element by element.
-fn is_pointwise(sample: &Sample) -> bool {
-    let types: Vec<&TensorType> = sample.args.iter().map(|arg| &arg.ty).collect();
-    let Some(first) = types.first() else { return false };
-    let same = types.iter().all(|ty| ty == first) && first.dtype.is_float();
-    let result = sample.op.infer(&types).unwrap();
-    same && matches!(sample.op.lower(&types, &result), Lowering::Pointwise(_))
-}
 
 /// How far two results are apart: zero for the same bits and for two NaN, infinite for another kind of number.
 fn apart(a: f64, b: f64) -> f64 {

@@ -15,11 +15,11 @@ use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
 use retape_runtime::{DeviceBuffer, Gpu};
 
 use crate::error::{Error, Result};
-use crate::execute::LaunchTime;
+use crate::execute::{LaunchTime, Modes};
 use crate::given::{Input, take_given};
 use crate::library::Library;
 use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
-use crate::ptx::{self, Argument, Target};
+use crate::ptx::{self, Argument, FusedStep, Target};
 
 /// What kernels expect of scratch memory.
 const SCRATCH_ALIGN: usize = 256;
@@ -31,8 +31,8 @@ pub struct DeviceExecutable {
     gpu: Arc<Gpu>,
     target: Target,
     parts: Vec<Part>,
-    /// The step of each launch and of each print.
-    steps: Vec<usize>,
+    /// The steps of each launch, and the step of each print.
+    steps: Vec<Range<usize>>,
     constants: Vec<DeviceBuffer>,
     /// Arena and scratch.
     arena_bytes: usize,
@@ -80,7 +80,7 @@ impl Idle for Arena {
 
 /// A part before its code is loaded.
 enum Draft {
-    /// Launches with the steps that they belong to.
+    /// Launches with the numbers of the fused steps that they belong to.
     Launches(Vec<(ptx::Launch, usize)>),
     /// The step that prints.
     Print(usize),
@@ -93,12 +93,22 @@ impl DeviceExecutable {
     ///
     /// Fails if the plan is malformed, a step cannot run on the device, or the driver refuses code or memory.
     pub fn compile(plan: Plan, gpu: Arc<Gpu>, fast: bool) -> Result<DeviceExecutable> {
+        DeviceExecutable::compile_with(plan, gpu, fast, Modes::default())
+    }
+
+    /// As [`compile`](DeviceExecutable::compile), in these modes; nothing is needed to trap.
+    ///
+    /// # Errors
+    ///
+    /// As [`compile`](DeviceExecutable::compile).
+    pub fn compile_with(plan: Plan, gpu: Arc<Gpu>, fast: bool, modes: Modes) -> Result<DeviceExecutable> {
         plan.verify()?;
         let (major, minor) = gpu.capability();
         let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
         let target = Target { sm: 10 * major + minor, fast };
-        let (drafts, scratch) = drafts(&plan, target)?;
-        let (parts, steps) = parts(&plan, &gpu, drafts, scratch_at)?;
+        let fused = if modes.separate { ptx::apart(&plan) } else { ptx::fuse(&plan, target) };
+        let (drafts, scratch) = drafts(&plan, &fused, target)?;
+        let (parts, steps) = parts(&plan, &gpu, drafts, &fused, scratch_at)?;
         let upload = |constant: &Arc<retape_runtime::Buffer>| DeviceBuffer::from_bytes(&gpu, constant.bytes());
         let constants = plan.constants.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
         let arena = Arc::new(Arena::default());
@@ -196,9 +206,9 @@ impl DeviceExecutable {
         Ok((outputs, times))
     }
 
-    /// The steps of the plan that each launch does: one, or a part of one.
+    /// The steps of the plan that each launch does: one, or a part of one, or a product with what follows it.
     pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
-        self.steps.iter().map(|&step| step..step + 1)
+        self.steps.iter().cloned()
     }
 
     /// The number of launches that the steps became, and of prints.
@@ -327,14 +337,14 @@ fn address(plan: &Plan, operand: &Operand) -> Address {
 }
 
 /// The text of all steps, and the scratch memory that they need.
-fn drafts(plan: &Plan, target: Target) -> Result<(Vec<Draft>, usize)> {
+fn drafts(plan: &Plan, fused: &[FusedStep], target: Target) -> Result<(Vec<Draft>, usize)> {
     let (mut drafts, mut scratch) = (vec![], 0);
-    for (n, step) in plan.steps.iter().enumerate() {
-        if let Work::Library(Library::Print(_)) = &step.work {
-            drafts.push(Draft::Print(n));
+    for (n, step) in fused.iter().enumerate() {
+        if let Work::Library(Library::Print(_)) = &plan.steps[step.last()].work {
+            drafts.push(Draft::Print(step.last()));
             continue;
         }
-        let lowered = ptx::lower(step, target)?;
+        let lowered = step.lower(plan, target)?;
         scratch = scratch.max(lowered.scratch);
         // What has no threads does nothing, and the driver does not take it.
         let has_threads = |launch: &ptx::Launch| launch.block > 0 && !launch.grid.contains(&0);
@@ -347,8 +357,14 @@ fn drafts(plan: &Plan, target: Target) -> Result<(Vec<Draft>, usize)> {
     Ok((drafts, scratch))
 }
 
-/// Loads the code of all drafts at once; also says which step each launch and each print belongs to.
-fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> Result<(Vec<Part>, Vec<usize>)> {
+/// Loads the code of all drafts at once; also says which steps each launch and each print belongs to.
+fn parts(
+    plan: &Plan,
+    gpu: &Arc<Gpu>,
+    drafts: Vec<Draft>,
+    fused: &[FusedStep],
+    scratch_at: usize,
+) -> Result<(Vec<Part>, Vec<Range<usize>>)> {
     let launches = drafts.iter().flat_map(|draft| match draft {
         Draft::Launches(launches) => launches.as_slice(),
         Draft::Print(_) => &[],
@@ -363,16 +379,17 @@ fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> 
                 let Step { work, operands, .. } = &plan.steps[n];
                 if let Work::Library(library) = work {
                     parts.push(Part::Print { library: library.clone(), operand: operands[0] });
-                    steps.push(n);
+                    steps.push(n..n + 1);
                 }
             }
             Draft::Launches(launches) => {
-                steps.extend(launches.iter().map(|(_, step)| *step));
+                steps.extend(launches.iter().map(|(_, n)| fused[*n].range()));
                 let place = |(launch, step): (ptx::Launch, usize)| {
+                    let operands = &fused[step].operands;
                     let function = functions.next()?;
                     let ptx::Launch { grid, block, shared, arguments, .. } = launch;
                     let at = |argument: &Argument| match *argument {
-                        Argument::Operand(n) => address(plan, &plan.steps[step].operands[n]),
+                        Argument::Operand(n) => address(plan, &operands[n]),
                         Argument::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
                     };
                     Some(Launch { function, grid, block, shared, arguments: arguments.iter().map(at).collect() })

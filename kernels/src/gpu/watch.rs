@@ -9,7 +9,7 @@ use crate::watch::{has_nonfinite, written};
 
 impl DeviceExecutable {
     /// Runs the plan one step at a time and hands out what each step wrote: the step's number, the position among its
-    /// written operands, and the bytes. Nothing is printed.
+    /// written operands, and the bytes. What was fused into the step behind it is left out. Nothing is printed.
     ///
     /// # Errors
     ///
@@ -22,7 +22,7 @@ impl DeviceExecutable {
         self.verify_inputs(inputs)?;
         let outputs = self.new_outputs()?;
         self.call(inputs, &outputs, |buffers| {
-            let mut steps = self.steps.iter().copied();
+            let mut steps = self.steps.iter().map(|steps| steps.end - 1);
             for part in &self.parts {
                 // What prints writes tokens only, which have no bytes.
                 let Part::Chain(chain) = part else {

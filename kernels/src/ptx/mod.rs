@@ -24,10 +24,10 @@ use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::plan::{Step, Work};
 
-pub(crate) use cast::{bitcast, cast};
+pub(crate) use cast::cast;
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
-pub use fuse::{FusedStep, fuse};
-pub(crate) use inst::{Value, combine, constant, emit_inst, select};
+pub use fuse::{FusedStep, apart, fuse};
+pub(crate) use inst::{Value, combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
 /// Blocks of a launch along x at most.

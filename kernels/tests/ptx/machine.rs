@@ -1,6 +1,6 @@
 //! Running kernels on the interpreter, beside the reference evaluator.
 
-use retape_cuda_sim::{Fault, Machine, Module, Order};
+use retape_cuda_sim::{Counts, Fault, Machine, Module, Order};
 use retape_kernels::expand::expand;
 use retape_kernels::ir::random::{exact_values, random_inputs};
 use retape_kernels::ir::{Kernel, evaluate};
@@ -43,10 +43,35 @@ fn missing(operand: &Operand, bytes: &[u8]) -> u64 {
     (operand.len * operand.dtype.size() - bytes.len()) as u64
 }
 
+/// What the launches of a step on some inputs do.
+pub(crate) fn counts(step: &Step, kernel: &Kernel, inputs: &[Vec<u8>], target: Target) -> Counts {
+    let written = kernel.params.iter().filter(|p| p.written);
+    let empty = written.map(|p| vec![0; p.len * p.dtype.size()]);
+    let buffers: Vec<Vec<u8>> = inputs.iter().cloned().chain(empty).collect();
+    let mut machine = Machine::new();
+    run_on(&mut machine, &lowered(step, target), step, &buffers, Order::FORWARD).unwrap_or_else(|e| panic!("{e}"));
+    machine.counts().values().fold(Counts::default(), |all, one| Counts {
+        launches: all.launches + one.launches,
+        instructions: all.instructions + one.instructions,
+        warp_instructions: all.warp_instructions + one.warp_instructions,
+        global_loaded: all.global_loaded + one.global_loaded,
+        global_stored: all.global_stored + one.global_stored,
+    })
+}
+
 /// Runs launches on copies of the buffers of all operands, and returns what is in them afterwards.
 fn run(launches: &Launches, step: &Step, buffers: &[Vec<u8>], order: Order) -> Result<Vec<Vec<u8>>, Fault> {
-    let mut machine = Machine::new();
-    let addresses = places(&mut machine, step, buffers)?;
+    run_on(&mut Machine::new(), launches, step, buffers, order)
+}
+
+fn run_on(
+    machine: &mut Machine,
+    launches: &Launches,
+    step: &Step,
+    buffers: &[Vec<u8>],
+    order: Order,
+) -> Result<Vec<Vec<u8>>, Fault> {
+    let addresses = places(machine, step, buffers)?;
     let scratch = machine.alloc(launches.scratch);
     for launch in &launches.launches {
         let module = Module::parse(&launch.module.text).unwrap_or_else(|e| panic!("{e} in\n{}", launch.module.text));
@@ -109,13 +134,17 @@ pub(crate) fn check_within(kernel: &Kernel, target: Target, seed: u64, tolerance
 
 /// As [`check_within`], at the places of a step.
 pub(crate) fn check_step(step: &Step, kernel: &Kernel, target: Target, seed: u64, tolerance: f64) {
-    let inputs = random_inputs(kernel, seed);
-    let found = outputs(step, kernel, &inputs, target);
+    check_on(step, kernel, target, &random_inputs(kernel, seed), tolerance);
+}
+
+/// As [`check_step`], on some inputs.
+pub(crate) fn check_on(step: &Step, kernel: &Kernel, target: Target, inputs: &[Vec<u8>], tolerance: f64) {
+    let found = outputs(step, kernel, inputs, target);
     // Transcendental functions in the form that all machines compute them in.
     let kernel = &simplify(&expand(&simplify(kernel)));
     let exact = exact_values(kernel);
     let written = kernel.params.iter().enumerate().filter(|(_, p)| p.written);
-    for (((id, param), found), expected) in written.zip(&found).zip(expected(kernel, &inputs)) {
+    for (((id, param), found), expected) in written.zip(&found).zip(expected(kernel, inputs)) {
         let mut stores = kernel.stores.iter().filter(|s| s.param.index() == id);
         let exact = stores.all(|s| exact[s.value.index()]);
         let pairs = scalars(found, param.dtype).into_iter().zip(scalars(&expected, param.dtype));

@@ -9,6 +9,7 @@ mod machine;
 mod nests;
 mod samples;
 mod shapes;
+mod traffic;
 
 use retape_kernels::ir::{Kernel, parse};
 use retape_kernels::ptx::{Launches, Target, lower};

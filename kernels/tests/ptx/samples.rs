@@ -142,6 +142,66 @@ pub(crate) fn mixed(n: usize, offset: usize) -> String {
     )
 }
 
+/// A step of Adam, in place of nothing.
+pub(crate) fn adam(n: usize) -> String {
+    format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}], p2: f32[{n}], p3: f32[{n}], p4: f32[1], \
+            p5: f32[{n}] out, p6: f32[{n}] out, p7: f32[{n}] out) {{
+            axes a0 = {n}
+            %0 = load p0[a0]
+            %1 = load p1[a0]
+            %2 = load p2[a0]
+            %3 = load p3[a0]
+            %4 = load p4[0]
+            %5 = const 0.9: f32
+            %6 = const 0.1: f32
+            %7 = mul %2, %5
+            %8 = fma %1, %6, %7
+            %9 = const 0.999: f32
+            %10 = const 0.001: f32
+            %11 = mul %1, %1
+            %12 = mul %3, %9
+            %13 = fma %11, %10, %12
+            %14 = sqrt %13
+            %15 = const 1e-8: f32
+            %16 = add %14, %15
+            %17 = div %8, %16
+            %18 = mul %17, %4
+            %19 = sub %0, %18
+            store p5[a0], %19
+            store p6[a0], %8
+            store p7[a0], %13
+        }}"
+    )
+}
+
+/// The derivative of a function with `erf` in it, in 16 bits.
+pub(crate) fn gelu_backward(n: usize) -> String {
+    format!(
+        "kernel (p0: bf16[{n}], p1: bf16[{n}], p2: bf16[{n}] out) {{
+            axes a0 = {n}
+            %0 = load p0[a0]
+            %1 = cast %0: f32
+            %2 = load p1[a0]
+            %3 = cast %2: f32
+            %4 = const 0.70710677: f32
+            %5 = mul %1, %4
+            %6 = erf %5
+            %7 = const 0.5: f32
+            %8 = fma %6, %7, %7
+            %9 = mul %5, %5
+            %10 = neg %9
+            %11 = exp %10
+            %12 = const 0.3989423: f32
+            %13 = mul %11, %12
+            %14 = fma %13, %1, %8
+            %15 = mul %14, %3
+            %16 = cast %15: bf16
+            store p2[a0], %16
+        }}"
+    )
+}
+
 /// One of each kind.
 pub(crate) fn samples() -> Vec<Sample> {
     vec![
@@ -167,6 +227,8 @@ pub(crate) fn samples() -> Vec<Sample> {
         sample("columns_bytes", &columns(50, 64, "u8", "max")),
         sample("channels", &channels(16, 32, 196)),
         sample("channels_odd", &channels(3, 5, 7)),
+        sample("adam", &adam(1 << 22)),
+        sample("gelu_backward", &gelu_backward(1 << 24)),
         sample("gather", &gather(1000, 64, 128)),
         sample("mixed", &mixed(1 << 20, 8)),
         sample("mixed_misaligned", &mixed(1 << 16, 3)),

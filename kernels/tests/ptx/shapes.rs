@@ -6,7 +6,7 @@ use retape_kernels::{Operand, Place, Step, Work};
 use retape_runtime::DType;
 
 use crate::machine::{check_step, check_within, expected, outputs, same, scalars};
-use crate::samples::{bias, channels, columns, gather, mixed, rows, square, transpose};
+use crate::samples::{adam, bias, channels, columns, gather, gelu_backward, mixed, rows, square, transpose};
 use crate::{TARGETS, kernel, lowered, step, target};
 
 /// Checks the kernel that a text describes on one of the targets.
@@ -27,6 +27,12 @@ fn pointwise_of_any_length() {
 fn pointwise_with_several_vectors_of_a_thread() {
     check(&square((1 << 21) + 4097, "f32"), 0);
     check(&square((1 << 20) + 3, "i64"), 1);
+}
+
+#[test]
+fn bodies_of_any_size() {
+    check(&adam(1003), 0);
+    check(&gelu_backward(2008), 1);
 }
 
 #[test]
@@ -167,6 +173,23 @@ fn nothing_to_do_is_no_launch() {
         assert!(lowered(&step(&kernel), target(80)).launches.is_empty());
     }
     check(&rows(5, 0, "f32", "max"), 0);
+}
+
+#[test]
+fn reduced_axes_without_reductions() {
+    for extent in [0, 1, 5] {
+        let text = format!(
+            "kernel (p0: f32[6], p1: f32[6] out, p2: f32[{}] out) {{
+                axes a0 = 6, a1 = {extent} reduced
+                %0 = load p0[a0]
+                %1 = neg %0
+                store p1[a0], %0
+                store p2[a1 * 6 + a0], %1
+            }}",
+            6 * extent
+        );
+        check(&text, extent);
+    }
 }
 
 /// A step whose operands lie in the arena, each at a distance from multiples of 256 bytes.

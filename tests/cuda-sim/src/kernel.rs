@@ -305,6 +305,8 @@ pub(crate) struct Access {
     pub(crate) regs: [u16; 8],
     /// Ordered against other blocks: `.volatile`, `.relaxed`, `.acquire`, `.release`.
     pub(crate) strong: bool,
+    /// Of memory that does not change: `.nc`.
+    pub(crate) constant: bool,
 }
 
 /// What an atomic does with the value in memory.
@@ -473,7 +475,7 @@ impl Kernel {
 
     /// The greatest number of threads of a block, if the text says one.
     pub fn max_threads(&self) -> Option<u32> {
-        self.required_block.or(self.max_block).map(|[x, y, z]| x * y * z)
+        self.required_block.or(self.max_block).map(|extents| extents.into_iter().fold(1, u32::saturating_mul))
     }
 
     /// The instruction as written, on one line.

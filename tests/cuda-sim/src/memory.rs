@@ -19,12 +19,15 @@ const GUARD: u64 = 4096;
 const POISONED: usize = 16 << 20;
 
 /// Who touched some bytes last. A block is known by a serial number that counts over all launches.
-#[derive(Clone, Copy, Default)]
-struct Tag {
-    /// Zero: nobody. One: the host, or a copy.
-    writer: u32,
-    reader: u32,
-}
+///
+/// An array, so that those of a great allocation are made without touching them.
+type Tag = [u32; 2];
+
+/// Who wrote: zero is nobody, one is the host or a copy.
+const WRITER: usize = 0;
+
+/// Who read.
+const READER: usize = 1;
 
 /// Written by the host.
 const HOST: u32 = 1;
@@ -50,6 +53,8 @@ pub(crate) struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
+    /// A read of what must not change while the kernel runs: `ld.global.nc`.
+    ConstantRead,
     Write,
     /// A read or write that is ordered against other blocks.
     StrongRead,
@@ -92,7 +97,7 @@ impl Global {
         self.allocations.push(Allocation {
             base,
             bytes: vec![content; bytes],
-            tags: vec![Tag::default(); tags],
+            tags: vec![[0; 2]; tags],
             fine: vec![],
             is_strict: true,
         });
@@ -181,7 +186,7 @@ impl Global {
         if offset.is_multiple_of(4) && len.is_multiple_of(4) {
             for granule in offset / 4..(offset + len) / 4 {
                 let tag = &mut allocation.tags[granule];
-                if tag.writer == FINE {
+                if tag[WRITER] == FINE {
                     allocation.check_bytes(granule, 0..4, touch, owner)?;
                 } else if let Err(what) = check(tag, touch, owner, allocation.is_strict) {
                     return stop(format!("{what} at byte {}", 4 * granule));
@@ -210,7 +215,7 @@ impl Global {
         let allocation = &mut self.allocations[index];
         write(&mut allocation.bytes[offset..offset + len]);
         let whole = offset.div_ceil(4)..(offset + len) / 4;
-        let host = Tag { writer: HOST, reader: 0 };
+        let host = [HOST, 0];
         if whole.start < whole.end {
             allocation.tags[whole.clone()].fill(host);
         }
@@ -249,7 +254,7 @@ impl Global {
         let (index, offset) = self.find(to, len)?;
         for (n, _) in written.iter().enumerate().filter(|(_, written)| !**written) {
             let byte = offset + n;
-            self.allocations[index].split(byte / 4)[byte % 4] = Tag::default();
+            self.allocations[index].split(byte / 4)[byte % 4] = [0; 2];
         }
         Ok(())
     }
@@ -257,9 +262,9 @@ impl Global {
     /// Forgets which block touched what, when the serial numbers begin anew.
     pub(crate) fn forget_blocks(&mut self) {
         let forget = |tag: &mut Tag| {
-            tag.reader = 0;
-            if tag.writer >= FIRST_SERIAL {
-                tag.writer = HOST;
+            tag[READER] = 0;
+            if tag[WRITER] >= FIRST_SERIAL {
+                tag[WRITER] = HOST;
             }
         };
         for allocation in &mut self.allocations {
@@ -273,12 +278,12 @@ impl Allocation {
     /// The tags of four single bytes.
     fn split(&mut self, granule: usize) -> &mut [Tag; 4] {
         if self.fine.is_empty() {
-            self.fine = vec![[Tag::default(); 4]; self.tags.len()];
+            self.fine = vec![[[0; 2]; 4]; self.tags.len()];
         }
         let tag = self.tags[granule];
-        if tag.writer != FINE {
+        if tag[WRITER] != FINE {
             self.fine[granule] = [tag; 4];
-            self.tags[granule].writer = FINE;
+            self.tags[granule][WRITER] = FINE;
         }
         &mut self.fine[granule]
     }
@@ -301,8 +306,8 @@ impl Allocation {
     }
 
     fn is_written(&self, byte: usize) -> bool {
-        match self.tags[byte / 4].writer {
-            FINE => self.fine[byte / 4][byte % 4].writer != 0,
+        match self.tags[byte / 4][WRITER] {
+            FINE => self.fine[byte / 4][byte % 4][WRITER] != 0,
             writer => writer != 0,
         }
     }
@@ -312,21 +317,24 @@ impl Allocation {
 #[inline(always)]
 fn check(tag: &mut Tag, touch: Touch, owner: Owner, is_strict: bool) -> Result<(), Stop> {
     let Owner { launch, block } = owner;
-    let writer = tag.writer & !ATOMIC;
+    let writer = tag[WRITER] & !ATOMIC;
     // The writer's serial number is within this launch, and another one than that of this block.
     let is_foreign = writer >= launch && writer != block;
-    let is_read_elsewhere = tag.reader >= launch && tag.reader != block;
-    let was_atomic = tag.writer & ATOMIC != 0;
+    let is_read_elsewhere = tag[READER] >= launch && tag[READER] != block;
+    let was_atomic = tag[WRITER] & ATOMIC != 0;
     match touch {
-        Touch::Read | Touch::StrongRead => {
+        Touch::Read | Touch::ConstantRead | Touch::StrongRead => {
             if writer == 0 && is_strict {
                 return stop("global memory read that nobody wrote");
             }
-            if touch == Touch::Read {
+            if touch != Touch::StrongRead {
+                if touch == Touch::ConstantRead && writer == block {
+                    return stop("ld.global.nc of memory that this launch writes");
+                }
                 if is_foreign {
                     return race(writer, owner, "wrote", "reads");
                 }
-                tag.reader = if is_read_elsewhere { launch } else { block };
+                tag[READER] = if is_read_elsewhere { launch } else { block };
             }
         }
         Touch::Write => {
@@ -334,9 +342,9 @@ fn check(tag: &mut Tag, touch: Touch, owner: Owner, is_strict: bool) -> Result<(
                 return race(writer, owner, "wrote", "writes");
             }
             if is_read_elsewhere {
-                return race(tag.reader, owner, "read", "writes");
+                return race(tag[READER], owner, "read", "writes");
             }
-            tag.writer = block;
+            tag[WRITER] = block;
         }
         Touch::StrongWrite | Touch::Atomic => {
             if touch == Touch::Atomic && writer == 0 && is_strict {
@@ -346,9 +354,9 @@ fn check(tag: &mut Tag, touch: Touch, owner: Owner, is_strict: bool) -> Result<(
                 return race(writer, owner, "wrote", "has an atomic");
             }
             if is_read_elsewhere {
-                return race(tag.reader, owner, "read", "has an atomic");
+                return race(tag[READER], owner, "read", "has an atomic");
             }
-            tag.writer = ATOMIC | if is_foreign { launch } else { block };
+            tag[WRITER] = ATOMIC | if is_foreign { launch } else { block };
         }
     }
     Ok(())

@@ -1,5 +1,7 @@
 //! What lanes, warps and blocks do together: shuffles, votes, matrices, atomics, barriers, divergence, spaces of memory.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use retape_cuda_sim::{Machine, Module, Order};
 
 /// Runs a kernel `k` of one pointer, `%rd1`, to `n` words that it writes; the word of each thread is at `%rd2`, the
@@ -11,7 +13,7 @@ fn run(body: &str, grid: [u32; 3], block: [u32; 3], n: usize) -> Vec<u32> {
 /// As above, with declarations of the module.
 fn run_with(module: &str, body: &str, grid: [u32; 3], block: [u32; 3], n: usize) -> Vec<u32> {
     let text = format!(
-        ".version 7.8
+        ".version 8.0
 .target sm_90
 .address_size 64
 {module}
@@ -108,8 +110,8 @@ DONE:
   st.global.u32 [%rd2], %r5;";
     assert_eq!(warp(body), each(|lane| (31 - lane).div_ceil(2) + 100 * ((31 - lane) / 2)));
     let table = "and.b32 %r2, %r1, 3; mov.u32 %r3, 9;
-  brx.idx %r2, TABLE;
 TABLE: .branchtargets A, B, A, C;
+  brx.idx %r2, TABLE;
 A: mov.u32 %r3, 1; bra.uni END;
 B: mov.u32 %r3, 2; bra.uni END;
 C: mov.u32 %r3, 3;
@@ -199,7 +201,7 @@ TAKE:
   barrier.sync 1, 64; ld.shared.u32 %r4, [%r3];
 DONE:
   st.global.u32 [%rd2], %r4;";
-    let wanted: Vec<u32> = (0..64).map(|thread| if thread < 32 { 0 } else { thread - 32 }).collect();
+    let wanted: Vec<u32> = (0..64).map(|thread: u32| thread.saturating_sub(32)).collect();
     assert_eq!(run(arrive, [1; 3], [64, 1, 1], 64), wanted);
 }
 
@@ -213,9 +215,9 @@ fn matrices_go_to_shared_memory_and_back() {
   MORE
   st.global.u32 [%rd2], %r6;";
     let back = body.replace("MORE", "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r6}, [%r3];");
-    assert_eq!(warp(&back), each(|lane| 2 * lane | (2 * lane + 1) << 16));
+    assert_eq!(warp(&back), each(|lane| (2 * lane) | ((2 * lane + 1) << 16)));
     let plain = body.replace("MORE", "mad.lo.u32 %r7, %r1, 4, %r2; ld.shared.u32 %r6, [%r7];");
-    assert_eq!(warp(&plain), each(|lane| 2 * lane | (2 * lane + 1) << 16));
+    assert_eq!(warp(&plain), each(|lane| (2 * lane) | ((2 * lane + 1) << 16)));
     let transposed = body.replace("MORE", "ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%r6}, [%r3];");
     let at = |row: u32, column: u32| 8 * row + column;
     assert_eq!(warp(&transposed), each(|lane| at(2 * (lane % 4), lane / 4) | at(2 * (lane % 4) + 1, lane / 4) << 16));

@@ -1,5 +1,7 @@
 //! Faults that are put into kernels on purpose: each must be seen, with its line.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use retape_cuda_sim::{Fault, Machine, Module, Order};
 
 /// A module of one kernel `k` with two pointers, `%rd1` and `%rd2`, and the thread's number in `%r1`.
@@ -61,7 +63,9 @@ fn global_memory() {
         "ld.global.v4",
     );
     must_fail(&kernel("ld.global.u32 %r2, [%rd2];"), 1, 1, "global memory read that nobody wrote", "ld.global.u32");
-    must_fail(&kernel("ld.global.u32 %r2, [16];"), 1, 1, "out of bounds", "ld.global.u32");
+    must_fail(&kernel("mov.u64 %rd3, 16;\n ld.global.u32 %r2, [%rd3];"), 1, 1, "out of bounds", "ld.global.u32");
+    let changed = "st.global.u32 [%rd2], 1;\n ld.global.nc.u32 %r2, [%rd2];";
+    must_fail(&kernel(changed), 1, 1, "ld.global.nc of memory that this launch writes", "ld.global.nc");
     // Half of the word is written.
     let half = "st.global.u16 [%rd2], 1;\n ld.global.u16 %h1, [%rd2];\n ld.global.u32 %r2, [%rd2];";
     must_fail(&kernel(half), 1, 1, "nobody wrote at byte 2", "ld.global.u32");
@@ -261,10 +265,14 @@ fn text_that_is_not_known() {
         ("frobnicate.u32 %r1, %r1;", "unknown instruction frobnicate.u32"),
         ("add.rz.f32 %f1, %f1, %f1;", "unknown instruction add.rz.f32"),
         ("ld.global.wild.u32 %r2, [%rd1];", "unknown modifier .wild"),
+        ("ld.shared.nc.u32 %r2, [s];", "unknown modifier .nc"),
+        ("ld.global.L1::sometimes.u32 %r2, [%rd1];", "unknown modifier .L1::sometimes"),
         ("add.u32 %r2, %r1, %r99;", "undeclared register %r99"),
         ("add.u32 %r2, %r1, %rd1;", "a register of type .b64 where .u32 is needed"),
         ("add.f32 %f1, %f1, %r1x;", "undeclared register %r1x"),
         ("bra NOWHERE;", "no label NOWHERE"),
+        (";", "a semicolon with nothing before it"),
+        ("ld.global.u32 %r2, [16];", "an address that is a number"),
         ("ld.param.u64 %rd1, [pz];", "unknown parameter pz"),
         ("ld.global.u32 %r2, [%r1];", "a global address has 64 bits"),
         ("mov.u32 %r2;", "1 operands"),

@@ -1,11 +1,15 @@
 //! What single instructions give, lane by lane, against values from the manual or from Rust's own arithmetic.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use retape_cuda_sim::{Machine, Module, Order};
 
 /// Runs an instruction once for each row of operands, all as raw bits; `{d}`, `{a}`, `{b}`, `{c}` are the operands.
 fn eval(instruction: &str, to: &str, from: &[&str], rows: &[Vec<u64>]) -> Vec<u64> {
     let mut body = String::new();
-    let mut text = instruction.replace("{d}", "%d");
+    // A block of its own ends with a brace.
+    let end = if instruction.starts_with("{ ") { "" } else { ";" };
+    let mut text = instruction.replace("{d}", "%d") + end;
     for (n, ty) in from.iter().enumerate() {
         let name = ["a", "b", "c", "e"][n];
         text = text.replace(&format!("{{{name}}}"), &format!("%{name}"));
@@ -28,7 +32,7 @@ fn eval(instruction: &str, to: &str, from: &[&str], rows: &[Vec<u64>]) -> Vec<u6
   ld.param.u64 %rd1, [pa]; ld.param.u64 %rd2, [pd]; ld.param.u32 %n, [pn];
   mov.u32 %r1, %tid.x; setp.ge.u32 %q, %r1, %n; @%q exit;
   mad.wide.u32 %rd1, %r1, 32, %rd1; mad.wide.u32 %rd2, %r1, 8, %rd2;
-{body}  {text};
+{body}  {text}
   {store}
   ret;
 }}"
@@ -442,11 +446,12 @@ fn comparisons() {
         &[(&[1, 2, 1], 1), (&[2, 1, 0], 1), (&[2, 1, 1], 0)],
     );
     check(
-        "set.lt.u32.f32 {d}, {a}, {b}",
+        "set.lt.and.u32.f32 {d}, {a}, {b}, !{c}",
         "u32",
-        &["f32"; 2],
-        &[(&[f(1.0), f(2.0)], 0xffff_ffff), (&[f(2.0), f(1.0)], 0)],
+        &["f32", "f32", "pred"],
+        &[(&[f(1.0), f(2.0), 0], 0xffff_ffff), (&[f(1.0), f(2.0), 1], 0), (&[f(2.0), f(1.0), 0], 0)],
     );
+    check("set.gt.u32.s32 {d}, {a}, {b}", "u32", &["s32"; 2], &[(&[1, 0xffff_ffff], 0xffff_ffff)]);
     check("set.lt.f32.s32 {d}, {a}, {b}", "f32", &["s32"; 2], &[(&[0xffff_ffff, 1], f(1.0))]);
     check("testp.subnormal.f32 {d}, {a}", "pred", &["f32"], &[(&[f(1e-40)], 1), (&[f(1.0)], 0)]);
     check("testp.notanumber.f64 {d}, {a}", "pred", &["f64"], &[(&[g(f64::NAN)], 1), (&[g(1.0)], 0)]);

@@ -6,10 +6,9 @@ use smallvec::SmallVec;
 use super::Nest;
 use super::index::Ints;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
-use crate::ptx::function::{Class, Function, Reg};
-use crate::ptx::inst::{constant, emit_inst};
-use crate::ptx::memory::{Elements, Space, load, load_many, store, store_many};
-use crate::ptx::{Value, combine};
+use crate::ptx::{
+    Class, Elements, Function, Reg, Space, Value, combine, constant, emit_inst, load, load_many, store, store_many,
+};
 
 /// Offsets of this size and more are added to addresses, not written beside them.
 const FAR: i64 = 1 << 24;
@@ -43,13 +42,15 @@ pub(super) struct Vector {
 #[derive(Clone, Default)]
 pub(super) struct Group {
     values: Vec<Option<Lanes>>,
-    /// The coordinates of the first of them; none for axes at their origin and for those that pointers include.
+    /// The coordinates of the first of them; none for axes at their origin.
     coords: SmallVec<[Option<Reg>; 4]>,
+    /// An axis along which they lie further by a constant.
+    shift: Option<(usize, usize)>,
     /// How they lie; none for a single point.
     vector: Option<Vector>,
     /// Sums of strides times coordinates.
     positions: Vec<(Strides, Reg)>,
-    /// Addresses of parameters moved along the axes that `fixed` names.
+    /// Addresses of parameters moved along the axes that `fixed` names, whose coordinates they include.
     pointers: Vec<(ParamId, Strides, Reg)>,
     fixed: SmallVec<[bool; 4]>,
 }
@@ -77,6 +78,11 @@ impl Group {
         }
         group.vector = vector;
         group
+    }
+
+    /// The same further along an axis.
+    pub(super) fn shifted(&self, axis: usize, by: usize) -> Group {
+        Group { shift: (by > 0).then_some((axis, by)), ..self.clone() }
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -208,6 +214,10 @@ impl<'k> Body<'k> {
             Some(coord) => f.op(Class::B64, "cvt.u64.u32", format_args!("{coord}")),
             None => f.op(Class::B64, "mov.b64", format_args!("0")),
         };
+        let first = match group.shift {
+            Some((shifted, by)) if shifted == axis => f.op(Class::B64, "add.s64", format_args!("{first}, {by}")),
+            _ => first,
+        };
         let value = |reg| Value::new(DType::I64, reg);
         match group.vector {
             Some(vector) if vector.axis == axis => {
@@ -299,7 +309,8 @@ impl<'k> Body<'k> {
             };
         }
         let address = self.along(f, group, address, &free, size);
-        self.moved(f, address, at.offset * size as i64)
+        let shift = group.shift.map_or(0, |(axis, by)| at.stride(axis) * by as i64);
+        self.moved(f, address, (at.offset + shift) * size as i64)
     }
 
     /// An address moved by strides times coordinates.
@@ -320,12 +331,18 @@ impl<'k> Body<'k> {
 
     /// Moves the pointers of accesses along the coordinates that are known, which are left out from then on.
     pub(super) fn fix(&self, f: &mut Function, group: &mut Group, accesses: &[(ParamId, &Affine)]) {
-        for (axis, coord) in group.coords.iter().enumerate() {
-            group.fixed[axis] = coord.is_some();
-        }
+        let mut pointers: Vec<(ParamId, Strides, Reg)> = Vec::new();
+        let fixed: SmallVec<[bool; 4]> = group.coords.iter().map(Option::is_some).collect();
         for &(param, at) in accesses {
-            let _ = self.address(f, group, param, &Affine { offset: 0, strides: at.strides.clone() });
+            let along: Strides = fixed.iter().zip(&at.strides).map(|(&is, &s)| if is { s } else { 0 }).collect();
+            let is_known = pointers.iter().any(|(p, s, _)| *p == param && *s == along);
+            if along.iter().any(|&s| s != 0) && !is_known {
+                let (address, _) = self.address(f, group, param, &Affine { offset: 0, strides: at.strides.clone() });
+                pointers.push((param, along, address));
+            }
         }
+        group.fixed = fixed;
+        group.pointers = pointers;
         group.positions.clear();
     }
 

@@ -8,9 +8,8 @@ use super::index::barrier;
 use super::reduce::Threads;
 use super::schedule::{BLOCK, Reduction, WARP};
 use crate::ir::{Monoid, ValueId};
-use crate::ptx::function::{Class, Function, Reg, ptx};
-use crate::ptx::memory::{Elements, Space, from_word, load, store, to_word};
-use crate::ptx::{Value, combine};
+use crate::ptx::memory::{from_word, to_word};
+use crate::ptx::{Class, Elements, Function, Reg, Space, Value, combine, load, ptx, store};
 
 /// Shared memory that results take at most, in bytes.
 const MAX_SHARED: usize = 32 << 10;
@@ -66,6 +65,7 @@ pub(super) fn across_threads(
     if plan.strips == 1 {
         return sums;
     }
+    f.comment("Threads fold each other's results.");
     if plan.columns {
         across_columns(f, plan, threads, &mut sums);
         return sums;

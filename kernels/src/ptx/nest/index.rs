@@ -2,9 +2,8 @@
 //!
 //! They are 32 bits wide where no count and no position reaches 2^31, else 64.
 
+use crate::ptx::{Class, Function, Reg, ptx};
 use smallvec::SmallVec;
-
-use crate::ptx::function::{Class, Function, Reg, ptx};
 
 /// How wide the integers of a kernel are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +158,7 @@ mod tests {
             let edges =
                 (0..2000).chain((1..1000).flat_map(|k| near(k * by as u64))).chain(near(last / by as u64 * by as u64));
             for x in edges.chain([last]).filter(|&x| x <= last) {
-                assert_eq!((x * factor >> 32) >> shift, x / by as u64, "{x} / {by}");
+                assert_eq!(((x * factor) >> 32) >> shift, x / by as u64, "{x} / {by}");
             }
         }
     }

@@ -12,10 +12,10 @@ mod schedule;
 
 use smallvec::SmallVec;
 
-use super::function::Function;
 use super::{Argument, Launches, Target, fast};
 use crate::ir::{Inst, Kernel, ParamId};
 use crate::plan::{Operand, Place};
+use crate::ptx::Function;
 use crate::schedule::{Source, canonical};
 use body::{Body, Vector};
 use index::{Ints, NARROW};

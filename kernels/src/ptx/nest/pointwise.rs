@@ -7,9 +7,7 @@ use super::index::{barrier, special};
 use super::schedule::{self, BLOCK, Pointwise, Tiled};
 use super::{Nest, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
-use crate::ptx::Launch;
-use crate::ptx::function::{Class, Function, Reg, ptx};
-use crate::ptx::memory::{Space, load, store};
+use crate::ptx::{Class, Function, Launch, Reg, Space, load, ptx, store};
 
 /// The launch of a kernel whose axes are all kept.
 pub(super) fn lower(nest: &Nest<'_>) -> Launch {
@@ -30,7 +28,13 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
     let first = ints.linear(&mut f, block, if blocks > 1 { per_block as u64 } else { 0 }, thread);
     let is_ragged = plan.items != blocks * per_block;
     let mut groups: SmallVec<[(Group, Option<Reg>); 8]> = SmallVec::new();
-    for n in 0..plan.unroll {
+    if !is_ragged && body.kernel.axes.len() == 1 {
+        // The vectors of a thread lie at constant distances.
+        let mut near = vector(&mut f, &body, &root, first, plan.lanes);
+        body.fix(&mut f, &mut near, &schedule::accesses(body.kernel, None));
+        groups.extend((0..plan.unroll).map(|n| (near.shifted(0, n * plan.block * plan.lanes), None)));
+    }
+    for n in groups.len()..plan.unroll {
         let mut item = ints.add(&mut f, first, (n * plan.block) as u64);
         let mut guard = None;
         if is_ragged {

@@ -14,10 +14,8 @@ use super::index::{Ints, special};
 use super::schedule::{self, Reduction};
 use super::{Nest, vector_of};
 use crate::ir::{Inst, Kernel, Stage, Store, ValueId};
-use crate::ptx::function::{Class, Function, Label, Reg, ptx};
 use crate::ptx::inst::bits_suffix;
-use crate::ptx::memory::{Elements, store_many};
-use crate::ptx::{Argument, Launch, Value, combine};
+use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, Value, combine, ptx, store_many};
 
 /// The numbers of a thread.
 pub(super) struct Threads {
@@ -43,6 +41,7 @@ pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> 
     let partial = kernel.strips(&mut kept, &threads, part, valid);
     let results = across_threads(kernel.f, plan, &threads, partial);
     let end = kernel.f.label();
+    kernel.f.comment("What is done with the results.");
     kernel.leave_unless_first(&threads, valid, end);
     for result in results {
         kept.set(result.id, result.lanes());
@@ -151,6 +150,7 @@ impl Emitter<'_, '_> {
             let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| body.neutral(self.f, monoid, of)).collect());
             sums.push(Partial { id, monoid, of, chains: chains.collect() });
         }
+        self.f.comment("Each thread folds its units.");
         let walk = self.walk(inner, vector, threads, part, valid);
         if plan.unroll > 1 {
             self.pass(&walk, &mut sums, plan.unroll);
@@ -199,7 +199,7 @@ impl Emitter<'_, '_> {
 
     /// A loop over `unroll` units at a time while there are so many.
     fn pass(&mut self, walk: &Walk, sums: &mut [Partial], unroll: usize) {
-        let (plan, ints, next) = (self.plan, self.body.ints, walk.next);
+        let (body, plan, ints, next) = (self.body, self.plan, self.body.ints, walk.next);
         let (again, done) = (self.f.label(), self.f.label());
         self.f.place(again);
         let last = ints.add(self.f, next, ((unroll - 1) * plan.strips) as u64);
@@ -209,11 +209,18 @@ impl Emitter<'_, '_> {
         };
         ptx!(self.f, "@{beyond} bra {done}");
         let mut groups: SmallVec<[Group; 8]> = SmallVec::new();
-        for n in 0..unroll {
+        if body.kernel.axes.len() == self.kept + 1 {
+            // The units lie at constant distances.
+            let mut near = self.unit(walk, next);
+            body.fix(self.f, &mut near, &schedule::accesses(body.kernel, Some(Stage::Element)));
+            let step = plan.strips * if plan.columns { 1 } else { plan.lanes };
+            groups.extend((0..unroll).map(|n| near.shifted(self.kept, n * step)));
+        }
+        for n in groups.len()..unroll {
             let unit = ints.add(self.f, next, (n * plan.strips) as u64);
             groups.push(self.unit(walk, unit));
         }
-        self.body.loads(self.f, groups.iter_mut(), |id| self.body.stages[id] == Stage::Element);
+        body.loads(self.f, groups.iter_mut(), |id| body.stages[id] == Stage::Element);
         for (chain, group) in groups.iter_mut().enumerate() {
             self.element(group, sums, chain, walk.valid);
         }

@@ -156,6 +156,11 @@ fn loaded(kernel: &Kernel, accesses: &[Access<'_>], axes: &[usize], vector: Opti
     affine.sum::<usize>() + gathered(kernel).sum::<usize>() * vector.map_or(1, |v| v.lanes)
 }
 
+/// The largest power of two, from 1 on, that is not above either number.
+fn power_of_two(x: usize, most: usize) -> usize {
+    1 << x.clamp(1, most).ilog2()
+}
+
 /// The schedule of a kernel whose axes are all kept.
 pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
     let kernel = nest.kernel;
@@ -169,7 +174,7 @@ pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
     let (items, rest) = (n_points / lanes, n_points % lanes);
     let axes: Vec<usize> = (0..=last).collect();
     let bytes = loaded(kernel, &accesses, &axes, Some(Vector { axis: last, lanes })).max(ACCESS / 4);
-    let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
+    let mut unroll = power_of_two(IN_FLIGHT / bytes, if lanes == 1 { 8 } else { 4 });
     while unroll > 1 && (items < BLOCK * unroll * MIN_BLOCKS || (unroll + 1) * lanes * cost > MAX_CODE) {
         unroll /= 2;
     }
@@ -219,7 +224,7 @@ pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
     let vector = Some(Vector { axis, lanes });
     let reduced: Vec<usize> = (kept..n_axes).collect();
     let bytes = loaded(kernel, &accesses, &reduced, vector).max(ACCESS / 4);
-    let mut unroll = (IN_FLIGHT / bytes).clamp(1, if lanes == 1 { 8 } else { 4 });
+    let mut unroll = power_of_two(IN_FLIGHT / bytes, if lanes == 1 { 8 } else { 4 });
     while unroll > 1 && (unroll * lanes * registers > MAX_SUMS || (unroll + 2) * lanes * cost > MAX_CODE) {
         unroll /= 2;
     }
@@ -228,7 +233,7 @@ pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
     shared_out(Reduction {
         columns,
         lanes,
-        unroll: unroll.next_power_of_two(),
+        unroll,
         strips: 1,
         items_per_block: 1,
         items,
@@ -241,7 +246,6 @@ pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
 
 /// Decides how many threads and blocks share an item.
 fn shared_out(mut r: Reduction) -> Reduction {
-    r.unroll = r.unroll.min(r.units.next_power_of_two());
     // A thread takes some units at once, unless there are too few threads.
     let some = r.units.div_ceil(r.unroll).next_power_of_two().min(BLOCK);
     let most = r.units.next_power_of_two().min(BLOCK);
@@ -264,6 +268,10 @@ fn shared_out(mut r: Reduction) -> Reduction {
     }
     let items = (BLOCK / r.strips).min(r.items.next_power_of_two());
     r.items_per_block = items.max(WARP.div_ceil(r.strips));
+    // No more units at once than a thread has.
+    while r.unroll > 1 && r.strips * r.unroll > r.units {
+        r.unroll /= 2;
+    }
     let step = r.strips * r.unroll;
     let steps = r.units.div_ceil(step);
     if r.items * r.strips < BUSY && steps > 4 {

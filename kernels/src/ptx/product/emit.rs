@@ -179,7 +179,7 @@ impl Emission<'_> {
 
     /// Code of the prologue, for the step with this number if there is one.
     fn guarded(&self, f: &mut Function, step: i64, n: Reg, body: impl FnOnce(&mut Function)) {
-        let least = (self.parts.n == 1).then_some(self.problem.k.div_ceil(self.config.depth) as i64).unwrap_or(1);
+        let least = if self.parts.n == 1 { self.problem.k.div_ceil(self.config.depth) as i64 } else { 1 };
         if step < least {
             return body(f);
         }

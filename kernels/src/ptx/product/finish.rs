@@ -5,10 +5,10 @@ use retape_runtime::DType;
 use super::choose::Config;
 use super::epilogue::Epilogue;
 use super::index::{Address, Digits, add, digits, mad, reach, sum};
-use super::load::{list, vector};
 use super::problem::{Scatter, count};
-use super::slab::Slab;
+use super::slab::{Slab, Tail};
 use super::sums::Sums;
+use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// Where the sums of a block belong.
@@ -51,7 +51,8 @@ impl Finish<'_> {
         match *self {
             Finish::Fuse { to, n, epilogue } => {
                 let bases: Vec<Reg> = epilogue.others().enumerate().map(|(p, _)| f.param(2 + p)).collect();
-                Slab::new(config).emit(f, config, sums, corner, (to, n), (epilogue, &bases), shared);
+                let tail = Tail { to, n, epilogue, bases: &bases };
+                Slab::new(config).emit(f, config, sums, corner, &tail, shared);
             }
             Finish::Store { to, n } => {
                 let origin = origin(f, to, corner.batch);

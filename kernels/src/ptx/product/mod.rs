@@ -17,6 +17,7 @@ mod problem;
 mod slab;
 mod sums;
 mod tile;
+mod vector;
 
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};

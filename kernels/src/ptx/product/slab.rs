@@ -7,9 +7,9 @@ use super::choose::{Config, Engine};
 use super::epilogue::Epilogue;
 use super::finish::{Corner, element, rounded};
 use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
-use super::load::{list, vector};
 use super::problem::{Scatter, count};
 use super::sums::Sums;
+use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, Value, ptx};
 
 /// Shared memory of a slab at most.
@@ -21,6 +21,16 @@ pub(super) struct Slab {
     rows: usize,
     /// Elements from one row to the next.
     pitch: usize,
+}
+
+/// What becomes of the elements.
+pub(super) struct Tail<'a> {
+    pub(super) to: &'a Scatter,
+    /// Columns of the product.
+    pub(super) n: usize,
+    pub(super) epilogue: &'a Epilogue,
+    /// The addresses of what it loads and stores.
+    pub(super) bases: &'a [Reg],
 }
 
 impl Slab {
@@ -42,17 +52,17 @@ impl Slab {
         config.warps[0] * self.rows * self.pitch * config.sum.size()
     }
 
-    /// Takes all sums through shared memory and the epilogue; `bases` are the addresses of what it loads and stores.
+    /// Takes all sums through shared memory and the epilogue.
     pub(super) fn emit(
         &self,
         f: &mut Function,
         config: &Config,
         sums: &Sums,
         corner: &Corner<'_>,
-        (to, n): (&Scatter, usize),
-        (epilogue, bases): (&Epilogue, &[Reg]),
+        tail: &Tail<'_>,
         shared: Reg,
     ) {
+        let Tail { to, n, epilogue, bases } = *tail;
         for slab in 0..config.warp[0] / self.rows {
             ptx!(f, "bar.sync 0");
             self.write(f, config, sums, slab, shared);

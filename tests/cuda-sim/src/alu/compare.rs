@@ -132,7 +132,10 @@ where
         for lane in 0..LANES {
             holds[lane] = u8::from(f(K::read(a[lane]), K::read(b[lane])));
         }
-        holds.iter().rev().fold(0, |bits, bit| bits << 1 | u32::from(*bit))
+        // Eight bytes of zero or one to eight bits: the product brings each to its place in the upper byte.
+        let (eights, _) = holds.as_chunks::<8>();
+        let pack = |eight: &[u8; 8]| (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32;
+        eights.iter().rev().fold(0, |bits, eight| bits << 8 | pack(eight))
     }
     let is_unordered = |a: K::Value, b: K::Value| !(a <= b || a > b);
     const LAST: u32 = Compare::Nan as u32;

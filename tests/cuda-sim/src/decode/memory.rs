@@ -7,8 +7,14 @@ use crate::types::Ty;
 
 /// Modifiers that only advise the caches.
 fn is_hint(name: &str) -> bool {
-    let plain = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1", "L2", "evict_last", "evict_normal", "a"];
-    plain.contains(&name) || name.starts_with("L1::") || name.starts_with("L2::")
+    match name.split_once("::") {
+        None => ["ca", "cg", "cs", "lu", "cv", "wb", "wt"].contains(&name),
+        Some(("L1", advice)) => {
+            ["evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate"].contains(&advice)
+        }
+        Some(("L2", advice)) => ["evict_normal", "evict_first", "evict_last", "64B", "128B", "256B"].contains(&advice),
+        Some(_) => false,
+    }
 }
 
 /// The space of an access, and whether it is a parameter or a constant.
@@ -42,7 +48,8 @@ fn address<'t>(d: &mut Decoder<'_, '_, 't>, index: usize, space: Space) -> Resul
         return Err(format!("operand {index} is not an address"));
     };
     match base {
-        MemoryBase::Nothing => Ok(Address { base: Base::None, offset }),
+        MemoryBase::Nothing if space == Space::Local => Ok(Address { base: Base::None, offset }),
+        MemoryBase::Nothing => Err("an address that is a number, which only local memory may have".to_owned()),
         MemoryBase::Reg(reg) => {
             if reg.ty.is_float() || reg.ty.size() < 4 {
                 return Err("an address in a register that cannot hold one".to_owned());
@@ -67,7 +74,7 @@ fn address<'t>(d: &mut Decoder<'_, '_, 't>, index: usize, space: Space) -> Resul
             }
             let fill = moves::address(d, name, 0)?;
             Ok(match fill {
-                Fill::Bits(start) => Address { base: Base::None, offset: start as i64 + offset },
+                Fill::Bits(start) => Address { base: Base::None, offset: (start as i64).wrapping_add(offset) },
                 fill => Address { base: Base::Wide(d.body.filled(true, fill)), offset },
             })
         }
@@ -90,9 +97,8 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
     for (part, to) in parts.iter().zip(&mut found) {
         let size = match part {
             Operand::Reg(reg) => {
-                let is_wide_enough = reg.ty.size() >= ty.size();
-                let exact = ty.is_float() || reg.ty.is_float();
-                if reg.ty == Ty::Pred || !is_wide_enough || (exact && reg.ty.size() != ty.size()) {
+                let is_wider = reg.ty.size() > ty.size() && !ty.is_float() && !reg.ty.is_float();
+                if reg.ty == Ty::Pred || !(is_wider || reg.ty.agrees(ty)) {
                     return Err(format!("a register of type .{} for .{}", reg.ty.name(), ty.name()));
                 }
                 if is_load {
@@ -104,7 +110,7 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
                 reg.ty.size()
             }
             Operand::Sink if is_load => continue,
-            literal if !is_load => {
+            literal if !is_load && lanes == 1 => {
                 *to = d
                     .source_of(literal, if ty.size() == 8 { ty } else { Ty::B32 })
                     .or_else(|_| d.source_of(literal, ty))?;
@@ -124,7 +130,8 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
 pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let strong = is_strong(d);
     let place = space(d);
-    d.mods.drop_where(|name| is_hint(name) || name == "unified");
+    let constant = matches!(place, Where::In(Space::Global)) && d.mods.take("nc");
+    d.mods.drop_where(is_hint);
     let ty = d.mods.ty()?;
     d.count(2..=2)?;
     let (regs, count, reg_size) = registers(d, 0, ty, true)?;
@@ -137,6 +144,7 @@ pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
         count,
         regs,
         strong,
+        constant,
     };
     match place {
         Where::In(space) => {
@@ -152,7 +160,7 @@ pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
         Where::Const => {
             let address = match *d.operand(1)? {
                 Operand::Memory(MemoryBase::Symbol(name), offset) => match d.body.place(name) {
-                    Some(Place::Constant(start)) => Address { base: Base::None, offset: start + offset },
+                    Some(Place::Constant(start)) => Address { base: Base::None, offset: start.wrapping_add(offset) },
                     _ => return Err(format!("{name} is not a constant")),
                 },
                 _ => address(d, 1, Space::Local)?,
@@ -169,7 +177,8 @@ fn param(d: &Decoder<'_, '_, '_>, index: usize, bytes: usize) -> Result<u32> {
     };
     let param = d.body.params.iter().find(|param| param.name == name);
     let param = param.ok_or_else(|| format!("unknown parameter {name}"))?;
-    if offset < 0 || offset as usize + bytes > param.bytes || !(param.offset + offset as usize).is_multiple_of(bytes) {
+    let is_inside = usize::try_from(offset).is_ok_and(|at| at <= param.bytes && bytes <= param.bytes - at);
+    if !is_inside || !(param.offset + offset as usize).is_multiple_of(bytes) {
         return Err(format!("{bytes} bytes at {offset} of parameter {name}, which has {}", param.bytes));
     }
     Ok((param.offset + offset as usize) as u32)
@@ -192,7 +201,7 @@ pub(super) fn store(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let (regs, count, reg_size) = registers(d, 1, ty, false)?;
     note_grain(d, space, ty);
     let size = ty.size() as u8;
-    Ok(Op::Store(Access { space, address, size, reg_size, signed: false, count, regs, strong }))
+    Ok(Op::Store(Access { space, address, size, reg_size, signed: false, count, regs, strong, constant: false }))
 }
 
 /// `atom` and `red`.
@@ -279,7 +288,7 @@ pub(super) fn async_copy(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
 
 /// Prefetches and advice: nothing happens.
 pub(super) fn prefetch(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
-    d.mods.drop_where(|name| is_hint(name) || matches!(name, "global" | "local"));
+    d.mods.drop_where(|name| is_hint(name) || matches!(name, "global" | "local" | "L1" | "L2"));
     d.count(1..=2)?;
     Ok(Op::Nothing)
 }

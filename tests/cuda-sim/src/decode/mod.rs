@@ -123,10 +123,14 @@ impl<'t> Decoder<'_, '_, 't> {
     /// The register that operand `index` writes.
     pub(crate) fn dest(&mut self, index: usize, ty: Ty) -> Result<u16> {
         let operand = self.operand(index)?.clone();
+        if matches!(operand, Operand::Sink) {
+            return Err("the result must go somewhere".to_owned());
+        }
         self.dest_of(&operand, ty)
     }
 
-    /// The register that an operand of exactly this type writes; the sink is register 0 of each file.
+    /// The register that an operand of exactly this type writes; the sink, in vectors and pairs, is register 0 of each
+    /// file.
     pub(crate) fn dest_of(&mut self, operand: &Operand<'t>, ty: Ty) -> Result<u16> {
         match operand {
             Operand::Sink => Ok(0),
@@ -162,7 +166,7 @@ impl<'t> Decoder<'_, '_, 't> {
             return Err("a predicate is needed".to_owned());
         }
         let fill = match operand {
-            Operand::Special(special) if !ty.is_float() && ty.size() >= 4 => Fill::Special(*special),
+            Operand::Special(special) if !ty.is_float() && ty.size() == 4 => Fill::Special(*special),
             _ => Fill::Bits(literal(operand, ty)?),
         };
         Ok(self.body.filled(ty.size() == 8, fill))

@@ -50,7 +50,9 @@ pub(super) fn address<'t>(d: &mut Decoder<'_, '_, 't>, name: &'t str, offset: i6
         return Err(format!("the address of parameter {name} cannot be taken"));
     }
     Ok(match d.body.place(name).ok_or_else(|| format!("unknown name {name}"))? {
-        Place::Shared(start) | Place::Local(start) | Place::Constant(start) => Fill::Bits((start + offset) as u64),
+        Place::Shared(start) | Place::Local(start) | Place::Constant(start) => {
+            Fill::Bits(start.wrapping_add(offset) as u64)
+        }
         Place::DynamicShared => Fill::DynamicShared(offset),
         Place::Global(index) => Fill::Global(index, offset),
     })
@@ -162,9 +164,6 @@ pub(super) fn setp(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
 /// `set.lt.u32.f32 d, a, b`: all ones or 1.0 where it holds.
 pub(super) fn set(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let (compare, combine) = comparison(d)?;
-    if combine != Combine::None || d.mods.take("ftz") {
-        return Err("set with .and, .or, .xor or .ftz is not known".to_owned());
-    }
     let to = d.mods.ty()?;
     let ty = d.mods.ty()?;
     if !matches!(to, Ty::U32 | Ty::S32 | Ty::F32) {
@@ -172,8 +171,8 @@ pub(super) fn set(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     }
     let run = compare::setp(ty, compare)?;
     let (a, b) = (d.source(1, ty)?, d.source(2, ty)?);
-    d.count(3..=3)?;
-    let alu = Alu { a, b, extra: compare::pack(compare, combine, false), ..Alu::default() };
+    let (c, negated) = combined(d, combine)?;
+    let alu = Alu { a, b, c, extra: compare::pack(compare, combine, negated), ..Alu::default() };
     let value = if to == Ty::F32 { 1.0_f32.to_bits() } else { u32::MAX };
     Ok(Op::Set { run, alu, d: d.dest(0, to)?, value })
 }

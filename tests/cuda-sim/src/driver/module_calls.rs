@@ -326,6 +326,22 @@ extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     cuOccupancyMaxActiveBlocksPerMultiprocessor(to, function, block, shared)
 }
 
+/// Shared memory that each of so many blocks of a multiprocessor may have.
+#[unsafe(no_mangle)]
+extern "C" fn cuOccupancyAvailableDynamicSMemPerBlock(
+    to: Out<usize>,
+    function: usize,
+    blocks: c_int,
+    _block: c_int,
+) -> c_int {
+    call("cuOccupancyAvailableDynamicSMemPerBlock", |state| {
+        let function = state.function(function)?;
+        let most = shared_per_block(state.devices[function.device].capability as c_int) as usize;
+        let share = (most + 1024) / usize::try_from(blocks).ok().filter(|n| *n > 0).ok_or(Code::INVALID_VALUE)?;
+        to.set(share.saturating_sub(1024 + function.kernel.shared_bytes() as usize).min(most))
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuOccupancyMaxPotentialBlockSize(
     grid: Out<c_int>,

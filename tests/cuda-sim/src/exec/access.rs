@@ -4,7 +4,7 @@ use super::Env;
 use super::warp::Warp;
 use crate::fault::{Stop, stop};
 use crate::kernel::{Access, Address, Atomic, AtomicOp, Base, LOCAL_WINDOW, SHARED_WINDOW, Space};
-use crate::lanes::lanes;
+use crate::lanes::{LANES, lanes};
 use crate::memory::Touch;
 use crate::round;
 use crate::types::Ty;
@@ -50,20 +50,68 @@ impl Warp {
         }
     }
 
+    /// The addresses of all lanes; those of inactive ones mean nothing.
+    #[inline(always)]
+    fn addresses(&self, address: Address) -> [u64; LANES] {
+        match address.base {
+            Base::None => [address.offset as u64; LANES],
+            Base::Narrow(index) => {
+                self.regs.narrow[usize::from(index)].map(|base| u64::from(base).wrapping_add_signed(address.offset))
+            }
+            Base::Wide(index) => {
+                self.regs.wide[usize::from(index)].map(|base| base.wrapping_add_signed(address.offset))
+            }
+        }
+    }
+
     pub(super) fn load(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let is_plain = access.size == 4 && access.reg_size == 4 && !access.strong;
+        match (access.space, access.count) {
+            (Space::Global | Space::Shared, 1) if is_plain => self.load_words::<1>(env, access, active),
+            (Space::Global | Space::Shared, 2) if is_plain => self.load_words::<2>(env, access, active),
+            (Space::Global | Space::Shared, 4) if is_plain => self.load_words::<4>(env, access, active),
+            _ => self.load_any(env, access, active),
+        }
+    }
+
+    /// Loads `N` words into registers of 32 bits, from global or shared memory.
+    fn load_words<const N: usize>(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let addresses = self.addresses(access.address);
+        let is_global = access.space == Space::Global;
+        if is_global {
+            env.counts.global_loaded += (4 * N) as u64 * u64::from(active.count_ones());
+        }
+        for lane in lanes(active) {
+            let at = addresses[lane];
+            check_aligned(at, 4 * N, lane)?;
+            let found = match (is_global, access.constant) {
+                (true, false) => env.global.access(at, 4 * N, Touch::Read, env.owner).map(|bytes| &*bytes),
+                (true, true) => env.global.access(at, 4 * N, Touch::ConstantRead, env.owner).map(|bytes| &*bytes),
+                (false, _) => env.shared.read(at, 4 * N, self.index, lane),
+            };
+            let bytes = found.map_err(|what| in_lane(what, lane))?;
+            for (reg, word) in access.regs[..N].iter().zip(bytes.as_chunks::<4>().0) {
+                self.regs.narrow[usize::from(*reg)][lane] = u32::from_le_bytes(*word);
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads of all other kinds.
+    fn load_any(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
         let len = usize::from(access.size) * usize::from(access.count);
+        let touch = match (access.strong, access.constant) {
+            (true, _) => Touch::StrongRead,
+            (false, true) => Touch::ConstantRead,
+            (false, false) => Touch::Read,
+        };
         for lane in lanes(active) {
             let (space, at) = self.resolve(access.space, access.address, lane);
             check_aligned(at, len, lane)?;
             let found = match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_loaded += len as u64;
-                    if access.strong {
-                        env.global.access(at, len, Touch::StrongRead, env.owner)
-                    } else {
-                        env.global.access(at, len, Touch::Read, env.owner)
-                    }
-                    .map(|bytes| &*bytes)
+                    env.global.access(at, len, touch, env.owner).map(|bytes| &*bytes)
                 }
                 Space::Shared => env.shared.read(at, len, self.index, lane),
                 Space::Local => {
@@ -83,22 +131,54 @@ impl Warp {
     /// Writes what a lane loaded into its registers.
     #[inline(always)]
     fn set_elements(&mut self, access: &Access, lane: usize, bytes: &[u8]) {
-        if access.size == 4 && access.reg_size == 4 {
-            for (reg, bytes) in access.regs.iter().zip(bytes.chunks_exact(4)) {
-                self.regs.narrow[usize::from(*reg)][lane] =
-                    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-            }
-            return;
-        }
         for (n, bytes) in bytes.chunks_exact(usize::from(access.size)).enumerate() {
             self.set_element(access, n, lane, bytes);
         }
     }
 
     pub(super) fn store(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let is_plain = access.size == 4 && access.reg_size != 8 && !access.strong;
+        match (access.space, access.count) {
+            (Space::Global | Space::Shared, 1) if is_plain => self.store_words::<1>(env, access, active),
+            (Space::Global | Space::Shared, 2) if is_plain => self.store_words::<2>(env, access, active),
+            (Space::Global | Space::Shared, 4) if is_plain => self.store_words::<4>(env, access, active),
+            _ => self.store_any(env, access, active),
+        }
+    }
+
+    /// Stores `N` registers of 32 bits to global or shared memory.
+    fn store_words<const N: usize>(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
+        let addresses = self.addresses(access.address);
+        let (mut last_end, mut ascends) = (0, true);
+        let is_global = access.space == Space::Global;
+        if is_global {
+            env.counts.global_stored += (4 * N) as u64 * u64::from(active.count_ones());
+        }
+        for lane in lanes(active) {
+            let at = addresses[lane];
+            check_aligned(at, 4 * N, lane)?;
+            ascends &= at >= last_end;
+            last_end = at.saturating_add((4 * N) as u64);
+            let mut words = [[0; 4]; N];
+            for (word, reg) in words.iter_mut().zip(&access.regs[..N]) {
+                *word = self.regs.narrow[usize::from(*reg)][lane].to_le_bytes();
+            }
+            let bytes = words.as_flattened();
+            if is_global {
+                let to = env.global.access(at, 4 * N, Touch::Write, env.owner).map_err(|what| in_lane(what, lane))?;
+                to.copy_from_slice(bytes);
+            } else {
+                env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
+            }
+        }
+        if ascends { Ok(()) } else { self.check_one_value(access, active) }
+    }
+
+    /// Stores of all other kinds.
+    fn store_any(&mut self, env: &mut Env<'_>, access: &Access, active: u32) -> Result<(), Stop> {
         let len = usize::from(access.size) * usize::from(access.count);
-        let mut last_end = 0;
-        let mut ascends = true;
+        let touch = if access.strong { Touch::StrongWrite } else { Touch::Write };
+        let (mut last_end, mut ascends) = (0, true);
         for lane in lanes(active) {
             let (space, at) = self.resolve(access.space, access.address, lane);
             check_aligned(at, len, lane)?;
@@ -110,12 +190,8 @@ impl Warp {
             match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_stored += len as u64;
-                    let to = if access.strong {
-                        env.global.access(at, len, Touch::StrongWrite, env.owner)
-                    } else {
-                        env.global.access(at, len, Touch::Write, env.owner)
-                    };
-                    to.map_err(|what| in_lane(what, lane))?.copy_from_slice(bytes);
+                    let to = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
+                    to.copy_from_slice(bytes);
                 }
                 Space::Shared => {
                     env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;

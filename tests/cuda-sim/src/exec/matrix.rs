@@ -31,6 +31,7 @@ impl Warp {
         stop(format!("{name}: lane {} does not take part, all must", (!active).trailing_zeros()))
     }
 
+    #[inline(never)]
     pub(super) fn matrix(&mut self, env: &mut Env<'_>, matrix: &LoadMatrix, active: u32) -> Result<(), Stop> {
         self.check_whole(active, if matrix.store { "stmatrix" } else { "ldmatrix" })?;
         for (n, reg) in matrix.regs.iter().enumerate() {
@@ -106,6 +107,7 @@ impl Warp {
         Ok(())
     }
 
+    #[inline(never)]
     pub(super) fn mma(&mut self, mma: &Mma, active: u32) -> Result<(), Stop> {
         self.check_whole(active, "mma.sync")?;
         let (a, b) = match mma.ty {

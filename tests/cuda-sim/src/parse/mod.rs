@@ -22,6 +22,9 @@ use crate::kernel::{GlobalArray, Kernel, Module, ModuleData, Param};
 use crate::types::Ty;
 use declare::Declaration;
 
+/// Bytes of a kernel's parameters at most.
+const MAX_PARAMETERS: usize = 32_764;
+
 pub(crate) type Result<T> = std::result::Result<T, ParseError>;
 
 /// A reader of tokens.
@@ -77,6 +80,16 @@ impl<'t> Cursor<'t> {
             Some(value) => Ok(value as usize),
             None => Err(ParseError::new(token.line, format!("number expected, found `{}`", token.text))),
         }
+    }
+
+    /// A name of something that is declared.
+    pub(crate) fn name(&mut self) -> Result<&'t str> {
+        let token = self.take()?;
+        let is_name = token.text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '$' | '%'));
+        if is_name && token.text != "_" && !token.text.contains('.') {
+            return Ok(token.text);
+        }
+        Err(ParseError::new(token.line, format!("`{}` is no name", token.text)))
     }
 
     /// Skips up to and including the next semicolon.
@@ -213,13 +226,16 @@ fn read_declaration<'t>(cursor: &mut Cursor<'t>, scope: &mut Scope<'t>) -> Resul
 
 /// What follows `.entry`.
 fn read_entry<'t>(cursor: &mut Cursor<'t>, scope: &Scope<'t>, source: &Arc<str>) -> Result<crate::kernel::Kernel> {
-    let name = cursor.take()?.text;
+    let name = cursor.name()?;
     let (mut params, mut end) = (vec![], 0_usize);
     if cursor.accept("(") {
         while !cursor.accept(")") {
             let found = Declaration::read(cursor)?;
             let offset = end.next_multiple_of(found.align);
             end = offset + found.bytes;
+            if end > MAX_PARAMETERS {
+                return cursor.error(format!("more than {MAX_PARAMETERS} bytes of parameters"));
+            }
             params.push(Param { name: found.name.to_owned(), offset, bytes: found.bytes });
             if cursor.peek() != ")" {
                 cursor.expect(",")?;

@@ -1,0 +1,132 @@
+//! The samples of every op, their gradients and special values, on the GPU against the processor: accelerated, with
+//! everything in reversed order, and op by op.
+//!
+//! What is not a sum or a product of many elements gives the bits of the processor, all NaN being alike. The others may
+//! be ordered in another way: [`F64_BOUND`] and [`F32_BOUND`] are the bounds of `tests/ops`.
+
+use retape::ops::{Op, Sample};
+use retape::{DType, Device, Graph, Tensor, TensorType, accelerate};
+
+use crate::compare::{all_bits, bits, to};
+use crate::device::{gpu, reversed};
+use crate::sample::{
+    arguments, distance, gradient_graph, graph, is_pointwise, name, result, samples, tuples, types, weights,
+};
+
+/// How far results may be apart, in proportion to the largest element.
+const F64_BOUND: f64 = 1e-12;
+const F32_BOUND: f64 = 2e-6;
+
+fn bound(sample: &Sample) -> f64 {
+    let dtypes = sample.args.iter().map(|arg| arg.ty.dtype).chain([result(&sample.op, &types(sample)).dtype]);
+    dtypes.map(|dtype| if dtype == DType::F32 { F32_BOUND } else { F64_BOUND }).fold(0.0, f64::max)
+}
+
+/// The names of ops whose results have been apart, and by how much at most.
+#[derive(Default)]
+struct Apart(std::collections::BTreeMap<&'static str, f64>);
+
+impl Apart {
+    /// Runs a graph in all ways and compares.
+    fn check(&mut self, op: &'static str, graph: &Graph, inputs: &Vec<Tensor>, bound: f64, what: &str) {
+        let (device, there) = (gpu(), to(inputs, gpu()));
+        let failed = |e: retape::Error| -> ! { panic!("{what}: {e}\n{graph}") };
+        let compiled = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap());
+        let here = compiled.call(inputs).unwrap_or_else(|e| failed(e));
+        let found = compiled.call(&there).unwrap_or_else(|e| failed(e));
+        let again = reversed(|| all_bits(&compiled.call(&there).unwrap_or_else(|e| failed(e))));
+        assert_eq!(all_bits(&found), again, "{what}: the order changes bits\n{graph}");
+        let eager_here = graph.apply(inputs).unwrap_or_else(|e| failed(e));
+        let eager = graph.apply(&there).unwrap_or_else(|e| failed(e));
+        for (way, here, found) in [("accelerated", &here, &found), ("op by op", &eager_here, &eager)] {
+            assert_eq!(here.len(), found.len());
+            for (position, (here, found)) in here.iter().zip(found).enumerate() {
+                assert!(inputs.is_empty() || found.device() == device, "{what}, {way}, output {position}");
+                let apart = if bits(here) == bits(found) { 0.0 } else { distance(here, &found.to(Device::Cpu)) };
+                assert!(apart <= bound, "{what}, {way}, output {position}: {apart}\n{graph}\n{here:?}\n{found:?}");
+                if apart > 0.0 {
+                    let worst = self.0.entry(op).or_default();
+                    *worst = worst.max(apart);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn values_are_those_of_the_processor() {
+    retape::set_debug_sink(|_| ());
+    let mut all = Apart::default();
+    for sample in samples() {
+        let graph = graph(&sample.op, &types(&sample));
+        all.check(sample.op.name(), &graph, &arguments(&sample), bound(&sample), &name(&sample));
+    }
+    println!("{:?}", all.0);
+}
+
+#[test]
+fn gradients_are_those_of_the_processor() {
+    let mut all = Apart::default();
+    for sample in samples() {
+        let types = types(&sample);
+        let ty = result(&sample.op, &types);
+        if !ty.dtype.is_float() || types.is_empty() {
+            continue;
+        }
+        let inputs = [arguments(&sample), vec![weights(&ty, 5)]].concat();
+        let graph = gradient_graph(&sample.op, &types);
+        all.check(sample.op.name(), &graph, &inputs, bound(&sample), &name(&sample));
+    }
+    println!("{:?}", all.0);
+}
+
+/// Each argument of each sample in each other dtype that the op takes.
+#[test]
+fn other_dtypes_give_the_same() {
+    retape::set_debug_sink(|_| ());
+    let mut n = 0;
+    for sample in Op::samples() {
+        for position in 0..sample.args.len() {
+            for dtype in DType::ALL {
+                let mut changed = sample.clone();
+                let arg = &mut changed.args[position];
+                arg.ty = arg.ty.with_dtype(dtype);
+                let types = types(&changed);
+                if changed.op.infer(&types.iter().collect::<Vec<_>>()).is_err() {
+                    continue;
+                }
+                n += 1;
+                let (graph, inputs) = (graph(&changed.op, &types), arguments(&changed));
+                let (here, there) = (graph.apply(&inputs).unwrap(), graph.apply(&to(&inputs, gpu())));
+                let there = there.unwrap_or_else(|e| panic!("{}: {e}", name(&changed)));
+                let apart = distance(&here[0], &there[0].to(Device::Cpu));
+                assert!(apart <= bound(&changed), "{}: {apart}\n{here:?}\n{there:?}", name(&changed));
+            }
+        }
+    }
+    assert!(n > 300, "{n} ran");
+}
+
+/// Zeros, infinities, NaN, subnormal and huge numbers through every pointwise op of floats: all bits.
+#[test]
+fn special_values_have_the_bits_of_the_processor() {
+    let mut n = 0;
+    for sample in Op::samples().into_iter().filter(is_pointwise) {
+        for dtype in [DType::F64, DType::F32] {
+            let inputs = tuples(dtype, sample.args.len());
+            let types: Vec<TensorType> = inputs.iter().map(|x| TensorType::new(dtype, x.shape())).collect();
+            if sample.op.infer(&types.iter().collect::<Vec<_>>()).is_err() {
+                continue;
+            }
+            let graph = graph(&sample.op, &types);
+            let (here, there) = (graph.apply(&inputs).unwrap(), graph.apply(&to(&inputs, gpu())).unwrap());
+            let (here, there) = (bits(&here[0]), bits(&there[0]));
+            if let Some(k) = here.iter().zip(&there).position(|(a, b)| a != b) {
+                let at: Vec<u64> = inputs.iter().map(|x| bits(x)[k]).collect();
+                panic!("{} at {at:x?} as {dtype}: {:x} here, {:x} there", name(&sample), here[k], there[k]);
+            }
+            n += 1;
+        }
+    }
+    assert!(n > 80, "{n} ops");
+}
