@@ -8,7 +8,7 @@ use retape_kernels::ptx::{Argument, Launches, Target, fuse, lower};
 use retape_kernels::{BufferType, Donation, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType};
 
-use super::machine::{both, written_down};
+use super::machine::both;
 use super::{Random, target};
 
 fn operand(place: Place, dtype: DType, len: usize) -> Operand {
@@ -57,7 +57,6 @@ fn outputs(plan: &Plan, inputs: &[Vec<u8>], target: Target, fused: bool) -> Vec<
     // All buffers of the call: inputs, then the arena and the outputs.
     let (mut all, n_inputs) = (Launches::default(), inputs.len());
     for (launches, operands) in steps {
-        written_down(&launches);
         for mut launch in launches.launches {
             for argument in &mut launch.arguments {
                 if let Argument::Operand(n) = *argument {

@@ -8,6 +8,9 @@ mod lex;
 mod operand;
 
 use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use body::{Body, Place, Reg};
@@ -15,7 +18,7 @@ pub(crate) use lex::Token;
 pub(crate) use operand::{MemoryBase, Operand};
 
 use crate::fault::ParseError;
-use crate::kernel::{GlobalArray, Module, ModuleData, Param};
+use crate::kernel::{GlobalArray, Kernel, Module, ModuleData, Param};
 use crate::types::Ty;
 use declare::Declaration;
 
@@ -155,6 +158,7 @@ impl Module {
         }
         let Some(target) = target else { return cursor.error("no .target") };
         let Some(version) = version else { return cursor.error("no .version") };
+        written_down(text, &kernels);
         let data = Arc::new(ModuleData { constants: scope.constants, globals: scope.globals });
         let kernels = kernels
             .into_iter()
@@ -165,6 +169,16 @@ impl Module {
             .collect();
         Ok(Module { kernels, data, target, version })
     }
+}
+
+/// With `RETAPE_PTX_DUMP` naming a folder, every text that is read is left there for an assembler, under the name of its
+/// first kernel and a hash.
+fn written_down(text: &str, kernels: &[Kernel]) {
+    let (Some(folder), Some(kernel)) = (std::env::var_os("RETAPE_PTX_DUMP"), kernels.first()) else { return };
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let path = Path::new(&folder).join(format!("{}_{:016x}.ptx", kernel.name(), hasher.finish()));
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
 /// `7.0`.
