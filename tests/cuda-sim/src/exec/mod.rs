@@ -2,7 +2,9 @@
 
 mod access;
 mod asynchronous;
+mod atomic;
 mod collective;
+mod execute;
 mod matrix;
 mod warp;
 
