@@ -1,6 +1,6 @@
 //! The option `--device` of the examples: `cpu`, `cuda:N`, or `auto` for the first GPU, and the processor without one.
 
-use retape::{Device, Error};
+use retape::Device;
 
 /// The device of this name, ready to be used.
 ///
@@ -16,7 +16,7 @@ pub(crate) fn chosen(name: &str) -> Result<Device, String> {
         }
     };
     match device {
-        Device::Cuda(ordinal) => Device::cuda(ordinal).map_err(|e| named(&Error::from(e))),
+        Device::Cuda(ordinal) => Device::cuda(ordinal).map_err(|e| named(&e)),
         device => Ok(device),
     }
 }

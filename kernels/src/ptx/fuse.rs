@@ -4,6 +4,7 @@
 //! writes what the product reads, nobody else reads its result, and the kernel does not write over the product's
 //! operands, which blocks of the one launch would still be reading. Bits do not change.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use smallvec::{SmallVec, smallvec};
@@ -11,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use super::product::{self, Epilogue};
 use super::{Launches, Target, lower};
 use crate::error::Result;
-use crate::ir::ParamId;
+use crate::ir::{Affine, Kernel, KernelBuilder, ParamId};
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
 
@@ -78,6 +79,23 @@ impl FusedStep {
     }
 }
 
+/// The work as a kernel that may be pointwise. Casts of 16-bit floats are.
+fn pointwise(work: &Work) -> Option<Cow<'_, Kernel>> {
+    match work {
+        Work::Kernel(kernel) => Some(Cow::Borrowed(kernel)),
+        Work::Library(Library::CastHalf(cast)) => {
+            let kernel = KernelBuilder::new();
+            let [from, to] =
+                [(cast.from, false), (cast.to, true)].map(|(dtype, written)| kernel.param(dtype, cast.len, written));
+            kernel.axis(cast.len, false);
+            let value = kernel.load(from, Affine::new(0, &[1])).cast(cast.to);
+            kernel.store(to, Affine::new(0, &[1]), value);
+            Some(Cow::Owned(kernel.finish()))
+        }
+        Work::Library(_) => None,
+    }
+}
+
 /// The bytes of an operand, if it lies in the arena.
 fn bytes_of(operand: &Operand) -> Option<Range<usize>> {
     match operand.place {
@@ -108,7 +126,7 @@ fn follower(plan: &Plan, n: usize, target: Target) -> Option<(usize, FusedStep)>
     let touches = |operands: &[Operand], it: &Operand| operands.iter().any(|operand| may_overlap(plan, operand, it));
     let range = bytes_of(result)?;
     let reader = (n + 1..plan.steps.len()).find(|later| touches(parts(&plan.steps[*later]).0, result))?;
-    let Work::Kernel(kernel) = &plan.steps[reader].work else { return None };
+    let kernel = pointwise(&plan.steps[reader].work)?;
     let (reads, writes) = parts(&plan.steps[reader]);
     let between = plan.steps[n + 1..reader].iter().map(|step| parts(step).1);
     let is_free = |written: &[Operand]| !touches(written, result) && !sources.iter().any(|it| touches(written, it));
@@ -119,7 +137,7 @@ fn follower(plan: &Plan, n: usize, target: Target) -> Option<(usize, FusedStep)>
     if !(same && clear && between.into_iter().all(is_free)) || is_read_later(&plan.steps[reader..], range) {
         return None;
     }
-    let epilogue = Epilogue::new(kernel, ParamId(accumulator as u32))?;
+    let epilogue = Epilogue::new(&kernel, ParamId(accumulator as u32))?;
     product::fits(library, &epilogue, target).then(|| {
         let all = &plan.steps[reader].operands;
         let operands = sources.iter().copied().chain(epilogue.others().map(|p| all[p])).collect();

@@ -1,6 +1,4 @@
 //! Tests of the PTX that kernels become.
-//!
-//! With `RETAPE_PTX_DUMP` naming a folder, every module that a test makes is written there, for an assembler.
 
 #![allow(clippy::unwrap_used, reason = "a test that unwraps an error has found one")]
 
@@ -12,11 +10,6 @@ mod nests;
 mod samples;
 mod shapes;
 mod traffic;
-
-use std::collections::hash_map::DefaultHasher;
-use std::fs;
-use std::hash::{Hash, Hasher};
-use std::path::Path;
 
 use retape_kernels::ir::{Kernel, parse};
 use retape_kernels::ptx::{Launches, Target, lower};
@@ -48,16 +41,7 @@ fn step(kernel: &Kernel) -> Step {
     Step { operands: operands.collect(), work: Work::Kernel(kernel.clone()), label: "test".into() }
 }
 
-/// The launches of a step, which are written down if asked for.
+/// The launches of a step.
 fn lowered(step: &Step, target: Target) -> Launches {
-    let launches = lower(step, target).unwrap();
-    if let Ok(folder) = std::env::var("RETAPE_PTX_DUMP") {
-        for launch in &launches.launches {
-            let mut hasher = DefaultHasher::new();
-            launch.module.hash(&mut hasher);
-            let name = format!("{}_{:016x}.ptx", launch.module.name, hasher.finish());
-            fs::write(Path::new(&folder).join(name), &launch.module.text).unwrap();
-        }
-    }
-    launches
+    lower(step, target).unwrap()
 }

@@ -1,7 +1,6 @@
 //! Library kernels as PTX, executed and compared with their naive twins.
 //!
 //! Every launch runs twice, with blocks and warps in forward and in reversed order, and must give the same bits.
-//! With `RETAPE_PTX_DUMP` naming a folder, every module is written there, for an assembler.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,16 +8,11 @@ mod cases;
 mod data;
 mod machine;
 
-use std::collections::hash_map::DefaultHasher;
-use std::fs;
-use std::hash::{Hash, Hasher};
-use std::path::Path;
-
 use data::Draw;
 use retape_cuda_sim::Order;
 use retape_kernels::library::{Library, ScanKind};
 use retape_kernels::{Step, Work, ptx};
-use retape_runtime::{Buffer, DType, Element, Scalar};
+use retape_runtime::{Buffer, DType, Scalar};
 
 /// Devices of the oldest kind and of one whose instructions differ.
 const ARCHITECTURES: [u32; 2] = [75, 90];
@@ -64,17 +58,6 @@ fn is_close(a: Scalar, b: Scalar, tolerance: f64) -> bool {
         || (tolerance > 0.0 && (x == y || (x - y).abs() <= tolerance * y.abs().max(1.0)))
 }
 
-/// Writes the modules down if asked for.
-fn write_down(launches: &ptx::Launches) {
-    let Ok(folder) = std::env::var("RETAPE_PTX_DUMP") else { return };
-    for launch in &launches.launches {
-        let mut hasher = DefaultHasher::new();
-        launch.module.hash(&mut hasher);
-        let name = format!("{}_{:016x}.ptx", launch.module.name, hasher.finish());
-        fs::write(Path::new(&folder).join(name), &launch.module.text).unwrap();
-    }
-}
-
 /// Runs a kernel on drawn inputs and compares.
 fn check(kernel: &Library, draw: &mut Draw) {
     let inputs = data::inputs(kernel, draw);
@@ -82,7 +65,6 @@ fn check(kernel: &Library, draw: &mut Draw) {
     let step = Step { work: Work::Library(kernel.clone()), operands: Default::default(), label: String::new() };
     for sm in ARCHITECTURES {
         let launches = ptx::lower(&step, ptx::Target { sm, fast: false }).unwrap();
-        write_down(&launches);
         let sizes: Vec<usize> = expected.iter().map(Vec::len).collect();
         let run = |order: Order| {
             machine::run(&launches, &inputs, &sizes, order)

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use retape_kernels::ir::parse;
-use retape_kernels::library::{Conv2d, ConvPass, Library, MatMul};
+use retape_kernels::library::{CastHalf, Conv2d, ConvPass, Library, MatMul};
 use retape_kernels::ptx::{Argument, Launches, Target, fuse, lower};
 use retape_kernels::{BufferType, Donation, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType};
 
-use super::machine::{both, written_down};
+use super::machine::both;
 use super::{Random, target};
 
 fn operand(place: Place, dtype: DType, len: usize) -> Operand {
@@ -57,7 +57,6 @@ fn outputs(plan: &Plan, inputs: &[Vec<u8>], target: Target, fused: bool) -> Vec<
     // All buffers of the call: inputs, then the arena and the outputs.
     let (mut all, n_inputs) = (Launches::default(), inputs.len());
     for (launches, operands) in steps {
-        written_down(&launches);
         for mut launch in launches.launches {
             for argument in &mut launch.arguments {
                 if let Argument::Operand(n) = *argument {
@@ -86,13 +85,15 @@ fn outputs(plan: &Plan, inputs: &[Vec<u8>], target: Target, fused: bool) -> Vec<
 }
 
 fn check(library: impl Into<Library>, text: &str, accumulator: usize, target: Target) {
-    let library = library.into();
-    let plan = plan(&library, text, accumulator);
+    check_plan(&plan(&library.into(), text, accumulator), target);
+}
+
+fn check_plan(plan: &Plan, target: Target) {
     plan.verify().unwrap();
     let mut random = Random(0x77);
     let inputs: Vec<Vec<u8>> = plan.inputs.iter().map(|ty| random.bytes(ty.dtype, ty.len)).collect();
-    let (fused, apart) = (outputs(&plan, &inputs, target, true), outputs(&plan, &inputs, target, false));
-    assert!(fused == apart, "{library} for sm_{}\n{text}", target.sm);
+    let (fused, apart) = (outputs(plan, &inputs, target, true), outputs(plan, &inputs, target, false));
+    assert!(fused == apart, "for sm_{}\n{plan}", target.sm);
 }
 
 /// A bias for each column, a residual and `tanh`.
@@ -160,6 +161,23 @@ fn halves() {
         for [m, n, k] in [[33, 18, 40], [5, 9, 1100]] {
             check(MatMul::contiguous(dtype, &[], [m, n, k]), &doubled(dtype, m * n), 0, t);
         }
+    }
+}
+
+#[test]
+fn casts() {
+    // A product of 16-bit floats in single precision, and one in single precision as 16-bit floats.
+    for (from, to, t) in [(DType::Bf16, DType::F32, target(80, false)), (DType::F32, DType::F16, target(75, false))] {
+        let library = MatMul::contiguous(from, &[], [33, 18, 40]).into();
+        let (name, len) = (from.name(), 33 * 18);
+        let copy = format!(
+            "kernel (p0: {name}[{len}], p1: {name}[{len}] out) {{\n  axes a0 = {len}\n%0 = load p0[a0]\nstore p1[a0], %0\n}}\n"
+        );
+        let mut plan = plan(&library, &copy, 0);
+        plan.steps[1].work = Work::Library(CastHalf { from, to, len }.into());
+        plan.steps[1].operands[1].dtype = to;
+        plan.outputs[0].dtype = to;
+        check_plan(&plan, t);
     }
 }
 

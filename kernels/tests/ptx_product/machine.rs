@@ -1,24 +1,7 @@
 //! Launches on the interpreter.
 
-use std::collections::hash_map::DefaultHasher;
-use std::fs;
-use std::hash::{Hash, Hasher};
-use std::path::Path;
-
 use retape_cuda_sim::{Machine, Module, Order};
 use retape_kernels::ptx::{Argument, Launches};
-
-/// With `RETAPE_PTX_DUMP` naming a folder, writes every module there, for an assembler.
-pub(crate) fn written_down(launches: &Launches) {
-    if let Ok(folder) = std::env::var("RETAPE_PTX_DUMP") {
-        for launch in &launches.launches {
-            let mut hasher = DefaultHasher::new();
-            launch.module.hash(&mut hasher);
-            let name = format!("{}_{:016x}.ptx", launch.module.name, hasher.finish());
-            fs::write(Path::new(&folder).join(name), &launch.module.text).unwrap();
-        }
-    }
-}
 
 /// Runs launches on these inputs and gives the outputs, of so many bytes, which follow the inputs.
 pub(crate) fn run(launches: &Launches, inputs: &[Vec<u8>], outputs: &[usize], order: Order) -> Vec<Vec<u8>> {

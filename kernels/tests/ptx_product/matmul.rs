@@ -47,6 +47,10 @@ fn large_tiles() {
         assert!(launches.launches[0].module.name.ends_with("128x128"), "{}", launches.launches[0].module.name);
         check(library, target(sm, fast), k, &mut random);
     }
+    let library = MatMul::contiguous(DType::Bf16, &[25], [512, 512, 24]).into();
+    let launches = launches(&library, target(80, false));
+    assert!(launches.launches[0].module.name.ends_with("128x256"), "{}", launches.launches[0].module.name);
+    check(library, target(80, false), 24, &mut random);
 }
 
 #[test]

@@ -475,7 +475,7 @@ impl Kernel {
 
     /// The greatest number of threads of a block, if the text says one.
     pub fn max_threads(&self) -> Option<u32> {
-        self.required_block.or(self.max_block).map(|[x, y, z]| x * y * z)
+        self.required_block.or(self.max_block).map(|extents| extents.into_iter().fold(1, u32::saturating_mul))
     }
 
     /// The instruction as written, on one line.

@@ -31,6 +31,7 @@
 
 mod alu;
 mod decode;
+#[cfg(target_os = "linux")]
 pub mod driver;
 mod exec;
 mod fault;

@@ -85,6 +85,7 @@ pub struct Machine {
     shared: Shared,
     serial: u32,
     counts: BTreeMap<String, Counts>,
+    branch_limit: u64,
     /// Addresses of the global arrays of modules, found by the address of the module's data.
     resident: Vec<(Arc<ModuleData>, Vec<u64>)>,
 }
@@ -108,6 +109,7 @@ impl Machine {
             shared: Shared::default(),
             serial: FIRST_SERIAL,
             counts: BTreeMap::new(),
+            branch_limit: 1 << 32,
             resident: vec![],
         }
     }
@@ -171,6 +173,11 @@ impl Machine {
         let mut bytes = vec![0; len * size_of::<T>()];
         self.read(address, &mut bytes)?;
         Ok(T::from_bytes(&bytes))
+    }
+
+    /// Sets after how many branches of its warps a launch counts as one that never ends.
+    pub fn set_branch_limit(&mut self, branches: u64) {
+        self.branch_limit = branches;
     }
 
     /// What the kernels of each name did so far.
@@ -238,7 +245,9 @@ impl Machine {
         self.serial += blocks + 1;
         let counts = self.counts.entry(kernel.name.clone()).or_default();
         counts.launches += 1;
-        let launch = Launch { kernel, grid: grid.0, block: block.0, dynamic_shared, params, globals: &globals, order };
+        let branch_limit = self.branch_limit;
+        let (grid, block) = (grid.0, block.0);
+        let launch = Launch { kernel, grid, block, dynamic_shared, params, globals: &globals, order, branch_limit };
         exec::run(&launch, &mut self.global, &mut self.shared, counts, first)
     }
 
@@ -291,7 +300,10 @@ impl Kernel {
         if let Some(required) = self.required_block.filter(|required| *required != block) {
             return Err(format!("a block of {block:?} threads, and .reqntid says {required:?}"));
         }
-        if let Some(max) = self.max_block.filter(|max| max.iter().product::<u32>() < threads as u32) {
+        if let Some(max) = self
+            .max_block
+            .filter(|max| max.iter().map(|extent| u64::from(*extent)).fold(1, u64::saturating_mul) < threads)
+        {
             return Err(format!("a block of {block:?} threads, and .maxntid says {max:?}"));
         }
         let shared = u64::from(self.shared_bytes.next_multiple_of(16)) + u64::from(dynamic_shared);

@@ -1,5 +1,6 @@
 //! The stand-in driver behind the bindings that the backend uses.
 
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -394,4 +395,77 @@ fn a_capture_is_spoiled_by_what_it_cannot_hold() {
     assert!(unsafe { result::malloc_sync(16) }.is_err());
     assert_eq!(end(), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     assert_eq!(end(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+}
+
+extern "C" fn double(data: *mut std::ffi::c_void) {
+    // SAFETY: the test gives a number that lives as long as the work.
+    unsafe { *data.cast::<u32>() *= 2 };
+}
+
+#[test]
+fn a_capture_goes_over_two_streams_and_calls_the_host() {
+    let (driver, _guard) = turn();
+    let context = CudaContext::new(0).unwrap();
+    let (one, two) = (context.new_stream().unwrap(), context.new_stream().unwrap());
+    // SAFETY: memory, events and graphs live until the end of the test.
+    unsafe {
+        let host: *mut u32 = result::malloc_host(16, 0).unwrap().cast();
+        for n in 0..4 {
+            host.add(n).write(10 + n as u32);
+        }
+        let device = result::malloc_sync(8).unwrap();
+        let event = || result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).unwrap();
+        let (fork, join) = (event(), event());
+        let capture = |joins: bool| {
+            one.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).unwrap();
+            result::event::record(fork, one.cu_stream()).unwrap();
+            sys::cuStreamWaitEvent(two.cu_stream(), fork, 0).result().unwrap();
+            sys::cuMemcpyHtoDAsync_v2(device, host.cast(), 4, one.cu_stream()).result().unwrap();
+            sys::cuMemcpyHtoDAsync_v2(device + 4, host.add(1).cast(), 4, two.cu_stream()).result().unwrap();
+            result::event::record(join, two.cu_stream()).unwrap();
+            if joins {
+                sys::cuStreamWaitEvent(one.cu_stream(), join, 0).result().unwrap();
+            }
+            sys::cuMemcpyDtoHAsync_v2(host.add(2).cast(), device, 8, one.cu_stream()).result().unwrap();
+            sys::cuLaunchHostFunc(one.cu_stream(), Some(double), host.add(3).cast()).result().unwrap();
+            let mut graph = std::ptr::null_mut();
+            (sys::cuStreamEndCapture(one.cu_stream(), &mut graph), graph)
+        };
+        assert_eq!(capture(false).0, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+        let (code, graph) = capture(true);
+        assert_eq!(code, CUresult::CUDA_SUCCESS);
+        let mut exec = std::ptr::null_mut();
+        sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0).result().unwrap();
+        for order in retape_cuda_sim::Order::ALL {
+            driver.set_order(order);
+            sys::cuGraphLaunch(exec, one.cu_stream()).result().unwrap();
+            assert_ne!(host.add(3).read(), 22);
+            one.synchronize().unwrap();
+            assert_eq!((host.add(2).read(), host.add(3).read()), (10, 22));
+            host.add(3).write(0);
+        }
+        for event in [fork, join] {
+            result::event::destroy(event).unwrap();
+        }
+        result::free_sync(device).unwrap();
+        result::free_host(host.cast()).unwrap();
+    }
+}
+
+#[test]
+fn functions_are_found_by_name() {
+    let (_driver, _guard) = turn();
+    let context = CudaContext::new(0).unwrap();
+    let mut found = std::ptr::null_mut();
+    let mut status = sys::CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS;
+    // SAFETY: the function that is found has the type of its name.
+    unsafe {
+        sys::cuGetProcAddress_v2(c"cuMemGetInfo".as_ptr(), &mut found, 13_000, 0, &mut status).result().unwrap();
+        let get: extern "C" fn(*mut usize, *mut usize) -> i32 = std::mem::transmute(found);
+        let (mut free, mut total) = (0, 0);
+        assert_eq!(get(&mut free, &mut total), 0);
+        assert_eq!((free, total), context.mem_get_info().unwrap());
+        let missing = sys::cuGetProcAddress_v2(c"cuNothing".as_ptr(), &mut found, 13_000, 0, &mut status);
+        assert_eq!(missing, CUresult::CUDA_ERROR_NOT_FOUND);
+    }
 }

@@ -96,3 +96,113 @@ fn a_pipeline_of_copies() {
         }
     }
 }
+
+/// A shape of `mma.sync` with sums in single precision.
+struct Product {
+    name: &'static str,
+    depth: usize,
+    /// Values of a register: two halves or one single.
+    per_register: usize,
+    /// A value as it lies in a register, and what it counts.
+    encode: fn(f32) -> (u32, f64),
+}
+
+/// Row and column of value `i` of a lane in the first factor, as the manual of PTX has them.
+fn first_place(product: &Product, lane: usize, i: usize) -> (usize, usize) {
+    let (group, thread) = (lane / 4, lane % 4);
+    match product.per_register {
+        2 => (group + 8 * (i / 2 % 2), 2 * thread + i % 2 + if i < 4 { 0 } else { 8 }),
+        _ => (group + 8 * (i % 2), thread + if i < 2 { 0 } else { 4 }),
+    }
+}
+
+/// The same in the second factor.
+fn second_place(product: &Product, lane: usize, i: usize) -> (usize, usize) {
+    let (group, thread) = (lane / 4, lane % 4);
+    match product.per_register {
+        2 => (2 * thread + i % 2 + if i < 2 { 0 } else { 8 }, group),
+        _ => (thread + 4 * i, group),
+    }
+}
+
+fn half(x: f32) -> (u32, f64) {
+    // Multiples of 1/64 below one, as a half: sign, exponent and fraction from those of the single.
+    let x = (x * 64.0).round() / 64.0;
+    let bits = x.to_bits();
+    let encoded = if x == 0.0 { 0 } else { (((bits >> 13) & 0x3ffff) - (112 << 10)) & 0x7fff };
+    ((bits >> 16) & 0x8000 | encoded, f64::from(x))
+}
+
+#[test]
+fn products_of_all_shapes() {
+    let bf16 = |x: f32| (u32::from(bf16(x)), wide(bf16(x)));
+    let tf32 = |x: f32| (x.to_bits() & 0xffff_e000, f64::from(f32::from_bits(x.to_bits() & 0xffff_e000)));
+    for product in [
+        Product { name: "m16n8k8.row.col.f32.f16.f16.f32", depth: 8, per_register: 2, encode: half },
+        Product { name: "m16n8k16.row.col.f32.f16.f16.f32", depth: 16, per_register: 2, encode: half },
+        Product { name: "m16n8k8.row.col.f32.bf16.bf16.f32", depth: 8, per_register: 2, encode: bf16 },
+        Product { name: "m16n8k16.row.col.f32.bf16.bf16.f32", depth: 16, per_register: 2, encode: bf16 },
+        Product { name: "m16n8k4.row.col.f32.tf32.tf32.f32", depth: 4, per_register: 1, encode: tf32 },
+        Product { name: "m16n8k8.row.col.f32.tf32.tf32.f32", depth: 8, per_register: 1, encode: tf32 },
+    ] {
+        check_product(&product);
+    }
+}
+
+fn check_product(product: &Product) {
+    let Product { name, depth, per_register, encode } = product;
+    let (a, b, c) = (random(16 * depth, 3), random(depth * 8, 4), random(16 * 8, 5));
+    let counts = [16 * depth / 32 / per_register, depth * 8 / 32 / per_register, 4];
+    let mut words = vec![];
+    for lane in 0..32 {
+        let pack = |values: Vec<u32>| -> Vec<u32> {
+            let joined = |pair: &[u32]| pair.iter().enumerate().fold(0, |word, (n, bits)| word | bits << (16 * n));
+            values.chunks(*per_register).map(joined).collect()
+        };
+        let first = (0..counts[0] * per_register).map(|i| first_place(product, lane, i));
+        words.extend(pack(first.map(|(row, column)| encode(a[row * depth + column]).0).collect()));
+        let second = (0..counts[1] * per_register).map(|i| second_place(product, lane, i));
+        words.extend(pack(second.map(|(row, column)| encode(b[row * 8 + column]).0).collect()));
+        words.extend((0..4).map(|i| c[(lane / 4 + 8 * (i / 2)) * 8 + 2 * (lane % 4) + i % 2].to_bits()));
+    }
+    let list = |prefix: &str, count: usize| (0..count).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(", ");
+    let load = |prefix: &str, count: usize, start: usize| -> String {
+        let one = |n| format!("  ld.global.b32 {prefix}{n}, [%rd1+{}];\n", 4 * (start + n));
+        (0..count).map(one).collect()
+    };
+    let [n_a, n_b, n_c] = counts;
+    let text = format!(
+        ".version 7.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 pa, .param .u64 pd) {{
+  .reg .b32 %r1, %a<4>, %b<2>; .reg .f32 %f<4>; .reg .b64 %rd<3>;
+  ld.param.u64 %rd1, [pa]; ld.param.u64 %rd2, [pd]; mov.u32 %r1, %laneid;
+  mad.wide.u32 %rd1, %r1, {}, %rd1; mad.wide.u32 %rd2, %r1, 16, %rd2;
+{}{}{}
+  mma.sync.aligned.{name} {{{}}}, {{{}}}, {{{}}}, {{{}}};
+  st.global.v4.f32 [%rd2], {{{}}};
+  ret;
+}}",
+        4 * (n_a + n_b + n_c),
+        load("%a", n_a, 0),
+        load("%b", n_b, n_a),
+        load("%f", n_c, n_a + n_b),
+        list("%f", 4),
+        list("%a", n_a),
+        list("%b", n_b),
+        list("%f", 4),
+        list("%f", 4),
+    );
+    let module = Module::parse(&text).unwrap();
+    let mut machine = Machine::new();
+    let (pa, pd) = (machine.put(&words), machine.alloc(512));
+    machine.launch(&module, "k", 1, 32, 0, &[pa, pd], Order::FORWARD).unwrap();
+    for (at, got) in machine.get::<f32>(pd, 128).unwrap().into_iter().enumerate() {
+        let (lane, i) = (at / 4, at % 4);
+        let (row, column) = (lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2);
+        let term = |k: usize| encode(a[row * depth + k]).1 * encode(b[k * 8 + column]).1;
+        let exact = f64::from(c[row * 8 + column]) + (0..*depth).map(term).sum::<f64>();
+        assert!((f64::from(got) - exact).abs() < 1e-5, "{name}: {got} at {row}, {column}, not {exact}");
+    }
+}

@@ -9,7 +9,9 @@
 //! - Tensor cores, 128x128 in warps of 64x64: a step of 16 in k reads 4 KiB for 65536 multiplications. A
 //!   multiprocessor of an H200 does about 1300 of these per clock through `mma.sync`, so that shared memory is busy
 //!   for 32 of 50 clocks; warps of 64x32 would need 24 of 25. 128 sums and 32 operands leave room for two blocks of
-//!   128 lanes, and four stages of 16 KiB cover the latency of memory twice over.
+//!   128 lanes, and four stages of 16 KiB cover the latency of memory twice over. At that rate such tiles read 40
+//!   bytes per clock and multiprocessor, more than the cache of the device gives to all: products of many blocks have
+//!   tiles of 128x256, which read 30.
 //! - Smaller tiles give small products enough blocks; long sums are cut instead where there are still too few.
 
 use retape_runtime::DType;
@@ -112,18 +114,22 @@ impl Config {
                 Config::simt(DType::F32, [4, 4], [8, 4], [4, 1], 16),
             ],
         };
-        let fits = |config: &&Config| {
-            config.waste(problem) <= 1.5 && config.blocks(problem) * config.most_parts(problem) >= BLOCKS
-        };
         let area = |config: &Config| (config.waste(problem) * 1024.0) as usize;
         let least = || candidates.iter().min_by_key(|config| (area(config), usize::MAX - config.blocks(problem)));
-        *candidates.iter().find(fits).or_else(least).unwrap_or(&candidates[0])
+        *candidates.iter().find(|config| config.fits(problem)).or_else(least).unwrap_or(&candidates[0])
     }
 
     /// The number of tiles of the result.
     pub(super) fn blocks(&self, problem: &Problem) -> usize {
         let [rows, cols] = self.tile();
         problem.m.div_ceil(rows) * problem.n.div_ceil(cols) * problem.n_products()
+    }
+
+    /// Whether the product is large enough for these tiles.
+    fn fits(&self, problem: &Problem) -> bool {
+        let [rows, cols] = self.tile();
+        let (waste, blocks) = if rows * cols > 128 * 128 { (1.1, 2 * BLOCKS) } else { (1.5, BLOCKS) };
+        self.waste(problem) <= waste && self.blocks(problem) * self.most_parts(problem) >= blocks
     }
 
     /// How much larger the tiles are than the result.
@@ -159,19 +165,29 @@ fn tensor_element(problem: &Problem, target: Target) -> Option<DType> {
 }
 
 fn tensor_candidates(element: DType, problem: &Problem, target: Target) -> Vec<Config> {
-    // Elements that are read one by one pass through registers, of which large tiles leave too few; so do narrow ones
-    // where each row has an address of its own.
+    // Elements that are read one by one pass through registers, of which large tiles leave too few. More threads share
+    // the copies where each row has an address of its own.
     let fine = |operand: &Gather| operand.grain().vec * operand.dtype.size() < 4;
     let uneven = |operand: &Gather| fine(operand) && !operand.is_affine();
     let sides = [&problem.a, &problem.b];
     let config = |warp, warps| Config::mma(element, warp, warps, target);
+    if sides.into_iter().any(uneven) {
+        return vec![config([16, 32], [4, 2]), config([16, 16], [2, 2])];
+    }
     let mut candidates = Vec::new();
     if !sides.into_iter().any(fine) {
+        if target.sm >= 80 {
+            // Four stages have 100 KiB, which not all devices give to a block.
+            let stages = if matches!(target.sm, 80 | 90..=110) { 4 } else { 3 };
+            candidates.push(Config { residents: 1, stages, ..config([64, 64], [2, 4]) });
+        }
         candidates.push(config([64, 64], [2, 2]));
     }
-    candidates.extend([config([32, 32], [2, 2]), config([32, 16], [1, 2])]);
-    if !sides.into_iter().any(uneven) {
-        candidates.extend([config([16, 32], [1, 4]), config([32, 16], [4, 1])]);
-    }
+    candidates.extend([
+        config([32, 32], [2, 2]),
+        config([32, 16], [1, 2]),
+        config([16, 32], [1, 4]),
+        config([32, 16], [4, 1]),
+    ]);
     candidates
 }

@@ -5,10 +5,10 @@ use retape_runtime::DType;
 use super::choose::Config;
 use super::epilogue::Epilogue;
 use super::index::{Address, Digits, add, digits, mad, reach, sum};
-use super::load::{list, vector};
 use super::problem::{Scatter, count};
 use super::slab::{Slab, Tail};
 use super::sums::Sums;
+use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// Where the sums of a block belong.

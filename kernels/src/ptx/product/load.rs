@@ -7,12 +7,12 @@
 //! Copies are asynchronous where the device has that and the bytes need not change: a stage is then a few steps ahead.
 //! Other copies pass through registers: they are read before the arithmetic of a step and written after it.
 
-use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::index::{Address, add, advance, and, below, both, digits, div, mul, number, reach, shift, sum};
+use super::index::{Address, add, advance, and, below, both, digits, div, mul, number, reach, shift, sum, wide};
 use super::problem::{Digit, Gather};
 use super::tile::Tile;
+use super::vector::{elements, fetch, store_shared};
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// What stands for a window coordinate of a row or a step that does not exist: no sum of them is a coordinate.
@@ -200,7 +200,7 @@ impl<'a> Loader<'a> {
             let own = digits(f, index, gather.inner.iter().map(|digit| digit.extent));
             for (Digit { stride, .. }, value) in gather.inner.iter().zip(&own) {
                 depth.address = match depth.address {
-                    None => Some(f.op(Class::B64, "mul.wide.s32", format_args!("{value}, {}", stride * size))),
+                    None => Some(wide(f, *value, stride * size)),
                     Some(so_far) => Some(reach(f, so_far, *value, stride * size)),
                 };
             }
@@ -231,7 +231,14 @@ impl<'a> Loader<'a> {
             holds = both(f, holds, Some(inside));
         }
         let mut address = match depth.address {
-            None => row.address.beyond(self.steps[pass.k] as i64 * gather.inner[0].stride * size),
+            None => {
+                let from = row.address.beyond(self.steps[pass.k] as i64 * gather.inner[0].stride * size);
+                // What stands beside a register has 32 bits.
+                match i32::try_from(from.distance) {
+                    Ok(_) => from,
+                    Err(_) => Address::new(shift(f, from.base, from.distance), 0),
+                }
+            }
             Some(part) => {
                 let near = row.address.base;
                 Address::new(f.op(Class::B64, "add.s64", format_args!("{near}, {part}")), row.address.distance)
@@ -343,71 +350,4 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
         }
     }
     found
-}
-
-/// Reads `bytes` into registers, or zeros if the predicate does not hold.
-fn fetch(f: &mut Function, from: Address, holds: Option<Reg>, bytes: usize, dtype: DType) -> Vec<Reg> {
-    let (class, ty, n) = match (dtype.size(), bytes) {
-        (8, _) => (Class::B64, "b64", bytes / 8),
-        (_, 2) => (Class::B16, "b16", 1),
-        _ => (Class::B32, "b32", bytes / 4),
-    };
-    let units: Vec<Reg> = (0..n).map(|_| f.reg(class)).collect();
-    let guard = match holds {
-        None => String::new(),
-        Some(holds) => {
-            units.iter().for_each(|unit| ptx!(f, "mov.{ty} {unit}, 0"));
-            format!("@{holds} ")
-        }
-    };
-    ptx!(f, "{guard}ld.global{} {}, {from}", vector(&units, ty), list(&units));
-    units
-}
-
-fn store_shared(f: &mut Function, guard: &str, to: Address, units: &[Reg]) {
-    let ty = match units[0].class {
-        Class::B64 => "b64",
-        Class::B16 => "b16",
-        _ => "b32",
-    };
-    ptx!(f, "{guard}st.shared{} {to}, {}", vector(units, ty), list(units));
-}
-
-/// The suffix of an access to that many registers: `.v4.b32`.
-pub(super) fn vector(regs: &[Reg], ty: &str) -> String {
-    if regs.len() == 1 { format!(".{ty}") } else { format!(".v{}.{ty}", regs.len()) }
-}
-
-/// The registers of an access: `{%r0, %r1}`.
-pub(super) fn list(regs: &[Reg]) -> String {
-    let names: Vec<String> = regs.iter().map(Reg::to_string).collect();
-    if regs.len() == 1 { names.concat() } else { format!("{{{}}}", names.join(", ")) }
-}
-
-/// The elements in `units`, as bits of another dtype.
-fn elements(f: &mut Function, units: &[Reg], from: DType, to: DType) -> Vec<Reg> {
-    if from == to {
-        return units.to_vec();
-    }
-    let mut elements = Vec::new();
-    for &unit in units {
-        if unit.class == Class::B16 {
-            let bits = f.op(Class::B32, "cvt.u32.u16", format_args!("{unit}"));
-            elements.push(widened(f, bits, from));
-        } else {
-            let high = div(f, unit, 1 << 16);
-            elements.extend([widened(f, unit, from), widened(f, high, from)]);
-        }
-    }
-    elements
-}
-
-/// The bits in single precision of the 16-bit float in the lower half of `bits`.
-fn widened(f: &mut Function, bits: Reg, from: DType) -> Reg {
-    if from != DType::F16 {
-        return mul(f, bits, 1 << 16);
-    }
-    let half = f.op(Class::B16, "cvt.u16.u32", format_args!("{bits}"));
-    let wide = f.op(Class::F32, "cvt.f32.f16", format_args!("{half}"));
-    f.op(Class::B32, "mov.b32", format_args!("{wide}"))
 }

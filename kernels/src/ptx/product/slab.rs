@@ -7,9 +7,9 @@ use super::choose::{Config, Engine};
 use super::epilogue::Epilogue;
 use super::finish::{Corner, element, rounded};
 use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
-use super::load::{list, vector};
 use super::problem::{Scatter, count};
 use super::sums::Sums;
+use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, Value, ptx};
 
 /// Shared memory of a slab at most.

@@ -4,8 +4,8 @@ use retape_runtime::DType;
 
 use super::choose::{Config, Engine};
 use super::index::{Address, add, and, div, mad, mul, number, special, sum};
-use super::load::{list, vector};
 use super::tile::Tile;
+use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// The sums of a thread: those of its rows and columns, which lie at fixed distances from a first one.

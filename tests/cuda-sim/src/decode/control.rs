@@ -12,7 +12,7 @@ pub(super) fn barrier(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
             return Err("bar.warp without .sync".to_owned());
         }
         d.count(1..=1)?;
-        return Ok(Op::WarpBarrier { members: d.source(0, Ty::B32)? });
+        return Ok(Op::WarpBarrier { members: d.source(0, Ty::U32)? });
     }
     d.mods.take("cta");
     let has_aligned = d.mods.take("aligned");

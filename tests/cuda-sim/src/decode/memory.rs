@@ -74,7 +74,7 @@ fn address<'t>(d: &mut Decoder<'_, '_, 't>, index: usize, space: Space) -> Resul
             }
             let fill = moves::address(d, name, 0)?;
             Ok(match fill {
-                Fill::Bits(start) => Address { base: Base::None, offset: start as i64 + offset },
+                Fill::Bits(start) => Address { base: Base::None, offset: (start as i64).wrapping_add(offset) },
                 fill => Address { base: Base::Wide(d.body.filled(true, fill)), offset },
             })
         }
@@ -89,6 +89,9 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
         Some(_) => 8,
         None => 1,
     };
+    if matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2 | Ty::Tf32 | Ty::Pred) {
+        return Err(format!("memory is not accessed as .{}", ty.name()));
+    }
     let parts = d.vector(index)?;
     if parts.len() != lanes || lanes * ty.size() > if lanes == 8 { 32 } else { 16 } {
         return Err(format!("{} registers for {lanes} values of .{}", parts.len(), ty.name()));
@@ -97,9 +100,8 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
     for (part, to) in parts.iter().zip(&mut found) {
         let size = match part {
             Operand::Reg(reg) => {
-                let is_wide_enough = reg.ty.size() >= ty.size();
-                let exact = ty.is_float() || reg.ty.is_float();
-                if reg.ty == Ty::Pred || !is_wide_enough || (exact && reg.ty.size() != ty.size()) {
+                let is_wider = reg.ty.size() > ty.size() && !ty.is_float() && !reg.ty.is_float();
+                if reg.ty == Ty::Pred || !(is_wider || reg.ty.agrees(ty)) {
                     return Err(format!("a register of type .{} for .{}", reg.ty.name(), ty.name()));
                 }
                 if is_load {
@@ -111,10 +113,9 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
                 reg.ty.size()
             }
             Operand::Sink if is_load => continue,
-            literal if !is_load => {
-                *to = d
-                    .source_of(literal, if ty.size() == 8 { ty } else { Ty::B32 })
-                    .or_else(|_| d.source_of(literal, ty))?;
+            literal if !is_load && !parts.iter().any(|part| matches!(part, Operand::Reg(_))) => {
+                let is_small = !ty.is_float() && ty.size() < 4;
+                *to = d.source_of(literal, if is_small { Ty::B32 } else { ty })?;
                 ty.size().max(4)
             }
             _ => return Err("the destination is not a register".to_owned()),
@@ -132,6 +133,9 @@ pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let strong = is_strong(d);
     let place = space(d);
     let constant = matches!(place, Where::In(Space::Global)) && d.mods.take("nc");
+    if constant && strong {
+        return Err("a load that is both ordered and of constant memory".to_owned());
+    }
     d.mods.drop_where(is_hint);
     let ty = d.mods.ty()?;
     d.count(2..=2)?;
@@ -161,7 +165,7 @@ pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
         Where::Const => {
             let address = match *d.operand(1)? {
                 Operand::Memory(MemoryBase::Symbol(name), offset) => match d.body.place(name) {
-                    Some(Place::Constant(start)) => Address { base: Base::None, offset: start + offset },
+                    Some(Place::Constant(start)) => Address { base: Base::None, offset: start.wrapping_add(offset) },
                     _ => return Err(format!("{name} is not a constant")),
                 },
                 _ => address(d, 1, Space::Local)?,
@@ -178,7 +182,8 @@ fn param(d: &Decoder<'_, '_, '_>, index: usize, bytes: usize) -> Result<u32> {
     };
     let param = d.body.params.iter().find(|param| param.name == name);
     let param = param.ok_or_else(|| format!("unknown parameter {name}"))?;
-    if offset < 0 || offset as usize + bytes > param.bytes || !(param.offset + offset as usize).is_multiple_of(bytes) {
+    let is_inside = usize::try_from(offset).is_ok_and(|at| at <= param.bytes && bytes <= param.bytes - at);
+    if !is_inside || !(param.offset + offset as usize).is_multiple_of(bytes) {
         return Err(format!("{bytes} bytes at {offset} of parameter {name}, which has {}", param.bytes));
     }
     Ok((param.offset + offset as usize) as u32)
@@ -240,7 +245,11 @@ pub(super) fn atomic(d: &mut Decoder<'_, '_, '_>, has_result: bool) -> Result<Op
     let address = address(d, first, space)?;
     let a = d.source(first + 1, ty)?;
     let b = if op == AtomicOp::Cas { d.source(first + 2, ty)? } else { 0 };
-    let to = if has_result { Some(d.dest(0, ty)?) } else { None };
+    let to = match d.operand(0)?.clone() {
+        _ if !has_result => None,
+        Operand::Sink => None,
+        operand => Some(d.dest_of(&operand, ty)?),
+    };
     note_grain(d, space, ty);
     Ok(Op::Atomic(Box::new(Atomic { op, ty, space, address, d: to, a, b })))
 }

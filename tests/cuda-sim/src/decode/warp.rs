@@ -22,8 +22,11 @@ pub(super) fn shuffle(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     needs(d, "b32")?;
     d.count(5..=5)?;
     let a = d.source(1, Ty::B32)?;
-    let (b, c, members) = (d.source(2, Ty::B32)?, d.source(3, Ty::B32)?, d.source(4, Ty::B32)?);
+    let (b, c, members) = (d.source(2, Ty::U32)?, d.source(3, Ty::U32)?, d.source(4, Ty::U32)?);
     let (value, pred) = d.pair(0)?;
+    if matches!(value, Operand::Sink) {
+        return Err("the result of a shuffle must go somewhere".to_owned());
+    }
     let to = d.dest_of(&value, Ty::B32)?;
     let pred = match pred {
         Some(operand) => Some(d.dest_of(&operand, Ty::Pred)?),
@@ -45,7 +48,7 @@ pub(super) fn vote(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     needs(d, ty)?;
     d.count(3..=3)?;
     let (pred, negated) = d.predicate(1)?;
-    let members = d.source(2, Ty::B32)?;
+    let members = d.source(2, Ty::U32)?;
     let to = d.dest(0, if mode == Vote::Ballot { Ty::B32 } else { Ty::Pred })?;
     Ok(Op::Vote { mode, d: to, pred, negated, members })
 }
@@ -62,7 +65,7 @@ pub(super) fn matching(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
         return Err(format!("match of type .{}", ty.name()));
     }
     d.count(3..=3)?;
-    let (a, members) = (d.source(1, ty)?, d.source(2, Ty::B32)?);
+    let (a, members) = (d.source(1, ty)?, d.source(2, Ty::U32)?);
     let (value, pred) = d.pair(0)?;
     let to = d.dest_of(&value, Ty::B32)?;
     let d2 = match pred {
@@ -90,7 +93,7 @@ pub(super) fn redux(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
         _ => return Err(format!("unknown reduction .{name}.{}", ty.name())),
     };
     d.count(3..=3)?;
-    let (a, members) = (d.source(1, ty)?, d.source(2, Ty::B32)?);
+    let (a, members) = (d.source(1, ty)?, d.source(2, Ty::U32)?);
     Ok(Op::Redux { op, d: d.dest(0, ty)?, a, members })
 }
 
@@ -105,7 +108,7 @@ pub(super) fn active_mask(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
 pub(super) fn elect(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     needs(d, "sync")?;
     d.count(2..=2)?;
-    let members = d.source(1, Ty::B32)?;
+    let members = d.source(1, Ty::U32)?;
     let (Operand::Pair(_), (leader, Some(pred))) = (d.operand(0)?, d.pair(0)?) else {
         return Err("elect writes a register and a predicate".to_owned());
     };

@@ -44,6 +44,11 @@ extern "C" fn retape_sim_set_order(blocks: c_int, warps: c_int) {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn retape_sim_set_dry(is_dry: c_int) {
+    with_state(|state| state.is_dry = is_dry != 0);
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn retape_sim_set_capability(device: usize, capability: c_uint) {
     with_state(|state| {
         if let Some(device) = state.devices.get_mut(device) {

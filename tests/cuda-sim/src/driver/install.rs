@@ -107,6 +107,13 @@ impl Driver {
         run(order.reverse_blocks.into(), order.reverse_warps.into());
     }
 
+    /// Whether launches are counted and not executed from now on, for those who want no results but code.
+    pub fn set_dry(self, is_dry: bool) {
+        // SAFETY: the type is that of `control::retape_sim_set_dry`.
+        let run = unsafe { self.function::<extern "C" fn(c_int)>(c"retape_sim_set_dry") };
+        run(is_dry.into());
+    }
+
     /// The compute capability of a device, such as 80; it is 90 from the start.
     pub fn set_capability(self, device: usize, capability: u32) {
         // SAFETY: the type is that of `control::retape_sim_set_capability`.

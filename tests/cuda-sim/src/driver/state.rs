@@ -96,6 +96,8 @@ pub(super) struct State {
     pub(super) pools: HashMap<usize, usize>,
     pub(super) host: BTreeMap<usize, HostMemory>,
     pub(super) order: Order,
+    /// Whether launches are counted and not executed.
+    pub(super) is_dry: bool,
     pub(super) counters: Counters,
     pub(super) last_fault: String,
     /// Functions that are to fail: how many calls from now, and with what.
@@ -155,6 +157,7 @@ impl State {
             pools: HashMap::new(),
             host: BTreeMap::new(),
             order: Order::FORWARD,
+            is_dry: false,
             counters: Counters::default(),
             last_fault: String::new(),
             failures: vec![],
@@ -171,6 +174,7 @@ impl State {
             device.machine.reset_counts();
         }
         self.order = Order::FORWARD;
+        self.is_dry = false;
         self.counters = Counters::default();
         self.last_fault.clear();
         self.failures.clear();

@@ -15,20 +15,22 @@ const DISABLE_TIMING: c_uint = 2;
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamCreate(to: Out<usize>, flags: c_uint) -> c_int {
-    cuStreamCreateWithPriority(to, flags, 0)
+    call("cuStreamCreate", |state| create(state, to, flags, 0))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuStreamCreateWithPriority(to: Out<usize>, flags: c_uint, priority: c_int) -> c_int {
-    call("cuStreamCreate", |state| {
-        if flags > 1 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let device = state.working_device()?;
-        let handle = state.handle();
-        state.streams.insert(handle, Stream::new(device, flags, priority.clamp(-5, 0)));
-        to.set(handle)
-    })
+    call("cuStreamCreateWithPriority", |state| create(state, to, flags, priority))
+}
+
+fn create(state: &mut State, to: Out<usize>, flags: c_uint, priority: c_int) -> Status {
+    if flags > 1 {
+        return Err(Code::INVALID_VALUE);
+    }
+    let device = state.working_device()?;
+    let handle = state.handle();
+    state.streams.insert(handle, Stream::new(device, flags, priority.clamp(-5, 0)));
+    to.set(handle)
 }
 
 /// The work that is queued is done first.

@@ -78,6 +78,9 @@ impl State {
         match work {
             Work::Launch(launch) => {
                 self.counters.launches += 1;
+                if self.is_dry {
+                    return Ok(());
+                }
                 let order = self.order;
                 let machine = &mut self.devices[device].machine;
                 let (grid, block) = (Dim3(launch.grid), Dim3(launch.block));

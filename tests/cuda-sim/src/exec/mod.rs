@@ -13,9 +13,6 @@ use crate::memory::{Global, Owner};
 use crate::shared::Shared;
 use warp::{State, Warp};
 
-/// Branches of one launch after which it counts as endless.
-const MAX_BRANCHES: u64 = 1 << 32;
-
 /// What a launch fixes for all its blocks.
 pub(crate) struct Launch<'l> {
     pub(crate) kernel: &'l Kernel,
@@ -26,6 +23,8 @@ pub(crate) struct Launch<'l> {
     /// Addresses of the module's global arrays.
     pub(crate) globals: &'l [u64],
     pub(crate) order: Order,
+    /// Branches after which the launch counts as endless.
+    pub(crate) branch_limit: u64,
 }
 
 /// What the warps of a block share.
@@ -199,6 +198,6 @@ impl Env<'_> {
     #[inline]
     fn count_branch(&mut self) -> Result<(), Stop> {
         self.branches += 1;
-        if self.branches > MAX_BRANCHES { crate::fault::stop("the kernel does not end") } else { Ok(()) }
+        if self.branches > self.launch.branch_limit { crate::fault::stop("the kernel does not end") } else { Ok(()) }
     }
 }

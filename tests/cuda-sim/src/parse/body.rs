@@ -11,6 +11,12 @@ use crate::kernel::{Files, Fill, Guard, Inst, Kernel, Op, Param};
 use crate::lanes::SCRATCH;
 use crate::types::Ty;
 
+/// How deep scopes may lie in each other.
+const MAX_DEPTH: usize = 64;
+
+/// Bytes of all arrays of a kernel in one space.
+const MAX_BYTES: usize = 1 << 30;
+
 /// A declared register.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reg {
@@ -116,7 +122,8 @@ impl<'s, 't> Body<'s, 't> {
 
     fn add_shared(&mut self, bytes: usize, align: usize) -> i64 {
         let start = self.shared_bytes.next_multiple_of(align);
-        self.shared_bytes = start + bytes;
+        // What is too great is refused when the kernel is done.
+        self.shared_bytes = (start + bytes).min(MAX_BYTES);
         start as i64
     }
 
@@ -140,6 +147,9 @@ impl<'s, 't> Body<'s, 't> {
     /// Reads what stands between the braces, and both of them.
     pub(super) fn read(&mut self, cursor: &mut Cursor<'t>) -> Result<()> {
         cursor.expect("{")?;
+        if self.registers.len() > MAX_DEPTH {
+            return cursor.error("too many braces");
+        }
         self.registers.push(HashMap::new());
         self.places.push(HashMap::new());
         loop {
@@ -168,7 +178,7 @@ impl<'s, 't> Body<'s, 't> {
         cursor.take()?;
         let Some(ty) = dotted_type(cursor.take()?.text) else { return cursor.error("registers without a type") };
         loop {
-            let name = cursor.take()?.text;
+            let name = cursor.name()?;
             if cursor.accept("<") {
                 let count = cursor.count()?;
                 cursor.expect(">")?;
@@ -211,7 +221,7 @@ impl<'s, 't> Body<'s, 't> {
             ".shared" => Place::Shared(self.add_shared(found.bytes, found.align)),
             _ => {
                 let start = self.local_bytes.next_multiple_of(found.align);
-                self.local_bytes = start + found.bytes;
+                self.local_bytes = (start + found.bytes).min(MAX_BYTES);
                 Place::Local(start as i64)
             }
         };
@@ -220,7 +230,7 @@ impl<'s, 't> Body<'s, 't> {
     }
 
     fn read_label(&mut self, cursor: &mut Cursor<'t>) -> Result<()> {
-        let label = cursor.take()?.text;
+        let label = cursor.name()?;
         cursor.expect(":")?;
         if cursor.accept(".branchtargets") {
             let mut targets = vec![];
@@ -238,7 +248,8 @@ impl<'s, 't> Body<'s, 't> {
     }
 
     fn read_instruction(&mut self, cursor: &mut Cursor<'t>) -> Result<()> {
-        let first = *cursor.tokens.get(cursor.next).expect("peeked");
+        let first = cursor.take()?;
+        cursor.next -= 1;
         self.reads.clear();
         self.writes.clear();
         let guard = if cursor.accept("@") {

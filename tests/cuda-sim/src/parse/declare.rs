@@ -4,6 +4,10 @@ use super::operand::{float, integer};
 use super::{Cursor, Result, dotted_type};
 use crate::types::Ty;
 
+/// Greatest alignment, and greatest size of an array in bytes.
+const MAX_ALIGN: usize = 1 << 12;
+const MAX_BYTES: usize = 1 << 30;
+
 /// `.shared .align 16 .b8 name[512]`, also with initial values, and without its semicolon a parameter.
 pub(super) struct Declaration<'t> {
     pub(super) space: &'t str,
@@ -29,20 +33,25 @@ impl<'t> Declaration<'t> {
                 ".align" => align = Some(cursor.count()?),
                 // What a parameter points to is of no matter here.
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" if space == ".param" => {}
-                _ => ty = dotted_type(word),
+                _ => match dotted_type(word) {
+                    Some(found) if ty.is_none() => ty = Some(found),
+                    _ => return cursor.error(format!("`{word}` in a declaration")),
+                },
             }
         }
         let Some(ty) = ty else { return cursor.error("declaration without a type") };
         let align = align.unwrap_or(ty.size());
-        if !align.is_power_of_two() {
-            return cursor.error(format!("alignment {align} is not a power of two"));
+        if !align.is_power_of_two() || align > MAX_ALIGN {
+            return cursor.error(format!("alignment {align} is no power of two, or too great"));
         }
-        let name = cursor.take()?.text;
+        let name = cursor.name()?;
         let (count, is_open) = read_extents(cursor)?;
         if is_open != is_extern && space != ".param" {
             return cursor.error(format!("{name} has no size, or one that it must not have"));
         }
-        let bytes = count * ty.size();
+        let Some(bytes) = count.checked_mul(ty.size()).filter(|bytes| *bytes <= MAX_BYTES) else {
+            return cursor.error(format!("{name} is too great"));
+        };
         let initial = if cursor.accept("=") { Some(read_initial(cursor, ty, bytes)?) } else { None };
         if space != ".param" {
             cursor.expect(";")?;
@@ -59,7 +68,8 @@ fn read_extents(cursor: &mut Cursor<'_>) -> Result<(usize, bool)> {
             is_open = true;
             continue;
         }
-        count *= cursor.count()?;
+        let extent = cursor.count()?;
+        count = usize::checked_mul(count, extent).unwrap_or(usize::MAX);
         cursor.expect("]")?;
     }
     Ok((count, is_open))

@@ -8,6 +8,9 @@ mod lex;
 mod operand;
 
 use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use body::{Body, Place, Reg};
@@ -15,9 +18,12 @@ pub(crate) use lex::Token;
 pub(crate) use operand::{MemoryBase, Operand};
 
 use crate::fault::ParseError;
-use crate::kernel::{GlobalArray, Module, ModuleData, Param};
+use crate::kernel::{GlobalArray, Kernel, Module, ModuleData, Param};
 use crate::types::Ty;
 use declare::Declaration;
+
+/// Bytes of a kernel's parameters at most.
+const MAX_PARAMETERS: usize = 32_764;
 
 pub(crate) type Result<T> = std::result::Result<T, ParseError>;
 
@@ -74,6 +80,16 @@ impl<'t> Cursor<'t> {
             Some(value) => Ok(value as usize),
             None => Err(ParseError::new(token.line, format!("number expected, found `{}`", token.text))),
         }
+    }
+
+    /// A name of something that is declared.
+    pub(crate) fn name(&mut self) -> Result<&'t str> {
+        let token = self.take()?;
+        let is_name = token.text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '$' | '%'));
+        if is_name && token.text != "_" && !token.text.contains('.') {
+            return Ok(token.text);
+        }
+        Err(ParseError::new(token.line, format!("`{}` is no name", token.text)))
     }
 
     /// Skips up to and including the next semicolon.
@@ -142,6 +158,7 @@ impl Module {
         }
         let Some(target) = target else { return cursor.error("no .target") };
         let Some(version) = version else { return cursor.error("no .version") };
+        written_down(text, &kernels);
         let data = Arc::new(ModuleData { constants: scope.constants, globals: scope.globals });
         let kernels = kernels
             .into_iter()
@@ -152,6 +169,16 @@ impl Module {
             .collect();
         Ok(Module { kernels, data, target, version })
     }
+}
+
+/// With `RETAPE_PTX_DUMP` naming a folder, every text that is read is left there for an assembler, under the name of its
+/// first kernel and a hash.
+fn written_down(text: &str, kernels: &[Kernel]) {
+    let (Some(folder), Some(kernel)) = (std::env::var_os("RETAPE_PTX_DUMP"), kernels.first()) else { return };
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    let path = Path::new(&folder).join(format!("{}_{:016x}.ptx", kernel.name(), hasher.finish()));
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
 }
 
 /// `7.0`.
@@ -199,13 +226,16 @@ fn read_declaration<'t>(cursor: &mut Cursor<'t>, scope: &mut Scope<'t>) -> Resul
 
 /// What follows `.entry`.
 fn read_entry<'t>(cursor: &mut Cursor<'t>, scope: &Scope<'t>, source: &Arc<str>) -> Result<crate::kernel::Kernel> {
-    let name = cursor.take()?.text;
+    let name = cursor.name()?;
     let (mut params, mut end) = (vec![], 0_usize);
     if cursor.accept("(") {
         while !cursor.accept(")") {
             let found = Declaration::read(cursor)?;
             let offset = end.next_multiple_of(found.align);
             end = offset + found.bytes;
+            if end > MAX_PARAMETERS {
+                return cursor.error(format!("more than {MAX_PARAMETERS} bytes of parameters"));
+            }
             params.push(Param { name: found.name.to_owned(), offset, bytes: found.bytes });
             if cursor.peek() != ")" {
                 cursor.expect(",")?;

@@ -55,6 +55,9 @@ fn read<'t>(cursor: &mut Cursor<'t>, body: &Body<'_, 't>) -> Result<Operand<'t>>
             if !parts.is_empty() {
                 cursor.expect(",")?;
             }
+            if cursor.peek() == "{" {
+                return cursor.error("a vector in a vector");
+            }
             parts.push(read(cursor, body)?);
         }
         return Ok(Operand::Vector(parts));
@@ -110,15 +113,14 @@ fn read_memory<'t>(cursor: &mut Cursor<'t>, body: &Body<'_, 't>) -> Result<Opera
     Ok(found)
 }
 
-/// `+4`, `+-4`, `-4` or nothing.
+/// `+4`, `+-4` or nothing.
 fn read_offset(cursor: &mut Cursor<'_>) -> Result<i64> {
-    let has_plus = cursor.accept("+");
-    let is_negative = cursor.accept("-");
-    if !has_plus && !is_negative {
+    if !cursor.accept("+") {
         return Ok(0);
     }
+    let is_negative = cursor.accept("-");
     let offset = cursor.count()? as i64;
-    Ok(if is_negative { -offset } else { offset })
+    Ok(if is_negative { offset.wrapping_neg() } else { offset })
 }
 
 fn number(word: &str, is_negative: bool) -> Option<Operand<'static>> {
@@ -153,7 +155,9 @@ pub(super) fn float(word: &str) -> Option<f64> {
     match word.get(..2) {
         Some("0f" | "0F") => bits(&word[2..], 8).map(|bits| f64::from(f32::from_bits(bits as u32))),
         Some("0d" | "0D") => bits(&word[2..], 16).map(f64::from_bits),
-        _ if word.starts_with(|c: char| c.is_ascii_digit()) => word.parse().ok(),
+        _ if word.starts_with(|c: char| c.is_ascii_digit()) => {
+            word.parse().ok().filter(|value: &f64| value.is_finite())
+        }
         _ => None,
     }
 }
