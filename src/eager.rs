@@ -19,7 +19,7 @@ use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::ops::{self, BroadcastTo, Lowering, Op, Parameter};
 use crate::placement::{common_device, device_of};
 use crate::tensor::Tensor;
-use crate::trace::Trace;
+use crate::trace::{Trace, sent};
 
 /// How many op graphs are kept; beyond it all are dropped and made again as needed.
 const CAPACITY: usize = 4096;
@@ -234,7 +234,7 @@ impl<'g> Evaluation<'g> {
         let at = Location::caller();
         match read.arg.movements.pop() {
             Some(movement) => apply(self.device, movement, SmallVec::from_iter([read]), at),
-            None => Ok(viewed(read.arg.ty, &read.value)?.to(self.device)),
+            None => sent(&viewed(read.arg.ty, &read.value)?, self.device),
         }
     }
 

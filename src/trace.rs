@@ -88,7 +88,8 @@ pub(crate) fn settle(device: Device, captures: &mut [Capture], sources: &mut [So
     Ok(())
 }
 
-fn sent(tensor: &Tensor, device: Device) -> Result<Tensor> {
+/// A tensor on a device; fails if that has no room.
+pub(crate) fn sent(tensor: &Tensor, device: Device) -> Result<Tensor> {
     let sent = tensor.to(device);
     sent.error().map_or(Ok(sent.clone()), |error| Err(error.clone()))
 }

@@ -66,8 +66,9 @@ fn words_of<'t>(types: impl ExactSizeIterator<Item = &'t TensorType>) -> Vec<u64
 pub(crate) fn payload_of(graph: &Graph) -> Vec<u8> {
     let mut to = 1_u64.to_le_bytes().to_vec();
     put_words(&mut to, &words_of(graph.params().iter().map(|&id| graph.ty(id))));
-    // No mode changes the code.
+    // No mode changes the code, and all arguments are in main memory.
     to.push(0);
+    put_words(&mut to, &vec![0; graph.params().len()]);
     put_text(&mut to, "hostile");
     put_text(&mut to, &graph.to_string());
     to.extend(0_u64.to_le_bytes());

@@ -38,6 +38,15 @@ pub(crate) fn second_gpu() -> Option<Device> {
 /// Runs something with blocks, warps and the nodes of graphs in reversed order, where the driver can do that; on a real
 /// one it simply runs once more. Work that it queues is done at the end.
 pub(crate) fn reversed<R>(run: impl FnOnce() -> R) -> R {
+    in_order(Order::REVERSE, run)
+}
+
+/// Runs something in each order but the usual one.
+pub(crate) fn in_every_order(run: impl Fn(Order)) {
+    Order::ALL.into_iter().skip(1).for_each(|order| in_order(order, || run(order)));
+}
+
+fn in_order<R>(order: Order, run: impl FnOnce() -> R) -> R {
     static TURN: Mutex<()> = Mutex::new(());
     struct Reset(Driver);
     impl Drop for Reset {
@@ -49,7 +58,7 @@ pub(crate) fn reversed<R>(run: impl FnOnce() -> R) -> R {
     let Some(driver) = driver() else { return run() };
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     of_runtime().sync().unwrap();
-    driver.set_order(Order::REVERSE);
+    driver.set_order(order);
     let _reset = Reset(driver);
     run()
 }

@@ -26,6 +26,7 @@ mod refusals;
 #[path = "../ops/sample.rs"]
 mod sample;
 mod samples;
+mod sizes;
 mod tools;
 mod training;
 
@@ -68,7 +69,7 @@ fn two_devices_do_not_meet() {
     let add = accelerate(|x: &Tensor, y: &Tensor| x + y);
     let text = add.call(&x, &y).unwrap_err().to_string();
     assert!(text.contains("cpu") && text.contains("cuda:0") && text.contains("tests/gpu/main.rs"), "{text}");
-    assert_eq!(bits(&add.call(&x.to(gpu), &y).unwrap()), bits(&add.call(&x, y.to(Device::Cpu)).unwrap()));
+    assert_eq!(bits(&add.call(x.to(gpu), &y).unwrap()), bits(&add.call(&x, y.to(Device::Cpu)).unwrap()));
     assert_eq!(add.stats().entries.len(), 2, "the device is part of the signature");
 }
 

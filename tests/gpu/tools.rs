@@ -199,8 +199,7 @@ fn profiles_and_reports_show_calls_and_groups() {
     assert!(profile.groups.iter().all(|group| group.count == 3), "{:?}", profile.groups);
     let json: serde_json::Value = serde_json::from_str(&profile.to_json()).unwrap();
     assert!(json["traceEvents"].as_array().unwrap().len() > 6);
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("gpu-{}.html", std::process::id()));
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let path = std::env::temp_dir().join(format!("retape-gpu-{}.html", std::process::id()));
     step.report_html(&path).unwrap();
     let page = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();

@@ -1,7 +1,7 @@
 //! Zeros, infinities, NaN, subnormal and huge numbers through every pointwise op of floats.
 
 use retape::ops::Op;
-use retape::{DType, TensorType, accelerate};
+use retape::{DType, Tensor, TensorType, accelerate};
 
 use crate::sample::{elements, graph, is_pointwise, name, tuples};
 

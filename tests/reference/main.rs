@@ -51,7 +51,7 @@ fn every_case_belongs_to_one_family() {
 
 #[test]
 fn every_op_has_a_handler() {
-    let known = |case: &&Case| apply(&case.op, &case.attrs, &case.inputs).is_none();
+    let known = |case: &&file::Case| apply(&case.op, &case.attrs, &case.inputs).is_none();
     let unknown: BTreeSet<&str> = CASES.iter().filter(known).map(|case| &*case.op).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
     assert!(apply("no such op", &CASES[0].attrs, &CASES[0].inputs).is_none());

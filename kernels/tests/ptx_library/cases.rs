@@ -11,11 +11,11 @@ use crate::data::Draw;
 const NUMBERS: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::I64, DType::U32, DType::U8];
 const FLOATS: [DType; 2] = [DType::F32, DType::F64];
 
-pub fn philox() -> Vec<Library> {
+pub(crate) fn philox() -> Vec<Library> {
     [0, 1, 3, 4, 5, 1023, 1024, 1025, 4099].map(|len| Philox { len }.into()).into()
 }
 
-pub fn cast_half() -> Vec<Library> {
+pub(crate) fn cast_half() -> Vec<Library> {
     let dtypes = [DType::F16, DType::Bf16, DType::F32, DType::F64];
     let pairs = dtypes.into_iter().flat_map(|from| dtypes.map(|to| (from, to)));
     let lens = [0, 1, 7, 8, 9, 2048, 2061];
@@ -23,7 +23,7 @@ pub fn cast_half() -> Vec<Library> {
     all.filter(CastHalf::is_valid).map(Library::from).collect()
 }
 
-pub fn arg_reduce() -> Vec<Library> {
+pub(crate) fn arg_reduce() -> Vec<Library> {
     // A thread or a warp per line; a line in parts, and so many parts that warps search them.
     let shapes = [
         [2, 0, 3],
@@ -51,7 +51,7 @@ pub fn arg_reduce() -> Vec<Library> {
     all
 }
 
-pub fn pool(draw: &mut Draw) -> Vec<Library> {
+pub(crate) fn pool(draw: &mut Draw) -> Vec<Library> {
     let mut all = vec![];
     for _ in 0..24 {
         for dtype in FLOATS {
@@ -79,7 +79,7 @@ pub fn pool(draw: &mut Draw) -> Vec<Library> {
     all
 }
 
-pub fn scan() -> Vec<Library> {
+pub(crate) fn scan() -> Vec<Library> {
     // A thread per line with and without a rest; blocks of one warp, of several, of several tiles.
     let shapes = [[2, 0, 3], [0, 3, 3], [3, 1, 2], [2, 21, 5], [3, 33, 1], [1, 200, 3], [2, 1100, 1], [1, 2500, 1]];
     let mut all = vec![];
@@ -97,7 +97,7 @@ pub fn scan() -> Vec<Library> {
 }
 
 /// Lines that are cut into parts, and many lines of strided elements.
-pub fn long_scan() -> Vec<Library> {
+pub(crate) fn long_scan() -> Vec<Library> {
     let mut all = vec![];
     for (dtype, kind, reverse, exclusive) in [
         (DType::F32, ScanKind::Sum, false, false),
@@ -113,7 +113,7 @@ pub fn long_scan() -> Vec<Library> {
     all
 }
 
-pub fn sort() -> Vec<Library> {
+pub(crate) fn sort() -> Vec<Library> {
     let shapes = [[2, 0, 3], [0, 2, 1], [2, 1, 3], [3, 9, 1], [2, 64, 3], [1, 65, 2], [1, 1000, 1], [1, 1500, 1]];
     let mut all = vec![];
     for dtype in NUMBERS.into_iter().chain([DType::Bool]) {
@@ -127,7 +127,7 @@ pub fn sort() -> Vec<Library> {
 }
 
 /// Lines of several tiles, which take one to three passes.
-pub fn long_sort() -> Vec<Library> {
+pub(crate) fn long_sort() -> Vec<Library> {
     let mut all = vec![];
     for (dtype, outer, len, inner) in [
         (DType::F32, 1, 2049, 1),
@@ -144,7 +144,7 @@ pub fn long_sort() -> Vec<Library> {
     all
 }
 
-pub fn scatter_add(draw: &mut Draw) -> Vec<Library> {
+pub(crate) fn scatter_add(draw: &mut Draw) -> Vec<Library> {
     let mut all = vec![];
     for dtype in NUMBERS {
         for index_dtype in [DType::I32, DType::I64, DType::U32] {
@@ -175,7 +175,7 @@ pub fn scatter_add(draw: &mut Draw) -> Vec<Library> {
     all.into_iter().map(Library::from).collect()
 }
 
-pub fn cholesky() -> Vec<Library> {
+pub(crate) fn cholesky() -> Vec<Library> {
     let mut all = vec![];
     for dtype in FLOATS {
         for n in [0, 1, 2, 31, 32, 33, 64, 70] {
@@ -188,7 +188,7 @@ pub fn cholesky() -> Vec<Library> {
     all
 }
 
-pub fn triangular_solve(draw: &mut Draw) -> Vec<Library> {
+pub(crate) fn triangular_solve(draw: &mut Draw) -> Vec<Library> {
     let mut all = vec![];
     for flags in 0..8 {
         for round in 0..12 {

@@ -4,10 +4,10 @@ use retape_kernels::library::{Library, ScanKind, ScatterAdd, TriangularSolve};
 use retape_runtime::{DType, Element, Scalar, bf16, f16};
 
 /// A seeded source of numbers (SplitMix64).
-pub struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
-    pub fn new(seed: u64) -> Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
         Draw(seed)
     }
 
@@ -19,7 +19,7 @@ impl Draw {
     }
 
     /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.bits() % n as u64) as usize
     }
 
@@ -100,7 +100,7 @@ fn to_bytes(scalars: impl Iterator<Item = Scalar>) -> Vec<u8> {
 }
 
 /// The elements of an array.
-pub fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+pub(crate) fn scalars(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
     let bits = |bytes: &[u8]| bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     bytes.chunks(dtype.size()).map(|bytes| Scalar { dtype, bits: bits(bytes) }).collect()
 }
@@ -110,7 +110,7 @@ fn float(dtype: DType, x: f64) -> Scalar {
 }
 
 /// Inputs of a kernel, as it expects them.
-pub fn inputs(kernel: &Library, draw: &mut Draw) -> Vec<Vec<u8>> {
+pub(crate) fn inputs(kernel: &Library, draw: &mut Draw) -> Vec<Vec<u8>> {
     let (types, mood) = (kernel.inputs(), Mood::of(kernel));
     let mut all: Vec<Vec<u8>> = types.iter().map(|(dtype, n)| draw.bytes(*dtype, *n, mood)).collect();
     match kernel {

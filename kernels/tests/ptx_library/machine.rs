@@ -6,7 +6,12 @@ use retape_cuda_sim::{Machine, Module, Order};
 use retape_kernels::ptx::{Argument, Launches};
 
 /// Runs the launches of a step on these inputs and gives its outputs, of so many bytes.
-pub fn run(launches: &Launches, inputs: &[Vec<u8>], outputs: &[usize], order: Order) -> Result<Vec<Vec<u8>>, String> {
+pub(crate) fn run(
+    launches: &Launches,
+    inputs: &[Vec<u8>],
+    outputs: &[usize],
+    order: Order,
+) -> Result<Vec<Vec<u8>>, String> {
     let mut machine = Machine::new();
     let mut operands: Vec<u64> = inputs.iter().map(|bytes| machine.put(bytes)).collect();
     operands.extend(outputs.iter().map(|len| machine.alloc(*len)));

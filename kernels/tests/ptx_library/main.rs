@@ -12,7 +12,7 @@ use data::Draw;
 use retape_cuda_sim::Order;
 use retape_kernels::library::{Library, ScanKind};
 use retape_kernels::{Step, Work, ptx};
-use retape_runtime::{Buffer, DType, Element, Scalar};
+use retape_runtime::{Buffer, DType, Scalar};
 
 /// Devices of the oldest kind and of one whose instructions differ.
 const ARCHITECTURES: [u32; 2] = [75, 90];

@@ -135,8 +135,9 @@ impl Chain {
             // SAFETY: as the caller says.
             && let Ok(graph) = unsafe { self.graph_for(graphs, bases) }
         {
+            // The driver may need memory for code that has not run before.
             // SAFETY: as the caller says.
-            return self.gpu.check(|driver| unsafe { driver.launch_graph(graph) });
+            return self.gpu.check_with_room(|driver| unsafe { driver.launch_graph(graph) });
         }
         // At first, or if there is no memory for a graph.
         // SAFETY: as the caller says.
@@ -215,7 +216,7 @@ impl Chain {
     unsafe fn launch(&self, launch: &Launch, bases: &[u64]) -> Result<()> {
         let addresses = launch.addresses(bases);
         // SAFETY: as the caller says.
-        self.gpu.check(|driver| unsafe { driver.launch(&launch.function.entry, launch.shape(), &addresses) })
+        self.gpu.check_with_room(|driver| unsafe { driver.launch(&launch.function.entry, launch.shape(), &addresses) })
     }
 
     /// A graph that holds these addresses: one that does, a new one, or the one that was not used for longest, changed.

@@ -3,6 +3,7 @@
 //! Guarantees that all work of a GPU runs in the order in which it was queued, on one stream. That is why memory may be
 //! given to somebody else as soon as its owner drops it: whoever gets it queues later.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
@@ -43,6 +44,8 @@ pub struct Gpu {
     facts: Facts,
     pub(super) driver: Driver,
     pool: Mutex<Pool>,
+    /// Held while idle memory goes back to the driver, so that who has too little waits until it is there.
+    trimming: Mutex<()>,
     pub(super) staging: Mutex<Staging>,
     /// Code in use, by what it was made from.
     pub(super) functions: DashMap<Key, Weak<Function>>,
@@ -114,6 +117,7 @@ impl Gpu {
             facts,
             driver,
             pool: Mutex::new(Pool::new()),
+            trimming: Mutex::default(),
             staging: Mutex::default(),
             functions: DashMap::new(),
             code: CodeCounters::default(),
@@ -189,6 +193,17 @@ impl Gpu {
         })
     }
 
+    /// As [`check`](Gpu::check); a call that has too little memory is made again once idle memory is freed.
+    pub(super) fn check_with_room<T>(&self, call: impl Fn(&Driver) -> Result<T, Failure>) -> Result<T> {
+        let is_short = Cell::new(false);
+        let first = self.check(|driver| call(driver).inspect_err(|failure| is_short.set(failure.is_shortage())));
+        if !is_short.get() {
+            return first;
+        }
+        self.trim_all()?;
+        self.check(call)
+    }
+
     /// The error for a failed call.
     pub(super) fn failure(&self, failure: Failure) -> Error {
         Error::Gpu { device: self.device(), reason: failure.to_string() }
@@ -241,6 +256,7 @@ impl Gpu {
     ///
     /// As [`sync`](Gpu::sync).
     pub fn trim(&self) -> Result<()> {
+        let _trimming = lock(&self.trimming);
         let blocks = lock(&self.pool).clear();
         self.sync()?;
         for address in blocks {
@@ -295,12 +311,9 @@ impl Gpu {
 
     /// Destroys what was retired and is not in use any more.
     fn bury(&self) {
-        loop {
-            let mut retired = lock(&self.retired);
-            let Some((event, remains)) = retired.pop_front_if(|(event, _)| self.driver.has_passed(event)) else {
-                return;
-            };
-            drop(retired);
+        // Held until all is destroyed, so that code goes after the graphs that run it.
+        let mut retired = lock(&self.retired);
+        while let Some((event, remains)) = retired.pop_front_if(|(event, _)| self.driver.has_passed(event)) {
             match remains {
                 Remains::Module(module) => self.driver.unload(module),
                 Remains::Graph(graph) => self.driver.drop_graph(graph),

@@ -194,14 +194,7 @@ impl Gpu {
 
     /// Loads code; frees idle memory if there is too little.
     fn load_image(&self, image: &[u8], name: &str) -> Result<(Module, Entry)> {
-        let mut is_short = false;
-        let loaded =
-            self.check(|driver| driver.load(image, name).inspect_err(|failure| is_short = failure.is_shortage()));
-        if !is_short {
-            return loaded;
-        }
-        self.trim_all()?;
-        self.check(|driver| driver.load(image, name))
+        self.check_with_room(|driver| driver.load(image, name))
     }
 
     /// All that compiled code depends on.

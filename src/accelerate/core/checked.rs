@@ -65,6 +65,8 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
+        // What does not come from its device would compare as equal.
+        tensors.iter().filter_map(Tensor::as_concrete).try_for_each(|concrete| concrete.bytes().map(|_| ()))?;
         let fresh = traced(Tape::describing, words, args, rim).and_then(|trace| {
             let trace = trace.without_effects();
             Ok((eager::evaluate(&trace, args)?, trace))

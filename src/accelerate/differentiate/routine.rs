@@ -20,6 +20,7 @@ use crate::graph::{Graph, TensorType, ValueId};
 use crate::opt;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
+use crate::trace::sent;
 
 /// What all entries of a cache have in common: how often backward code was there when it was needed, and the lock.
 #[derive(Debug, Default)]
@@ -210,8 +211,8 @@ impl Routine {
         let outputs: Option<Vec<ValueId>> = outputs.collect();
         let outputs = outputs.ok_or_else(|| Error::Internal("a gradient is not on its tape".into()))?;
         let recorded = tape.finish();
-        let added = recorded.captures.into_iter().map(|capture| capture.tensor.to(self.device));
-        let captures: Vec<Tensor> = self.captures.iter().cloned().chain(added).collect();
+        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.device));
+        let captures = self.captures.iter().cloned().map(Ok).chain(added).collect::<Result<Vec<Tensor>>>()?;
         let mut gradient = recorded.graph;
         gradient.set_outputs(outputs);
         let mut gradient = gradient.with_parameters_first();

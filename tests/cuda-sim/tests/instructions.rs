@@ -303,6 +303,7 @@ fn conversions_of_integers() {
     check("cvt.u64.u32 {d}, {a}", "u64", &["u32"], &[(&[0xffff_fffe], 0xffff_fffe)]);
     check("cvt.sat.u8.s32 {d}, {a}", "u32", &["s32"], &[(&[300], 255), (&[0xffff_ff00], 0)]);
     check("cvt.sat.s32.u32 {d}, {a}", "s32", &["u32"], &[(&[0xffff_ffff], 0x7fff_ffff)]);
+    check("cvt.s32.s8 {d}, {a}", "b64", &["s32"], &[(&[0xff], u64::MAX)]);
     check("cvt.u32.u64 {d}, {a}", "u32", &["u64"], &[(&[0x1_0000_0002], 2)]);
 }
 
@@ -384,6 +385,9 @@ fn bits() {
     );
     check("bfind.shiftamt.u32 {d}, {a}", "u32", &["u32"], &[(&[0x8000], 16)]);
     check("not.b16 {d}, {a}", "b16", &["b16"], &[(&[0x00ff], 0xff00)]);
+    check("and.pred {d}, {a}, !{b}", "pred", &["pred"; 2], &[(&[1, 0], 1), (&[1, 1], 0), (&[0, 0], 0)]);
+    check("mov.pred {d}, !{a}", "pred", &["pred"], &[(&[1], 0), (&[0], 1)]);
+    check("mov.pred {d}, 1", "pred", &[], &[(&[], 1)]);
     check("xor.pred {d}, {a}, {b}", "pred", &["pred"; 2], &[(&[1, 0], 1), (&[1, 1], 0)]);
     check("selp.b64 {d}, {a}, {b}, {c}", "b64", &["b64", "b64", "pred"], &[(&[7, 8, 1], 7), (&[7, 8, 0], 8)]);
     check(

@@ -113,6 +113,16 @@ pub(super) fn reach(f: &mut Function, base: Reg, index: Reg, step: i64) -> Reg {
     f.op(Class::B64, "mad.lo.s64", format_args!("{wide}, {step}, {base}"))
 }
 
+/// `index * step`, of 64 bits.
+pub(super) fn wide(f: &mut Function, index: Reg, step: i64) -> Reg {
+    // The assembler cuts a number that does not fit 32 bits, without a word.
+    if i32::try_from(step).is_ok() {
+        return f.op(Class::B64, "mul.wide.s32", format_args!("{index}, {step}"));
+    }
+    let wide = f.op(Class::B64, "cvt.s64.s32", format_args!("{index}"));
+    f.op(Class::B64, "mul.lo.s64", format_args!("{wide}, {step}"))
+}
+
 /// The address `base + distance`.
 pub(super) fn shift(f: &mut Function, base: Reg, distance: i64) -> Reg {
     if distance == 0 { base } else { f.op(Class::B64, "add.s64", format_args!("{base}, {distance}")) }

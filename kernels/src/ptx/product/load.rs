@@ -9,7 +9,7 @@
 
 use smallvec::SmallVec;
 
-use super::index::{Address, add, advance, and, below, both, digits, div, mul, number, reach, shift, sum};
+use super::index::{Address, add, advance, and, below, both, digits, div, mul, number, reach, shift, sum, wide};
 use super::problem::{Digit, Gather};
 use super::tile::Tile;
 use super::vector::{elements, fetch, store_shared};
@@ -200,7 +200,7 @@ impl<'a> Loader<'a> {
             let own = digits(f, index, gather.inner.iter().map(|digit| digit.extent));
             for (Digit { stride, .. }, value) in gather.inner.iter().zip(&own) {
                 depth.address = match depth.address {
-                    None => Some(f.op(Class::B64, "mul.wide.s32", format_args!("{value}, {}", stride * size))),
+                    None => Some(wide(f, *value, stride * size)),
                     Some(so_far) => Some(reach(f, so_far, *value, stride * size)),
                 };
             }
@@ -231,7 +231,14 @@ impl<'a> Loader<'a> {
             holds = both(f, holds, Some(inside));
         }
         let mut address = match depth.address {
-            None => row.address.beyond(self.steps[pass.k] as i64 * gather.inner[0].stride * size),
+            None => {
+                let from = row.address.beyond(self.steps[pass.k] as i64 * gather.inner[0].stride * size);
+                // What stands beside a register has 32 bits.
+                match i32::try_from(from.distance) {
+                    Ok(_) => from,
+                    Err(_) => Address::new(shift(f, from.base, from.distance), 0),
+                }
+            }
             Some(part) => {
                 let near = row.address.base;
                 Address::new(f.op(Class::B64, "add.s64", format_args!("{near}, {part}")), row.address.distance)

@@ -82,7 +82,9 @@ impl Lowering<'_> {
     fn product(&mut self, problem: &Problem) -> Result<()> {
         let limit = 1 << 31;
         let rows = problem.n_products().saturating_mul(problem.m);
-        if [rows, problem.n, problem.k].iter().any(|extent| *extent >= limit) {
+        // Numbers of rows and columns have 32 bits, those of the matrix of the result too.
+        let extents = [rows, problem.n, problem.k, problem.c.last_row(), problem.c.width];
+        if extents.iter().any(|extent| *extent >= limit) {
             return Err(Error::Unsupported(format!("products of {rows} by {} by {}", problem.n, problem.k)));
         }
         if problem.k == 0 {

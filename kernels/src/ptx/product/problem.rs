@@ -194,6 +194,12 @@ impl Gather {
 }
 
 impl Scatter {
+    /// The last row of the matrix that a product of the first row of the batch fills.
+    pub(super) fn last_row(&self) -> usize {
+        let along = |digit: &Digit| digit.extent.saturating_sub(1).saturating_mul(digit.stride.unsigned_abs() as usize);
+        self.rows.iter().map(along).fold(self.first_row, usize::saturating_add)
+    }
+
     /// The number of elements that are stored at once, at most `most`.
     pub(super) fn vec(&self, n: usize, most: usize) -> usize {
         let mut vec = most;

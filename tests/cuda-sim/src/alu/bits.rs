@@ -143,7 +143,8 @@ fn pred(regs: &Regs, index: u16) -> u32 {
 
 /// `d = f(a, b)` of predicates.
 fn set(regs: &mut Regs, alu: &Alu, mask: u32, f: impl Fn(u32, u32) -> u32) -> Result<(), Stop> {
-    let value = f(pred(regs, alu.a), pred(regs, alu.b));
+    let operand = |index: u16, n: u32| if alu.extra >> n & 1 == 1 { !pred(regs, index) } else { pred(regs, index) };
+    let value = f(operand(alu.a, 0), operand(alu.b, 1));
     let to = &mut regs.preds[usize::from(alu.d)];
     *to = *to & !mask | value & mask;
     Ok(())

@@ -37,21 +37,20 @@ pub(super) fn arithmetic(d: &mut Decoder<'_, '_, '_>, name: &str) -> Result<Op> 
 }
 
 fn operands(d: &mut Decoder<'_, '_, '_>, row: &Row) -> Result<Alu> {
-    let mut sources = [0; 3];
+    let (mut sources, mut extra) = ([0; 3], 0);
     for (n, ty) in row.from.iter().enumerate() {
         sources[n] = match *ty {
             Ty::Pred => {
                 let (pred, negated) = d.predicate(n + 1)?;
-                if negated {
-                    return Err("a negated predicate".to_owned());
-                }
+                // Instructions on predicates look there for what is negated.
+                extra |= u32::from(negated) << n;
                 pred
             }
             ty => d.source(n + 1, ty)?,
         };
     }
     let [a, b, c] = sources;
-    Ok(Alu { d: d.dest(0, row.to)?, a, b, c, ..Alu::default() })
+    Ok(Alu { d: d.dest(0, row.to)?, a, b, c, extra, ..Alu::default() })
 }
 
 fn lop3(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {

@@ -32,9 +32,10 @@ pub(super) fn cvt(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let b = if is_pair { source(d, 2, from)? } else { 0 };
     let to_reg = dest(d, to)?;
     let alu = Alu { d: to_reg.0, a, b, extra: 8 * to_reg.1, ..Alu::default() };
+    let is_extended = to_reg.1 as usize == 8 && to.size() < 8;
     Ok(match convert::fast(&conversion) {
-        Some(run) => Op::Alu { run, alu },
-        None => Op::Convert { conversion, alu },
+        Some(run) if !is_extended => Op::Alu { run, alu },
+        _ => Op::Convert { conversion, alu },
     })
 }
 
@@ -76,9 +77,6 @@ fn dest(d: &mut Decoder<'_, '_, '_>, ty: Ty) -> Result<(u16, u32)> {
     let Operand::Reg(reg) = *d.operand(0)? else { return Err("the destination is not a register".to_owned()) };
     if reg.ty == Ty::Pred || reg.ty.size() < ty.size() || (ty.is_float() && reg.ty.size() != ty.size()) {
         return Err(format!("a register of type .{} for .{}", reg.ty.name(), ty.name()));
-    }
-    if reg.ty.size() == 8 && ty.size() < 8 {
-        return Err("a destination of 64 bits for a narrower type is not known".to_owned());
     }
     d.body.writes.push(reg.id);
     Ok((reg.index, reg.ty.size() as u32))

@@ -89,6 +89,9 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
         Some(_) => 8,
         None => 1,
     };
+    if matches!(ty, Ty::F16 | Ty::Bf16 | Ty::F16x2 | Ty::Bf16x2 | Ty::Tf32 | Ty::Pred) {
+        return Err(format!("memory is not accessed as .{}", ty.name()));
+    }
     let parts = d.vector(index)?;
     if parts.len() != lanes || lanes * ty.size() > if lanes == 8 { 32 } else { 16 } {
         return Err(format!("{} registers for {lanes} values of .{}", parts.len(), ty.name()));
@@ -110,10 +113,9 @@ fn registers(d: &mut Decoder<'_, '_, '_>, index: usize, ty: Ty, is_load: bool) -
                 reg.ty.size()
             }
             Operand::Sink if is_load => continue,
-            literal if !is_load && lanes == 1 => {
-                *to = d
-                    .source_of(literal, if ty.size() == 8 { ty } else { Ty::B32 })
-                    .or_else(|_| d.source_of(literal, ty))?;
+            literal if !is_load && !parts.iter().any(|part| matches!(part, Operand::Reg(_))) => {
+                let is_small = !ty.is_float() && ty.size() < 4;
+                *to = d.source_of(literal, if is_small { Ty::B32 } else { ty })?;
                 ty.size().max(4)
             }
             _ => return Err("the destination is not a register".to_owned()),
@@ -131,6 +133,9 @@ pub(super) fn load(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let strong = is_strong(d);
     let place = space(d);
     let constant = matches!(place, Where::In(Space::Global)) && d.mods.take("nc");
+    if constant && strong {
+        return Err("a load that is both ordered and of constant memory".to_owned());
+    }
     d.mods.drop_where(is_hint);
     let ty = d.mods.ty()?;
     d.count(2..=2)?;
@@ -240,7 +245,11 @@ pub(super) fn atomic(d: &mut Decoder<'_, '_, '_>, has_result: bool) -> Result<Op
     let address = address(d, first, space)?;
     let a = d.source(first + 1, ty)?;
     let b = if op == AtomicOp::Cas { d.source(first + 2, ty)? } else { 0 };
-    let to = if has_result { Some(d.dest(0, ty)?) } else { None };
+    let to = match d.operand(0)?.clone() {
+        _ if !has_result => None,
+        Operand::Sink => None,
+        operand => Some(d.dest_of(&operand, ty)?),
+    };
     note_grain(d, space, ty);
     Ok(Op::Atomic(Box::new(Atomic { op, ty, space, address, d: to, a, b })))
 }

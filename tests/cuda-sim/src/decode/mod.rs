@@ -60,6 +60,8 @@ pub(crate) struct Decoder<'b, 's, 't> {
     pub(crate) mods: Mods<'t>,
     pub(crate) operands: &'b [Operand<'t>],
     pub(crate) line: u32,
+    /// Operands may be special registers.
+    pub(crate) takes_special: bool,
     /// `bar` is `barrier` that all lanes of a warp reach together.
     pub(crate) is_bar: bool,
 }
@@ -69,7 +71,8 @@ pub(crate) fn decode<'t>(body: &mut Body<'_, 't>, opcode: &'t str, operands: &[O
     let mut parts = opcode.split('.');
     let name = parts.next().unwrap_or("");
     let mods = Mods(parts.collect());
-    let mut decoder = Decoder { body, mods, operands, line, is_bar: name == "bar" };
+    let mut decoder =
+        Decoder { body, mods, operands, line, takes_special: matches!(name, "mov" | "cvt"), is_bar: name == "bar" };
     let op = match name {
         "mov" => moves::mov(&mut decoder)?,
         "cvta" => moves::cvta(&mut decoder)?,
@@ -163,10 +166,13 @@ impl<'t> Decoder<'_, '_, 't> {
             return Ok(reg.index);
         }
         if ty == Ty::Pred {
-            return Err("a predicate is needed".to_owned());
+            return self.predicate_of(operand).map(|(index, _)| index);
         }
         let fill = match operand {
-            Operand::Special(special) if !ty.is_float() && ty.size() == 4 => Fill::Special(*special),
+            Operand::Special(special) if self.takes_special && !ty.is_float() && ty.size() == 4 => {
+                Fill::Special(*special)
+            }
+            Operand::Special(_) => return Err("a special register, which only mov and cvt read".to_owned()),
             _ => Fill::Bits(literal(operand, ty)?),
         };
         Ok(self.body.filled(ty.size() == 8, fill))
@@ -174,7 +180,12 @@ impl<'t> Decoder<'_, '_, 't> {
 
     /// A predicate operand, which may be negated.
     pub(crate) fn predicate(&mut self, index: usize) -> Result<(u16, bool)> {
-        let (reg, negated) = match self.operand(index)? {
+        let operand = self.operand(index)?.clone();
+        self.predicate_of(&operand)
+    }
+
+    fn predicate_of(&mut self, operand: &Operand<'t>) -> Result<(u16, bool)> {
+        let (reg, negated) = match operand {
             Operand::Reg(reg) => (*reg, false),
             Operand::Not(reg) => (*reg, true),
             _ => return Err("a predicate is needed".to_owned()),
@@ -213,10 +224,10 @@ impl<'t> Decoder<'_, '_, 't> {
 pub(crate) fn literal(operand: &Operand<'_>, ty: Ty) -> Result<u64> {
     let bits = match (operand, ty) {
         (Operand::Int(value), ty) if !ty.is_float() || matches!(ty, Ty::F16x2 | Ty::Bf16x2) => *value,
-        (Operand::Single(bits), Ty::F32 | Ty::B32 | Ty::U32 | Ty::S32) => u64::from(*bits),
+        (Operand::Single(bits), Ty::F32 | Ty::B32) => u64::from(*bits),
         (Operand::Single(bits), Ty::F64) => f64::from(f32::from_bits(*bits)).to_bits(),
         (Operand::Float(value), Ty::F32) => u64::from((*value as f32).to_bits()),
-        (Operand::Float(value), Ty::F64 | Ty::B64 | Ty::U64 | Ty::S64) => value.to_bits(),
+        (Operand::Float(value), Ty::F64 | Ty::B64) => value.to_bits(),
         _ => return Err(format!("a number that is not of type .{}, or an operand that is none", ty.name())),
     };
     Ok(match ty.size() {

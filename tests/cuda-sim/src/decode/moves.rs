@@ -29,6 +29,18 @@ pub(super) fn mov(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
             let alu = Alu { d: d.dest(0, ty)?, a, ..Alu::default() };
             row(if ty.size() == 8 { "mov.b64" } else { "mov.b32" }, alu)
         }
+        (_, Operand::Int(value)) if ty == Ty::Pred => {
+            // A predicate and its opposite: always, or never.
+            let bit = d.body.filled(false, Fill::Bits(u64::from(value != 0)));
+            let zero = d.body.filled(false, Fill::Bits(0));
+            let run = compare::setp(Ty::U32, Compare::Ne)?;
+            let extra = compare::pack(Compare::Ne, Combine::None, false);
+            Ok(Op::Alu { run, alu: Alu { d: d.dest(0, ty)?, a: bit, b: zero, extra, ..Alu::default() } })
+        }
+        (_, Operand::Not(_)) if ty == Ty::Pred => {
+            let (a, _) = d.predicate(1)?;
+            row("not.pred", Alu { d: d.dest(0, ty)?, a, ..Alu::default() })
+        }
         (_, source) => {
             // The number of a move may be given as bits or as a value.
             let alu = Alu { a: d.source_of(&source, ty)?, d: d.dest(0, ty)?, ..Alu::default() };

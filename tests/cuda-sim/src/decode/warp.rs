@@ -24,6 +24,9 @@ pub(super) fn shuffle(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     let a = d.source(1, Ty::B32)?;
     let (b, c, members) = (d.source(2, Ty::U32)?, d.source(3, Ty::U32)?, d.source(4, Ty::U32)?);
     let (value, pred) = d.pair(0)?;
+    if matches!(value, Operand::Sink) {
+        return Err("the result of a shuffle must go somewhere".to_owned());
+    }
     let to = d.dest_of(&value, Ty::B32)?;
     let pred = match pred {
         Some(operand) => Some(d.dest_of(&operand, Ty::Pred)?),

@@ -74,7 +74,8 @@ fn word_length(rest: &[u8]) -> usize {
     let mut len = 1;
     while len < rest.len() {
         let is_exponent = is_decimal && matches!(rest[len], b'+' | b'-') && matches!(rest[len - 1], b'e' | b'E');
-        if is_word(rest[len]) || is_exponent {
+        // A register may follow its opcode at once.
+        if is_word(rest[len]) && rest[len] != b'%' || is_exponent {
             len += 1;
         } else if rest[len..].starts_with(b"::") {
             len += 2;
