@@ -96,8 +96,7 @@ fn threads(n_threads: usize, n_calls: usize, device: Device) -> Result<Value, An
         (loss, gradient)
     });
     let layers = map(&layers(), |leaf| leaf.to(device));
-    let inputs: Vec<Tensor> =
-        (0..n_threads as u32).map(|k| tensor(&[32, 64], 100 + k, 1.0, 0.0).to(device)).collect();
+    let inputs: Vec<Tensor> = (0..n_threads as u32).map(|k| tensor(&[32, 64], 100 + k, 1.0, 0.0).to(device)).collect();
     let expected = inputs.iter().map(|x| bits(&step.call(&layers, x)?)).collect::<Result<Vec<_>, _>>()?;
     let call = |x: &Tensor, expected: &[u32]| -> Result<(), String> {
         for n in 0..n_calls {
