@@ -127,7 +127,7 @@ fn memory(limit: Option<usize>, device: Device) -> Result<Value, AnyError> {
     let total = limit.unwrap_or(gpu.total_bytes());
     let outer = accelerate(|x: &Tensor, y: &Tensor| x.outer(y));
     let ones = |n: usize| Tensor::ones([n]).to(device);
-    let small = (ones(1000), ones(999));
+    let small = (ones(100), ones(99));
     let expected = bits(&outer.call(&small.0, &small.1)?)?;
     let side = (total as f64 / 2.0).sqrt() as usize;
     let refused = match outer.call(&ones(side), &ones(side)) {

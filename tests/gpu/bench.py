@@ -38,7 +38,9 @@ class Program:
 
     def __init__(self, name, command, greets):
         self.name, self.why_gone, self.answers = name, None, queue.Queue()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        # What goes wrong is in the answers; compilers write much besides.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, bufsize=1)
         threading.Thread(target=self.listen, daemon=True).start()
         self.greeting = self.answer(300) if greets else {}
         self.why_gone = self.why_gone or self.greeting.get("skipped")

@@ -184,7 +184,7 @@ class Workloads:
             return jnp.mean(jnp.tanh(x * a + b) * jnp.exp(-x * x) + jnp.log1p(x * x) * jnp.sin(x))
 
         params = [stream((n,), 1000, 2.0), np.float32(0.7), np.float32(0.1)]
-        return self.gradient_only(loss, params, [1e5, 0.1, 0.1])
+        return self.gradient_only(loss, params, [n / 40, 0.1, 0.1])
 
     def transformer(self, half, batch, positions, width, heads):
         jax, jnp = self.jax, self.jnp

@@ -168,7 +168,7 @@ class Workloads:
         def loss():
             return (torch.tanh(x * a + b) * torch.exp(-x * x) + torch.log1p(x * x) * torch.sin(x)).mean()
 
-        return self.gradient_only(loss, params, [1e5, 0.1, 0.1])
+        return self.gradient_only(loss, params, [n / 40, 0.1, 0.1])
 
     def transformer(self, half, batch, positions, width, heads):
         torch, functional = self.torch, self.torch.nn.functional
