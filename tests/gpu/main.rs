@@ -10,6 +10,7 @@ mod cases;
 mod check;
 mod compare;
 mod device;
+mod edges;
 #[path = "../reference/file.rs"]
 mod file;
 #[path = "../../examples/workloads/formula.rs"]
