@@ -3,10 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use retape::data::{MiniBatches, gather};
 use retape::nn::{self, BatchNorm, BatchNormState, Mask};
 use retape::optim::{Adam, AdamState, Sgd};
 use retape::random::{self, Key};
-use retape::{DType, Device, MathMode, Tensor, accelerate, map, value_and_grad, vjp};
+use retape::{
+    Check, DType, Device, Error, MathMode, OnDifference, Tensor, Tolerance, accelerate, map, value_and_grad, vjp,
+};
 
 use crate::compare::{all_bits, apart, bits, ramp, to};
 use crate::device::{gpu, second_gpu};
@@ -356,4 +359,96 @@ fn what_a_trace_makes_is_on_its_device() {
     assert_eq!(all_bits(&f.call(ramp(&[3], 1).to(gpu)).unwrap()), all_bits(&f.call(ramp(&[3], 1)).unwrap()));
     let x = ramp(&[3], 1).to(gpu);
     assert_eq!((x.zeros_like().device(), x.ones_like().device()), (gpu, gpu));
+}
+
+/// Checks compare fast code with the strict ops, so they need a tolerance for what the mode allows.
+#[test]
+fn checks_of_fast_code_need_a_tolerance() {
+    let f = accelerate(|x: &Tensor| x.matmul(x).tanh());
+    f.set_math_mode(MathMode::Fast);
+    let x = ramp(&[64, 64], 1).to(gpu());
+    let strict = Check { on_difference: OnDifference::Err, ..Check::default() };
+    f.set_check_mode(Check { tolerance: Tolerance::from(1e-2), ..strict });
+    (0..2).for_each(|_| drop(f.call(&x).unwrap()));
+    assert_eq!((f.stats().checks.checked, f.stats().checks.differing), (2, 0));
+    f.set_check_mode(strict);
+    assert!(matches!(f.call(&x), Err(Error::Check(_))));
+}
+
+/// A call of numbers alone runs on the processor, where what is captured on a GPU is refused.
+#[test]
+fn numbers_alone_do_not_run_on_the_device() {
+    let captured = ramp(&[5], 1).to(gpu());
+    let pass = accelerate(|x: &Tensor, rate: &Tensor| x * rate);
+    let f = accelerate(|rate: &Tensor| &captured * rate);
+    let text = f.call(2.0_f32).unwrap_err().to_string();
+    assert!(text.contains("cuda:0") && text.contains("cpu") && text.contains("tests/gpu/edges.rs"), "{text}");
+    let expected = pass.call(&captured, 2.0_f32).unwrap();
+    // The remedy that the text names, and a number that is there.
+    assert_eq!(bits(&f.call(Tensor::from(2.0_f32).to(gpu())).unwrap()), bits(&expected));
+}
+
+/// Numbers of every dtype are sent along.
+#[test]
+fn numbers_of_every_dtype_go_along() {
+    for dtype in DType::ALL {
+        let (x, one) = (ramp(&[7], 1).cast(dtype), Tensor::from(1.0_f32).cast(dtype));
+        let f = accelerate(|x: &Tensor, one: &Tensor| (x.cast(DType::F32) * one.cast(DType::F32), one.clone()));
+        let found = f.call(x.to(gpu()), &one).unwrap();
+        assert_eq!(all_bits(&found), all_bits(&f.call(&x, &one).unwrap()), "{dtype}");
+    }
+}
+
+/// Modes change while others call: each result is that of one of the modes.
+#[test]
+fn modes_change_between_calls_of_threads() {
+    let f = accelerate(|x: &Tensor| x.matmul(x).exp());
+    let x = ramp(&[20, 20], 1).to(gpu());
+    let strict = bits(&f.call(&x).unwrap());
+    f.set_math_mode(MathMode::Fast);
+    let fast = bits(&f.call(&x).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (f, x, strict, fast) = (&f, &x, &strict, &fast);
+            scope.spawn(move || {
+                for turn in 0..20 {
+                    f.set_math_mode(if (thread + turn) % 2 == 0 { MathMode::Strict } else { MathMode::Fast });
+                    f.set_profiling(turn % 3 == 0);
+                    let found = bits(&f.call(x).unwrap());
+                    assert!(found == *strict || found == *fast);
+                }
+            });
+        }
+    });
+    assert_eq!(f.stats().misses, 2);
+}
+
+/// Many threads read one result, whose copy to main memory is made once.
+#[test]
+fn threads_read_one_result() {
+    let f = accelerate(|x: &Tensor| (x * 2.0).tanh());
+    let expected = bits(&f.call(ramp(&[3000], 1)).unwrap());
+    let found = f.call(ramp(&[3000], 1).to(gpu())).unwrap();
+    std::thread::scope(|scope| {
+        (0..8).for_each(|_| drop(scope.spawn(|| assert_eq!(bits(&found.clone()), expected))));
+    });
+}
+
+/// Rows of a mini-batch come from main memory at each step.
+#[test]
+fn batches_are_sent_one_by_one() {
+    let rows: Vec<f32> = (0..40).map(|k| k as f32).collect();
+    let f = accelerate(|x: &Tensor| x.sum(0));
+    let batches = MiniBatches::new(10, 4).unwrap().shuffled(3);
+    let run = |device: Device| -> Vec<_> {
+        let epoch = batches.epoch(1);
+        let batch = |indices: &[usize]| {
+            let x = Tensor::from_vec(gather(&rows, 4, indices).unwrap(), [indices.len(), 4]).unwrap();
+            f.call(x.to(device)).unwrap()
+        };
+        let results: Vec<Tensor> = epoch.iter().map(batch).collect();
+        results.iter().map(bits).collect()
+    };
+    assert_eq!(run(gpu()), run(Device::Cpu));
+    assert_eq!((f.stats().misses, f.stats().hits), (4, 2));
 }
