@@ -9,6 +9,7 @@ mod cases;
 #[path = "../reference/check.rs"]
 mod check;
 mod compare;
+mod corners;
 mod device;
 mod edges;
 mod faults;
