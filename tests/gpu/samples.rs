@@ -5,7 +5,7 @@
 //! be ordered in another way: [`F64_BOUND`] and [`F32_BOUND`] are the bounds of `tests/ops`.
 
 use retape::ops::{Lowering, Op, Sample};
-use retape::{DType, Device, Graph, Tensor, TensorType, accelerate};
+use retape::{DType, Device, Graph, MathMode, Tensor, TensorType, accelerate};
 
 use crate::compare::{all_bits, bits, to};
 use crate::device::{gpu, reversed};
@@ -89,6 +89,33 @@ fn gradients_are_those_of_the_processor() {
         all.check(sample.op.name(), &graph, &inputs, bounds, &name(&sample));
     }
     println!("{:?}", all.0);
+}
+
+/// Approximations concern `f32` alone, where the coarsest is that of TF32, and are the same in every order.
+#[test]
+fn fast_results_are_near_strict_ones() {
+    retape::set_debug_sink(|_| ());
+    let mut worst = (0.0, String::new());
+    for sample in samples() {
+        let (graph, there) = (graph(&sample.op, &types(&sample)), to(&arguments(&sample), gpu()));
+        let function = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap());
+        let strict = function.call(&there).unwrap();
+        function.set_math_mode(MathMode::Fast);
+        let fast = function.call(&there).unwrap();
+        let again = reversed(|| all_bits(&function.call(&there).unwrap()));
+        assert_eq!(all_bits(&fast), again, "{}: the order changes bits", name(&sample));
+        let is_single = types(&sample).iter().any(|ty| ty.dtype == DType::F32) || fast[0].dtype() == DType::F32;
+        let bound = if is_single { 2.0_f64.powi(-10) } else { 0.0 };
+        let on_host = |x: &Tensor| x.to(Device::Cpu);
+        let apart =
+            if bits(&strict[0]) == bits(&fast[0]) { 0.0 } else { distance(&on_host(&strict[0]), &on_host(&fast[0])) };
+        assert!(apart <= bound, "{}: {apart}\n{strict:?}\n{fast:?}", name(&sample));
+        if apart > worst.0 {
+            worst = (apart, name(&sample));
+        }
+    }
+    println!("furthest apart: {worst:?}");
+    assert!(worst.0 > 0.0, "nothing was approximated");
 }
 
 /// Each argument of each sample in each other dtype that the op takes.
