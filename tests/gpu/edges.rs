@@ -421,6 +421,7 @@ fn modes_change_between_calls_of_threads() {
         }
     });
     assert_eq!(f.stats().misses, 2);
+    assert!(f.explain()[1].to_string().contains("mode: usual -> fast math"), "{}", f.explain()[1]);
 }
 
 /// Many threads read one result, whose copy to main memory is made once.
