@@ -453,3 +453,29 @@ fn batches_are_sent_one_by_one() {
     assert_eq!(run(gpu()), run(Device::Cpu));
     assert_eq!((f.stats().misses, f.stats().hits), (4, 2));
 }
+
+/// What is called inside is part of the graph of the outer function, and so of its mode.
+#[test]
+fn the_outer_mode_counts() {
+    let inner = accelerate(|x: &Tensor| x.matmul(x).exp());
+    let outer = accelerate(|x: &Tensor| inner.call(x).unwrap() * 2.0);
+    let x = ramp(&[20, 20], 1).to(gpu());
+    let strict = bits(&outer.call(&x).unwrap());
+    inner.set_math_mode(MathMode::Fast);
+    outer.clear_cache();
+    assert_eq!(bits(&outer.call(&x).unwrap()), strict);
+    outer.set_math_mode(MathMode::Fast);
+    assert_ne!(bits(&outer.call(&x).unwrap()), strict);
+}
+
+/// The program of `docs/gpu.md`, whose test has no driver.
+#[test]
+fn the_program_of_the_page_runs() {
+    let gpu = gpu();
+    let step = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w).tanh().square().mean(..));
+    let (x, w) = (Tensor::ones([64, 32]), Tensor::ones([32, 8]));
+    let here = step.call(&x, &w).unwrap().item::<f32>().unwrap();
+    let there = step.call(x.to(gpu), w.to(gpu)).unwrap();
+    assert_eq!(there.device(), gpu);
+    assert!((there.item::<f32>().unwrap() - here).abs() < 1e-6);
+}
