@@ -1,4 +1,5 @@
-//! Plans on a GPU, on the stand-in driver, against the same plans on the CPU.
+//! Plans on a GPU, against the same plans on the CPU: on the stand-in driver, or with `RETAPE_TEST_GPU=real` on that of
+//! the machine.
 
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use retape_cuda_sim::Order;
-use retape_cuda_sim::driver::install;
+use retape_cuda_sim::driver::{Driver, install};
 use retape_kernels::ir::parse;
 use retape_kernels::library::{Library, MatMul, Print, set_print_sink};
 use retape_kernels::{
@@ -15,11 +16,16 @@ use retape_kernels::{
 };
 use retape_runtime::{Buffer, DType, DeviceBuffer, Gpu, Shape};
 
+/// The stand-in driver, unless tests run on a real one.
+fn driver() -> Option<Driver> {
+    (std::env::var("RETAPE_TEST_GPU").as_deref() != Ok("real")).then(install)
+}
+
 /// The first GPU, for one test at a time: all share its numbers.
 fn gpu() -> (MutexGuard<'static, ()>, Arc<Gpu>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    install();
+    driver();
     let gpu = Gpu::open(0).unwrap();
     gpu.set_code_folder(None);
     gpu.trim().unwrap();
@@ -101,7 +107,7 @@ fn assert_same(found: &[DeviceBuffer], expected: &[Buffer]) {
 #[test]
 fn plans_run_as_they_do_on_the_cpu() {
     let (_alone, gpu) = gpu();
-    let driver = install();
+    let set_order = |order| driver().iter().for_each(|driver| driver.set_order(order));
     for n in [1, 5, 1000, 4099] {
         let plan = chain(n);
         let host = Executable::compile(plan.clone()).unwrap();
@@ -110,11 +116,7 @@ fn plans_run_as_they_do_on_the_cpu() {
         assert!(device.arena_bytes() >= n * 4 && device.code_bytes() > 0 && device.constant_bytes() == n * 4);
         for seed in 0..4 {
             // No result depends on the order of what has none.
-            driver.set_order(if seed % 2 == 0 {
-                Order::FORWARD
-            } else {
-                Order { reverse_blocks: true, reverse_warps: true }
-            });
+            set_order(if seed % 2 == 0 { Order::FORWARD } else { Order::REVERSE });
             let (a, b) = (ramp(n, seed), ramp(n, 10 * seed));
             let expected = host.run(&[&a, &b]).unwrap();
             let (on_a, on_b) = (upload(&gpu, &a), upload(&gpu, &b));
@@ -125,7 +127,7 @@ fn plans_run_as_they_do_on_the_cpu() {
         }
         assert_eq!(device.idle_bytes(), device.arena_bytes());
     }
-    driver.reset();
+    set_order(Order::FORWARD);
 }
 
 #[test]

@@ -11,8 +11,19 @@ use retape_runtime::Gpu;
 /// The stand-in driver, unless tests run on a real one.
 pub(crate) fn driver() -> Option<Driver> {
     static DRIVER: LazyLock<Option<Driver>> =
-        LazyLock::new(|| (std::env::var("RETAPE_TEST_GPU").as_deref() != Ok("real")).then(install));
+        LazyLock::new(|| (std::env::var("RETAPE_TEST_GPU").as_deref() != Ok("real")).then(installed));
     *DRIVER
+}
+
+/// The compute capability of the stand-in device, such as 80.
+pub(crate) const CAPABILITY: &str = "RETAPE_TEST_CAPABILITY";
+
+fn installed() -> Driver {
+    let driver = install();
+    if let Ok(capability) = std::env::var(CAPABILITY) {
+        driver.set_capability(0, capability.parse().unwrap());
+    }
+    driver
 }
 
 /// The first GPU. What it compiles is not kept on disk.
@@ -65,6 +76,20 @@ fn in_order<R>(order: Order, run: impl FnOnce() -> R) -> R {
 
 /// Set in the processes that [`in_own_process`] starts.
 const CHILD: &str = "RETAPE_TEST_CHILD";
+
+/// Runs all tests whose names begin so on stand-in devices of older kinds, for which other code is made.
+pub(crate) fn on_older_devices(names: &[&str]) {
+    if driver().is_none() || std::env::var_os(CAPABILITY).is_some() {
+        return;
+    }
+    for capability in ["75", "80"] {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output = child.args(names).env(CAPABILITY, capability).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(" passed; 0 failed"), "{capability}:\n{text}");
+        assert!(!text.contains("ok. 0 passed"), "{text}");
+    }
+}
 
 /// Runs the body of a test in a process of its own, where nothing else counts bytes, sets limits or opens a driver.
 /// `name` is that of the test, with its module.

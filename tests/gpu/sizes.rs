@@ -6,7 +6,7 @@ use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::{DType, Tensor, accelerate, concat, einsum, vjp};
 
 use crate::compare::{all_bits, apart, ramp, to};
-use crate::device::{gpu, in_every_order};
+use crate::device::{gpu, in_every_order, on_older_devices};
 
 /// How far results may be apart, in proportion to the largest element of each tensor.
 const F64_BOUND: f64 = 1e-13;
@@ -57,6 +57,11 @@ fn check_exact(name: &str, inputs: &[Tensor], formula: impl Fn(&[Tensor]) -> Ten
             assert!(all_bits(&function.call(&there).unwrap()) == expected, "{name} of {dtype}: other bits, {order:?}");
         });
     }
+}
+
+#[test]
+fn older_devices_compute_the_same() {
+    on_older_devices(&["sizes::", "cases::everything_else", "training::", "samples::gradients"]);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! Each case of `ops.json` runs four times: in `f64` and, with inputs rounded, in `f32`; op by op and accelerated.
 //! In `f64` a result may be off by 1e-10 of `max(1, |expected|)` (1.6e-14 was measured), in `f32` by the bound of its
 //! family, which is about twice what was measured and includes the rounding of the inputs; the widest, 5.6e-6 for a
-//! convolution that sums 144 products, is what adding them one by one in `f32` costs (6.3e-6). Integers and truth values must be equal. A call that hits must repeat the bits of
-//! the call that traced.
+//! convolution that sums 144 products, is what adding them one by one in `f32` costs (6.3e-6). Integers and truth
+//! values must be equal. A call that hits must repeat the bits of the call that traced.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test; measured errors are printed")]
 
 mod check;
@@ -34,7 +34,10 @@ macro_rules! tests {
     };
 }
 
-tests! { elementwise transcendental special activations arithmetic comparisons folds scans softmax sorting movement indexing matmul linear_algebra convolution pooling networks }
+tests! {
+    elementwise transcendental special activations arithmetic comparisons folds scans softmax
+    sorting movement indexing matmul linear_algebra convolution pooling networks
+}
 
 #[test]
 fn every_case_belongs_to_one_family() {

@@ -30,6 +30,7 @@
 //! ```
 
 mod alu;
+mod check;
 mod decode;
 #[cfg(target_os = "linux")]
 pub mod driver;

@@ -4,6 +4,7 @@
 //! The shadow has one tag for four bytes, and four for one byte each where a smaller access came by. Its pages are
 //! the operating system's zero pages until they are touched.
 
+use crate::check::{FINE, FIRST_SERIAL, HOST, READER, Tag, Touch, UNTOUCHED, Visitor, WRITER, check};
 use crate::fault::{Stop, stop};
 
 /// Where allocations begin; each device has a range of its own.
@@ -17,50 +18,6 @@ const GUARD: u64 = 4096;
 
 /// Greatest array that is filled with ones when it is made.
 const POISONED: usize = 16 << 20;
-
-/// Who touched some bytes last. A block is known by a serial number that counts over all launches.
-///
-/// An array, so that those of a great allocation are made without touching them.
-type Tag = [u32; 2];
-
-/// Who wrote: zero is nobody, one is the host or a copy.
-const WRITER: usize = 0;
-
-/// Who read.
-const READER: usize = 1;
-
-/// Written by the host.
-const HOST: u32 = 1;
-
-/// Serial numbers of blocks begin behind this.
-pub(crate) const FIRST_SERIAL: u32 = 16;
-
-/// The tag is that of four single bytes, in the fine table.
-const FINE: u32 = 2;
-
-/// Set in a writer that used an atomic instruction.
-const ATOMIC: u32 = 1 << 31;
-
-/// The block that runs and the launch it belongs to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
-    /// Stands for several blocks of the launch; its blocks have the numbers behind it.
-    pub(crate) launch: u32,
-    pub(crate) block: u32,
-}
-
-/// Kind of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touch {
-    Read,
-    /// A read of what must not change while the kernel runs: `ld.global.nc`.
-    ConstantRead,
-    Write,
-    /// A read or write that is ordered against other blocks.
-    StrongRead,
-    StrongWrite,
-    Atomic,
-}
 
 /// One allocation.
 struct Allocation {
@@ -97,7 +54,7 @@ impl Global {
         self.allocations.push(Allocation {
             base,
             bytes: vec![content; bytes],
-            tags: vec![[0; 2]; tags],
+            tags: vec![UNTOUCHED; tags],
             fine: vec![],
             is_strict: true,
         });
@@ -180,22 +137,28 @@ impl Global {
 
     /// Bytes that a kernel accesses, after the checks of its kind.
     #[inline(always)]
-    pub(crate) fn access(&mut self, address: u64, len: usize, touch: Touch, owner: Owner) -> Result<&mut [u8], Stop> {
+    pub(crate) fn access(
+        &mut self,
+        address: u64,
+        len: usize,
+        touch: Touch,
+        visitor: Visitor<'_>,
+    ) -> Result<&mut [u8], Stop> {
         let (index, offset) = self.find(address, len)?;
         let allocation = &mut self.allocations[index];
         if offset.is_multiple_of(4) && len.is_multiple_of(4) {
             for granule in offset / 4..(offset + len) / 4 {
                 let tag = &mut allocation.tags[granule];
                 if tag[WRITER] == FINE {
-                    allocation.check_bytes(granule, 0..4, touch, owner)?;
-                } else if let Err(what) = check(tag, touch, owner, allocation.is_strict) {
+                    allocation.check_bytes(granule, 0..4, touch, visitor)?;
+                } else if let Err(what) = check(tag, touch, visitor, allocation.is_strict) {
                     return stop(format!("{what} at byte {}", 4 * granule));
                 }
             }
         } else {
             for granule in offset / 4..(offset + len).div_ceil(4) {
                 let bytes = offset.max(4 * granule) - 4 * granule..(offset + len).min(4 * granule + 4) - 4 * granule;
-                allocation.check_bytes(granule, bytes, touch, owner)?;
+                allocation.check_bytes(granule, bytes, touch, visitor)?;
             }
         }
         Ok(&mut allocation.bytes[offset..offset + len])
@@ -215,7 +178,7 @@ impl Global {
         let allocation = &mut self.allocations[index];
         write(&mut allocation.bytes[offset..offset + len]);
         let whole = offset.div_ceil(4)..(offset + len) / 4;
-        let host = [HOST, 0];
+        let host = [HOST, 0, 0, 0, 0];
         if whole.start < whole.end {
             allocation.tags[whole.clone()].fill(host);
         }
@@ -254,7 +217,7 @@ impl Global {
         let (index, offset) = self.find(to, len)?;
         for (n, _) in written.iter().enumerate().filter(|(_, written)| !**written) {
             let byte = offset + n;
-            self.allocations[index].split(byte / 4)[byte % 4] = [0; 2];
+            self.allocations[index].split(byte / 4)[byte % 4] = UNTOUCHED;
         }
         Ok(())
     }
@@ -278,7 +241,7 @@ impl Allocation {
     /// The tags of four single bytes.
     fn split(&mut self, granule: usize) -> &mut [Tag; 4] {
         if self.fine.is_empty() {
-            self.fine = vec![[[0; 2]; 4]; self.tags.len()];
+            self.fine = vec![[UNTOUCHED; 4]; self.tags.len()];
         }
         let tag = self.tags[granule];
         if tag[WRITER] != FINE {
@@ -294,12 +257,12 @@ impl Allocation {
         granule: usize,
         bytes: std::ops::Range<usize>,
         touch: Touch,
-        owner: Owner,
+        visitor: Visitor<'_>,
     ) -> Result<(), Stop> {
         let is_strict = self.is_strict;
         let tags = self.split(granule);
         for byte in bytes {
-            check(&mut tags[byte], touch, owner, is_strict)
+            check(&mut tags[byte], touch, visitor, is_strict)
                 .or_else(|what| stop(format!("{what} at byte {}", 4 * granule + byte)))?;
         }
         Ok(())
@@ -311,62 +274,4 @@ impl Allocation {
             writer => writer != 0,
         }
     }
-}
-
-/// Checks an access against those before, and notes it.
-#[inline(always)]
-fn check(tag: &mut Tag, touch: Touch, owner: Owner, is_strict: bool) -> Result<(), Stop> {
-    let Owner { launch, block } = owner;
-    let writer = tag[WRITER] & !ATOMIC;
-    // The writer's serial number is within this launch, and another one than that of this block.
-    let is_foreign = writer >= launch && writer != block;
-    let is_read_elsewhere = tag[READER] >= launch && tag[READER] != block;
-    let was_atomic = tag[WRITER] & ATOMIC != 0;
-    match touch {
-        Touch::Read | Touch::ConstantRead | Touch::StrongRead => {
-            if writer == 0 && is_strict {
-                return stop("global memory read that nobody wrote");
-            }
-            if touch != Touch::StrongRead {
-                if touch == Touch::ConstantRead && writer == block {
-                    return stop("ld.global.nc of memory that this launch writes");
-                }
-                if is_foreign {
-                    return race(writer, owner, "wrote", "reads");
-                }
-                tag[READER] = if is_read_elsewhere { launch } else { block };
-            }
-        }
-        Touch::Write => {
-            if is_foreign {
-                return race(writer, owner, "wrote", "writes");
-            }
-            if is_read_elsewhere {
-                return race(tag[READER], owner, "read", "writes");
-            }
-            tag[WRITER] = block;
-        }
-        Touch::StrongWrite | Touch::Atomic => {
-            if touch == Touch::Atomic && writer == 0 && is_strict {
-                return stop("atomic on global memory that nobody wrote");
-            }
-            if is_foreign && !was_atomic {
-                return race(writer, owner, "wrote", "has an atomic");
-            }
-            if is_read_elsewhere {
-                return race(tag[READER], owner, "read", "has an atomic");
-            }
-            tag[WRITER] = ATOMIC | if is_foreign { launch } else { block };
-        }
-    }
-    Ok(())
-}
-
-#[cold]
-fn race(other: u32, owner: Owner, did: &str, does: &str) -> Result<(), Stop> {
-    let name = |serial: u32| match serial - owner.launch {
-        0 => "several blocks".to_owned(),
-        n => format!("block {}", n - 1),
-    };
-    stop(format!("global-memory race: {} {did} what {} {does} in one launch", name(other), name(owner.block)))
 }

@@ -8,6 +8,9 @@ use crate::fault::{Stop, stop};
 /// A warp of a block at most has this number.
 const MAX_WARPS: usize = 32;
 
+/// Times begin anew with the first block behind this one; with a warp's number they have 32 bits.
+const MAX_EPOCH: u32 = 1 << 26;
+
 /// Who touched some bytes last.
 #[derive(Clone, Copy, Default)]
 struct Tag {
@@ -29,6 +32,22 @@ const NO_LANE: u8 = 255;
 /// The mark of bytes that an atomic wrote.
 const ATOMIC_LANE: u8 = 254;
 
+/// What a warp has seen of the others of its block, and the time.
+#[derive(Clone, Copy)]
+pub(crate) struct Clock<'c> {
+    pub(crate) warp: u32,
+    pub(crate) epoch: u32,
+    seen: &'c [u32; MAX_WARPS],
+}
+
+impl Clock<'_> {
+    /// Whether what a warp did at a time is ordered before what this one does now.
+    #[inline(always)]
+    pub(crate) fn follows(&self, warp: u32, epoch: u32) -> bool {
+        warp == self.warp || self.seen[(warp & 31) as usize] >= epoch
+    }
+}
+
 /// The shared memory of the block that runs.
 #[derive(Default)]
 pub(crate) struct Shared {
@@ -48,7 +67,7 @@ impl Shared {
         let grain = grain_bytes.trailing_zeros();
         self.bytes.resize(bytes, 0);
         let tags = bytes.div_ceil(1 << grain);
-        if grain != self.grain || self.epoch > u32::MAX / 2 {
+        if grain != self.grain || self.epoch > MAX_EPOCH {
             self.tags.clear();
             self.epoch = 0;
             self.grain = grain;
@@ -58,6 +77,12 @@ impl Shared {
         self.first = self.epoch;
         self.seen.clear();
         self.seen.resize(warps.min(MAX_WARPS), [0; MAX_WARPS]);
+    }
+
+    /// The time of a warp.
+    #[inline(always)]
+    pub(crate) fn clock(&self, warp: usize) -> Clock<'_> {
+        Clock { warp: warp as u32, epoch: self.epoch, seen: &self.seen[warp] }
     }
 
     /// A barrier of these warps: each has seen what all of them did.

@@ -29,10 +29,11 @@ fn kernel_with(head: &str, body: &str) -> String {
     )
 }
 
-/// Runs the kernel with two arrays of 1024 numbers, the second one not written.
+/// Runs the kernel with two arrays of 1024 numbers, the second one not written; all checks are on.
 fn run(text: &str, grid: u32, block: u32) -> Result<(), Fault> {
     let module = Module::parse(text).unwrap();
     let mut machine = Machine::new();
+    machine.set_warp_checks(true);
     let a = machine.put(&(0..1024).collect::<Vec<u32>>());
     let b = machine.alloc(4096);
     machine.launch(&module, "k", grid, block, 0, &[a, b], Order::FORWARD)
@@ -208,6 +209,32 @@ fn races_between_blocks() {
         "what block 1 has an atomic",
         "red.global",
     );
+}
+
+#[test]
+fn races_between_warps_in_global_memory() {
+    let exchange = |first: &str, second: &str| {
+        kernel(&format!(
+            "xor.b32 %r2, %r1, 32; mad.wide.u32 %rd3, %r1, 4, %rd2; mad.wide.u32 %rd4, %r2, 4, %rd2;
+  st.global.u32 [%rd3], %r1;
+  {first}
+  ld.global.u32 %r3, [%rd4];
+  {second}
+  st.global.u32 [%rd3], %r3;"
+        ))
+    };
+    run(&exchange("bar.sync 0;", "bar.sync 0;"), 1, 64).unwrap();
+    run(&exchange("barrier.sync 3, 64;", "bar.sync 0;"), 2, 64).expect_err("both blocks write the same words");
+    must_fail(&exchange("", "bar.sync 0;"), 1, 64, "global memory read that nobody wrote", "ld.global.u32");
+    let message = "global-memory race: warp 0 wrote what warp 1 reads with no barrier between";
+    must_fail(&exchange("bar.sync 0;", ""), 1, 64, message, "ld.global.u32");
+    let read_first = "setp.ge.u32 %p1, %r1, 32; mad.wide.u32 %rd3, %r1, 4, %rd1;
+  ld.global.u32 %r5, [%rd1+128];
+  MORE
+  @%p1 st.global.u32 [%rd3], 0;";
+    run(&kernel(&read_first.replace("MORE", "bar.sync 0;")), 1, 64).unwrap();
+    let message = "global-memory race: warp 0 read what warp 1 writes";
+    must_fail(&kernel(&read_first.replace("MORE", "")), 1, 64, message, "@%p1 st.global.u32");
 }
 
 #[test]

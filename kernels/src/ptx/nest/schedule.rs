@@ -27,6 +27,8 @@ const MAX_CODE: usize = 1500;
 const MAX_LANES: usize = 8;
 /// Additions in one chain beyond which the rounding error asks for more chains.
 const MAX_CHAIN: usize = 1 << 10;
+/// Parts of a reduction at most: they are the blocks along y, of which a launch has no more.
+const MAX_PARTS: usize = (1 << 16) - 1;
 /// Accumulators of a thread.
 const MAX_SUMS: usize = 32;
 /// The shortest extent worth a tile.
@@ -278,7 +280,7 @@ fn shared_out(mut r: Reduction) -> Reduction {
         let wanted = (2 * BUSY).div_ceil(r.items * r.strips);
         r.chunks = wanted.min(steps / 2);
     }
-    r.chunks = r.chunks.max(steps.div_ceil(MAX_CHAIN)).max(1);
+    r.chunks = r.chunks.max(steps.div_ceil(MAX_CHAIN)).clamp(1, MAX_PARTS);
     r.chunk = if r.chunks == 1 { r.units } else { steps.div_ceil(r.chunks) * step };
     r.chunks = r.units.div_ceil(r.chunk.max(1)).max(1);
     r

@@ -116,7 +116,9 @@ impl Config {
         };
         let area = |config: &Config| (config.waste(problem) * 1024.0) as usize;
         let least = || candidates.iter().min_by_key(|config| (area(config), usize::MAX - config.blocks(problem)));
-        *candidates.iter().find(|config| config.fits(problem)).or_else(least).unwrap_or(&candidates[0])
+        let best = *candidates.iter().find(|config| config.fits(problem)).or_else(least).unwrap_or(&candidates[0]);
+        // Without asynchronous copies the next tiles wait in registers, which are too few for two blocks then.
+        if target.sm < 80 { Config { residents: 1, ..best } } else { best }
     }
 
     /// The number of tiles of the result.

@@ -22,7 +22,7 @@ mod vector;
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use self::choose::Config;
+use self::choose::{Config, Engine};
 use self::emit::Emission;
 use self::finish::Finish;
 use self::problem::Problem;
@@ -108,7 +108,10 @@ impl Lowering<'_> {
         arguments.extend(results);
         let threads = config.threads() as u32;
         let mut f = Function::new(emission.name(), self.target, threads, arguments.len());
-        f.residents(config.residents as u32);
+        // Two blocks of the largest tile on ordinary units are a register too many for the oldest devices.
+        let is_large = threads == 256 && matches!(config.engine, Engine::Simt { .. });
+        let residents = if self.target.arch() == 75 && is_large { 1 } else { config.residents };
+        f.residents(residents as u32);
         emission.emit(&mut f, &finish);
         let shared = emission.ring_bytes().max(shared) as u32;
         self.all.launches.push(Launch {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `foreign` | pointers, codes and texts of the C interface |
 //! | `state`, `stream`, `graph` | what the driver remembers, queues and captures, graphs |
+//! | `work`, `nodes` | what is queued, and how nodes of graphs say it |
 //! | `device_calls`, `memory_calls`, `module_calls`, `stream_calls`, `graph_calls`, `launch_calls` | the C functions |
 //! | `control` | more C functions, for tests |
 //! | `install` | the library found, opened and controlled from a test |
@@ -22,6 +23,7 @@ mod install;
 mod launch_calls;
 mod memory_calls;
 mod module_calls;
+mod nodes;
 mod state;
 mod stream;
 mod stream_calls;

@@ -1,13 +1,12 @@
-//! Loads, stores and atomics of a warp, lane by lane in ascending order.
+//! Loads and stores of a warp, lane by lane in ascending order.
 
 use super::Env;
 use super::warp::Warp;
+use crate::check::{Owner, Touch, Visitor};
 use crate::fault::{Stop, stop};
-use crate::kernel::{Access, Address, Atomic, AtomicOp, Base, LOCAL_WINDOW, SHARED_WINDOW, Space};
-use crate::lanes::{LANES, lanes};
-use crate::memory::Touch;
-use crate::round;
-use crate::types::Ty;
+use crate::kernel::{Access, Address, Base, LOCAL_WINDOW, SHARED_WINDOW, Space};
+use crate::lanes::{LANES, lanes, put};
+use crate::shared::Shared;
 
 /// Bytes of the greatest access of one lane.
 const MAX_ACCESS: usize = 32;
@@ -85,8 +84,14 @@ impl Warp {
             let at = addresses[lane];
             check_aligned(at, 4 * N, lane)?;
             let found = match (is_global, access.constant) {
-                (true, false) => env.global.access(at, 4 * N, Touch::Read, env.owner).map(|bytes| &*bytes),
-                (true, true) => env.global.access(at, 4 * N, Touch::ConstantRead, env.owner).map(|bytes| &*bytes),
+                (true, false) => env
+                    .global
+                    .access(at, 4 * N, Touch::Read, visitor(env.owner, env.shared, self.index))
+                    .map(|bytes| &*bytes),
+                (true, true) => env
+                    .global
+                    .access(at, 4 * N, Touch::ConstantRead, visitor(env.owner, env.shared, self.index))
+                    .map(|bytes| &*bytes),
                 (false, _) => env.shared.read(at, 4 * N, self.index, lane),
             };
             let bytes = found.map_err(|what| in_lane(what, lane))?;
@@ -111,7 +116,7 @@ impl Warp {
             let found = match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_loaded += len as u64;
-                    env.global.access(at, len, touch, env.owner).map(|bytes| &*bytes)
+                    env.global.access(at, len, touch, visitor(env.owner, env.shared, self.index)).map(|bytes| &*bytes)
                 }
                 Space::Shared => env.shared.read(at, len, self.index, lane),
                 Space::Local => {
@@ -165,7 +170,10 @@ impl Warp {
             }
             let bytes = words.as_flattened();
             if is_global {
-                let to = env.global.access(at, 4 * N, Touch::Write, env.owner).map_err(|what| in_lane(what, lane))?;
+                let to = env
+                    .global
+                    .access(at, 4 * N, Touch::Write, visitor(env.owner, env.shared, self.index))
+                    .map_err(|what| in_lane(what, lane))?;
                 to.copy_from_slice(bytes);
             } else {
                 env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
@@ -190,7 +198,10 @@ impl Warp {
             match space {
                 Space::Global | Space::Generic => {
                     env.counts.global_stored += len as u64;
-                    let to = env.global.access(at, len, touch, env.owner).map_err(|what| in_lane(what, lane))?;
+                    let to = env
+                        .global
+                        .access(at, len, touch, visitor(env.owner, env.shared, self.index))
+                        .map_err(|what| in_lane(what, lane))?;
                     to.copy_from_slice(bytes);
                 }
                 Space::Shared => {
@@ -268,12 +279,18 @@ impl Warp {
         Ok(())
     }
 
-    /// The same bytes for all lanes.
+    /// The same bytes for all lanes: one lane is loaded and the others copy it.
     pub(super) fn load_bytes(&mut self, from: &[u8], at: usize, access: &Access, active: u32) -> Result<(), Stop> {
         let size = usize::from(access.size);
-        for lane in lanes(active) {
-            for n in 0..usize::from(access.count) {
-                self.set_element(access, n, lane, &from[at + n * size..at + (n + 1) * size]);
+        let first = active.trailing_zeros() as usize;
+        for (n, reg) in access.regs[..usize::from(access.count)].iter().enumerate() {
+            self.set_element(access, n, first, &from[at + n * size..at + (n + 1) * size]);
+            if access.reg_size == 8 {
+                let value = self.regs.wide[usize::from(*reg)][first];
+                put(&mut self.regs, *reg, active, &[value; LANES]);
+            } else {
+                let value = self.regs.narrow[usize::from(*reg)][first];
+                put(&mut self.regs, *reg, active, &[value; LANES]);
             }
         }
         Ok(())
@@ -293,97 +310,17 @@ impl Warp {
         }
         Ok(())
     }
-
-    pub(super) fn atomic(&mut self, env: &mut Env<'_>, atomic: &Atomic, active: u32) -> Result<(), Stop> {
-        let size = atomic.ty.size();
-        for lane in lanes(active) {
-            let (space, at) = self.resolve(atomic.space, atomic.address, lane);
-            check_aligned(at, size, lane)?;
-            let [a, b] = [atomic.a, atomic.b].map(|index| match size {
-                8 => self.regs.wide[usize::from(index)][lane],
-                _ => u64::from(self.regs.narrow[usize::from(index)][lane]),
-            });
-            let memory = match space {
-                Space::Shared => env.shared.atomic(at, size, self.index),
-                Space::Local => return stop("atomic in local memory"),
-                Space::Global | Space::Generic => {
-                    env.counts.global_loaded += size as u64;
-                    env.counts.global_stored += size as u64;
-                    env.global.access(at, size, Touch::Atomic, env.owner)
-                }
-            };
-            let memory = memory.map_err(|what| in_lane(what, lane))?;
-            let old = from_bytes(memory);
-            memory.copy_from_slice(&combine(atomic.op, atomic.ty, old, a, b).to_le_bytes()[..size]);
-            match atomic.d {
-                Some(d) if size == 8 => self.regs.wide[usize::from(d)][lane] = old,
-                Some(d) => self.regs.narrow[usize::from(d)][lane] = old as u32,
-                None => {}
-            }
-        }
-        Ok(())
-    }
 }
 
-/// What an atomic writes.
-fn combine(op: AtomicOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
-    match op {
-        AtomicOp::Add => match ty {
-            Ty::F32 => u64::from((f32::from_bits(old as u32) + f32::from_bits(a as u32)).to_bits()),
-            Ty::F64 => (f64::from_bits(old) + f64::from_bits(a)).to_bits(),
-            Ty::F16 => half_add(old as u16, a as u16),
-            Ty::F16x2 => half_add(old as u16, a as u16) | half_add((old >> 16) as u16, (a >> 16) as u16) << 16,
-            Ty::Bf16 => bf16_add(old as u16, a as u16),
-            Ty::Bf16x2 => bf16_add(old as u16, a as u16) | bf16_add((old >> 16) as u16, (a >> 16) as u16) << 16,
-            _ => old.wrapping_add(a),
-        },
-        AtomicOp::Min | AtomicOp::Max => {
-            let order = |bits: u64| match ty {
-                Ty::S32 => i128::from(bits as i32),
-                Ty::S64 => i128::from(bits as i64),
-                _ => i128::from(bits),
-            };
-            if (order(a) < order(old)) == (op == AtomicOp::Min) { a } else { old }
-        }
-        AtomicOp::And => old & a,
-        AtomicOp::Or => old | a,
-        AtomicOp::Xor => old ^ a,
-        AtomicOp::Exch => a,
-        AtomicOp::Cas => {
-            if old == a {
-                b
-            } else {
-                old
-            }
-        }
-        AtomicOp::Inc => {
-            if old >= a {
-                0
-            } else {
-                old + 1
-            }
-        }
-        AtomicOp::Dec => {
-            if old == 0 || old > a {
-                a
-            } else {
-                old - 1
-            }
-        }
-    }
-}
-
-fn half_add(a: u16, b: u16) -> u64 {
-    u64::from(round::to_f16(round::from_f16(a) + round::from_f16(b)))
-}
-
-fn bf16_add(a: u16, b: u16) -> u64 {
-    u64::from(round::to_bf16(round::from_bf16(a) + round::from_bf16(b)))
+/// The warp that touches memory.
+#[inline(always)]
+pub(super) fn visitor(owner: Owner, shared: &Shared, warp: usize) -> Visitor<'_> {
+    Visitor { owner, clock: shared.clock(warp) }
 }
 
 /// Up to eight bytes, the lowest first.
 #[inline(always)]
-fn from_bytes(bytes: &[u8]) -> u64 {
+pub(super) fn from_bytes(bytes: &[u8]) -> u64 {
     match bytes.len() {
         4 => u64::from(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
         len => {

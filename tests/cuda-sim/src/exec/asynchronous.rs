@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use super::Env;
-use super::access::{check_aligned, in_lane};
+use super::access::{check_aligned, in_lane, visitor};
 use super::warp::Warp;
+use crate::check::Touch;
 use crate::fault::{Stop, stop};
 use crate::kernel::AsyncCopy;
 use crate::lanes::{LANES, lanes};
-use crate::memory::Touch;
 
 /// A copy under way.
 struct Copy {
@@ -78,7 +78,10 @@ impl Warp {
             }
             let mut bytes = [0; 16];
             if len > 0 {
-                let found = env.global.access(from, len, Touch::Read, env.owner).map_err(|what| in_lane(what, lane))?;
+                let found = env
+                    .global
+                    .access(from, len, Touch::Read, visitor(env.owner, env.shared, self.index))
+                    .map_err(|what| in_lane(what, lane))?;
                 bytes[..len].copy_from_slice(found);
                 env.counts.global_loaded += len as u64;
             }

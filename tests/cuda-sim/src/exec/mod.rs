@@ -2,14 +2,17 @@
 
 mod access;
 mod asynchronous;
+mod atomic;
 mod collective;
+mod execute;
 mod matrix;
 mod warp;
 
+use crate::check::Owner;
 use crate::fault::{Fault, Stop};
 use crate::kernel::{Kernel, Special};
 use crate::machine::{Counts, Order};
-use crate::memory::{Global, Owner};
+use crate::memory::Global;
 use crate::shared::Shared;
 use warp::{State, Warp};
 
@@ -25,6 +28,8 @@ pub(crate) struct Launch<'l> {
     pub(crate) order: Order,
     /// Branches after which the launch counts as endless.
     pub(crate) branch_limit: u64,
+    /// Races between warps of a block in global memory are faults.
+    pub(crate) checks_warps: bool,
 }
 
 /// What the warps of a block share.
@@ -66,7 +71,7 @@ pub(crate) fn run(
     let blocks: u32 = launch.grid.iter().product();
     let n_warps = launch.threads().div_ceil(32) as usize;
     let mut warps: Vec<Warp> = (0..n_warps).map(|index| Warp::new(launch, index)).collect();
-    let owner = Owner { launch: first_serial, block: 0 };
+    let owner = Owner { launch: first_serial, block: 0, checks_warps: launch.checks_warps };
     let mut env = Env { launch, global, shared, owner, counts, place: [0; 3], branches: 0 };
     for n in 0..blocks {
         let n = if launch.order.reverse_blocks { blocks - 1 - n } else { n };
