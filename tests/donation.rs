@@ -3,8 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test; measured bytes are printed")]
 
+mod programs;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use programs::{Program, Random};
 use retape::nn::{self, Dense};
 use retape::optim::{Adam, AdamState};
 use retape::{Check, CheckMode, Error, OnDifference, Tensor, accelerate, value_and_grad};
@@ -299,58 +302,8 @@ fn threads_give_what_is_theirs() {
     assert_eq!(bits(&field), bits(&ramp(n, 5)));
 }
 
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) % n as u64) as usize
-    }
-}
-
 /// Large enough for donations, and with parts of a vector at the end.
 const SIDE: usize = 93;
-
-/// A random function of square matrices: ops with their arguments, and which values are results.
-struct Program {
-    ops: Vec<(usize, usize, usize)>,
-    results: Vec<usize>,
-}
-
-impl Program {
-    fn new(random: &mut Random, n_args: usize) -> Program {
-        let n_ops = 3 + random.below(8);
-        let ops = (0..n_ops).map(|k| {
-            let n_values = n_args + k;
-            (random.below(9), random.below(n_values), random.below(n_values))
-        });
-        let ops = ops.collect();
-        let n_values = n_args + n_ops;
-        Program { ops, results: (0..1 + random.below(5)).map(|_| n_values - 1 - random.below(n_ops + 1)).collect() }
-    }
-
-    fn run(&self, args: Vec<Tensor>) -> Vec<Tensor> {
-        let mut values = args;
-        for &(op, x, y) in &self.ops {
-            let (x, y) = (&values[x], &values[y]);
-            values.push(match op {
-                0 => x + y,
-                1 => x * 0.5 - y,
-                2 => x.tanh() * y,
-                3 => x.permute(&[1, 0]) + y,
-                4 => x.matmul(y) * 0.1,
-                5 => x + y.mean_keep(0),
-                6 => x.flip([0]) - y * 0.25,
-                7 => x.sigmoid(),
-                _ => x.reshape([SIDE * SIDE]).reshape([SIDE, SIDE]) + y.mean_keep(1).tanh(),
-            });
-        }
-        self.results.iter().map(|&value| values[value].clone()).collect()
-    }
-}
 
 #[test]
 fn random_functions_give_the_same_bits_and_change_nothing_that_is_seen() {

@@ -209,8 +209,8 @@ impl Entry {
         self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
-            let compiled = Arc::clone(&self.compiled);
-            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, Arc::clone(common)))
+            let (compiled, is_fast) = (Arc::clone(&self.compiled), self.signature.modes().is_fast);
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, is_fast, Arc::clone(common)))
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],

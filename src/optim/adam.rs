@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use crate::error::Result;
 use crate::tensor::{Tensor, TensorOrScalar};
-use crate::tree::{Field, Reader, Tree, Writer, map, zip_map};
+use crate::tree::{Field, Reader, Tree, Writer, leaves, map, zip_map};
 
 /// Adam: steps by the mean of the gradients over the root of the mean of their squares.
 ///
@@ -79,11 +79,14 @@ impl Adam {
         Adam { weight_decay, ..self }
     }
 
-    /// Moments zero.
+    /// Moments zero, on the device of the parameters.
     #[track_caller]
     pub fn init<P: Tree>(&self, parameters: &P) -> AdamState<P> {
         let zeros = || map(parameters, Tensor::zeros_like);
-        AdamState { step: Tensor::from(0_i64), first: zeros(), second: zeros() }
+        // The count is where steps leave it, so that the second call has the signature of the first.
+        let device = leaves(parameters).first().filter(|p| !p.is_traced()).map(Tensor::device);
+        let step = Tensor::from(0_i64).to(device.unwrap_or_default());
+        AdamState { step, first: zeros(), second: zeros() }
     }
 
     /// The parameters and the state after a step.

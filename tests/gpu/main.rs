@@ -9,8 +9,10 @@ mod cases;
 #[path = "../reference/check.rs"]
 mod check;
 mod compare;
+mod corners;
 mod device;
 mod edges;
+mod faults;
 #[path = "../reference/file.rs"]
 mod file;
 #[path = "../../examples/workloads/formula.rs"]
@@ -23,6 +25,8 @@ mod handlers;
 #[path = "../../examples/digits/network.rs"]
 mod network;
 mod options;
+#[path = "../programs/mod.rs"]
+mod programs;
 mod refusals;
 #[path = "../ops/sample.rs"]
 mod sample;

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use retape_runtime::Device;
-
 use super::super::stats::CompileTimes;
 use crate::code::{Operands, Target};
 use crate::compile::{self, Compiled, Stages};
@@ -20,10 +18,10 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Optimises and compiles a graph for a device.
-    pub(super) fn of(graph: &Graph, device: Device) -> Result<Code> {
+    /// Optimises and compiles a graph for a target.
+    pub(super) fn of(graph: &Graph, target: Target) -> Result<Code> {
         let mut stages = Stages::default();
-        let compiled = compile::compile_for(graph, Target::on(device), &mut stages)?;
+        let compiled = compile::compile_for(graph, target, &mut stages)?;
         Ok(Code { times: CompileTimes::of(&stages), ..Code::known(graph, compiled) })
     }
 

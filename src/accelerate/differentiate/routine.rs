@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use retape_runtime::Device;
-
 use super::super::stats::{CompileTimes, GradientStats};
 use super::code::Code;
 use super::partition::{Partition, Read, partition};
 use crate::autodiff;
+use crate::code::Target;
 use crate::compile::Compiled;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -64,8 +63,8 @@ pub(crate) struct Routine {
     /// The recorded graph; its parameters are the inputs of a call, then the captures.
     graph: Graph,
     captures: Vec<Tensor>,
-    /// Where it runs, if it is compiled.
-    device: Device,
+    /// Where it runs and how exact it is, if it is compiled; so are its gradients.
+    target: Target,
     output_types: Vec<TensorType>,
     code: Lazy<Code>,
     pull_backs: Mutex<BTreeMap<Pull, Arc<PullBack>>>,
@@ -111,28 +110,34 @@ struct Split {
 }
 
 impl Routine {
-    /// A routine whose code is there, of an entry.
-    pub(crate) fn compiled(graph: Graph, captures: Vec<Tensor>, code: Arc<Compiled>, common: Arc<Common>) -> Routine {
-        let device = code.code.device();
+    /// A routine whose code is there, of an entry; `is_fast` is the mode of arithmetic that it was compiled in.
+    pub(crate) fn compiled(
+        graph: Graph,
+        captures: Vec<Tensor>,
+        code: Arc<Compiled>,
+        is_fast: bool,
+        common: Arc<Common>,
+    ) -> Routine {
+        let target = Target { is_fast, ..Target::on(code.code.device()) };
         let code = Lazy::of(Code::known(&graph, code));
-        Routine { code, ..Routine::new(graph, captures, device, common, Arc::default()) }
+        Routine { code, ..Routine::new(graph, captures, target, common, Arc::default()) }
     }
 
     /// A routine that is to be evaluated op by op.
     pub(super) fn uncompiled(graph: Graph, captures: Vec<Tensor>) -> Routine {
-        Routine::new(graph, captures, Device::Cpu, Arc::default(), Arc::default())
+        Routine::new(graph, captures, Target::default(), Arc::default(), Arc::default())
     }
 
     fn new(
         graph: Graph,
         captures: Vec<Tensor>,
-        device: Device,
+        target: Target,
         common: Arc<Common>,
         gradient_bytes: Arc<AtomicUsize>,
     ) -> Routine {
         let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
         let (code, pull_backs) = (Lazy::default(), Mutex::default());
-        Routine { graph, captures, device, output_types, code, pull_backs, common, gradient_bytes }
+        Routine { graph, captures, target, output_types, code, pull_backs, common, gradient_bytes }
     }
 
     fn n_inputs(&self) -> usize {
@@ -165,7 +170,7 @@ impl Routine {
     }
 
     fn code(&self) -> Result<Code> {
-        Ok(self.code.get_or_make(|| Code::of(&self.graph, self.device))?.0)
+        Ok(self.code.get_or_make(|| Code::of(&self.graph, self.target))?.0)
     }
 
     /// The gradient of the results with respect to some inputs.
@@ -193,7 +198,7 @@ impl Routine {
     /// Records the graph and its gradient on a tape of their own.
     fn differentiate(&self, pull: Pull, at: Caller) -> Result<PullBack> {
         let start = Instant::now();
-        let tape = Tape::on(self.device);
+        let tape = Tape::on(self.target.device);
         let typed = |&id: &ValueId| tape.parameter(self.graph.ty(id).clone());
         let (inputs, captures) = self.graph.params().split_at(self.n_inputs());
         let inputs: Vec<Tensor> = inputs.iter().map(typed).collect();
@@ -211,7 +216,7 @@ impl Routine {
         let outputs: Option<Vec<ValueId>> = outputs.collect();
         let outputs = outputs.ok_or_else(|| Error::Internal("a gradient is not on its tape".into()))?;
         let recorded = tape.finish();
-        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.device));
+        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.target.device));
         let captures = self.captures.iter().cloned().map(Ok).chain(added).collect::<Result<Vec<Tensor>>>()?;
         let mut gradient = recorded.graph;
         gradient.set_outputs(outputs);
@@ -221,7 +226,7 @@ impl Routine {
         let times = CompileTimes { trace, optimise: start.elapsed() - trace, ..CompileTimes::default() };
         gradient.set_outputs(gradient.outputs()[self.output_types.len()..].to_vec());
         let (common, bytes) = (Arc::clone(&self.common), Arc::clone(&self.gradient_bytes));
-        let gradient = Routine::new(gradient.without_dead_nodes(), captures, self.device, common, bytes);
+        let gradient = Routine::new(gradient.without_dead_nodes(), captures, self.target, common, bytes);
         let cotangents = self.n_inputs()..self.n_inputs() + pull.results.len();
         let (split, calls) = (Lazy::default(), AtomicU64::new(0));
         Ok(PullBack { pull, gradient: Arc::new(gradient), joint, cotangents, split, calls, times })
@@ -260,7 +265,7 @@ impl PullBack {
     pub(super) fn run_alone(&self, inputs: &[Tensor], at: Caller) -> Result<Vec<Tensor>> {
         let make = || {
             self.gradient.common.permit(&self.pull, at)?;
-            Ok(self.made(Code::of(&self.gradient.graph, self.gradient.device)?))
+            Ok(self.made(Code::of(&self.gradient.graph, self.gradient.target)?))
         };
         let (code, is_new) = self.gradient.code.get_or_make(make)?;
         self.count(is_new);
@@ -299,7 +304,7 @@ impl PullBack {
         let Partition { forward, backward, kept, reads } = partition(&self.joint, n_results, &self.cotangents);
         let residuals = forward.outputs()[n_results..].iter().map(|&id| forward.ty(id));
         let (n_residuals, residual_bytes) = (residuals.len(), residuals.filter_map(TensorType::checked_bytes).sum());
-        let code = |graph: &Graph| Code::of(graph, self.gradient.device);
+        let code = |graph: &Graph| Code::of(graph, self.gradient.target);
         let (forward, backward) = (self.made(code(&forward)?), self.made(code(&backward)?));
         Ok(Arc::new(Split { forward, backward, kept, reads, n_residuals, residual_bytes }))
     }

@@ -5,7 +5,7 @@ use super::warp::Warp;
 use crate::check::{Owner, Touch, Visitor};
 use crate::fault::{Stop, stop};
 use crate::kernel::{Access, Address, Base, LOCAL_WINDOW, SHARED_WINDOW, Space};
-use crate::lanes::{LANES, lanes};
+use crate::lanes::{LANES, lanes, put};
 use crate::shared::Shared;
 
 /// Bytes of the greatest access of one lane.
@@ -279,12 +279,18 @@ impl Warp {
         Ok(())
     }
 
-    /// The same bytes for all lanes.
+    /// The same bytes for all lanes: one lane is loaded and the others copy it.
     pub(super) fn load_bytes(&mut self, from: &[u8], at: usize, access: &Access, active: u32) -> Result<(), Stop> {
         let size = usize::from(access.size);
-        for lane in lanes(active) {
-            for n in 0..usize::from(access.count) {
-                self.set_element(access, n, lane, &from[at + n * size..at + (n + 1) * size]);
+        let first = active.trailing_zeros() as usize;
+        for (n, reg) in access.regs[..usize::from(access.count)].iter().enumerate() {
+            self.set_element(access, n, first, &from[at + n * size..at + (n + 1) * size]);
+            if access.reg_size == 8 {
+                let value = self.regs.wide[usize::from(*reg)][first];
+                put(&mut self.regs, *reg, active, &[value; LANES]);
+            } else {
+                let value = self.regs.narrow[usize::from(*reg)][first];
+                put(&mut self.regs, *reg, active, &[value; LANES]);
             }
         }
         Ok(())
