@@ -60,8 +60,13 @@ fn workloads(gpu: Device) -> Result<usize> {
     let names = ["digits_train", "digits_predict", "mlp", "elementwise", "elementwise_ns", "tiny", "transformer"];
     let mut all: Vec<_> = names.iter().filter_map(|name| models::make(name, gpu)).collect();
     all.push(models::digits_train(5, gpu));
-    for mode in [MathMode::Strict, MathMode::Fast] {
-        all.extend([96, 1000, 1024].map(|n| models::matmul(n, DType::F32, mode, gpu)));
+    let kinds = [(DType::F32, MathMode::Strict), (DType::F32, MathMode::Fast), (DType::Bf16, MathMode::Strict)];
+    for (dtype, mode) in kinds {
+        all.extend([96, 1000, 1024, 4096].map(|n| models::matmul(n, dtype, mode, gpu)));
+    }
+    for width in [256, 1024] {
+        let size = models::Size { width, heads: width / 64, products: DType::Bf16 };
+        all.push(models::transformer([4, 256], size, gpu));
     }
     for work in &mut all {
         work.step()?;

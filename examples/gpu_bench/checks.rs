@@ -130,7 +130,7 @@ fn memory(limit: Option<usize>, device: Device) -> Result<Value, AnyError> {
     let small = (ones(100), ones(99));
     let expected = bits(&outer.call(&small.0, &small.1)?)?;
     let side = (total as f64 / 2.0).sqrt() as usize;
-    let refused = match outer.call(&ones(side), &ones(side)) {
+    let refused = match outer.call(ones(side), ones(side)) {
         Ok(_) => return Err(format!("{side} by {side} floats fit into {total} bytes").into()),
         Err(error) => error.to_string(),
     };

@@ -284,7 +284,8 @@ impl Description {
     pub(super) fn differences(&self, new: &Description) -> Vec<Difference> {
         let mut found = vec![];
         if self.modes != new.modes {
-            found.push(difference("the function", Aspect::Mode, self.modes.join(", "), new.modes.join(", ")));
+            let text = |modes: &[&str]| if modes.is_empty() { "usual".into() } else { modes.join(", ") };
+            found.push(difference("the function", Aspect::Mode, text(&self.modes), text(&new.modes)));
         }
         let same_paths = self.leaves.len() == new.leaves.len()
             && self.leaves.iter().zip(&new.leaves).all(|(old, new)| old.path == new.path);

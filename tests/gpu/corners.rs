@@ -170,7 +170,7 @@ fn layers_run_op_by_op() {
     norm.infer(&x.to(gpu), &next).to_vec::<f32>().unwrap();
     // A state that was left in main memory.
     let text = norm.infer(&x.to(gpu), &BatchNormState::new(4)).error().unwrap().to_string();
-    assert!(text.contains("cpu") && text.contains("cuda:0") && text.contains("tests/gpu/edges.rs"), "{text}");
+    assert!(text.contains("cpu") && text.contains("cuda:0") && text.contains("tests/gpu/corners.rs"), "{text}");
 
     let q = ramp(&[2, 5, 2, 4], 3);
     let mixed = |q: &Tensor| nn::attention(q, q, q, 0.5, Mask::Causal);
@@ -382,7 +382,7 @@ fn numbers_alone_do_not_run_on_the_device() {
     let pass = accelerate(|x: &Tensor, rate: &Tensor| x * rate);
     let f = accelerate(|rate: &Tensor| &captured * rate);
     let text = f.call(2.0_f32).unwrap_err().to_string();
-    assert!(text.contains("cuda:0") && text.contains("cpu") && text.contains("tests/gpu/edges.rs"), "{text}");
+    assert!(text.contains("cuda:0") && text.contains("cpu") && text.contains("tests/gpu/corners.rs"), "{text}");
     let expected = pass.call(&captured, 2.0_f32).unwrap();
     // The remedy that the text names, and a number that is there.
     assert_eq!(bits(&f.call(Tensor::from(2.0_f32).to(gpu())).unwrap()), bits(&expected));
@@ -452,4 +452,30 @@ fn batches_are_sent_one_by_one() {
     };
     assert_eq!(run(gpu()), run(Device::Cpu));
     assert_eq!((f.stats().misses, f.stats().hits), (4, 2));
+}
+
+/// What is called inside is part of the graph of the outer function, and so of its mode.
+#[test]
+fn the_outer_mode_counts() {
+    let inner = accelerate(|x: &Tensor| x.matmul(x).exp());
+    let outer = accelerate(|x: &Tensor| inner.call(x).unwrap() * 2.0);
+    let x = ramp(&[20, 20], 1).to(gpu());
+    let strict = bits(&outer.call(&x).unwrap());
+    inner.set_math_mode(MathMode::Fast);
+    outer.clear_cache();
+    assert_eq!(bits(&outer.call(&x).unwrap()), strict);
+    outer.set_math_mode(MathMode::Fast);
+    assert_ne!(bits(&outer.call(&x).unwrap()), strict);
+}
+
+/// The program of `docs/gpu.md`, whose test has no driver.
+#[test]
+fn the_program_of_the_page_runs() {
+    let gpu = gpu();
+    let step = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w).tanh().square().mean(..));
+    let (x, w) = (Tensor::ones([64, 32]), Tensor::ones([32, 8]));
+    let here = step.call(&x, &w).unwrap().item::<f32>().unwrap();
+    let there = step.call(x.to(gpu), w.to(gpu)).unwrap();
+    assert_eq!(there.device(), gpu);
+    assert!((there.item::<f32>().unwrap() - here).abs() < 1e-6);
 }

@@ -19,7 +19,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
-pack=${RETAPE_GPU_PACK:-target/gpu-pack}
+pack=$(realpath --canonicalize-missing "${RETAPE_GPU_PACK:-target/gpu-pack}")
 python=${PYTHON:-python3}
 out=${RETAPE_GPU_OUT:-benches/gpu.json}
 quick=()
@@ -27,7 +27,7 @@ if [ "${1:-}" = --quick ]; then
   shift
   quick=(--quick --cpu-peers)
   out=${RETAPE_GPU_OUT:-target/gpu-quick.json}
-  export LD_LIBRARY_PATH=$PWD/$pack/stand-in
+  export LD_LIBRARY_PATH=$pack/stand-in
 fi
 what=${1:-all}
 [ $# -eq 0 ] || shift
