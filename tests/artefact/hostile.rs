@@ -126,6 +126,7 @@ fn changed_payloads_are_refused_or_verify() {
 struct Parts {
     words: Vec<u64>,
     mode: u8,
+    devices: Vec<u64>,
     graph: String,
     captures: Vec<(&'static str, Vec<u8>)>,
     results: Vec<u64>,
@@ -137,6 +138,7 @@ impl Parts {
         Parts {
             words: vec![1, 1 << 8, 2],
             mode: 0,
+            devices: vec![0],
             graph: "graph (%0: f32[2]) {\n  %1 = neg %0 : f32[2]\n  return %1\n}".into(),
             captures: vec![],
             results: vec![1, 1 << 8, 2],
@@ -150,6 +152,8 @@ impl Parts {
         put(&mut to, self.words.len());
         self.words.iter().for_each(|word| to.extend(word.to_le_bytes()));
         to.push(self.mode);
+        put(&mut to, self.devices.len());
+        self.devices.iter().for_each(|word| to.extend(word.to_le_bytes()));
         put(&mut to, 0);
         put(&mut to, self.graph.len());
         to.extend(self.graph.as_bytes());
@@ -189,7 +193,11 @@ fn every_lie_is_found() {
     refused(|p| p.words.push(0), "signature");
     refused(|p| p.words = vec![u64::MAX], "tree");
     refused(|p| p.words = vec![1, 0xff], "signature");
-    refused(|p| p.mode = 2, "no mode 2");
+    refused(|p| p.mode = 4, "no modes 4");
+    refused(|p| p.devices = vec![], "nowhere");
+    refused(|p| p.devices = vec![0, 0], "nowhere");
+    refused(|p| p.devices = vec![u64::MAX], "nowhere");
+    refused(|p| p.devices = vec![1], "signature");
     refused(|p| p.graph = "nonsense".into(), "does not read");
     refused(|p| p.graph = p.graph.replace("neg", "neg %0, "), "does not read");
     refused(|p| p.graph = p.graph.replace(" : f32[2]\n", " : f32[3]\n"), "does not read");
