@@ -43,6 +43,7 @@ collect() {
   mkdir -p "$texts" "$batches"
   export RETAPE_PTX_DUMP=$texts RETAPE_CUBIN_CACHE=0
   cargo test "${options[@]}" -p retape-kernels --test ptx --test ptx_product --test ptx_library --test gpu
+  cargo test "${options[@]}" --test gpu
   for sm in 75 80 90; do
     cargo run "${options[@]}" --example ptx_dump -- "$sm"
   done

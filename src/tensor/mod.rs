@@ -256,7 +256,15 @@ impl Tensor {
         match self.as_concrete() {
             Some(concrete) => {
                 let moved = concrete.memory().copied_to(device);
-                moved.map_or_else(Tensor::poisoned, |memory| Tensor::concrete(concrete.ty.clone(), memory))
+                // That there is no such device is a mistake in this line; that it has no room is not.
+                let error = |error| match error {
+                    Error::Device(missing @ retape_runtime::Error::Unusable { .. }) => {
+                        Error::Type { op: "to", message: missing.to_string(), at }
+                    }
+                    other => other,
+                };
+                moved
+                    .map_or_else(|e| Tensor::poisoned(error(e)), |memory| Tensor::concrete(concrete.ty.clone(), memory))
             }
             None => {
                 let from = self.device();

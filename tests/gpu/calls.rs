@@ -238,6 +238,31 @@ fn nothing_piles_up_over_many_calls() {
     });
 }
 
+/// The stand-in runs what is queued when somebody waits for it, so what it has run says who waited.
+#[test]
+fn calls_return_before_the_device_is_done() {
+    in_own_process("calls::calls_return_before_the_device_is_done", &[], || {
+        let Some(driver) = driver() else { return };
+        let f = accelerate(|x: &Tensor| x.matmul(&x.t()).exp().sum(0));
+        let x = ramp(&[16, 16], 1).to(gpu());
+        let expected = all_bits(&f.call(&x).unwrap());
+        // Launched one by one, then made a graph, then replayed.
+        for _ in 0..3 {
+            gpu().sync().unwrap();
+            let before = driver.counters();
+            let result = f.call(&x).unwrap();
+            assert_eq!(driver.counters().launches, before.launches, "a call waits for nothing");
+            assert_eq!(all_bits(&result), expected);
+            assert!(driver.counters().launches > before.launches, "who reads waits");
+            let result = f.call(&x).unwrap();
+            let before = driver.counters();
+            gpu().sync().unwrap();
+            assert!(driver.counters().launches > before.launches, "`sync` waits");
+            drop(result);
+        }
+    });
+}
+
 #[test]
 fn running_out_of_memory_loses_nothing() {
     in_own_process("calls::running_out_of_memory_loses_nothing", &[], || {

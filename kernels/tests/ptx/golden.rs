@@ -4,14 +4,27 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use retape_kernels::library::MatMul;
 use retape_kernels::ptx::Target;
+use retape_kernels::{BufferType, Operand, Place, Step, Work};
+use retape_runtime::DType;
 
 use crate::samples::{channels, columns, mixed, rows, square, transpose};
 use crate::{kernel, lowered, step};
 
-/// The launches of a kernel as text.
-fn text(kernel_text: &str, target: Target) -> String {
-    let launches = lowered(&step(&kernel(kernel_text)), target);
+/// A product of dense matrices.
+fn product(dtype: DType) -> Step {
+    let work = Work::Library(MatMul::contiguous(dtype, &[], [256, 192, 96]).into());
+    let (types, _) = work.signature();
+    let operand =
+        |(n, ty): (usize, &BufferType)| Operand { place: Place::Input(n as u32), dtype: ty.dtype, len: ty.len };
+    let operands = types.iter().enumerate().map(operand).collect();
+    Step { work, operands, label: "product".into() }
+}
+
+/// The launches of a step as text.
+fn text(step: &Step, target: Target) -> String {
+    let launches = lowered(step, target);
     let mut text = String::new();
     for launch in &launches.launches {
         let (grid, block) = (launch.grid, launch.block);
@@ -24,7 +37,7 @@ fn text(kernel_text: &str, target: Target) -> String {
 #[test]
 fn modules_are_as_they_were() {
     let plain = |sm| Target { sm, fast: false };
-    let cases = [
+    let kernels = [
         ("square", square(1 << 20, "f32"), plain(80)),
         ("mixed", mixed(1003, 8), Target { sm: 90, fast: true }),
         ("transpose", transpose(1000, 300, "f32"), plain(80)),
@@ -33,10 +46,17 @@ fn modules_are_as_they_were() {
         ("columns", columns(64, 4096, "f32", "sum"), plain(80)),
         ("channels", channels(16, 32, 196), plain(80)),
     ];
+    let products = [
+        ("product_f32", product(DType::F32), plain(80)),
+        ("product_tf32", product(DType::F32), Target { sm: 80, fast: true }),
+        ("product_bf16", product(DType::Bf16), plain(90)),
+        ("product_f16", product(DType::F16), plain(75)),
+    ];
+    let kernels = kernels.map(|(name, text, target)| (name, step(&kernel(&text)), target));
     let bless = std::env::var("RETAPE_BLESS").is_ok_and(|value| value == "1");
-    for (name, kernel, target) in cases {
+    for (name, step, target) in kernels.into_iter().chain(products) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/ptx/{name}.ptx"));
-        let made = text(&kernel, target);
+        let made = text(&step, target);
         if bless {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(&path, &made).unwrap();
