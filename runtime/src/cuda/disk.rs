@@ -119,7 +119,7 @@ fn sweep(folder: &Path, limit: u64) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
 
