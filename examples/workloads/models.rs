@@ -138,26 +138,41 @@ pub(crate) fn digits_predict(batch: usize, device: Device) -> Box<dyn Work> {
     )
 }
 
-/// A training step of three dense layers.
-pub(crate) fn mlp(batch: usize, device: Device) -> Box<dyn Work> {
-    let p = &mut Parameters::default();
-    let sizes = [(784, 512), (512, 512), (512, 10)];
-    let layers = sizes.iter().map(|&(i, o)| Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) });
-    let params = on(device, layers.collect::<Vec<Dense>>());
-    let sgd = Sgd::new().momentum(0.9);
-    let state = sgd.init(&params);
-    let (x, y) = on(device, (tensor(&[batch, 784], 1000, 0.5, 0.5), labels(batch)));
-    let step = accelerate(move |carried: &(Vec<Dense>, SgdState<Vec<Dense>>), x: &Tensor, y: &Tensor| {
-        let (params, state) = carried;
+/// Three dense layers, and the optimiser that trains them.
+pub(crate) struct Mlp(Sgd);
+
+/// What a step of the layers gives the next one: parameters and velocities.
+pub(crate) type MlpState = (Vec<Dense>, SgdState<Vec<Dense>>);
+
+impl Mlp {
+    /// Layers of these numbers of inputs and outputs.
+    pub(crate) fn new(sizes: [(usize, usize); 3]) -> (Mlp, MlpState) {
+        let p = &mut Parameters::default();
+        let layers = sizes.iter().map(|&(i, o)| Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) });
+        let params = layers.collect::<Vec<Dense>>();
+        let sgd = Sgd::new().momentum(0.9);
+        let state = sgd.init(&params);
+        (Mlp(sgd), (params, state))
+    }
+
+    /// The loss for images and one-hot labels, and what is next.
+    pub(crate) fn step(&self, (params, state): &MlpState, x: &Tensor, y: &Tensor) -> (Tensor, MlpState) {
         let mut h = x.clone();
         for (position, layer) in params.iter().enumerate() {
             h = if position == 0 { layer.apply(&h) } else { layer.apply(&h.relu()) };
         }
         let loss = nn::softmax_cross_entropy(&h, y);
         let gradient = loss.grad(params);
-        (loss, sgd.update(params, &gradient, state, 0.05_f32))
-    });
-    carrying((params, state), move |carried| step.call(carried, &x, &y))
+        (loss, self.0.update(params, &gradient, state, 0.05_f32))
+    }
+}
+
+/// A training step of three dense layers.
+pub(crate) fn mlp(batch: usize, device: Device) -> Box<dyn Work> {
+    let (mlp, start) = Mlp::new([(784, 512), (512, 512), (512, 10)]);
+    let (x, y) = on(device, (tensor(&[batch, 784], 1000, 0.5, 0.5), labels(batch)));
+    let step = accelerate(move |carried: &MlpState, x: &Tensor, y: &Tensor| mlp.step(carried, x, y));
+    carrying(on(device, start), move |carried| step.call(carried, &x, &y))
 }
 
 /// Gives each step what the last one made, and keeps the loss.
@@ -234,8 +249,9 @@ fn tiny(device: Device) -> Box<dyn Work> {
     )
 }
 
+/// Normalisation, attention, a hidden layer.
 #[derive(Clone, Tree)]
-struct Block {
+pub(crate) struct Block {
     norm1: LayerNorm,
     qkv: Dense,
     out: Dense,
@@ -281,7 +297,7 @@ impl Size {
 }
 
 impl Block {
-    fn new(width: usize) -> Block {
+    pub(crate) fn new(width: usize) -> Block {
         let p = &mut Parameters::default();
         let norm = |p: &mut Parameters| LayerNorm { scale: p.scale(width), offset: p.bias(width) };
         fn dense(p: &mut Parameters, i: usize, o: usize) -> Dense {
@@ -297,7 +313,7 @@ impl Block {
         }
     }
 
-    fn apply(&self, size: Size, x: &Tensor) -> Tensor {
+    pub(crate) fn apply(&self, size: Size, x: &Tensor) -> Tensor {
         let Size { width, heads, .. } = size;
         let [batch, positions] = [x.dim(0), x.dim(1)];
         let qkv = size.dense(&self.qkv, &self.norm1.apply(x));

@@ -25,14 +25,14 @@ fn plan(kernel: Kernel, label: &str) -> Plan {
 fn filled(ty: &BufferType) -> Buffer {
     let values = (0..ty.len).map(|i| (i % 1000) as f64 * 1e-3 + 0.5);
     match ty.dtype {
-        DType::F32 => Buffer::copy_of(&values.map(f32::from_f64).collect::<Vec<_>>()).unwrap(),
-        DType::F64 => Buffer::copy_of(&values.collect::<Vec<_>>()).unwrap(),
-        _ => Buffer::zeroed(ty.bytes()).unwrap(),
+        DType::F32 => Buffer::copy_of(&values.map(f32::from_f64).collect::<Vec<_>>()).expect("there is memory"),
+        DType::F64 => Buffer::copy_of(&values.collect::<Vec<_>>()).expect("there is memory"),
+        _ => Buffer::zeroed(ty.bytes()).expect("there is memory"),
     }
 }
 
 fn measure(name: &str, text: &str) {
-    let kernel = parse(text).unwrap();
+    let kernel = parse(text).expect("the kernel is well-formed");
     let points = kernel.n_points() as f64;
     let plan = plan(kernel, name);
     let bytes: usize = plan.inputs.iter().chain(&plan.outputs).map(BufferType::bytes).sum();
@@ -41,17 +41,17 @@ fn measure(name: &str, text: &str) {
     let mut compile = f64::INFINITY;
     for _ in 0..20 {
         let start = Instant::now();
-        drop(Executable::compile(plan.clone()).unwrap());
+        drop(Executable::compile(plan.clone()).expect("the machine is supported"));
         compile = compile.min(start.elapsed().as_secs_f64());
     }
-    let executable = Executable::compile(plan).unwrap();
-    let mut outputs = executable.run(&inputs).unwrap();
+    let executable = Executable::compile(plan).expect("the machine is supported");
+    let mut outputs = executable.run(&inputs).expect("the buffers fit");
     let repeats = (2e8 / points).clamp(5.0, 1e6) as usize;
     let mut best = f64::INFINITY;
     for _ in 0..5 {
         let start = Instant::now();
         for _ in 0..repeats {
-            outputs = executable.run_into(&inputs, outputs).unwrap();
+            outputs = executable.run_into(&inputs, outputs).expect("the buffers fit");
         }
         best = best.min(start.elapsed().as_secs_f64() / repeats as f64);
     }

@@ -246,7 +246,7 @@ fn calls_return_before_the_device_is_done() {
         let f = accelerate(|x: &Tensor| x.matmul(&x.t()).exp().sum(0));
         let x = ramp(&[16, 16], 1).to(gpu());
         let expected = all_bits(&f.call(&x).unwrap());
-        // Launched one by one, then made a graph, then replayed.
+        // Launched one by one while a graph is made, then replayed.
         for _ in 0..3 {
             gpu().sync().unwrap();
             let before = driver.counters();

@@ -22,6 +22,8 @@ mod generate;
 mod graphs;
 #[path = "../reference/handlers.rs"]
 mod handlers;
+#[path = "../../examples/workloads/models.rs"]
+mod models;
 #[path = "../../examples/digits/network.rs"]
 mod network;
 mod options;

@@ -144,6 +144,8 @@ fn other_dtypes_give_the_same() {
                 let (graph, inputs) = (graph(&changed.op, &types), arguments(&changed));
                 let (here, there) = (graph.apply(&inputs).unwrap(), graph.apply(&to(&inputs, gpu())));
                 let there = there.unwrap_or_else(|e| panic!("{}: {e}", name(&changed)));
+                let again = reversed(|| all_bits(&graph.apply(&to(&inputs, gpu())).unwrap()));
+                assert_eq!(all_bits(&there), again, "{}: the order changes bits", name(&changed));
                 let apart = distance(&here[0], &there[0].to(Device::Cpu));
                 assert!(apart <= bound(&changed), "{}: {apart}\n{here:?}\n{there:?}", name(&changed));
             }
@@ -165,6 +167,8 @@ fn special_values_have_the_bits_of_the_processor() {
             }
             let graph = graph(&sample.op, &types);
             let (here, there) = (graph.apply(&inputs).unwrap(), graph.apply(&to(&inputs, gpu())).unwrap());
+            let again = reversed(|| all_bits(&graph.apply(&to(&inputs, gpu())).unwrap()));
+            assert_eq!(all_bits(&there), again, "{}: the order changes bits", name(&sample));
             let (here, there) = (bits(&here[0]), bits(&there[0]));
             if let Some(k) = here.iter().zip(&there).position(|(a, b)| a != b) {
                 let at: Vec<u64> = inputs.iter().map(|x| bits(x)[k]).collect();

@@ -1,13 +1,12 @@
 //! Training steps of whole networks on the GPU: losses and parameters against the processor, and the same bits in every
 //! order of blocks, warps and graph nodes.
 
-use retape::nn::{self, Dense, LayerNorm, Mask};
-use retape::optim::{Sgd, SgdState};
-use retape::{Device, Tensor, Tree, accelerate, zip_map};
+use retape::{DType, Device, Tensor, Tree, accelerate, zip_map};
 
 use crate::compare::{all_bits, apart, leaves, to};
 use crate::device::{gpu, reversed};
-use crate::formula::{Parameters, labels, tensor};
+use crate::formula::{labels, tensor};
+use crate::models::{Block, Mlp, MlpState, Size};
 use crate::network::Training;
 
 /// How far losses and parameters of `f32` may be apart, in proportion to the largest element of each: sums of up to
@@ -115,86 +114,25 @@ fn a_step_of_the_digit_network() {
 /// The workload `mlp` at a tenth of its size: three dense layers, momentum.
 #[test]
 fn three_steps_of_the_mlp() {
-    let p = &mut Parameters::default();
-    let sizes = [(78, 52), (52, 52), (52, 10)];
-    let params: Vec<Dense> =
-        sizes.iter().map(|&(i, o)| Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) }).collect();
-    let sgd = Sgd::new().momentum(0.9);
-    let state = sgd.init(&params);
+    let (mlp, start) = Mlp::new([(78, 52), (52, 52), (52, 10)]);
     let (x, y) = (tensor(&[12, 78], 1000, 0.5, 0.5), labels(12));
-    type Carried = (Vec<Dense>, SgdState<Vec<Dense>>);
-    let step = accelerate(move |carried: &Carried, x: &Tensor, y: &Tensor| {
-        let (params, state) = carried;
-        let mut h = x.clone();
-        for (position, layer) in params.iter().enumerate() {
-            h = if position == 0 { layer.apply(&h) } else { layer.apply(&h.relu()) };
-        }
-        let loss = nn::softmax_cross_entropy(&h, y);
-        let gradient = loss.grad(params);
-        (loss, sgd.update(params, &gradient, state, 0.05_f32))
-    });
-    let run = |carried: Carried, device: Device| step.call(carried, x.to(device), y.to(device)).unwrap();
-    check_steps(3, &(params, state), run, parameters_are_close);
+    let step = accelerate(move |carried: &MlpState, x: &Tensor, y: &Tensor| mlp.step(carried, x, y));
+    let run = |carried: MlpState, device: Device| step.call(carried, x.to(device), y.to(device)).unwrap();
+    check_steps(3, &start, run, parameters_are_close);
     assert_eq!(step.stats().misses, 2);
 }
 
-#[derive(Clone, Tree)]
-struct Block {
-    norm1: LayerNorm,
-    qkv: Dense,
-    out: Dense,
-    norm2: LayerNorm,
-    up: Dense,
-    down: Dense,
-}
-
-const WIDTH: usize = 32;
-const HEADS: usize = 4;
-
-impl Block {
-    fn new() -> Block {
-        let p = &mut Parameters::default();
-        fn norm(p: &mut Parameters) -> LayerNorm {
-            LayerNorm { scale: p.scale(WIDTH), offset: p.bias(WIDTH) }
-        }
-        fn dense(p: &mut Parameters, i: usize, o: usize) -> Dense {
-            Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) }
-        }
-        Block {
-            norm1: norm(p),
-            qkv: dense(p, WIDTH, 3 * WIDTH),
-            out: dense(p, WIDTH, WIDTH),
-            norm2: norm(p),
-            up: dense(p, WIDTH, 4 * WIDTH),
-            down: dense(p, 4 * WIDTH, WIDTH),
-        }
-    }
-
-    fn apply(&self, x: &Tensor) -> Tensor {
-        let [batch, positions] = [x.dim(0), x.dim(1)];
-        let qkv = self.qkv.apply(&self.norm1.apply(x));
-        let head = |at: isize| {
-            let width = WIDTH as isize;
-            let part = qkv.slice_axis(-1, at * width..(at + 1) * width);
-            part.reshape([batch, positions, HEADS, WIDTH / HEADS])
-        };
-        let mixed = nn::attention(&head(0), &head(1), &head(2), 0.125, Mask::Causal);
-        let x = x + self.out.apply(&mixed.reshape([batch, positions, WIDTH]));
-        let hidden = self.up.apply(&self.norm2.apply(&x)).gelu_tanh();
-        &x + self.down.apply(&hidden)
-    }
-}
-
-/// The workload `transformer` at an eighth of its width: normalisation, attention, a hidden layer.
+/// The workload `transformer` at an eighth of its width.
 #[test]
 fn three_steps_of_the_transformer() {
-    let x = tensor(&[2, 12, WIDTH], 1000, 1.0, 0.0);
-    let step = accelerate(|block: &Block, x: &Tensor| {
-        let loss = block.apply(x).square().mean(..);
+    let size = Size { width: 32, heads: 4, products: DType::F32 };
+    let x = tensor(&[2, 12, size.width], 1000, 1.0, 0.0);
+    let step = accelerate(move |block: &Block, x: &Tensor| {
+        let loss = block.apply(size, x).square().mean(..);
         let gradient = loss.grad(block);
         (loss, zip_map([block, &gradient], |[p, g]| p - g * 0.1_f32))
     });
     let run = |block: Block, device: Device| step.call(block, x.to(device)).unwrap();
-    check_steps(3, &Block::new(), run, parameters_are_close);
+    check_steps(3, &Block::new(size.width), run, parameters_are_close);
     assert_eq!(step.stats().misses, 2);
 }

@@ -1,4 +1,5 @@
-//! Chains of launches that run again and again on changing memory: direct at first, then as graphs.
+//! Chains of launches that run again and again on changing memory: direct at first, and then as graphs that are made
+//! while the first run is under way.
 //!
 //! Arguments of kernels are places in buffers that a run brings along. A graph holds addresses, so a chain keeps a few
 //! graphs for the sets of buffers that it saw: a loop whose buffers alternate finds one each time, and other buffers
@@ -130,8 +131,9 @@ impl Chain {
         // Held while the work is queued, so that nobody changes a graph in between.
         let graphs = &mut *lock(&self.graphs);
         graphs.runs += 1;
-        if self.launches.len() >= MIN_LAUNCHES
-            && graphs.runs > 1
+        let (is_first, is_graph) = (graphs.runs == 1, self.launches.len() >= MIN_LAUNCHES);
+        if is_graph
+            && !is_first
             // SAFETY: as the caller says.
             && let Ok(graph) = unsafe { self.graph_for(graphs, bases) }
         {
@@ -141,7 +143,13 @@ impl Chain {
         }
         // At first, or if there is no memory for a graph.
         // SAFETY: as the caller says.
-        unsafe { self.run_some(0..self.launches.len(), bases) }
+        unsafe { self.run_some(0..self.launches.len(), bases)? };
+        if is_graph && is_first {
+            // While the device works. If there is no memory for it, a later run tries again.
+            // SAFETY: as the caller says.
+            let _ = unsafe { self.graph_for(graphs, bases) };
+        }
+        Ok(())
     }
 
     /// Queues some of the launches, one by one.

@@ -11,6 +11,7 @@ function headline(data) {
     card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–", `${several(stats.hits, "hit")}, ${several(stats.misses, "miss", "misses")}${stats.waits ? `, ${several(stats.waits, "wait")}` : ""}`, meter(stats.hit_rate)),
     card("Entries", `${count(stats.n_entries)} of ${count(stats.capacity)}`, `${count(stats.evictions)} evicted, ${several(stats.clears, "clear")}${stats.pinned ? `, ${count(stats.pinned)} pinned` : ""}`, meter(stats.n_entries / stats.capacity)),
     card("Memory", bytes(stats.bytes), !stats.byte_budget ? "code, arenas and constants; no byte budget" : `of a budget of ${bytes(stats.byte_budget)}`, !stats.byte_budget ? null : meter(stats.bytes / stats.byte_budget)),
+    stats.device_bytes > 0 && card("On GPUs", bytes(stats.device_bytes), !stats.device_byte_budget ? "code, arenas and captured tensors; no byte budget" : `of a budget of ${bytes(stats.device_byte_budget)}`, !stats.device_byte_budget ? null : meter(stats.device_bytes / stats.device_byte_budget)),
     latency("Hit", stats.hit_latency),
     latency("Miss", stats.miss_latency),
     stats.backward_hits + stats.backward_misses > 0 && card("Backward code", several(stats.backward_hits + stats.backward_misses, "run"), `${count(stats.backward_misses)} of them compiled it first`),
