@@ -1,22 +1,28 @@
 //! The straight-line body of a nest: which instruction is emitted where, and how it reads and writes memory.
 
-use cranelift_codegen::ir::{InstBuilder, Value, types};
+use std::rc::Rc;
+
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use retape_runtime::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 use super::emit::{LANES, Regs, Val};
 use super::loops::{Group, Loops, Phase};
+use super::reduce::{packed, unpacked};
 use crate::ir::{Affine, Inst, ValueId};
 
 impl Loops<'_, '_> {
     /// Emits all instructions of a phase that are not emitted yet and whose coordinates are known.
     pub(super) fn ready(&mut self, phase: Phase) {
         let kernel = self.kernel;
+        let rare = Rc::clone(&self.rare);
         for (id, inst) in kernel.insts.iter().enumerate() {
             let wanted = self.needed[phase as usize][id] && self.deps[id] & !self.env.open == 0;
             let operands = inst.operands();
-            let made = operands.iter().all(|v| self.is_made(v.index()));
-            if !wanted || !made || matches!(inst, Inst::Reduce(..)) {
+            let part = rare.selected(id);
+            let inputs = part.map_or(operands.as_slice(), |part| rare.all[part].inputs.as_slice());
+            let made = inputs.iter().all(|v| self.is_made(v.index()));
+            if !wanted || !made || !rare.is_in(id, None) || matches!(inst, Inst::Reduce(..)) {
                 continue;
             }
             if self.deps[id] & self.axis_bit() == 0 {
@@ -26,10 +32,55 @@ impl Loops<'_, '_> {
                 continue;
             }
             for g in 0..self.env.groups.len() {
-                if self.env.group_values[g][id].is_none() {
-                    self.env.group_values[g][id] = Some(self.member(g, id, inst));
-                }
+                self.make(g, id, inst, part);
             }
+        }
+    }
+
+    /// Emits an instruction for a group, with the part of which it is a select, unless that is done.
+    fn make(&mut self, g: usize, id: usize, inst: &Inst<ValueId>, part: Option<usize>) {
+        match part {
+            _ if self.env.group_values[g][id].is_some() => {}
+            Some(part) => self.branch(g, part),
+            None => self.env.group_values[g][id] = Some(self.member(g, id, inst)),
+        }
+    }
+
+    /// Emits the selects of a rare part, and what they need, for a group: only if an element of it takes them.
+    fn branch(&mut self, g: usize, part: usize) {
+        let parts = Rc::clone(&self.rare);
+        let (rare, insts) = (&parts.all[part], &self.kernel.insts);
+        let condition = self.operand(g, rare.condition);
+        let others: Vec<Val> = rare.others(insts).map(|other| self.operand(g, other)).collect();
+        let (cold, after) = (self.e.b.create_block(), self.e.b.create_block());
+        for &reg in others.iter().flat_map(|other| &other.regs) {
+            let ty = self.e.b.func.dfg.value_type(reg);
+            self.e.b.append_block_param(after, ty);
+        }
+        let otherwise: Vec<BlockArg> = packed(&others).into_iter().map(BlockArg::from).collect();
+        if rare.when {
+            let any = self.e.any(&condition);
+            self.e.b.ins().brif(any, cold, &[], after, &otherwise);
+        } else {
+            let all = self.e.all(&condition);
+            self.e.b.ins().brif(all, after, &otherwise, cold, &[]);
+        }
+        self.e.b.set_cold_block(cold);
+        self.e.b.switch_to_block(cold);
+        // What is made here is not known elsewhere.
+        let splats = self.env.splats.clone();
+        for &id in rare.body.iter().filter(|&&id| parts.is_in(id, Some(part))) {
+            self.make(g, id, &insts[id], parts.selected(id));
+        }
+        let chosen: Vec<Val> = rare.selects.iter().map(|&id| self.member(g, id, &insts[id])).collect();
+        let chosen: Vec<BlockArg> = packed(&chosen).into_iter().map(BlockArg::from).collect();
+        self.e.b.ins().jump(after, &chosen);
+        self.env.splats = splats;
+        rare.body.iter().for_each(|&id| self.env.group_values[g][id] = None);
+        self.e.b.switch_to_block(after);
+        let results = self.e.b.block_params(after).to_vec();
+        for (&id, result) in rare.selects.iter().zip(unpacked(&others, &results)) {
+            self.env.group_values[g][id] = Some(result);
         }
     }
 

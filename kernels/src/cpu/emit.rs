@@ -518,6 +518,24 @@ impl Emitter<'_> {
         Val { constant: x.constant, ..Val::vector(DType::Bool, regs) }
     }
 
+    /// Whether a `bool` holds for an element.
+    pub(super) fn any(&mut self, x: &Val) -> Value {
+        if !x.vector {
+            return x.regs[0];
+        }
+        let all = x.regs[1..].iter().fold(x.regs[0], |all, &reg| self.b.ins().bor(all, reg));
+        self.b.ins().vany_true(all)
+    }
+
+    /// Whether a `bool` holds for all elements.
+    pub(super) fn all(&mut self, x: &Val) -> Value {
+        if !x.vector {
+            return x.regs[0];
+        }
+        let all = x.regs[1..].iter().fold(x.regs[0], |all, &reg| self.b.ins().band(all, reg));
+        self.b.ins().vall_true(all)
+    }
+
     fn same_masks(&mut self, x: &Val, y: &Val) -> (Val, Val) {
         if x.regs.len() == y.regs.len() {
             return (x.clone(), y.clone());

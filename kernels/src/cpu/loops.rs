@@ -4,6 +4,8 @@
 //! vector axis does not matter, else once per group of the current iteration. A group is one vector or one element
 //! at a fixed distance from the iteration's position on the vector axis.
 
+use std::rc::Rc;
+
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, types};
 use retape_runtime::DType;
@@ -11,7 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::emit::{Emitter, LANES, Val};
 use crate::ir::{Affine, Inst, Kernel, Stage, ValueId};
-use crate::schedule::{Form, Nest};
+use crate::schedule::{Form, Nest, RareParts};
 
 /// Bodies of at most this many instructions are repeated for the remainder of an axis instead of looped over.
 const SMALL_BODY: usize = 16;
@@ -79,6 +81,8 @@ pub(super) struct Loops<'a, 'f> {
     /// Per instruction, the axes that its value depends on.
     pub(super) deps: Vec<u64>,
     pub(super) needed: [Vec<bool>; 2],
+    /// What groups branch around.
+    pub(super) rare: Rc<RareParts>,
     /// The instructions that reduce.
     pub(super) reduces: Vec<ValueId>,
     pub(super) pointers: Vec<Value>,
@@ -108,6 +112,7 @@ impl<'a, 'f> Loops<'a, 'f> {
             dtypes: kernel.dtypes(),
             deps: Vec::new(),
             needed: [vec![false; kernel.insts.len()], vec![false; kernel.insts.len()]],
+            rare: Rc::default(),
             reduces: Vec::new(),
             pointers: Vec::new(),
             accesses: Vec::new(),
@@ -173,6 +178,11 @@ impl<'a, 'f> Loops<'a, 'f> {
             (0..stages.len()).all(|i| !(self.needed[Phase::Tail as usize][i] && stages[i] == Stage::Element)),
             "a tail uses no value of single points"
         );
+        self.rare = Rc::new(RareParts::of(self.kernel, |id| {
+            let [body, tail] = [self.needed[0][id], self.needed[1][id]];
+            let is_of_groups = self.deps[id] & self.axis_bit() != 0;
+            (is_of_groups && (body || tail)).then_some((self.deps[id], body, tail))
+        }));
     }
 
     fn load_pointers(&mut self, table: Value, first: usize) {

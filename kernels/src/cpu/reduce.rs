@@ -200,11 +200,13 @@ impl Loops<'_, '_> {
     }
 }
 
-fn packed(values: &[Val]) -> Vec<Value> {
+/// The registers of values.
+pub(super) fn packed(values: &[Val]) -> Vec<Value> {
     values.iter().flat_map(|v| v.regs.iter().copied()).collect()
 }
 
-fn unpacked(like: &[Val], regs: &[Value]) -> Vec<Val> {
+/// Values of the kinds of others in registers.
+pub(super) fn unpacked(like: &[Val], regs: &[Value]) -> Vec<Val> {
     let mut at = 0;
     let take = |v: &Val| {
         let end = at + v.regs.len();

@@ -2,7 +2,8 @@
 //!
 //! Arguments are reduced by multiples of pi/2: below a bound by subtracting in three parts (Cody and Waite), above it
 //! by an integer product with the bits of 2/pi around the argument's exponent (Payne and Hanek). Both are branch-free;
-//! kernels over blocks leave the second out when no argument of the block needs it, which changes no bit.
+//! loops branch around the second, and kernels over blocks leave it out, when no argument needs it, which changes no
+//! bit.
 
 use super::arith::{Arith, IntArith, Mask, Pair, Poly};
 

@@ -4,6 +4,7 @@
 //! operation is fixed by the shape.
 
 mod canonical;
+mod rare;
 mod split;
 
 use retape_runtime::DType;
@@ -12,6 +13,7 @@ use smallvec::SmallVec;
 use crate::ir::{Inst, Kernel, Stage};
 
 pub(crate) use canonical::canonical;
+pub(crate) use rare::RareParts;
 pub(crate) use split::fold_of_partials;
 
 /// Work of one task in scalar instructions: some tens of microseconds.

@@ -1,6 +1,6 @@
 //! Loop nests of all shapes against the evaluator.
 
-use retape_kernels::ir::random::{Rng, random_kernel, random_kernel_with_calls};
+use retape_kernels::ir::random::{Rng, random_kernel, random_kernel_with_calls, random_kernel_with_rare_parts};
 use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, Monoid, Value};
 use retape_runtime::{DType, Scalar};
 
@@ -25,6 +25,7 @@ fn random_kernels() {
         let target = TARGETS[seed as usize % 3];
         check_within(&random_kernel(seed), target, seed, 1e-3);
         check_within(&random_kernel_with_calls(seed), target, seed, 1e-3);
+        check_within(&random_kernel_with_rare_parts(seed), target, seed, 1e-3);
     }
 }
 

@@ -6,9 +6,11 @@ use smallvec::SmallVec;
 use super::Nest;
 use super::index::Ints;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
+use crate::ptx::inst::bits_suffix;
 use crate::ptx::{
-    Class, Elements, Function, Reg, Space, Value, combine, constant, emit_inst, load, load_many, store, store_many,
+    Class, Elements, Function, Reg, Space, Value, combine, constant, emit_inst, load, load_many, ptx, store, store_many,
 };
+use crate::schedule::RareParts;
 
 /// Offsets of this size and more are added to addresses, not written beside them.
 const FAR: i64 = 1 << 24;
@@ -67,6 +69,10 @@ pub(super) struct Body<'k> {
     bases: Vec<Option<Reg>>,
     /// Loads at computed positions, and what these are made of.
     gathers: Vec<bool>,
+    /// What needs no coordinates.
+    uniform: Vec<bool>,
+    /// What groups branch around.
+    rare: RareParts,
 }
 
 impl Group {
@@ -118,14 +124,18 @@ impl<'k> Body<'k> {
             })
         });
         let kernel = nest.kernel;
+        let (stages, gathers, uniform) = (kernel.stages(), gathers(kernel), uniform(kernel));
+        let rare = RareParts::of(kernel, |id| (!gathers[id]).then_some((stages[id], uniform[id])));
         Body {
             kernel,
             dtypes: kernel.dtypes(),
-            stages: kernel.stages(),
+            stages,
             ints: nest.ints,
             aligns: nest.aligns,
             bases: bases.collect(),
-            gathers: gathers(kernel),
+            gathers,
+            uniform,
+            rare,
         }
     }
 
@@ -138,16 +148,8 @@ impl<'k> Body<'k> {
             fixed: SmallVec::from_elem(false, n_axes),
             ..Group::default()
         };
-        let mut uniform: Vec<bool> = Vec::new();
-        for inst in &self.kernel.insts {
-            let itself = match inst {
-                Inst::Index(_) | Inst::Reduce(..) => false,
-                Inst::Load(_, at) => at.strides.iter().all(|&s| s == 0),
-                _ => true,
-            };
-            uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
-        }
-        self.run(f, &mut root, |id| uniform[id]);
+        self.run(f, &mut root, |id| matches!(self.kernel.insts[id], Inst::Const(_)));
+        self.run(f, &mut root, |id| self.uniform[id]);
         root
     }
 
@@ -170,11 +172,72 @@ impl<'k> Body<'k> {
 
     /// Emits the instructions that `which` names and whose values are not known.
     pub(super) fn run(&self, f: &mut Function, group: &mut Group, which: impl Fn(usize) -> bool) {
-        for (id, inst) in self.kernel.insts.iter().enumerate() {
-            if which(id) && group.values[id].is_none() {
-                let value = self.emit(f, group, inst);
-                group.values[id] = value;
+        self.run_in(f, group, None, &mut (0..self.kernel.insts.len()), &which);
+    }
+
+    /// The same for those of some instructions that are made with the body of a rare part, or with none.
+    fn run_in(
+        &self,
+        f: &mut Function,
+        group: &mut Group,
+        part: Option<usize>,
+        ids: &mut dyn Iterator<Item = usize>,
+        which: &dyn Fn(usize) -> bool,
+    ) {
+        for id in ids.filter(|&id| self.rare.is_in(id, part)) {
+            if !which(id) || group.values[id].is_some() {
+                continue;
             }
+            match self.rare.selected(id) {
+                Some(part) => self.branch(f, group, part, which),
+                None => group.values[id] = self.emit(f, group, &self.kernel.insts[id]),
+            }
+        }
+    }
+
+    /// Emits those selects of a rare part that `which` names, and what they need, if all that they use is known: it is
+    /// run only if a point of the group takes it.
+    fn branch(&self, f: &mut Function, group: &mut Group, part: usize, which: &dyn Fn(usize) -> bool) {
+        let (rare, insts) = (&self.rare.all[part], &self.kernel.insts);
+        let inputs: Option<Vec<&Lanes>> = rare.inputs.iter().map(|&v| group.value(v)).collect();
+        let (Some(inputs), Some(condition)) = (inputs, group.value(rare.condition).cloned()) else { return };
+        let lanes = inputs.iter().find_map(|x| match x {
+            Lanes::Each(values) => Some(values.len()),
+            Lanes::Same(_) => None,
+        });
+        let n_conditions = if matches!(condition, Lanes::Same(_)) { 1 } else { lanes.unwrap_or(1) };
+        let fold = if rare.when { "or.pred" } else { "and.pred" };
+        let folded = (1..n_conditions).fold(condition.lane(0).reg, |folded, lane| {
+            f.op(Class::Pred, fold, format_args!("{folded}, {}", condition.lane(lane).reg))
+        });
+        let selects = rare.selects.iter().zip(rare.others(insts));
+        let results: Vec<(usize, Elements)> = selects
+            .filter(|(id, _)| which(**id) && group.values[**id].is_none())
+            .map(|(&id, other)| {
+                let other = group.value(other);
+                let copy = |lane: usize| {
+                    let other = other.map(|other| other.lane(lane)).expect("inputs are known");
+                    let op = format!("mov.{}", bits_suffix(other.dtype));
+                    Value::new(other.dtype, f.op(other.reg.class, &op, format_args!("{}", other.reg)))
+                };
+                (id, (0..lanes.unwrap_or(1)).map(copy).collect())
+            })
+            .collect();
+        let end = f.label();
+        ptx!(f, "@{}{folded} bra {end}", if rare.when { "!" } else { "" });
+        self.run_in(f, group, Some(part), &mut rare.body.iter().copied(), &|_| true);
+        for (id, results) in &results {
+            let chosen = self.emit(f, group, &insts[*id]);
+            for (lane, result) in results.iter().enumerate() {
+                let chosen = chosen.as_ref().map(|chosen| chosen.lane(lane)).expect("its operands are known");
+                ptx!(f, "mov.{} {}, {}", bits_suffix(result.dtype), result.reg, chosen.reg);
+            }
+        }
+        f.place(end);
+        // What is made there is not known here.
+        rare.body.iter().for_each(|&id| group.values[id] = None);
+        for (id, results) in results {
+            group.values[id] = Some(if lanes.is_some() { Lanes::Each(results) } else { Lanes::Same(results[0]) });
         }
     }
 
@@ -363,6 +426,20 @@ impl<'k> Body<'k> {
     pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> Value {
         constant(f, monoid.neutral(self.dtypes[of.index()]))
     }
+}
+
+/// Instructions that need no coordinates.
+fn uniform(kernel: &Kernel) -> Vec<bool> {
+    let mut uniform: Vec<bool> = Vec::new();
+    for inst in &kernel.insts {
+        let itself = match inst {
+            Inst::Index(_) | Inst::Reduce(..) => false,
+            Inst::Load(_, at) => at.strides.iter().all(|&s| s == 0),
+            _ => true,
+        };
+        uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
+    }
+    uniform
 }
 
 /// Loads at computed positions, and what these are made of.

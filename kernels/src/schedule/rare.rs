@@ -1,0 +1,243 @@
+//! Instructions that few points need.
+//!
+//! Formulas are free of branches: both sides of a select are made at every point. Where one side is long, such as the
+//! reduction of huge angles, a nest branches around it when no point of a group takes it. What is made at a point that
+//! takes it is the same either way, so no bit changes.
+
+use retape_runtime::DType;
+
+use crate::ir::{Compare, Inst, Kernel, ValueId};
+
+/// Instructions that make a side worth a branch: more than a mispredicted one costs.
+const MIN_LEN: usize = 64;
+
+/// Selects on one condition and what only one of their sides needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rare {
+    /// The condition.
+    pub(crate) condition: ValueId,
+    /// What it is where the instructions are needed.
+    pub(crate) when: bool,
+    /// The selects, in order.
+    pub(crate) selects: Vec<usize>,
+    /// What only they need and only on that side, in order. It may hold other such instructions as a whole.
+    pub(crate) body: Vec<usize>,
+    /// Values from outside that the body and the selects use; but for constants, those are made before the selects.
+    pub(crate) inputs: Vec<ValueId>,
+}
+
+impl Rare {
+    /// What the selects are where the body is not needed.
+    pub(crate) fn others<'k>(&'k self, insts: &'k [Inst<ValueId>]) -> impl Iterator<Item = ValueId> + 'k {
+        self.selects.iter().filter_map(|&id| match insts[id] {
+            Inst::Select(_, x, y) => Some(if self.when { y } else { x }),
+            _ => None,
+        })
+    }
+}
+
+/// The rare instructions of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RareParts {
+    pub(crate) all: Vec<Rare>,
+    /// Of each instruction, the innermost part whose body has it.
+    home: Vec<Option<usize>>,
+    /// Of each instruction, the part of which it is a select.
+    part: Vec<Option<usize>>,
+}
+
+impl RareParts {
+    /// Finds them. `class` says which instructions may stand together, by equal values; `None` is for those that stay
+    /// where they are, as accesses to memory, coordinates and reductions do anyway.
+    pub(crate) fn of<K: PartialEq>(kernel: &Kernel, class: impl Fn(usize) -> Option<K>) -> RareParts {
+        let n = kernel.insts.len();
+        let mut parts = RareParts { all: Vec::new(), home: vec![None; n], part: vec![None; n] };
+        if n <= MIN_LEN {
+            return parts;
+        }
+        let dtypes = kernel.dtypes();
+        let class = |id: usize| match &kernel.insts[id] {
+            Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) => None,
+            // These are no selects to the machine.
+            Inst::Select(..) if dtypes[id] == DType::Bool => None,
+            _ => class(id),
+        };
+        let finder = Finder { kernel, class: (0..n).map(class).collect(), users: users(kernel) };
+        let mut found: Vec<Rare> = finder.conditions().into_iter().filter_map(|s| finder.rare(s)).collect();
+        // Inner parts lie in outer ones as a whole, or are none.
+        found.sort_by_key(|rare| std::cmp::Reverse(rare.body.len()));
+        for rare in found {
+            let home = parts.home[rare.selects[0]];
+            let together = |id: &usize| parts.home[*id] == home && parts.part[*id].is_none();
+            if rare.selects.iter().chain(&rare.body).all(together) {
+                rare.selects.iter().for_each(|&id| parts.part[id] = Some(parts.all.len()));
+                rare.body.iter().for_each(|&id| parts.home[id] = Some(parts.all.len()));
+                parts.all.push(rare);
+            }
+        }
+        parts
+    }
+
+    /// Whether an instruction is made with the body of `part`, or with none.
+    pub(crate) fn is_in(&self, id: usize, part: Option<usize>) -> bool {
+        self.home[id] == part
+    }
+
+    /// The part of which an instruction is a select.
+    pub(crate) fn selected(&self, id: usize) -> Option<usize> {
+        self.part[id]
+    }
+}
+
+/// A select: its number, its condition, and its sides.
+type Choice = (usize, ValueId, [ValueId; 2]);
+
+struct Finder<'k, K> {
+    kernel: &'k Kernel,
+    class: Vec<Option<K>>,
+    /// Of each instruction, those that use it; `None` if something else does.
+    users: Vec<Option<Vec<usize>>>,
+}
+
+fn users(kernel: &Kernel) -> Vec<Option<Vec<usize>>> {
+    let mut users = vec![Some(Vec::new()); kernel.insts.len()];
+    for (id, inst) in kernel.insts.iter().enumerate() {
+        for operand in inst.operands() {
+            if let Some(users) = &mut users[operand.index()] {
+                users.push(id);
+            }
+        }
+    }
+    kernel.stores.iter().for_each(|store| users[store.value.index()] = None);
+    users
+}
+
+impl<K: PartialEq> Finder<'_, K> {
+    /// The selects by condition and side.
+    fn conditions(&self) -> Vec<(bool, Vec<Choice>)> {
+        let mut by_condition: Vec<Vec<Choice>> = Vec::new();
+        for (id, inst) in self.kernel.insts.iter().enumerate() {
+            if let (Inst::Select(c, x, y), Some(class)) = (inst, &self.class[id]) {
+                let alike = |s: &&mut Vec<Choice>| s[0].1 == *c && self.class[s[0].0].as_ref() == Some(class);
+                match by_condition.iter_mut().find(alike) {
+                    Some(selects) => selects.push((id, *c, [*x, *y])),
+                    None => by_condition.push(vec![(id, *c, [*x, *y])]),
+                }
+            }
+        }
+        let sides = by_condition.into_iter().flat_map(|s| [(true, s.clone()), (false, s)]);
+        sides.filter(|(when, selects)| !self.is_usual(selects[0].1, *when)).collect()
+    }
+
+    /// Whether most points are on this side of a condition: numbers seldom equal each other.
+    fn is_usual(&self, condition: ValueId, when: bool) -> bool {
+        match self.kernel.insts[condition.index()] {
+            Inst::Compare(Compare::Eq, ..) => !when,
+            Inst::Compare(Compare::Ne, ..) => when,
+            _ => false,
+        }
+    }
+
+    /// What one side of some selects needs alone; of as many of them, from the first on, as can be made together.
+    fn rare(&self, (when, mut selects): (bool, Vec<Choice>)) -> Option<Rare> {
+        loop {
+            let first = selects.first()?.0;
+            let condition = selects[0].1;
+            let body = self.body(when, &selects);
+            if body.len() < MIN_LEN {
+                return None;
+            }
+            let of_body = body.iter().flat_map(|&id| self.kernel.insts[id].operands());
+            let others = selects.iter().map(|(_, _, [x, y])| if when { *y } else { *x });
+            let outside = |v: &ValueId| !body.contains(&v.index());
+            let mut inputs: Vec<ValueId> = of_body.filter(outside).chain(others).chain([condition]).collect();
+            inputs.sort_unstable();
+            inputs.dedup();
+            // All is known where the first select stands, or fewer of them are made together.
+            let is_constant = |v: &ValueId| matches!(self.kernel.insts[v.index()], Inst::Const(_));
+            if inputs.iter().all(|v| v.index() < first || is_constant(v)) {
+                let selects = selects.iter().map(|&(id, ..)| id).collect();
+                return Some(Rare { condition, when, selects, body, inputs });
+            }
+            selects.pop();
+        }
+    }
+
+    /// The instructions that only this side of the selects uses.
+    fn body(&self, when: bool, selects: &[Choice]) -> Vec<usize> {
+        let Some(&(last, ..)) = selects.last() else { return Vec::new() };
+        let class = &self.class[last];
+        let mut inside = vec![false; last];
+        for id in (0..last).rev() {
+            let Some(users) = self.users[id].as_ref().filter(|users| !users.is_empty()) else { continue };
+            let chosen = |user: usize| {
+                let is_side = |&(select, c, [x, y]): &Choice| {
+                    let (side, other) = if when { (x, y) } else { (y, x) };
+                    select == user && side.index() == id && other.index() != id && c.index() != id
+                };
+                selects.iter().any(is_side)
+            };
+            inside[id] =
+                self.class[id] == *class && users.iter().all(|&u| u < last && inside[u] || u <= last && chosen(u));
+        }
+        (0..last).filter(|&id| inside[id]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Affine, Func1, KernelBuilder, Value};
+
+    /// The parts of a kernel that makes one value of another.
+    fn parts(f: impl for<'k> Fn(Value<'k>) -> Value<'k>) -> (Kernel, RareParts) {
+        let k = KernelBuilder::new();
+        let x = k.param(DType::F32, 8, false);
+        k.axis(8, false);
+        let at = Affine::new(0, &[1]);
+        let value = f(k.load(x, at.clone()));
+        k.store(k.param(DType::F32, 8, true), at, value);
+        let kernel = crate::execute::prepared(&k.finish());
+        let parts = RareParts::of(&kernel, |_| Some(()));
+        (kernel, parts)
+    }
+
+    #[test]
+    fn huge_angles_are_one_part_of_all_functions_of_them() {
+        let (kernel, parts) = parts(|x| x.call1(Func1::Sin) * x.call1(Func1::Cos) + x.call1(Func1::Tan));
+        let [part] = &parts.all[..] else { panic!("{parts:?}\n{kernel}") };
+        assert!(part.when && part.selects.len() == 3, "quadrant, rest and its tail: {part:?}");
+        assert!(part.body.len() > 2 * kernel.insts.len() / 5, "{} of {}", part.body.len(), kernel.insts.len());
+        let inside = |v: ValueId| part.body.contains(&v.index());
+        for (id, inst) in kernel.insts.iter().enumerate() {
+            let is_part = part.body.contains(&id) || part.selects.contains(&id);
+            assert_eq!(parts.is_in(id, Some(0)), part.body.contains(&id));
+            assert!(is_part || !inst.operands().into_iter().any(inside), "%{id} uses what is made elsewhere");
+        }
+        let is_constant = |v: ValueId| matches!(kernel.insts[v.index()], Inst::Const(_));
+        assert!(part.inputs.iter().all(|&v| !inside(v) && (v.index() < part.selects[0] || is_constant(v))));
+        assert!(part.others(&kernel.insts).all(|v| part.inputs.contains(&v)));
+    }
+
+    #[test]
+    fn parts_lie_in_parts_and_share_nothing() {
+        let (_, nested) = parts(|x| x.compare(Compare::Lt, 1.0).select(x, (x * 3.0).call1(Func1::Sin)));
+        assert_eq!(nested.all.len(), 2);
+        let [outer, inner] = &nested.all[..] else { return };
+        assert!(!outer.when && inner.when);
+        assert!(inner.selects.iter().chain(&inner.body).all(|id| outer.body.contains(id)));
+        assert!(inner.selects.iter().all(|&id| nested.is_in(id, Some(0)) && nested.selected(id) == Some(1)));
+        // The other side, or somebody else, needs it too.
+        let (_, shared) = parts(|x| {
+            let sine = (x * 3.0).call1(Func1::Sin);
+            x.compare(Compare::Lt, 1.0).select(x, sine) + sine
+        });
+        assert_eq!(shared.all.len(), 1, "the angles alone");
+    }
+
+    #[test]
+    fn short_sides_are_not_worth_a_branch() {
+        let (kernel, parts) = parts(|x| x.call1(Func1::Exp) + x.call1(Func1::Tanh) + x.call1(Func1::Log1p));
+        assert!(kernel.insts.len() > MIN_LEN && parts.all.is_empty(), "{parts:?}");
+    }
+}
