@@ -12,7 +12,9 @@
 //!   128 lanes, and four stages of 16 KiB cover the latency of memory twice over. At that rate such tiles read 40
 //!   bytes per clock and multiprocessor, more than the cache of the device gives to all: products of many blocks have
 //!   tiles of 128x256, which read 30.
-//! - Smaller tiles give small products enough blocks; long sums are cut instead where there are still too few.
+//! - Smaller tiles give small products enough blocks; long sums are cut instead where there are still too few. A
+//!   multiprocessor then has few warps, whose arithmetic on a tile takes less than the way to memory, so that more
+//!   tiles are under way: four stages.
 
 use retape_runtime::DType;
 
@@ -56,6 +58,8 @@ pub(super) struct Parts {
     pub(super) len: usize,
 }
 
+/// The largest tile of a result that is small.
+const SMALL: usize = 64 * 64;
 /// Blocks that keep a large device busy.
 const BLOCKS: usize = 100;
 /// Blocks that cutting the sums aims at.
@@ -117,8 +121,12 @@ impl Config {
         let area = |config: &Config| (config.waste(problem) * 1024.0) as usize;
         let least = || candidates.iter().min_by_key(|config| (area(config), usize::MAX - config.blocks(problem)));
         let best = *candidates.iter().find(|config| config.fits(problem)).or_else(least).unwrap_or(&candidates[0]);
-        // Without asynchronous copies the next tiles wait in registers, which are too few for two blocks then.
-        if target.sm < 80 { Config { residents: 1, ..best } } else { best }
+        match best.engine {
+            // Without asynchronous copies the next tiles wait in registers, which are too few for two blocks then.
+            _ if target.sm < 80 => Config { residents: 1, ..best },
+            Engine::Simt { .. } if best.tile().iter().product::<usize>() <= SMALL => Config { stages: 4, ..best },
+            _ => best,
+        }
     }
 
     /// The number of tiles of the result.
