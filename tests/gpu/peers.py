@@ -13,7 +13,11 @@ import math
 import sys
 import time
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    # Who needs it says so when it starts.
+    np = None
 
 ELEMENTS = 64 << 20
 MAX_STEPS = 200_000

@@ -62,7 +62,7 @@ run_tests() {
     # What is real here is that the system's driver is used.
     RETAPE_TEST_GPU=real timeout $((end > SECONDS ? end - SECONDS : 1)) "$pack/$name" > "$log" 2>&1
     local code=$?
-    grep -E '^test result|^    [a-z_:0-9]+$' "$log" | sort -u
+    grep -E '^test result:|^    [a-z_:0-9]+$' "$log" | sort -u
     if [ $code -ne 0 ]; then
       failed+=("tests of $name (exit code $code)")
       [ $code -ne 124 ] || echo "the time was up; $(grep -c '^test .* ok$' "$log") tests had passed"
