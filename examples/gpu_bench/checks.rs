@@ -203,7 +203,7 @@ fn same_entry(n_calls: usize, device: Device) -> Result<u64, AnyError> {
     let mut layers = map(&layers(), |leaf| leaf.to(device));
     for n in 0..n_calls {
         let loss;
-        (loss, layers) = step.call(&layers, &x, 1e-2_f32)?;
+        (loss, layers) = step.call(layers, &x, 1e-2_f32)?;
         if n % 100 == 0 {
             loss.item::<f32>()?;
         }

@@ -138,7 +138,7 @@ def parsed():
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--only", default="")
     parser.add_argument("--skip", default="")
-    parser.add_argument("--budget", type=float, default=540.0)
+    parser.add_argument("--budget", type=float, default=500.0)
     parser.add_argument("--patience", type=float, default=150.0)
     options = parser.parse_args()
     options.rounds = options.rounds or (2 if options.quick else 7)

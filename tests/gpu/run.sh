@@ -13,10 +13,10 @@
 #   tests/gpu/run.sh bench OPTIONS        checks and measurements; OPTIONS go to tests/gpu/bench.py, for example
 #                                         --only matmul,mlp --skip torch.compile --budget 400
 #
-# Tests take at most RETAPE_GPU_LIMIT seconds in all (540 unless set) and measurements at most their --budget (540), so
-# each of these ends within ten minutes; what there was no time for is named in the figures, or fails as a test. Where a
-# machine is lent for ten minutes at a time, do it in parts. Each adds its figures to those that the file has of the same
-# device and commit, so bring the file along:
+# Tests take at most RETAPE_GPU_LIMIT seconds in all (540 unless set), and no measurement begins after --budget seconds
+# (500), so each of these ends within ten minutes; what there was no time for is named in the figures, or fails as a test.
+# Where a machine is lent for ten minutes at a time, do it in parts. Each adds its figures to those that the file has of
+# the same device and commit, so bring the file along:
 #
 #   tests/gpu/run.sh tests
 #   tests/gpu/run.sh bench --only check,cold
