@@ -9,7 +9,8 @@
 #
 #   tests/gpu/run.sh                      tests, checks and measurements; writes benches/gpu.json, and its table as
 #                                         benches/gpu.txt
-#   tests/gpu/run.sh tests [NAME..]       the tests alone, or some of: runtime, kernels, retape
+#   tests/gpu/run.sh tests [NAME..]       the tests alone, or some of: runtime, kernels, retape; NAME:PART runs those
+#                                         whose names have that part, such as retape:graphs
 #   tests/gpu/run.sh bench OPTIONS        checks and measurements; OPTIONS go to tests/gpu/bench.py, for example
 #                                         --only matmul,mlp --skip torch.compile --budget 400
 #
@@ -57,10 +58,12 @@ run_tests() {
   local name log names=("$@") end=$((SECONDS + ${RETAPE_GPU_LIMIT:-540}))
   [ ${#names[@]} -gt 0 ] || names=(runtime kernels retape)
   for name in "${names[@]}"; do
-    log=$target/gpu-$name.log
+    log=$target/gpu-${name/:/-}.log
+    local part=()
+    [ "$name" = "${name%%:*}" ] || part=("${name#*:}")
     echo "== tests of $name"
     # What is real here is that the system's driver is used.
-    RETAPE_TEST_GPU=real timeout $((end > SECONDS ? end - SECONDS : 1)) "$pack/$name" > "$log" 2>&1
+    RETAPE_TEST_GPU=real timeout $((end > SECONDS ? end - SECONDS : 1)) "$pack/${name%%:*}" "${part[@]}" > "$log" 2>&1
     local code=$?
     grep -E '^test result:|^    [a-z_:0-9]+$' "$log" | sort -u
     if [ $code -ne 0 ]; then
