@@ -2,8 +2,9 @@
 //!
 //! `gpu_bench serve` reads lines and answers each by a line of JSON: `prepare NAME` makes a workload and does six steps,
 //! `time SECONDS` queues steps one behind the other for about so long, `latency SECONDS` waits for each, `drop` forgets
-//! it. `gpu_bench device` describes the device, `gpu_bench check NAME` runs a check, and `gpu_bench cold` the first step
-//! of training in a new process. With `--quick` everything is tiny.
+//! it. `gpu_bench device` describes the device, `gpu_bench expected NAME` says what the loss should be by the processor,
+//! `gpu_bench check NAME` runs a check, and `gpu_bench cold` the first step of training in a new process. With `--quick`
+//! everything is tiny.
 
 #![allow(clippy::print_stdout, reason = "it answers whoever started it")]
 
@@ -26,6 +27,7 @@ use models::Work;
 use retape::Device;
 use retape_runtime::Gpu;
 use serde_json::{Value, json};
+use workloads::Scale;
 
 /// Steps of one measurement at most.
 const MAX_STEPS: u64 = 200_000;
@@ -36,14 +38,15 @@ fn main() -> Result<(), AnyError> {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let is_quick = args.iter().any(|arg| arg == "--quick");
     args.retain(|arg| arg != "--quick");
-    let device = Device::cuda(0)?;
+    let (device, scale) = (Device::cuda(0)?, if is_quick { Scale::Tiny } else { Scale::Full });
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["serve"] => serve(device, is_quick)?,
+        ["serve"] => serve(device, scale)?,
         ["device"] => println!("{}", described()?),
-        ["cold"] => println!("{}", cold(device, is_quick)?),
+        ["cold"] => println!("{}", cold(device, scale)?),
+        ["expected", name] => println!("{}", expected(name, scale, device)?),
         ["check", name] => println!("{}", checks::run(name, is_quick, device)?),
-        _ => return Err("serve, device, cold, or check NAME".into()),
+        _ => return Err("serve, device, cold, expected NAME, or check NAME".into()),
     }
     Ok(())
 }
@@ -61,14 +64,34 @@ fn described() -> Result<Value, AnyError> {
 }
 
 /// The first step of a process, with what the driver compiled for it.
-fn cold(device: Device, is_quick: bool) -> Result<Value, AnyError> {
-    let mut work = workloads::make("digits_train", is_quick, device)?;
+fn cold(device: Device, scale: Scale) -> Result<Value, AnyError> {
+    let mut work = workloads::make("digits_train", scale, device)?;
     let cold_s = timed(device, || work.step())?;
+    loss_of(work.as_mut())?;
     let code = Gpu::open(0)?.code_stats();
     Ok(json!({ "cold_s": cold_s, "compiled": code.compiled, "from_disk": code.from_disk }))
 }
 
-fn serve(device: Device, is_quick: bool) -> Result<(), AnyError> {
+/// The loss after six steps by the processor; where a processor would take long for the workload, of a smaller one, with
+/// what the device makes of that.
+fn expected(name: &str, full: Scale, device: Device) -> Result<Value, AnyError> {
+    let scale = full.affordable(name);
+    let run = |device| -> Result<f64, AnyError> {
+        let mut work = workloads::make(name, scale, device)?;
+        work.step()?;
+        if workloads::learns(name) {
+            five_more(work.as_mut())?;
+        }
+        loss_of(work.as_mut())
+    };
+    let mut answer = json!({ "size": scale.name(), "loss": run(Device::Cpu)? });
+    if scale != full {
+        answer["loss_on_device"] = json!(run(device)?);
+    }
+    Ok(answer)
+}
+
+fn serve(device: Device, scale: Scale) -> Result<(), AnyError> {
     let mut work = None;
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -78,18 +101,18 @@ fn serve(device: Device, is_quick: bool) -> Result<(), AnyError> {
                 work = None;
                 Gpu::open(0)?.trim().map(|()| json!({})).map_err(AnyError::from)
             }
-            (["prepare", name], _) => match prepare(name, is_quick, device) {
-                Ok((made, answer)) => {
+            (["prepare", name], _) => {
+                work = None;
+                prepare(name, scale, device).map(|(made, answer)| {
                     work = Some(made);
-                    Ok(answer)
-                }
-                Err(error) => Err(error),
-            },
+                    answer
+                })
+            }
             (["time", seconds], Some(work)) => throughput(work.as_mut(), device, seconds.parse()?),
             (["latency", seconds], Some(work)) => latency(work.as_mut(), device, seconds.parse()?),
             _ => Err(format!("`{line}` is not known, or nothing is prepared").into()),
         };
-        println!("{}", answer.unwrap_or_else(|error| json!({ "skipped": error.to_string() })));
+        println!("{}", answer.unwrap_or_else(|error| json!({ "failed": error.to_string() })));
     }
     Ok(())
 }
@@ -102,16 +125,27 @@ fn timed(device: Device, work: impl FnOnce() -> retape::Result<()>) -> retape::R
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn prepare(name: &str, is_quick: bool, device: Device) -> Result<(Box<dyn Work>, Value), AnyError> {
-    let mut work = workloads::make(name, is_quick, device)?;
-    device.sync()?;
-    let cold_s = timed(device, || work.step())?;
-    let loss_first = work.loss()?;
+/// The loss of the last step, which must be a number.
+fn loss_of(work: &mut dyn Work) -> Result<f64, AnyError> {
+    let loss = work.loss()?;
+    if loss.is_finite() { Ok(loss) } else { Err(format!("the loss is {loss}").into()) }
+}
+
+fn five_more(work: &mut dyn Work) -> Result<(), AnyError> {
     for _ in 0..5 {
         work.update();
         work.step()?;
     }
-    let loss_after_5 = work.loss()?;
+    Ok(())
+}
+
+fn prepare(name: &str, scale: Scale, device: Device) -> Result<(Box<dyn Work>, Value), AnyError> {
+    let mut work = workloads::make(name, scale, device)?;
+    device.sync()?;
+    let cold_s = timed(device, || work.step())?;
+    let loss_first = loss_of(work.as_mut())?;
+    five_more(work.as_mut())?;
+    let loss_after_5 = loss_of(work.as_mut())?;
     Ok((work, json!({ "cold_s": cold_s, "loss_first": loss_first, "loss_after_5": loss_after_5 })))
 }
 

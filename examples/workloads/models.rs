@@ -63,8 +63,8 @@ pub(crate) fn make(name: &str, device: Device) -> Option<Box<dyn Work>> {
         "digits_train" => Some(digits_train(32, device)),
         "digits_predict" => Some(digits_predict(32, device)),
         "mlp" => Some(mlp(128, device)),
-        "elementwise" => Some(elementwise(4_000_000, Tensor::sin, device)),
-        "elementwise_ns" => Some(elementwise(4_000_000, Tensor::sigmoid, device)),
+        "elementwise" => Some(elementwise(4_000_000, Tensor::sin, MathMode::Strict, device)),
+        "elementwise_ns" => Some(elementwise(4_000_000, Tensor::sigmoid, MathMode::Strict, device)),
         "tiny" => Some(tiny(device)),
         "transformer" => Some(transformer([8, 128], SMALL, device)),
         "matmul512" => Some(product(512)),
@@ -211,7 +211,7 @@ fn gradient_only<P: Tree + 'static>(
 }
 
 /// The mean of a formula of `n` elements, and its gradient.
-pub(crate) fn elementwise(n: usize, last: fn(&Tensor) -> Tensor, device: Device) -> Box<dyn Work> {
+pub(crate) fn elementwise(n: usize, last: fn(&Tensor) -> Tensor, mode: MathMode, device: Device) -> Box<dyn Work> {
     let params = on(device, (tensor(&[n], 1000, 2.0, 0.0), Tensor::from(0.7_f32), Tensor::from(0.1_f32)));
     let step = accelerate(move |params: &(Tensor, Tensor, Tensor)| {
         let (x, a, b) = params;
@@ -220,6 +220,7 @@ pub(crate) fn elementwise(n: usize, last: fn(&Tensor) -> Tensor, device: Device)
         let gradient = loss.grad(params);
         (loss, gradient)
     });
+    step.set_math_mode(mode);
     gradient_only(
         params,
         move |params| step.call(params),

@@ -8,7 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-folder=${1:-target/gpu-pack}
+target=${CARGO_TARGET_DIR:-target}
+folder=${1:-$target/gpu-pack}
 options=(--release)
 profile=release
 if [ -n "${RETAPE_PACK_DEBUG:-}" ]; then
@@ -32,13 +33,11 @@ put_test retape-kernels gpu kernels
 put_test retape gpu retape
 cargo build "${options[@]}" --example gpu_bench
 cargo build "${options[@]}" -p retape-cuda-sim
-cp "target/$profile/examples/gpu_bench" "$folder/gpu_bench"
+cp "$target/$profile/examples/gpu_bench" "$folder/gpu_bench"
 # Tests without a GPU look for it beside them; everyone else is led to it by LD_LIBRARY_PATH.
-cp "target/$profile/libretape_cuda_sim.so" "$folder/stand-in/libcuda.so.1"
+cp "$target/$profile/libretape_cuda_sim.so" "$folder/stand-in/libcuda.so.1"
 strip "$folder"/{runtime,kernels,retape,gpu_bench} "$folder/stand-in/libcuda.so.1"
 git describe --always --dirty > "$folder/commit"
-# Where tests may write, which was fixed when they were built.
-printf '%s\n' "$PWD/target/tmp" > "$folder/tmpdir"
 
 limit=$((64 << 20))
 size=$(du --bytes --summarize "$folder" | cut -f 1)

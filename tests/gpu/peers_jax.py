@@ -1,4 +1,7 @@
-"""The workloads in JAX, each step one jitted function; training donates what it carries."""
+"""The workloads in JAX, each step one jitted function; training donates what it carries.
+
+All data are arguments that lie on the device: what a jitted function closes over becomes a constant of its code.
+"""
 import os
 
 # Memory is taken as it is needed: others measure on the same device.
@@ -43,43 +46,46 @@ class Workloads:
             return self.launches(int(name.split("_")[1]))
         if name.startswith("transformer_"):
             return self.transformer(name.endswith("bf16"), *sizes.block)
+        values = lambda: stream((sizes.elements,), 1000, 2.0, 1.0)
         return {
             "digits_train": lambda: self.digits_train(sizes.digits),
             "digits_predict": lambda: self.digits_predict(sizes.digits),
             "mlp": lambda: self.mlp(sizes.mlp),
             "elementwise": lambda: self.elementwise(sizes.elements),
-            "negate": lambda: self.forward(lambda x: -x, stream((sizes.elements,), 1000, 2.0, 1.0), self.jnp.mean),
+            "elementwise_fast": lambda: self.elementwise(sizes.elements),
+            "negate": lambda: self.forward(lambda x: -x, [values()], self.jnp.mean),
+            "copy": lambda: self.forward(self.jnp.copy, [values()], self.jnp.mean),
         }[name]()
 
     def put(self, tree):
         return self.jax.tree.map(self.jnp.asarray, tree)
 
-    def forward(self, f, x, loss):
-        jitted, x = self.jax.jit(f), self.put(x)
+    def forward(self, f, inputs, loss):
+        jitted, inputs = self.jax.jit(f), self.put(inputs)
 
         def step():
-            self.last = jitted(x)
+            self.last = jitted(*inputs)
 
         return Work(step, lambda: float(loss(self.last)))
 
-    def carrying(self, f, first):
+    def carrying(self, f, first, inputs):
         """`f` makes the loss and what the next step is given."""
         jitted = self.jax.jit(f, donate_argnums=0)
-        carried = [self.put(first)]
+        carried, inputs = [self.put(first)], self.put(inputs)
 
         def step():
-            loss, carried[0] = jitted(carried[0])
+            loss, carried[0] = jitted(carried[0], *inputs)
             self.last = (loss, carried[0])
 
         return Work(step, lambda: float(self.last[0]))
 
-    def gradient_only(self, loss, params, rates):
+    def gradient_only(self, loss, params, inputs, rates):
         """`rates` are those of the untimed descent, one for each parameter."""
         jitted = self.jax.jit(self.jax.value_and_grad(loss))
-        held = [self.put(params)]
+        held, inputs = [self.put(params)], self.put(inputs)
 
         def step():
-            self.last = jitted(held[0])
+            self.last = jitted(held[0], *inputs)
 
         def update():
             held[0] = [p - rate * g for p, rate, g in zip(held[0], rates, self.last[1])]
@@ -111,11 +117,10 @@ class Workloads:
 
     def digits_train(self, batch):
         jax, jnp = self.jax, self.jnp
-        x = self.put(stream((batch, 28, 28, 1), 1000, 0.5, 0.5))
-        angles = self.put(stream((batch, 1), 1001))
-        targets = self.put(np.eye(10, dtype=np.float32)[labels(batch)])
+        targets = np.eye(10, dtype=np.float32)[labels(batch)]
+        inputs = [stream((batch, 28, 28, 1), 1000, 0.5, 0.5), stream((batch, 1), 1001), targets]
 
-        def loss(params, running):
+        def loss(params, running, x, angles, targets):
             new = [None] * 4
 
             def norm(n, x, scale, offset):
@@ -127,9 +132,9 @@ class Workloads:
             cross = -jnp.mean(jnp.sum(targets * jax.nn.log_softmax(logits), -1))
             return cross + 0.1 * 0.5 * jnp.sum((found - angles) ** 2) / batch, new
 
-        def step(carried):
+        def step(carried, *inputs):
             params, running, m, v, t = carried
-            (value, running), g = jax.value_and_grad(loss, has_aux=True)(params, running)
+            (value, running), g = jax.value_and_grad(loss, has_aux=True)(params, running, *inputs)
             t = t + 1
             m = [0.9 * m + 0.1 * g for m, g in zip(m, g)]
             v = [0.999 * v + 0.001 * g * g for v, g in zip(v, g)]
@@ -140,13 +145,12 @@ class Workloads:
         params = self.digit_layers()
         zeros = lambda: [np.zeros_like(p) for p in params]
         running = [(np.zeros(n, np.float32), np.ones(n, np.float32)) for n in (16, 32, 32, 32)]
-        return self.carrying(step, (params, running, zeros(), zeros(), np.float32(0)))
+        return self.carrying(step, (params, running, zeros(), zeros(), np.float32(0)), inputs)
 
     def digits_predict(self, batch):
         jnp = self.jnp
-        params, statistics = self.put((self.digit_layers(), digit_statistics()))
 
-        def predict(x):
+        def predict(params, statistics, x):
             def norm(n, x, scale, offset):
                 mean, variance = statistics[n]
                 return (x - mean) / jnp.sqrt(variance + 1e-5) * scale + offset
@@ -155,26 +159,26 @@ class Workloads:
             return self.jax.nn.softmax(logits), angles
 
         x = stream((batch, 28, 28, 1), 1000, 0.5, 0.5)
-        return self.forward(predict, x, lambda found: sum(jnp.sum(part * part) for part in found))
+        inputs = [self.digit_layers(), digit_statistics(), x]
+        return self.forward(predict, inputs, lambda found: sum(jnp.sum(part * part) for part in found))
 
     def mlp(self, batch):
         jax, jnp = self.jax, self.jnp
-        x = self.put(stream((batch, 784), 1000, 0.5, 0.5))
-        targets = self.put(np.eye(10, dtype=np.float32)[labels(batch)])
+        inputs = [stream((batch, 784), 1000, 0.5, 0.5), np.eye(10, dtype=np.float32)[labels(batch)]]
 
-        def loss(p):
+        def loss(p, x, targets):
             h = jnp.maximum(x @ p[0] + p[1], 0)
             h = jnp.maximum(h @ p[2] + p[3], 0)
             return -jnp.mean(jnp.sum(targets * jax.nn.log_softmax(h @ p[4] + p[5]), -1))
 
-        def step(carried):
+        def step(carried, *inputs):
             params, v = carried
-            value, g = jax.value_and_grad(loss)(params)
+            value, g = jax.value_and_grad(loss)(params, *inputs)
             v = [0.9 * v + g for v, g in zip(v, g)]
             return value, ([p - 0.05 * v for p, v in zip(params, v)], v)
 
         params = mlp_parameters()
-        return self.carrying(step, (params, [np.zeros_like(p) for p in params]))
+        return self.carrying(step, (params, [np.zeros_like(p) for p in params]), inputs)
 
     def elementwise(self, n):
         jnp = self.jnp
@@ -184,12 +188,11 @@ class Workloads:
             return jnp.mean(jnp.tanh(x * a + b) * jnp.exp(-x * x) + jnp.log1p(x * x) * jnp.sin(x))
 
         params = [stream((n,), 1000, 2.0), np.float32(0.7), np.float32(0.1)]
-        return self.gradient_only(loss, params, [n / 40, 0.1, 0.1])
+        return self.gradient_only(loss, params, [], [n / 40, 0.1, 0.1])
 
     def transformer(self, half, batch, positions, width, heads):
         jax, jnp = self.jax, self.jnp
         dtype = jnp.bfloat16 if half else jnp.float32
-        x = self.put(stream((batch, positions, width), 1000))
 
         def norm(x, scale, offset):
             mean = jnp.mean(x, -1, keepdims=True)
@@ -199,7 +202,7 @@ class Workloads:
         def dense(x, w, b):
             return (x.astype(dtype) @ w.astype(dtype)).astype(jnp.float32) + b
 
-        def loss(p):
+        def loss(p, x):
             qkv = dense(norm(x, p[0], p[1]), p[2], p[3]).astype(dtype)
             q, k, v = (part.reshape(batch, positions, heads, width // heads) for part in jnp.split(qkv, 3, -1))
             mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True).astype(jnp.float32)
@@ -208,19 +211,16 @@ class Workloads:
             return jnp.mean((y + dense(hidden, p[10], p[11])) ** 2)
 
         params = block_parameters(width)
-        return self.gradient_only(loss, params, [0.1] * len(params))
+        x = stream((batch, positions, width), 1000)
+        return self.gradient_only(loss, params, [x], [0.1] * len(params))
 
     def matmul(self, kind, n):
         jnp = self.jnp
         precision = {"f32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}[kind]
         dtype = jnp.bfloat16 if kind == "bf16" else jnp.float32
         a, b = (self.put(stream((n, n), k)).astype(dtype) for k in (1, 2))
-        jitted = self.jax.jit(lambda a, b: jnp.matmul(a, b, precision=precision))
-
-        def step():
-            self.last = jitted(a, b)
-
-        return Work(step, lambda: float(jnp.mean(self.last.astype(jnp.float32) ** 2)))
+        product = lambda a, b: jnp.matmul(a, b, precision=precision)
+        return self.forward(product, [a, b], lambda product: jnp.mean(product.astype(jnp.float32) ** 2))
 
     def launches(self, n):
         def chain(x):
@@ -228,4 +228,4 @@ class Workloads:
                 x = self.jnp.cumsum(x)
             return x
 
-        return self.forward(chain, np.zeros(256, np.float32), self.jnp.sum)
+        return self.forward(chain, [np.zeros(256, np.float32)], self.jnp.sum)

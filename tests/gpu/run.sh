@@ -7,48 +7,68 @@
 #
 # Carry that folder (nothing tracked by git is in it) together with the repository, to the same places, and there run
 #
-#   tests/gpu/run.sh                      tests, checks and measurements; writes benches/gpu.json and prints a table
-#   tests/gpu/run.sh tests                the tests alone
+#   tests/gpu/run.sh                      tests, checks and measurements; writes benches/gpu.json, and its table as
+#                                         benches/gpu.txt
+#   tests/gpu/run.sh tests [NAME..]       the tests alone, or some of: runtime, kernels, retape; NAME:PART runs those
+#                                         whose names have that part, such as retape:graphs
 #   tests/gpu/run.sh bench OPTIONS        checks and measurements; OPTIONS go to tests/gpu/bench.py, for example
 #                                         --only matmul,mlp --skip torch.compile --budget 400
 #
-# RETAPE_GPU_PACK=FOLDER names another folder, RETAPE_GPU_OUT=FILE another place for the figures.
+# Tests take at most RETAPE_GPU_LIMIT seconds in all (540 unless set), and no measurement begins after --budget seconds
+# (500), so each of these ends within ten minutes; what there was no time for is named in the figures, or fails as a test.
+# Where a machine is lent for ten minutes at a time, do it in parts. Each adds its figures to those that the file has of
+# the same device and commit, so bring the file along:
+#
+#   tests/gpu/run.sh tests
+#   tests/gpu/run.sh bench --only check,cold
+#   tests/gpu/run.sh bench --only digits,mlp,copy,elementwise,negate,launch
+#   tests/gpu/run.sh bench --only matmul_bf16_4096,matmul_f32_4096,transformer
+#   tests/gpu/run.sh bench --only matmul_tf32_4096,_1024,_8192
+#
+# RETAPE_GPU_PACK=FOLDER names another folder, RETAPE_GPU_OUT=FILE another place for the figures, PYTHON another Python.
 # `--quick` before these runs everything on the stand-in driver, on tiny sizes and without a GPU, to try the scripts: its
 # times mean nothing, are marked as simulated, and go to target/gpu-quick.json.
-# The exit code says whether tests and checks passed and losses agree; how fast anything is has no part in it.
+# The exit code says whether tests and checks passed, every workload ran, and losses agree with those of the processor and
+# of the peers; how fast anything is has no part in it.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 
-pack=$(realpath --canonicalize-missing "${RETAPE_GPU_PACK:-target/gpu-pack}")
+target=${CARGO_TARGET_DIR:-target}
+pack=$(realpath --canonicalize-missing "${RETAPE_GPU_PACK:-$target/gpu-pack}")
 python=${PYTHON:-python3}
 out=${RETAPE_GPU_OUT:-benches/gpu.json}
 quick=()
 if [ "${1:-}" = --quick ]; then
   shift
   quick=(--quick --cpu-peers)
-  out=${RETAPE_GPU_OUT:-target/gpu-quick.json}
+  out=${RETAPE_GPU_OUT:-$target/gpu-quick.json}
   export LD_LIBRARY_PATH=$pack/stand-in
 fi
 what=${1:-all}
 [ $# -eq 0 ] || shift
 
-[ -x "$pack/gpu_bench" ] || { echo "$pack holds no programs; tests/gpu/pack.sh makes them" >&2; exit 2; }
+[ -f "$pack/gpu_bench" ] || { echo "$pack holds no programs; tests/gpu/pack.sh makes them" >&2; exit 2; }
+# Some ways to carry files lose it.
 chmod +x "$pack"/{runtime,kernels,retape,gpu_bench}
+mkdir -p "$target" "$(dirname "$out")"
 
 failed=()
 
 run_tests() {
-  local name log
-  mkdir -p "$(cat "$pack/tmpdir")" target
-  for name in runtime kernels retape; do
-    log=target/gpu-$name.log
+  local name log names=("$@") end=$((SECONDS + ${RETAPE_GPU_LIMIT:-540}))
+  [ ${#names[@]} -gt 0 ] || names=(runtime kernels retape)
+  for name in "${names[@]}"; do
+    log=$target/gpu-${name/:/-}.log
+    local part=()
+    [ "$name" = "${name%%:*}" ] || part=("${name#*:}")
     echo "== tests of $name"
     # What is real here is that the system's driver is used.
-    RETAPE_TEST_GPU=real timeout 300 "$pack/$name" > "$log" 2>&1
+    RETAPE_TEST_GPU=real timeout $((end > SECONDS ? end - SECONDS : 1)) "$pack/${name%%:*}" "${part[@]}" > "$log" 2>&1
     local code=$?
-    grep -E '^test result|^    [a-z_:0-9]+$' "$log" | sort -u
+    grep -E '^test result:|^    [a-z_:0-9]+$' "$log" | sort -u
     if [ $code -ne 0 ]; then
       failed+=("tests of $name (exit code $code)")
+      [ $code -ne 124 ] || echo "the time was up; $(grep -c '^test .* ok$' "$log") tests had passed"
       grep -E "panicked at|^error|assertion" -A 3 "$log" | head -n 60
     fi
   done
@@ -56,14 +76,14 @@ run_tests() {
 
 run_bench() {
   echo "== checks and measurements"
-  "$python" -u tests/gpu/bench.py --pack "$pack" --out "$out" "${quick[@]}" "$@" || failed+=("checks or losses")
-  echo "figures in $out"
+  "$python" -u tests/gpu/bench.py --pack "$pack" --out "$out" "${quick[@]}" "$@" || failed+=("checks or measurements")
+  echo "figures in $out, as a table in ${out%.json}.txt"
 }
 
 command -v nvidia-smi > /dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 case $what in
   all) run_tests; run_bench "$@" ;;
-  tests) run_tests ;;
+  tests) run_tests "$@" ;;
   bench) run_bench "$@" ;;
   *) echo "tests, bench or nothing" >&2; exit 2 ;;
 esac

@@ -156,6 +156,7 @@ calls! {
     cuStreamSynchronize = cuStreamSynchronize(stream: CUstream);
     cuMemAlloc_v2 = cuMemAlloc_v2(address: *mut CUdeviceptr, bytes: usize);
     cuMemFree_v2 = cuMemFree_v2(address: CUdeviceptr);
+    cuMemGetInfo_v2 = cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemHostAlloc = cuMemHostAlloc(memory: *mut *mut c_void, bytes: usize, flags: c_uint);
     cuMemcpyHtoDAsync_v2 = cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     cuMemcpyDtoHAsync_v2 = cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);

@@ -195,6 +195,15 @@ impl Driver {
         unsafe { api::cuMemFree_v2(address) }
     }
 
+    /// Bytes of the device that no process has asked for.
+    pub(super) fn free_bytes(&self) -> Result<usize, Failure> {
+        self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both numbers are there to be written.
+        unsafe { api::cuMemGetInfo_v2(&mut free, &mut total)? };
+        Ok(free)
+    }
+
     /// Host memory that the device reads by itself.
     pub(super) fn pinned(&self, bytes: usize) -> Result<Pinned, Failure> {
         self.enter()?;

@@ -278,6 +278,16 @@ impl Gpu {
         lock(&self.pool).numbers()
     }
 
+    /// Bytes of the device that no process has, by the driver's own count: code, graphs and what other programs hold are
+    /// missing from it as well as buffers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if earlier work broke the device.
+    pub fn free_bytes(&self) -> Result<usize> {
+        self.check(|driver| driver.free_bytes())
+    }
+
     /// Makes the peak of [`memory`](Gpu::memory) count from now on.
     pub fn reset_peak_bytes(&self) {
         lock(&self.pool).reset_peak();

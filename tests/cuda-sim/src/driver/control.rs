@@ -28,6 +28,12 @@ pub struct Counters {
     pub live_allocations: u64,
     /// Their bytes.
     pub live_bytes: u64,
+    /// Modules that are loaded now.
+    pub live_modules: u64,
+    /// Graphs that exist now, and those of them that can be launched.
+    pub live_graphs: u64,
+    /// Events that exist now.
+    pub live_events: u64,
 }
 
 #[unsafe(no_mangle)]
@@ -87,6 +93,9 @@ extern "C" fn retape_sim_counters(to: Out<Counters>) {
         Counters {
             live_allocations: live(|global| global.live() as u64),
             live_bytes: live(|global| global.live_bytes),
+            live_modules: state.modules.len() as u64,
+            live_graphs: (state.graphs.len() + state.execs.len()) as u64,
+            live_events: state.events.len() as u64,
             ..state.counters
         }
     });
