@@ -218,6 +218,27 @@ fn code_is_loaded_after_idle_memory_is_freed() {
     driver.fail("cuModuleLoadData", 0, 2);
     assert_eq!(load(&gpu, 7.0).name(), "add");
     assert_eq!(gpu.memory().idle_bytes, 0);
+    for (n, call) in ["cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete"].into_iter().enumerate() {
+        drop(DeviceBuffer::alloc(&gpu, 1 << 20).unwrap());
+        driver.fail(call, 0, 2);
+        assert_eq!(load(&gpu, 8.0 + n as f32).name(), "add", "{call}");
+        assert_eq!(gpu.memory().idle_bytes, 0, "{call}");
+    }
+}
+
+#[test]
+fn exact_memory_shows_the_driver_every_buffer() {
+    let (_alone, gpu) = gpu();
+    let Some(driver) = driver() else { return };
+    let before = driver.counters();
+    gpu.set_exact_memory(true);
+    let buffer = DeviceBuffer::from_bytes(&gpu, &[7; 1001]).unwrap();
+    assert_eq!(driver.counters().live_bytes, before.live_bytes + 1001);
+    assert_eq!(buffer.to_host().unwrap().bytes(), [7; 1001]);
+    drop(buffer);
+    gpu.set_exact_memory(false);
+    assert_eq!(driver.counters().live_bytes, before.live_bytes);
+    assert_eq!((gpu.memory().live_bytes, gpu.memory().idle_bytes), (0, 0));
 }
 
 #[test]
