@@ -358,7 +358,9 @@ fn memory_of_dry_runs_is_addresses_only() {
         let mut read = [1_u64];
         result::memcpy_dtoh_sync(&mut read, other).unwrap();
         assert_eq!(read, [0]);
-        [one, other].map(|address| result::free_sync(address).unwrap());
+        for address in [one, other] {
+            result::free_sync(address).unwrap();
+        }
     }
     driver.reset();
 }
