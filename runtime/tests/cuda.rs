@@ -537,3 +537,17 @@ fn a_broken_device_says_so_from_then_on() {
     // Nothing panics on the way out.
     drop((chain, one, buffer));
 }
+
+#[test]
+fn a_lost_context_ends_the_use_of_a_device() {
+    let lost = |code| is_child("a_lost_context_ends_the_use_of_a_device", &[("RETAPE_EXPECT", code)]);
+    if !["709", "999"].into_iter().any(lost) {
+        return;
+    }
+    let Some(driver) = driver() else { return };
+    let (gpu, code) = (Gpu::open(0).unwrap(), env::var("RETAPE_EXPECT").unwrap());
+    driver.fail("cuStreamSynchronize", 0, code.parse().unwrap());
+    let first = gpu.sync().unwrap_err();
+    assert!(first.to_string().contains("ends the use") && first.to_string().contains(&code), "{first}");
+    assert_eq!(gpu.sync().unwrap_err(), first);
+}
