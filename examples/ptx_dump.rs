@@ -1,13 +1,16 @@
 //! Makes the kernels of real graphs for a GPU of compute capability `SM` (75, 80, 90), without a GPU and without
 //! running them: `RETAPE_PTX_DUMP=FOLDER ptx_dump SM` leaves their texts in the folder, for an assembler.
 //!
-//! The graphs are every op on its samples with their gradients, the digit network in training and prediction, dense
-//! layers, a block of a transformer, and products, in both modes of arithmetic. `tests/ptxas.sh` assembles them.
+//! The graphs are every op on its samples with their gradients, all workloads that are timed on processors and, at full
+//! size, on GPUs (`examples/gpu_bench`), and products of other sizes, in both modes of arithmetic. `tests/ptxas.sh`
+//! assembles them. Shapes are constants of the texts, so that another size is another kernel.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
 #[path = "workloads/formula.rs"]
 mod formula;
+#[path = "gpu_bench/workloads.rs"]
+mod measured;
 #[allow(dead_code, reason = "a module of another program, of which not everything is used")]
 #[path = "workloads/models.rs"]
 mod models;
@@ -21,16 +24,38 @@ mod sample;
 use retape::ops::Op;
 use retape::{DType, Device, Graph, MathMode, Result, Tensor, accelerate};
 
+/// The memory of the device, none of which is really there.
+const MEMORY: u64 = 141 << 30;
+
+/// What is measured on GPUs.
+const MEASURED: [&str; 14] = [
+    "negate",
+    "elementwise",
+    "launch_10",
+    "matmul_f32_1024",
+    "matmul_f32_4096",
+    "matmul_f32_8192",
+    "matmul_tf32_1024",
+    "matmul_tf32_4096",
+    "matmul_tf32_8192",
+    "matmul_bf16_1024",
+    "matmul_bf16_4096",
+    "matmul_bf16_8192",
+    "transformer_f32",
+    "transformer_bf16",
+];
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sm: u32 = std::env::args().nth(1).ok_or("which compute capability? 75, 80 or 90")?.parse()?;
     let driver = retape_cuda_sim::driver::install();
     driver.set_capability(0, sm);
     driver.set_dry(true);
+    driver.set_memory(0, MEMORY);
     // Samples of `debug_print` print.
     retape::set_debug_sink(|_| ());
     let gpu = Device::cuda(0)?;
     let n_ops = ops(gpu)?;
-    let n_workloads = workloads(gpu)?;
+    let n_workloads = workloads(gpu)? + measured(gpu)?;
     let n_kernels = driver.counters().modules;
     println!("sm_{sm}: {n_ops} graphs of ops, {n_workloads} of workloads, {n_kernels} kernels");
     Ok(())
@@ -62,7 +87,7 @@ fn workloads(gpu: Device) -> Result<usize> {
     all.push(models::digits_train(5, gpu));
     let kinds = [(DType::F32, MathMode::Strict), (DType::F32, MathMode::Fast), (DType::Bf16, MathMode::Strict)];
     for (dtype, mode) in kinds {
-        all.extend([96, 1000, 1024, 4096].map(|n| models::matmul(n, dtype, mode, gpu)));
+        all.extend([96, 1000].map(|n| models::matmul(n, dtype, mode, gpu)));
     }
     for width in [256, 1024] {
         let size = models::Size { width, heads: width / 64, products: DType::Bf16 };
@@ -73,6 +98,14 @@ fn workloads(gpu: Device) -> Result<usize> {
     }
     fast(gpu)?;
     Ok(all.len() + 1)
+}
+
+/// One step of each workload that is measured on GPUs, at full size; returns how many these are.
+fn measured(gpu: Device) -> Result<usize, Box<dyn std::error::Error>> {
+    for name in MEASURED {
+        measured::make(name, false, gpu)?.step()?;
+    }
+    Ok(MEASURED.len())
 }
 
 /// A graph of every function that has a fast form.

@@ -218,6 +218,27 @@ fn code_is_loaded_after_idle_memory_is_freed() {
     driver.fail("cuModuleLoadData", 0, 2);
     assert_eq!(load(&gpu, 7.0).name(), "add");
     assert_eq!(gpu.memory().idle_bytes, 0);
+    for (n, call) in ["cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete"].into_iter().enumerate() {
+        drop(DeviceBuffer::alloc(&gpu, 1 << 20).unwrap());
+        driver.fail(call, 0, 2);
+        assert_eq!(load(&gpu, 8.0 + n as f32).name(), "add", "{call}");
+        assert_eq!(gpu.memory().idle_bytes, 0, "{call}");
+    }
+}
+
+#[test]
+fn exact_memory_shows_the_driver_every_buffer() {
+    let (_alone, gpu) = gpu();
+    let Some(driver) = driver() else { return };
+    let before = driver.counters();
+    gpu.set_exact_memory(true);
+    let buffer = DeviceBuffer::from_bytes(&gpu, &[7; 1001]).unwrap();
+    assert_eq!(driver.counters().live_bytes, before.live_bytes + 1001);
+    assert_eq!(buffer.to_host().unwrap().bytes(), [7; 1001]);
+    drop(buffer);
+    gpu.set_exact_memory(false);
+    assert_eq!(driver.counters().live_bytes, before.live_bytes);
+    assert_eq!((gpu.memory().live_bytes, gpu.memory().idle_bytes), (0, 0));
 }
 
 #[test]
@@ -540,4 +561,18 @@ fn a_broken_device_says_so_from_then_on() {
     assert_eq!(DeviceBuffer::from_bytes(&gpu, &[1; 256]).unwrap_err(), first);
     // Nothing panics on the way out.
     drop((chain, one, buffer));
+}
+
+#[test]
+fn a_lost_context_ends_the_use_of_a_device() {
+    let lost = |code| is_child("a_lost_context_ends_the_use_of_a_device", &[("RETAPE_EXPECT", code)]);
+    if !["709", "999"].into_iter().any(lost) {
+        return;
+    }
+    let Some(driver) = driver() else { return };
+    let (gpu, code) = (Gpu::open(0).unwrap(), env::var("RETAPE_EXPECT").unwrap());
+    driver.fail("cuStreamSynchronize", 0, code.parse().unwrap());
+    let first = gpu.sync().unwrap_err();
+    assert!(first.to_string().contains("ends the use") && first.to_string().contains(&code), "{first}");
+    assert_eq!(gpu.sync().unwrap_err(), first);
 }

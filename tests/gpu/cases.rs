@@ -3,6 +3,7 @@
 use retape::{DType, Error};
 
 use crate::check::{CASES, Check, F64_BOUND, FAMILIES};
+use crate::compare::{all_bits, bits};
 use crate::device::{gpu, reversed};
 
 fn run(families: impl Fn(&str) -> bool) -> usize {
@@ -16,11 +17,15 @@ fn run(families: impl Fn(&str) -> bool) -> usize {
                     reversed(|| {
                         let results: Result<crate::check::Results, Error> = again();
                         results.inspect(|(values, gradients)| {
-                            values.iter().chain(gradients).for_each(|tensor| drop(crate::compare::bits(tensor)));
+                            values.iter().chain(gradients).for_each(|tensor| drop(bits(tensor)));
                         })
                     })
                 };
-                for (mode, results) in [("eager", check.eager()), ("accelerated", check.accelerated(in_reverse))] {
+                let (eager, again) = (check.eager(), in_reverse(&|| check.eager()));
+                if let (Ok(one), Ok(other)) = (&eager, &again) {
+                    assert_eq!(all_bits(one), all_bits(other), "{} {dtype}: the order changes bits", case.name);
+                }
+                for (mode, results) in [("eager", eager), ("accelerated", check.accelerated(in_reverse))] {
                     match results.map_err(|e| e.to_string()).and_then(|results| check.compare(&results)) {
                         Ok(error) => worst[way] = worst[way].max(error),
                         Err(message) => failures.push(format!("{} {dtype} {mode}: {message}", case.name)),

@@ -27,10 +27,16 @@ fn installed() -> Driver {
 }
 
 /// The first GPU. What it compiles is not kept on disk.
+///
+/// Each buffer is an allocation of its own, so that the stand-in sees what is read and never written, or lies beyond a
+/// buffer; but in processes of their own and on older devices memory is used again, as it is for everyone else.
 pub(crate) fn gpu() -> Device {
-    static NO_FOLDER: LazyLock<()> = LazyLock::new(|| of_runtime().set_code_folder(None));
-    driver();
-    LazyLock::force(&NO_FOLDER);
+    static PREPARED: LazyLock<()> = LazyLock::new(|| {
+        let is_plain = [CHILD, CAPABILITY].iter().all(|variable| std::env::var_os(variable).is_none());
+        of_runtime().set_code_folder(None);
+        of_runtime().set_exact_memory(driver().is_some() && is_plain);
+    });
+    LazyLock::force(&PREPARED);
     Device::cuda(0).unwrap_or_else(|e| panic!("{e}"))
 }
 

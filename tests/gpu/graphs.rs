@@ -47,6 +47,7 @@ fn graphs_without_sums_have_the_bits_of_the_processor() {
         assert_eq!(reversed(|| all_bits(&compiled.call(&there).unwrap())), found, "reversed order");
         assert_eq!((compiled.stats().hits, compiled.stats().misses), (1, 1));
         let eager = all_bits(&graph.apply(&there).unwrap());
+        assert_eq!(reversed(|| all_bits(&graph.apply(&there).unwrap())), eager, "op by op in reversed order");
         if !sums(graph) {
             compared.set(compared.get() + 1);
             assert_eq!(found, all_bits(&compiled.call(&inputs).unwrap()), "accelerated");
@@ -77,7 +78,10 @@ fn values_and_gradients_are_those_of_the_processor() {
         let here = compiled.call(&inputs).unwrap();
         let found = compiled.call(&there).unwrap();
         assert_close(&here, &found, "accelerated");
-        assert_close(&here, &graph.apply(&there).unwrap(), "op by op");
+        let eager = graph.apply(&there).unwrap();
+        assert_close(&here, &eager, "op by op");
+        let again = reversed(|| all_bits(&graph.apply(&there).unwrap()));
+        assert_eq!(again, all_bits(&eager), "op by op in reversed order");
         let again = reversed(|| all_bits(&compiled.call(&there).unwrap()));
         assert_eq!(again, all_bits(&found), "reversed order");
     });

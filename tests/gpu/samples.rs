@@ -1,5 +1,5 @@
-//! The samples of every op, their gradients and special values, on the GPU against the processor: accelerated, with
-//! everything in reversed order, and op by op.
+//! The samples of every op, their gradients and special values, on the GPU against the processor: accelerated and
+//! op by op, each with everything in reversed order, too.
 //!
 //! What is not a sum or a product of many elements gives the bits of the processor, all NaN being alike. The others may
 //! be ordered in another way: [`F64_BOUND`] and [`F32_BOUND`] are the bounds of `tests/ops`.
@@ -52,6 +52,8 @@ impl Apart {
         assert_eq!(all_bits(&found), again, "{what}: the order changes bits\n{graph}");
         let eager_here = graph.apply(inputs).unwrap_or_else(|e| failed(e));
         let eager = graph.apply(&there).unwrap_or_else(|e| failed(e));
+        let again = reversed(|| all_bits(&graph.apply(&there).unwrap_or_else(|e| failed(e))));
+        assert_eq!(all_bits(&eager), again, "{what}: the order changes bits op by op\n{graph}");
         for (way, here, found) in [("accelerated", &here, &found), ("op by op", &eager_here, &eager)] {
             assert_eq!(here.len(), found.len());
             for (position, (here, found)) in here.iter().zip(found).enumerate() {
@@ -98,11 +100,29 @@ fn gradients_are_those_of_the_processor() {
     println!("{:?}", all.0);
 }
 
-/// Approximations concern `f32` alone, where the coarsest is that of TF32, and are the same in every order.
+/// How far a fast result may be from the strict one, by what the manual of PTX states for the instructions that it is
+/// made of. The interpreter rounds exact results instead.
+fn fast_bound(sample: &Sample, result: DType) -> f64 {
+    if result != DType::F32 && types(sample).iter().all(|ty| ty.dtype != DType::F32) {
+        return 0.0;
+    }
+    match sample.op.name() {
+        // Each operand is rounded to the 11 bits of TF32.
+        "matmul" | "conv2d" | "conv2d_input_grad" | "conv2d_filter_grad" => 2.0_f64.powi(-10),
+        // The one that is coarse.
+        "tanh" => 2.0_f64.powi(-11) + 2.0_f64.powi(-20),
+        // Within one turn.
+        "sin" | "cos" => 2.0_f64.powi(-20),
+        // Powers, logarithms, quotients and roots have two units in the last place; formulas have several of them.
+        _ => 2.0_f64.powi(-18),
+    }
+}
+
+/// Approximations concern `f32` alone, and are the same in every order.
 #[test]
 fn fast_results_are_near_strict_ones() {
     retape::set_debug_sink(|_| ());
-    let mut worst = (0.0, String::new());
+    let mut worst = std::collections::BTreeMap::new();
     for sample in samples() {
         let (graph, there) = (graph(&sample.op, &types(&sample)), to(&arguments(&sample), gpu()));
         let function = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap());
@@ -111,18 +131,18 @@ fn fast_results_are_near_strict_ones() {
         let fast = function.call(&there).unwrap();
         let again = reversed(|| all_bits(&function.call(&there).unwrap()));
         assert_eq!(all_bits(&fast), again, "{}: the order changes bits", name(&sample));
-        let is_single = types(&sample).iter().any(|ty| ty.dtype == DType::F32) || fast[0].dtype() == DType::F32;
-        let bound = if is_single { 2.0_f64.powi(-10) } else { 0.0 };
+        let bound = fast_bound(&sample, fast[0].dtype());
         let on_host = |x: &Tensor| x.to(Device::Cpu);
         let apart =
             if bits(&strict[0]) == bits(&fast[0]) { 0.0 } else { distance(&on_host(&strict[0]), &on_host(&fast[0])) };
         assert!(apart <= bound, "{}: {apart}\n{strict:?}\n{fast:?}", name(&sample));
-        if apart > worst.0 {
-            worst = (apart, name(&sample));
+        if apart > 0.0 {
+            let worst = worst.entry(sample.op.name()).or_insert(0.0_f64);
+            *worst = worst.max(apart);
         }
     }
-    println!("furthest apart: {worst:?}");
-    assert!(worst.0 > 0.0, "nothing was approximated");
+    println!("{worst:?}");
+    assert!(!worst.is_empty(), "nothing was approximated");
 }
 
 /// Each argument of each sample in each other dtype that the op takes.

@@ -107,7 +107,7 @@ impl DeviceExecutable {
         let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
         let target = Target { sm: 10 * major + minor, fast };
         let fused = if modes.separate { ptx::apart(&plan) } else { ptx::fuse(&plan, target) };
-        let (drafts, scratch) = drafts(&plan, &fused, target)?;
+        let (drafts, scratch) = drafts(&plan, &fused, target).map_err(|error| told_by(&gpu, error))?;
         let (parts, steps) = parts(&plan, &gpu, drafts, &fused, scratch_at)?;
         let upload = |constant: &Arc<retape_runtime::Buffer>| DeviceBuffer::from_bytes(&gpu, constant.bytes());
         let constants = plan.constants.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
@@ -336,6 +336,14 @@ fn address(plan: &Plan, operand: &Operand) -> Address {
     }
 }
 
+/// What code cannot do is no fault of this crate: the device is what has limits.
+fn told_by(gpu: &Gpu, error: Error) -> Error {
+    match error {
+        Error::Unsupported(reason) => retape_runtime::Error::Gpu { device: gpu.device(), reason }.into(),
+        other => other,
+    }
+}
+
 /// The text of all steps, and the scratch memory that they need.
 fn drafts(plan: &Plan, fused: &[FusedStep], target: Target) -> Result<(Vec<Draft>, usize)> {
     let (mut drafts, mut scratch) = (vec![], 0);
@@ -346,9 +354,7 @@ fn drafts(plan: &Plan, fused: &[FusedStep], target: Target) -> Result<(Vec<Draft
         }
         let lowered = step.lower(plan, target)?;
         scratch = scratch.max(lowered.scratch);
-        // What has no threads does nothing, and the driver does not take it.
-        let has_threads = |launch: &ptx::Launch| launch.block > 0 && !launch.grid.contains(&0);
-        let launches = lowered.launches.into_iter().filter(has_threads).map(|launch| (launch, n));
+        let launches = lowered.launches.into_iter().map(|launch| (launch, n));
         match drafts.last_mut() {
             Some(Draft::Launches(chain)) => chain.extend(launches),
             _ => drafts.push(Draft::Launches(launches.collect())),

@@ -10,7 +10,7 @@ use std::ops::Range;
 use smallvec::{SmallVec, smallvec};
 
 use super::product::{self, Epilogue};
-use super::{Launches, Target, lower};
+use super::{Launches, Target, launchable, lower};
 use crate::error::Result;
 use crate::ir::{Affine, Kernel, KernelBuilder, ParamId};
 use crate::library::Library;
@@ -73,7 +73,7 @@ impl FusedStep {
         if let (Some(epilogue), Work::Library(library)) = (&self.epilogue, &step.work)
             && let Some(launches) = product::lower(library, Some(epilogue), target)?
         {
-            return Ok(launches);
+            return launchable(launches, || library.to_string());
         }
         lower(step, target)
     }

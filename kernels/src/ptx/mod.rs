@@ -30,8 +30,8 @@ pub use fuse::{FusedStep, apart, fuse};
 pub(crate) use inst::{Value, combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
-/// Blocks of a launch along x at most.
-const MAX_BLOCKS: u32 = i32::MAX as u32;
+/// Blocks of a launch along x, y and z at most.
+const MAX_GRID: [u32; 3] = [i32::MAX as u32, u16::MAX as u32, u16::MAX as u32];
 
 /// What code is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,9 +111,28 @@ impl Target {
 /// Fails if the step cannot run on the device.
 pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     match &step.work {
-        Work::Kernel(kernel) => Ok(nest::lower(kernel, &step.operands, target)),
-        Work::Library(library) => lower_library(library, target),
+        Work::Kernel(kernel) => launchable(nest::lower(kernel, &step.operands, target), || step.label.clone()),
+        Work::Library(library) => launchable(lower_library(library, target)?, || library.to_string()),
     }
+}
+
+/// So many blocks along x, y and z. What is too many for a number is still too many for a launch.
+fn grid(blocks: [usize; 3]) -> [u32; 3] {
+    blocks.map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// The launches of some work, if a device takes all of them.
+fn launchable(launches: Launches, what: impl Fn() -> String) -> Result<Launches> {
+    for Launch { grid, block, .. } in &launches.launches {
+        if grid.iter().zip(MAX_GRID).any(|(n, most)| *n > most) {
+            return Err(Error::Unsupported(format!("{} takes more blocks than a launch has", what())));
+        }
+        // Where there are no points, there is no launch.
+        if grid.contains(&0) || *block == 0 {
+            return Err(Error::Internal(format!("{}: a launch without threads", what())));
+        }
+    }
+    Ok(launches)
 }
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
@@ -125,15 +144,12 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::Pool2d(kernel) => library::pool(kernel, target),
         Library::Scan(kernel) => library::scan(kernel, target),
         Library::ScatterAdd(kernel) => library::scatter_add(kernel, target),
-        Library::Sort(kernel) => library::sort(kernel, target),
+        Library::Sort(kernel) => library::sort(kernel, target)?,
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
         Library::MatMul(_) | Library::Conv2d(_) | Library::Print(_) => {
             let unsupported = || Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm));
             return product::lower(library, None, target)?.ok_or_else(unsupported);
         }
     };
-    if launches.launches.iter().any(|launch| launch.grid[0] > MAX_BLOCKS) {
-        return Err(Error::Unsupported(format!("{library} in one launch")));
-    }
     Ok(launches)
 }

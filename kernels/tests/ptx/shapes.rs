@@ -1,8 +1,9 @@
 //! Nests of shapes at which schedules change.
 
 use retape_kernels::ir::random::random_inputs;
-use retape_kernels::ptx::Target;
-use retape_kernels::{Operand, Place, Step, Work};
+use retape_kernels::library::Sort;
+use retape_kernels::ptx::{Target, lower};
+use retape_kernels::{Error, Operand, Place, Step, Work};
 use retape_runtime::DType;
 
 use crate::machine::{check_step, check_within, expected, outputs, same, scalars};
@@ -221,6 +222,7 @@ fn operands_at_any_address() {
     }
 }
 
+/// Threads with nothing to do must not even load what others write.
 #[test]
 fn results_in_place_of_operands() {
     let squares = "kernel (p0: f32[1003], p1: f32[1003] out) {
@@ -237,9 +239,38 @@ fn results_in_place_of_operands() {
         store p1[a0 * 59 + a1], %1
         store p2[a0], %2
     }";
-    for text in [squares, sums, &square(4099, "f32"), &square(70_001, "i64")] {
-        let kernel = kernel(text);
-        let operands = kernel.params.iter().zip([0, 0, 1 << 20]).map(|(p, offset)| Operand {
+    let tiles = "kernel (p0: f32[2021], p1: f32[2021], p2: f32[2021] out) {
+        axes a0 = 43, a1 = 47
+        %0 = load p0[a1 * 43 + a0]
+        %1 = load p1[a0 * 47 + a1]
+        %2 = add %0, %1
+        store p2[a0 * 47 + a1], %2
+    }";
+    let folded = |n: usize, at: &str| {
+        format!(
+            "kernel (p0: f32[{}], p1: f32[37], p2: f32[37] out) {{
+                axes a0 = 37, a1 = {n} reduced
+                %0 = load p0[{at}]
+                %1 = reduce max %0
+                %2 = load p1[a0]
+                %3 = mul %2, %2
+                %4 = sub %1, %3
+                store p2[a0], %4
+            }}",
+            37 * n
+        )
+    };
+    let (first, last) = ([0, 0, 1 << 20], [1 << 20, 0, 0]);
+    let mut cases = vec![(squares.to_owned(), first), (sums.to_owned(), first), (tiles.to_owned(), last)];
+    // The last is long enough for several vectors of a thread.
+    let lines = [square(4099, "f32"), square(70_001, "i64"), square((1 << 20) + 3, "i64")];
+    cases.extend(lines.map(|text| (text, first)));
+    for n in [1, 3, 8, 40, 700] {
+        cases.extend([folded(n, &format!("a0 * {n} + a1")), folded(n, "a1 * 37 + a0")].map(|text| (text, last)));
+    }
+    for (text, offsets) in cases {
+        let kernel = kernel(&text);
+        let operands = kernel.params.iter().zip(offsets).map(|(p, offset)| Operand {
             place: Place::Slot { offset },
             dtype: p.dtype,
             len: p.len,
@@ -289,4 +320,38 @@ fn positions_beyond_32_bits() {
             }
         }
     }
+}
+
+/// A number of blocks that a launch cannot have is no launch of fewer, or of none.
+#[test]
+fn too_many_blocks_are_refused() {
+    let many: usize = 1 << 32;
+    for target in TARGETS {
+        for text in [rows(many, 4096, "f32", "sum"), square(many << 11, "f64"), transpose(32 << 16, 32 << 16, "u8")] {
+            match lower(&step(&kernel(&text)), target) {
+                Err(Error::Unsupported(reason)) => {
+                    assert!(reason.contains("more blocks than a launch has"), "{reason}")
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    // The most that there may be, and what needs none.
+    let launches = lowered(&step(&kernel(&rows((1 << 31) - 1, 4096, "f32", "sum"))), TARGETS[0]);
+    assert_eq!(launches.launches[0].grid, [(1 << 31) - 1, 1, 1]);
+    assert!(lowered(&step(&kernel(&rows(0, 7, "f32", "sum"))), TARGETS[0]).launches.is_empty());
+    assert_eq!(lowered(&step(&kernel(&rows(7, 0, "f32", "sum"))), TARGETS[0]).launches.len(), 1);
+}
+
+/// Positions along an axis have 32 bits where keys have.
+#[test]
+fn lines_too_long_to_count_are_not_sorted() {
+    let sort = |dtype, len| {
+        let sort = Sort { dtype, outer: 1, len, inner: 1, descending: false };
+        let step = Step { work: Work::Library(sort.into()), operands: Default::default(), label: String::new() };
+        lower(&step, TARGETS[1])
+    };
+    assert!(matches!(sort(DType::F32, u32::MAX as usize), Err(Error::Unsupported(_))));
+    assert!(sort(DType::F32, u32::MAX as usize - 1).is_ok());
+    assert!(sort(DType::F64, 1 << 33).is_ok());
 }

@@ -44,9 +44,9 @@ impl Failure {
         self.code() == Some(2)
     }
 
-    /// Whether every later call fails as well: the kernel that ran broke the context.
+    /// Whether every later call fails as well: the kernel that ran broke the context, or the driver lost it.
     pub(super) fn is_final(self) -> bool {
-        matches!(self.code(), Some(214 | 220 | 226 | 700 | 702 | 710 | 714..=719 | 721))
+        matches!(self.code(), Some(214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999))
     }
 }
 
@@ -67,6 +67,11 @@ impl fmt::Display for Failure {
             }
         }
     }
+}
+
+/// Where the library has its first function.
+pub(super) fn library_address() -> Option<usize> {
+    cuInit::find().ok().map(|function| function as *const () as usize)
 }
 
 type ErrorText = unsafe fn(c_uint, *mut *const c_char) -> Result<(), Failure>;

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use dashmap::DashMap;
 
-use super::api::Failure;
+use super::api::{self, Failure};
 use super::disk;
 use super::driver::{self, Driver, Facts, Graph, Module};
 use super::module::{CodeCounters, Function, Key};
-use super::pool::{Block, GpuMemory, Pool, class};
+use super::origin;
+use super::pool::{Block, GpuMemory, Pool};
 use super::staging::Staging;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -42,6 +43,8 @@ pub(super) enum Remains {
 pub struct Gpu {
     ordinal: u32,
     facts: Facts,
+    /// Which build of the driver this is, where the system tells.
+    pub(super) driver_build: Option<String>,
     pub(super) driver: Driver,
     pool: Mutex<Pool>,
     /// Held while idle memory goes back to the driver, so that who has too little waits until it is there.
@@ -115,6 +118,7 @@ impl Gpu {
         let gpu = Arc::new(Gpu {
             ordinal,
             facts,
+            driver_build: api::library_address().and_then(origin::of),
             driver,
             pool: Mutex::new(Pool::new()),
             trimming: Mutex::default(),
@@ -212,7 +216,7 @@ impl Gpu {
     /// Memory for `len` bytes; frees idle memory if there is too little.
     pub(super) fn obtain(&self, len: usize) -> Result<Block> {
         let refuse = |reason: String| Error::Allocation { bytes: len, reason };
-        let bytes = class(len).ok_or_else(|| refuse("no memory is so large".into()))?;
+        let bytes = lock(&self.pool).size_for(len).ok_or_else(|| refuse("no memory is so large".into()))?;
         if let Some(block) = lock(&self.pool).take(bytes) {
             return Ok(block);
         }
@@ -247,7 +251,11 @@ impl Gpu {
 
     /// Takes memory back, which queued work may still use.
     pub(super) fn give_back(&self, block: Block) {
-        lock(&self.pool).give_back(block);
+        let is_kept = lock(&self.pool).give_back(block);
+        if !is_kept {
+            // The driver waits for that work. What it does not take back is lost, and nothing else.
+            let _ = self.check(|driver| driver.free(block.address));
+        }
     }
 
     /// Returns all memory that is kept for reuse to the driver, when the work that uses it is done.
@@ -296,6 +304,13 @@ impl Gpu {
     /// Sets the bytes that may be held; `usize::MAX`, as at the start, leaves it to the driver.
     pub fn set_memory_limit(&self, bytes: usize) {
         lock(&self.pool).limit = bytes;
+    }
+
+    /// Sets whether each buffer has memory of its very size, which the driver gets back as soon as it is dropped: so a
+    /// driver that checks accesses sees those beyond a buffer, and reads of what nobody wrote. It is for tests, since
+    /// every drop waits for the device then.
+    pub fn set_exact_memory(&self, is_exact: bool) {
+        lock(&self.pool).is_exact = is_exact;
     }
 
     /// Asks `idle` to give up its memory when there is too little.

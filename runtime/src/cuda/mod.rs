@@ -15,6 +15,7 @@ mod disk;
 mod driver;
 mod gpu;
 mod module;
+mod origin;
 mod pool;
 mod staging;
 

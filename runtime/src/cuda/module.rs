@@ -1,9 +1,10 @@
 //! Code of a GPU: text is compiled once, shared while it is used, and kept on disk for the next process.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::disk;
@@ -171,15 +172,15 @@ impl Gpu {
             self.code.from_disk.fetch_add(1, Relaxed);
             return Ok((image, loaded));
         }
-        let log = OnceLock::new();
-        let linked = self.check(|driver| {
+        let log = RefCell::new(String::new());
+        let linked = self.check_with_room(|driver| {
             driver.link(source.text).map_err(|LinkFailure { failure, log: written }| {
-                let _ = log.set(written);
+                log.replace(written);
                 failure
             })
         });
-        let image = linked.map_err(|error| match (error, log.get().filter(|log| !log.is_empty())) {
-            (Error::Gpu { device, reason }, Some(log)) => {
+        let image = linked.map_err(|error| match (error, log.into_inner()) {
+            (Error::Gpu { device, reason }, log) if !log.is_empty() => {
                 Error::Gpu { device, reason: format!("kernel {}: {reason}\n{log}", source.name) }
             }
             (error, _) => error,
@@ -204,7 +205,9 @@ impl Gpu {
         for number in [major, minor, self.driver_version()] {
             hasher.update(&number.to_le_bytes());
         }
-        hasher.update(&(self.name().len() as u64).to_le_bytes()).update(self.name().as_bytes());
+        for words in [self.name(), self.driver_build.as_deref().unwrap_or_default()] {
+            hasher.update(&(words.len() as u64).to_le_bytes()).update(words.as_bytes());
+        }
         hasher.update(text.as_bytes()).finalize().into()
     }
 

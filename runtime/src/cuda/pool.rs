@@ -33,8 +33,8 @@ pub(super) struct Block {
     pub(super) bytes: usize,
 }
 
-/// The size of the block for a request; `None` if no memory is so large.
-pub(super) fn class(len: usize) -> Option<usize> {
+/// The size of a block that may serve other requests, too; `None` if no memory is so large.
+fn class(len: usize) -> Option<usize> {
     let len = len.max(2);
     // Four sizes between powers of two, for those that are not large.
     let quarter = (1_usize << (len - 1).ilog2()) / 4;
@@ -50,11 +50,13 @@ pub(super) struct Pool {
     numbers: GpuMemory,
     /// What may be held at most.
     pub(super) limit: usize,
+    /// Blocks are as large as what was asked for, and none is kept.
+    pub(super) is_exact: bool,
 }
 
 impl Pool {
     pub(super) fn new() -> Pool {
-        Pool { idle: BTreeMap::new(), numbers: GpuMemory::default(), limit: usize::MAX }
+        Pool { idle: BTreeMap::new(), numbers: GpuMemory::default(), limit: usize::MAX, is_exact: false }
     }
 
     pub(super) fn numbers(&self) -> GpuMemory {
@@ -65,8 +67,16 @@ impl Pool {
         self.numbers.peak_bytes = self.numbers.live_bytes;
     }
 
+    /// The size of the block for a request; `None` if no memory is so large.
+    pub(super) fn size_for(&self, len: usize) -> Option<usize> {
+        class(len).map(|bytes| if self.is_exact { len } else { bytes })
+    }
+
     /// A free block for a request of this class: of its very size, or of one that is little larger.
     pub(super) fn take(&mut self, bytes: usize) -> Option<Block> {
+        if self.is_exact {
+            return None;
+        }
         let most = if bytes < LARGE { bytes } else { bytes + bytes / 8 };
         let (&size, addresses) = self.idle.range_mut(bytes..=most).next()?;
         let address = addresses.pop()?;
@@ -105,11 +115,15 @@ impl Pool {
         self.numbers.peak_bytes = self.numbers.peak_bytes.max(self.numbers.live_bytes);
     }
 
-    /// Keeps a block that no buffer uses any more.
-    pub(super) fn give_back(&mut self, block: Block) {
+    /// Keeps a block that no buffer uses any more, or says that it is not kept.
+    pub(super) fn give_back(&mut self, block: Block) -> bool {
         self.numbers.live_bytes -= block.bytes;
+        if self.is_exact {
+            return false;
+        }
         self.numbers.idle_bytes += block.bytes;
         self.idle.entry(block.bytes).or_default().push(block.address);
+        true
     }
 
     /// Gives up all free blocks; returns their addresses.
@@ -143,7 +157,7 @@ mod tests {
         for (n, bytes) in [256, 1024, 16 << 20].into_iter().enumerate() {
             assert!(pool.reserve(bytes));
             pool.settle(bytes, true);
-            pool.give_back(Block { address: n as u64, bytes });
+            assert!(pool.give_back(Block { address: n as u64, bytes }));
         }
         assert_eq!(pool.take(512), None, "small blocks fit exactly");
         assert_eq!(pool.take(10 << 20), None, "too large");
@@ -155,6 +169,21 @@ mod tests {
         assert_eq!((numbers.fresh, numbers.reused, numbers.peak_bytes), (3, 2, (16 << 20) + 1024));
         assert_eq!(pool.clear(), [0]);
         assert_eq!(pool.numbers().idle_bytes, 0);
+    }
+
+    #[test]
+    fn exact_blocks_are_not_kept() {
+        let mut pool = Pool::new();
+        assert!(pool.reserve(256));
+        pool.settle(256, true);
+        assert!(pool.give_back(Block { address: 1, bytes: 256 }));
+        pool.is_exact = true;
+        assert_eq!((pool.size_for(3), pool.size_for(usize::MAX)), (Some(3), None));
+        assert_eq!(pool.take(256), None, "what is idle stays so");
+        assert!(pool.reserve(3));
+        pool.settle(3, true);
+        assert!(!pool.give_back(Block { address: 2, bytes: 3 }));
+        assert_eq!((pool.numbers().live_bytes, pool.numbers().idle_bytes), (0, 256));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Who touched which bytes of global memory, and whether two of them race.
 //!
 //! Blocks of a launch are never ordered: what one wrote no other may touch, but by atomics. Warps of a block are ordered
-//! by barriers, whose times the shadow of shared memory keeps; they are checked where that is asked for.
+//! by barriers, whose times the shadow of shared memory keeps.
 
 use crate::fault::{Stop, stop};
 use crate::lanes::lanes;
@@ -48,8 +48,6 @@ pub(crate) struct Owner {
     /// Stands for several blocks of the launch; its blocks have the numbers behind it.
     pub(crate) launch: u32,
     pub(crate) block: u32,
-    /// Warps of a block must be ordered, too.
-    pub(crate) checks_warps: bool,
 }
 
 /// A warp that touches memory.
@@ -75,12 +73,12 @@ pub(crate) enum Touch {
 /// Checks an access against those before, and notes it.
 #[inline(always)]
 pub(crate) fn check(tag: &mut Tag, touch: Touch, visitor: Visitor<'_>, is_strict: bool) -> Result<(), Stop> {
-    let Visitor { owner: Owner { launch, block, checks_warps }, clock } = visitor;
+    let Visitor { owner: Owner { launch, block }, clock } = visitor;
     let writer = tag[WRITER] & !ATOMIC;
     // The writer's serial number is within this launch, and another one than that of this block.
     let is_foreign = writer >= launch && writer != block;
     let was_atomic = tag[WRITER] & ATOMIC != 0;
-    if checks_warps && writer == block && !clock.follows(tag[WROTE] & 31, tag[WROTE] >> 5) {
+    if writer == block && !clock.follows(tag[WROTE] & 31, tag[WROTE] >> 5) {
         let is_ordered = match touch {
             Touch::StrongRead => true,
             Touch::Atomic | Touch::StrongWrite => was_atomic,
@@ -129,13 +127,9 @@ pub(crate) fn check(tag: &mut Tag, touch: Touch, visitor: Visitor<'_>, is_strict
 /// Notes a read, beside those that are not ordered before it.
 #[inline(always)]
 fn note_read(tag: &mut Tag, visitor: Visitor<'_>) {
-    let Visitor { owner: Owner { launch, block, checks_warps }, clock } = visitor;
+    let Visitor { owner: Owner { launch, block }, clock } = visitor;
     if tag[READER] >= launch && tag[READER] != block {
         tag[READER] = launch;
-        return;
-    }
-    if !checks_warps {
-        tag[READER] = block;
         return;
     }
     let own = 1 << clock.warp;
@@ -152,9 +146,6 @@ fn note_read(tag: &mut Tag, visitor: Visitor<'_>) {
 fn check_readers(tag: &Tag, touch: Touch, visitor: Visitor<'_>) -> Result<(), Stop> {
     if tag[READER] != visitor.owner.block {
         return race(tag[READER], "read", visitor, touch);
-    }
-    if !visitor.owner.checks_warps {
-        return Ok(());
     }
     let others = tag[READERS] & !(1 << visitor.clock.warp);
     match lanes(others).find(|warp| !visitor.clock.follows(*warp as u32, tag[READ])) {

@@ -87,7 +87,6 @@ pub struct Machine {
     serial: u32,
     counts: BTreeMap<String, Counts>,
     branch_limit: u64,
-    checks_warps: bool,
     /// Addresses of the global arrays of modules, found by the address of the module's data.
     resident: Vec<(Arc<ModuleData>, Vec<u64>)>,
 }
@@ -112,7 +111,6 @@ impl Machine {
             serial: FIRST_SERIAL,
             counts: BTreeMap::new(),
             branch_limit: 1 << 32,
-            checks_warps: false,
             resident: vec![],
         }
     }
@@ -183,14 +181,6 @@ impl Machine {
         self.branch_limit = branches;
     }
 
-    /// Sets whether warps of a block that touch the same global memory with no barrier between are at fault.
-    ///
-    /// Off from the start: a warp with nothing to do may read what another one writes, and forget it. Blocks, and warps
-    /// in shared memory, are always checked.
-    pub fn set_warp_checks(&mut self, are_on: bool) {
-        self.checks_warps = are_on;
-    }
-
     /// What the kernels of each name did so far.
     pub fn counts(&self) -> &BTreeMap<String, Counts> {
         &self.counts
@@ -256,19 +246,9 @@ impl Machine {
         self.serial += blocks + 1;
         let counts = self.counts.entry(kernel.name.clone()).or_default();
         counts.launches += 1;
-        let Machine { branch_limit, checks_warps, .. } = *self;
+        let branch_limit = self.branch_limit;
         let (grid, block) = (grid.0, block.0);
-        let launch = Launch {
-            kernel,
-            grid,
-            block,
-            dynamic_shared,
-            params,
-            globals: &globals,
-            order,
-            branch_limit,
-            checks_warps,
-        };
+        let launch = Launch { kernel, grid, block, dynamic_shared, params, globals: &globals, order, branch_limit };
         exec::run(&launch, &mut self.global, &mut self.shared, counts, first)
     }
 

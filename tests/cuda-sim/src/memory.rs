@@ -22,6 +22,8 @@ const POISONED: usize = 16 << 20;
 /// One allocation.
 struct Allocation {
     base: u64,
+    len: usize,
+    /// None of both for an array that only has an address.
     bytes: Vec<u8>,
     tags: Vec<Tag>,
     fine: Vec<[Tag; 4]>,
@@ -46,19 +48,21 @@ impl Global {
 
     /// A new array, whose bytes nobody has written.
     pub(crate) fn alloc(&mut self, bytes: usize) -> u64 {
-        let base = self.next;
-        self.next += (bytes.max(1) as u64).next_multiple_of(512) + GUARD;
-        let tags = bytes.div_ceil(4);
         // What nobody has written is no zero that a result could pass for; great arrays are left to the system.
         let content = if bytes <= POISONED { 0xff } else { 0 };
-        self.allocations.push(Allocation {
-            base,
-            bytes: vec![content; bytes],
-            tags: vec![UNTOUCHED; tags],
-            fine: vec![],
-            is_strict: true,
-        });
-        self.live_bytes += bytes as u64;
+        self.place(bytes, vec![content; bytes], vec![UNTOUCHED; bytes.div_ceil(4)])
+    }
+
+    /// An array without memory: copies to it are lost, copies from it give zeros, and kernels cannot use it.
+    pub(crate) fn alloc_hollow(&mut self, bytes: usize) -> u64 {
+        self.place(bytes, vec![], vec![])
+    }
+
+    fn place(&mut self, len: usize, bytes: Vec<u8>, tags: Vec<Tag>) -> u64 {
+        let base = self.next;
+        self.next += (len.max(1) as u64).next_multiple_of(512) + GUARD;
+        self.allocations.push(Allocation { base, len, bytes, tags, fine: vec![], is_strict: true });
+        self.live_bytes += len as u64;
         base
     }
 
@@ -68,8 +72,8 @@ impl Global {
             return false;
         };
         let allocation = self.allocations.remove(index);
-        self.freed.push((base, allocation.bytes.len() as u64));
-        self.live_bytes -= allocation.bytes.len() as u64;
+        self.freed.push((base, allocation.len as u64));
+        self.live_bytes -= allocation.len as u64;
         self.recent = 0;
         true
     }
@@ -81,7 +85,7 @@ impl Global {
     /// Beginning and size of the allocation around an address.
     pub(crate) fn range(&self, address: u64) -> Option<(u64, usize)> {
         let index = self.index_of(address)?;
-        Some((self.allocations[index].base, self.allocations[index].bytes.len()))
+        Some((self.allocations[index].base, self.allocations[index].len))
     }
 
     /// Whether reading bytes of this array that nobody wrote is a fault.
@@ -94,7 +98,7 @@ impl Global {
     fn index_of(&self, address: u64) -> Option<usize> {
         let index = self.allocations.partition_point(|allocation| allocation.base <= address).checked_sub(1)?;
         let allocation = &self.allocations[index];
-        (address - allocation.base < allocation.bytes.len().max(1) as u64).then_some(index)
+        (address - allocation.base < allocation.len.max(1) as u64).then_some(index)
     }
 
     /// The allocation that holds all these bytes, and where they begin in it.
@@ -102,7 +106,7 @@ impl Global {
     fn find(&mut self, address: u64, len: usize) -> Result<(usize, usize), Stop> {
         if let Some(allocation) = self.allocations.get(self.recent) {
             let offset = address.wrapping_sub(allocation.base);
-            if offset < allocation.bytes.len() as u64 && len as u64 <= allocation.bytes.len() as u64 - offset {
+            if offset < allocation.len as u64 && len as u64 <= allocation.len as u64 - offset {
                 return Ok((self.recent, offset as usize));
             }
         }
@@ -111,27 +115,34 @@ impl Global {
 
     #[cold]
     fn find_elsewhere(&mut self, address: u64, len: usize) -> Result<(usize, usize), Stop> {
-        if let Some((base, size)) = self.freed.iter().find(|(base, size)| address.wrapping_sub(*base) < *size) {
-            return stop(format!("global access after free: {len} bytes at {} of {size}", address - base));
-        }
         let before = self.allocations.partition_point(|allocation| allocation.base <= address).checked_sub(1);
-        let (index, allocation) = match before {
-            Some(index) => (index, &self.allocations[index]),
-            None => return stop(format!("global access out of bounds: {len} bytes at {address:#x}, where nothing is")),
-        };
-        let (offset, size) = (address - allocation.base, allocation.bytes.len());
-        if offset + len as u64 <= size as u64 {
+        if let Some(index) = before
+            && let allocation = &self.allocations[index]
+            && address - allocation.base + len as u64 <= allocation.len as u64
+        {
             self.recent = index;
-            return Ok((index, offset as usize));
+            return Ok((index, (address - self.allocations[index].base) as usize));
         }
+        stop(self.nothing_there(before, address, len))
+    }
+
+    /// Why no allocation, of which one may begin before the address, holds all these bytes.
+    fn nothing_there(&self, before: Option<usize>, address: u64, len: usize) -> String {
+        if let Some((base, size)) = self.freed.iter().find(|(base, size)| address.wrapping_sub(*base) < *size) {
+            return format!("global access after free: {len} bytes at {} of {size}", address - base);
+        }
+        let Some(index) = before else {
+            return format!("global access out of bounds: {len} bytes at {address:#x}, where nothing is");
+        };
+        let (offset, size) = (address - self.allocations[index].base, self.allocations[index].len);
         let next = self.allocations.get(index + 1);
         let is_nearer_to_next = next.is_some_and(|next| next.base - address <= GUARD / 2);
         match next.filter(|_| is_nearer_to_next) {
             Some(next) => {
-                let (before, size) = (next.base - address, next.bytes.len());
-                stop(format!("global access out of bounds: {len} bytes {before} before an allocation of {size}"))
+                let (before, size) = (next.base - address, next.len);
+                format!("global access out of bounds: {len} bytes {before} before an allocation of {size}")
             }
-            None => stop(format!("global access out of bounds: {len} bytes at {offset} of an allocation of {size}")),
+            None => format!("global access out of bounds: {len} bytes at {offset} of an allocation of {size}"),
         }
     }
 
@@ -146,6 +157,9 @@ impl Global {
     ) -> Result<&mut [u8], Stop> {
         let (index, offset) = self.find(address, len)?;
         let allocation = &mut self.allocations[index];
+        if allocation.is_hollow() {
+            return stop("global access to an array without memory");
+        }
         if offset.is_multiple_of(4) && len.is_multiple_of(4) {
             for granule in offset / 4..(offset + len) / 4 {
                 let tag = &mut allocation.tags[granule];
@@ -176,6 +190,9 @@ impl Global {
         }
         let (index, offset) = self.find(address, len)?;
         let allocation = &mut self.allocations[index];
+        if allocation.is_hollow() {
+            return Ok(());
+        }
         write(&mut allocation.bytes[offset..offset + len]);
         let whole = offset.div_ceil(4)..(offset + len) / 4;
         let host = [HOST, 0, 0, 0, 0];
@@ -197,7 +214,10 @@ impl Global {
             return Ok(());
         }
         let (index, offset) = self.find(address, to.len())?;
-        to.copy_from_slice(&self.allocations[index].bytes[offset..offset + to.len()]);
+        match self.allocations[index].is_hollow() {
+            true => to.fill(0),
+            false => to.copy_from_slice(&self.allocations[index].bytes[offset..offset + to.len()]),
+        }
         Ok(())
     }
 
@@ -208,6 +228,9 @@ impl Global {
         }
         let (source, start) = self.find(from, len)?;
         let allocation = &self.allocations[source];
+        if allocation.is_hollow() {
+            return Ok(());
+        }
         let bytes = allocation.bytes[start..start + len].to_vec();
         let written: Vec<bool> = (start..start + len).map(|byte| allocation.is_written(byte)).collect();
         self.fill(to, len, |to| to.copy_from_slice(&bytes))?;
@@ -215,6 +238,9 @@ impl Global {
             return Ok(());
         }
         let (index, offset) = self.find(to, len)?;
+        if self.allocations[index].is_hollow() {
+            return Ok(());
+        }
         for (n, _) in written.iter().enumerate().filter(|(_, written)| !**written) {
             let byte = offset + n;
             self.allocations[index].split(byte / 4)[byte % 4] = UNTOUCHED;
@@ -238,6 +264,11 @@ impl Global {
 }
 
 impl Allocation {
+    /// Whether it has an address and no memory.
+    fn is_hollow(&self) -> bool {
+        self.bytes.len() < self.len
+    }
+
     /// The tags of four single bytes.
     fn split(&mut self, granule: usize) -> &mut [Tag; 4] {
         if self.fine.is_empty() {

@@ -342,6 +342,30 @@ fn memory_runs_out_and_comes_back() {
 }
 
 #[test]
+fn memory_of_dry_runs_is_addresses_only() {
+    let (driver, _guard) = turn();
+    let context = CudaContext::new(0).unwrap();
+    context.bind_to_thread().unwrap();
+    driver.set_memory(0, 1 << 40);
+    driver.set_dry(true);
+    // SAFETY: the copies are within the arrays, which are freed once.
+    unsafe {
+        let [one, other] = [1 << 39, 1 << 38].map(|bytes| result::malloc_sync(bytes).unwrap());
+        assert_eq!(driver.counters().live_bytes, 3 << 38);
+        result::memcpy_htod_sync(one + (1 << 39) - 8, &[7_u64]).unwrap();
+        assert!(result::memcpy_htod_sync(one + (1 << 39) - 7, &[7_u64]).is_err());
+        result::memcpy_dtod_sync(other, one, 1 << 38).unwrap();
+        let mut read = [1_u64];
+        result::memcpy_dtoh_sync(&mut read, other).unwrap();
+        assert_eq!(read, [0]);
+        for address in [one, other] {
+            result::free_sync(address).unwrap();
+        }
+    }
+    driver.reset();
+}
+
+#[test]
 fn devices_do_not_mix() {
     let (_driver, _guard) = turn();
     let (one, two) = (CudaContext::new(0).unwrap(), CudaContext::new(1).unwrap());

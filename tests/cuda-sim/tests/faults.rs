@@ -33,7 +33,6 @@ fn kernel_with(head: &str, body: &str) -> String {
 fn run(text: &str, grid: u32, block: u32) -> Result<(), Fault> {
     let module = Module::parse(text).unwrap();
     let mut machine = Machine::new();
-    machine.set_warp_checks(true);
     let a = machine.put(&(0..1024).collect::<Vec<u32>>());
     let b = machine.alloc(4096);
     machine.launch(&module, "k", grid, block, 0, &[a, b], Order::FORWARD)

@@ -6,7 +6,7 @@
 
 use super::{BLOCK, Code, Number, Order};
 use crate::library::Cholesky;
-use crate::ptx::{Argument, Class, Launches, Reg, Target};
+use crate::ptx::{Argument, Class, Launches, Reg, Target, grid};
 use retape_runtime::{DType, Scalar};
 
 /// Rows and columns of a tile.
@@ -30,7 +30,7 @@ pub(in crate::ptx) fn cholesky(kernel: &Cholesky, target: Target) -> Launches {
     let first = c.launch(batch * panels, BLOCK, &arguments);
     let launches = (0..panels).map(|panel| {
         let mut launch = first.clone();
-        launch.grid[0] = (batch * (panels - panel)) as u32;
+        launch.grid = grid([batch * (panels - panel), 1, 1]);
         launch
     });
     Launches { launches: launches.collect(), scratch: 0 }

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 
 use crate::ptx::nest::index::magic;
-use crate::ptx::{Argument, Class, Function, Launch, Reg, Target, ptx};
+use crate::ptx::{Argument, Class, Function, Launch, Reg, Target, grid, ptx};
 
 /// A kernel that is being written.
 pub(super) struct Code {
@@ -45,7 +45,7 @@ impl Code {
 
     /// A launch of the kernel.
     pub(super) fn launch(self, blocks: usize, block: u32, arguments: &[Argument]) -> Launch {
-        let grid = [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1];
+        let grid = grid([blocks, 1, 1]);
         Launch { module: self.function.finish(), grid, block, shared: 0, arguments: arguments.into() }
     }
 

@@ -7,6 +7,9 @@ use retape_runtime::DType;
 use super::{Code, Number};
 use crate::ptx::{Class, Reg, ptx};
 
+/// Entries in one word have positions, and keys that are indices, below this; the last number is that of no entry.
+pub(super) const MAX_PACKED: usize = u32::MAX as usize;
+
 /// Where keys come from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keys {

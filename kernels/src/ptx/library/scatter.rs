@@ -6,7 +6,7 @@
 
 use retape_runtime::DType;
 
-use super::entry::{Form, Keys, destination, load_index};
+use super::entry::{Form, Keys, MAX_PACKED, destination, load_index};
 use super::sort::{Goal, Sorter, bisect};
 use super::{BLOCK, Code, Number, aligned, blocks};
 use crate::library::ScatterAdd;
@@ -28,8 +28,7 @@ pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launch
         return Launches::default();
     }
     let [base, indices, updates, out] = [0, 1, 2, 3].map(Argument::Operand);
-    // Positions and destinations are sorted as numbers of 32 bits, of which the last is not used.
-    let sortable = n_indices < u32::MAX as usize && len < u32::MAX as usize;
+    let sortable = n_indices < MAX_PACKED && len < MAX_PACKED;
     if n_indices <= FEW || !sortable {
         return Launches { launches: vec![emit.few(&[base, indices, updates, out])], scratch: 0 };
     }

@@ -8,8 +8,9 @@
 
 use retape_runtime::DType;
 
-use super::entry::{Entry, Form, Keys};
+use super::entry::{Entry, Form, Keys, MAX_PACKED};
 use super::{BLOCK, Code, Number, aligned};
+use crate::error::{Error, Result};
 use crate::library::Sort;
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
 
@@ -23,15 +24,22 @@ const TELL: usize = 256;
 const I64: Number = Number(DType::I64);
 
 /// The launches of [`Sort`].
-pub(in crate::ptx) fn sort(kernel: &Sort, target: Target) -> Launches {
+///
+/// # Errors
+///
+/// Fails if lines are longer than entries can count.
+pub(in crate::ptx) fn sort(kernel: &Sort, target: Target) -> Result<Launches> {
     let keys = Keys::Elements(Number::of(kernel.dtype), kernel.inner, kernel.descending);
     let lines = kernel.outer * kernel.inner;
     if lines * kernel.len == 0 {
-        return Launches::default();
+        return Ok(Launches::default());
+    }
+    if keys.form() == Form::Packed && kernel.len >= MAX_PACKED {
+        return Err(Error::Unsupported(format!("sorting {} elements along an axis", kernel.len)));
     }
     let sorter = Sorter { keys, lines, len: kernel.len, target };
     let (launches, scratch) = sorter.launches(Argument::Operand(0), Goal::Positions(Argument::Operand(1)));
-    Launches { launches, scratch }
+    Ok(Launches { launches, scratch })
 }
 
 /// What is wanted of sorted lines.

@@ -54,6 +54,11 @@ impl Ints {
         f.op(self.class(), if self.wide { "min.u64" } else { "min.u32" }, format_args!("{x}, {y}"))
     }
 
+    /// `x` where `p` holds, else `y`.
+    pub(super) fn select(self, f: &mut Function, p: Reg, x: Reg, y: Reg) -> Reg {
+        f.op(self.class(), if self.wide { "selp.b64" } else { "selp.b32" }, format_args!("{x}, {y}, {p}"))
+    }
+
     /// A comparison of `x` with `y`, which a number or register may be.
     pub(super) fn compare(self, f: &mut Function, op: &str, x: Reg, y: impl std::fmt::Display) -> Reg {
         let ty = if self.wide { "u64" } else { "u32" };

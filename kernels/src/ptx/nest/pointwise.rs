@@ -7,7 +7,7 @@ use super::index::{barrier, special};
 use super::schedule::{self, BLOCK, Pointwise, Tiled};
 use super::{Nest, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
-use crate::ptx::{Class, Function, Launch, Reg, Space, load, ptx, store};
+use crate::ptx::{Class, Function, Label, Launch, Reg, Space, grid, load, ptx, store};
 
 /// The launch of a kernel whose axes are all kept.
 pub(super) fn lower(nest: &Nest<'_>) -> Launch {
@@ -34,19 +34,29 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
         body.fix(&mut f, &mut near, &schedule::accesses(body.kernel, None));
         groups.extend((0..plan.unroll).map(|n| (near.shifted(0, n * plan.block * plan.lanes), None)));
     }
+    let idle = is_ragged.then(|| f.label());
+    if let Some(idle) = idle {
+        // What threads beyond the end would load, others may write.
+        let beyond = ints.compare(&mut f, "ge", first, plan.items);
+        ptx!(f, "@{beyond} bra {idle}");
+    }
     for n in groups.len()..plan.unroll {
         let mut item = ints.add(&mut f, first, (n * plan.block) as u64);
         let mut guard = None;
-        if is_ragged {
-            // Threads beyond the end do the last item again, but write nothing.
-            guard = Some(ints.compare(&mut f, "lt", item, plan.items));
-            item = ints.min(&mut f, item, plan.items as u64 - 1);
+        if is_ragged && n > 0 {
+            // For an item beyond the end a thread does its first one again, but writes nothing.
+            let inside = ints.compare(&mut f, "lt", item, plan.items);
+            item = ints.select(&mut f, inside, item, first);
+            guard = Some(inside);
         }
         groups.push((vector(&mut f, &body, &root, item, plan.lanes), guard));
     }
     body.loads(&mut f, groups.iter_mut().map(|(group, _)| group), |_| true);
     for (mut group, guard) in groups {
         points(&mut f, &body, &mut group, guard);
+    }
+    if let Some(idle) = idle {
+        f.place(idle);
     }
     if plan.rest > 0 {
         let end = f.label();
@@ -60,7 +70,7 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
         points(&mut f, &body, &mut root, None);
         f.place(end);
     }
-    Launch { module: f.finish(), grid: [blocks as u32, 1, 1], block: plan.block as u32, shared: 0, arguments }
+    Launch { module: f.finish(), grid: grid([blocks, 1, 1]), block: plan.block as u32, shared: 0, arguments }
 }
 
 /// The vector of points with a number.
@@ -112,15 +122,22 @@ fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
     let root = root.at(origin.iter().copied().enumerate(), None);
     let tiles = stage(&mut f, &body, &root, plan, &origin, (x, y));
     barrier(&mut f);
+    let idle = f.label();
+    let at_last = inside(&mut f, &body, origin[last], x, last, idle);
+    let first = inside(&mut f, &body, origin[along], y, along, idle);
     let mut groups: SmallVec<[(Group, Option<Reg>); 4]> = SmallVec::new();
     for row in 0..TILE / ROWS {
         let side = ints.add(&mut f, y, (row * ROWS) as u64);
-        let (at_last, inside_last) = clamped(&mut f, &body, origin[last], x, last);
-        let (at_along, inside_along) = clamped(&mut f, &body, origin[along], side, along);
-        let guard = match (inside_last, inside_along) {
-            (Some(p), Some(q)) => Some(f.op(Class::Pred, "and.pred", format_args!("{p}, {q}"))),
-            (p, q) => p.or(q),
-        };
+        let (mut at_along, mut guard) = (first, None);
+        if row > 0 {
+            at_along = ints.mul_add(&mut f, origin[along], 1, Some(side));
+            if !axes[along].extent.is_multiple_of(TILE) {
+                // For a row beyond the end a thread does its first one again, but writes nothing.
+                let inside = ints.compare(&mut f, "lt", at_along, axes[along].extent);
+                at_along = ints.select(&mut f, inside, at_along, first);
+                guard = Some(inside);
+            }
+        }
         let mut group = root.at([(last, at_last), (along, at_along)], None);
         let at = ints.mul_add(&mut f, x, PITCH as i64, Some(side));
         for (&id, tile) in plan.loads.iter().zip(&tiles) {
@@ -132,18 +149,26 @@ fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
     for (mut group, guard) in groups {
         points(&mut f, &body, &mut group, guard);
     }
-    Launch { module: f.finish(), grid: [blocks as u32, 1, 1], block: BLOCK as u32, shared: 0, arguments }
+    f.place(idle);
+    Launch { module: f.finish(), grid: grid([blocks, 1, 1]), block: BLOCK as u32, shared: 0, arguments }
 }
 
-/// The coordinate `origin + offset` or the last one of the axis, and whether it is inside, if it may lie outside.
-fn clamped(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usize) -> (Reg, Option<Reg>) {
+/// The coordinate `origin + offset`; threads for which it lies beyond the end of the axis go to `idle`.
+fn inside(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usize, idle: Label) -> Reg {
     let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
     let at = ints.mul_add(f, origin, 1, Some(offset));
-    if extent.is_multiple_of(TILE) {
-        return (at, None);
+    if !extent.is_multiple_of(TILE) {
+        let beyond = ints.compare(f, "ge", at, extent);
+        ptx!(f, "@{beyond} bra {idle}");
     }
-    let inside = ints.compare(f, "lt", at, extent);
-    (ints.min(f, at, extent as u64 - 1), Some(inside))
+    at
+}
+
+/// The coordinate `origin + offset`, or the last one of the axis.
+fn clamped(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usize) -> Reg {
+    let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
+    let at = ints.mul_add(f, origin, 1, Some(offset));
+    if extent.is_multiple_of(TILE) { at } else { ints.min(f, at, extent as u64 - 1) }
 }
 
 /// A tile of a parameter in shared memory.
@@ -188,8 +213,8 @@ fn stage(
     let mut groups: SmallVec<[(Group, Reg); 4]> = smallvec![];
     for row in 0..TILE / ROWS {
         let side = body.ints.add(f, y, (row * ROWS) as u64);
-        let (at_along, _) = clamped(f, body, origin[along], x, along);
-        let (at_last, _) = clamped(f, body, origin[last], side, last);
+        let at_along = clamped(f, body, origin[along], x, along);
+        let at_last = clamped(f, body, origin[last], side, last);
         groups.push((root.at([(last, at_last), (along, at_along)], None), side));
     }
     body.loads(f, groups.iter_mut().map(|(group, _)| group), |id| plan.loads.contains(&id));

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use super::body::{Body, Group, Vector};
 use super::fold::{Partial, across_threads, pairwise};
 use super::index::{Ints, special};
-use super::schedule::{self, Reduction};
+use super::schedule::{self, Reduction, WARP};
 use super::{Nest, vector_of};
 use crate::ir::{Inst, Kernel, Stage, Store, ValueId};
 use crate::ptx::inst::bits_suffix;
-use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, Value, combine, ptx, store_many};
+use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, Value, combine, grid, ptx, store_many};
 
 /// The numbers of a thread.
 pub(super) struct Threads {
@@ -37,12 +37,12 @@ pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> 
     let blocks = plan.items.div_ceil(plan.items_per_block);
     let mut kernel = Emitter { f: &mut f, body: &body, plan, kept: kept_axes(nest.kernel) };
     let threads = kernel.threads();
-    let (item, valid) = kernel.item(&threads, blocks);
+    let end = kernel.f.label();
+    let (item, valid) = kernel.item(&threads, blocks, end);
     let mut kept = kernel.kept_group(item);
     let part = (plan.chunks > 1).then(|| special(kernel.f, "ctaid.y"));
     let partial = kernel.strips(&mut kept, &threads, part, valid);
     let results = across_threads(kernel.f, plan, &threads, partial);
-    let end = kernel.f.label();
     kernel.f.comment("What is done with the results.");
     kernel.leave_unless_first(&threads, valid, end);
     for result in results {
@@ -56,7 +56,7 @@ pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> 
         }
     }
     f.place(end);
-    let grid = [blocks as u32, plan.chunks as u32, 1];
+    let grid = grid([blocks, plan.chunks, 1]);
     Launch { module: f.finish(), grid, block: block as u32, shared: 0, arguments }
 }
 
@@ -105,7 +105,11 @@ impl Emitter<'_, '_> {
     }
 
     /// The number of the item of a thread, the last one for threads beyond the end, and whether it is none of these.
-    fn item(&mut self, threads: &Threads, blocks: usize) -> (Reg, Option<Reg>) {
+    ///
+    /// What threads beyond the end would load, others may write: these fold nothing, and go to `end` if nobody waits
+    /// for them. They stay where warps wait at a barrier, behind which results are written, or where they share a warp
+    /// with threads of the last item.
+    fn item(&mut self, threads: &Threads, blocks: usize, end: Label) -> (Reg, Option<Reg>) {
         let (ints, plan) = (self.body.ints, self.plan);
         let block = special(self.f, "ctaid.x");
         let per_block = if blocks > 1 { plan.items_per_block as u64 } else { 0 };
@@ -113,8 +117,29 @@ impl Emitter<'_, '_> {
         if plan.items.is_multiple_of(plan.items_per_block) {
             return (item, None);
         }
+        let waits = if plan.columns { plan.strips > 1 } else { plan.strips > WARP };
+        // Items whose threads meet in a warp.
+        let together = if plan.columns { 1 } else { WARP / plan.strips.min(WARP) };
+        if !waits {
+            let first = self.first_of(item, threads.slot, together);
+            let idle = ints.compare(self.f, "ge", first, plan.items);
+            ptx!(self.f, "@{idle} bra {end}");
+            if together == 1 {
+                return (item, None);
+            }
+        }
         let valid = ints.compare(self.f, "lt", item, plan.items);
         (ints.min(self.f, item, plan.items as u64 - 1), Some(valid))
+    }
+
+    /// The first of so many items, a power of two, that begin at a multiple of that in the block.
+    fn first_of(&mut self, item: Reg, slot: Reg, n: usize) -> Reg {
+        if n == 1 {
+            return item;
+        }
+        let before = self.f.op(Class::B32, "and.b32", format_args!("{slot}, {}", n - 1));
+        let before = self.body.ints.widened(self.f, before);
+        self.body.ints.mul_add(self.f, before, -1, Some(item))
     }
 
     /// The kept point of an item, or its vector of them.
@@ -195,7 +220,11 @@ impl Emitter<'_, '_> {
             let to = ints.add(self.f, from, plan.chunk as u64);
             end = Some(ints.min(self.f, to, plan.units as u64));
         }
-        ptx!(self.f, "mov.{} {next}, {start}", if ints.wide { "b64" } else { "b32" });
+        let bits = if ints.wide { "b64" } else { "b32" };
+        match valid {
+            Some(valid) => ptx!(self.f, "selp.{bits} {next}, {start}, {}, {valid}", plan.units),
+            None => ptx!(self.f, "mov.{bits} {next}, {start}"),
+        }
         Walk { inner, vector, next, end, valid }
     }
 
@@ -224,7 +253,7 @@ impl Emitter<'_, '_> {
         }
         body.loads(self.f, groups.iter_mut(), |id| body.stages[id] == Stage::Element);
         for (chain, group) in groups.iter_mut().enumerate() {
-            self.element(group, sums, chain, walk.valid);
+            self.element(group, sums, chain);
         }
         let step = unroll * plan.strips;
         ptx!(self.f, "add.{} {next}, {next}, {step}", if ints.wide { "u64" } else { "u32" });
@@ -246,11 +275,11 @@ impl Emitter<'_, '_> {
     }
 
     /// What is done at every point, and its values folded into a chain.
-    fn element(&mut self, group: &mut Group, sums: &mut [Partial], chain: usize, valid: Option<Reg>) {
+    fn element(&mut self, group: &mut Group, sums: &mut [Partial], chain: usize) {
         let body = self.body;
         body.run(self.f, group, |id| body.stages[id] == Stage::Element);
         for to in body.kernel.stores.iter().filter(|s| body.kernel.uses_reduced(&s.at)) {
-            body.store(self.f, group, to, valid);
+            body.store(self.f, group, to, None);
         }
         for sum in sums {
             let Some(values) = group.value(sum.of).cloned() else { continue };
@@ -272,14 +301,17 @@ impl Emitter<'_, '_> {
             ptx!(self.f, "@{other} bra {skip}");
         }
         let (again, strip) = (self.f.label(), self.f.reg(Class::B32));
-        ptx!(self.f, "mov.b32 {strip}, {}", threads.strip);
+        match walk.valid {
+            Some(valid) => ptx!(self.f, "selp.b32 {strip}, {}, {}, {valid}", threads.strip, plan.rest),
+            None => ptx!(self.f, "mov.b32 {strip}, {}", threads.strip),
+        }
         self.f.place(again);
         let beyond = self.f.op(Class::Pred, "setp.ge.u32", format_args!("{strip}, {}", plan.rest));
         ptx!(self.f, "@{beyond} bra {skip}");
         let wide = ints.widened(self.f, strip);
         let at = ints.add(self.f, wide, first);
         let mut group = walk.inner.at([(self.kept, at)], None);
-        self.element(&mut group, sums, 0, walk.valid);
+        self.element(&mut group, sums, 0);
         if plan.strips < plan.rest {
             ptx!(self.f, "add.u32 {strip}, {strip}, {}", plan.strips);
             ptx!(self.f, "bra {again}");
@@ -338,7 +370,7 @@ struct Walk {
     next: Reg,
     /// The end of the part; none for the end of all units.
     end: Option<Reg>,
-    /// Whether the kept points are not beyond the end.
+    /// Whether the kept points are not beyond the end; else there is nothing to fold.
     valid: Option<Reg>,
 }
 

@@ -83,6 +83,8 @@ impl Emission<'_> {
         };
         let loaders = [loader(f, 0), loader(f, 1)];
         self.run(f, loaders, &sums, &reader, shared, n_steps);
+        // Found once more, so that the loop has registers for what it does itself.
+        let block = self.block(f);
         let n_products = self.problem.n_products();
         let corner = Corner { row: block.row, col: block.col, batch: &block.batch, product: block.product };
         finish.emit(f, &self.config, &sums, &corner, (block.part, n_products), shared);

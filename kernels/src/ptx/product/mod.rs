@@ -27,7 +27,7 @@ use self::emit::Emission;
 use self::finish::Finish;
 use self::problem::Problem;
 use self::slab::Slab;
-use super::{Argument, Function, Launch, Launches, Target, nest};
+use super::{Argument, Function, Launch, Launches, Target, grid, nest};
 use crate::error::{Error, Result};
 use crate::library::Library;
 
@@ -94,8 +94,6 @@ impl Lowering<'_> {
         let config = Config::choose(problem, self.target);
         let parts = config.parts(problem);
         let emission = Emission { problem, config, parts };
-        let n_blocks = u32::try_from(emission.n_blocks()).ok().filter(|n| *n < limit as u32);
-        let n_blocks = n_blocks.ok_or_else(|| Error::Unsupported("products of more than 2^31 tiles".into()))?;
         let n = problem.n;
         let (finish, results, shared) = match (parts.n > 1, self.epilogue) {
             (true, _) => (Finish::Part { m: problem.m, n }, smallvec![Argument::Scratch(0)], 0),
@@ -116,7 +114,7 @@ impl Lowering<'_> {
         let shared = emission.ring_bytes().max(shared) as u32;
         self.all.launches.push(Launch {
             module: f.finish(),
-            grid: [n_blocks, 1, 1],
+            grid: grid([emission.n_blocks(), 1, 1]),
             block: threads,
             shared,
             arguments,
@@ -146,7 +144,7 @@ impl Lowering<'_> {
         let threads = parts::THREADS as u32;
         let mut f = Function::new("sum_of_parts", self.target, threads, arguments.len());
         parts::emit(&mut f, problem, sum, n_parts, self.epilogue);
-        let grid = [total.div_ceil(parts::THREADS) as u32, 1, 1];
+        let grid = grid([total.div_ceil(parts::THREADS), 1, 1]);
         self.all.launches.push(Launch { module: f.finish(), grid, block: threads, shared: 0, arguments });
         Ok(())
     }

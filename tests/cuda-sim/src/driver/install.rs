@@ -107,7 +107,8 @@ impl Driver {
         run(order.reverse_blocks.into(), order.reverse_warps.into());
     }
 
-    /// Whether launches are counted and not executed from now on, for those who want no results but code.
+    /// Whether launches are counted and not executed from now on, for those who want no results but code. Memory that
+    /// is asked for then is addresses only.
     pub fn set_dry(self, is_dry: bool) {
         // SAFETY: the type is that of `control::retape_sim_set_dry`.
         let run = unsafe { self.function::<extern "C" fn(c_int)>(c"retape_sim_set_dry") };

@@ -96,7 +96,7 @@ pub(super) struct State {
     pub(super) pools: HashMap<usize, usize>,
     pub(super) host: BTreeMap<usize, HostMemory>,
     pub(super) order: Order,
-    /// Whether launches are counted and not executed.
+    /// Whether launches are counted and not executed, and memory is addresses only.
     pub(super) is_dry: bool,
     pub(super) counters: Counters,
     pub(super) last_fault: String,
@@ -275,7 +275,10 @@ impl State {
             return Err(Code::OUT_OF_MEMORY);
         }
         self.counters.allocations += 1;
-        Ok(device.machine.alloc(bytes))
+        Ok(match self.is_dry {
+            true => device.machine.global.alloc_hollow(bytes),
+            false => device.machine.alloc(bytes),
+        })
     }
 }
 

@@ -28,8 +28,6 @@ pub(crate) struct Launch<'l> {
     pub(crate) order: Order,
     /// Branches after which the launch counts as endless.
     pub(crate) branch_limit: u64,
-    /// Races between warps of a block in global memory are faults.
-    pub(crate) checks_warps: bool,
 }
 
 /// What the warps of a block share.
@@ -71,7 +69,7 @@ pub(crate) fn run(
     let blocks: u32 = launch.grid.iter().product();
     let n_warps = launch.threads().div_ceil(32) as usize;
     let mut warps: Vec<Warp> = (0..n_warps).map(|index| Warp::new(launch, index)).collect();
-    let owner = Owner { launch: first_serial, block: 0, checks_warps: launch.checks_warps };
+    let owner = Owner { launch: first_serial, block: 0 };
     let mut env = Env { launch, global, shared, owner, counts, place: [0; 3], branches: 0 };
     for n in 0..blocks {
         let n = if launch.order.reverse_blocks { blocks - 1 - n } else { n };
