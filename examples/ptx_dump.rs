@@ -9,6 +9,7 @@
 
 #[path = "workloads/formula.rs"]
 mod formula;
+#[allow(dead_code, reason = "a module of another program, of which not everything is used")]
 #[path = "gpu_bench/workloads.rs"]
 mod measured;
 #[allow(dead_code, reason = "a module of another program, of which not everything is used")]
@@ -24,13 +25,16 @@ mod sample;
 use retape::ops::Op;
 use retape::{DType, Device, Graph, MathMode, Result, Tensor, accelerate};
 
+use measured::Scale;
+
 /// The memory of the device, none of which is really there.
 const MEMORY: u64 = 141 << 30;
 
 /// What is measured on GPUs.
-const MEASURED: [&str; 14] = [
+const MEASURED: [&str; 15] = [
     "negate",
     "elementwise",
+    "elementwise_fast",
     "launch_10",
     "matmul_f32_1024",
     "matmul_f32_4096",
@@ -45,7 +49,9 @@ const MEASURED: [&str; 14] = [
     "transformer_bf16",
 ];
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type AnyError = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), AnyError> {
     let sm: u32 = std::env::args().nth(1).ok_or("which compute capability? 75, 80 or 90")?.parse()?;
     let driver = retape_cuda_sim::driver::install();
     driver.set_capability(0, sm);
@@ -101,9 +107,9 @@ fn workloads(gpu: Device) -> Result<usize> {
 }
 
 /// One step of each workload that is measured on GPUs, at full size; returns how many these are.
-fn measured(gpu: Device) -> Result<usize, Box<dyn std::error::Error>> {
+fn measured(gpu: Device) -> Result<usize, AnyError> {
     for name in MEASURED {
-        measured::make(name, false, gpu)?.step()?;
+        measured::make(name, Scale::Full, gpu)?.step()?;
     }
     Ok(MEASURED.len())
 }

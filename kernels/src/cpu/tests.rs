@@ -5,7 +5,7 @@ use std::sync::Arc;
 use retape_runtime::{Code, DType, Element};
 
 use super::{Function, Unit, clif, compile};
-use crate::ir::random::{random_inputs, random_kernel, random_kernel_with_calls, random_kernel_with_rare_parts};
+use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Unary, Value, evaluate, parse};
 use crate::schedule::{Schedule, Source, schedule};
 
@@ -186,13 +186,9 @@ fn random_kernels_with_calls_agree_with_the_evaluator() {
 #[test]
 fn rare_parts_have_the_bits_of_the_evaluator() {
     for seed in 0..80 {
-        let kernel = crate::execute::prepared(&random_kernel_with_rare_parts(seed));
+        let kernel = crate::execute::prepared(&random_kernel_of_selects(seed));
         let inputs = random_inputs(&kernel, seed);
-        let name = format!("seed {seed}");
-        check(&kernel, &inputs, 1e-4, &name);
-        // All but the sums.
-        let made = run(&kernel, &schedule(&kernel), &inputs, 1);
-        compare(&kernel, &made[..2], &expected(&kernel, &inputs), 0.0, &name);
+        check(&kernel, &inputs, 0.0, &format!("seed {seed}"));
     }
 }
 

@@ -141,15 +141,21 @@ impl<K: PartialEq> Finder<'_, K> {
     /// What one side of some selects needs alone; of as many of them, from the first on, as can be made together.
     fn rare(&self, (when, mut selects): (bool, Vec<Choice>)) -> Option<Rare> {
         loop {
-            let first = selects.first()?.0;
-            let condition = selects[0].1;
+            let &(first, condition, _) = selects.first()?;
             let body = self.body(when, &selects);
             if body.len() < MIN_LEN {
                 return None;
             }
+            let is_inside = |id: usize| body.binary_search(&id).is_ok();
+            // A select that only the body needs is part of it, and one whose side others need gains nothing.
+            let gains = |&(id, _, [x, y]): &Choice| !is_inside(id) && is_inside(if when { x } else { y }.index());
+            if !selects.iter().all(gains) {
+                selects.retain(gains);
+                continue;
+            }
             let of_body = body.iter().flat_map(|&id| self.kernel.insts[id].operands());
             let others = selects.iter().map(|(_, _, [x, y])| if when { *y } else { *x });
-            let outside = |v: &ValueId| !body.contains(&v.index());
+            let outside = |v: &ValueId| !is_inside(v.index());
             let mut inputs: Vec<ValueId> = of_body.filter(outside).chain(others).chain([condition]).collect();
             inputs.sort_unstable();
             inputs.dedup();
@@ -233,6 +239,27 @@ mod tests {
             x.compare(Compare::Lt, 1.0).select(x, sine) + sine
         });
         assert_eq!(shared.all.len(), 1, "the angles alone");
+    }
+
+    #[test]
+    fn selects_that_feed_others_or_gain_nothing_are_none_of_a_part() {
+        let (kernel, fed) = parts(|x| {
+            let condition = x.compare(Compare::Lt, 1.0);
+            condition.select(condition.select(x, 0.5).call1(Func1::Sin), 0.0)
+        });
+        assert!(!fed.all.is_empty(), "{kernel}");
+        let (kernel, used) = parts(|x| {
+            let condition = x.compare(Compare::Lt, 1.0);
+            let sine = condition.select((x * 2.0).call1(Func1::Sin), 0.5);
+            let line = sine * 3.0 + x;
+            condition.select(line, 7.0) * line
+        });
+        assert!(!used.all.is_empty(), "{kernel}");
+        for part in fed.all.iter().chain(&used.all) {
+            assert!(part.selects.iter().all(|id| !part.body.contains(id)), "{part:?}");
+        }
+        let part = used.all.iter().find(|part| !used.all.iter().any(|other| other.body.contains(&part.selects[0])));
+        assert_eq!(part.map(|part| part.selects.len()), Some(1), "{kernel}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Loop nests of all shapes against the evaluator.
 
-use retape_kernels::ir::random::{Rng, random_kernel, random_kernel_with_calls, random_kernel_with_rare_parts};
-use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, Monoid, Value};
+use retape_kernels::ir::random::{Rng, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
+use retape_kernels::ir::{Affine, AxisId, Compare, Func1, Kernel, KernelBuilder, Monoid, Value};
 use retape_runtime::{DType, Scalar};
 
 use crate::machine::{check_on, check_within};
@@ -25,8 +25,27 @@ fn random_kernels() {
         let target = TARGETS[seed as usize % 3];
         check_within(&random_kernel(seed), target, seed, 1e-3);
         check_within(&random_kernel_with_calls(seed), target, seed, 1e-3);
-        check_within(&random_kernel_with_rare_parts(seed), target, seed, 1e-3);
+        check_within(&random_kernel_of_selects(seed), target, seed, 1e-3);
     }
+}
+
+/// Selects on one condition of values for kept points, of which the sums need only one.
+#[test]
+fn parts_of_which_sums_need_one_select() {
+    let k = KernelBuilder::new();
+    let [x, p, q] = [37 * 50, 37, 37].map(|len| k.param(DType::F32, len, false));
+    k.axis(37, false);
+    k.axis(50, true);
+    let row = Affine::new(0, &[1, 0]);
+    let x = k.load(x, Affine::new(0, &[50, 1]));
+    let [p, q] = [p, q].map(|param| k.load(param, row.clone()));
+    let condition = p.compare(Compare::Lt, 1.0);
+    let inside = condition.select((p * 2.0).call1(Func1::Sin), p);
+    let outside = condition.select((q * 2.0).call1(Func1::Cos), q);
+    let value = (x * inside).reduce(Monoid::Sum) + outside;
+    k.store(k.param(DType::F32, 37, true), row, value);
+    let kernel = k.finish();
+    TARGETS.iter().for_each(|&target| check_within(&kernel, target, 0, 1e-3));
 }
 
 /// A kernel over some tens of thousands of points, whose operands lie in some order of the axes, with several

@@ -71,6 +71,8 @@ pub(super) struct Body<'k> {
     gathers: Vec<bool>,
     /// What needs no coordinates.
     uniform: Vec<bool>,
+    /// What loops over reduced axes use or make.
+    pub(super) inside: Vec<bool>,
     /// What groups branch around.
     rare: RareParts,
 }
@@ -125,7 +127,8 @@ impl<'k> Body<'k> {
         });
         let kernel = nest.kernel;
         let (stages, gathers, uniform) = (kernel.stages(), gathers(kernel), uniform(kernel));
-        let rare = RareParts::of(kernel, |id| (!gathers[id]).then_some((stages[id], uniform[id])));
+        let inside = used_inside(kernel, &stages);
+        let rare = RareParts::of(kernel, |id| (!gathers[id]).then_some((stages[id], uniform[id], inside[id])));
         Body {
             kernel,
             dtypes: kernel.dtypes(),
@@ -135,6 +138,7 @@ impl<'k> Body<'k> {
             bases: bases.collect(),
             gathers,
             uniform,
+            inside,
             rare,
         }
     }
@@ -440,6 +444,26 @@ fn uniform(kernel: &Kernel) -> Vec<bool> {
         uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
     }
     uniform
+}
+
+/// The instructions that run inside of the loops over reduced axes, and what these use.
+fn used_inside(kernel: &Kernel, stages: &[Stage]) -> Vec<bool> {
+    let mut used = vec![false; kernel.insts.len()];
+    for store in kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at)) {
+        used[store.value.index()] = true;
+    }
+    for inst in &kernel.insts {
+        if let Inst::Reduce(_, x) = inst {
+            used[x.index()] = true;
+        }
+    }
+    for (id, inst) in kernel.insts.iter().enumerate().rev() {
+        used[id] |= stages[id] == Stage::Element;
+        if used[id] && stages[id] != Stage::Tail {
+            inst.operands().iter().for_each(|v| used[v.index()] = true);
+        }
+    }
+    used
 }
 
 /// Loads at computed positions, and what these are made of.

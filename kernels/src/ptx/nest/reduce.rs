@@ -4,8 +4,6 @@
 //! warps of a block do so pairwise; then a second launch folds the parts of the blocks, if there are several. Operands
 //! keep their order at every step, and every step follows from the shape.
 
-use std::collections::BTreeSet;
-
 use smallvec::SmallVec;
 
 use super::body::{Body, Group, Vector};
@@ -13,7 +11,7 @@ use super::fold::{Partial, across_threads, pairwise};
 use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
 use super::{Nest, vector_of};
-use crate::ir::{Inst, Kernel, Stage, Store, ValueId};
+use crate::ir::{Kernel, Stage, Store};
 use crate::ptx::inst::bits_suffix;
 use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, Value, combine, grid, ptx, store_many};
 
@@ -62,28 +60,6 @@ pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> 
 
 fn kept_axes(kernel: &Kernel) -> usize {
     kernel.axes.iter().filter(|a| !a.reduced).count()
-}
-
-/// Instructions whose values the reduced loops use.
-fn used_inside(kernel: &Kernel, stages: &[Stage]) -> BTreeSet<usize> {
-    let mut used = BTreeSet::new();
-    let mut mark = |v: ValueId| used.insert(v.index());
-    for store in kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at)) {
-        mark(store.value);
-    }
-    for inst in &kernel.insts {
-        if let Inst::Reduce(_, x) = inst {
-            mark(*x);
-        }
-    }
-    for (id, inst) in kernel.insts.iter().enumerate().rev() {
-        let inside = stages[id] == Stage::Element || used.contains(&id);
-        if inside && stages[id] != Stage::Tail {
-            used.insert(id);
-            used.extend(inst.operands().iter().map(|v| v.index()));
-        }
-    }
-    used
 }
 
 struct Emitter<'a, 'k> {
@@ -166,8 +142,7 @@ impl Emitter<'_, '_> {
     /// Folds the units of a thread.
     fn strips(&mut self, kept: &mut Group, threads: &Threads, part: Option<Reg>, valid: Option<Reg>) -> Vec<Partial> {
         let (body, plan) = (self.body, self.plan);
-        let used = used_inside(body.kernel, &body.stages);
-        body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && used.contains(&id));
+        body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && body.inside[id]);
         let mut inner = kept.clone();
         body.fix(self.f, &mut inner, &schedule::accesses(body.kernel, Some(Stage::Element)));
         let vector = self.vector(kept);

@@ -13,8 +13,8 @@
 //!   bytes per clock and multiprocessor, more than the cache of the device gives to all: products of many blocks have
 //!   tiles of 128x256, which read 30.
 //! - Smaller tiles give small products enough blocks; long sums are cut instead where there are still too few. A
-//!   multiprocessor then has few warps, whose arithmetic on a tile takes less than the way to memory, so that more
-//!   tiles are under way: four stages.
+//!   multiprocessor then tends to have few warps, whose arithmetic on a tile takes less than the way to memory, so that
+//!   more tiles are under way: four stages.
 
 use retape_runtime::DType;
 

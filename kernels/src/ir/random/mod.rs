@@ -5,11 +5,15 @@
 //! instructions that keep such a change small: no comparisons, roundings, remainders or casts to integers. Bits of
 //! floats are looked at only as loaded, since those of a computed NaN are nobody's.
 
+mod selects;
+
 use retape_runtime::{DType, Scalar};
 
 use super::{
     Affine, AxisId, Binary, Compare, Func1, Inst, Kernel, KernelBuilder, Monoid, ParamId, Stage, Unary, Value,
 };
+
+pub use selects::random_kernel_of_selects;
 
 /// A random number generator; SplitMix64.
 pub struct Rng(u64);
@@ -53,35 +57,6 @@ pub fn random_kernel(seed: u64) -> Kernel {
 /// A verified kernel with some transcendental functions.
 pub fn random_kernel_with_calls(seed: u64) -> Kernel {
     generate(seed, true)
-}
-
-/// A verified kernel with long computations that few of its points need, one inside the other, for all
-/// points; half of the time also a sum of them for each kept point.
-pub fn random_kernel_with_rare_parts(seed: u64) -> Kernel {
-    let mut rng = Rng::new(seed);
-    let builder = KernelBuilder::new();
-    let [kept, reduced] = [1 + rng.below(70), 1 + rng.below(70)];
-    let folds = rng.one_in(2);
-    builder.axis(kept, false);
-    builder.axis(reduced, folds);
-    let strides = if rng.one_in(2) { [reduced as i64, 1] } else { [1, kept as i64] };
-    let at = Affine::new(0, &strides);
-    let dtype = rng.pick(&[DType::F32, DType::F32, DType::F64]);
-    let [x, y] = [0, 1].map(|_| builder.load(builder.param(dtype, kept * reduced, false), at.clone()));
-    let per_row = builder.load(builder.param(dtype, kept, false), Affine::new(0, &[1, 0]));
-    let waves = x.call1(Func1::Sin) * x.call1(Func1::Cos);
-    let steep = (y * 3.0).call1(Func1::Tan) + per_row.call1(Func1::Sin);
-    let bound = x.like(rng.pick(&[-2.0, 0.0, 3.5]));
-    let condition = x.compare(Compare::Lt, bound);
-    let chosen = if rng.one_in(2) { condition.select(steep, waves) } else { condition.select(y, steep) };
-    for value in [chosen, waves] {
-        builder.store(builder.param(dtype, kept * reduced, true), at.clone(), value);
-    }
-    if folds {
-        let tail = chosen.reduce(Monoid::Sum) + per_row.call1(Func1::Sin);
-        builder.store(builder.param(dtype, kept, true), Affine::new(0, &[1, 0]), tail);
-    }
-    builder.finish()
 }
 
 /// Bytes for the read parameters of a kernel: mostly small numbers, now and then a special one.
