@@ -73,12 +73,13 @@ impl<'k> Maker<'k> {
         if value.dtype() == dtype { value } else { value.cast(dtype) }
     }
 
-    /// Many instructions, of which now and then somebody else uses one.
+    /// Instructions, of which somebody else may use one.
     fn chain(&mut self, mut value: Value<'k>, len: usize) -> Value<'k> {
         let dtype = value.dtype();
         if dtype == DType::F32 && self.rng.one_in(4) {
             value = value.call1(self.rng.pick(&[Func1::Sin, Func1::Cos]));
         }
+        let shared = if self.rng.one_in(3) { self.rng.below(len) } else { len };
         for n in 0..len {
             let other = if self.rng.one_in(3) { self.value_as(dtype) } else { value.like(n as f64) };
             value = match self.rng.below(4) {
@@ -87,7 +88,7 @@ impl<'k> Maker<'k> {
                 2 => value.max(other),
                 _ => value * value.like(0.5) - other,
             };
-            if self.rng.one_in(20) {
+            if n == shared {
                 self.values.push(value);
             }
         }
@@ -117,7 +118,11 @@ impl<'k> Maker<'k> {
             let condition = self.condition();
             for _ in 0..1 + self.rng.below(3) {
                 let dtype = self.rng.pick(&DTYPES);
-                let (from, len) = (self.value_as(dtype), if self.rng.one_in(4) { 4 } else { 70 });
+                let (mut from, len) = (self.value_as(dtype), if self.rng.one_in(4) { 4 } else { 80 });
+                if self.rng.one_in(3) {
+                    // So that the side is harmless where it is not taken.
+                    from = condition.select(from, from.like(0.5));
+                }
                 let side = self.chain(from, len);
                 let other = match self.rng.below(4) {
                     0 => side.like(2.0),
