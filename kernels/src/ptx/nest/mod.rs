@@ -125,6 +125,8 @@ impl<'k> Nest<'k> {
         let own = self.arguments.iter().zip(&used).filter(|(_, used)| **used).map(|(argument, _)| *argument);
         let arguments: SmallVec<[Argument; 6]> = own.chain(more.iter().copied()).collect();
         let mut f = Function::new(name, self.target, block as u32, arguments.len());
+        // Left to itself, the assembler spills registers to fit more blocks than there is need for.
+        f.residents(1);
         let body = Body::new(self, &mut f, &used);
         (f, body, arguments)
     }

@@ -30,8 +30,6 @@ pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> 
     let block = plan.strips * plan.items_per_block;
     let name = if plan.columns { "columns" } else { "rows" };
     let (mut f, body, arguments) = nest.begin(name, block, partials);
-    // Left to itself, the assembler spills registers to fit more blocks than there is need for.
-    f.residents(1);
     let blocks = plan.items.div_ceil(plan.items_per_block);
     let mut kernel = Emitter { f: &mut f, body: &body, plan, kept: kept_axes(nest.kernel) };
     let threads = kernel.threads();
