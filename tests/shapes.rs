@@ -1,7 +1,7 @@
 //! Movement, indices and linear algebra at their edges: empty tensors, indices out of range, systems solved.
 
 use retape::ops::{ConvOptions, Padding, Triangular};
-use retape::{DType, Result, Tensor, concat, einsum, stack, value_and_grad};
+use retape::{DType, Result, Tensor, accelerate, concat, einsum, stack, value_and_grad};
 
 #[test]
 fn empty_tensors_pass_through() -> Result<()> {
@@ -230,4 +230,33 @@ fn refusals_name_what_does_not_fit() {
         }
         assert!(message.contains("shapes.rs"), "{message}");
     }
+}
+
+/// Long lists are joined some at a time; nothing of that is to be seen.
+#[test]
+fn long_lists_are_joined() -> Result<()> {
+    for n in [16, 17, 33, 257, 700] {
+        let parts: Vec<Tensor> = (0..n).map(|i| Tensor::full([2, i % 4], i as f32)).collect();
+        let expected: Vec<f32> = (0..2).flat_map(|_| (0..n).flat_map(|i| vec![i as f32; i % 4])).collect();
+        let join = accelerate(|parts: &Vec<Tensor>| concat(&parts.iter().collect::<Vec<_>>(), 1));
+        assert_eq!(join.call(&parts)?.to_vec::<f32>()?, expected, "{n}");
+        join.set_enabled(false);
+        assert_eq!(join.call(&parts)?.to_vec::<f32>()?, expected, "{n}, op by op");
+        let weighted = |parts: &Vec<Tensor>| {
+            let all = concat(&parts.iter().collect::<Vec<_>>(), 1);
+            (&all * &Tensor::arange(all.shape()[1]).cast(DType::F32)).sum(..)
+        };
+        let gradients = accelerate(|parts: &Vec<Tensor>| value_and_grad(weighted, parts).unwrap().1).call(&parts)?;
+        let mut next = 0;
+        for (gradient, part) in gradients.iter().zip(&parts) {
+            let row: Vec<f32> = (next..next + part.shape()[1]).map(|i| i as f32).collect();
+            next += part.shape()[1];
+            assert_eq!(gradient.to_vec::<f32>()?, [row.clone(), row].concat(), "{n}");
+        }
+    }
+    let mut parts = vec![Tensor::ones([2, 3]); 40];
+    parts[35] = Tensor::ones([3, 3]);
+    let refused = concat(&parts.iter().collect::<Vec<_>>(), 1).error().unwrap().to_string();
+    assert!(refused.contains("argument 35 is f32[3, 3], argument 0 is f32[2, 3]"), "{refused}");
+    Ok(())
 }

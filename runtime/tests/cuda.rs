@@ -256,6 +256,51 @@ fn memory_that_the_driver_refuses_is_an_error() {
     assert!(DeviceBuffer::alloc(&gpu, 8 << 20).is_ok());
 }
 
+/// Another library that uses the driver in the same thread finds its context as it left it.
+#[test]
+fn the_context_of_a_thread_stays() {
+    use cudarc::driver::sys;
+    let current = || {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: the context is there to be written.
+        assert_eq!(unsafe { sys::cuCtxGetCurrent(&mut context) } as u32, 0);
+        context
+    };
+    let (_guard, gpu) = gpu();
+    let work = || {
+        let buffer = DeviceBuffer::from_bytes(&gpu, &bytes(&[1.0; 64])).unwrap();
+        let (middle, last) = (DeviceBuffer::alloc(&gpu, 256).unwrap(), DeviceBuffer::alloc(&gpu, 256).unwrap());
+        let chain = two_steps(&gpu);
+        for _ in 0..3 {
+            run(&chain, &[&buffer, &middle, &last]);
+        }
+        assert_eq!(floats(&last), [12.0; 64]);
+    };
+    thread::scope(|scope| {
+        let of_none = scope.spawn(|| {
+            work();
+            assert!(current().is_null());
+        });
+        of_none.join().unwrap();
+        let of_another = scope.spawn(|| {
+            let (mut own, mut other) = (std::ptr::null_mut(), std::ptr::null_mut());
+            // SAFETY: the contexts are there to be written, and are released by no one.
+            unsafe {
+                let device = if Device::available().contains(&Device::Cuda(1)) { 1 } else { 0 };
+                assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut own, 0) as u32, 0);
+                assert_eq!(sys::cuDevicePrimaryCtxRetain(&mut other, device) as u32, 0);
+            }
+            for context in [own, other] {
+                // SAFETY: the context was retained.
+                assert_eq!(unsafe { sys::cuCtxSetCurrent(context) } as u32, 0);
+                work();
+                assert_eq!(current(), context);
+            }
+        });
+        of_another.join().unwrap();
+    });
+}
+
 #[test]
 fn devices_are_found_and_named() {
     let (_alone, gpu) = gpu();

@@ -12,7 +12,11 @@ use super::check::refuse;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::Error;
 use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::{Tensor, apply_at, apply_in_groups};
+
+/// Tensors that are joined at once. Each element of a result is chosen from one of each, so that many at once would
+/// take longer than to join the results of some; and a kernel on a GPU has a bounded number of parameters.
+const MAX_PARTS: usize = 16;
 
 /// Tensors one after another along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +110,7 @@ pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
         return Tensor::poisoned(Error::Type { op: "concat", message, at });
     };
     match axes::resolve(axis, first.rank()) {
-        Ok(axis) => apply_at(Concat { axis }, tensors, at),
+        Ok(axis) => apply_in_groups(Concat { axis }, MAX_PARTS, tensors, at),
         Err(message) => first.refused("concat", message, at),
     }
 }
@@ -133,7 +137,7 @@ pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
     match axes::resolve(axis, first.rank() + 1) {
         Ok(axis) => {
             let parts: Vec<Tensor> = tensors.iter().map(|tensor| tensor.with_axis(axis, 1, at)).collect();
-            apply_at(Concat { axis }, &parts.iter().collect::<Vec<_>>(), at)
+            apply_in_groups(Concat { axis }, MAX_PARTS, &parts.iter().collect::<Vec<_>>(), at)
         }
         Err(message) => first.refused("stack", message, at),
     }

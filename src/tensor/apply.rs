@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Tensor;
 use crate::eager;
 use crate::error::{Caller, Error};
+use crate::graph::TensorType;
 use crate::ops::{self, BroadcastTo, Op};
 use crate::tape::Tape;
 
@@ -17,6 +18,16 @@ enum World {
     Poisoned(Tensor),
 }
 
+impl World {
+    fn run(&self, op: Op, args: &[&Tensor], at: Caller) -> Tensor {
+        match self {
+            World::Poisoned(tensor) => tensor.clone(),
+            World::Tape(tape) => tape.record(op, args, at),
+            World::Eager => eager::run(op, args, at).unwrap_or_else(Tensor::poisoned),
+        }
+    }
+}
+
 /// Applies an op to arguments that it takes as they are.
 #[track_caller]
 pub(crate) fn apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
@@ -26,11 +37,30 @@ pub(crate) fn apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
 /// [`apply`] with the caller's line given, for use inside closures, where it cannot be tracked.
 pub(crate) fn apply_at(op: impl Into<Op>, args: &[&Tensor], at: Caller) -> Tensor {
     let op = op.into();
-    match world(op.name(), args, at) {
-        World::Poisoned(tensor) => tensor,
-        World::Tape(tape) => tape.record(op, args, at),
-        World::Eager => eager::run(op, args, at).unwrap_or_else(Tensor::poisoned),
+    world(op.name(), args, at).run(op, args, at)
+}
+
+/// Applies an associative op of any number of arguments to `most` at a time: to arguments in order, then to results.
+pub(crate) fn apply_in_groups(op: impl Into<Op>, most: usize, args: &[&Tensor], at: Caller) -> Tensor {
+    let op = op.into();
+    let world = world(op.name(), args, at);
+    let types: Option<Vec<&TensorType>> = args.iter().map(|arg| arg.ty()).collect();
+    // What does not fit together is refused as one, since the error counts the arguments.
+    if args.len() <= most || types.is_none_or(|types| op.infer(&types).is_err()) {
+        return world.run(op, args, at);
     }
+    let join = |group: &[&Tensor]| match group {
+        [one] => Tensor::clone(one),
+        _ => world.run(op.clone(), group, at),
+    };
+    let mut level: Vec<Tensor> = args.chunks(most).map(join).collect();
+    while level.len() > 1 {
+        if let Some(failed) = level.iter().position(|tensor| tensor.error().is_some()) {
+            return level.swap_remove(failed);
+        }
+        level = level.iter().collect::<Vec<_>>().chunks(most).map(join).collect();
+    }
+    level.swap_remove(0)
 }
 
 /// Applies an op to arguments after they have been broadcast to a common shape.

@@ -196,6 +196,18 @@ fn calls_have_many_arguments() {
     });
 }
 
+/// A kernel has room for 512 addresses.
+#[test]
+fn lists_are_longer_than_a_kernel_has_parameters() {
+    let xs: Vec<Tensor> = (0..600).map(|n| ramp(&[2], n)).collect();
+    same_bits("a long list", &xs, |xs| {
+        let all: Vec<&Tensor> = xs.iter().collect();
+        let (rows, row) = (stack(&all, 0), concat(&all, 0));
+        let loss = (rows.square().sum(1) * row.slice_axis(0, 0..600)).sum(..);
+        vec![loss.grad(&xs[0]), loss.grad(&xs[599]), rows, row]
+    });
+}
+
 /// Threads that trace, compile, run, move and free at once.
 #[test]
 fn many_threads_do_many_things() {

@@ -81,12 +81,9 @@ fn with_edges<F: Arith>(x: F, y: F) -> F {
     below.when(x.le(zero), y)
 }
 
-/// `k ln 2 + log(1 + f)`.
+/// `f^2 / 2`, and what is left of `log(1 + f)` without it and `f`.
 #[inline(always)]
-fn log_of_parts<F: Arith>(k: F, f: F) -> F {
-    // The head of ln 2 has few enough bits that its product with any exponent is exact.
-    let head = f.by_width(0.693_145_751_953_125, 0.693_147_180_559_890_3);
-    let tail = f.by_width(1.428_606_765_330_187e-6, 5.497_923_018_708_371e-14);
+fn tail_of_log<F: Arith>(f: F) -> (F, F) {
     let half_square = f.lit(0.5) * f * f;
     let correction = if F::WIDE {
         let s = f / (f.lit(2.0) + f);
@@ -95,6 +92,16 @@ fn log_of_parts<F: Arith>(k: F, f: F) -> F {
     } else {
         super::arith::horner(f, LOG_NARROW) * (f * (f * f))
     };
+    (half_square, correction)
+}
+
+/// `k ln 2 + log(1 + f)`.
+#[inline(always)]
+fn log_of_parts<F: Arith>(k: F, f: F) -> F {
+    // The head of ln 2 has few enough bits that its product with any exponent is exact.
+    let head = f.by_width(0.693_145_751_953_125, 0.693_147_180_559_890_3);
+    let tail = f.by_width(1.428_606_765_330_187e-6, 5.497_923_018_708_371e-14);
+    let (half_square, correction) = tail_of_log(f);
     let small = f - (half_square - k.fma(tail, correction));
     k.fma(head, small)
 }
@@ -112,6 +119,14 @@ pub(super) fn log1p<F: Arith>(x: F) -> F {
     let y = log1p_shifted(x, x.lit(0.0));
     let one = x.lit(1.0);
     x.when(x.eq(x.lit(0.0)), with_edges(x + one, y))
+}
+
+/// `log(1 + x)`, where `log_of_sum` is that to an absolute error only: taken where it is not small.
+#[inline(always)]
+pub(super) fn log1p_beside<F: Arith>(x: F, log_of_sum: F) -> F {
+    let (half_square, correction) = tail_of_log(x);
+    // Both ends are within the range of the polynomials.
+    (x - (half_square - correction)).when(x.abs().lt(x.lit(0.28)), log_of_sum)
 }
 
 /// `log(1 + x) + n ln 2` for finite `x > -1` and a small integer `n`.
@@ -159,14 +174,7 @@ pub(super) fn log2_pair<F: Arith>(x: F) -> Pair<F> {
 pub(super) fn log2<F: Arith>(x: F) -> F {
     let Parts { k, m, .. } = parts(x);
     let f = m - x.lit(1.0);
-    let half_square = x.lit(0.5) * f * f;
-    let correction = if F::WIDE {
-        let s = f / (x.lit(2.0) + f);
-        let z = s * s;
-        s * (z.fma(ATANH.at(z), half_square))
-    } else {
-        super::arith::horner(f, LOG_NARROW) * (f * (f * f))
-    };
+    let (half_square, correction) = tail_of_log(f);
     // f + (correction - f^2/2) as a pair, times log2(e) as a pair.
     let log = Pair::fast_sum(f, correction - half_square);
     let (hi, lo) = if F::WIDE {

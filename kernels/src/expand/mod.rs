@@ -94,7 +94,7 @@ pub fn expand(kernel: &Kernel) -> Kernel {
     expand_but(kernel, |_, _| false)
 }
 
-/// The same, but functions that `keep` names stay.
+/// The same, but functions that `keep` names stay, and may serve others.
 pub(crate) fn expand_but(kernel: &Kernel, keep: impl Fn(Func1, DType) -> bool) -> Kernel {
     let body = RefCell::new(Body::new());
     let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
@@ -104,6 +104,10 @@ pub(crate) fn expand_but(kernel: &Kernel, keep: impl Fn(Func1, DType) -> bool) -
         let wide = |x| dtype(x) == DType::F64;
         let id = match inst {
             Inst::Call1(func, x) if keep(func, dtype(x)) => body.borrow_mut().push(inst, &kernel.params),
+            Inst::Call1(Func1::Log1p, x) if !wide(x) && keep(Func1::Log, dtype(x)) => {
+                let x = Term::<f32>::new(&body, x);
+                log::log1p_beside(x, (x.lit(1.0) + x).kept(Func1::Log)).id
+            }
             Inst::Call1(func, x) if wide(x) => call1::<_, true>(func, Term::<f64>::new(&body, x)).id,
             Inst::Call1(func, x) => call1::<_, true>(func, Term::<f32>::new(&body, x)).id,
             Inst::Call2(func, x, y) if wide(x) => {

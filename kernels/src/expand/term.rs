@@ -10,7 +10,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use retape_runtime::{DType, Element, Scalar};
 
 use super::arith::{Arith, IntArith, Mask};
-use crate::ir::{Binary, Compare, Inst, Param, Unary, ValueId};
+use crate::ir::{Binary, Compare, Func1, Inst, Param, Unary, ValueId};
 
 /// The body under construction.
 pub(super) struct Body {
@@ -86,6 +86,11 @@ impl<'k, T> Term<'k, T> {
     #[inline(never)]
     fn push<U>(self, inst: Inst<ValueId>) -> Term<'k, U> {
         Term::new(self.body, self.body.borrow_mut().push(inst, &[]))
+    }
+
+    /// A function that is not expanded.
+    pub(super) fn kept(self, func: Func1) -> Self {
+        self.push(Inst::Call1(func, self.id))
     }
 
     fn constant<U>(self, scalar: Scalar) -> Term<'k, U> {

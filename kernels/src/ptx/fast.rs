@@ -1,8 +1,9 @@
 //! Approximations of the hardware, used only if [`Target::fast`](super::Target) says so.
 //!
-//! Errors as the manual of the machine states them, for `f32`: `ex2` 2 units in the last place, `lg2` an absolute
-//! 2^-22 for results below 1 and 2 units elsewhere, `sin` and `cos` an absolute 2^-20 for arguments within one turn and
-//! growing with them, `tanh` a relative 2^-11 on sm_75 and later.
+//! Errors as the manual of the machine states them, for `f32`: `ex2` 2 units in the last place, `lg2` 2^-22, absolute
+//! for arguments between 1/2 and 2 and relative elsewhere, `sin` and `cos` an absolute 2^-20 for arguments within one
+//! turn and growing with them, `tanh` a relative 2^-11 on sm_75 and later. `log1p` is a polynomial near zero and takes
+//! the logarithm elsewhere.
 
 use retape_runtime::DType;
 

@@ -2,7 +2,7 @@
 //!
 //! Guarantees the bits of [`eval_inst`](crate::ir::eval_inst) for all operands, payloads and signs of NaN aside;
 //! under [`Target::fast`](super::Target) quotients and square roots of `f32` are off by 2 units in the last place at
-//! most, and where both quotient and divisor are huge or tiny (beyond 2^126) a quotient may be 0.
+//! most.
 
 use retape_runtime::{DType, Scalar};
 
@@ -135,7 +135,7 @@ fn logic(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
 fn float_binary(f: &mut Function, op: Binary, x: Value, y: Value) -> Value {
     let (dtype, ty) = (x.dtype, suffix(x.dtype));
     let op = match op {
-        Binary::Div if dtype == DType::F32 && f.target().fast => "div.approx.f32".to_owned(),
+        Binary::Div if dtype == DType::F32 && f.target().fast => "div.full.f32".to_owned(),
         Binary::Add | Binary::Sub | Binary::Mul | Binary::Div => format!("{}.rn.{ty}", op.name()),
         Binary::Rem => return remainder::remainder(f, x, y),
         Binary::Min | Binary::Max if dtype == DType::F64 => return double_min_max(f, op, x, y),

@@ -30,6 +30,9 @@ pub use fuse::{FusedStep, apart, fuse};
 pub(crate) use inst::{Value, combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 
+/// Parameters of 8 bytes that a kernel may have in the versions of PTX that are emitted.
+const MAX_ARGUMENTS: usize = 512;
+
 /// Blocks of a launch along x, y and z at most.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, u16::MAX as u32, u16::MAX as u32];
 
@@ -123,7 +126,11 @@ fn grid(blocks: [usize; 3]) -> [u32; 3] {
 
 /// The launches of some work, if a device takes all of them.
 fn launchable(launches: Launches, what: impl Fn() -> String) -> Result<Launches> {
-    for Launch { grid, block, .. } in &launches.launches {
+    for Launch { grid, block, arguments, .. } in &launches.launches {
+        if arguments.len() > MAX_ARGUMENTS {
+            let reason = format!("{} takes {} buffers, more than {MAX_ARGUMENTS}", what(), arguments.len());
+            return Err(Error::Unsupported(reason));
+        }
         if grid.iter().zip(MAX_GRID).any(|(n, most)| *n > most) {
             return Err(Error::Unsupported(format!("{} takes more blocks than a launch has", what())));
         }

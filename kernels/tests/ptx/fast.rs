@@ -45,6 +45,23 @@ fn approximations_are_near() {
     }
 }
 
+/// The logarithm is good to an absolute error near 1; `log1p` is not to lose its small results to that.
+#[test]
+fn log1p_is_near_by_the_size_of_its_result() {
+    let n = 4000;
+    let sizes = (0..n / 2).map(|i| (i as f32 * 0.05 - 90.0).exp2());
+    let x: Vec<f32> = sizes.flat_map(|x| [x, -x.min(0.999 - x / 1e12)]).collect();
+    let kernel = kernel(&call("log1p", n));
+    assert!(lowered(&step(&kernel), FAST).launches[0].module.text.contains("lg2.approx"));
+    let inputs = vec![x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()];
+    let found = scalars(&outputs(&step(&kernel), &kernel, &inputs, FAST)[0], DType::F32);
+    for (found, &x) in found.into_iter().zip(&x) {
+        let (found, expected) = (found.to_f64(), f64::from(x).ln_1p());
+        let error = (found - expected).abs();
+        assert!(error <= 1e-6 * expected.abs(), "log1p of {x}: {found}, not {expected}");
+    }
+}
+
 #[test]
 fn the_edges_stay() {
     let edges = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 0.0, 200.0, -200.0];
@@ -53,13 +70,39 @@ fn the_edges_stay() {
         (Func1::Exp, [f32::INFINITY, 0.0, f32::NAN, 1.0, f32::INFINITY, 0.0]),
         (Func1::Sigmoid, [1.0, 0.0, f32::NAN, 0.5, 1.0, 0.0]),
         (Func1::Tanh, [1.0, -1.0, f32::NAN, 0.0, 1.0, -1.0]),
+        (Func1::Log1p, [f32::INFINITY, f32::NAN, f32::NAN, 0.0, 201.0_f32.ln(), f32::NAN]),
     ];
     for (func, expected) in cases {
         let kernel = kernel(&call(func.name(), edges.len()));
         let found = scalars(&outputs(&step(&kernel), &kernel, &inputs, FAST)[0], DType::F32);
         for (found, expected) in found.into_iter().zip(expected) {
-            let same = found == expected.to_scalar() || (found.to_f64().is_nan() && expected.is_nan());
+            let same = (found.to_f64() - f64::from(expected)).abs() < 1e-6
+                || found == expected.to_scalar()
+                || (found.to_f64().is_nan() && expected.is_nan());
             assert!(same, "{}: {found:?}, not {expected}", func.name());
         }
+    }
+}
+
+/// Quotients are approximate over the whole range.
+#[test]
+fn quotients_of_huge_and_tiny_numbers_are_near() {
+    let x: Vec<f32> = (0..2000).map(|i| ((i as f32 - 1000.0) * 0.127).exp2()).collect();
+    let n = x.len();
+    let text = format!(
+        "kernel (p0: f32[{n}], p1: f32[{n}], p2: f32[{n}] out) {{
+            axes a0 = {n}
+            %0 = load p0[a0]
+            %1 = load p1[a0]
+            %2 = div %0, %1
+            store p2[a0], %2
+        }}"
+    );
+    let kernel = kernel(&text);
+    let y = x.iter().map(|x| x * 0.7);
+    let inputs = [x.clone(), y.collect()].map(|x| x.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+    assert!(lowered(&step(&kernel), FAST).launches[0].module.text.contains("div.full.f32"));
+    for found in scalars(&outputs(&step(&kernel), &kernel, &inputs, FAST)[0], DType::F32) {
+        assert!((found.to_f64() - 1.0 / 0.7).abs() < 1e-6, "{found:?}");
     }
 }

@@ -156,6 +156,7 @@ calls! {
     cuDeviceGetAttribute = cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
     cuDeviceTotalMem_v2 = cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
     cuDevicePrimaryCtxRetain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    cuCtxGetCurrent = cuCtxGetCurrent(context: *mut CUcontext);
     cuCtxSetCurrent = cuCtxSetCurrent(context: CUcontext);
     cuStreamCreate = cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamSynchronize = cuStreamSynchronize(stream: CUstream);

@@ -1,7 +1,7 @@
 //! What a GPU does for its owner: memory, copies, events, code and graphs, on one context and one stream.
 //!
 //! Guarantees that handles are used in the context that they belong to: each call makes it the current one of the
-//! thread. Who holds a [`Driver`] owns the lifetimes: what is destroyed must not be in use by queued work.
+//! thread, and the one that was so before again when it returns. Who holds a [`Driver`] owns the lifetimes: what is destroyed must not be in use by queued work.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, null_mut};
@@ -56,6 +56,22 @@ handles! {
     Entry(CUfunction);
     /// Host memory that the device reads by itself. It is never given back.
     Pinned(*mut u8);
+}
+
+/// The context of a thread gives way to another one as long as this lives: other users of the driver in the process
+/// find theirs again.
+struct Entered {
+    /// None if they are the same.
+    before: Option<CUcontext>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: the context was that of this thread. If it is gone by now, the driver refuses.
+            let _ = unsafe { api::cuCtxSetCurrent(before) };
+        }
+    }
 }
 
 /// How a kernel is launched.
@@ -156,32 +172,41 @@ impl Driver {
     pub(super) fn open(ordinal: u32) -> Result<Driver, Failure> {
         const NON_BLOCKING: c_uint = 1;
         let device = device(ordinal)?;
-        let (mut context, mut stream) = (null_mut(), null_mut());
-        // SAFETY: the handles are there to be written; the context is retained and never released.
-        unsafe {
-            api::cuDevicePrimaryCtxRetain(&mut context, device)?;
-            api::cuCtxSetCurrent(context)?;
-            api::cuStreamCreate(&mut stream, NON_BLOCKING)?;
-        }
-        Ok(Driver { context, stream })
+        let mut context = null_mut();
+        // SAFETY: the handle is there to be written; the context is retained and never released.
+        unsafe { api::cuDevicePrimaryCtxRetain(&mut context, device)? };
+        let mut driver = Driver { context, stream: null_mut() };
+        let entered = driver.enter()?;
+        // SAFETY: the handle is there to be written.
+        unsafe { api::cuStreamCreate(&mut driver.stream, NON_BLOCKING)? };
+        drop(entered);
+        Ok(driver)
     }
 
-    /// Makes the context that of this thread.
-    fn enter(&self) -> Result<(), Failure> {
-        // SAFETY: the context lives as long as the process.
-        unsafe { api::cuCtxSetCurrent(self.context) }
+    /// Makes the context that of this thread, until what is returned is dropped.
+    fn enter(&self) -> Result<Entered, Failure> {
+        let mut before = null_mut();
+        // SAFETY: `before` is there to be written, and the context lives as long as the process.
+        unsafe {
+            api::cuCtxGetCurrent(&mut before)?;
+            if before == self.context {
+                return Ok(Entered { before: None });
+            }
+            api::cuCtxSetCurrent(self.context)?;
+        }
+        Ok(Entered { before: Some(before) })
     }
 
     /// Waits for all work that was queued before.
     pub(super) fn sync(&self) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the stream lives as long as the process.
         unsafe { api::cuStreamSynchronize(self.stream) }
     }
 
     /// New memory, aligned to 256 bytes or more.
     pub(super) fn alloc(&self, bytes: usize) -> Result<u64, Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut address: CUdeviceptr = 0;
         // SAFETY: `address` is there to be written.
         unsafe { api::cuMemAlloc_v2(&mut address, bytes)? };
@@ -190,14 +215,14 @@ impl Driver {
 
     /// Frees memory that no queued work uses.
     pub(super) fn free(&self, address: u64) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: memory of the device is not memory of Rust; the driver checks the address.
         unsafe { api::cuMemFree_v2(address) }
     }
 
     /// Bytes of the device that no process has asked for.
     pub(super) fn free_bytes(&self) -> Result<usize, Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: both numbers are there to be written.
         unsafe { api::cuMemGetInfo_v2(&mut free, &mut total)? };
@@ -206,7 +231,7 @@ impl Driver {
 
     /// Host memory that the device reads by itself.
     pub(super) fn pinned(&self, bytes: usize) -> Result<Pinned, Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut memory = null_mut();
         // SAFETY: `memory` is there to be written; flags of zero are ordinary memory.
         unsafe { api::cuMemHostAlloc(&mut memory, bytes, 0)? };
@@ -220,7 +245,7 @@ impl Driver {
     /// The memory has `at + bytes.len()` bytes, and no work that is queued still reads that part; nor does anyone write
     /// it until this work is done.
     pub(super) unsafe fn send_through(&self, pinned: &Pinned, at: usize, bytes: &[u8], to: u64) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: as the caller says; only this copy and the device use the part.
         unsafe {
             let part = pinned.0.add(at);
@@ -231,7 +256,7 @@ impl Driver {
 
     /// Copies to the device and waits until that is done.
     pub(super) fn send(&self, bytes: &[u8], to: u64) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the bytes stay borrowed until the stream has passed the copy, or is broken and copies nothing more.
         unsafe { api::cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), self.stream)? };
         self.sync()
@@ -239,7 +264,7 @@ impl Driver {
 
     /// Copies from the device, after all that was queued before, and waits until that is done.
     pub(super) fn receive(&self, from: u64, bytes: &mut [u8]) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the bytes stay borrowed until the stream has passed the copy, or is broken and copies nothing more.
         unsafe { api::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), from, bytes.len(), self.stream)? };
         self.sync()
@@ -247,7 +272,7 @@ impl Driver {
 
     /// Queues a copy on the device.
     pub(super) fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: memory of the device is not memory of Rust; the driver checks the addresses.
         unsafe { api::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) }
     }
@@ -255,7 +280,7 @@ impl Driver {
     /// A new event, which may tell times.
     pub(super) fn event(&self, tells_time: bool) -> Result<Event, Failure> {
         const NO_TIMES: c_uint = 2;
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut event = null_mut();
         // SAFETY: `event` is there to be written.
         unsafe { api::cuEventCreate(&mut event, if tells_time { 0 } else { NO_TIMES })? };
@@ -264,7 +289,7 @@ impl Driver {
 
     /// Queues the event.
     pub(super) fn record(&self, event: &Event) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: both handles are alive and of this context.
         unsafe { api::cuEventRecord(event.0, self.stream) }
     }
@@ -272,34 +297,34 @@ impl Driver {
     /// Whether the stream has passed the event, if it was recorded.
     pub(super) fn has_passed(&self, event: &Event) -> bool {
         // SAFETY: the handle is alive and of this context.
-        self.enter().is_ok() && unsafe { api::cuEventQuery(event.0) }.is_ok()
+        self.enter().is_ok_and(|_entered| unsafe { api::cuEventQuery(event.0) }.is_ok())
     }
 
     /// Waits until the stream has passed the event, if it was recorded.
     pub(super) fn wait(&self, event: &Event) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: the handle is alive and of this context.
         unsafe { api::cuEventSynchronize(event.0) }
     }
 
     /// Milliseconds between two events that the stream has passed.
     pub(super) fn millis_between(&self, start: &Event, end: &Event) -> Result<f32, Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut millis = 0.0;
         // SAFETY: `millis` is there to be written, the handles are alive and of this context.
         unsafe { api::cuEventElapsedTime(&mut millis, start.0, end.0)? };
         Ok(millis)
     }
 
-    /// Destroys the event; the driver waits until it is passed.
+    /// Destroys the event, once it is passed if it is still to be.
     pub(super) fn drop_event(&self, event: Event) {
         // SAFETY: the handle is alive, of this context, and not used again.
-        let _ = self.enter().and_then(|()| unsafe { api::cuEventDestroy_v2(event.0) });
+        let _ = self.enter().and_then(|_entered| unsafe { api::cuEventDestroy_v2(event.0) });
     }
 
     /// Compiles text to what [`load`](Driver::load) takes.
     pub(super) fn link(&self, text: &str) -> Result<Vec<u8>, LinkFailure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut log = vec![0_u8; 8 << 10];
         let mut options = [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
         // The driver takes numbers as pointers.
@@ -338,7 +363,7 @@ impl Driver {
 
     /// Loads what [`link`](Driver::link) made, and finds a kernel in it.
     pub(super) fn load(&self, image: &[u8], name: &str) -> Result<(Module, Entry), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let name = c_string(name, "cuModuleGetFunction")?;
         let (mut module, mut function) = (null_mut(), null_mut());
         // A driver that takes the image for text reads up to a zero.
@@ -359,12 +384,12 @@ impl Driver {
     /// Removes code that no queued work runs.
     pub(super) fn unload(&self, module: Module) {
         // SAFETY: the handle is alive, of this context, and not used again.
-        let _ = self.enter().and_then(|()| unsafe { api::cuModuleUnload(module.0) });
+        let _ = self.enter().and_then(|_entered| unsafe { api::cuModuleUnload(module.0) });
     }
 
     /// Lets launches of a kernel ask for so much shared memory beyond what it declares.
     pub(super) fn allow_shared(&self, entry: &Entry, bytes: u32) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the kernel is alive and of this context.
         unsafe { api::cuFuncSetAttribute(entry.0, attribute, c_int::try_from(bytes).unwrap_or(c_int::MAX)) }
@@ -377,7 +402,7 @@ impl Driver {
     /// The kernel has as many parameters as there are addresses, all of them addresses, and accesses memory only that is
     /// there for it when it runs.
     pub(super) unsafe fn launch(&self, entry: &Entry, shape: Shape, addresses: &[u64]) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let Shape { grid: [x, y, z], block, shared } = shape;
         let mut arguments = arguments(addresses);
         // SAFETY: the kernel is alive; there are as many arguments as it has parameters, and they are read during the
@@ -397,7 +422,7 @@ impl Driver {
         &self,
         launches: impl Iterator<Item = (&'a Entry, Shape, SmallVec<[u64; 6]>)>,
     ) -> Result<Graph, Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut made = Graph { graph: null_mut(), instance: null_mut(), nodes: vec![] };
         let fill = || {
             // SAFETY: the handle is there to be written.
@@ -436,7 +461,7 @@ impl Driver {
         shape: Shape,
         addresses: &[u64],
     ) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         let mut arguments = arguments(addresses);
         let parameters = parameters(entry, shape, &mut arguments);
         // SAFETY: handles are alive, the parameters are copied; launches that are queued keep the old ones.
@@ -449,14 +474,14 @@ impl Driver {
     ///
     /// As [`launch`](Driver::launch).
     pub(super) unsafe fn launch_graph(&self, graph: &Graph) -> Result<(), Failure> {
-        self.enter()?;
+        let _entered = self.enter()?;
         // SAFETY: handles are alive; the rest is as the caller says.
         unsafe { api::cuGraphLaunch(graph.instance, self.stream) }
     }
 
     /// Destroys a graph that no queued work runs.
     pub(super) fn drop_graph(&self, graph: Graph) {
-        let _ = self.enter();
+        let _entered = self.enter();
         // SAFETY: the handles that were made are alive and not used again.
         unsafe {
             if !graph.instance.is_null() {

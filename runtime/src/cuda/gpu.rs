@@ -253,8 +253,8 @@ impl Gpu {
     pub(super) fn give_back(&self, block: Block) {
         let is_kept = lock(&self.pool).give_back(block);
         if !is_kept {
-            // The driver waits for that work. What it does not take back is lost, and nothing else.
-            let _ = self.check(|driver| driver.free(block.address));
+            // The driver may or may not wait for that work. What it does not take back is lost, and nothing else.
+            let _ = self.sync().and_then(|()| self.check(|driver| driver.free(block.address)));
         }
     }
 

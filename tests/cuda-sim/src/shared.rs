@@ -1,7 +1,8 @@
-//! Shared memory of a block: bytes, and a shadow that knows which warp wrote and read them since which barrier.
+//! Shared memory of a block: bytes, and a shadow that knows who wrote and read them since which barrier.
 //!
 //! Time is an epoch that grows with each barrier. `seen[w][u]` is the last epoch whose accesses of warp `u` are ordered
 //! before what warp `w` does now. An access that is not ordered after another one of the same bytes is a race.
+//! Lanes of a warp run in lock step here, but the machine does not promise it: they too need a barrier between them.
 
 use crate::fault::{Stop, stop};
 
@@ -20,17 +21,27 @@ struct Tag {
     read: u32,
     readers: u32,
     writer: u8,
-    /// The lane, if an asynchronous copy wrote them: only it may read before a barrier.
+    /// The lane that wrote them.
     lane: u8,
-    /// An asynchronous copy to them is under way.
-    in_flight: bool,
+    /// The lane that read, if it was one.
+    reader: u8,
+    how: How,
 }
 
-/// No lane in particular.
-const NO_LANE: u8 = 255;
+/// What wrote some bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum How {
+    #[default]
+    Store,
+    Atomic,
+    /// An asynchronous copy that is under way.
+    InFlight,
+    /// An asynchronous copy that was waited for: only its lane may read before a barrier.
+    Landed,
+}
 
-/// The mark of bytes that an atomic wrote.
-const ATOMIC_LANE: u8 = 254;
+/// More than one lane.
+const MANY_LANES: u8 = 255;
 
 /// What a warp has seen of the others of its block, and the time.
 #[derive(Clone, Copy)]
@@ -102,9 +113,8 @@ impl Shared {
         self.epoch += 1;
     }
 
-    /// `bar.warp.sync`: the lanes of a warp see each other's asynchronous copies.
+    /// `bar.warp.sync`: the lanes of a warp see what each other did.
     pub(crate) fn warp_barrier(&mut self, warp: usize) {
-        // A warp runs in lock step, so only landed copies need it: they count as the whole warp's from now on.
         self.seen[warp][warp] = self.epoch;
         self.epoch += 1;
     }
@@ -126,27 +136,35 @@ impl Shared {
         let range = self.tags_of(at, len)?;
         let seen = &self.seen[warp];
         for tag in &mut self.tags[range] {
-            if tag.in_flight && tag.written >= first {
-                return stop(format!("shared memory read at byte {at} while a cp.async to it is under way"));
-            }
             if tag.written < first {
                 return stop(format!("shared memory read before it is written, at byte {at}"));
             }
-            let writer = usize::from(tag.writer);
-            if writer != warp && seen[writer] < tag.written {
-                return race(at, writer, "wrote", warp, "reads");
+            if tag.how == How::InFlight {
+                return stop(format!("shared memory read at byte {at} while a cp.async to it is under way"));
             }
-            if tag.lane < ATOMIC_LANE && usize::from(tag.lane) != lane && seen[writer] < tag.written {
-                return stop(format!(
-                    "shared memory at byte {at} was copied by cp.async of lane {}, and lane {lane} reads it with no barrier between",
-                    tag.lane
-                ));
+            let writer = usize::from(tag.writer);
+            if seen[writer] < tag.written {
+                if writer != warp {
+                    return race(at, writer, "wrote", warp, "reads");
+                }
+                if tag.how == How::Landed && usize::from(tag.lane) != lane {
+                    return stop(format!(
+                        "shared memory at byte {at} was copied by cp.async of lane {}, and lane {lane} reads it with no barrier between",
+                        tag.lane
+                    ));
+                }
+                if tag.how == How::Store && usize::from(tag.lane) != lane {
+                    return race_of_lanes(at, tag.lane, "wrote", lane, "reads");
+                }
             }
             let others = tag.readers & !(1 << warp);
-            if tag.read < first || others == 0 || is_seen(tag, seen) {
-                *tag = Tag { read: epoch, readers: 1 << warp, ..*tag };
+            let is_new = tag.read < first || is_seen(tag, seen);
+            if is_new || others == 0 {
+                let reader = if is_new { lane as u8 } else { joined(tag.reader, lane) };
+                *tag = Tag { read: epoch, readers: 1 << warp, reader, ..*tag };
             } else {
                 tag.readers |= 1 << warp;
+                tag.reader = joined(tag.reader, lane);
             }
         }
         Ok(&self.bytes[at as usize..at as usize + len])
@@ -154,11 +172,11 @@ impl Shared {
 
     /// Bytes that a lane writes.
     #[inline(always)]
-    pub(crate) fn write(&mut self, at: u64, bytes: &[u8], warp: usize) -> Result<(), Stop> {
-        let range = self.claim(at, bytes.len(), warp)?;
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8], warp: usize, lane: usize) -> Result<(), Stop> {
+        let range = self.claim(at, bytes.len(), warp, lane)?;
         let epoch = self.epoch;
         for tag in &mut self.tags[range] {
-            *tag = Tag { written: epoch, writer: warp as u8, lane: NO_LANE, ..Tag::default() };
+            *tag = Tag { written: epoch, writer: warp as u8, lane: lane as u8, ..Tag::default() };
         }
         self.bytes[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -174,21 +192,22 @@ impl Shared {
                 return stop(format!("shared memory read before it is written, at byte {at}"));
             }
             let writer = usize::from(tag.writer);
-            let was_atomic = tag.lane == ATOMIC_LANE;
-            if tag.in_flight || !was_atomic && writer != warp && seen[writer] < tag.written {
+            let was_atomic = tag.how == How::Atomic;
+            if tag.how == How::InFlight || !was_atomic && writer != warp && seen[writer] < tag.written {
                 return race(at, writer, "wrote", warp, "has an atomic");
             }
-            *tag = Tag { written: epoch, writer: warp as u8, lane: ATOMIC_LANE, ..*tag };
+            *tag = Tag { written: epoch, writer: warp as u8, how: How::Atomic, ..*tag };
         }
         Ok(&mut self.bytes[at as usize..at as usize + len])
     }
 
     /// Marks bytes that an asynchronous copy of a lane will write.
     pub(crate) fn begin_copy(&mut self, at: u64, len: usize, warp: usize, lane: usize) -> Result<(), Stop> {
-        let range = self.claim(at, len, warp)?;
+        let range = self.claim(at, len, warp, lane)?;
         let epoch = self.epoch;
         for tag in &mut self.tags[range] {
-            *tag = Tag { written: epoch, writer: warp as u8, lane: lane as u8, in_flight: true, ..Tag::default() };
+            let (writer, lane) = (warp as u8, lane as u8);
+            *tag = Tag { written: epoch, writer, lane, how: How::InFlight, ..Tag::default() };
         }
         Ok(())
     }
@@ -197,7 +216,7 @@ impl Shared {
     pub(crate) fn land(&mut self, at: u64, bytes: &[u8]) {
         let (at, epoch) = (at as usize, self.epoch);
         for tag in &mut self.tags[at >> self.grain..((at + bytes.len() - 1) >> self.grain) + 1] {
-            tag.in_flight = false;
+            tag.how = How::Landed;
             tag.written = epoch;
         }
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
@@ -205,7 +224,7 @@ impl Shared {
 
     /// Checks that these bytes may be written now.
     #[inline(always)]
-    fn claim(&self, at: u64, len: usize, warp: usize) -> Result<std::ops::Range<usize>, Stop> {
+    fn claim(&self, at: u64, len: usize, warp: usize, lane: usize) -> Result<std::ops::Range<usize>, Stop> {
         let range = self.tags_of(at, len)?;
         let seen = &self.seen[warp];
         for tag in &self.tags[range.clone()] {
@@ -213,22 +232,31 @@ impl Shared {
                 continue;
             }
             let writer = usize::from(tag.writer);
-            if tag.in_flight {
+            if tag.how == How::InFlight {
                 return stop(format!("shared memory written at byte {at} while a cp.async to it is under way"));
             }
             if writer != warp && seen[writer] < tag.written {
                 return race(at, writer, "wrote", warp, "writes");
             }
-            let others = tag.readers & !(1 << warp);
-            if tag.read >= self.first
-                && others != 0
-                && let Some(reader) = crate::lanes::lanes(others).find(|reader| seen[*reader] < tag.read)
-            {
-                return race(at, reader, "read", warp, "writes");
+            if tag.read < self.first {
+                continue;
+            }
+            if let Some(reader) = crate::lanes::lanes(tag.readers).find(|reader| seen[*reader] < tag.read) {
+                if reader != warp {
+                    return race(at, reader, "read", warp, "writes");
+                }
+                if usize::from(tag.reader) != lane {
+                    return race_of_lanes(at, tag.reader, "read", lane, "writes");
+                }
             }
         }
         Ok(range)
     }
+}
+
+/// The lane that reads, if it is the one that read.
+const fn joined(reader: u8, lane: usize) -> u8 {
+    if reader as usize == lane { reader } else { MANY_LANES }
 }
 
 /// Whether all reads noted in a tag are ordered before what a warp does now.
@@ -239,4 +267,12 @@ fn is_seen(tag: &Tag, seen: &[u32; MAX_WARPS]) -> bool {
 #[cold]
 fn race<T>(at: u64, other: usize, did: &str, warp: usize, does: &str) -> Result<T, Stop> {
     stop(format!("shared-memory race at byte {at}: warp {other} {did}, warp {warp} {does} with no barrier between"))
+}
+
+#[cold]
+fn race_of_lanes<T>(at: u64, other: u8, did: &str, lane: usize, does: &str) -> Result<T, Stop> {
+    let other = if other == MANY_LANES { "another lane".to_owned() } else { format!("lane {other}") };
+    stop(format!(
+        "shared-memory race at byte {at}: {other} {did}, lane {lane} of its warp {does} with no barrier between"
+    ))
 }

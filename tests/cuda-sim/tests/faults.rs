@@ -142,6 +142,39 @@ fn races_in_shared_memory() {
     run(&kernel(both), 1, 32).unwrap();
 }
 
+/// Each thread writes its own word, reads that of its neighbour in the warp, and writes its own again.
+fn swap_lanes(first: &str, second: &str) -> String {
+    kernel(&format!(
+        "shl.b32 %r2, %r1, 2; mov.u32 %r3, s; add.u32 %r4, %r3, %r2;
+  st.shared.u32 [%r4], %r1;
+  {first}
+  xor.b32 %r5, %r2, 4; add.u32 %r5, %r3, %r5;
+  ld.shared.u32 %r6, [%r5];
+  {second}
+  st.shared.u32 [%r4], %r6;"
+    ))
+}
+
+#[test]
+fn races_between_lanes_in_shared_memory() {
+    let (warp, block) = ("bar.warp.sync 0xffffffff;", "bar.sync 0;");
+    for (first, second) in [(warp, warp), (block, block), (warp, block), (block, warp)] {
+        run(&swap_lanes(first, second), 1, 64).unwrap();
+    }
+    let wrote = "shared-memory race at byte 4: lane 1 wrote, lane 0 of its warp reads with no barrier between";
+    must_fail(&swap_lanes("", warp), 1, 64, wrote, "ld.shared.u32");
+    // A shuffle exchanges registers and orders no memory.
+    must_fail(&swap_lanes("shfl.sync.bfly.b32 %r7, %r1, 1, 31, -1;", warp), 1, 64, wrote, "ld.shared.u32");
+    let read = "shared-memory race at byte 0: lane 1 read, lane 0 of its warp writes with no barrier between";
+    must_fail(&swap_lanes(warp, ""), 1, 64, read, "st.shared.u32 [%r4], %r6");
+    let own = "st.shared.u32 [%r4], %r5;\n ld.shared.u32 %r6, [%r4];";
+    run(&swap_lanes(warp, &format!("{warp} {own}")), 1, 64).unwrap();
+    // Two lanes read; the second barrier is what the first of them needs.
+    let both = "ld.shared.u32 %r7, [%r4];";
+    must_fail(&swap_lanes(warp, both), 1, 64, "shared-memory race at byte 0: another lane read", "[%r4], %r6");
+    run(&swap_lanes(warp, &format!("{both} {warp}")), 1, 64).unwrap();
+}
+
 /// Each thread copies 16 bytes and reads them, or those of a neighbour.
 fn copies(wait: &str, neighbour: u32) -> String {
     kernel(&format!(
@@ -282,6 +315,19 @@ fn launches() {
     let static_shared = kernel("").replace("s[4096]", "s[50000]");
     assert!(launch(&static_shared, [1, 1, 1], 0).contains("50000 bytes of static"));
     must_fail(&kernel("trap;"), 1, 1, "trap", "trap");
+}
+
+#[test]
+fn parameters_beyond_what_a_version_allows() {
+    let entry = |version: &str, n: usize| {
+        let parameters: Vec<String> = (0..n).map(|n| format!(".param .u64 p{n}")).collect();
+        let parameters = parameters.join(", ");
+        Module::parse(&format!(".version {version}\n.target sm_75\n.visible .entry k({parameters}) {{ ret; }}"))
+    };
+    entry("7.8", 512).unwrap();
+    assert!(entry("7.8", 513).unwrap_err().to_string().contains("more than 4096 bytes of parameters"));
+    entry("8.1", 513).unwrap();
+    assert!(entry("8.1", 4096).unwrap_err().to_string().contains("more than 32764 bytes of parameters"));
 }
 
 #[test]

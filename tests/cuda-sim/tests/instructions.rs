@@ -196,6 +196,15 @@ fn roots_and_reciprocals_are_rounded_correctly() {
     check("rsqrt.approx.f32 {d}, {a}", "f32", &["f32"], &[(&[f(4.0)], f(0.5)), (&[f(0.0)], f(f32::INFINITY))]);
     check("ex2.approx.f32 {d}, {a}", "f32", &["f32"], &[(&[f(-3.0)], f(0.125)), (&[f(f32::NEG_INFINITY)], f(0.0))]);
     check("lg2.approx.ftz.f32 {d}, {a}", "f32", &["f32"], &[(&[f(8.0)], f(3.0)), (&[f(1e-40)], f(f32::NEG_INFINITY))]);
+    let quotients: [(&[u64], u64); 5] = [
+        (&[f(3.0), f(2.0)], f(1.5)),
+        (&[f(3e38), f(2e38)], f(0.0)),
+        (&[f(f32::INFINITY), f(-1e38)], NAN),
+        (&[f(1e-40), f(-1e-39)], f(f32::NEG_INFINITY)),
+        (&[f(0.0), f(1e-39)], NAN),
+    ];
+    check("div.approx.f32 {d}, {a}, {b}", "f32", &["f32"; 2], &quotients);
+    check("div.full.f32 {d}, {a}, {b}", "f32", &["f32"; 2], &[(&[f(3e38), f(2e38)], f(1.5))]);
     check("tanh.approx.f32 {d}, {a}", "f32", &["f32"], &[(&[f(f32::INFINITY)], f(1.0)), (&[f(0.0)], f(0.0))]);
     check("rcp.rn.f64 {d}, {a}", "f64", &["f64"], &[(&[g(3.0)], g(1.0 / 3.0))]);
     check("copysign.f32 {d}, {a}, {b}", "f32", &["f32"; 2], &[(&[f(-1.0), f(3.0)], f(-3.0))]);
@@ -225,6 +234,10 @@ fn conversions_of_floats_to_integers_clamp() {
     );
     check("cvt.rmi.s32.f64 {d}, {a}", "s32", &["f64"], &[(&[g(-2.1)], -3_i32 as u32 as u64)]);
     check("cvt.rpi.s64.f32 {d}, {a}", "s64", &["f32"], &[(&[f(2.1)], 3), (&[f(1e30)], i64::MAX as u64)]);
+    // NaN is the upper bit alone where either has 64 bits.
+    check("cvt.rzi.s64.f32 {d}, {a}", "s64", &["f32"], &[(&[f(f32::NAN)], 1 << 63)]);
+    check("cvt.rzi.u32.f64 {d}, {a}", "u32", &["f64"], &[(&[g(f64::NAN)], 1 << 31)]);
+    check("cvt.rzi.s64.f64 {d}, {a}", "s64", &["f64"], &[(&[g(f64::NAN)], 1 << 63)]);
     check("cvt.rzi.u8.f32 {d}, {a}", "u32", &["f32"], &[(&[f(300.0)], 255), (&[f(-3.0)], 0)]);
     check("cvt.rzi.s8.f32 {d}, {a}", "s32", &["f32"], &[(&[f(-300.0)], 0xffff_ff80)]);
     check(

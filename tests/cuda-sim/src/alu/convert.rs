@@ -127,10 +127,11 @@ impl Conversion {
         value as u64 & width_mask(to)
     }
 
-    /// A float to an integer always clamps; NaN is zero.
+    /// A float to an integer always clamps; NaN is zero, but where either has 64 bits.
     fn integer_of(&self, value: f64, to: Ty) -> u64 {
         if value.is_nan() {
-            return 0;
+            let is_wide = self.from == Ty::F64 || width_mask(to) == u64::MAX;
+            return if is_wide { (width_mask(to) >> 1) + 1 } else { 0 };
         }
         let (low, high) = range(to);
         (self.rounding.integer(value) as i128).clamp(low, high) as u64 & width_mask(to)

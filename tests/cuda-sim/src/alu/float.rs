@@ -9,7 +9,7 @@ pub(super) const BINARY: &[Row] = rows! {
     "sub.f32" F32, F32 => F32 |a, b| a - b;
     "mul.f32" F32, F32 => F32 |a, b| a * b;
     "div.rn.f32" F32, F32 => F32 |a, b| a / b;
-    "div.approx.f32" F32, F32 => F32 |a, b| a / b;
+    "div.approx.f32" F32, F32 => F32 |a, b| rough_quotient(a, b);
     "div.full.f32" F32, F32 => F32 |a, b| a / b;
     "min.f32" F32, F32 => F32 |a, b| min(a, b);
     "max.f32" F32, F32 => F32 |a, b| max(a, b);
@@ -90,6 +90,19 @@ fn min<T: Least>(a: T, b: T) -> T {
 fn max<T: Least>(a: T, b: T) -> T {
     let a_wins = a > b || b.is_nan() || a == b && b.is_negative();
     if a_wins { a } else { b }
+}
+
+/// `a (1 / b)`: an inverse that is subnormal counts as zero, and one of a subnormal as infinite.
+#[inline(always)]
+fn rough_quotient(a: f32, b: f32) -> f32 {
+    let inverse = 1.0 / b;
+    if inverse.is_subnormal() {
+        a * 0.0_f32.copysign(b)
+    } else if b.is_subnormal() {
+        a * f32::INFINITY.copysign(b)
+    } else {
+        a / b
+    }
 }
 
 /// A test of a number's class, as lanes of a predicate.

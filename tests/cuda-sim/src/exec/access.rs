@@ -176,7 +176,7 @@ impl Warp {
                     .map_err(|what| in_lane(what, lane))?;
                 to.copy_from_slice(bytes);
             } else {
-                env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
+                env.shared.write(at, bytes, self.index, lane).map_err(|what| in_lane(what, lane))?;
             }
         }
         if ascends { Ok(()) } else { self.check_one_value(access, active) }
@@ -205,7 +205,7 @@ impl Warp {
                     to.copy_from_slice(bytes);
                 }
                 Space::Shared => {
-                    env.shared.write(at, bytes, self.index).map_err(|what| in_lane(what, lane))?;
+                    env.shared.write(at, bytes, self.index, lane).map_err(|what| in_lane(what, lane))?;
                 }
                 Space::Local => self.store_local(env, at, bytes, lane)?,
             }

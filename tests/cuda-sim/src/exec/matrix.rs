@@ -100,9 +100,12 @@ impl Warp {
                 }
             }
         }
-        for (row, at) in halves.iter().zip(addresses) {
-            let bytes: Vec<u8> = row.iter().flat_map(|half| half.to_le_bytes()).collect();
-            env.shared.write(*at, &bytes, self.index)?;
+        for (n, (row, at)) in halves.iter().zip(addresses).enumerate() {
+            // Each lane writes the two halves that it brought.
+            for (pair, halves) in row.as_chunks::<2>().0.iter().enumerate() {
+                let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+                env.shared.write(*at + 4 * pair as u64, &bytes, self.index, 4 * n + pair)?;
+            }
         }
         Ok(())
     }

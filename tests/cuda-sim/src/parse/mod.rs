@@ -111,6 +111,9 @@ pub(crate) enum ModuleSymbol {
     DynamicShared,
 }
 
+/// Bytes of parameters in text before version 8.1. The assembler allows 4352, drivers of that time 4096.
+const MAX_OLD_PARAMETERS: usize = 4096;
+
 /// What the module declares around its kernels.
 #[derive(Default)]
 pub(crate) struct Scope<'t> {
@@ -158,6 +161,9 @@ impl Module {
         }
         let Some(target) = target else { return cursor.error("no .target") };
         let Some(version) = version else { return cursor.error("no .version") };
+        if version < (8, 1) && kernels.iter().any(|kernel| kernel.param_bytes > MAX_OLD_PARAMETERS) {
+            return cursor.error(format!("more than {MAX_OLD_PARAMETERS} bytes of parameters"));
+        }
         written_down(text, &kernels);
         let data = Arc::new(ModuleData { constants: scope.constants, globals: scope.globals });
         let kernels = kernels
