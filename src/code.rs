@@ -129,14 +129,18 @@ impl Code {
         }
     }
 
-    /// The code of every step for people: machine instructions, or PTX.
+    /// The code for people: machine instructions of every step, or PTX of every launch.
     pub(crate) fn text(&self) -> String {
-        let text = |step: &Step| match (self, &step.work) {
-            (Code::Device(code), _) => code.step_text(step).unwrap_or_else(|e| e.to_string()),
-            (Code::Host(_), Work::Kernel(kernel)) => machine_text(kernel).unwrap_or_else(|e| e.to_string()),
-            (Code::Host(_), Work::Library(library)) => format!("; library {library}"),
+        let text = |step: &Step| match &step.work {
+            Work::Kernel(kernel) => machine_text(kernel).unwrap_or_else(|e| e.to_string()),
+            Work::Library(library) => format!("; library {library}"),
         };
-        self.plan().steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
+        match self {
+            Code::Device(code) => code.text().unwrap_or_else(|e| e.to_string()),
+            Code::Host(_) => {
+                self.plan().steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
+            }
+        }
     }
 
     /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.

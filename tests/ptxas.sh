@@ -6,6 +6,7 @@
 # Needs the Rust toolchain, and Python with pip, which installs `ptxas` alone under target/ptxas; no GPU, no driver, no
 # toolkit. PTXAS=FILE takes an installed one. The kernels are what the interpreter of the tests reads while they run,
 # and the kernels of real graphs (examples/ptx_dump.rs); the text for 9.0 runs on later devices, so 10.0 is made from it.
+# Each is assembled twice: as a whole program, and as a part of one, which is how a driver that links does it.
 # Prints a table, and fails on any finding, or if there was nothing to assemble. RETAPE_PTXAS_DEBUG=1 builds no release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -95,8 +96,12 @@ assemble() {
   done > "$batches/work"
   # shellcheck disable=SC2016
   xargs -P "$(nproc)" -L 1 sh -c '
-    "$0" -v -arch="sm_$1" "$2" -o "$2.$1.cubin" > "$2.$1.log" 2>&1 || echo "exit $?" >> "$2.$1.log"
-    rm -f "$2.$1.cubin"' "$ptxas" < "$batches/work"
+    for mode in whole relocatable; do
+      to=$2.$mode.$1
+      "$0" -v $([ $mode = whole ] || echo -c) -arch="sm_$1" "$2" -o "$to.cubin" > "$to.log" 2>&1 ||
+        echo "exit $?" >> "$to.log"
+      rm -f "$to.cubin"
+    done' "$ptxas" < "$batches/work"
 }
 
 table() {
@@ -120,7 +125,7 @@ table() {
       for (i = split("75 80 90 100", order, " "); i > 0; i--) if (!(order[i] in n)) {
         found++; print "nothing was assembled for sm_" order[i]
       }
-      if (n[75] + n[80] + n[90] != texts) { found++; print "not all of " texts " texts were assembled" }
+      if (n[75] + n[80] + n[90] != 2 * texts) { found++; print "not all of " texts " texts were assembled" }
       printf "%-8s%9s  %-48s%s\n", "target", "kernels", "most registers", "most static shared memory"
       for (i = 1; i <= 4; i++) {
         sm = order[i]

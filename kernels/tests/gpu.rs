@@ -112,7 +112,7 @@ fn plans_run_as_they_do_on_the_cpu() {
         let plan = chain(n);
         let host = Executable::compile(plan.clone()).unwrap();
         let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
-        assert_eq!((device.n_launches(), device.launch_steps().len()), (4, 4));
+        assert_eq!((device.n_launches(), device.launch_steps().len()), (3, 3));
         assert!(device.arena_bytes() >= n * 4 && device.code_bytes() > 0 && device.constant_bytes() == n * 4);
         for seed in 0..4 {
             // No result depends on the order of what has none.
@@ -128,6 +128,78 @@ fn plans_run_as_they_do_on_the_cpu() {
         assert_eq!(device.idle_bytes(), device.arena_bytes());
     }
     set_order(Order::FORWARD);
+}
+
+/// A plan of small steps, each of which reads two of the arrays so far and writes a slot, perhaps one of those two.
+fn random_plan(n: usize, seed: usize) -> Plan {
+    const SLOTS: usize = 5;
+    let mut state = seed as u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let slot = |k: usize| Place::Slot { offset: k * n.next_multiple_of(64) * 4 };
+    let mut written = vec![Place::Input(0), Place::Input(1)];
+    let mut steps = vec![];
+    for k in 0..14 {
+        let (a, b) = (written[random(written.len())], written[random(written.len())]);
+        let to = slot(random(SLOTS));
+        let op = ["add", "sub", "mul", "max"][random(4)];
+        steps.push(step(&format!("{op} {k}"), &pointwise(n, op), &[a, b, to]));
+        if !written.contains(&to) {
+            written.push(to);
+        }
+    }
+    let last = steps.iter().rev().filter_map(|step| step.operands.last().map(|operand| operand.place)).take(2);
+    for (k, from) in last.collect::<Vec<_>>().into_iter().enumerate() {
+        // The second may be written over what the first reads.
+        steps.push(step("out", &pointwise(n, "add"), &[from, Place::Input(k as u32), Place::Output(k as u32)]));
+    }
+    let arena_bytes = SLOTS * n.next_multiple_of(64) * 4;
+    let donations = vec![Donation { output: 1, input: 0 }];
+    Plan { inputs: vec![f32s(n); 2], outputs: vec![f32s(n); 2], arena_bytes, steps, donations, ..Plan::default() }
+}
+
+/// Small steps that do not depend on each other are one launch, of blocks whose order does not matter. The stand-in
+/// reports what one of them reads or writes that another one wrote.
+#[test]
+fn small_steps_run_side_by_side() {
+    let (_alone, gpu) = gpu();
+    let set_order = |order| driver().iter().for_each(|driver| driver.set_order(order));
+    let (mut n_launches, mut n_steps) = (0, 0);
+    for seed in 0..40 {
+        let n = [3, 100, 700, 5000][seed % 4];
+        let plan = random_plan(n, seed);
+        let host = Executable::compile(plan.clone()).unwrap();
+        let device = DeviceExecutable::compile(plan.clone(), Arc::clone(&gpu), false).unwrap();
+        n_launches += device.n_launches();
+        n_steps += plan.steps.len();
+        let covered = device.launch_steps().fold(0, |end, steps| {
+            assert_eq!(steps.start, end, "each launch begins where the last one ends");
+            steps.end
+        });
+        assert_eq!(covered, plan.steps.len());
+        let (a, b) = (ramp(n, seed), ramp(n, seed + 9));
+        let expected = host.run(&[&a, &b]).unwrap();
+        for order in [Order::FORWARD, Order::REVERSE] {
+            set_order(order);
+            let (on_a, on_b) = (upload(&gpu, &a), upload(&gpu, &b));
+            for _ in 0..2 {
+                assert_same(&device.run(&[&on_a, &on_b]).unwrap(), &expected);
+            }
+            let given = device.run_over([Input::given(on_a), Input::lent(&on_b)]).unwrap();
+            assert_same(&given, &expected);
+        }
+        let mut seen = vec![];
+        let inputs = [upload(&gpu, &a), upload(&gpu, &b)];
+        device.run_stepwise(&[&inputs[0], &inputs[1]], &mut |step, _, _| seen.push(step)).unwrap();
+        assert_eq!(seen, (0..plan.steps.len()).collect::<Vec<_>>());
+        let modes = Modes { separate: true, ..Modes::default() };
+        let apart = DeviceExecutable::compile_with(plan, Arc::clone(&gpu), false, modes).unwrap();
+        assert_eq!(apart.n_launches(), apart.plan().steps.len());
+    }
+    set_order(Order::FORWARD);
+    assert!(5 * n_launches < 4 * n_steps, "{n_launches} launches of {n_steps} steps");
 }
 
 #[test]
@@ -317,7 +389,7 @@ fn prints_come_in_order_and_may_run_the_plan() {
     assert_eq!(from_host.len(), 2);
 
     let device = Arc::new(DeviceExecutable::compile(printing(n), Arc::clone(&gpu), false).unwrap());
-    assert_eq!(device.launch_steps().map(|steps| steps.start).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(device.launch_steps().map(|steps| steps.start).collect::<Vec<_>>(), [0, 2, 3, 4, 5]);
     let inputs = Arc::new([1, 2].map(|seed| upload(&gpu, &ramp(n, seed))));
     for _ in 0..3 {
         assert_same(&device.run(&[&inputs[0], &inputs[1]]).unwrap(), &expected);
@@ -325,7 +397,7 @@ fn prints_come_in_order_and_may_run_the_plan() {
     }
     let (found, times) = device.profile(&[&inputs[0], &inputs[1]]).unwrap();
     assert_same(&found, &expected);
-    assert_eq!(times.len(), 6);
+    assert_eq!(times.len(), 5);
     lines.lock().unwrap().clear();
 
     // Who hears the first line runs the same plan, before the run that printed it goes on.

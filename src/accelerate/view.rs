@@ -92,7 +92,7 @@ where
         self.core.entry_of(signature)?.on_processor()?.text_of_steps(text)
     }
 
-    /// The modules that an entry on a GPU consists of, as PTX, with the launches of each step.
+    /// The launches of an entry on a GPU: for each the labels of the steps that it does, its size, and its module as PTX.
     ///
     /// # Errors
     ///

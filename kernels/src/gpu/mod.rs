@@ -5,6 +5,7 @@
 //! enough for all runs of an executable, inputs may be dropped as soon as a run returns, and so may the executable.
 
 mod call;
+mod draft;
 mod watch;
 
 use std::ops::Range;
@@ -19,7 +20,9 @@ use crate::execute::{LaunchTime, Modes};
 use crate::given::{Input, take_given};
 use crate::library::Library;
 use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
-use crate::ptx::{self, Argument, FusedStep, Target};
+use crate::ptx::{self, Target};
+
+use self::draft::{Draft, Origin, Placed, Task};
 
 /// What kernels expect of scratch memory.
 const SCRATCH_ALIGN: usize = 256;
@@ -30,9 +33,11 @@ pub struct DeviceExecutable {
     plan: Plan,
     gpu: Arc<Gpu>,
     target: Target,
+    /// Each step has launches of its own.
+    separate: bool,
     parts: Vec<Part>,
-    /// The steps of each launch, and the step of each print.
-    steps: Vec<Range<usize>>,
+    /// What each launch and each print does.
+    tasks: Vec<Task>,
     constants: Vec<DeviceBuffer>,
     /// Arena and scratch.
     arena_bytes: usize,
@@ -78,14 +83,6 @@ impl Idle for Arena {
     }
 }
 
-/// A part before its code is loaded.
-enum Draft {
-    /// Launches with the numbers of the fused steps that they belong to.
-    Launches(Vec<(ptx::Launch, usize)>),
-    /// The step that prints.
-    Print(usize),
-}
-
 impl DeviceExecutable {
     /// Verifies and compiles a plan. Approximations of the hardware may stand for exact operations if it is `fast`.
     ///
@@ -106,32 +103,42 @@ impl DeviceExecutable {
         let (major, minor) = gpu.capability();
         let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
         let target = Target { sm: 10 * major + minor, fast };
-        let fused = if modes.separate { ptx::apart(&plan) } else { ptx::fuse(&plan, target) };
-        let (drafts, scratch) = drafts(&plan, &fused, target).map_err(|error| told_by(&gpu, error))?;
-        let (parts, steps) = parts(&plan, &gpu, drafts, &fused, scratch_at)?;
+        let (drafts, scratch) = draft::drafts(&plan, target, modes.separate).map_err(|error| told_by(&gpu, error))?;
+        let tasks = draft::tasks(&drafts);
+        let parts = parts(&plan, &gpu, drafts, scratch_at)?;
         let upload = |constant: &Arc<retape_runtime::Buffer>| DeviceBuffer::from_bytes(&gpu, constant.bytes());
         let constants = plan.constants.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
         let arena = Arc::new(Arena::default());
         let idle: Arc<dyn Idle> = Arc::<Arena>::clone(&arena);
         gpu.on_shortage(Arc::downgrade(&idle));
         let arena_bytes = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
-        Ok(DeviceExecutable { plan, gpu, target, parts, steps, constants, arena_bytes, arena })
+        let separate = modes.separate;
+        Ok(DeviceExecutable { plan, gpu, target, separate, parts, tasks, constants, arena_bytes, arena })
     }
 
-    /// The PTX of a step of the plan.
+    /// The PTX of all launches, each with the steps that it does.
     ///
     /// # Errors
     ///
-    /// Fails if the step cannot run on the device.
-    pub fn step_text(&self, step: &Step) -> Result<String> {
-        if let Work::Library(library @ Library::Print(_)) = &step.work {
-            return Ok(format!("// on the host: {library}\n"));
+    /// None that compiling did not have.
+    pub fn text(&self) -> Result<String> {
+        let (drafts, _) = draft::drafts(&self.plan, self.target, self.separate)?;
+        let head = |steps: &Range<usize>| {
+            let labels: Vec<&str> = self.plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
+            format!("; {}", labels.join(", "))
+        };
+        let text =
+            |draft: &Draft| {
+                match draft {
+            Draft::Print(n) => format!("{}\n// on the host\n\n", head(&(*n..n + 1))),
+            Draft::Launches(launches) => launches.iter().map(|placed| {
+                let ptx::Launch { module, grid, block, shared, .. } = &placed.launch;
+                let (head, text) = (head(&placed.task.steps), module.text());
+                format!("{head}\n// grid {grid:?}, {block} threads a block, {shared} bytes of shared memory\n{text}\n")
+            }).collect(),
         }
-        let texts = ptx::lower(step, self.target)?.launches.into_iter().map(|launch| {
-            let ptx::Launch { module, grid, block, shared, .. } = launch;
-            format!("// grid {grid:?}, {block} threads a block, {shared} bytes of shared memory\n{}", module.text)
-        });
-        Ok(texts.collect())
+            };
+        Ok(drafts.iter().map(text).collect())
     }
 
     /// The plan.
@@ -183,7 +190,7 @@ impl DeviceExecutable {
     pub fn profile(&self, inputs: &[&DeviceBuffer]) -> Result<(Vec<DeviceBuffer>, Vec<LaunchTime>)> {
         self.verify_inputs(inputs)?;
         let outputs = self.new_outputs()?;
-        let mut times = Vec::with_capacity(self.steps.len());
+        let mut times = Vec::with_capacity(self.tasks.len());
         self.call(inputs, &outputs, |buffers| {
             for part in &self.parts {
                 self.gpu.sync()?;
@@ -206,14 +213,15 @@ impl DeviceExecutable {
         Ok((outputs, times))
     }
 
-    /// The steps of the plan that each launch does: one, or a part of one, or a product with what follows it.
+    /// The steps of the plan that each launch does: one, or a part of one, or a product with what follows it, or some
+    /// that do not depend on each other. Those of neighbours may overlap.
     pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
-        self.steps.iter().cloned()
+        self.tasks.iter().map(|task| task.steps.clone())
     }
 
     /// The number of launches that the steps became, and of prints.
     pub fn n_launches(&self) -> usize {
-        self.steps.len()
+        self.tasks.len()
     }
 
     /// Bytes of arena and scratch on the device.
@@ -344,61 +352,35 @@ fn told_by(gpu: &Gpu, error: Error) -> Error {
     }
 }
 
-/// The text of all steps, and the scratch memory that they need.
-fn drafts(plan: &Plan, fused: &[FusedStep], target: Target) -> Result<(Vec<Draft>, usize)> {
-    let (mut drafts, mut scratch) = (vec![], 0);
-    for (n, step) in fused.iter().enumerate() {
-        if let Work::Library(Library::Print(_)) = &plan.steps[step.last()].work {
-            drafts.push(Draft::Print(step.last()));
-            continue;
-        }
-        let lowered = step.lower(plan, target)?;
-        scratch = scratch.max(lowered.scratch);
-        let launches = lowered.launches.into_iter().map(|launch| (launch, n));
-        match drafts.last_mut() {
-            Some(Draft::Launches(chain)) => chain.extend(launches),
-            _ => drafts.push(Draft::Launches(launches.collect())),
-        }
-    }
-    Ok((drafts, scratch))
-}
-
-/// Loads the code of all drafts at once; also says which steps each launch and each print belongs to.
-fn parts(
-    plan: &Plan,
-    gpu: &Arc<Gpu>,
-    drafts: Vec<Draft>,
-    fused: &[FusedStep],
-    scratch_at: usize,
-) -> Result<(Vec<Part>, Vec<Range<usize>>)> {
+/// Loads the code of all drafts at once.
+fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> Result<Vec<Part>> {
     let launches = drafts.iter().flat_map(|draft| match draft {
         Draft::Launches(launches) => launches.as_slice(),
         Draft::Print(_) => &[],
     });
-    let sources: Vec<Source<'_>> =
-        launches.map(|(launch, _)| Source { name: &launch.module.name, text: &launch.module.text }).collect();
+    let texts: Vec<(&str, String)> =
+        launches.map(|placed| (placed.launch.module.name.as_str(), placed.launch.module.text())).collect();
+    let sources: Vec<Source<'_>> = texts.iter().map(|(name, text)| Source { name, text }).collect();
     let mut functions = gpu.load(&sources)?.into_iter();
-    let (mut parts, mut steps) = (vec![], vec![]);
+    drop(texts);
+    let mut parts = vec![];
     for draft in drafts {
         match draft {
             Draft::Print(n) => {
                 let Step { work, operands, .. } = &plan.steps[n];
                 if let Work::Library(library) = work {
                     parts.push(Part::Print { library: library.clone(), operand: operands[0] });
-                    steps.push(n..n + 1);
                 }
             }
             Draft::Launches(launches) => {
-                steps.extend(launches.iter().map(|(_, n)| fused[*n].range()));
-                let place = |(launch, step): (ptx::Launch, usize)| {
-                    let operands = &fused[step].operands;
+                let place = |placed: Placed| {
                     let function = functions.next()?;
-                    let ptx::Launch { grid, block, shared, arguments, .. } = launch;
-                    let at = |argument: &Argument| match *argument {
-                        Argument::Operand(n) => address(plan, &operands[n]),
-                        Argument::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
+                    let ptx::Launch { grid, block, shared, .. } = placed.launch;
+                    let at = |at: &Origin| match at {
+                        Origin::Operand(operand) => address(plan, operand),
+                        Origin::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
                     };
-                    Some(Launch { function, grid, block, shared, arguments: arguments.iter().map(at).collect() })
+                    Some(Launch { function, grid, block, shared, arguments: placed.arguments.iter().map(at).collect() })
                 };
                 let launches: Option<Vec<Launch>> = launches.into_iter().map(place).collect();
                 let launches = launches.ok_or_else(|| Error::Internal("a kernel was not loaded".into()))?;
@@ -406,5 +388,5 @@ fn parts(
             }
         }
     }
-    Ok((parts, steps))
+    Ok(parts)
 }

@@ -22,19 +22,16 @@ impl DeviceExecutable {
         self.verify_inputs(inputs)?;
         let outputs = self.new_outputs()?;
         self.call(inputs, &outputs, |buffers| {
-            let mut steps = self.steps.iter().map(|steps| steps.end - 1);
+            let mut tasks = self.tasks.iter();
             for part in &self.parts {
                 // What prints writes tokens only, which have no bytes.
                 let Part::Chain(chain) = part else {
-                    steps.next();
+                    tasks.next();
                     continue;
                 };
-                let steps: Vec<usize> = steps.by_ref().take(chain.launches().len()).collect();
-                let mut first = 0;
-                for same in steps.chunk_by(|a, b| a == b) {
-                    call::run_some(chain, first..first + same.len(), buffers)?;
-                    first += same.len();
-                    self.show(same[0], buffers, see)?;
+                for (n, task) in tasks.by_ref().take(chain.launches().len()).enumerate() {
+                    call::run_some(chain, n..n + 1, buffers)?;
+                    task.finished.iter().try_for_each(|step| self.show(*step, buffers, see))?;
                 }
             }
             Ok(())

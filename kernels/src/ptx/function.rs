@@ -91,7 +91,19 @@ macro_rules! ptx {
 }
 pub(crate) use ptx;
 
+/// The register that has the number of a block along x.
+const BLOCK_INDEX: &str = "%ctaid.x";
+
+/// The register that has the number of blocks along x.
+const N_BLOCKS: &str = "%nctaid.x";
+
+/// A parameter as an operand.
+fn parameter(number: usize) -> String {
+    format!("[p{number}]")
+}
+
 /// A kernel that is being written. All its parameters are addresses of global memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Function {
     name: String,
     target: Target,
@@ -103,6 +115,8 @@ pub(crate) struct Function {
     n_labels: u32,
     shared: String,
     has_dynamic_shared: bool,
+    /// How deep kernels lie in kernels.
+    depth: u32,
     body: String,
 }
 
@@ -120,6 +134,7 @@ impl Function {
             n_labels: 0,
             shared: String::new(),
             has_dynamic_shared: false,
+            depth: 0,
             body: String::new(),
         }
     }
@@ -196,7 +211,7 @@ impl Function {
     /// The address of a parameter, in the global window.
     pub(crate) fn param(&mut self, number: usize) -> Reg {
         debug_assert!(number < self.n_params);
-        let generic = self.op(Class::B64, "ld.param.u64", format_args!("[p{number}]"));
+        let generic = self.op(Class::B64, "ld.param.u64", format_args!("{}", parameter(number)));
         self.op(Class::B64, "cvta.to.global.u64", format_args!("{generic}"))
     }
 
@@ -217,27 +232,99 @@ impl Function {
         d
     }
 
-    /// The text of a module with this kernel alone.
+    /// The number of the block along x.
+    pub(crate) fn block_index(&mut self) -> Reg {
+        self.op(Class::B32, "mov.u32", format_args!("{BLOCK_INDEX}"))
+    }
+
+    /// The number of blocks along x.
+    pub(crate) fn n_blocks(&mut self) -> Reg {
+        self.op(Class::B32, "mov.u32", format_args!("{N_BLOCKS}"))
+    }
+
+    /// A module with this kernel alone.
     pub(crate) fn finish(self) -> Module {
+        Module { name: self.name.clone(), function: self }
+    }
+
+    /// A kernel whose blocks do the work of those of several kernels, one after the other; each comes with the number
+    /// of its blocks, all along x. Parameters are those of the first, then those of the second, and so on.
+    ///
+    /// A kernel with fewer threads a block than another must have no barrier.
+    pub(crate) fn beside(kernels: &[(&Function, u32)]) -> Function {
+        let most = |of: fn(&Function) -> u32| kernels.iter().map(|(kernel, _)| of(kernel)).max().unwrap_or(0);
+        let (first, _) = kernels[0];
+        let mut all = Function::new("beside", first.target, most(|kernel| kernel.block), 0);
+        all.residents = kernels.iter().filter_map(|(kernel, _)| kernel.residents).min();
+        all.depth = 1 + most(|kernel| kernel.depth);
+        // Names that no kernel within has; each declares its other registers and labels within its braces.
+        let (here, block, thread) =
+            (format!("%here{}", all.depth), format!("%block{}", all.depth), format!("%thread{}", all.depth));
+        ptx!(all, ".reg .pred {here}");
+        ptx!(all, ".reg .b32 {block}, {thread}");
+        ptx!(all, "mov.u32 {block}, {BLOCK_INDEX}");
+        ptx!(all, "mov.u32 {thread}, %tid.x");
+        for (n, &(kernel, n_blocks)) in kernels.iter().enumerate() {
+            let (major, minor) = kernel.version;
+            all.require(major, minor);
+            all.has_dynamic_shared |= kernel.has_dynamic_shared;
+            let next = all.label();
+            if n + 1 < kernels.len() {
+                ptx!(all, "setp.ge.u32 {here}, {block}, {n_blocks}");
+                ptx!(all, "@{here} bra NEXT_{next}");
+            }
+            if kernel.block < all.block {
+                ptx!(all, "setp.ge.u32 {here}, {thread}, {}", kernel.block);
+                ptx!(all, "@{here} ret");
+            }
+            let text = kernel.scoped().replace(BLOCK_INDEX, &block).replace(N_BLOCKS, &n_blocks.to_string());
+            // From the last on, so that none is taken for a later one that it became.
+            let renamed = |text: String, n: usize| text.replace(&parameter(n), &parameter(n + all.n_params));
+            let text = (0..kernel.n_params).rev().fold(text, renamed);
+            let _ = writeln!(all.body, "    {{\n{text}    ret;\n    }}");
+            all.n_params += kernel.n_params;
+            if n + 1 < kernels.len() {
+                let _ = writeln!(all.body, "NEXT_{next}:");
+                ptx!(all, "sub.u32 {block}, {block}, {n_blocks}");
+            }
+        }
+        all
+    }
+
+    /// Whether threads of a block wait for each other.
+    pub(crate) fn has_barrier(&self) -> bool {
+        self.body.contains("bar.sync")
+    }
+
+    /// Declarations and instructions.
+    fn scoped(&self) -> String {
         let mut text = String::new();
-        let (major, minor) = self.version;
-        let params: Vec<String> = (0..self.n_params).map(|n| format!("    .param .u64 p{n}")).collect();
-        let _ = writeln!(text, ".version {major}.{minor}\n.target sm_{}\n.address_size 64\n", self.target.arch());
-        if self.has_dynamic_shared {
-            let _ = writeln!(text, ".extern .shared .align 128 .b8 dynamic_shared[];\n");
-        }
-        let _ = writeln!(text, ".visible .entry {}(\n{}\n)\n.reqntid {}", self.name, params.join(",\n"), self.block);
-        if let Some(n) = self.residents {
-            let _ = writeln!(text, ".minnctapersm {n}");
-        }
-        let _ = writeln!(text, "{{");
         for class in Class::ALL {
             let n = self.n_regs[class as usize];
             if n > 0 {
                 let _ = writeln!(text, "    .reg .{} %{}<{n}>;", class.ty(), class.prefix());
             }
         }
-        let _ = write!(text, "{}{}    ret;\n}}\n", self.shared, self.body);
-        Module { name: self.name, text }
+        text + &self.shared + &self.body
+    }
+}
+
+impl Module {
+    /// The whole text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let f = &self.function;
+        let (major, minor) = f.version;
+        let params: Vec<String> = (0..f.n_params).map(|n| format!("    .param .u64 p{n}")).collect();
+        let _ = writeln!(text, ".version {major}.{minor}\n.target sm_{}\n.address_size 64\n", f.target.arch());
+        if f.has_dynamic_shared {
+            let _ = writeln!(text, ".extern .shared .align 128 .b8 dynamic_shared[];\n");
+        }
+        let _ = writeln!(text, ".visible .entry {}(\n{}\n)\n.reqntid {}", f.name, params.join(",\n"), f.block);
+        if let Some(n) = f.residents {
+            let _ = writeln!(text, ".minnctapersm {n}");
+        }
+        let _ = write!(text, "{{\n{}    ret;\n}}\n", f.scoped());
+        text
     }
 }

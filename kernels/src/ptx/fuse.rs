@@ -118,6 +118,19 @@ fn parts(step: &Step) -> (&[Operand], &[Operand]) {
     step.operands.split_at(n_read.min(step.operands.len()))
 }
 
+/// Whether the order of two steps does not matter: neither writes what the other touches.
+pub(crate) fn are_independent(plan: &Plan, one: &FusedStep, other: &FusedStep) -> bool {
+    let written = |fused: &FusedStep| match fused.steps.as_slice() {
+        [alone] => parts(&plan.steps[*alone]).1.to_vec(),
+        // Who writes what is not told apart.
+        _ => fused.operands.to_vec(),
+    };
+    let touches = |written: &[Operand], fused: &FusedStep| {
+        written.iter().any(|it| fused.operands.iter().any(|operand| may_overlap(plan, it, operand)))
+    };
+    !touches(&written(one), other) && !touches(&written(other), one)
+}
+
 /// The step that may take product `n` in, and what they are together.
 fn follower(plan: &Plan, n: usize, target: Target) -> Option<(usize, FusedStep)> {
     let step = &plan.steps[n];

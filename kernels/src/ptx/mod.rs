@@ -7,6 +7,7 @@
 //! on floats; the tree of every reduction follows from the shape; operations on floats say how they round, so that
 //! the assembler contracts nothing; what is called fast is used only if [`Target::fast`] says so.
 
+mod beside;
 mod cast;
 mod fast;
 mod function;
@@ -24,8 +25,10 @@ use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::plan::{Step, Work};
 
+pub(crate) use beside::{beside, fit, is_small};
 pub(crate) use cast::cast;
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub(crate) use fuse::are_independent;
 pub use fuse::{FusedStep, apart, fuse};
 pub(crate) use inst::{Value, combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
@@ -50,8 +53,7 @@ pub struct Target {
 pub struct Module {
     /// The name of the kernel in it.
     pub name: String,
-    /// The whole text.
-    pub text: String,
+    function: Function,
 }
 
 /// The buffer that a parameter of a kernel points to.

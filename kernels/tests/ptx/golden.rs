@@ -29,7 +29,7 @@ fn text(step: &Step, target: Target) -> String {
     for launch in &launches.launches {
         let (grid, block) = (launch.grid, launch.block);
         writeln!(text, "// grid {grid:?}, block {block}, arguments {:?}", launch.arguments).unwrap();
-        text += &launch.module.text;
+        text += &launch.module.text();
     }
     text
 }

@@ -74,7 +74,8 @@ fn run_on(
     let addresses = places(machine, step, buffers)?;
     let scratch = machine.alloc(launches.scratch);
     for launch in &launches.launches {
-        let module = Module::parse(&launch.module.text).unwrap_or_else(|e| panic!("{e} in\n{}", launch.module.text));
+        let module =
+            Module::parse(&launch.module.text()).unwrap_or_else(|e| panic!("{e} in\n{}", launch.module.text()));
         let address = |argument: &Argument| match *argument {
             Argument::Operand(n) => addresses[n],
             Argument::Scratch(at) => scratch + at as u64,
@@ -117,7 +118,7 @@ pub(crate) fn outputs(step: &Step, kernel: &Kernel, inputs: &[Vec<u8>], target: 
     let buffers: Vec<Vec<u8>> = inputs.iter().cloned().chain(empty).collect();
     let run = |order| {
         run(&launches, step, &buffers, order).unwrap_or_else(|fault| {
-            let texts: Vec<&str> = launches.launches.iter().map(|l| l.module.text.as_str()).collect();
+            let texts: Vec<String> = launches.launches.iter().map(|l| l.module.text()).collect();
             panic!("sm_{}: {fault}\n{kernel}\n{}", target.sm, texts.join("\n"))
         })
     };
@@ -162,5 +163,5 @@ pub(crate) fn check_on(step: &Step, kernel: &Kernel, target: Target, inputs: &[V
 
 /// The text of the modules of a step.
 fn texts(step: &Step, target: Target) -> String {
-    lowered(step, target).launches.iter().map(|l| format!("{:?}\n{}", l.grid, l.module.text)).collect()
+    lowered(step, target).launches.iter().map(|l| format!("{:?}\n{}", l.grid, l.module.text())).collect()
 }

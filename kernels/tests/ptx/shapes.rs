@@ -311,7 +311,7 @@ fn positions_beyond_32_bits() {
         let [small, huge] = [1, (1 << 31) + 3].map(|len| kernel(&scaled(len, axes, input, &end)));
         let inputs = random_inputs(&small, 5);
         for target in [target(75), target(90)] {
-            let text = &lowered(&step(&huge), target).launches[0].module.text;
+            let text = lowered(&step(&huge), target).launches[0].module.text();
             assert!(text.contains("mul.lo.s64") || text.contains("mad.lo.s64"), "{text}");
             let found = outputs(&step(&huge), &huge, &inputs, target);
             for (found, expected) in found.iter().zip(expected(&small, &inputs)) {

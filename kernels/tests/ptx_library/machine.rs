@@ -18,9 +18,9 @@ pub(crate) fn run(
     let scratch = machine.alloc(launches.scratch);
     let mut modules = HashMap::new();
     for launch in &launches.launches {
-        let text = launch.module.text.as_str();
-        if !modules.contains_key(text) {
-            modules.insert(text, Module::parse(text).map_err(|error| error.to_string())?);
+        let text = launch.module.text();
+        if !modules.contains_key(&text) {
+            modules.insert(text.clone(), Module::parse(&text).map_err(|error| error.to_string())?);
         }
         let address = |argument: &Argument| match *argument {
             Argument::Operand(n) => operands[n],
@@ -28,7 +28,7 @@ pub(crate) fn run(
         };
         let arguments: Vec<u64> = launch.arguments.iter().map(address).collect();
         machine
-            .launch(&modules[text], &launch.module.name, launch.grid, launch.block, launch.shared, &arguments, order)
+            .launch(&modules[&text], &launch.module.name, launch.grid, launch.block, launch.shared, &arguments, order)
             .map_err(|fault| fault.to_string())?;
     }
     let read = |(address, len): (&u64, &usize)| machine.get(*address, *len).map_err(|fault| fault.to_string());

@@ -10,7 +10,7 @@ pub(crate) fn run(launches: &Launches, inputs: &[Vec<u8>], outputs: &[usize], or
     operands.extend(outputs.iter().map(|len| machine.alloc(*len)));
     let scratch = machine.alloc(launches.scratch);
     for launch in &launches.launches {
-        let text = launch.module.text.as_str();
+        let text = &launch.module.text();
         let module = Module::parse(text).unwrap_or_else(|error| panic!("{error} in\n{text}"));
         let address = |argument: &Argument| match *argument {
             Argument::Operand(n) => operands[n],

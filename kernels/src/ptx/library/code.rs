@@ -261,12 +261,12 @@ impl Code {
 
     /// The number of the block, of 32 bits.
     pub(super) fn block(&mut self) -> Reg {
-        self.special("ctaid.x")
+        self.function.block_index()
     }
 
     /// The number of blocks, of 32 bits.
     pub(super) fn n_blocks(&mut self) -> Reg {
-        self.special("nctaid.x")
+        self.function.n_blocks()
     }
 
     /// A register of 32 bits as a position.

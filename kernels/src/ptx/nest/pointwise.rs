@@ -22,7 +22,7 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
     let ints = body.ints;
     let mut root = body.root(&mut f);
     let thread = special(&mut f, "tid.x");
-    let block = special(&mut f, "ctaid.x");
+    let block = f.block_index();
     let per_block = plan.block * plan.unroll;
     let blocks = plan.items.div_ceil(per_block);
     let first = ints.linear(&mut f, block, if blocks > 1 { per_block as u64 } else { 0 }, thread);
@@ -110,7 +110,7 @@ fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
     extents[along] = extents[along].div_ceil(TILE);
     extents[last] = extents[last].div_ceil(TILE);
     let blocks: usize = extents.iter().product();
-    let block = special(&mut f, "ctaid.x");
+    let block = f.block_index();
     let thread = special(&mut f, "tid.x");
     let block = ints.widened(&mut f, block);
     let thread = ints.widened(&mut f, thread);

@@ -85,7 +85,7 @@ impl Emitter<'_, '_> {
     /// with threads of the last item.
     fn item(&mut self, threads: &Threads, blocks: usize, end: Label) -> (Reg, Option<Reg>) {
         let (ints, plan) = (self.body.ints, self.plan);
-        let block = special(self.f, "ctaid.x");
+        let block = self.f.block_index();
         let per_block = if blocks > 1 { plan.items_per_block as u64 } else { 0 };
         let item = ints.linear(self.f, block, per_block, threads.slot);
         if plan.items.is_multiple_of(plan.items_per_block) {

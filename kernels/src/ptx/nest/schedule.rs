@@ -27,6 +27,8 @@ const MAX_CODE: usize = 1500;
 const MAX_LANES: usize = 8;
 /// Additions in one chain beyond which the rounding error asks for more chains.
 const MAX_CHAIN: usize = 1 << 10;
+/// Loads one after the other, a few hundred nanoseconds each, that take as long as a second launch would.
+const SHORT: usize = 16;
 /// Parts of a reduction at most: they are the blocks along y, of which a launch has no more.
 const MAX_PARTS: usize = (1 << 16) - 1;
 /// Accumulators of a thread.
@@ -276,7 +278,7 @@ fn shared_out(mut r: Reduction) -> Reduction {
     }
     let step = r.strips * r.unroll;
     let steps = r.units.div_ceil(step);
-    if r.items * r.strips < BUSY && steps > 4 {
+    if r.items * r.strips < BUSY && steps > SHORT {
         let wanted = (2 * BUSY).div_ceil(r.items * r.strips);
         r.chunks = wanted.min(steps / 2);
     }

@@ -5,7 +5,7 @@
 
 use super::choose::{Config, Engine, Parts};
 use super::finish::{Corner, Finish};
-use super::index::{advance, digits, div_rem, mul, number, reach, special, sum};
+use super::index::{advance, digits, div_rem, mul, number, reach, sum};
 use super::load::{Loader, Start};
 use super::problem::{Gather, Problem};
 use super::sums::{Reader, Sums, ring};
@@ -93,7 +93,7 @@ impl Emission<'_> {
     /// Takes the number of the block apart.
     fn block(&self, f: &mut Function) -> Block {
         let [n_rows, n_cols] = self.n_tiles();
-        let index = special(f, "ctaid.x");
+        let index = f.block_index();
         let (product, tile) = div_rem(f, index, n_rows * n_cols);
         let (product, part) = div_rem(f, product, self.parts.n);
         let batch = digits(f, product, self.problem.batch.iter().copied());

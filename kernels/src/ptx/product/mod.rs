@@ -27,13 +27,16 @@ use self::emit::Emission;
 use self::finish::Finish;
 use self::problem::Problem;
 use self::slab::Slab;
-use super::{Argument, Function, Launch, Launches, Target, grid, nest};
+use super::{Argument, Function, Launch, Launches, Target, beside, fit, grid, nest};
 use crate::error::{Error, Result};
 use crate::library::Library;
 
 pub(crate) use self::epilogue::Epilogue;
 
 type Arguments = SmallVec<[Argument; 6]>;
+
+/// Products of one convolution in a launch at most, which bounds the time that the assembler takes for one.
+const SIDE_BY_SIDE: usize = 4;
 
 /// The launches of a product or a convolution; an epilogue's other parameters follow the operands. `None` if the work
 /// is something else, or the epilogue cannot follow it.
@@ -50,7 +53,34 @@ pub(super) fn lower(library: &Library, epilogue: Option<&Epilogue>, target: Targ
             lowering.product(problem)?;
         }
     }
+    if problems.len() > 1 {
+        lowering.all.launches = side_by_side(lowering.all.launches, problems.len());
+    }
     Ok(Some(lowering.all))
+}
+
+/// The launches of products that write disjoint results, some as one, unless one of them is several launches.
+fn side_by_side(launches: Vec<Launch>, n_products: usize) -> Vec<Launch> {
+    if launches.len() > n_products {
+        return launches;
+    }
+    let mut groups: Vec<SmallVec<[&Launch; SIDE_BY_SIDE]>> = vec![];
+    for launch in &launches {
+        let fits = |group: &SmallVec<[&Launch; SIDE_BY_SIDE]>| {
+            // Fewer threads would leave registers of others unused.
+            let alike = group.len() < SIDE_BY_SIDE && group.iter().all(|other| other.block == launch.block);
+            alike && fit(&[group.as_slice(), &[launch]].concat())
+        };
+        match groups.iter_mut().find(|group| fits(group)) {
+            Some(group) => group.push(launch),
+            None => groups.push(smallvec![launch]),
+        }
+    }
+    let one = |group: &SmallVec<[&Launch; SIDE_BY_SIDE]>| match group.as_slice() {
+        [alone] => Launch::clone(alone),
+        several => beside(several),
+    };
+    groups.iter().map(one).collect()
 }
 
 /// Whether the epilogue can follow the work.

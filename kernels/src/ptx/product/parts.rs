@@ -13,7 +13,7 @@ pub(super) const THREADS: usize = 256;
 /// Writes the kernel; the parameters are the parts, then the result or what the epilogue has.
 pub(super) fn emit(f: &mut Function, problem: &Problem, sum: DType, n_parts: usize, epilogue: Option<&Epilogue>) {
     let total = problem.n_products() * problem.m * problem.n;
-    let (block, thread) = (special(f, "ctaid.x"), special(f, "tid.x"));
+    let (block, thread) = (f.block_index(), special(f, "tid.x"));
     let index = mad(f, block, THREADS as i64, thread);
     let inside = below(f, index, total);
     let end = f.label();

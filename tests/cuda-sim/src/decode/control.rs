@@ -31,8 +31,7 @@ pub(super) fn branch<'t>(d: &mut Decoder<'_, '_, 't>) -> Result<Op> {
     let uniform = d.mods.take("uni");
     d.count(1..=1)?;
     let label = label(d, 0)?;
-    let at = (d.body.here(), label, d.line);
-    d.body.pending.push(at);
+    d.body.branch_to(label, d.line);
     Ok(Op::Branch { to: 0, uniform })
 }
 
@@ -44,8 +43,8 @@ pub(super) fn branch_table<'t>(d: &mut Decoder<'_, '_, 't>) -> Result<Op> {
     }
     d.count(2..=2)?;
     let index = d.source(0, Ty::U32)?;
-    let at = (d.body.here(), label(d, 1)?, d.line);
-    d.body.pending.push(at);
+    let label = label(d, 1)?;
+    d.body.branch_to(label, d.line);
     Ok(Op::BranchTable { index, targets: Box::new([]) })
 }
 

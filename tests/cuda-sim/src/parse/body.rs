@@ -61,10 +61,24 @@ pub(crate) struct Body<'s, 't> {
     /// Registers of the instruction that is being decoded.
     pub(crate) reads: Vec<u16>,
     pub(crate) writes: Vec<u16>,
-    labels: HashMap<&'t str, u32>,
+    /// Labels by the braces that they stand in.
+    labels: HashMap<(usize, &'t str), u32>,
+    /// For each pair of braces, the one around it; the outermost names itself.
+    around: Vec<usize>,
+    /// The innermost pair of braces.
+    braces: usize,
     tables: HashMap<&'t str, Vec<&'t str>>,
-    /// Branches whose labels may come later: instruction, label, line.
-    pub(crate) pending: Vec<(usize, &'t str, u32)>,
+    /// Branches whose labels may come later.
+    pending: Vec<Pending<'t>>,
+}
+
+/// A branch whose label may come later.
+struct Pending<'t> {
+    inst: usize,
+    label: &'t str,
+    /// The braces that it stands in.
+    braces: usize,
+    line: u32,
 }
 
 impl<'s, 't> Body<'s, 't> {
@@ -91,6 +105,8 @@ impl<'s, 't> Body<'s, 't> {
             reads: vec![],
             writes: vec![],
             labels: HashMap::new(),
+            around: vec![],
+            braces: 0,
             tables: HashMap::new(),
             pending: vec![],
         }
@@ -152,6 +168,9 @@ impl<'s, 't> Body<'s, 't> {
         }
         self.registers.push(HashMap::new());
         self.places.push(HashMap::new());
+        let around = self.braces;
+        self.braces = self.around.len();
+        self.around.push(around);
         loop {
             match cursor.peek() {
                 "}" => break,
@@ -165,6 +184,7 @@ impl<'s, 't> Body<'s, 't> {
             }
         }
         cursor.expect("}")?;
+        self.braces = around;
         // The outermost scope stays, so that arrays of the module keep their places.
         if self.registers.len() > 1 {
             self.registers.pop();
@@ -241,7 +261,7 @@ impl<'s, 't> Body<'s, 't> {
             self.tables.insert(label, targets);
             return Ok(());
         }
-        if self.labels.insert(label, self.insts.len() as u32).is_some() {
+        if self.labels.insert((self.braces, label), self.insts.len() as u32).is_some() {
             return cursor.error(format!("label {label} stands twice"));
         }
         Ok(())
@@ -279,21 +299,34 @@ impl<'s, 't> Body<'s, 't> {
         Ok(())
     }
 
-    /// The number of the instruction behind a label.
-    fn label(&self, label: &str, line: u32) -> Result<u32> {
-        self.labels.get(label).copied().ok_or_else(|| ParseError::new(line, format!("no label {label}")))
+    /// Notes that the next instruction branches to a label.
+    pub(crate) fn branch_to(&mut self, label: &'t str, line: u32) {
+        self.pending.push(Pending { inst: self.here(), label, braces: self.braces, line });
+    }
+
+    /// The number of the instruction behind a label, which stands in these braces or some around them.
+    fn label(&self, label: &str, mut braces: usize, line: u32) -> Result<u32> {
+        loop {
+            if let Some(found) = self.labels.get(&(braces, label)) {
+                return Ok(*found);
+            }
+            match self.around[braces] {
+                around if around == braces => return Err(ParseError::new(line, format!("no label {label}"))),
+                around => braces = around,
+            }
+        }
     }
 
     /// Resolves the branches and closes the kernel.
     pub(super) fn finish(mut self, text: Arc<str>) -> Result<Kernel> {
-        for (inst, label, line) in std::mem::take(&mut self.pending) {
+        for Pending { inst, label, braces, line } in std::mem::take(&mut self.pending) {
             let op = match &self.insts[inst].op {
                 Op::BranchTable { index, .. } => {
                     let names = self.tables.get(label).cloned().unwrap_or_default();
-                    let targets: Result<Vec<u32>> = names.iter().map(|name| self.label(name, line)).collect();
+                    let targets: Result<Vec<u32>> = names.iter().map(|name| self.label(name, braces, line)).collect();
                     Op::BranchTable { index: *index, targets: targets?.into() }
                 }
-                Op::Branch { uniform, .. } => Op::Branch { to: self.label(label, line)?, uniform: *uniform },
+                Op::Branch { uniform, .. } => Op::Branch { to: self.label(label, braces, line)?, uniform: *uniform },
                 _ => continue,
             };
             self.insts[inst].op = op;

@@ -1,0 +1,150 @@
+//! A plan as launches before their code is loaded.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::library::Library;
+use crate::plan::{Operand, Plan, Work};
+use crate::ptx::{self, Argument, FusedStep, Launch, Target};
+
+/// What runs without the host in between, or on the host.
+pub(super) enum Draft {
+    Launches(Vec<Placed>),
+    /// The step that prints.
+    Print(usize),
+}
+
+/// A launch that knows what its arguments are.
+pub(super) struct Placed {
+    pub(super) launch: Launch,
+    pub(super) arguments: SmallVec<[Origin; 6]>,
+    pub(super) task: Task,
+}
+
+/// What a launch does of a plan.
+#[derive(Clone, Debug)]
+pub(super) struct Task {
+    /// The steps that it is a part of.
+    pub(super) steps: Range<usize>,
+    /// Those of them whose results are stored by then. What is fused into another step stores none.
+    pub(super) finished: SmallVec<[usize; 1]>,
+}
+
+/// What an argument points to.
+pub(super) enum Origin {
+    Operand(Operand),
+    /// Bytes from the start of scratch memory.
+    Scratch(usize),
+}
+
+/// The launches of all steps, and the bytes of scratch memory that they need. Where each step is `separate`, none does
+/// the work of several.
+pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<Draft>, usize)> {
+    let fused = if separate { ptx::apart(plan) } else { ptx::fuse(plan, target) };
+    let (mut drafts, mut scratch) = (vec![], 0);
+    let mut row = Row { plan, fused: &fused, separate, done: vec![], open: vec![] };
+    for (n, step) in fused.iter().enumerate() {
+        if let Work::Library(Library::Print(_)) = &plan.steps[step.last()].work {
+            drafts.extend(row.take());
+            drafts.push(Draft::Print(step.last()));
+            continue;
+        }
+        let lowered = step.lower(plan, target)?;
+        scratch = scratch.max(lowered.scratch);
+        let last = lowered.launches.len().saturating_sub(1);
+        for (position, launch) in lowered.launches.into_iter().enumerate() {
+            row.push(Open { launch, fused: n, is_last: position == last });
+        }
+    }
+    drafts.extend(row.take());
+    Ok((drafts, scratch))
+}
+
+/// What each launch and each print does: the steps, and those whose results are stored by then.
+pub(super) fn tasks(drafts: &[Draft]) -> Vec<Task> {
+    let tasks = drafts.iter().flat_map(|draft| match draft {
+        Draft::Print(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::new() }],
+        Draft::Launches(launches) => launches.iter().map(|placed| placed.task.clone()).collect(),
+    });
+    tasks.collect()
+}
+
+/// Launches in order. Small ones of steps that do not depend on each other become one.
+struct Row<'p> {
+    plan: &'p Plan,
+    fused: &'p [FusedStep],
+    separate: bool,
+    done: Vec<Placed>,
+    /// Those that may become one with what comes next.
+    open: Vec<Open>,
+}
+
+/// A launch that may become one with others.
+struct Open {
+    launch: Launch,
+    /// The number of the fused step that it belongs to, and whether it is the last launch of that.
+    fused: usize,
+    is_last: bool,
+}
+
+impl Row<'_> {
+    fn push(&mut self, next: Open) {
+        if !self.goes_along(&next) {
+            self.close();
+        }
+        self.open.push(next);
+    }
+
+    fn fused(&self, launch: &Open) -> &FusedStep {
+        &self.fused[launch.fused]
+    }
+
+    /// Whether a launch may run beside all that are open.
+    fn goes_along(&self, next: &Open) -> bool {
+        // The launches of one step depend on each other.
+        let is_free = |other: &Open| {
+            other.fused != next.fused && ptx::are_independent(self.plan, self.fused(other), self.fused(next))
+        };
+        let is_behind = |last: &Open| self.fused(last).range().end == self.fused(next).range().start;
+        let uses_scratch = |launch: &Launch| launch.arguments.iter().any(|a| matches!(a, Argument::Scratch(_)));
+        let all: SmallVec<[&Launch; 16]> = self.open.iter().chain([next]).map(|open| &open.launch).collect();
+        !self.separate
+            && self.open.last().is_none_or(is_behind)
+            && self.open.iter().all(is_free)
+            && all.iter().all(|launch| ptx::is_small(launch))
+            && all.iter().filter(|launch| uses_scratch(launch)).count() <= 1
+            && ptx::fit(&all)
+    }
+
+    /// Makes one launch of those that are open.
+    fn close(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        let (Some(first), Some(last)) = (open.first(), open.last()) else { return };
+        let steps = self.fused(first).range().start..self.fused(last).range().end;
+        let finished = open.iter().filter(|open| open.is_last).map(|open| self.fused(open).last()).collect();
+        let arguments = open.iter().flat_map(|open| self.origins(open)).collect();
+        let launch = match open.as_slice() {
+            [alone] => alone.launch.clone(),
+            _ => ptx::beside(&open.iter().map(|open| &open.launch).collect::<SmallVec<[&Launch; 16]>>()),
+        };
+        self.done.push(Placed { launch, arguments, task: Task { steps, finished } });
+    }
+
+    /// What the arguments of a launch point to.
+    fn origins(&self, open: &Open) -> SmallVec<[Origin; 6]> {
+        let at = |argument: &Argument| match *argument {
+            Argument::Operand(n) => Origin::Operand(self.fused(open).operands[n]),
+            Argument::Scratch(offset) => Origin::Scratch(offset),
+        };
+        open.launch.arguments.iter().map(at).collect()
+    }
+
+    /// What there is so far, if there is something.
+    fn take(&mut self) -> Option<Draft> {
+        self.close();
+        let done = std::mem::take(&mut self.done);
+        (!done.is_empty()).then_some(Draft::Launches(done))
+    }
+}

@@ -1,0 +1,44 @@
+//! Launches that run side by side as one: each takes microseconds to begin, and a small one leaves most of a device
+//! idle.
+//!
+//! Each kernel keeps its code, its blocks and so its bits. What is put together follows from shapes alone.
+
+use smallvec::SmallVec;
+
+use super::{Function, Launch, Module};
+
+/// Kernels in a launch at most, which bounds the time that the assembler takes for one.
+const MAX_KERNELS: usize = 16;
+
+/// Blocks of a launch that leave room for others: less than one for each multiprocessor of a large device.
+const SMALL: u32 = 128;
+
+/// Whether other work fits on a device while this launch runs.
+pub(crate) fn is_small(launch: &Launch) -> bool {
+    launch.grid[0] <= SMALL
+}
+
+/// Whether the launches have a form in which they can run as one; whether they may, the caller knows.
+pub(crate) fn fit(launches: &[&Launch]) -> bool {
+    let threads = launches.iter().map(|launch| launch.block).max().unwrap_or(0);
+    let waits = |launch: &&Launch| launch.block < threads && launch.module.function.has_barrier();
+    launches.len() <= MAX_KERNELS
+        && launches.iter().all(|launch| launch.grid[1..] == [1, 1])
+        && !launches.iter().any(waits)
+        && launches.iter().map(|launch| u64::from(launch.grid[0])).sum::<u64>() <= u64::from(super::MAX_GRID[0])
+}
+
+/// Launches that [`fit`] and do not depend on each other as one, whose arguments are those of all in order.
+pub(crate) fn beside(launches: &[&Launch]) -> Launch {
+    let most = |of: fn(&Launch) -> u32| launches.iter().map(|launch| of(launch)).max().unwrap_or(0);
+    let kernels: SmallVec<[(&Function, u32); 8]> =
+        launches.iter().map(|launch| (&launch.module.function, launch.grid[0])).collect();
+    let module: Module = Function::beside(&kernels).finish();
+    Launch {
+        module,
+        grid: [launches.iter().map(|launch| launch.grid[0]).sum(), 1, 1],
+        block: most(|launch| launch.block),
+        shared: most(|launch| launch.shared),
+        arguments: launches.iter().flat_map(|launch| launch.arguments.iter().copied()).collect(),
+    }
+}
