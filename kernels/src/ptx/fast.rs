@@ -1,4 +1,4 @@
-//! Approximations of the hardware, used only if [`Target::fast`](super::Target) says so.
+//! Approximations of the hardware and fewer roundings, used only if [`Target::fast`](super::Target) says so.
 //!
 //! Errors as the manual of the machine states them, for `f32`: `ex2` 2 units in the last place, `lg2` 2^-22, absolute
 //! for arguments between 1/2 and 2 and relative elsewhere, `sin` and `cos` an absolute 2^-20 for arguments within one
@@ -9,7 +9,7 @@ use retape_runtime::DType;
 
 use super::function::{Class, Function, ptx};
 use super::inst::Value;
-use crate::ir::Func1;
+use crate::ir::{Binary, Func1, Inst, Kernel, Store, Unary, ValueId};
 
 /// Whether a function has an approximation.
 pub(crate) const fn has(func: Func1, dtype: DType) -> bool {
@@ -53,4 +53,43 @@ pub(super) fn call1(f: &mut Function, func: Func1, x: Value) -> Option<Value> {
         _ => return None,
     };
     Some(Value::new(DType::F32, reg))
+}
+
+/// The kernel with products that are added, and used nowhere else, unrounded. Of `f32` only; before functions are
+/// expanded, whose formulas count on each rounding.
+pub(super) fn contract(kernel: &Kernel) -> Kernel {
+    let dtypes = kernel.dtypes();
+    let mut uses = vec![0_usize; kernel.insts.len()];
+    for inst in &kernel.insts {
+        inst.map(|id| uses[id.index()] += 1);
+    }
+    kernel.stores.iter().for_each(|store| uses[store.value.index()] += 1);
+    let product = |id: ValueId| match kernel.insts[id.index()] {
+        Inst::Binary(Binary::Mul, x, y) if uses[id.index()] == 1 && dtypes[id.index()] == DType::F32 => Some((x, y)),
+        _ => None,
+    };
+    let mut insts: Vec<Inst<ValueId>> = Vec::with_capacity(kernel.insts.len());
+    let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
+    for inst in &kernel.insts {
+        let at = |id: ValueId| ids[id.index()];
+        let negated = |insts: &mut Vec<Inst<ValueId>>, id: ValueId| {
+            insts.push(Inst::Unary(Unary::Neg, at(id)));
+            ValueId(insts.len() as u32 - 1)
+        };
+        let new = match *inst {
+            Inst::Binary(Binary::Add, p, z) | Inst::Binary(Binary::Add, z, p) if product(p).is_some() => {
+                product(p).map(|(x, y)| Inst::Fma(at(x), at(y), at(z)))
+            }
+            Inst::Binary(Binary::Sub, p, z) if product(p).is_some() => {
+                let z = negated(&mut insts, z);
+                product(p).map(|(x, y)| Inst::Fma(at(x), at(y), z))
+            }
+            Inst::Binary(Binary::Sub, z, p) => product(p).map(|(x, y)| Inst::Fma(negated(&mut insts, x), at(y), at(z))),
+            _ => None,
+        };
+        insts.push(new.unwrap_or_else(|| inst.map(at)));
+        ids.push(ValueId(insts.len() as u32 - 1));
+    }
+    let stores = kernel.stores.iter().map(|s| Store { value: ids[s.value.index()], ..s.clone() }).collect();
+    Kernel { params: kernel.params.clone(), axes: kernel.axes.clone(), insts, stores }
 }

@@ -106,3 +106,43 @@ fn quotients_of_huge_and_tiny_numbers_are_near() {
         assert!((found.to_f64() - 1.0 / 0.7).abs() < 1e-6, "{found:?}");
     }
 }
+
+/// Products that are added are not rounded before, unless something else takes them, too.
+#[test]
+fn products_are_added_unrounded() {
+    let n = 500;
+    let text = |last: &str| {
+        format!(
+            "kernel (p0: f32[{n}], p1: f32[{n}], p2: f32[{n}], p3: f32[{n}] out) {{
+                axes a0 = {n}
+                %0 = load p0[a0]
+                %1 = load p1[a0]
+                %2 = load p2[a0]
+                %3 = mul %0, %1
+                {last}
+            }}"
+        )
+    };
+    let x: [Vec<f32>; 3] = [1, 2, 3].map(|k| (0..n).map(|i| ((i * 37 * k) % 1009) as f32 * 1e-3 - 0.5).collect());
+    let inputs: Vec<Vec<u8>> = x.iter().map(|x| x.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
+    let store = "store p3[a0], %4";
+    type Formula = fn(f32, f32, f32) -> f32;
+    let cases: [(&str, Formula); 5] = [
+        ("add %3, %2", |a, b, c| a.mul_add(b, c)),
+        ("add %2, %3", |a, b, c| a.mul_add(b, c)),
+        ("sub %3, %2", |a, b, c| a.mul_add(b, -c)),
+        ("sub %2, %3", |a, b, c| (-a).mul_add(b, c)),
+        ("add %3, %3", |a, b, _| a * b + a * b),
+    ];
+    for (sum, expected) in cases {
+        let kernel = kernel(&text(&format!("%4 = {sum}\n{store}")));
+        let found = scalars(&outputs(&step(&kernel), &kernel, &inputs, FAST)[0], DType::F32);
+        for (i, found) in found.into_iter().enumerate() {
+            assert_eq!(found, expected(x[0][i], x[1][i], x[2][i]).to_scalar(), "{sum} of {i}");
+        }
+        let plain = Target { fast: false, ..FAST };
+        assert!(!lowered(&step(&kernel), plain).launches[0].module.text().contains("fma"), "{sum}");
+    }
+    let twice = kernel(&text("%4 = add %3, %2\n%5 = mul %4, %3\nstore p3[a0], %5"));
+    assert!(!lowered(&step(&twice), FAST).launches[0].module.text().contains("fma"));
+}

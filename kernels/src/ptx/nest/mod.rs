@@ -73,7 +73,10 @@ fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target:
 
 /// The kernel in the form that is compiled: simple, and without functions that the target does not have.
 pub(super) fn prepared(kernel: &Kernel, target: Target) -> Kernel {
-    let kernel = crate::simplify(kernel);
+    let mut kernel = crate::simplify(kernel);
+    if target.fast {
+        kernel = fast::contract(&kernel);
+    }
     let expanded = crate::expand::expand_but(&kernel, |func, dtype| target.fast && fast::has(func, dtype));
     crate::simplify(&expanded)
 }
