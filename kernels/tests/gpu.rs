@@ -4,8 +4,9 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::{env, fs, thread};
 
 use retape_cuda_sim::Order;
 use retape_cuda_sim::driver::{Driver, install};
@@ -18,7 +19,7 @@ use retape_runtime::{Buffer, DType, DeviceBuffer, Gpu, Shape};
 
 /// The stand-in driver, unless tests run on a real one.
 fn driver() -> Option<Driver> {
-    (std::env::var("RETAPE_TEST_GPU").as_deref() != Ok("real")).then(install)
+    (env::var("RETAPE_TEST_GPU").as_deref() != Ok("real")).then(install)
 }
 
 /// The first GPU, for one test at a time: all share its numbers.
@@ -200,6 +201,29 @@ fn small_steps_run_side_by_side() {
     }
     set_order(Order::FORWARD);
     assert!(5 * n_launches < 4 * n_steps, "{n_launches} launches of {n_steps} steps");
+}
+
+/// As a file under `tests/golden/ptx`, which `RETAPE_BLESS=1` writes anew.
+#[test]
+fn launches_side_by_side_have_one_text() {
+    let (_alone, gpu) = gpu();
+    if driver().is_none() {
+        return;
+    }
+    let [a, b] = [Place::Input(0), Place::Input(1)];
+    let steps = vec![
+        step("sum", &pointwise(2, "add"), &[a, a, Place::Output(0)]),
+        step("product", &pointwise(300, "mul"), &[b, b, Place::Output(1)]),
+    ];
+    let types = vec![f32s(2), f32s(300)];
+    let plan = Plan { inputs: types.clone(), outputs: types, steps, ..Plan::default() };
+    let made = DeviceExecutable::compile(plan, gpu, false).unwrap().text().unwrap();
+    assert!(made.starts_with("; sum, product\n// grid [2, 1, 1], 96 threads a block"), "{made}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/ptx/beside.ptx");
+    if env::var("RETAPE_BLESS").is_ok_and(|value| value == "1") {
+        fs::write(&path, &made).unwrap();
+    }
+    assert!(made == fs::read_to_string(&path).unwrap_or_default(), "RETAPE_BLESS=1 rewrites it. Made:\n{made}");
 }
 
 #[test]
