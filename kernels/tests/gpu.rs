@@ -203,6 +203,30 @@ fn small_steps_run_side_by_side() {
     assert!(5 * n_launches < 4 * n_steps, "{n_launches} launches of {n_steps} steps");
 }
 
+/// Each of these kernels declares four kilobytes of shared memory, of which a launch has 48.
+#[test]
+fn what_runs_side_by_side_fits_shared_memory() {
+    let (_alone, gpu) = gpu();
+    let (n, n_steps) = (40, 16);
+    let text = format!(
+        "kernel (p0: f32[{len}], p1: f32[{len}] out) {{\n  axes a0 = {n}, a1 = {n}\n%0 = load p0[a0 + a1 * {n}]\n\
+         store p1[a0 * {n} + a1], %0\n}}\n",
+        len = n * n
+    );
+    let transpose = |k: u32| step("transpose", &text, &[Place::Input(0), Place::Output(k)]);
+    let plan = Plan {
+        inputs: vec![f32s(n * n)],
+        outputs: vec![f32s(n * n); n_steps as usize],
+        steps: (0..n_steps).map(transpose).collect(),
+        ..Plan::default()
+    };
+    let expected = Executable::compile(plan.clone()).unwrap().run(&[&ramp(n * n, 1)]).unwrap();
+    let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+    assert_same(&device.run(&[&upload(&gpu, &ramp(n * n, 1))]).unwrap(), &expected);
+    assert!(device.text().unwrap().contains(".shared"));
+    assert_eq!(device.n_launches(), 2);
+}
+
 /// As a file under `tests/golden/ptx`, which `RETAPE_BLESS=1` writes anew.
 #[test]
 fn launches_side_by_side_have_one_text() {

@@ -5,6 +5,7 @@
 
 use smallvec::SmallVec;
 
+use super::function::MAX_ALIGN;
 use super::{Function, Launch, Module};
 
 /// Kernels in a launch at most, which bounds the time that the assembler takes for one.
@@ -12,6 +13,9 @@ const MAX_KERNELS: usize = 16;
 
 /// Blocks of a launch that leave room for others: less than one for each multiprocessor of a large device.
 const SMALL: u32 = 128;
+
+/// Bytes of shared memory that every device gives a block without being asked.
+const SHARED: usize = 48 << 10;
 
 /// Whether other work fits on a device while this launch runs.
 pub(crate) fn is_small(launch: &Launch) -> bool {
@@ -22,7 +26,11 @@ pub(crate) fn is_small(launch: &Launch) -> bool {
 pub(crate) fn fit(launches: &[&Launch]) -> bool {
     let threads = launches.iter().map(|launch| launch.block).max().unwrap_or(0);
     let waits = |launch: &&Launch| launch.block < threads && launch.module.function.has_barrier();
+    // Each kernel has its own arrays, though a block uses those of one only.
+    let own: usize = launches.iter().map(|launch| launch.module.function.static_shared()).sum();
+    let asked = launches.iter().map(|launch| launch.shared as usize).max().unwrap_or(0);
     launches.len() <= MAX_KERNELS
+        && (own == 0 || own + MAX_KERNELS * MAX_ALIGN + asked <= SHARED)
         && launches.iter().all(|launch| launch.grid[1..] == [1, 1])
         && !launches.iter().any(waits)
         && launches.iter().map(|launch| u64::from(launch.grid[0])).sum::<u64>() <= u64::from(super::MAX_GRID[0])

@@ -91,6 +91,9 @@ macro_rules! ptx {
 }
 pub(crate) use ptx;
 
+/// The largest alignment of what a kernel declares.
+pub(super) const MAX_ALIGN: usize = 128;
+
 /// The register that has the number of a block along x.
 const BLOCK_INDEX: &str = "%ctaid.x";
 
@@ -114,6 +117,8 @@ pub(crate) struct Function {
     n_regs: [u32; Class::ALL.len()],
     n_labels: u32,
     shared: String,
+    /// Bytes of what `shared` declares, and of what kernels within declare.
+    static_shared: usize,
     has_dynamic_shared: bool,
     /// How deep kernels lie in kernels.
     depth: u32,
@@ -133,6 +138,7 @@ impl Function {
             n_regs: [0; Class::ALL.len()],
             n_labels: 0,
             shared: String::new(),
+            static_shared: 0,
             has_dynamic_shared: false,
             depth: 0,
             body: String::new(),
@@ -199,6 +205,7 @@ impl Function {
     /// Declares static shared memory and returns its name.
     pub(crate) fn shared(&mut self, name: &str, align: usize, bytes: usize) -> String {
         let _ = writeln!(self.shared, "    .shared .align {align} .b8 {name}[{bytes}];");
+        self.static_shared = self.static_shared.next_multiple_of(align) + bytes;
         name.to_owned()
     }
 
@@ -268,6 +275,7 @@ impl Function {
             let (major, minor) = kernel.version;
             all.require(major, minor);
             all.has_dynamic_shared |= kernel.has_dynamic_shared;
+            all.static_shared = all.static_shared.next_multiple_of(MAX_ALIGN) + kernel.static_shared;
             let next = all.label();
             if n + 1 < kernels.len() {
                 ptx!(all, "setp.ge.u32 {here}, {block}, {n_blocks}");
@@ -289,6 +297,11 @@ impl Function {
             }
         }
         all
+    }
+
+    /// Bytes of shared memory that it declares.
+    pub(crate) fn static_shared(&self) -> usize {
+        self.static_shared
     }
 
     /// Whether threads of a block wait for each other.
