@@ -131,9 +131,28 @@ fn plans_run_as_they_do_on_the_cpu() {
     set_order(Order::FORWARD);
 }
 
+/// Each row of a square array minus its largest element, in one kernel with barriers; or the transposed array, by way of
+/// shared memory where it is large.
+fn of_square(side: usize, is_transposed: bool) -> String {
+    let head = format!("kernel (p0: f32[{len}], p1: f32[{len}], p2: f32[{len}] out) {{\n", len = side * side);
+    let body = if is_transposed {
+        format!(
+            "  axes a0 = {side}, a1 = {side}\n%0 = load p0[a0 + a1 * {side}]\n%1 = load p1[a0 * {side} + a1]\n\
+             %2 = sub %0, %1\nstore p2[a0 * {side} + a1], %2\n}}\n"
+        )
+    } else {
+        format!(
+            "  axes a0 = {side}, a1 = {side} reduced\n%0 = load p0[a0 * {side} + a1]\n%1 = reduce max %0\n\
+             %2 = load p1[a0 * {side} + a1]\n%3 = sub %2, %0\nstore p2[a0 * {side} + a1], %3\n}}\n"
+        )
+    };
+    head + &body
+}
+
 /// A plan of small steps, each of which reads two of the arrays so far and writes a slot, perhaps one of those two.
-fn random_plan(n: usize, seed: usize) -> Plan {
+fn random_plan(side: usize, seed: usize) -> Plan {
     const SLOTS: usize = 5;
+    let n = side * side;
     let mut state = seed as u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -145,8 +164,10 @@ fn random_plan(n: usize, seed: usize) -> Plan {
     for k in 0..14 {
         let (a, b) = (written[random(written.len())], written[random(written.len())]);
         let to = slot(random(SLOTS));
+        let is_square = random(3) == 0 && a != to && b != to;
         let op = ["add", "sub", "mul", "max"][random(4)];
-        steps.push(step(&format!("{op} {k}"), &pointwise(n, op), &[a, b, to]));
+        let text = if is_square { of_square(side, random(2) == 0) } else { pointwise(n, op) };
+        steps.push(step(&format!("{op} {k}"), &text, &[a, b, to]));
         if !written.contains(&to) {
             written.push(to);
         }
@@ -168,9 +189,9 @@ fn small_steps_run_side_by_side() {
     let (_alone, gpu) = gpu();
     let set_order = |order| driver().iter().for_each(|driver| driver.set_order(order));
     let (mut n_launches, mut n_steps) = (0, 0);
-    for seed in 0..40 {
-        let n = [3, 100, 700, 5000][seed % 4];
-        let plan = random_plan(n, seed);
+    for seed in 0..60 {
+        let side = [2, 10, 26, 70][seed % 4];
+        let (n, plan) = (side * side, random_plan(side, seed));
         let host = Executable::compile(plan.clone()).unwrap();
         let device = DeviceExecutable::compile(plan.clone(), Arc::clone(&gpu), false).unwrap();
         n_launches += device.n_launches();
@@ -201,6 +222,71 @@ fn small_steps_run_side_by_side() {
     }
     set_order(Order::FORWARD);
     assert!(5 * n_launches < 4 * n_steps, "{n_launches} launches of {n_steps} steps");
+}
+
+/// A kernel has room for 512 addresses, and so has one that does the work of 16.
+#[test]
+fn what_runs_side_by_side_has_room_for_its_addresses() {
+    let (_alone, gpu) = gpu();
+    let n_inputs = 40;
+    let loads: String = (0..n_inputs).map(|k| format!("%{k} = load p{k}[a0]\n")).collect();
+    let sum = |k: usize| format!("%{} = add %{}, %{k}\n", n_inputs + k - 1, if k == 1 { 0 } else { n_inputs + k - 2 });
+    let sums: String = (1..n_inputs).map(sum).collect();
+    let of_all = |n: usize| {
+        let params: Vec<String> = (0..n_inputs).map(|k| format!("p{k}: f32[{n}]")).collect();
+        let last = 2 * n_inputs - 2;
+        format!(
+            "kernel ({}, p{n_inputs}: f32[{n}] out) {{\n  axes a0 = {n}\n{loads}{sums}store p{n_inputs}[a0], %{last}\n}}\n",
+            params.join(", ")
+        )
+    };
+    let n_steps = 16;
+    let places = |k: usize| -> Vec<Place> {
+        (0..n_inputs).map(|input| Place::Input(input as u32)).chain([Place::Output(k as u32)]).collect()
+    };
+    let plan = Plan {
+        inputs: vec![f32s(1); n_inputs],
+        outputs: vec![f32s(1); n_steps],
+        steps: (0..n_steps).map(|k| step("sum", &of_all(1), &places(k))).collect(),
+        ..Plan::default()
+    };
+    let arrays: Vec<Buffer> = (0..n_inputs).map(|seed| ramp(1, seed)).collect();
+    let expected = Executable::compile(plan.clone()).unwrap().run(&arrays.iter().collect::<Vec<_>>()).unwrap();
+    let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+    let there: Vec<DeviceBuffer> = arrays.iter().map(|array| upload(&gpu, array)).collect();
+    assert_same(&device.run(&there.iter().collect::<Vec<_>>()).unwrap(), &expected);
+    assert_eq!(device.n_launches(), 2);
+}
+
+/// Products with a bias that read one array run side by side, as the products alone do.
+#[test]
+fn products_with_what_follows_run_side_by_side() {
+    let (_alone, gpu) = gpu();
+    let n = 24;
+    let f32_at = |place| Operand { place, dtype: DType::F32, len: n * n };
+    let step_pair = |k: u32| {
+        let product: Library = MatMul::contiguous(DType::F32, &[], [n, n, n]).into();
+        let slot = Place::Slot { offset: k as usize * n * n * 4 };
+        let operands = [Place::Input(0), Place::Input(1 + k), slot].map(f32_at).into_iter().collect();
+        let product = Step { work: Work::Library(product), operands, label: "product".into() };
+        [product, step("bias", &pointwise(n * n, "add"), &[slot, Place::Input(1), Place::Output(k)])]
+    };
+    let plan = Plan {
+        inputs: vec![f32s(n * n); 4],
+        outputs: vec![f32s(n * n); 3],
+        arena_bytes: 3 * n * n * 4,
+        steps: (0..3).flat_map(step_pair).collect(),
+        ..Plan::default()
+    };
+    let arrays: Vec<Buffer> = (0..4).map(|seed| ramp(n * n, seed)).collect();
+    let modes = Modes { separate: true, ..Modes::default() };
+    let apart = DeviceExecutable::compile_with(plan.clone(), Arc::clone(&gpu), false, modes).unwrap();
+    let device = DeviceExecutable::compile(plan, Arc::clone(&gpu), false).unwrap();
+    let there: Vec<DeviceBuffer> = arrays.iter().map(|array| upload(&gpu, array)).collect();
+    let there: Vec<&DeviceBuffer> = there.iter().collect();
+    let expected: Vec<Buffer> = apart.run(&there).unwrap().iter().map(|buffer| buffer.to_host().unwrap()).collect();
+    assert_same(&device.run(&there).unwrap(), &expected);
+    assert_eq!((device.n_launches(), apart.n_launches()), (1, 6));
 }
 
 /// Each of these kernels declares four kilobytes of shared memory, of which a launch has 48.

@@ -92,7 +92,8 @@ where
         self.core.entry_of(signature)?.on_processor()?.text_of_steps(text)
     }
 
-    /// The launches of an entry on a GPU: for each the labels of the steps that it does, its size, and its module as PTX.
+    /// The launches of an entry on a GPU: for each the labels of the steps that it does, its size, and its module as
+    /// PTX.
     ///
     /// # Errors
     ///

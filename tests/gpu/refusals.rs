@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use retape::{Device, Error, Tensor, accelerate, trace, value_and_grad, vjp};
+use retape::{Device, Error, Tensor, accelerate, concat, trace, value_and_grad, vjp};
 use retape_runtime::Gpu;
 
 use crate::compare::{all_bits, bits, ramp};
@@ -88,6 +88,11 @@ fn devices_do_not_mix() {
     names((&x + &there).error().unwrap(), line, &["cpu", "cuda:0", "Tensor::to"]);
     let (mask, line) = (Tensor::from([true, false, true, false]), line!() + 1);
     names(mask.select(&there, &there).error().unwrap(), line, &["cpu", "cuda:0"]);
+    // One of a list that is joined some at a time.
+    let mut list = vec![&x; 40];
+    list[35] = &there;
+    let line = line!() + 1;
+    names(concat(&list, 0).error().unwrap(), line, &["argument 35", "cpu", "cuda:0"]);
     // Arguments.
     let add = accelerate(|x: &Tensor, y: &Tensor| x + y);
     let line = line!() + 1;

@@ -127,17 +127,15 @@ impl DeviceExecutable {
             let labels: Vec<&str> = self.plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
             format!("; {}", labels.join(", "))
         };
-        let text =
-            |draft: &Draft| {
-                match draft {
+        let launch = |placed: &Placed| {
+            let ptx::Launch { module, grid, block, shared, .. } = &placed.launch;
+            let size = format!("grid {grid:?}, {block} threads a block, {shared} bytes of dynamic shared memory");
+            format!("{}\n// {size}\n{}\n", head(&placed.task.steps), module.text())
+        };
+        let text = |draft: &Draft| match draft {
             Draft::Print(n) => format!("{}\n// on the host\n\n", head(&(*n..n + 1))),
-            Draft::Launches(launches) => launches.iter().map(|placed| {
-                let ptx::Launch { module, grid, block, shared, .. } = &placed.launch;
-                let (head, text) = (head(&placed.task.steps), module.text());
-                format!("{head}\n// grid {grid:?}, {block} threads a block, {shared} bytes of shared memory\n{text}\n")
-            }).collect(),
-        }
-            };
+            Draft::Launches(launches) => launches.iter().map(launch).collect(),
+        };
         Ok(drafts.iter().map(text).collect())
     }
 

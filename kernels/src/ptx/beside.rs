@@ -8,8 +8,11 @@ use smallvec::SmallVec;
 use super::function::MAX_ALIGN;
 use super::{Function, Launch, Module};
 
-/// Kernels in a launch at most, which bounds the time that the assembler takes for one.
+/// Kernels in a launch at most.
 const MAX_KERNELS: usize = 16;
+
+/// Characters of a launch's text at most: the assembler takes a tenth of a second for so many, on one core.
+const MAX_TEXT: usize = 1 << 17;
 
 /// Blocks of a launch that leave room for others: less than one for each multiprocessor of a large device.
 const SMALL: u32 = 128;
@@ -19,21 +22,24 @@ const SHARED: usize = 48 << 10;
 
 /// Whether other work fits on a device while this launch runs.
 pub(crate) fn is_small(launch: &Launch) -> bool {
-    launch.grid[0] <= SMALL
+    launch.grid[0] <= SMALL && launch.shared as usize <= SHARED
 }
 
 /// Whether the launches have a form in which they can run as one; whether they may, the caller knows.
 pub(crate) fn fit(launches: &[&Launch]) -> bool {
-    let threads = launches.iter().map(|launch| launch.block).max().unwrap_or(0);
-    let waits = |launch: &&Launch| launch.block < threads && launch.module.function.has_barrier();
+    let total = |of: fn(&Launch) -> usize| launches.iter().map(|launch| of(launch)).sum::<usize>();
+    let most = |of: fn(&Launch) -> u32| launches.iter().map(|launch| of(launch)).max().unwrap_or(0);
+    let waits = |launch: &&Launch| launch.block < most(|l| l.block) && launch.module.function.has_barrier();
     // Each kernel has its own arrays, though a block uses those of one only.
-    let own: usize = launches.iter().map(|launch| launch.module.function.static_shared()).sum();
-    let asked = launches.iter().map(|launch| launch.shared as usize).max().unwrap_or(0);
+    let own = total(|launch| launch.module.function.static_shared());
+    let asked = most(|launch| launch.shared) as usize;
     launches.len() <= MAX_KERNELS
+        && total(|launch| launch.module.function.text_len()) <= MAX_TEXT
+        && total(|launch| launch.arguments.len()) <= super::MAX_ARGUMENTS
+        && total(|launch| launch.grid[0] as usize) <= super::MAX_GRID[0] as usize
         && (own == 0 || own + MAX_KERNELS * MAX_ALIGN + asked <= SHARED)
         && launches.iter().all(|launch| launch.grid[1..] == [1, 1])
         && !launches.iter().any(waits)
-        && launches.iter().map(|launch| u64::from(launch.grid[0])).sum::<u64>() <= u64::from(super::MAX_GRID[0])
 }
 
 /// Launches that [`fit`] and do not depend on each other as one, whose arguments are those of all in order.

@@ -55,8 +55,8 @@ pub(super) fn call1(f: &mut Function, func: Func1, x: Value) -> Option<Value> {
     Some(Value::new(DType::F32, reg))
 }
 
-/// The kernel with products that are added, and used nowhere else, unrounded. Of `f32` only; before functions are
-/// expanded, whose formulas count on each rounding.
+/// The kernel with products that are added to what is no product, and used nowhere else, unrounded. Of `f32` only;
+/// before functions are expanded, whose formulas count on each rounding.
 pub(super) fn contract(kernel: &Kernel) -> Kernel {
     let dtypes = kernel.dtypes();
     let mut uses = vec![0_usize; kernel.insts.len()];
@@ -76,15 +76,15 @@ pub(super) fn contract(kernel: &Kernel) -> Kernel {
             insts.push(Inst::Unary(Unary::Neg, at(id)));
             ValueId(insts.len() as u32 - 1)
         };
+        // Of two products neither is taken: so sums of two commute, and equal ones cancel.
         let new = match *inst {
-            Inst::Binary(Binary::Add, p, z) | Inst::Binary(Binary::Add, z, p) if product(p).is_some() => {
-                product(p).map(|(x, y)| Inst::Fma(at(x), at(y), at(z)))
-            }
-            Inst::Binary(Binary::Sub, p, z) if product(p).is_some() => {
-                let z = negated(&mut insts, z);
-                product(p).map(|(x, y)| Inst::Fma(at(x), at(y), z))
-            }
-            Inst::Binary(Binary::Sub, z, p) => product(p).map(|(x, y)| Inst::Fma(negated(&mut insts, x), at(y), at(z))),
+            Inst::Binary(op @ (Binary::Add | Binary::Sub), p, q) => match (op, product(p), product(q)) {
+                (Binary::Add, Some((x, y)), None) => Some(Inst::Fma(at(x), at(y), at(q))),
+                (Binary::Add, None, Some((x, y))) => Some(Inst::Fma(at(x), at(y), at(p))),
+                (Binary::Sub, Some((x, y)), None) => Some(Inst::Fma(at(x), at(y), negated(&mut insts, q))),
+                (Binary::Sub, None, Some((x, y))) => Some(Inst::Fma(negated(&mut insts, x), at(y), at(p))),
+                _ => None,
+            },
             _ => None,
         };
         insts.push(new.unwrap_or_else(|| inst.map(at)));

@@ -299,6 +299,11 @@ impl Function {
         all
     }
 
+    /// Characters of its instructions.
+    pub(crate) fn text_len(&self) -> usize {
+        self.body.len()
+    }
+
     /// Bytes of shared memory that it declares.
     pub(crate) fn static_shared(&self) -> usize {
         self.static_shared

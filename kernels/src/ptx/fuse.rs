@@ -120,15 +120,12 @@ fn parts(step: &Step) -> (&[Operand], &[Operand]) {
 
 /// Whether the order of two steps does not matter: neither writes what the other touches.
 pub(crate) fn are_independent(plan: &Plan, one: &FusedStep, other: &FusedStep) -> bool {
-    let written = |fused: &FusedStep| match fused.steps.as_slice() {
-        [alone] => parts(&plan.steps[*alone]).1.to_vec(),
-        // Who writes what is not told apart.
-        _ => fused.operands.to_vec(),
-    };
+    // The result of a product that is taken in is not stored.
+    let written = |fused: &FusedStep| parts(&plan.steps[fused.last()]).1;
     let touches = |written: &[Operand], fused: &FusedStep| {
         written.iter().any(|it| fused.operands.iter().any(|operand| may_overlap(plan, it, operand)))
     };
-    !touches(&written(one), other) && !touches(&written(other), one)
+    !touches(written(one), other) && !touches(written(other), one)
 }
 
 /// The step that may take product `n` in, and what they are together.

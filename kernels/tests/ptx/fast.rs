@@ -107,7 +107,7 @@ fn quotients_of_huge_and_tiny_numbers_are_near() {
     }
 }
 
-/// Products that are added are not rounded before, unless something else takes them, too.
+/// Products that are added are not rounded before, unless something else takes them, too, or they are added to one.
 #[test]
 fn products_are_added_unrounded() {
     let n = 500;
@@ -125,16 +125,18 @@ fn products_are_added_unrounded() {
     };
     let x: [Vec<f32>; 3] = [1, 2, 3].map(|k| (0..n).map(|i| ((i * 37 * k) % 1009) as f32 * 1e-3 - 0.5).collect());
     let inputs: Vec<Vec<u8>> = x.iter().map(|x| x.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
-    let store = "store p3[a0], %4";
     type Formula = fn(f32, f32, f32) -> f32;
-    let cases: [(&str, Formula); 5] = [
+    let cases: [(&str, Formula); 7] = [
         ("add %3, %2", |a, b, c| a.mul_add(b, c)),
         ("add %2, %3", |a, b, c| a.mul_add(b, c)),
         ("sub %3, %2", |a, b, c| a.mul_add(b, -c)),
         ("sub %2, %3", |a, b, c| (-a).mul_add(b, c)),
         ("add %3, %3", |a, b, _| a * b + a * b),
+        ("mul %0, %2\n%5 = sub %3, %4", |a, b, c| a * b - a * c),
+        ("mul %1, %0\n%5 = sub %3, %4", |_, _, _| 0.0),
     ];
     for (sum, expected) in cases {
+        let store = if sum.contains("%5") { "store p3[a0], %5" } else { "store p3[a0], %4" };
         let kernel = kernel(&text(&format!("%4 = {sum}\n{store}")));
         let found = scalars(&outputs(&step(&kernel), &kernel, &inputs, FAST)[0], DType::F32);
         for (i, found) in found.into_iter().enumerate() {

@@ -1,7 +1,8 @@
 //! What a GPU does for its owner: memory, copies, events, code and graphs, on one context and one stream.
 //!
 //! Guarantees that handles are used in the context that they belong to: each call makes it the current one of the
-//! thread, and the one that was so before again when it returns. Who holds a [`Driver`] owns the lifetimes: what is destroyed must not be in use by queued work.
+//! thread, and the one that was so before again when it returns. Who holds a [`Driver`] owns the lifetimes: what is
+//! destroyed must not be in use by queued work.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, null_mut};

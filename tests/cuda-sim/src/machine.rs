@@ -308,7 +308,7 @@ impl Kernel {
             return Err(format!("a block of {block:?} threads, and .maxntid says {max:?}"));
         }
         let shared = u64::from(self.shared_bytes.next_multiple_of(16)) + u64::from(dynamic_shared);
-        if self.shared_bytes > PLAIN_SHARED || shared > u64::from(MAX_SHARED) {
+        if shared > u64::from(MAX_SHARED) {
             let own = self.shared_bytes;
             return Err(format!("{own} bytes of static and {dynamic_shared} of dynamic shared memory are too many"));
         }

@@ -153,7 +153,7 @@ impl Shared {
                         tag.lane
                     ));
                 }
-                if tag.how == How::Store && usize::from(tag.lane) != lane {
+                if usize::from(tag.lane) != lane {
                     return race_of_lanes(at, tag.lane, "wrote", lane, "reads");
                 }
             }
@@ -174,8 +174,14 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn write(&mut self, at: u64, bytes: &[u8], warp: usize, lane: usize) -> Result<(), Stop> {
         let range = self.claim(at, bytes.len(), warp, lane)?;
-        let epoch = self.epoch;
+        let (first, epoch) = (self.first, self.epoch);
+        let seen = &self.seen[warp];
         for tag in &mut self.tags[range] {
+            let is_racing = tag.written >= first && usize::from(tag.lane) != lane && seen[warp] < tag.written;
+            // Lanes may write one value to one place, as those of an instruction do.
+            if is_racing && self.bytes[at as usize..at as usize + bytes.len()] != *bytes {
+                return race_of_lanes(at, tag.lane, "wrote", lane, "writes");
+            }
             *tag = Tag { written: epoch, writer: warp as u8, lane: lane as u8, ..Tag::default() };
         }
         self.bytes[at as usize..at as usize + bytes.len()].copy_from_slice(bytes);
@@ -183,7 +189,7 @@ impl Shared {
     }
 
     /// Bytes that an atomic of a lane reads and writes; atomics do not race with each other.
-    pub(crate) fn atomic(&mut self, at: u64, len: usize, warp: usize) -> Result<&mut [u8], Stop> {
+    pub(crate) fn atomic(&mut self, at: u64, len: usize, warp: usize, lane: usize) -> Result<&mut [u8], Stop> {
         let (first, epoch) = (self.first, self.epoch);
         let range = self.tags_of(at, len)?;
         let seen = self.seen[warp];
@@ -196,7 +202,11 @@ impl Shared {
             if tag.how == How::InFlight || !was_atomic && writer != warp && seen[writer] < tag.written {
                 return race(at, writer, "wrote", warp, "has an atomic");
             }
-            *tag = Tag { written: epoch, writer: warp as u8, how: How::Atomic, ..*tag };
+            if !was_atomic && usize::from(tag.lane) != lane && seen[warp] < tag.written {
+                return race_of_lanes(at, tag.lane, "wrote", lane, "has an atomic");
+            }
+            let lane = if was_atomic && seen[writer] < tag.written { joined(tag.lane, lane) } else { lane as u8 };
+            *tag = Tag { written: epoch, writer: warp as u8, lane, how: How::Atomic, ..*tag };
         }
         Ok(&mut self.bytes[at as usize..at as usize + len])
     }
@@ -241,13 +251,13 @@ impl Shared {
             if tag.read < self.first {
                 continue;
             }
-            if let Some(reader) = crate::lanes::lanes(tag.readers).find(|reader| seen[*reader] < tag.read) {
-                if reader != warp {
-                    return race(at, reader, "read", warp, "writes");
-                }
-                if usize::from(tag.reader) != lane {
-                    return race_of_lanes(at, tag.reader, "read", lane, "writes");
-                }
+            let others = tag.readers & !(1 << warp);
+            if let Some(reader) = crate::lanes::lanes(others).find(|reader| seen[*reader] < tag.read) {
+                return race(at, reader, "read", warp, "writes");
+            }
+            let is_own = tag.readers != others && seen[warp] < tag.read;
+            if is_own && usize::from(tag.reader) != lane {
+                return race_of_lanes(at, tag.reader, "read", lane, "writes");
             }
         }
         Ok(range)

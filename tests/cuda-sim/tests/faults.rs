@@ -169,10 +169,38 @@ fn races_between_lanes_in_shared_memory() {
     must_fail(&swap_lanes(warp, ""), 1, 64, read, "st.shared.u32 [%r4], %r6");
     let own = "st.shared.u32 [%r4], %r5;\n ld.shared.u32 %r6, [%r4];";
     run(&swap_lanes(warp, &format!("{warp} {own}")), 1, 64).unwrap();
+    // In two instructions, so that one of the values is lost.
+    let twice = |second: &str| {
+        kernel(&format!(
+            "setp.eq.u32 %p1, %r1, 0;\n setp.eq.u32 %p2, %r1, 1;\n @%p1 st.shared.u32 [s], 7;\n @%p2 {second};"
+        ))
+    };
+    run(&twice("st.shared.u32 [s], 7"), 1, 32).unwrap();
+    let wrote = "shared-memory race at byte 0: lane 0 wrote, lane 1 of its warp";
+    must_fail(&twice("st.shared.u32 [s], 8"), 1, 32, &format!("{wrote} writes"), "[s], 8");
+    must_fail(&twice("atom.shared.add.u32 %r2, [s], 1"), 1, 32, &format!("{wrote} has an atomic"), "atom");
     // Two lanes read; the second barrier is what the first of them needs.
     let both = "ld.shared.u32 %r7, [%r4];";
     must_fail(&swap_lanes(warp, both), 1, 64, "shared-memory race at byte 0: another lane read", "[%r4], %r6");
     run(&swap_lanes(warp, &format!("{both} {warp}")), 1, 64).unwrap();
+}
+
+/// Thread 0 writes, the first lane of each warp reads, and thread 0 writes again with no barrier between.
+#[test]
+fn races_are_seen_in_every_order() {
+    let text = kernel(
+        "setp.eq.u32 %p2, %r1, 0; and.b32 %r2, %r1, 31; setp.eq.u32 %p1, %r2, 0;
+  @%p2 st.shared.u32 [s], 1;
+  bar.sync 0;
+  @%p1 ld.shared.u32 %r3, [s];
+  @%p2 st.shared.u32 [s], 2;",
+    );
+    let module = Module::parse(&text).unwrap();
+    for order in Order::ALL {
+        let mut machine = Machine::new();
+        let fault = machine.launch(&module, "k", 1, 64, 0, &[0, 0], order).expect_err("no fault");
+        assert!(fault.what.contains("shared-memory race at byte 0: warp"), "{fault}");
+    }
 }
 
 /// Each thread copies 16 bytes and reads them, or those of a neighbour.
@@ -206,8 +234,9 @@ fn asynchronous_copies() {
 #[test]
 fn lanes_that_write_different_values_to_one_address() {
     let message = "lanes 0 and 1 write different values to one address";
-    must_fail(&kernel("st.shared.u32 [s], %r1;"), 1, 32, message, "st.shared.u32");
     must_fail(&kernel("st.global.u32 [%rd2], %r1;"), 1, 32, message, "st.global.u32");
+    let race = "shared-memory race at byte 0: lane 0 wrote, lane 1 of its warp writes";
+    must_fail(&kernel("st.shared.u32 [s], %r1;"), 1, 32, race, "st.shared.u32");
     run(&kernel("{ .local .align 4 .b8 l[4];\n st.local.u32 [l], %r1;\n }"), 1, 32).unwrap();
 }
 
@@ -313,7 +342,8 @@ fn launches() {
     assert!(launch(&kernel(""), [0, 1, 1], 0).contains("an empty launch"));
     assert!(launch(&kernel(""), [1, 1, 1], 227 << 10).contains("shared memory are too many"));
     let static_shared = kernel("").replace("s[4096]", "s[50000]");
-    assert!(launch(&static_shared, [1, 1, 1], 0).contains("50000 bytes of static"));
+    let refused = Module::parse(&static_shared).unwrap_err().to_string();
+    assert!(refused.contains("50000 bytes of static shared memory are too many"), "{refused}");
     must_fail(&kernel("trap;"), 1, 1, "trap", "trap");
 }
 

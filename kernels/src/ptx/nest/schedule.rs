@@ -27,7 +27,8 @@ const MAX_CODE: usize = 1500;
 const MAX_LANES: usize = 8;
 /// Additions in one chain beyond which the rounding error asks for more chains.
 const MAX_CHAIN: usize = 1 << 10;
-/// Loads one after the other, a few hundred nanoseconds each, that take as long as a second launch would.
+/// Loads one after the other, from a cache that takes some 200 ns for each, that last as long as a second launch would:
+/// a microsecond or two until it begins, and the time of its own loads. An estimate.
 const SHORT: usize = 16;
 /// Parts of a reduction at most: they are the blocks along y, of which a launch has no more.
 const MAX_PARTS: usize = (1 << 16) - 1;

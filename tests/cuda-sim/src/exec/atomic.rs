@@ -21,7 +21,7 @@ impl Warp {
                 _ => u64::from(self.regs.narrow[usize::from(index)][lane]),
             });
             let memory = match space {
-                Space::Shared => env.shared.atomic(at, size, self.index),
+                Space::Shared => env.shared.atomic(at, size, self.index, lane),
                 Space::Local => return stop("atomic in local memory"),
                 Space::Global | Space::Generic => {
                     env.counts.global_loaded += size as u64;

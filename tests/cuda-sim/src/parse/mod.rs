@@ -164,6 +164,9 @@ impl Module {
         if version < (8, 1) && kernels.iter().any(|kernel| kernel.param_bytes > MAX_OLD_PARAMETERS) {
             return cursor.error(format!("more than {MAX_OLD_PARAMETERS} bytes of parameters"));
         }
+        if let Some(kernel) = kernels.iter().find(|kernel| kernel.shared_bytes > crate::PLAIN_SHARED) {
+            return cursor.error(format!("{} bytes of static shared memory are too many", kernel.shared_bytes));
+        }
         written_down(text, &kernels);
         let data = Arc::new(ModuleData { constants: scope.constants, globals: scope.globals });
         let kernels = kernels
