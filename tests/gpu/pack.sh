@@ -24,7 +24,7 @@ mkdir -p "$folder/stand-in"
 put_test() {
   local package=$1 name=$2 to=$3 built
   built=$(cargo test "${options[@]}" -p "$package" --test "$name" --no-run 2>&1 \
-    | tee /dev/stderr | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
+    | tee >(cat >&2) | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
   cp "$built" "$folder/$to"
 }
 
