@@ -102,61 +102,6 @@ fn running_statistics_move_towards_the_batch() -> Result<()> {
     Ok(())
 }
 
-/// The derivative of a variance leaves out what flows through the mean, which is zero; so the derivatives of every order
-/// must be those of the formula that leaves out nothing.
-#[test]
-fn derivatives_of_variances_are_those_of_their_definition() {
-    type Formula = (&'static str, fn(&Tensor) -> Tensor);
-    fn variance(x: &Tensor, over: &[isize]) -> Tensor {
-        (x - x.mean_keep(over)).square().mean_keep(over)
-    }
-    fn normalised(x: &Tensor, over: &[isize]) -> Tensor {
-        (x - x.mean_keep(over)) * (variance(x, over) + 1e-3).rsqrt() * 1.5 + 0.25
-    }
-    fn parameters() -> (Tensor, Tensor) {
-        (Tensor::full([4], 1.5_f64), Tensor::full([4], 0.25_f64))
-    }
-    fn of_batch(x: &Tensor) -> Tensor {
-        let (scale, offset) = parameters();
-        nn::batch_norm(x, &scale, &offset, 1e-3).0
-    }
-    fn of_layer(x: &Tensor) -> Tensor {
-        let (scale, offset) = parameters();
-        nn::layer_norm(x, &scale, &offset, 1e-3)
-    }
-    let pairs: [[Formula; 2]; 4] = [
-        [("var", |x| x.var_keep([0, 2])), ("its definition", |x| variance(x, &[0, 2]))],
-        [("std", |x| x.std_keep(1)), ("its definition", |x| variance(x, &[1]).sqrt())],
-        [("batch_norm", of_batch), ("its definition", |x| normalised(x, &[0, 1]))],
-        [("layer_norm", of_layer), ("its definition", |x| normalised(x, &[2]))],
-    ];
-    // Weights that differ for each element, and from order to order.
-    let weighted = |x: &Tensor, k: usize| {
-        let n = x.shape().iter().product();
-        let weights = ((Tensor::arange(n).cast(DType::F64) + 1.0) * (0.7 + k as f64)).sin();
-        (x * weights.reshape(x.shape())).sum(..)
-    };
-    let x = (Tensor::arange(5 * 3 * 4).cast(DType::F64) * 1.3).sin().reshape([5, 3, 4]);
-    for [(name, formula), (_, definition)] in pairs {
-        let derivatives = |f: fn(&Tensor) -> Tensor| {
-            let all = accelerate(move |x: &Tensor| {
-                let first = weighted(&f(x), 0).grad(x);
-                let second = weighted(&first, 1).grad(x);
-                let third = weighted(&second, 2).grad_or_zero(x);
-                vec![f(x), first, second, third]
-            });
-            all.call(&x).unwrap()
-        };
-        for (order, (found, expected)) in derivatives(formula).iter().zip(derivatives(definition)).enumerate() {
-            let expected = expected.to_vec::<f64>().unwrap();
-            let size = expected.iter().fold(0.0_f64, |size, x| size.max(x.abs()));
-            // A variance is a quadratic form.
-            assert!(size > 1e-3 || (name, order) == ("var", 3), "{name}: nothing to see in order {order}");
-            close(found, &expected, 1e-12 * size);
-        }
-    }
-}
-
 #[test]
 fn dropout_keeps_the_mean_and_is_the_same_for_one_key() -> Result<()> {
     let x = Tensor::ones([10_000]);

@@ -16,7 +16,7 @@ pub fn batch_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> 
     let over = || Axes::from(&axes[..]);
     let mean = x.mean(over());
     let centred = x - &mean;
-    let variance = x.squared_deviation(&mean).mean(over());
+    let variance = centred.square().mean(over());
     let y = centred * ((&variance + epsilon).rsqrt() * scale) + offset;
     (y, mean, variance)
 }
@@ -37,9 +37,9 @@ pub fn batch_norm_inference(
 /// Layer normalisation over the last axis: mean zero and variance one for each example, then scaled and shifted.
 #[track_caller]
 pub fn layer_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> Tensor {
-    let mean = x.mean(-1).unsqueeze(-1);
-    let variance = x.squared_deviation(&mean).mean(-1).unsqueeze(-1);
-    (x - mean) * (variance + epsilon).rsqrt() * scale + offset
+    let centred = x - x.mean(-1).unsqueeze(-1);
+    let variance = centred.square().mean(-1).unsqueeze(-1);
+    centred * (variance + epsilon).rsqrt() * scale + offset
 }
 
 /// Batch normalisation with parameters for each channel.

@@ -97,7 +97,6 @@ pub use scan::*;
 pub use slice::*;
 pub use sort::*;
 pub use special::*;
-pub use statistics::SquaredDeviation;
 pub use transcendental::*;
 pub use triangle::*;
 pub use trigonometric::*;
@@ -267,7 +266,6 @@ ops! {
     "sum_pool2d" => pool::SumPool2d,
     "sum_pool2d_grad" => pool::SumPool2dGrad,
     "random_bits" => random::RandomBits,
-    "squared_deviation" => statistics::SquaredDeviation,
     "reduce_sum" => reduce::ReduceSum,
     "reduce_prod" => reduce::ReduceProd,
     "reduce_max" => reduce::ReduceMax,

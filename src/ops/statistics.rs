@@ -2,57 +2,12 @@
 
 use std::panic::Location;
 
-use super::attribute::attributes;
-use super::check::{self, float};
-use super::{Axes, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::Axes;
+use super::check::float;
 use crate::error::Caller;
-use crate::graph::TensorType;
-use crate::tensor::{Tensor, broadcast_apply};
-
-/// The squared distance of elements from their mean, element by element: a term of a variance.
-///
-/// The derivative leaves the mean out. What flows to it from a variance is the sum of all distances, which is zero, as
-/// are all derivatives of that; but adding them up would take a pass over the elements that has to wait for the
-/// gradient of the variance.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct SquaredDeviation;
-
-attributes! {
-    SquaredDeviation {}
-}
-
-impl OpDef for SquaredDeviation {
-    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
-        check::float_elementwise::<2>(args)
-    }
-
-    fn vjp(&self, at: &Site<'_>) -> Cotangents {
-        let deviation = &at.args[0] - &at.args[1];
-        Cotangents::some([Some(at.ct * (deviation * 2.0)), None])
-    }
-
-    fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
-        Lowering::pointwise(|at| {
-            let deviation = at.arg(0) - at.arg(1);
-            deviation * deviation
-        })
-    }
-
-    fn samples() -> Vec<Sample> {
-        // Its derivative differs from the difference quotient unless the second argument is the mean of the first, so
-        // it is tested apart.
-        vec![]
-    }
-}
+use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The squared distance of each element from `mean`, which is the mean of what it is repeated for. Only for sums
-    /// that give all of these the same weight.
-    #[track_caller]
-    pub(crate) fn squared_deviation(&self, mean: &Tensor) -> Tensor {
-        broadcast_apply(SquaredDeviation, &[self, mean])
-    }
-
     /// The tensor if it is of floats, with the number of elements that a fold over the axes takes together.
     pub(super) fn floats_over(&self, name: &'static str, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
         let Some(ty) = self.ty() else { return Err(self.clone()) };
@@ -112,7 +67,7 @@ over_axes! {
     /// # Ok::<(), retape::Error>(())
     /// ```
     var var_keep(x, axes, n) {
-        x.squared_deviation(&x.mean_keep(axes.clone())).mean_keep(axes)
+        (x - x.mean_keep(axes.clone())).square().mean_keep(axes)
     }
 
     /// The standard deviation over axes, which disappear from the shape: the square root of the variance.

@@ -16,9 +16,9 @@ use retape::ops::Op;
 use retape::{DType, Graph, Tensor, TensorType};
 use sample::{arguments, graph, name, result, types};
 
-/// A parameter is applied to nothing, a call is of something, the derivative of `stop_gradient` is not that of its
-/// function, and that of `squared_deviation` only where it is used as it is meant.
-const WITHOUT_SAMPLES: [&str; 4] = ["parameter", "call", "stop_gradient", "squared_deviation"];
+/// A parameter is applied to nothing, a call is of something, and the derivative of `stop_gradient` is not that of its
+/// function.
+const WITHOUT_SAMPLES: [&str; 3] = ["parameter", "call", "stop_gradient"];
 
 /// Takes any number of arguments but none.
 const VARIADIC: &str = "concat";
