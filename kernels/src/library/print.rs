@@ -11,7 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use retape_runtime::{DType, Shape};
 
-use super::text::{Field, descriptor, is_countable};
+use super::extents::{Check, countable};
+use super::text::{Field, descriptor};
 use super::view::{exactly, only};
 use crate::array_text::ArrayText;
 
@@ -31,9 +32,8 @@ impl Print {
     /// The dtype of tokens, of which there are no elements.
     pub const TOKEN: DType = DType::U8;
 
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_countable(&self.shape)
+    fn check(&self) -> Check {
+        countable("the array", &self.shape)
     }
 
     /// The dtype and the number of elements of each input.
