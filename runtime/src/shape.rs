@@ -63,7 +63,7 @@ impl Shape {
 
     /// The row-major strides, in elements; `usize::MAX` for those that do not fit.
     pub fn strides(&self) -> SmallVec<[usize; 4]> {
-        let mut strides = SmallVec::from_elem(1_usize, self.rank());
+        let mut strides: SmallVec<[usize; 4]> = SmallVec::from_elem(1, self.rank());
         for axis in (1..self.rank()).rev() {
             strides[axis - 1] = strides[axis].saturating_mul(self.0[axis]);
         }

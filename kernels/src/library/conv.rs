@@ -11,8 +11,8 @@ use retape_runtime::DType;
 use super::dense::{Epilogue, Tile, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Check, count, countable, near};
 use super::micro::{
-    Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window, lines_of_chain,
-    with_scratch,
+    Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window,
+    lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::error::ensure;

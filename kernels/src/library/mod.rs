@@ -32,6 +32,7 @@ use std::fmt;
 
 use retape_runtime::DType;
 
+use crate::error::Result;
 use crate::ir::VerifyError;
 
 pub use arg_reduce::{ArgReduce, Extreme};
@@ -133,6 +134,30 @@ macro_rules! library {
             }
         )*
     };
+}
+
+impl Library {
+    /// As [`run`](Library::run); what the sink of a print throws is an error.
+    pub(crate) fn launch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
+        match self {
+            Library::Print(print) => print.try_run(inputs, outputs),
+            other => {
+                other.run(inputs, outputs);
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`reference`](Library::reference); what the sink of a print throws is an error.
+    pub(crate) fn evaluate(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
+        match self {
+            Library::Print(print) => print.try_run(inputs, outputs),
+            other => {
+                other.reference(inputs, outputs);
+                Ok(())
+            }
+        }
+    }
 }
 
 library! {
