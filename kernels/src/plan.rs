@@ -181,13 +181,13 @@ impl Plan {
     ///
     /// Fails with the first broken one and the step that breaks it.
     pub fn verify(&self) -> Result<()> {
-        self.verify_sizes().map_err(Error::Plan)?;
         for (n, step) in self.steps.iter().enumerate() {
             self.verify_step(step).map_err(|reason| Error::Plan(format!("step {n} ({}): {reason}", step.label)))?;
             if let Work::Kernel(kernel) = &step.work {
                 kernel.verify()?;
             }
         }
+        self.verify_sizes().map_err(Error::Plan)?;
         for n in 0..self.outputs.len() {
             let written = self.steps.iter().any(|step| {
                 let (_, n_read) = step.work.signature();

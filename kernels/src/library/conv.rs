@@ -81,6 +81,8 @@ impl Conv2d {
             near("the extent of the padded image", self.padded(axis))?;
             near("the reach of the filter", self.reach(axis))?;
         }
+        let span = [0, 1].map(|axis| self.padded(axis).max(self.reach(axis)).unwrap_or(usize::MAX));
+        countable("the padded image", &[span[0], span[1], self.in_channels.max(self.out_channels)])?;
         countable("the image", &[batch, height, width, self.in_channels])?;
         countable("the filter", &[self.kernel_height, self.kernel_width, self.in_channels, self.out_channels])?;
         let [out_height, out_width] = self.out_extent();
@@ -114,6 +116,20 @@ impl Conv2d {
             let room = self.padded(axis).zip(self.reach(axis)).and_then(|(padded, reach)| padded.checked_sub(reach));
             room.and_then(|room| room.checked_div(self.stride[axis])?.checked_add(1)).unwrap_or(0)
         })
+    }
+
+    /// The same convolution with steps no larger than they need be: of an axis with one window, the stride can be any
+    /// number beyond the room; of one tap, the dilation.
+    pub(crate) fn with_least_steps(&self) -> Conv2d {
+        let mut least = self.clone();
+        for axis in 0..2 {
+            let room = self.padded(axis).zip(self.reach(axis)).and_then(|(padded, reach)| padded.checked_sub(reach));
+            least.stride[axis] = self.stride[axis].min(room.map_or(1, |room| room + 1));
+            if [self.kernel_height, self.kernel_width][axis] <= 1 {
+                least.dilation[axis] = 1;
+            }
+        }
+        least
     }
 
     /// The number of elements of the two inputs' buffers.
@@ -257,6 +273,9 @@ impl Conv2d {
     fn for_each_term(&self, mut body: impl FnMut(usize, usize, usize)) {
         let [out_height, out_width] = self.out_extent();
         let [n_in, n_out] = self.channels();
+        if n_in == 0 || n_out == 0 {
+            return;
+        }
         let inside = |axis: usize, o: usize, t: usize, extent: usize| {
             let at = o * self.stride[axis] + t * self.dilation[axis];
             at.checked_sub(self.padding[axis][0]).filter(|at| *at < extent)
@@ -400,7 +419,8 @@ impl Phase {
     fn new(op: &Conv2d, axis: usize, first: usize) -> Phase {
         let (stride, dilation) = (op.stride[axis], op.dilation[axis]);
         let (extent, kernel) = ([op.height, op.width][axis], [op.kernel_height, op.kernel_width][axis]);
-        let step = stride / gcd(stride, dilation);
+        // From one tap to the next; further than the kernel is as far as it.
+        let step = (stride / gcd(stride, dilation)).min(kernel.max(1));
         let at = |tap: usize| (first + op.padding[axis][0]) as isize - (tap * dilation) as isize;
         let tap = (0..step.min(kernel)).find(|tap| at(*tap) % stride as isize == 0);
         let axis = Axis {
@@ -417,7 +437,7 @@ impl Phase {
 }
 
 /// The greatest common divisor.
-fn gcd(a: usize, b: usize) -> usize {
+pub(crate) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

@@ -273,6 +273,9 @@ impl TriangularSolve {
     }
 
     fn eliminate<T: Float>(&self, a: &[T], b: &[T], out: &mut [T]) {
+        if out.is_empty() {
+            return;
+        }
         out.copy_from_slice(b);
         for (system, rhs) in (0..self.batch).flat_map(|system| (0..self.n_rhs).map(move |rhs| (system, rhs))) {
             let a = &a[system * self.n * self.n..];

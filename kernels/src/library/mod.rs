@@ -37,6 +37,7 @@ use crate::ir::VerifyError;
 
 pub use arg_reduce::{ArgReduce, Extreme};
 pub use cast_half::CastHalf;
+pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};
 pub use linalg::{Cholesky, TriangularSolve};

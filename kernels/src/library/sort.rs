@@ -101,10 +101,13 @@ impl Sort {
         assert!(self.is_valid(), "{self}");
         let [x] = exactly(inputs);
         let out = view_mut(only(outputs), self.n());
-        with_number!(self.dtype, T => self.count::<T>(view(x, self.n()), out));
+        with_number!(self.dtype, T => self.rank::<T>(view(x, self.n()), out));
     }
 
-    fn count<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
+    fn rank<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
+        if out.is_empty() {
+            return;
+        }
         for (o, inner) in (0..self.outer).flat_map(|o| (0..self.inner).map(move |inner| (o, inner))) {
             let at = |i: usize| (o * self.len + i) * self.inner + inner;
             for i in 0..self.len {
