@@ -77,7 +77,7 @@ impl Inputs for Operands<'_> {
     }
 
     #[inline]
-    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> Option<&'a Buffer> {
+    fn buffer(&self, input: usize) -> Option<&Buffer> {
         let tensor = match self.args.get(input) {
             Some(arg) => arg,
             None => &self.captures.get(input - self.args.len())?.tensor,

@@ -8,7 +8,7 @@ use retape_runtime::{Device, Hash32};
 use smallvec::SmallVec;
 
 use crate::code::{Code, Target};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, caught};
 use crate::graph::Graph;
 use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
@@ -62,6 +62,11 @@ pub(crate) fn compile(graph: &Graph, device: Device) -> Result<Arc<Compiled>> {
 
 /// As [`compile`], for a target; notes what it took.
 pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
+    // Those who listen for the stages are called from everywhere, also from ops outside of calls.
+    caught(|| optimised_and_compiled(graph, target, stages))
+}
+
+fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     let optimised = stages.run("optimise", || opt::run(graph))?;
     let key = *blake3::hash(format!("{target:?}\n{optimised}").as_bytes()).as_bytes();
     if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {

@@ -3,8 +3,9 @@
 //! A variant says whose turn it is: the caller's program, the caller's use of tensors, the device, or ourselves.
 //! Every error that an op of the caller's program causes names the op and the caller's source line.
 
+use std::any::Any;
 use std::fmt;
-use std::panic::Location;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
 use crate::accelerate::{ArtefactError, Deviation, NonFinite};
@@ -55,7 +56,8 @@ pub enum Error {
     },
     /// A structure does not have the form that is needed here.
     Tree(String),
-    /// The traced closure panicked.
+    /// Code of the program that was called back panicked: a closure, a sink of printed lines, a listener for events, or
+    /// the methods of a type of an argument or a result.
     Panicked(String),
     /// The cache refused: a nested call for the signature being traced, or a locked cache.
     Cache(String),
@@ -90,7 +92,7 @@ impl fmt::Display for Error {
             Error::Escaped { op, message, at } => write!(f, "{op}: {message} (at {at})"),
             Error::Gradient { message, at } => write!(f, "gradient: {message} (at {at})"),
             Error::Tree(message) => write!(f, "tree: {message}"),
-            Error::Panicked(message) => write!(f, "the traced closure panicked: {message}"),
+            Error::Panicked(message) => write!(f, "code that was called back panicked: {message}"),
             Error::Cache(message) => write!(f, "cache: {message}"),
             Error::Check(deviation) => write!(f, "check: {deviation}"),
             Error::NonFinite(found) => write!(f, "non-finite: {found}"),
@@ -140,10 +142,39 @@ impl From<retape_runtime::Reentrant> for Error {
     }
 }
 
+/// Runs code that may call back the program's; a panic in it becomes an error.
+///
+/// Nothing of this crate is left half done by an unwinding: locks are held for single steps only, and what is under way
+/// is ended by guards.
+#[inline]
+pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(payload) => Err(Error::Panicked(panic_message(payload))),
+    }
+}
+
+/// The message of a panic.
+#[cold]
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
+    if let Some(text) = payload.downcast_ref::<&str>() {
+        return (*text).to_owned();
+    }
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(other) => {
+            // Its destructor is the program's, and may panic again.
+            std::mem::forget(other);
+            "no message".to_owned()
+        }
+    }
+}
+
 impl From<retape_kernels::Error> for Error {
     fn from(source: retape_kernels::Error) -> Error {
         match source {
             retape_kernels::Error::Runtime(source) => Error::Device(source),
+            retape_kernels::Error::Panicked(message) => Error::Panicked(message),
             other => Error::Internal(format!("{other:?}")),
         }
     }

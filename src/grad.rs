@@ -5,7 +5,7 @@ use std::panic::Location;
 use crate::accelerate::find_nonfinite;
 use crate::autodiff::{self, Unused};
 use crate::eager;
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Error, Result, caught};
 use crate::placement::{common_device, is_number};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
@@ -145,6 +145,10 @@ fn numbers_sent<R: Tree>(ct: &R, values: &[&Tensor]) -> R {
 
 /// Runs a function that differentiates: on the tape its arguments are on, or on a fresh one that is evaluated at once.
 fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
+    caught(|| differentiate(at, caller, f))
+}
+
+fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
     let mut leaves = Writer::default();
     at.write(&mut leaves);
     if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {

@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::panic::Location;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use retape_runtime::Device;
 
 use crate::Graph;
 use crate::accelerate::Description;
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Error, Result, caught};
 use crate::graph::ValueId;
 use crate::ops::Reshape;
 use crate::settings::{Settings, Stage};
@@ -46,17 +45,13 @@ pub(crate) enum Source {
 
 /// Runs `body`, which works on tensors of `tape`, and flattens its result; ends the trace in any case.
 pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R>) -> Result<Trace> {
-    let result = catch_unwind(AssertUnwindSafe(body));
+    let result = caught(body);
     if let Some(error) = tape.error() {
         // A panic that follows an ill-typed op is its consequence; the op is what to report.
         tape.finish();
         return Err(Error::clone(&error));
     }
-    let result = match result {
-        Ok(result) => result,
-        Err(payload) => Err(Error::Panicked(panic_message(&*payload))),
-    };
-    let traced = result.and_then(|result| collect(tape, &result));
+    let traced = result.and_then(|result| caught(|| collect(tape, &result)));
     let recorded = tape.finish();
     let Collected { mut outputs, words, mut sources, result } = traced?;
     outputs.extend(recorded.last_effect);
@@ -213,10 +208,4 @@ impl Trace {
         };
         self.sources.iter().map(tensor).collect()
     }
-}
-
-/// The message of a panic.
-pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -16,11 +16,24 @@ pub enum Error {
     Runtime(retape_runtime::Error),
     /// Buffers that do not fit the plan they are passed to.
     Buffers(String),
+    /// The sink of printed lines panicked, with this message.
+    Panicked(String),
     /// The machine is not one that code can be made for.
     Unsupported(String),
     /// A broken assumption of this crate.
     Internal(String),
 }
+
+/// Fails with a message unless a condition holds.
+macro_rules! ensure {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(format!($($message)+));
+        }
+    };
+}
+
+pub(crate) use ensure;
 
 /// The result of planning, compiling or running.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -32,6 +45,7 @@ impl fmt::Display for Error {
             Error::Kernel(error) => write!(f, "malformed kernel: {error}"),
             Error::Runtime(error) => error.fmt(f),
             Error::Buffers(reason) => write!(f, "wrong buffers: {reason}"),
+            Error::Panicked(message) => write!(f, "the sink of printed lines panicked: {message}"),
             Error::Unsupported(reason) => write!(f, "no code for this machine: {reason}"),
             Error::Internal(reason) => write!(f, "internal error: {reason}"),
         }

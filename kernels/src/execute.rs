@@ -13,9 +13,10 @@ use crate::cpu::call::Frame;
 use crate::cpu::{Function, Unit, compile};
 use crate::error::{Error, Result};
 use crate::expand::expand;
+use crate::given::Bytes;
 use crate::ir::{Kernel, evaluate};
 use crate::library::Library;
-use crate::plan::{Operand, Place, Plan, Work};
+use crate::plan::{Donation, Operand, Place, Plan, Work};
 use crate::schedule::{Nest, Schedule, Source, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -70,10 +71,12 @@ pub(crate) struct Program {
     pub(crate) launches: Vec<Launch>,
     pub(crate) entries: Vec<Entry>,
     /// The entries that lie in buffers of the call.
-    pub(crate) bound: Vec<usize>,
+    pub(crate) bound: Bound,
     /// Bytes of the inputs and outputs.
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
+    /// Which inputs may lie in which outputs.
+    pub(crate) donations: Vec<Donation>,
     pub(crate) constants: Vec<Arc<Buffer>>,
     /// Arena, scratch and flags.
     pub(crate) arena_bytes: usize,
@@ -81,13 +84,58 @@ pub(crate) struct Program {
     pub(crate) flags_at: Option<usize>,
 }
 
+/// The entries of a program that lie in buffers of the call, by buffer.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    /// Those of each input in turn, then those of each output.
+    entries: Vec<usize>,
+    /// Where those of each buffer end.
+    ends: Vec<usize>,
+    n_inputs: usize,
+}
+
+impl Bound {
+    fn of(entries: &[Entry], n_inputs: usize, n_outputs: usize) -> Bound {
+        let number = |entry: &Entry| match entry.site {
+            Site::Input(n) => Some(n),
+            Site::Output(n) => Some(n_inputs + n),
+            Site::Constant(_) | Site::Arena => None,
+        };
+        let mut bound: Vec<(usize, usize)> =
+            entries.iter().enumerate().filter_map(|(at, entry)| Some((number(entry)?, at))).collect();
+        bound.sort_unstable();
+        let ends = (0..n_inputs + n_outputs).map(|n| bound.partition_point(|&(buffer, _)| buffer <= n)).collect();
+        Bound { entries: bound.into_iter().map(|(_, at)| at).collect(), ends, n_inputs }
+    }
+
+    fn of_buffer(&self, n: usize) -> &[usize] {
+        let start = n.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.entries[start..self.ends[n]]
+    }
+
+    /// The entries that lie in an input.
+    #[inline]
+    pub(crate) fn input(&self, n: usize) -> &[usize] {
+        self.of_buffer(n)
+    }
+
+    /// The entries that lie in an output.
+    #[inline]
+    pub(crate) fn output(&self, n: usize) -> &[usize] {
+        self.of_buffer(self.n_inputs + n)
+    }
+}
+
 /// The inputs of a call, wherever the caller has them.
+///
+/// A call asks for the number of inputs once, and for each input once. It looks at the length of what it is given and
+/// fails if that does not fit, so an implementation can do no harm, whatever it answers.
 pub trait Inputs {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// The bytes of one, which may lie in one of the outputs; nothing if it has none.
-    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> Option<&'a Buffer>;
+    /// The bytes of one; nothing if it has none.
+    fn buffer(&self, input: usize) -> Option<&Buffer>;
 }
 
 impl Inputs for [&Buffer] {
@@ -97,7 +145,7 @@ impl Inputs for [&Buffer] {
     }
 
     #[inline]
-    fn buffer<'a>(&'a self, input: usize, _: &'a [Buffer]) -> Option<&'a Buffer> {
+    fn buffer(&self, input: usize) -> Option<&Buffer> {
         self.get(input).copied()
     }
 }
@@ -180,7 +228,7 @@ impl Executable {
     /// As [`run`](Executable::run).
     pub fn run_from<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<Vec<Buffer>> {
         let mut outputs = self.new_outputs()?;
-        self.call(inputs, &mut outputs, None)?;
+        self.call_lent(inputs, &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -190,7 +238,7 @@ impl Executable {
     ///
     /// Fails if the buffers do not fit the plan or memory is refused.
     pub fn run_into(&self, inputs: &[&Buffer], mut outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
-        self.call(inputs, &mut outputs, None)?;
+        self.call_lent(inputs, &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -202,7 +250,7 @@ impl Executable {
     pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
         let mut times = Vec::with_capacity(self.program.launches.len());
-        self.call(inputs, &mut outputs, Some(&mut times))?;
+        self.call_lent(inputs, &mut outputs, Some(&mut times))?;
         Ok((outputs, times))
     }
 
@@ -245,7 +293,7 @@ impl Executable {
             let mut slices: Vec<&mut [u8]> = writes.iter_mut().map(Vec::as_mut_slice).collect();
             match &step.work {
                 Work::Kernel(kernel) => evaluate(kernel, &reads, &mut slices),
-                Work::Library(library) => library.reference(&reads, &mut slices),
+                Work::Library(library) => library.evaluate(&reads, &mut slices)?,
             }
             for (operand, write) in step.operands[n_read..].iter().zip(&writes) {
                 memory(operand, &mut outputs, &mut arena).copy_from_slice(write);
@@ -283,13 +331,33 @@ impl Executable {
         Ok(Buffer::alloc_all(&self.program.outputs)?)
     }
 
-    pub(crate) fn call<I: Inputs + ?Sized>(
+    fn call_lent<I: Inputs + ?Sized>(
         &self,
         inputs: &I,
         outputs: &mut [Buffer],
         clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
-        self.with_frame(|frame| frame.run(&self.program, inputs, outputs, clock))
+        self.call(inputs.count(), |n| inputs.buffer(n).map(Bytes::Lent), outputs, clock)
+    }
+
+    /// Runs the plan on inputs that are asked for by number, once each.
+    pub(crate) fn call<'b>(
+        &self,
+        n_inputs: usize,
+        input: impl Fn(usize) -> Option<Bytes<'b>>,
+        outputs: &'b mut [Buffer],
+        clock: Option<&mut Vec<LaunchTime>>,
+    ) -> Result<()> {
+        self.check_count(n_inputs)?;
+        self.with_frame(|frame| frame.run(&self.program, input, outputs, clock))
+    }
+
+    /// Refuses another number of inputs than the plan has.
+    pub(crate) fn check_count(&self, n_inputs: usize) -> Result<()> {
+        match self.program.inputs.len() {
+            expected if n_inputs == expected => Ok(()),
+            expected => Err(Error::Buffers(format!("{n_inputs} inputs instead of {expected}"))),
+        }
     }
 
     /// Works on a frame that no other call uses.
@@ -352,6 +420,9 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         .collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
+    if scratch > Plan::MOST_BYTES {
+        return Err(Error::Plan(format!("partial results of {scratch} bytes cannot be addressed")));
+    }
     let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
     let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
     let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
@@ -381,13 +452,13 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     }
     let launches = launches(drafts, entries.len(), modes.trap)?;
     let n_launches = launches.len();
-    let in_call = |e: &Entry| matches!(e.site, Site::Input(_) | Site::Output(_));
     Ok(Program {
         launches,
-        bound: (0..entries.len()).filter(|&n| in_call(&entries[n])).collect(),
+        bound: Bound::of(&entries, plan.inputs.len(), plan.outputs.len()),
         entries,
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
+        donations: plan.donations.clone(),
         constants: plan.constants.clone(),
         arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
         flags_at,

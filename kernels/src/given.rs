@@ -2,39 +2,48 @@
 
 use retape_runtime::Buffer;
 
-use crate::error::Result;
-use crate::execute::{Executable, Inputs};
+use crate::error::{Error, Result};
+use crate::execute::Executable;
 use crate::plan::Donation;
 
 /// An input of a run: lent, or given away.
 #[derive(Debug)]
-pub struct Input<'a, B = Buffer>(Bytes<'a, B>);
+pub struct Input<'a, B = Buffer>(State<'a, B>);
 
-/// Where the bytes of an input are.
+/// Whose an input is.
 #[derive(Debug)]
-enum Bytes<'a, B> {
+enum State<'a, B> {
     Lent(&'a B),
     Given(B),
-    /// In the memory of this output of the running call.
+    /// This output of a run has its memory.
+    Taken(usize),
+}
+
+/// Where the bytes of an input are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bytes<'a, B = Buffer> {
+    /// In a buffer that stays as it is.
+    Lent(&'a B),
+    /// In this output of the running call.
     Output(usize),
 }
 
 impl<'a, B> Input<'a, B> {
     /// Bytes that stay as they are.
     pub fn lent(buffer: &'a B) -> Input<'a, B> {
-        Input(Bytes::Lent(buffer))
+        Input(State::Lent(buffer))
     }
 
     /// Bytes that nobody else will read: a result may be written over them.
     pub fn given(buffer: B) -> Input<'a, B> {
-        Input(Bytes::Given(buffer))
+        Input(State::Given(buffer))
     }
 
     /// Makes the buffer an output, if it was given.
     fn take(&mut self, output: usize) -> Option<B> {
-        match std::mem::replace(&mut self.0, Bytes::Output(output)) {
-            Bytes::Given(buffer) => Some(buffer),
-            other @ (Bytes::Lent(_) | Bytes::Output(_)) => {
+        match std::mem::replace(&mut self.0, State::Taken(output)) {
+            State::Given(buffer) => Some(buffer),
+            other @ (State::Lent(_) | State::Taken(_)) => {
                 self.0 = other;
                 None
             }
@@ -44,18 +53,34 @@ impl<'a, B> Input<'a, B> {
     /// The buffer that was given.
     fn as_given(&self) -> Option<&B> {
         match &self.0 {
-            Bytes::Given(buffer) => Some(buffer),
-            Bytes::Lent(_) | Bytes::Output(_) => None,
+            State::Given(buffer) => Some(buffer),
+            State::Lent(_) | State::Taken(_) => None,
         }
     }
 
-    /// The bytes, which may be those of an output of the running call.
+    /// Where the bytes are.
     #[inline]
-    pub(crate) fn buffer<'b>(&'b self, outputs: &'b [B]) -> &'b B {
+    pub(crate) fn bytes(&self) -> Bytes<'_, B> {
         match &self.0 {
-            Bytes::Lent(buffer) => buffer,
-            Bytes::Given(buffer) => buffer,
-            Bytes::Output(output) => &outputs[*output],
+            State::Lent(buffer) => Bytes::Lent(buffer),
+            State::Given(buffer) => Bytes::Lent(buffer),
+            State::Taken(output) => Bytes::Output(*output),
+        }
+    }
+
+    /// Refuses inputs that an earlier run has taken.
+    pub(crate) fn check_untaken(inputs: &[Input<'_, B>]) -> Result<()> {
+        match inputs.iter().position(|input| matches!(input.0, State::Taken(_))) {
+            Some(n) => Err(Error::Buffers(format!("input {n} was given to an earlier run"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The buffer, which may be an output of the running call.
+    pub(crate) fn buffer<'b>(&'b self, outputs: &'b [B]) -> Result<&'b B> {
+        match self.bytes() {
+            Bytes::Lent(buffer) => Ok(buffer),
+            Bytes::Output(n) => outputs.get(n).ok_or_else(|| Error::Internal(format!("there is no output {n}"))),
         }
     }
 }
@@ -80,17 +105,6 @@ pub(crate) fn take_given<B>(
     taken
 }
 
-impl Inputs for [Input<'_>] {
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    #[inline]
-    fn buffer<'a>(&'a self, input: usize, outputs: &'a [Buffer]) -> Option<&'a Buffer> {
-        self.get(input).map(|input| input.buffer(outputs))
-    }
-}
-
 impl Executable {
     /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
     ///
@@ -99,12 +113,14 @@ impl Executable {
     /// As [`run`](Executable::run); given inputs are gone then, too.
     pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
         let inputs = inputs.as_mut();
+        self.check_count(inputs.len())?;
+        Input::check_untaken(inputs)?;
         let fits = |buffer: &Buffer, input: usize| buffer.len() == self.program.inputs[input];
         let taken = take_given(&self.plan.donations, inputs, self.program.outputs.len(), fits);
         let make = |(buffer, &len): (Option<Buffer>, &usize)| buffer.map_or_else(|| Buffer::alloc(len), Ok);
         let outputs = taken.into_iter().zip(&self.program.outputs).map(make);
         let mut outputs = outputs.collect::<std::result::Result<Vec<Buffer>, _>>()?;
-        self.call(inputs, &mut outputs, None)?;
+        self.call(inputs.len(), |n| inputs.get(n).map(Input::bytes), &mut outputs, None)?;
         Ok(outputs)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use retape_runtime::{Buffer, DType};
 use smallvec::SmallVec;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ensure};
 use crate::ir::{Inst, Kernel};
 use crate::library::Library;
 
@@ -172,6 +172,9 @@ impl Work {
 }
 
 impl Plan {
+    /// Bytes of a buffer or of the arena at most: what is added to them for alignment and scratch can still be counted.
+    pub(crate) const MOST_BYTES: usize = isize::MAX as usize / 2;
+
     /// Checks the invariants.
     ///
     /// # Errors
@@ -184,6 +187,7 @@ impl Plan {
                 kernel.verify()?;
             }
         }
+        self.verify_sizes().map_err(Error::Plan)?;
         for n in 0..self.outputs.len() {
             let written = self.steps.iter().any(|step| {
                 let (_, n_read) = step.work.signature();
@@ -260,7 +264,21 @@ impl Plan {
         Ok(())
     }
 
+    fn verify_sizes(&self) -> std::result::Result<(), String> {
+        let most = Plan::MOST_BYTES;
+        for (what, types) in [("input", &self.inputs), ("output", &self.outputs)] {
+            for (n, ty) in types.iter().enumerate() {
+                ensure!(ty.bytes() <= most, "{what} {n} is {ty}, of more than {most} bytes");
+            }
+        }
+        ensure!(self.arena_bytes <= most, "the arena has {} bytes, more than {most}", self.arena_bytes);
+        Ok(())
+    }
+
     fn verify_step(&self, step: &Step) -> std::result::Result<(), String> {
+        if let Work::Library(library) = &step.work {
+            library.verify().map_err(|e| e.to_string())?;
+        }
         let (types, n_read) = step.work.signature();
         if types.len() != step.operands.len() {
             return Err(format!("{} operands instead of {}", step.operands.len(), types.len()));

@@ -1,6 +1,6 @@
 //! Shapes: extents per axis, outermost first, row-major.
 //!
-//! Guarantees nothing about size; who allocates asks [`Shape::checked_len`].
+//! Guarantees nothing about size, except that no count wraps; who allocates asks [`Shape::checked_len`].
 
 use std::fmt;
 use std::ops::Deref;
@@ -49,20 +49,23 @@ impl Shape {
         self.0.iter().try_fold(1_usize, |n, &d| n.checked_mul(d))
     }
 
-    /// The number of elements.
+    /// The number of elements; `usize::MAX` if it does not fit, which shapes of existing tensors always do.
     ///
-    /// # Panics
-    ///
-    /// Panics if it does not fit `usize`; shapes of existing tensors always fit.
+    /// ```
+    /// # use retape_runtime::Shape;
+    /// assert_eq!(Shape::new(&[2, 3]).n_elements(), 6);
+    /// assert_eq!(Shape::new(&[1 << 40, 1 << 40]).n_elements(), usize::MAX);
+    /// assert_eq!(Shape::new(&[1 << 40, 1 << 40, 0]).n_elements(), 0);
+    /// ```
     pub fn n_elements(&self) -> usize {
-        self.checked_len().expect("the shape of an existing tensor fits usize")
+        self.checked_len().unwrap_or(usize::MAX)
     }
 
-    /// The row-major strides, in elements.
+    /// The row-major strides, in elements; `usize::MAX` for those that do not fit.
     pub fn strides(&self) -> SmallVec<[usize; 4]> {
-        let mut strides = SmallVec::from_elem(1, self.rank());
+        let mut strides: SmallVec<[usize; 4]> = SmallVec::from_elem(1, self.rank());
         for axis in (1..self.rank()).rev() {
-            strides[axis - 1] = strides[axis] * self.0[axis];
+            strides[axis - 1] = strides[axis].saturating_mul(self.0[axis]);
         }
         strides
     }

@@ -28,7 +28,7 @@ use super::signature::{Description, Signature};
 use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Error, Result, caught};
 use crate::placement::common_device;
 use crate::report::Subject;
 use crate::tape::Tape;
@@ -411,7 +411,13 @@ impl Core {
             tape.trap();
         }
         let args = stand_ins(tape, &leaves.tensors, caller);
-        entered(caller, || body(&mut Reader::new(&leaves.words, &args)))
+        let inlined = caught(|| entered(caller, || body(&mut Reader::new(&leaves.words, &args))));
+        // A panic ends the whole trace, whatever the outer closure makes of it.
+        inlined.inspect_err(|error| {
+            if let Error::Panicked(_) = error {
+                drop(tape.fail(error.clone()));
+            }
+        })
     }
 
     /// The line that accelerated the function.

@@ -60,7 +60,7 @@ pub(crate) use self::entry::Entry;
 use self::function::for_each_arity;
 pub(crate) use self::profile::LaunchTotal;
 pub(crate) use self::signature::{Description, LeafText};
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Error, Result, caught};
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
 
@@ -375,7 +375,12 @@ where
         (n > 0).then(|| format!("expected no retrace, found {n}:{}", lines.collect::<String>()))
     }
 
+    #[inline]
     fn run<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
+        caught(|| self.run_held(held, caller))
+    }
+
+    fn run_held<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
         let mut leaves = Writer::default();
         let given = if H::GIVES { held.write_given(&mut leaves) } else { Given::default() };
         if !H::GIVES {
@@ -402,19 +407,23 @@ where
     }
 
     fn bisect_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Bisection> {
-        let mut leaves = Writer::default();
-        held.write(&mut leaves);
-        if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            let remedy = "call `bisect` outside of traced closures";
-            return Err(Error::Traced { op: "bisect", remedy, at: caller });
-        }
-        self.with_rim(held, caller, |rim| self.core.bisect(leaves, rim))
+        caught(|| {
+            let mut leaves = Writer::default();
+            held.write(&mut leaves);
+            if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
+                let remedy = "call `bisect` outside of traced closures";
+                return Err(Error::Traced { op: "bisect", remedy, at: caller });
+            }
+            self.with_rim(held, caller, |rim| self.core.bisect(leaves, rim))
+        })
     }
 
     fn pin_held<H: Held<Args>>(&self, held: &H, caller: Caller) -> Result<Pinned<Args, R>> {
-        let mut leaves = Writer::default();
-        held.write(&mut leaves);
-        self.with_rim(held, caller, |rim| self.core.pin(leaves, rim)).map(Pinned::new)
+        caught(|| {
+            let mut leaves = Writer::default();
+            held.write(&mut leaves);
+            self.with_rim(held, caller, |rim| self.core.pin(leaves, rim)).map(Pinned::new)
+        })
     }
 
     /// Hands the core what only this generic side knows.

@@ -10,7 +10,7 @@ use super::entry::{Entry, handles};
 use super::events::Events;
 use super::function::{Arg, Given, Held, for_each_arity};
 use super::signature::{CallModes, Description, Signature};
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Error, Result, caught};
 use crate::tree::{Reader, Tree, Writer};
 
 /// One entry of an accelerated function, called with no lookup; made by [`Accelerated::pin`](crate::Accelerated).
@@ -70,6 +70,11 @@ impl<Args, R: Tree> Pinned<Args, R> {
 
     #[inline]
     fn run<H: Held<Args>>(&self, args: H, at: Caller) -> Result<R> {
+        caught(|| self.run_held(args, at))
+    }
+
+    #[inline]
+    fn run_held<H: Held<Args>>(&self, args: H, at: Caller) -> Result<R> {
         let entry = &*self.held.entry;
         if self.held.modes.traps {
             return self.run_trapped(&args, at);
@@ -92,7 +97,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
 
-    /// As [`run`](Pinned::run), for code with a trap. More than the code may read the arguments, so none are given.
+    /// As [`run_held`](Pinned::run_held), for code with a trap. More than the code may read the arguments, so none are given.
     #[cold]
     fn run_trapped<H: Held<Args>>(&self, args: &H, at: Caller) -> Result<R> {
         let entry = &*self.held.entry;

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -229,16 +230,23 @@ struct Open {
 }
 
 thread_local! {
-    static OPEN: RefCell<Option<Open>> = const { RefCell::new(None) };
+    // Without a destructor, so that calls made by the destructors of other thread-local values are measured as well. It
+    // holds nothing between calls, so nothing is lost with it.
+    static OPEN: RefCell<ManuallyDrop<Option<Open>>> = const { RefCell::new(ManuallyDrop::new(None)) };
     static THREAD: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 fn with_open(note: impl FnOnce(&mut Open)) {
     OPEN.with_borrow_mut(|open| {
-        if let Some(open) = open {
+        if let Some(open) = &mut **open {
             note(open);
         }
     });
+}
+
+/// Makes another call the one that this thread is in; gives the one before.
+fn replace_open(open: Option<Open>) -> Option<Open> {
+    OPEN.with_borrow_mut(|place| std::mem::replace(&mut **place, open))
 }
 
 /// Whether this thread is in a profiled call.
@@ -248,7 +256,7 @@ pub(super) fn is_watching() -> bool {
 
 /// Runs the closure of a call, whose own calls of other functions are no part of what is noted.
 pub(super) fn apart<T>(body: impl FnOnce() -> T) -> T {
-    let _outer = Restore(OPEN.replace(None));
+    let _outer = Restore(replace_open(None));
     body()
 }
 
@@ -326,7 +334,7 @@ struct Restore(Option<Open>);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        OPEN.set(self.0.take());
+        drop(replace_open(self.0.take()));
     }
 }
 
@@ -342,11 +350,11 @@ impl Recorder {
 
     /// Runs a call and keeps what it notes.
     pub(super) fn watch<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        let outer = Restore(OPEN.replace(Some(Open::default())));
+        let outer = Restore(replace_open(Some(Open::default())));
         let start = Instant::now();
         let result = body();
         let time = start.elapsed();
-        let open = OPEN.take().unwrap_or_default();
+        let open = replace_open(None).unwrap_or_default();
         drop(outer);
         let kind = if result.is_ok() { open.kind.unwrap_or(CallKind::Hit) } else { CallKind::Failed };
         self.add(kind, open, start, time);

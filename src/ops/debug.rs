@@ -114,8 +114,8 @@ impl Tensor {
                 Ok(bytes) => &bytes.bytes()[..shape.n_elements() * dtype.size()],
                 Err(error) => return Tensor::poisoned(error),
             };
-            Print { label, dtype, shape }.run(&[bytes, &[]], &mut [&mut []]);
-            return self.clone();
+            let printed = Print { label, dtype, shape }.try_run(&[bytes, &[]], &mut [&mut []]);
+            return printed.map_or_else(|error| Tensor::poisoned(error.into()), |()| self.clone());
         }
         let tape = self.as_traced().map(|traced| &traced.tape).filter(|tape| !tape.is_finished());
         let before = match tape {
@@ -135,7 +135,8 @@ fn nothing_yet() -> Splat {
 /// Sends what [`Tensor::debug_print`] prints from now on to a function, line by line, instead of standard error.
 ///
 /// The sink belongs to the process. It is called on the thread of the call that prints, and several threads may call
-/// it at once; a panic in it goes to the caller.
+/// it at once. If it panics, the call that prints fails with [`Error::Panicked`](crate::Error::Panicked), and a tensor
+/// that prints outside of calls becomes a poisoned one.
 pub fn set_debug_sink(sink: impl Fn(&str) + Send + Sync + 'static) {
     set_print_sink(Some(Arc::new(sink)));
 }

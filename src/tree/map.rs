@@ -19,7 +19,12 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Tensor) -> Tensor) -> T {
 
 /// A tree of the structure of the first with `f` applied to the tensors that stand at the same place in each.
 ///
-/// All tensors of the result are poisoned if the trees do not have as many.
+/// All tensors of the result are poisoned if the trees do not have as many. A tree that is none is refused by the
+/// compiler.
+///
+/// # Panics
+///
+/// Panics if the tree is of a type whose own [`read`](Tree::read) refuses what its [`write`](Tree::write) wrote.
 ///
 /// ```
 /// # use retape::{Tensor, zip_map};
@@ -29,12 +34,13 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Tensor) -> Tensor) -> T {
 /// # Ok::<(), retape::Error>(())
 /// ```
 pub fn zip_map<T: Tree, const N: usize>(trees: [&T; N], mut f: impl FnMut([&Tensor; N]) -> Tensor) -> T {
+    const { assert!(N > 0, "a function of no trees has no type") };
     let writers = trees.map(|tree| {
         let mut leaves = Writer::default();
         tree.write(&mut leaves);
         leaves
     });
-    let first = writers.first().expect("a function of no trees has no type");
+    let first = &writers[0];
     let n_leaves = first.tensors.len();
     let fits = writers.iter().all(|leaves| leaves.tensors.len() == n_leaves);
     let leaf = |position: usize| match fits {

@@ -4,12 +4,13 @@
 //! access of a kernel lies inside its parameters (affine maps are checked over the whole iteration space, computed
 //! positions are clamped by the code), that each parameter is bound to a range of its own length inside an input, an
 //! output, a constant or the arena, and that what a step writes overlaps nothing that it reads, except elements
-//! that one point reads before it writes them. A [`Frame`] checks the lengths of the buffers of the call, and holds
-//! the arena, which no other call uses. Items of a nest write different elements, so that they can run in parallel.
+//! that one point reads before it writes them. A [`Frame`] asks for each buffer of the call once, checks its length, and
+//! holds the arena, which no other call uses. Items of a nest write different elements, so that they can run in parallel.
 //! Generated code calls only functions of this crate that have no effects.
 //!
-//! Buffers of a call own their bytes, so an input shares them with nothing that is written, with one exception: an input
-//! that was given away may *be* an output, by a donation of the plan. Verification has proved of each such pair that
+//! Buffers of a call own their bytes, and the outputs are borrowed exclusively while the inputs are borrowed, so an input
+//! shares its bytes with nothing that is written, with one exception: an input that was given away may *be* an output,
+//! by a donation of the plan, which [`Frame`] looks up. Verification has proved of each such pair that
 //! the steps which read the input come before the one that writes the output, or are it, a kernel which at every
 //! point reads just the element that it writes; library steps are never both. A pair concerns no other buffer, and
 //! each input and output is in at most one of those in use, so pairs do not disturb each other.
@@ -21,7 +22,8 @@ use smallvec::SmallVec;
 
 use super::Function;
 use crate::error::{Error, Result};
-use crate::execute::{Entry, Inputs, Job, Launch, LaunchTime, Program, Site};
+use crate::execute::{Entry, Job, Launch, LaunchTime, Program, Site};
+use crate::given::Bytes;
 
 impl Function {
     /// Runs the items `begin..end`.
@@ -81,17 +83,17 @@ impl Frame {
     }
 
     /// Runs the program on these buffers; `clock`, if any, gets the time of each launch.
-    pub(crate) fn run<I: Inputs + ?Sized>(
+    pub(crate) fn run<'b>(
         &mut self,
         program: &Program,
-        inputs: &I,
-        outputs: &mut [Buffer],
+        input: impl Fn(usize) -> Option<Bytes<'b>>,
+        outputs: &'b mut [Buffer],
         mut clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
-        self.bind(program, inputs, outputs)?;
+        self.bind(program, input, outputs)?;
         for launch in &program.launches {
             let start = clock.as_ref().map(|_| Instant::now());
-            self.launch(program, launch);
+            self.launch(program, launch)?;
             if let (Some(clock), Some(start)) = (clock.as_deref_mut(), start) {
                 clock.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
             }
@@ -109,60 +111,80 @@ impl Frame {
         is_left_out: fn(&Launch) -> bool,
         after: &mut After<'_>,
     ) -> Result<()> {
-        self.bind(program, inputs, outputs)?;
+        self.bind(program, |n| inputs.get(n).copied().map(Bytes::Lent), outputs)?;
         if let Some(flags_at) = program.flags_at {
             self.arena.bytes_mut()[flags_at..].fill(0);
         }
         for (n, launch) in program.launches.iter().enumerate() {
             if !is_left_out(launch) {
-                self.launch(program, launch);
+                self.launch(program, launch)?;
             }
             after(n, self.arena.bytes(), outputs);
         }
         Ok(())
     }
 
-    fn bind<I: Inputs + ?Sized>(&mut self, program: &Program, inputs: &I, outputs: &mut [Buffer]) -> Result<()> {
-        let lens = |bound: usize, expected: &[usize]| bound == expected.len();
-        if !lens(inputs.count(), &program.inputs) || !lens(outputs.len(), &program.outputs) {
-            return Err(Error::Buffers(format!("{} inputs and {} outputs", inputs.count(), outputs.len())));
+    /// Points the entries of the table to the buffers of a call, each of which is asked for once.
+    ///
+    /// Invariant: the caller borrows all that `input` gives, and the outputs exclusively, until the last launch is done.
+    fn bind<'b>(
+        &mut self,
+        program: &Program,
+        input: impl Fn(usize) -> Option<Bytes<'b>>,
+        outputs: &'b mut [Buffer],
+    ) -> Result<()> {
+        if outputs.len() != program.outputs.len() {
+            return Err(Error::Buffers(format!("{} outputs instead of {}", outputs.len(), program.outputs.len())));
         }
-        for (n, &len) in program.inputs.iter().enumerate() {
-            let found = inputs.buffer(n, outputs).map(Buffer::len);
-            if found != Some(len) {
-                return Err(Error::Buffers(format!("input {n} has {} bytes instead of {len}", found.unwrap_or(0))));
-            }
-        }
-        for (n, (buffer, &len)) in outputs.iter().zip(&program.outputs).enumerate() {
+        debug_assert!(self.arena.len() == program.arena_bytes, "a frame belongs to one program");
+        for (n, (buffer, &len)) in outputs.iter_mut().zip(&program.outputs).enumerate() {
             if buffer.len() != len {
                 return Err(Error::Buffers(format!("output {n} has {} bytes instead of {len}", buffer.len())));
             }
+            let pointer = buffer.as_mut_ptr();
+            program.bound.output(n).iter().for_each(|&at| self.table[at] = pointer);
         }
-        debug_assert!(self.arena.len() == program.arena_bytes, "a frame belongs to one program");
-        for &at in &program.bound {
-            self.table[at] = match program.entries[at].site {
-                Site::Input(n) => inputs.buffer(n, outputs).map_or(std::ptr::null_mut(), |b| b.as_ptr().cast_mut()),
-                Site::Output(n) => outputs[n].as_mut_ptr(),
-                Site::Arena | Site::Constant(_) => self.table[at],
+        let mut taken: SmallVec<[usize; 8]> = SmallVec::new();
+        for (n, &len) in program.inputs.iter().enumerate() {
+            let (found, pointer) = match input(n) {
+                Some(Bytes::Lent(buffer)) => (buffer.len(), buffer.as_ptr().cast_mut()),
+                Some(Bytes::Output(output)) => {
+                    let is_donated =
+                        program.donations.iter().any(|d| (d.output as usize, d.input as usize) == (output, n));
+                    if !is_donated || taken.contains(&output) {
+                        return Err(Error::Buffers(format!(
+                            "input {n} lies in output {output}, which it does not go to"
+                        )));
+                    }
+                    taken.push(output);
+                    (outputs[output].len(), outputs[output].as_mut_ptr())
+                }
+                None => return Err(Error::Buffers(format!("there is no input {n}"))),
             };
+            if found != len {
+                return Err(Error::Buffers(format!("input {n} has {found} bytes instead of {len}")));
+            }
+            program.bound.input(n).iter().for_each(|&at| self.table[at] = pointer);
         }
         Ok(())
     }
 
     #[inline]
-    fn launch(&self, program: &Program, launch: &Launch) {
+    fn launch(&self, program: &Program, launch: &Launch) -> Result<()> {
         let table = Table(self.table[launch.first..].as_ptr());
         match &launch.job {
             Job::Code { function, items, task } => {
                 if items <= task {
                     // SAFETY: the argument at the head of this file; the whole range runs on this thread.
-                    return unsafe { function.call(table.at(), 0, *items) };
+                    unsafe { function.call(table.at(), 0, *items) };
+                    return Ok(());
                 }
                 parallel_for(items.div_ceil(*task) as usize, &|n| {
                     let begin = n as u64 * task;
                     // SAFETY: as above; the ranges of different tasks are disjoint.
                     unsafe { function.call(table.at(), begin, (begin + task).min(*items)) };
                 });
+                Ok(())
             }
             Job::Library { library, n_inputs } => {
                 let entries = &program.entries[launch.first..launch.first + launch.count];
@@ -177,7 +199,7 @@ impl Frame {
                     // SAFETY: as for the inputs.
                     .map(|(e, &p)| unsafe { slice_mut(p, e.len) })
                     .collect();
-                library.run(&inputs, &mut outputs);
+                library.launch(&inputs, &mut outputs)
             }
         }
     }

@@ -2,15 +2,16 @@
 //!
 //! Guarantees that the bytes refer to nothing but functions of this crate, which live as long as the process.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::LazyLock;
+use std::thread;
 
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, ExternalName, Function, InstBuilder, Signature, types};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget};
+use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget, timing};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
 use super::Unit;
@@ -70,9 +71,20 @@ fn detect() -> Result<Isa> {
     Ok(Isa { isa, features, name })
 }
 
+/// The memory of a compilation.
+struct Scratch {
+    context: Context,
+    builder: FunctionBuilderContext,
+}
+
 thread_local! {
-    static SCRATCH: RefCell<(Context, FunctionBuilderContext)> =
-        RefCell::new((Context::new(), FunctionBuilderContext::new()));
+    /// That of the last compilation on this thread, unless one is under way or was left by a panic.
+    static SPARE: Cell<Option<Box<Scratch>>> = {
+        // Cranelift keeps thread-local values of its own. Values that are made first go last when a thread ends, so as
+        // long as this one is there, those are too.
+        drop(timing::compile());
+        Cell::new(None)
+    };
 }
 
 /// The machine code of a unit.
@@ -104,20 +116,35 @@ pub(crate) fn disassembly(unit: &Unit<'_>) -> Result<String> {
     })
 }
 
-fn with_compiled<T>(
+fn with_compiled<T: Send>(
     unit: &Unit<'_>,
     isa: &Isa,
     want_disasm: bool,
-    read: impl FnOnce(&Context) -> Result<T>,
+    read: impl FnOnce(&Context) -> Result<T> + Send,
 ) -> Result<T> {
     check(unit)?;
-    SCRATCH.with_borrow_mut(|(context, builder)| {
-        context.clear();
-        context.set_disasm(want_disasm);
-        build(&mut context.func, builder, unit, isa);
-        let compiled = context.compile(&*isa.isa, &mut ControlPlane::default());
-        compiled.map_err(|e| Error::Internal(format!("{:?}", e.inner)))?;
-        read(context)
+    let Ok(spare) = SPARE.try_with(Cell::take) else {
+        return on_another_thread(|| with_compiled(unit, isa, want_disasm, read));
+    };
+    let mut scratch =
+        spare.unwrap_or_else(|| Box::new(Scratch { context: Context::new(), builder: FunctionBuilderContext::new() }));
+    let Scratch { context, builder } = &mut *scratch;
+    context.clear();
+    context.set_disasm(want_disasm);
+    build(&mut context.func, builder, unit, isa);
+    let compiled = context.compile(&*isa.isa, &mut ControlPlane::default());
+    compiled.map_err(|e| Error::Internal(format!("{:?}", e.inner)))?;
+    let result = read(context);
+    let _ = SPARE.try_with(|place| place.set(Some(scratch)));
+    result
+}
+
+/// Works on a thread that is not ending: on this one, Cranelift's thread-local values may be gone.
+fn on_another_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let refused = |e: std::io::Error| Error::Unsupported(format!("this thread is ending, and no other can begin: {e}"));
+    thread::scope(|scope| {
+        let worker = thread::Builder::new().spawn_scoped(scope, work).map_err(refused)?;
+        worker.join().unwrap_or_else(|thrown| std::panic::resume_unwind(thrown))
     })
 }
 

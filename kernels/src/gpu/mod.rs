@@ -168,13 +168,14 @@ impl DeviceExecutable {
     /// As [`run`](DeviceExecutable::run); given inputs are gone then, too.
     pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a, DeviceBuffer>]>) -> Result<Vec<DeviceBuffer>> {
         let inputs = inputs.as_mut();
-        self.verify_inputs(&inputs.iter().map(|input| input.buffer(&[])).collect::<Vec<_>>())?;
+        Input::check_untaken(inputs)?;
+        self.verify_inputs(&inputs.iter().map(|input| input.buffer(&[])).collect::<Result<Vec<_>>>()?)?;
         let taken = take_given(&self.plan.donations, inputs, self.plan.outputs.len(), |_, _| true);
         let make = |(taken, ty): (Option<DeviceBuffer>, &BufferType)| {
             taken.map_or_else(|| DeviceBuffer::alloc(&self.gpu, ty.bytes()), Ok)
         };
         let outputs = taken.into_iter().zip(&self.plan.outputs).map(make).collect::<Result<Vec<_>, _>>()?;
-        let inputs: Vec<&DeviceBuffer> = inputs.iter().map(|input| input.buffer(&outputs)).collect();
+        let inputs = inputs.iter().map(|input| input.buffer(&outputs)).collect::<Result<Vec<&DeviceBuffer>>>()?;
         self.call(&inputs, &outputs, |buffers| self.queue(buffers))?;
         Ok(outputs)
     }
@@ -318,8 +319,7 @@ impl DeviceExecutable {
     fn print(&self, library: &Library, operand: &Operand, buffers: &[&DeviceBuffer]) -> Result<()> {
         let mut bytes = vec![0; operand.ty().bytes()];
         self.read(operand, buffers, &mut bytes)?;
-        library.run(&[&bytes, &[]], &mut [&mut []]);
-        Ok(())
+        library.launch(&[&bytes, &[]], &mut [&mut []])
     }
 
     /// Waits for an operand and copies it to the host.

@@ -10,6 +10,7 @@ use retape_runtime::{DType, Scalar};
 
 use super::overlap::{Term, injective, may_meet};
 use super::{Affine, Axis, Binary, Inst, Kernel, Param, ParamId, Stage, Store, Unary, ValueId};
+use crate::error::ensure;
 
 /// The first broken invariant of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +30,6 @@ impl fmt::Display for VerifyError {
 impl Error for VerifyError {}
 
 type Check = Result<(), String>;
-
-/// Fails with a message unless a condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err(format!($($message)+));
-        }
-    };
-}
 
 /// Whether the bits of a constant are bits of its dtype.
 pub(super) fn fits(c: Scalar) -> bool {

@@ -2,9 +2,11 @@
 
 use retape_runtime::DType;
 
+use super::extents::{Check, count, countable};
 use super::number::{Number, is_number, with_number};
-use super::text::{alternatives, descriptor, is_countable};
+use super::text::{alternatives, descriptor};
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use crate::error::ensure;
 
 alternatives! {
     /// Which element is looked for.
@@ -40,13 +42,13 @@ const LINES: usize = 64;
 const PART: usize = 1 << 14;
 
 impl ArgReduce {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_number(self.dtype) && is_countable(&[self.outer, self.len, self.inner])
+    fn check(&self) -> Check {
+        ensure!(is_number(self.dtype), "{} is not compared", self.dtype);
+        countable("the input", &[self.outer, self.len, self.inner])
     }
 
     fn n(&self) -> usize {
-        self.outer * self.len * self.inner
+        count(&[self.outer, self.len, self.inner])
     }
 
     /// The dtype and the number of elements of each input.
@@ -56,7 +58,7 @@ impl ArgReduce {
 
     /// The dtype and the number of elements of each output.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(DType::I64, self.outer * self.inner)]
+        vec![(DType::I64, count(&[self.outer, self.inner]))]
     }
 
     /// Computes the outputs.

@@ -7,8 +7,10 @@
 use half::slice::HalfFloatSliceExt;
 use retape_runtime::{DType, bf16, f16};
 
-use super::text::{descriptor, is_countable};
+use super::extents::{Check, countable};
+use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, only, vectorized, view, view_mut};
+use crate::error::ensure;
 
 descriptor! {
     /// The elements converted to another dtype, rounded once to nearest even.
@@ -29,14 +31,12 @@ const GROUP: usize = 256;
 const CHUNK: usize = 1 << 14;
 
 impl CastHalf {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
+    fn check(&self) -> Check {
+        let CastHalf { from, to, len } = *self;
         let is_float = |dtype: DType| dtype.is_float() || dtype.is_half();
-        is_float(self.from)
-            && is_float(self.to)
-            && (self.from.is_half() || self.to.is_half())
-            && self.from != self.to
-            && is_countable(&[self.len])
+        let fits = is_float(from) && is_float(to) && (from.is_half() || to.is_half()) && from != to;
+        ensure!(fits, "{from} to {to} is not a cast between floats of which one has 16 bits");
+        countable("the input", &[len])
     }
 
     /// The dtype and the number of elements of each input.

@@ -8,63 +8,128 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::dense::{Epilogue, Tile, assert_float, check_arity, in_single, view, view_mut};
+use super::dense::{Epilogue, Tile, check_arity, check_dtype, in_single, view, view_mut};
+use super::extents::{Check, count, countable, near};
 use super::micro::{
-    Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window, with_scratch,
+    Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window,
+    lines_of_chain, with_scratch,
 };
+use super::text::{alternatives, descriptor};
+use crate::error::ensure;
 
-/// Which of the three products of a convolution is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ConvPass {
-    /// (image, filter) to result.
-    Forward,
-    /// (cotangent of the result, filter) to cotangent of the image; also the transposed convolution.
-    InputGradient,
-    /// (image, cotangent of the result) to cotangent of the filter.
-    FilterGradient,
+alternatives! {
+    /// Which of the three products of a convolution is computed.
+    ConvPass {
+        /// (image, filter) to result.
+        Forward = "forward",
+        /// (cotangent of the result, filter) to cotangent of the image; also the transposed convolution.
+        InputGradient = "input_gradient",
+        /// (image, cotangent of the result) to cotangent of the filter.
+        FilterGradient = "filter_gradient",
+    }
 }
 
-/// A convolution: image `[batch, height, width, in_channels]`, filter
-/// `[kernel_height, kernel_width, in_channels / groups, out_channels]`, result `[batch, .., .., out_channels]`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Conv2d {
-    /// A float; products and sums of 16-bit floats are in single precision, and rounded once.
-    pub dtype: DType,
-    /// Number of images.
-    pub batch: usize,
-    /// Height of the image.
-    pub height: usize,
-    /// Width of the image.
-    pub width: usize,
-    /// Channels of the image.
-    pub in_channels: usize,
-    /// Height of the filter.
-    pub kernel_height: usize,
-    /// Width of the filter.
-    pub kernel_width: usize,
-    /// Channels of the result.
-    pub out_channels: usize,
-    /// Steps of the window, along height and width; positive.
-    pub stride: [usize; 2],
-    /// Zeros before and after the image, along height and width.
-    pub padding: [[usize; 2]; 2],
-    /// Steps between taps, along height and width; positive.
-    pub dilation: [usize; 2],
-    /// Groups of channels that do not mix; divides both channel counts.
-    pub groups: usize,
-    /// What is computed.
-    pub pass: ConvPass,
+descriptor! {
+    /// A convolution: image `[batch, height, width, in_channels]`, filter
+    /// `[kernel_height, kernel_width, in_channels / groups, out_channels]`, result `[batch, .., .., out_channels]`.
+    Conv2d "conv2d" {
+        /// A float; products and sums of 16-bit floats are in single precision, and rounded once.
+        dtype: DType,
+        /// Number of images.
+        batch: usize,
+        /// Height of the image.
+        height: usize,
+        /// Width of the image.
+        width: usize,
+        /// Channels of the image.
+        in_channels: usize,
+        /// Height of the filter.
+        kernel_height: usize,
+        /// Width of the filter.
+        kernel_width: usize,
+        /// Channels of the result.
+        out_channels: usize,
+        /// Steps of the window, along height and width; positive.
+        stride: [usize; 2],
+        /// Zeros before and after the image, along height and width.
+        padding: [[usize; 2]; 2],
+        /// Steps between taps, along height and width; positive.
+        dilation: [usize; 2],
+        /// Groups of channels that do not mix; divides both channel counts.
+        groups: usize,
+        /// What is computed.
+        pass: ConvPass,
+    }
 }
+
+/// Elements that a task holds of an image at most, padding included; what would need more is packed.
+const MOST_HELD: usize = 1 << 24;
 
 impl Conv2d {
+    fn check(&self) -> Check {
+        let Conv2d { batch, height, width, stride, dilation, groups, .. } = *self;
+        check_dtype(self.dtype)?;
+        ensure!(!stride.contains(&0), "the stride {stride:?} does not move on");
+        ensure!(!dilation.contains(&0), "the dilation {dilation:?} does not move on");
+        ensure!(groups > 0, "there is no group");
+        for (what, n) in [("input", self.in_channels), ("output", self.out_channels)] {
+            ensure!(n.is_multiple_of(groups), "{n} {what} channels do not divide into {groups} groups");
+        }
+        for axis in 0..2 {
+            near("the stride", Some(stride[axis]))?;
+            near("the dilation", Some(dilation[axis]))?;
+            near("the extent of the padded image", self.padded(axis))?;
+            near("the reach of the filter", self.reach(axis))?;
+        }
+        let span = [0, 1].map(|axis| self.padded(axis).max(self.reach(axis)).unwrap_or(usize::MAX));
+        countable("the padded image", &[span[0], span[1], self.in_channels.max(self.out_channels)])?;
+        countable("the image", &[batch, height, width, self.in_channels])?;
+        countable("the filter", &[self.kernel_height, self.kernel_width, self.in_channels, self.out_channels])?;
+        let [out_height, out_width] = self.out_extent();
+        countable("the result", &[batch, out_height, out_width, self.out_channels])?;
+        // Where there is nothing to multiply, the other extents do not matter.
+        let [_, n_out] = self.channels();
+        let n_products = [
+            count(&[batch, out_height, out_width, self.out_channels, self.n_taps()]),
+            count(&[batch, height, width, self.in_channels, self.kernel_height, self.kernel_width, n_out]),
+        ];
+        n_products.into_iter().try_for_each(|n| countable("the number of multiplications", &[n]))
+    }
+
+    /// The extent of the padded image along an axis, if it can be counted.
+    fn padded(&self, axis: usize) -> Option<usize> {
+        let [before, after] = self.padding[axis];
+        [self.height, self.width][axis].checked_add(before)?.checked_add(after)
+    }
+
+    /// The positions from the first tap to the last along an axis, if they can be counted.
+    fn reach(&self, axis: usize) -> Option<usize> {
+        match [self.kernel_height, self.kernel_width][axis] {
+            0 => Some(0),
+            taps => (taps - 1).checked_mul(self.dilation[axis])?.checked_add(1),
+        }
+    }
+
     /// Height and width of the result.
     pub fn out_extent(&self) -> [usize; 2] {
-        let axis = |axis: usize, extent: usize, kernel: usize| {
-            let padded = extent + self.padding[axis][0] + self.padding[axis][1];
-            let reach = if kernel == 0 { 0 } else { (kernel - 1) * self.dilation[axis] + 1 };
-            padded.checked_sub(reach).map_or(0, |room| room / self.stride[axis] + 1)
-        };
-        [axis(0, self.height, self.kernel_height), axis(1, self.width, self.kernel_width)]
+        [0, 1].map(|axis| {
+            let room = self.padded(axis).zip(self.reach(axis)).and_then(|(padded, reach)| padded.checked_sub(reach));
+            room.and_then(|room| room.checked_div(self.stride[axis])?.checked_add(1)).unwrap_or(0)
+        })
+    }
+
+    /// The same convolution with steps no larger than they need be: of an axis with one window, the stride can be any
+    /// number beyond the room; of one tap, the dilation.
+    pub(crate) fn with_least_steps(&self) -> Conv2d {
+        let mut least = self.clone();
+        for axis in 0..2 {
+            let room = self.padded(axis).zip(self.reach(axis)).and_then(|(padded, reach)| padded.checked_sub(reach));
+            least.stride[axis] = self.stride[axis].min(room.map_or(1, |room| room + 1));
+            if [self.kernel_height, self.kernel_width][axis] <= 1 {
+                least.dilation[axis] = 1;
+            }
+        }
+        least
     }
 
     /// The number of elements of the two inputs' buffers.
@@ -93,8 +158,8 @@ impl Conv2d {
     ///
     /// # Panics
     ///
-    /// Panics if the description contradicts itself (a stride of zero, groups that do not divide the channels), or if
-    /// a buffer is missing, of another length or not aligned to its elements.
+    /// Panics if the descriptor is not valid, or if a buffer is missing, of another length or not aligned to its
+    /// elements.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         self.run_with(inputs, outputs, &|_| {});
     }
@@ -110,7 +175,7 @@ impl Conv2d {
 
     /// [`Conv2d::run_with`] on a given engine.
     pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
-        self.check();
+        assert!(self.is_valid(), "{self}");
         match self.dtype {
             DType::F16 | DType::Bf16 => {
                 let single = Conv2d { dtype: DType::F32, ..self.clone() };
@@ -130,7 +195,7 @@ impl Conv2d {
     ///
     /// As [`Conv2d::run`].
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        self.check();
+        assert!(self.is_valid(), "{self}");
         match self.dtype {
             DType::F16 | DType::Bf16 => {
                 let single = Conv2d { dtype: DType::F32, ..self.clone() };
@@ -156,34 +221,24 @@ impl Conv2d {
         }
     }
 
-    /// Asserts what every pass relies on.
-    fn check(&self) {
-        assert_float(self.dtype);
-        assert!(!self.stride.contains(&0), "stride is positive");
-        assert!(!self.dilation.contains(&0), "dilation is positive");
-        assert!(self.groups > 0, "there is a group");
-        assert!(self.in_channels.is_multiple_of(self.groups), "groups divide the input channels");
-        assert!(self.out_channels.is_multiple_of(self.groups), "groups divide the output channels");
-    }
-
     /// Elements of image, filter and result.
     fn lens(&self) -> [usize; 3] {
         let [out_height, out_width] = self.out_extent();
         [
-            self.batch * self.height * self.width * self.in_channels,
-            self.n_taps() * self.out_channels,
-            self.batch * out_height * out_width * self.out_channels,
+            count(&[self.batch, self.height, self.width, self.in_channels]),
+            count(&[self.n_taps(), self.out_channels]),
+            count(&[self.batch, out_height, out_width, self.out_channels]),
         ]
     }
 
     /// Input and output channels of a group.
     pub(crate) fn channels(&self) -> [usize; 2] {
-        [self.in_channels / self.groups, self.out_channels / self.groups]
+        [self.in_channels, self.out_channels].map(|channels| channels.checked_div(self.groups).unwrap_or(0))
     }
 
     /// Kernel positions times input channels: the length of a sum of the forward pass.
     pub(crate) fn n_taps(&self) -> usize {
-        self.kernel_height * self.kernel_width * self.channels()[0]
+        count(&[self.kernel_height, self.kernel_width, self.channels()[0]])
     }
 
     /// The buffers as elements, checked.
@@ -218,6 +273,9 @@ impl Conv2d {
     fn for_each_term(&self, mut body: impl FnMut(usize, usize, usize)) {
         let [out_height, out_width] = self.out_extent();
         let [n_in, n_out] = self.channels();
+        if n_in == 0 || n_out == 0 {
+            return;
+        }
         let inside = |axis: usize, o: usize, t: usize, extent: usize| {
             let at = o * self.stride[axis] + t * self.dilation[axis];
             at.checked_sub(self.padding[axis][0]).filter(|at| *at < extent)
@@ -283,14 +341,32 @@ impl Conv2d {
     /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
     fn slides(&self, width: usize) -> bool {
         let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
-        width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads)
+        width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
     fn slides_turned(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
         let size = self.n_taps() * self.channels()[1];
-        self.batch > 0 && out_height * out_width >= 64 && size <= 1 << 16 && self.kernel_height * self.kernel_width > 1
+        let chain = lines_of_chain([out_height, out_width]);
+        self.batch > 0
+            && out_height * out_width >= 64
+            && size <= 1 << 16
+            && self.kernel_height * self.kernel_width > 1
+            && self.holds(chain)
+    }
+
+    /// Whether a task can hold what some lines of outputs read of an image, or of a cotangent, with its padding. The
+    /// padding of an image is in no memory, so it can be larger than that by far.
+    fn holds(&self, n_lines: usize) -> bool {
+        // The phases of an input gradient reach one position beyond the padded cotangent on either side at most.
+        let reach = |axis: usize| self.reach(axis).unwrap_or(usize::MAX).saturating_add(2);
+        let height = (n_lines - 1).saturating_mul(self.stride[0]).saturating_add(reach(0));
+        let width = self.padded(1).unwrap_or(usize::MAX).saturating_add(reach(1));
+        // A last tile that is not full reads beyond the end.
+        let slack = self.stride[1].saturating_mul(16);
+        let pixels = count(&[height, width]).saturating_add(slack);
+        count(&[pixels, self.in_channels.max(self.out_channels) / self.groups]) <= MOST_HELD
     }
 
     /// The windows that one phase of the input gradient has on the cotangent.
@@ -343,14 +419,16 @@ impl Phase {
     fn new(op: &Conv2d, axis: usize, first: usize) -> Phase {
         let (stride, dilation) = (op.stride[axis], op.dilation[axis]);
         let (extent, kernel) = ([op.height, op.width][axis], [op.kernel_height, op.kernel_width][axis]);
-        let step = stride / gcd(stride, dilation);
+        // From one tap to the next; further than the kernel is as far as it.
+        let step = (stride / gcd(stride, dilation)).min(kernel.max(1));
         let at = |tap: usize| (first + op.padding[axis][0]) as isize - (tap * dilation) as isize;
         let tap = (0..step.min(kernel)).find(|tap| at(*tap) % stride as isize == 0);
         let axis = Axis {
             outputs: (extent - first).div_ceil(stride),
             taps: tap.map_or(0, |tap| (kernel - tap).div_ceil(step)),
             stride: 1,
-            dilation: -((step * dilation / stride) as isize),
+            // A step of taps is as many multiples of the stride as this.
+            dilation: -((dilation / gcd(stride, dilation)) as isize),
             offset: at(tap.unwrap_or(0)).div_euclid(stride as isize),
             extent: op.out_extent()[axis],
         };
@@ -359,7 +437,7 @@ impl Phase {
 }
 
 /// The greatest common divisor.
-fn gcd(a: usize, b: usize) -> usize {
+pub(crate) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

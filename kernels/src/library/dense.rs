@@ -1,4 +1,4 @@
-//! What matrix products and convolutions share: finished blocks, views of buffers, checks, text.
+//! What matrix products and convolutions share: finished blocks, views of buffers, checks, text of their fields.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,9 +6,11 @@ use std::ops::Range;
 use retape_runtime::{DType, Element};
 use smallvec::SmallVec;
 
+use super::extents::Check;
 use super::micro::with_scratch;
-use super::text::{Field, split, values};
-use super::{CastHalf, Conv2d, ConvPass, MatMul, Operand};
+use super::text::{Field, split};
+use super::{CastHalf, Operand};
+use crate::error::ensure;
 
 /// A finished block of a kernel's result, still in cache when an epilogue sees it.
 #[derive(Clone, Debug)]
@@ -54,9 +56,10 @@ pub(super) fn check_arity(inputs: &[&[u8]], outputs: &[&mut [u8]], n_inputs: usi
     assert_eq!(outputs.len(), 1, "number of output buffers");
 }
 
-/// The dtypes that there are products of.
-pub(super) fn assert_float(dtype: DType) {
-    assert!(dtype.is_float() || dtype.is_half(), "products are of floats, not of {dtype}");
+/// Refuses dtypes that there are no products of.
+pub(super) fn check_dtype(dtype: DType) -> Check {
+    ensure!(dtype.is_float() || dtype.is_half(), "products are of floats, not of {dtype}");
+    Ok(())
 }
 
 /// Calls `body` with two operands of 16-bit floats in single precision, and rounds the result that it leaves there.
@@ -121,61 +124,5 @@ impl Field for Operand {
             row_stride: row_stride.parse().ok()?,
             col_stride: col_stride.parse().ok()?,
         })
-    }
-}
-
-impl Field for ConvPass {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ConvPass::Forward => "forward",
-            ConvPass::InputGradient => "input_gradient",
-            ConvPass::FilterGradient => "filter_gradient",
-        })
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        match text {
-            "forward" => Some(ConvPass::Forward),
-            "input_gradient" => Some(ConvPass::InputGradient),
-            "filter_gradient" => Some(ConvPass::FilterGradient),
-            _ => None,
-        }
-    }
-}
-
-/// Text form of a descriptor that is declared as an ordinary struct.
-macro_rules! text_form {
-    ($type:ident $name:literal { $($field:ident),* }) => {
-        impl $type {
-            /// The name in the text form.
-            pub const NAME: &'static str = $name;
-
-            /// Reads what `Display` printed.
-            pub fn parse(text: &str) -> Option<Self> {
-                let mut values = values(text, $name, &[$(stringify!($field)),*])?.into_iter();
-                Some($type { $($field: Field::read(values.next()?)?,)* })
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let mut separator = concat!($name, "{");
-                $(
-                    write!(f, "{separator}{}=", stringify!($field))?;
-                    self.$field.print(f)?;
-                    separator = ",";
-                )*
-                let _ = separator;
-                f.write_str("}")
-            }
-        }
-    };
-}
-
-text_form! { MatMul "matmul" { dtype, batch, m, n, k, a, b } }
-text_form! {
-    Conv2d "conv2d" {
-        dtype, batch, height, width, in_channels, kernel_height, kernel_width, out_channels, stride, padding, dilation,
-        groups, pass
     }
 }

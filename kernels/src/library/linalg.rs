@@ -5,9 +5,11 @@
 
 use retape_runtime::DType;
 
+use super::extents::{Check, count, countable};
 use super::number::{Float, with_float};
-use super::text::{descriptor, is_countable};
+use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use crate::error::ensure;
 
 descriptor! {
     /// The lower triangular L with L Lᵀ = A for symmetric A `[batch, n, n]`, of which the lower triangle is read.
@@ -30,13 +32,13 @@ const BLOCK: usize = 64;
 const ROWS: usize = 8;
 
 impl Cholesky {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        self.dtype.is_float() && is_countable(&[self.batch, self.n, self.n, self.n])
+    fn check(&self) -> Check {
+        ensure!(self.dtype.is_float(), "matrices of {} are not factored", self.dtype);
+        countable("the work on the matrices", &[self.batch, self.n, self.n, self.n])
     }
 
     fn len(&self) -> usize {
-        self.batch * self.n * self.n
+        count(&[self.batch, self.n, self.n])
     }
 
     /// The dtype and the number of elements of each input.
@@ -186,21 +188,24 @@ descriptor! {
 }
 
 impl TriangularSolve {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        self.dtype.is_float()
-            && is_countable(&[self.batch, self.n, self.n, self.n_rhs])
-            && is_countable(&[self.batch, self.n, self.n])
+    fn check(&self) -> Check {
+        ensure!(self.dtype.is_float(), "systems of {} are not solved", self.dtype);
+        countable("the work on the systems", &[self.batch, self.n, self.n, self.n_rhs])
+    }
+
+    /// The number of elements of A and of B.
+    fn lens(&self) -> [usize; 2] {
+        [count(&[self.batch, self.n, self.n]), count(&[self.batch, self.n, self.n_rhs])]
     }
 
     /// The dtype and the number of elements of each input: A and B.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, self.batch * self.n * self.n), (self.dtype, self.batch * self.n * self.n_rhs)]
+        self.lens().map(|len| (self.dtype, len)).into()
     }
 
     /// The dtype and the number of elements of each output.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, self.batch * self.n * self.n_rhs)]
+        vec![(self.dtype, self.lens()[1])]
     }
 
     /// Computes the outputs.
@@ -210,7 +215,7 @@ impl TriangularSolve {
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert!(self.is_valid(), "{self}");
         let [a, b] = exactly(inputs);
-        let (n_a, n_b) = (self.batch * self.n * self.n, self.batch * self.n * self.n_rhs);
+        let [n_a, n_b] = self.lens();
         let out = only(outputs);
         with_float!(self.dtype, T => self.substitute::<T>(view(a, n_a), view(b, n_b), view_mut(out, n_b)));
     }
@@ -262,12 +267,15 @@ impl TriangularSolve {
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert!(self.is_valid(), "{self}");
         let [a, b] = exactly(inputs);
-        let (n_a, n_b) = (self.batch * self.n * self.n, self.batch * self.n * self.n_rhs);
+        let [n_a, n_b] = self.lens();
         let out = only(outputs);
         with_float!(self.dtype, T => self.eliminate::<T>(view(a, n_a), view(b, n_b), view_mut(out, n_b)));
     }
 
     fn eliminate<T: Float>(&self, a: &[T], b: &[T], out: &mut [T]) {
+        if out.is_empty() {
+            return;
+        }
         out.copy_from_slice(b);
         for (system, rhs) in (0..self.batch).flat_map(|system| (0..self.n_rhs).map(move |rhs| (system, rhs))) {
             let a = &a[system * self.n * self.n..];

@@ -7,8 +7,11 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{Epilogue, Tile, assert_float, check_arity, in_single, view, view_mut};
+use super::dense::{Epilogue, Tile, check_arity, check_dtype, in_single, view, view_mut};
+use super::extents::{Check, count, countable};
 use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
+use super::text::descriptor;
+use crate::error::ensure;
 
 /// Where an operand's matrices lie in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,13 +29,14 @@ pub struct Operand {
 impl Operand {
     /// A row-major operand of matrices of `rows` by `cols` without gaps.
     pub fn contiguous(batch: &[usize], rows: usize, cols: usize) -> Operand {
-        let mut stride = rows * cols;
+        // What does not fit is refused by the check of the product.
+        let mut stride = rows.saturating_mul(cols);
         let mut batch_strides: SmallVec<[usize; 4]> = batch
             .iter()
             .rev()
             .map(|extent| {
                 let here = stride;
-                stride *= extent;
+                stride = stride.saturating_mul(*extent);
                 here
             })
             .collect();
@@ -47,16 +51,28 @@ impl Operand {
         self
     }
 
-    /// The number of elements its buffer needs, if no extent is zero.
-    fn len(&self, batch: &[usize], rows: usize, cols: usize) -> usize {
+    /// The number of elements its buffer needs: none if an extent is zero; nothing if they cannot be counted.
+    fn checked_len(&self, batch: &[usize], rows: usize, cols: usize) -> Option<usize> {
         if rows == 0 || cols == 0 || batch.contains(&0) {
-            return 0;
+            return Some(0);
         }
-        let steps = batch.iter().zip(&self.batch_strides).map(|(extent, stride)| (extent - 1) * stride);
-        self.offset + steps.sum::<usize>() + (rows - 1) * self.row_stride + (cols - 1) * self.col_stride + 1
+        let axes = batch.iter().zip(&self.batch_strides).chain([(&rows, &self.row_stride), (&cols, &self.col_stride)]);
+        let last = |end: usize, (extent, stride): (&usize, &usize)| end.checked_add((extent - 1).checked_mul(*stride)?);
+        axes.into_iter().try_fold(self.offset, last)?.checked_add(1)
     }
 
-    /// The first element of matrix `index` of the batch.
+    /// Refuses strides that are not one for each axis of the batch, and elements that cannot be addressed.
+    fn check(&self, side: &str, batch: &[usize], rows: usize, cols: usize) -> Check {
+        let (n_strides, n_axes) = (self.batch_strides.len(), batch.len());
+        ensure!(n_strides == n_axes, "the {side} operand has {n_strides} batch strides for {n_axes} batch axes");
+        let Operand { offset, batch_strides, row_stride, col_stride } = self;
+        let place = || format!("offset {offset} and strides {batch_strides:?}, {row_stride}, {col_stride}");
+        let len = self.checked_len(batch, rows, cols);
+        let len = len.ok_or_else(|| format!("the {side} operand at {} ends beyond what can be counted", place()))?;
+        countable(&format!("the {side} operand at {}", place()), &[len])
+    }
+
+    /// The first element of matrix `index` of the batch, which has elements.
     fn start(&self, batch: &[usize], mut index: usize) -> usize {
         let mut at = self.offset;
         for (extent, stride) in batch.iter().zip(&self.batch_strides).rev() {
@@ -67,23 +83,24 @@ impl Operand {
     }
 }
 
-/// `c[.., i, j] = sum over p of a[.., i, p] * b[.., p, j]`; the result is row-major `[batch.., m, n]`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct MatMul {
-    /// A float; products and sums of 16-bit floats are in single precision, and rounded once.
-    pub dtype: DType,
-    /// Batch extents.
-    pub batch: SmallVec<[usize; 4]>,
-    /// Rows of the result.
-    pub m: usize,
-    /// Columns of the result.
-    pub n: usize,
-    /// Length of the sums.
-    pub k: usize,
-    /// Left operand: m rows, k columns.
-    pub a: Operand,
-    /// Right operand: k rows, n columns.
-    pub b: Operand,
+descriptor! {
+    /// `c[.., i, j] = sum over p of a[.., i, p] * b[.., p, j]`; the result is row-major `[batch.., m, n]`.
+    MatMul "matmul" {
+        /// A float; products and sums of 16-bit floats are in single precision, and rounded once.
+        dtype: DType,
+        /// Batch extents.
+        batch: SmallVec<[usize; 4]>,
+        /// Rows of the result.
+        m: usize,
+        /// Columns of the result.
+        n: usize,
+        /// Length of the sums.
+        k: usize,
+        /// Left operand: m rows, k columns.
+        a: Operand,
+        /// Right operand: k rows, n columns.
+        b: Operand,
+    }
 }
 
 impl MatMul {
@@ -93,22 +110,38 @@ impl MatMul {
         MatMul { dtype, batch: batch.into(), m, n, k, a, b }
     }
 
+    fn check(&self) -> Check {
+        let MatMul { dtype, batch, m, n, k, a, b } = self;
+        check_dtype(*dtype)?;
+        a.check("left", batch, *m, *k)?;
+        b.check("right", batch, *k, *n)?;
+        countable("the result", &[self.n_matrices(), *m, *n])?;
+        // Where there is nothing to multiply, the other extents do not matter.
+        let n_products = count(&[self.n_matrices(), *m, *n, *k]);
+        countable("the number of multiplications", &[n_products])
+    }
+
+    /// The number of elements of each operand.
+    fn lens(&self) -> [usize; 2] {
+        let (a, b) = (self.a.checked_len(&self.batch, self.m, self.k), self.b.checked_len(&self.batch, self.k, self.n));
+        [a, b].map(|len| len.unwrap_or(usize::MAX))
+    }
+
     /// The least number of elements of the two operands' buffers.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
-        let (a, b) = (self.a.len(&self.batch, self.m, self.k), self.b.len(&self.batch, self.k, self.n));
-        vec![(self.dtype, a), (self.dtype, b)]
+        self.lens().map(|len| (self.dtype, len)).into()
     }
 
     /// The number of elements of the result's buffer.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, self.n_matrices() * self.m * self.n)]
+        vec![(self.dtype, count(&[self.n_matrices(), self.m, self.n]))]
     }
 
     /// Computes the product.
     ///
     /// # Panics
     ///
-    /// Panics if a buffer is missing, too short or not aligned to its elements.
+    /// Panics if the descriptor is not valid, or if a buffer is missing, too short or not aligned to its elements.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         self.run_with(inputs, outputs, &|_| {});
     }
@@ -124,7 +157,7 @@ impl MatMul {
 
     /// [`MatMul::run_with`] on a given engine.
     pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
-        assert_float(self.dtype);
+        assert!(self.is_valid(), "{self}");
         match self.dtype {
             DType::F16 | DType::Bf16 => {
                 let single = MatMul { dtype: DType::F32, ..self.clone() };
@@ -144,7 +177,7 @@ impl MatMul {
     ///
     /// As [`MatMul::run`].
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        assert_float(self.dtype);
+        assert!(self.is_valid(), "{self}");
         match self.dtype {
             DType::F16 | DType::Bf16 => {
                 let single = MatMul { dtype: DType::F32, ..self.clone() };
@@ -167,7 +200,7 @@ impl MatMul {
 
     /// Number of matrices in the batch.
     fn n_matrices(&self) -> usize {
-        self.batch.iter().product()
+        count(&self.batch)
     }
 
     /// The buffers as elements, checked.
@@ -177,13 +210,10 @@ impl MatMul {
         outputs: &'o mut [&mut [u8]],
     ) -> ([&'i [T]; 2], &'o mut [T]) {
         check_arity(inputs, outputs, 2);
-        for operand in [&self.a, &self.b] {
-            assert_eq!(operand.batch_strides.len(), self.batch.len(), "a stride for each batch axis");
-        }
-        let needs = self.inputs();
+        let needs = self.lens();
         let operand = |index: usize, what: &str| {
             let view: &[T] = view(inputs[index], inputs[index].len() / size_of::<T>(), what);
-            assert!(view.len() >= needs[index].1, "{what}: {} elements, needs {}", view.len(), needs[index].1);
+            assert!(view.len() >= needs[index], "{what}: {} elements, needs {}", view.len(), needs[index]);
             view
         };
         let c = view_mut(outputs[0], self.outputs()[0].1, "result");
@@ -211,6 +241,11 @@ impl MatMul {
         if c.is_empty() {
             return;
         }
+        if self.k == 0 {
+            c.fill(T::ZERO);
+            self.finish_all(outputs, epilogue);
+            return;
+        }
         let call = Call { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue };
         if self.is_one_matrix() {
             call.tall();
@@ -221,10 +256,11 @@ impl MatMul {
 
     /// Whether the batch of left matrices is one tall matrix, and all meet the same right matrix.
     pub(crate) fn is_one_matrix(&self) -> bool {
-        let mut stride = self.m * self.a.row_stride;
+        // Strides that reach no second element can be any number.
+        let mut stride = self.m.checked_mul(self.a.row_stride);
         self.batch.iter().zip(&self.a.batch_strides).zip(&self.b.batch_strides).rev().all(|((extent, a), b)| {
-            let fits = *extent == 1 || (*a == stride && *b == 0);
-            stride *= extent;
+            let fits = *extent == 1 || (Some(*a) == stride && *b == 0);
+            stride = stride.and_then(|stride| stride.checked_mul(*extent));
             fits
         })
     }

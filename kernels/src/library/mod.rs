@@ -1,15 +1,16 @@
 //! Library kernels: what no loop nest expresses well, written by hand once for all element types.
 //!
 //! Each kernel is a descriptor: plain data that says which function on which shapes, and nothing else. It lists its
-//! buffers (`inputs`, `outputs`), computes them (`run`), has a naive twin that it is tested against (`reference`) and
-//! a text form. Buffers are dense, row-major and aligned to 64 bytes. Results depend on shapes and inputs only, never
-//! on the number of threads. Shapes of operations along one axis are `(outer, len, inner)`: the extents before, at
-//! and after the axis.
+//! buffers (`inputs`, `outputs`), computes them (`run`), has a naive twin that it is tested against (`reference`), a
+//! text form, and a check of its own numbers (`verify`), which all the rest relies on. Buffers are dense, row-major and
+//! aligned to 64 bytes. Results depend on shapes and inputs only, never on the number of threads. Shapes of operations
+//! along one axis are `(outer, len, inner)`: the extents before, at and after the axis.
 
 mod arg_reduce;
 mod cast_half;
 mod conv;
 mod dense;
+mod extents;
 mod linalg;
 mod matmul;
 mod micro;
@@ -31,8 +32,12 @@ use std::fmt;
 
 use retape_runtime::DType;
 
+use crate::error::Result;
+use crate::ir::VerifyError;
+
 pub use arg_reduce::{ArgReduce, Extreme};
 pub use cast_half::CastHalf;
+pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};
 pub use linalg::{Cholesky, TriangularSolve};
@@ -62,6 +67,23 @@ macro_rules! library {
                 match self { $(Library::$type(_) => $type::NAME,)* }
             }
 
+            /// Checks that the kernel is a function: that the numbers in its descriptor are allowed, and that its
+            /// sizes can be counted. What it runs on is then as long as `inputs` and `outputs` say.
+            ///
+            /// # Errors
+            ///
+            /// Fails with the descriptor and the number that does not fit.
+            ///
+            /// ```
+            /// # use retape_kernels::library::{Library, Philox};
+            /// assert!(Library::from(Philox { len: 1 << 20 }).verify().is_ok());
+            /// let refused = Library::from(Philox { len: usize::MAX }).verify().unwrap_err();
+            /// assert!(refused.to_string().contains("philox{len=18446744073709551615}"), "{refused}");
+            /// ```
+            pub fn verify(&self) -> Result<(), VerifyError> {
+                match self { $(Library::$type(kernel) => kernel.verify(),)* }
+            }
+
             /// The dtype and the number of elements of each input.
             pub fn inputs(&self) -> Vec<(DType, usize)> {
                 match self { $(Library::$type(kernel) => kernel.inputs(),)* }
@@ -75,7 +97,8 @@ macro_rules! library {
             /// Computes the outputs.
             ///
             /// # Panics
-            /// If the number, the lengths or the alignment of the buffers are not as `inputs` and `outputs` say.
+            /// If the descriptor is not [valid](Library::verify), or if the number, the lengths or the alignment of the
+            /// buffers are not as `inputs` and `outputs` say.
             pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
                 match self { $(Library::$type(kernel) => kernel.run(inputs, outputs),)* }
             }
@@ -112,6 +135,30 @@ macro_rules! library {
             }
         )*
     };
+}
+
+impl Library {
+    /// As [`run`](Library::run); what the sink of a print throws is an error.
+    pub(crate) fn launch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
+        match self {
+            Library::Print(print) => print.try_run(inputs, outputs),
+            other => {
+                other.run(inputs, outputs);
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`reference`](Library::reference); what the sink of a print throws is an error.
+    pub(crate) fn evaluate(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
+        match self {
+            Library::Print(print) => print.try_run(inputs, outputs),
+            other => {
+                other.reference(inputs, outputs);
+                Ok(())
+            }
+        }
+    }
 }
 
 library! {

@@ -6,7 +6,8 @@
 
 use retape_runtime::DType;
 
-use super::text::{descriptor, is_countable};
+use super::extents::{Check, countable};
+use super::text::descriptor;
 use super::view::{exactly, for_each_chunk, only, vectorized, view, view_mut};
 
 descriptor! {
@@ -28,9 +29,8 @@ const LANES: usize = 32;
 const CHUNK: usize = 1 << 12;
 
 impl Philox {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_countable(&[self.len])
+    fn check(&self) -> Check {
+        countable("the output", &[self.len])
     }
 
     /// The dtype and the number of elements of each input: the key.

@@ -9,9 +9,11 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
+use super::extents::{Check, count, countable, near};
 use super::number::{Number, with_float};
-use super::text::{alternatives, descriptor, is_countable};
+use super::text::{alternatives, descriptor};
 use super::view::{Plain, Tile, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use crate::error::ensure;
 
 alternatives! {
     /// What is made of the elements of a window.
@@ -63,40 +65,47 @@ descriptor! {
 }
 
 impl Pool2d {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        let Pool2d { batch, height, width, channels, window, stride, padding, .. } = *self;
-        let padded = |extent: usize, [before, after]: [usize; 2]| extent.saturating_add(before).saturating_add(after);
-        let (padded_height, padded_width) = (padded(height, padding[0]), padded(width, padding[1]));
-        self.dtype.is_float()
-            && (self.kind == PoolKind::Max || self.pass != PoolPass::MaxGather)
-            && window.iter().chain(&stride).all(|&n| n > 0)
-            && is_countable(&[batch, padded_height, padded_width, channels, window[0], window[1]])
-            && is_countable(&[stride[0], padded_height])
-            && is_countable(&[stride[1], padded_width])
-            && height.saturating_mul(width) <= u32::MAX as usize
+    fn check(&self) -> Check {
+        let Pool2d { dtype, batch, channels, window, stride, kind, pass, .. } = *self;
+        ensure!(dtype.is_float(), "images of {dtype} are not pooled");
+        ensure!(kind == PoolKind::Max || pass != PoolPass::MaxGather, "a sum has no {}", pass.name());
+        ensure!(!window.contains(&0), "the window {window:?} is empty");
+        ensure!(!stride.contains(&0), "the stride {stride:?} does not move on");
+        for axis in 0..2 {
+            near("the stride", Some(stride[axis]))?;
+            near("the extent of the padded image", Some(self.padded(axis)))?;
+        }
+        let positions = self.height.saturating_mul(self.width);
+        ensure!(u32::try_from(positions).is_ok(), "an image has {positions} positions, but {} at most", u32::MAX);
+        let padded = [batch, self.padded(0), self.padded(1), channels, window[0], window[1]];
+        countable("the work on the padded images", &padded)
+    }
+
+    /// The extent of the padded image along an axis.
+    fn padded(&self, axis: usize) -> usize {
+        let [before, after] = self.padding[axis];
+        [self.height, self.width][axis].saturating_add(before).saturating_add(after)
     }
 
     /// Rows and columns of the pooled image.
     pub fn pooled(&self) -> [usize; 2] {
-        let along = |extent: usize, axis: usize| {
-            let padded = extent + self.padding[axis][0] + self.padding[axis][1];
-            padded.checked_sub(self.window[axis]).map_or(0, |rest| rest / self.stride[axis] + 1)
-        };
-        [along(self.height, 0), along(self.width, 1)]
+        [0, 1].map(|axis| {
+            let windows = |rest: usize| rest.checked_div(self.stride[axis])?.checked_add(1);
+            self.padded(axis).checked_sub(self.window[axis]).and_then(windows).unwrap_or(0)
+        })
     }
 
     fn n_unpooled(&self) -> usize {
-        self.batch * self.height * self.width * self.channels
+        count(&[self.batch, self.height, self.width, self.channels])
     }
 
     fn n_pooled(&self) -> usize {
         let [rows, columns] = self.pooled();
-        self.batch * rows * columns * self.channels
+        count(&[self.batch, rows, columns, self.channels])
     }
 
     fn work(&self) -> usize {
-        self.n_pooled() * self.window[0] * self.window[1]
+        count(&[self.n_pooled(), self.window[0], self.window[1]])
     }
 
     /// The dtype and the number of elements of each input.

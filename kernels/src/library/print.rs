@@ -4,16 +4,20 @@
 //! empty array, and makes one, which the next print reads. Lines go to standard error or, if there is one, to the sink
 //! of the process; each is written whole, whatever other threads print.
 
+use std::any::Any;
 use std::fmt;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use retape_runtime::{DType, Shape};
 
-use super::text::{Field, descriptor, is_countable};
+use super::extents::{Check, countable};
+use super::text::{Field, descriptor};
 use super::view::{exactly, only};
 use crate::array_text::ArrayText;
+use crate::error::{Error, Result};
 
 descriptor! {
     /// Writes one line, `label: f32[2] [1.0, 2.0]`; reads a token after the array and makes a token.
@@ -31,9 +35,8 @@ impl Print {
     /// The dtype of tokens, of which there are no elements.
     pub const TOKEN: DType = DType::U8;
 
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_countable(&self.shape)
+    fn check(&self) -> Check {
+        countable("the array", &self.shape)
     }
 
     /// The dtype and the number of elements of each input.
@@ -51,13 +54,28 @@ impl Print {
     /// # Panics
     /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say, or if the sink panics.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        if let Err(error) = self.try_run(inputs, outputs) {
+            panic!("{error}");
+        }
+    }
+
+    /// Prints the line.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Panicked`] if the sink panics.
+    ///
+    /// # Panics
+    ///
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn try_run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
         assert!(self.is_valid(), "{self}");
         let [bytes, token] = exactly(inputs);
         assert_eq!(bytes.len(), self.shape.n_elements() * self.dtype.size(), "length of what is printed");
         assert!(token.is_empty() && only(outputs).is_empty(), "tokens are empty");
         let text = ArrayText { dtype: self.dtype, shape: &self.shape, bytes, one_line: true };
         let Label(label) = &self.label;
-        write_line(&format!("{label}: {}{} {text}", self.dtype, self.shape));
+        write_line(&format!("{label}: {}{} {text}", self.dtype, self.shape))
     }
 
     /// Prints the line: there is no other way to.
@@ -82,14 +100,29 @@ pub fn set_print_sink(sink: Option<Arc<Sink>>) {
     *SINK.write().unwrap_or_else(PoisonError::into_inner) = sink;
 }
 
-fn write_line(line: &str) {
+fn write_line(line: &str) -> Result<()> {
     // Called without the lock, so that a sink may print, or set another.
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner).clone();
     match sink {
-        Some(sink) => sink(line),
-        // A closed standard error is no reason to stop.
-        None => drop(std::io::stderr().lock().write_all(format!("{line}\n").as_bytes())),
+        // Whatever a sink leaves half done is its own; a plan that runs has nothing half done while it prints.
+        Some(sink) => catch_unwind(AssertUnwindSafe(|| sink(line))).map_err(|thrown| Error::Panicked(message(thrown))),
+        None => {
+            // A closed standard error is no reason to stop.
+            let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+            Ok(())
+        }
     }
+}
+
+/// The message of a panic.
+fn message(thrown: Box<dyn Any + Send>) -> String {
+    let text = thrown.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| thrown.downcast_ref::<String>().cloned());
+    if text.is_none() {
+        // Dropping what somebody threw may panic again, here where nobody would catch it.
+        std::mem::forget(thrown);
+    }
+    text.unwrap_or_else(|| "no message".to_owned())
 }
 
 /// Any text; in text forms in quotes, with what has a meaning there escaped as `\(2c)`.

@@ -8,9 +8,11 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
+use super::extents::{Check, count, countable};
 use super::number::{Number, is_number, with_number};
-use super::text::{alternatives, descriptor, is_countable};
+use super::text::{alternatives, descriptor};
 use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use crate::error::ensure;
 
 alternatives! {
     /// The operation that is accumulated.
@@ -53,13 +55,13 @@ const PART: usize = 1 << 10;
 const ENOUGH_LINES: usize = 16;
 
 impl Scan {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_number(self.dtype) && self.dtype != DType::Bool && is_countable(&[self.outer, self.len, self.inner])
+    fn check(&self) -> Check {
+        ensure!(is_number(self.dtype) && self.dtype != DType::Bool, "{} is not accumulated", self.dtype);
+        countable("the input", &[self.outer, self.len, self.inner])
     }
 
     fn n(&self) -> usize {
-        self.outer * self.len * self.inner
+        count(&[self.outer, self.len, self.inner])
     }
 
     /// The dtype and the number of elements of each input.

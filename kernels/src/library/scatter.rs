@@ -7,9 +7,11 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
+use super::extents::{Check, count, countable};
 use super::number::{Number, is_number, with_number};
-use super::text::{descriptor, is_countable};
+use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use crate::error::ensure;
 
 descriptor! {
     /// From base `[outer, len, inner]`, indices and updates `[outer, n_indices, inner]` to base plus each update at
@@ -34,21 +36,20 @@ descriptor! {
 }
 
 impl ScatterAdd {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_number(self.dtype)
-            && self.dtype != DType::Bool
-            && matches!(self.index_dtype, DType::I32 | DType::I64 | DType::U32)
-            && is_countable(&[self.outer, self.len, self.inner])
-            && is_countable(&[self.outer, self.n_indices, self.inner])
+    fn check(&self) -> Check {
+        ensure!(is_number(self.dtype) && self.dtype != DType::Bool, "{} is not added up", self.dtype);
+        let indexes = matches!(self.index_dtype, DType::I32 | DType::I64 | DType::U32);
+        ensure!(indexes, "{} is no dtype of indices", self.index_dtype);
+        countable("the base", &[self.outer, self.len, self.inner])?;
+        countable("the updates", &[self.outer, self.n_indices, self.inner])
     }
 
     fn n_base(&self) -> usize {
-        self.outer * self.len * self.inner
+        count(&[self.outer, self.len, self.inner])
     }
 
     fn n_updates(&self) -> usize {
-        self.outer * self.n_indices * self.inner
+        count(&[self.outer, self.n_indices, self.inner])
     }
 
     fn n_positions(&self) -> usize {

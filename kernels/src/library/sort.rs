@@ -5,9 +5,11 @@
 
 use retape_runtime::DType;
 
+use super::extents::{Check, count, countable};
 use super::number::{is_number, with_number};
-use super::text::{descriptor, is_countable};
+use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, view, view_mut};
+use crate::error::ensure;
 
 descriptor! {
     /// The positions (`i64`) that sort each line along an axis; equal elements keep their order and NaN comes last.
@@ -29,13 +31,14 @@ descriptor! {
 const RUN: usize = 1 << 15;
 
 impl Sort {
-    /// Whether the descriptor describes a function.
-    pub fn is_valid(&self) -> bool {
-        is_number(self.dtype) && u32::try_from(self.len).is_ok() && is_countable(&[self.outer, self.len, self.inner])
+    fn check(&self) -> Check {
+        ensure!(is_number(self.dtype), "{} is not sorted", self.dtype);
+        ensure!(u32::try_from(self.len).is_ok(), "a line of {} elements is longer than {}", self.len, u32::MAX);
+        countable("the input", &[self.outer, self.len, self.inner])
     }
 
     fn n(&self) -> usize {
-        self.outer * self.len * self.inner
+        count(&[self.outer, self.len, self.inner])
     }
 
     /// The dtype and the number of elements of each input.
@@ -98,10 +101,13 @@ impl Sort {
         assert!(self.is_valid(), "{self}");
         let [x] = exactly(inputs);
         let out = view_mut(only(outputs), self.n());
-        with_number!(self.dtype, T => self.count::<T>(view(x, self.n()), out));
+        with_number!(self.dtype, T => self.rank::<T>(view(x, self.n()), out));
     }
 
-    fn count<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
+    fn rank<T: Sortable>(&self, x: &[T], out: &mut [i64]) {
+        if out.is_empty() {
+            return;
+        }
         for (o, inner) in (0..self.outer).flat_map(|o| (0..self.inner).map(move |inner| (o, inner))) {
             let at = |i: usize| (o * self.len + i) * self.inner + inner;
             for i in 0..self.len {

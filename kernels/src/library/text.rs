@@ -1,8 +1,8 @@
 //! Text form of library kernels: `name{field=value,...}`, printed by `Display` and read back by `parse`.
 //!
-//! The macro `descriptor!` declares a descriptor once, with its fields; equality, hash, printing and parsing follow
-//! from the declaration. Guarantees `parse(print(x)) == x`; `parse` gives `None` for any other text and for a
-//! descriptor that its own `is_valid` refuses, and never panics.
+//! The macro `descriptor!` declares a descriptor once, with its fields; equality, hash, printing, parsing and `verify`
+//! follow from the declaration. Guarantees `parse(print(x)) == x` for a valid descriptor; `parse` gives `None` for any
+//! other text and for a descriptor that its own `check` refuses, and never panics.
 
 use std::fmt;
 
@@ -15,13 +15,6 @@ pub(crate) trait Field: Sized {
 
     /// Reads what `print` printed.
     fn read(text: &str) -> Option<Self>;
-}
-
-/// Whether a shape's number of elements can be counted, so that products of its extents cannot overflow.
-pub(crate) fn is_countable(extents: &[usize]) -> bool {
-    // Zeros are left out, so that every partial product fits too.
-    let product = extents.iter().filter(|&&extent| extent > 0).try_fold(16_usize, |n, &extent| n.checked_mul(extent));
-    product.is_some_and(|bytes| bytes <= isize::MAX as usize)
 }
 
 macro_rules! plain_fields {
@@ -98,9 +91,10 @@ pub(crate) fn values<'t>(text: &'t str, name: &str, fields: &[&str]) -> Option<V
     items.into_iter().zip(fields).map(|(item, field)| item.strip_prefix(field)?.strip_prefix('=')).collect()
 }
 
-/// Declares a descriptor: a plain struct with its name in text, `Display` and `parse`.
+/// Declares a descriptor: a plain struct with its name in text, `Display`, `parse` and `verify`.
 ///
-/// The type must have a method `is_valid(&self) -> bool`.
+/// The type must have a method `check(&self) -> Check`, which says what is wrong with the numbers in it. All other
+/// methods rely on that check; `inputs` and `outputs` must neither panic nor wrap without it.
 macro_rules! descriptor {
     (
         $(#[$doc:meta])*
@@ -120,6 +114,21 @@ macro_rules! descriptor {
                 let mut values = values.into_iter();
                 let it = $type { $($field: $crate::library::text::Field::read(values.next()?)?,)* };
                 it.is_valid().then_some(it)
+            }
+
+            /// Checks that the descriptor describes a function: that its numbers are allowed and its sizes can be
+            /// counted.
+            ///
+            /// # Errors
+            ///
+            /// Fails with the descriptor and the number that does not fit.
+            pub fn verify(&self) -> Result<(), $crate::ir::VerifyError> {
+                self.check().map_err(|message| $crate::ir::VerifyError { at: self.to_string(), message })
+            }
+
+            /// Whether the descriptor describes a function.
+            pub fn is_valid(&self) -> bool {
+                self.check().is_ok()
             }
         }
 

@@ -128,7 +128,8 @@ fn merged(mut kernel: Kernel) -> Kernel {
             .insts
             .iter()
             .any(|inst| matches!(inst, Inst::Index(axis) if axis.index() == outer || axis.index() == outer + 1));
-        let rows = maps(&kernel).all(|at| at.stride(outer) == at.stride(outer + 1) * b.extent as i64);
+        let end_of_row = |at: &Affine| i64::try_from(b.extent).ok().and_then(|n| at.stride(outer + 1).checked_mul(n));
+        let rows = maps(&kernel).all(|at| Some(at.stride(outer)) == end_of_row(at));
         if indexed || !rows || a.reduced != b.reduced {
             outer += 1;
             continue;

@@ -49,7 +49,7 @@ fn cut(kernel: &Kernel, kept: usize, axis: usize, chunk: usize, n_kept: usize) -
     let (full, rest) = (extent / chunk, extent % chunk);
     let chunks = full + usize::from(rest > 0);
     let dtypes = kernel.dtypes();
-    let (partials, scratch) = partials(kernel, &dtypes, chunks * n_kept, 64);
+    let (partials, scratch) = partials(kernel, &dtypes, chunks.saturating_mul(n_kept), 64);
     let cutter = Cutter { kernel, kept, axis, chunk, n_kept, chunks, partials: &partials, dtypes: &dtypes };
     let mut parts = vec![cutter.part(0, full, chunk)];
     if rest > 0 {
@@ -66,7 +66,9 @@ fn partials(kernel: &Kernel, dtypes: &[DType], len: usize, align: usize) -> (Vec
     for (id, inst) in kernel.insts.iter().enumerate() {
         if matches!(inst, Inst::Reduce(..)) {
             partials.push((ValueId(id as u32), Source::Scratch(scratch)));
-            scratch += (len * dtypes[id].size()).next_multiple_of(align);
+            // Sums that stop at the largest number are refused by those who allocate.
+            let bytes = len.saturating_mul(dtypes[id].size()).checked_next_multiple_of(align);
+            scratch = scratch.saturating_add(bytes.unwrap_or(usize::MAX));
         }
     }
     (partials, scratch)
@@ -78,7 +80,7 @@ fn partials(kernel: &Kernel, dtypes: &[DType], len: usize, align: usize) -> (Vec
 pub(crate) fn fold_of_partials(kernel: &Kernel, chunks: usize, align: usize) -> (Kernel, Vec<Source>, usize) {
     let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
     let (dtypes, n_kept) = (kernel.dtypes(), kernel.kept_len());
-    let (partials, scratch) = partials(kernel, &dtypes, chunks * n_kept, align);
+    let (partials, scratch) = partials(kernel, &dtypes, chunks.saturating_mul(n_kept), align);
     let cutter = Cutter { kernel, kept, axis: kept, chunk: 1, n_kept, chunks, partials: &partials, dtypes: &dtypes };
     let (fold, sources) = cutter.fold();
     (fold, sources, scratch)

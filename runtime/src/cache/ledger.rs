@@ -122,10 +122,9 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     pub(super) fn tell_gone(&self, gone: &[Arc<Entry<K, V>>]) {
-        for entry in gone {
-            count(&self.counters.evictions);
-            self.tell(EventKind::Evict, &entry.hash, Some(&entry.key));
-        }
+        // All are counted before the first is told of, so that an observer which panics leaves the numbers right.
+        gone.iter().for_each(|_| count(&self.counters.evictions));
+        gone.iter().for_each(|entry| self.tell(EventKind::Evict, &entry.hash, Some(&entry.key)));
     }
 
     /// Takes one entry out, pinned or not; returns whether there was one. Who holds the value keeps it.

@@ -18,10 +18,11 @@ use super::bytes::{Decoder, Encoder, malformed};
 use super::error::ArtefactError;
 use crate::accelerate::entry::Entry;
 use crate::accelerate::signature::{CallModes, Description, Signature};
+use crate::error::panic_message;
 use crate::graph::{Graph, TensorType, parse_type};
 use crate::tape::{Capture, Line, Tape};
 use crate::tensor::Tensor;
-use crate::trace::{Source, Trace, panic_message};
+use crate::trace::{Source, Trace};
 use crate::tree::{Reader, Tree, Writer};
 
 type Result<T> = std::result::Result<T, ArtefactError>;
@@ -261,7 +262,7 @@ fn rewrite<T: Tree>(words: &[u64], tensors: &[Tensor], describe: fn(&Writer<'_>)
     // Words and tensors serve nobody after a panic.
     match catch_unwind(AssertUnwindSafe(rewritten)) {
         Ok(rewritten) => rewritten.map_err(|e: crate::Error| e.to_string()),
-        Err(payload) => Err(format!("reading a `{}` panicked: {}", type_name::<T>(), panic_message(&*payload))),
+        Err(payload) => Err(format!("reading a `{}` panicked: {}", type_name::<T>(), panic_message(payload))),
     }
 }
 

@@ -373,9 +373,18 @@ impl<T: Clone> Lazy<T> {
             return Ok((value, false));
         }
         *lock(&self.maker) = Some(me);
-        let made = make();
-        *lock(&self.maker) = None;
-        Ok((lock(&self.value).insert(made?).clone(), true))
+        let _maker = Leave(&self.maker);
+        let made = make()?;
+        Ok((lock(&self.value).insert(made).clone(), true))
+    }
+}
+
+/// Leaves the making to others, also if it panics.
+struct Leave<'l>(&'l Mutex<Option<ThreadId>>);
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        *lock(self.0) = None;
     }
 }
 

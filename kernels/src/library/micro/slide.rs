@@ -294,15 +294,21 @@ pub(crate) struct Turned<'a, T> {
     pub(crate) n: usize,
 }
 
+/// Lines of outputs in one chain of a filter's gradient, of some lines of some pixels: as many as make a chain of good
+/// length.
+pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
+    (256 / width.max(1)).clamp(1, height.max(1))
+}
+
 impl<T: Real> Turned<'_, T> {
     /// Number of elements of the result.
     fn size(&self) -> usize {
         self.window.y.taps * self.window.x.taps * self.window.channels * self.n
     }
 
-    /// Lines of outputs in one chain: as many as make a chain of good length.
+    /// Lines of outputs in one chain.
     fn lines_of_chain(&self) -> usize {
-        (256 / self.window.x.outputs).clamp(1, self.window.y.outputs)
+        lines_of_chain([self.window.y.outputs, self.window.x.outputs])
     }
 }
 

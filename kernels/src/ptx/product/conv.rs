@@ -7,13 +7,15 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::problem::{Gather, Line, Problem, Scatter, Window, line};
-use crate::library::{Conv2d, ConvPass};
+use crate::library::{Conv2d, ConvPass, gcd};
 
 /// Products of an input gradient at most; beyond, one product visits all taps and skips those between the grid.
 const PHASES: usize = 16;
 
 /// The products of a pass; they write disjoint parts of the result.
 pub(super) fn problems(op: &Conv2d) -> Vec<Problem> {
+    // Places are counted in steps times lines, which must fit.
+    let op = &op.with_least_steps();
     match op.pass {
         ConvPass::Forward => vec![op.forward()],
         ConvPass::FilterGradient => vec![op.filter_gradient()],
@@ -51,7 +53,7 @@ impl Phase {
         let (extent, kernel) = ([op.height, op.width][axis], [op.kernel_height, op.kernel_width][axis]);
         let at = |tap: usize| (first + op.padding[axis][0]) as i64 - (tap * dilation) as i64;
         // The distance of taps after which the coordinate is on the grid again.
-        let step = (1..=stride).find(|step| (step * dilation).is_multiple_of(stride)).unwrap_or(stride);
+        let step = (stride / gcd(stride, dilation)).min(kernel.max(1));
         let tap = (0..step.min(kernel)).find(|tap| at(*tap) % stride as i64 == 0);
         Phase {
             first,
@@ -60,7 +62,7 @@ impl Phase {
             taps: tap.map_or(0, |tap| (kernel - tap).div_ceil(step)),
             step,
             offset: at(tap.unwrap_or(0)).div_euclid(stride as i64),
-            back: (step * dilation / stride) as i64,
+            back: (dilation / gcd(stride, dilation)) as i64,
         }
     }
 }
