@@ -15,6 +15,7 @@ use retape_runtime::DType;
 use crate::accelerate::Pull;
 use crate::error::{Caller, Error};
 use crate::graph::{Graph, TensorType, ValueId};
+use crate::method::method_at;
 use crate::ops::{Call, CallSite, Op, Site};
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
@@ -161,7 +162,6 @@ impl<'w> Backward<'w> {
                 self.visit(ValueId(index));
             }
         }
-        self.tape.record_on_behalf_of(None);
         let gradient = |(position, target): (usize, &Traced)| match self.cotangents.get(&target.id) {
             Some(ct) => ct.clone(),
             None if unused == Unused::Refuse && !self.is_used(target) => {
@@ -216,7 +216,7 @@ impl<'w> Backward<'w> {
             check: None,
         });
         let values: Vec<Tensor> = args.iter().map(|(id, ty)| self.tape.value(*id, ty.clone())).collect();
-        self.tape.record_on_behalf_of(line);
+        let _method = method_at("call", at);
         let gradients = self.tape.record_call(&gradient, &values.iter().chain(&cts).collect::<Vec<_>>(), at);
         for (position, ct) in wrt.into_iter().zip(gradients) {
             self.add(args[position].0, ct);
@@ -244,7 +244,8 @@ impl<'w> Backward<'w> {
         let value = |(id, ty)| self.tape.value(id, ty);
         let args: Vec<Tensor> = args.into_iter().map(value).collect();
         let output = value(output);
-        self.tape.record_on_behalf_of(line);
+        // What a rule records, and what is wrong with it, belongs to the op's line.
+        let _method = method_at(op.name(), line.unwrap_or(self.at));
         let cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
         debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");
         for (&arg, ct) in ids.iter().zip(cotangents.0) {

@@ -16,6 +16,7 @@ use crate::code::Operands;
 use crate::compile::{self, Compiled};
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
+use crate::method::ill_typed;
 use crate::ops::{self, BroadcastTo, Lowering, Op, Parameter};
 use crate::placement::{common_device, device_of};
 use crate::tensor::Tensor;
@@ -70,7 +71,7 @@ fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
 }
 
 fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
-    let typed = |e: ops::TypeError, op: &Op| Error::Type { op: op.name(), message: e.0, at };
+    let typed = |e: ops::TypeError, op: &Op| ill_typed(op.name(), e.0, at);
     let (args, values): (SmallVec<[Arg; 3]>, SmallVec<[Tensor; 3]>) =
         inputs.into_iter().map(|input| (input.arg, input.value)).unzip();
     let mut types: SmallVec<[TensorType; 3]> = SmallVec::new();

@@ -61,6 +61,7 @@ mod eager;
 mod error;
 mod grad;
 mod graph;
+mod method;
 pub mod nn;
 pub mod ops;
 mod opt;

@@ -5,7 +5,8 @@
 
 use retape_runtime::Device;
 
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Result};
+use crate::method::ill_typed;
 use crate::tensor::Tensor;
 
 /// The device of some tensors.
@@ -23,7 +24,7 @@ pub(crate) fn common_device(op: &'static str, tensors: &[&Tensor], at: Caller) -
                 let remedy = "bring them together with `Tensor::to`";
                 let (first, second) = (place(first), place(position));
                 let message = format!("{first} is on {other} and {second} on {device}; {remedy}");
-                return Err(Error::Type { op, message, at });
+                return Err(ill_typed(op, message, at));
             }
             Some(_) => {}
             None => found = Some((position, device)),

@@ -21,6 +21,7 @@ use std::panic::Location;
 use retape_runtime::{DType, Shape};
 
 use crate::error::Result;
+use crate::method::method;
 use crate::ops::RandomBits;
 use crate::tensor::{Tensor, TensorOrScalar, apply};
 use crate::tree::{Reader, Tree, Writer};
@@ -78,6 +79,7 @@ impl Key {
     /// New keys, independent of this one and of each other.
     #[track_caller]
     pub fn split<const N: usize>(&self) -> [Key; N] {
+        let _method = method("Key::split");
         let mut keys = [(); N].map(|()| None);
         for (position, key) in keys.iter_mut().enumerate() {
             *key = Some(self.child(position));
@@ -88,6 +90,7 @@ impl Key {
     /// As [`split`](Key::split), for a number of keys that is known at run time only.
     #[track_caller]
     pub fn split_into(&self, n: usize) -> Vec<Key> {
+        let _method = method("Key::split_into");
         let mut keys = Vec::with_capacity(n);
         for position in 0..n {
             keys.push(self.child(position));
@@ -103,6 +106,7 @@ impl Key {
     /// The key for this one and some data: an integer, or a tensor of one `u32`, such as the number of a training step.
     #[track_caller]
     pub fn fold_in(&self, data: impl TensorOrScalar) -> Key {
+        let _method = method("Key::fold_in");
         let mixed = Key(&self.0 ^ data.tensor_like(&self.0, Location::caller()));
         Key(mixed.bits(Shape::new(&[2]), Stream::Fold))
     }
@@ -126,6 +130,7 @@ impl Tree for Key {
 /// Uniformly distributed `u32`s over all their values.
 #[track_caller]
 pub fn bits(key: &Key, shape: impl Into<Shape>) -> Tensor {
+    let _method = method("bits");
     key.bits(shape.into(), Stream::Uniform)
 }
 
@@ -134,6 +139,7 @@ pub fn bits(key: &Key, shape: impl Into<Shape>) -> Tensor {
 /// `f32` numbers are multiples of 2^-24, `f64` numbers of 2^-53.
 #[track_caller]
 pub fn uniform(key: &Key, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let _method = method("uniform");
     unit(key, shape.into(), dtype, [Stream::Uniform, Stream::UniformLow])
 }
 
@@ -149,11 +155,9 @@ fn unit(key: &Key, shape: Shape, dtype: DType, [high, low]: [Stream; 2]) -> Tens
             (high * f64::from(1 << 26) + low) * (f64::EPSILON / 2.0)
         }
         DType::F32 => (high >> 8).cast(DType::F32) * (f64::from(f32::EPSILON) / 2.0),
-        DType::F16 | DType::Bf16 => {
-            high.refused("uniform", format!("{dtype} is for storage: draw f32 and cast the result"), at)
-        }
+        DType::F16 | DType::Bf16 => high.refused(format!("{dtype} is for storage: draw f32 and cast the result"), at),
         DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => {
-            high.refused("uniform", format!("{dtype} is not a float; use `bits` or `bernoulli`"), at)
+            high.refused(format!("{dtype} is not a float; use `bits` or `bernoulli`"), at)
         }
     }
 }
@@ -163,7 +167,7 @@ fn unit(key: &Key, shape: Shape, dtype: DType, [high, low]: [Stream; 2]) -> Tens
 /// By the method of Box and Muller, so `f32` numbers reach 5.8 in magnitude and `f64` numbers 8.6.
 #[track_caller]
 pub fn normal(key: &Key, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let shape = shape.into();
+    let (shape, _method) = (shape.into(), method("normal"));
     // In (0, 1], of which the logarithm is finite.
     let radius = unit(key, shape.clone(), dtype, [Stream::Uniform, Stream::UniformLow]);
     let angle = unit(key, shape, dtype, [Stream::Angle, Stream::AngleLow]);
@@ -173,5 +177,6 @@ pub fn normal(key: &Key, shape: impl Into<Shape>, dtype: DType) -> Tensor {
 /// Truth values that are true with probability `p`: a number, or an `f32` tensor that broadcasts to the shape.
 #[track_caller]
 pub fn bernoulli(key: &Key, p: impl TensorOrScalar, shape: impl Into<Shape>) -> Tensor {
+    let _method = method("bernoulli");
     uniform(key, shape, DType::F32).lt(p)
 }

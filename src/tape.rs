@@ -15,6 +15,7 @@ use retape_runtime::Device;
 
 use crate::error::{Caller, Error};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
+use crate::method::{ill_typed, reported};
 use crate::ops::{Add, Call, CallSite, Op, Parameter};
 use crate::tensor::{Tensor, Traced};
 
@@ -41,8 +42,6 @@ struct State {
     is_trapped: bool,
     /// The token of the last op with an effect.
     last_effect: Option<ValueId>,
-    /// While a derivative rule runs: the line of the op it belongs to.
-    on_behalf_of: Option<Caller>,
 }
 
 /// A concrete tensor that the closure captured.
@@ -127,7 +126,6 @@ impl Tape {
             describes: false,
             is_trapped: false,
             last_effect: None,
-            on_behalf_of: None,
         };
         Arc::new(Tape { state: Mutex::new(state), is_evaluated, device })
     }
@@ -171,7 +169,7 @@ impl Tape {
         if state.finished {
             return Tensor::poisoned(escaped(op.name(), at));
         }
-        let at = state.on_behalf_of.unwrap_or(at);
+        let (_, at) = reported(op.name(), at);
         let mut ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
         if op.has_effect()
             && let (Some(before), Some(last)) = (ids.last_mut(), state.last_effect)
@@ -191,7 +189,7 @@ impl Tape {
             }
             Err(e) => {
                 drop(state);
-                self.fail(Error::Type { op: op.name(), message: e.0, at })
+                self.fail(ill_typed(op.name(), e.0, at))
             }
         }
     }
@@ -206,7 +204,7 @@ impl Tape {
         if state.finished {
             return vec![Tensor::poisoned(escaped("call", at)); types.len()];
         }
-        let at = state.on_behalf_of.unwrap_or(at);
+        let (_, at) = reported("call", at);
         let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
         let mut push = |(output, ty): (usize, &TensorType)| {
             let op = Call { site: Arc::clone(site), output }.into();
@@ -278,11 +276,6 @@ impl Tape {
         self.lock().finished
     }
 
-    /// Until the next call, records ops as if the caller's line were `at`.
-    pub(crate) fn record_on_behalf_of(&self, at: Option<Caller>) {
-        self.lock().on_behalf_of = at;
-    }
-
     /// Ends the trace and takes what was recorded.
     pub(crate) fn finish(&self) -> Recorded {
         let mut state = self.lock();
@@ -323,5 +316,6 @@ impl State {
 pub(crate) fn escaped(op: &'static str, at: Caller) -> Error {
     let message =
         "a traced tensor was used after its trace had ended; return it from the closure instead of storing it";
+    let (op, at) = reported(op, at);
     Error::Escaped { op, message, at }
 }

@@ -7,6 +7,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
+use crate::convert;
+
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -100,7 +102,7 @@ pub trait Element: Copy + Send + Sync + PartialEq + fmt::Debug + fmt::Display + 
     /// The value as a [`Scalar`].
     fn to_scalar(self) -> Scalar;
 
-    /// The nearest value of this type, as a numeric cast gives it (`as` in Rust; `bool` is `x != 0`).
+    /// The nearest value of this type, as a numeric cast gives it (`as` in Rust, of two the even one; `bool` is `x != 0`).
     fn from_f64(x: f64) -> Self;
 
     /// The value as an `f64`; exact for all types but `i64` beyond 2^53.
@@ -131,8 +133,8 @@ macro_rules! elements {
 elements! {
     f32, F32, |x| x.to_bits().into(), |x| x as f32, |x| x.into();
     f64, F64, |x| x.to_bits(), |x| x, |x| x;
-    f16, F16, |x| x.to_bits().into(), f16::from_f64, f16::to_f64;
-    bf16, Bf16, |x| x.to_bits().into(), bf16::from_f64, bf16::to_f64;
+    f16, F16, |x| x.to_bits().into(), |x| f16::from_bits(convert::F16.of_f64(x)), f16::to_f64;
+    bf16, Bf16, |x| x.to_bits().into(), |x| bf16::from_bits(convert::BF16.of_f64(x)), bf16::to_f64;
     i32, I32, |x| u64::from(x as u32), |x| x as i32, |x| x.into();
     i64, I64, |x| x as u64, |x| x as i64, |x| x as f64;
     u32, U32, |x| x.into(), |x| x as u32, |x| x.into();
@@ -155,8 +157,8 @@ impl Scalar {
         match dtype {
             DType::F32 => f32::from_f64(x).to_scalar(),
             DType::F64 => x.to_scalar(),
-            DType::F16 => f16::from_f64(x).to_scalar(),
-            DType::Bf16 => bf16::from_f64(x).to_scalar(),
+            DType::F16 => <f16 as Element>::from_f64(x).to_scalar(),
+            DType::Bf16 => <bf16 as Element>::from_f64(x).to_scalar(),
             DType::I32 => (x as i32).to_scalar(),
             DType::I64 => (x as i64).to_scalar(),
             DType::U32 => (x as u32).to_scalar(),

@@ -6,6 +6,7 @@ mod buffer;
 mod cache;
 mod clock;
 mod code;
+mod convert;
 pub mod cuda;
 mod device;
 mod dtype;

@@ -88,6 +88,7 @@ fn in_f64(graph: &Graph) -> Option<Graph> {
             Op::Splat(splat) => splat.value = Scalar::from_f64(splat.value.to_f64(), wide(splat.value.dtype)),
             Op::Cast(cast) => cast.dtype = wide(cast.dtype),
             Op::Iota(iota) => iota.dtype = wide(iota.dtype),
+            Op::OneHot(one_hot) => one_hot.dtype = wide(one_hot.dtype),
             _ => {}
         }
         let types: Vec<&TensorType> = node.args.iter().map(|&arg| widened.ty(arg)).collect();

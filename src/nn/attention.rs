@@ -4,6 +4,7 @@ use std::panic::Location;
 
 use retape_runtime::DType;
 
+use crate::method::method;
 use crate::ops::{Iota, einsum};
 use crate::tensor::Tensor;
 
@@ -27,11 +28,11 @@ pub enum Mask {
 /// ```
 #[track_caller]
 pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, mask: Mask) -> Tensor {
+    let (at, _method) = (Location::caller(), method("attention"));
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
     let scores = match mask {
         Mask::None => scores,
         Mask::Causal => {
-            let at = Location::caller();
             let position = |axis| scores.nullary(Iota { axis, dtype: DType::I64, shape: scores.shape().into() }, at);
             position(3).le(position(2)).select(&scores, f64::NEG_INFINITY)
         }

@@ -1,12 +1,14 @@
 //! Convolutional layers.
 
 use super::{Init, trees};
+use crate::method::method;
 use crate::ops::ConvOptions;
 use crate::tensor::Tensor;
 
 /// The convolution of images `x` with a filter `[height, width, channels / groups, out_channels]`, plus a bias.
 #[track_caller]
 pub fn conv2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) -> Tensor {
+    let _method = method("conv2d");
     x.conv2d(weight, options) + bias
 }
 
@@ -14,6 +16,7 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) 
 /// bias.
 #[track_caller]
 pub fn conv_transpose2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) -> Tensor {
+    let _method = method("conv_transpose2d");
     x.conv_transpose2d(weight, options) + bias
 }
 
@@ -52,6 +55,7 @@ impl Conv2d {
     /// The convolution plus the bias.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, options: ConvOptions) -> Tensor {
+        let _method = method("Conv2d::apply");
         conv2d(x, &self.weight, &self.bias, options)
     }
 }

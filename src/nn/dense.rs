@@ -1,17 +1,22 @@
 //! Layers that connect everything with everything, and tables of vectors.
 
 use super::{Init, trees};
+use crate::method::method;
 use crate::tensor::Tensor;
 
 /// `x weight + bias` for `x` of shape `[.., in]` and `weight` of shape `[in, out]`.
 #[track_caller]
 pub fn dense(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    let _method = method("dense");
     x.matmul(weight) + bias
 }
 
-/// The rows of `table` that integer `ids` of any shape name: shape `ids.shape() + [features]`.
+/// The rows of `table` that `ids` (`i32`, `i64` or `u32`, of any shape) name: shape `ids.shape() + [features]`.
+///
+/// As [`Tensor::take`]: negative ids count from the end, and an id out of range has a row of NaN.
 #[track_caller]
 pub fn embedding(table: &Tensor, ids: &Tensor) -> Tensor {
+    let _method = method("embedding");
     table.take(ids, 0)
 }
 
@@ -58,6 +63,7 @@ impl Dense {
     /// `x weight + bias`.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
+        let _method = method("Dense::apply");
         dense(x, &self.weight, &self.bias)
     }
 }
@@ -72,6 +78,7 @@ impl Embedding {
     /// The vectors that integer `ids` name.
     #[track_caller]
     pub fn apply(&self, ids: &Tensor) -> Tensor {
+        let _method = method("Embedding::apply");
         embedding(&self.table, ids)
     }
 }

@@ -12,7 +12,7 @@
 //! | recurrence | [`lstm_cell`] | [`Lstm`] |
 //! | attention | [`attention`] | [`Mask`] |
 //! | regularisation | [`dropout`] | |
-//! | losses | [`softmax_cross_entropy`], [`softmax_cross_entropy_labels`], [`mse`], [`half_mse`] | |
+//! | losses | [`softmax_cross_entropy`], [`softmax_cross_entropy_labels`], [`softmax_cross_entropy_labels_ignoring`], [`mse`], [`half_mse`] | |
 //! | initial values | | [`Init`], [`Spread`] |
 //!
 //! ```
@@ -42,7 +42,9 @@ pub use attention::{Mask, attention};
 pub use conv::{Conv2d, conv_transpose2d, conv2d};
 pub use dense::{Dense, Embedding, dense, embedding};
 pub use init::{Init, Spread};
-pub use loss::{half_mse, mse, softmax_cross_entropy, softmax_cross_entropy_labels};
+pub use loss::{
+    half_mse, mse, softmax_cross_entropy, softmax_cross_entropy_labels, softmax_cross_entropy_labels_ignoring,
+};
 pub use norm::{BatchNorm, BatchNormState, LayerNorm, batch_norm, batch_norm_inference, layer_norm};
 pub use recurrent::{Lstm, lstm_cell};
 pub use regular::dropout;

@@ -1,6 +1,7 @@
 //! Normalisation: over the batch, and over the features of each example.
 
 use super::trees;
+use crate::method::method;
 use crate::ops::Axes;
 use crate::tensor::Tensor;
 
@@ -12,6 +13,7 @@ const EPSILON: f64 = 1e-5;
 /// Returns the normalised tensor, scaled and shifted, and mean and (biased) variance of the batch.
 #[track_caller]
 pub fn batch_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> (Tensor, Tensor, Tensor) {
+    let _method = method("batch_norm");
     let axes: Vec<isize> = (0..x.rank().saturating_sub(1) as isize).collect();
     let over = || Axes::from(&axes[..]);
     let mean = x.mean(over());
@@ -31,12 +33,14 @@ pub fn batch_norm_inference(
     variance: &Tensor,
     epsilon: f64,
 ) -> Tensor {
+    let _method = method("batch_norm_inference");
     (x - mean) * ((variance + epsilon).rsqrt() * scale) + offset
 }
 
 /// Layer normalisation over the last axis: mean zero and variance one for each example, then scaled and shifted.
 #[track_caller]
 pub fn layer_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> Tensor {
+    let _method = method("layer_norm");
     let centred = x - x.mean(-1).unsqueeze(-1);
     let variance = centred.square().mean(-1).unsqueeze(-1);
     centred * (variance + epsilon).rsqrt() * scale + offset
@@ -94,6 +98,7 @@ impl BatchNorm {
     /// batch's.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, state: &BatchNormState, momentum: f64) -> (Tensor, BatchNormState) {
+        let _method = method("BatchNorm::apply");
         let (y, mean, variance) = batch_norm(x, &self.scale, &self.offset, EPSILON);
         (y, state.updated(&mean, &variance, momentum))
     }
@@ -101,6 +106,7 @@ impl BatchNorm {
     /// Normalises by running statistics.
     #[track_caller]
     pub fn infer(&self, x: &Tensor, state: &BatchNormState) -> Tensor {
+        let _method = method("BatchNorm::infer");
         batch_norm_inference(x, &self.scale, &self.offset, &state.mean, &state.variance, EPSILON)
     }
 }
@@ -114,6 +120,7 @@ impl BatchNormState {
     /// `momentum` of these statistics and the rest of those given, without a gradient.
     #[track_caller]
     pub fn updated(&self, mean: &Tensor, variance: &Tensor, momentum: f64) -> BatchNormState {
+        let _method = method("BatchNormState::updated");
         let blend = |old: &Tensor, new: &Tensor| old * momentum + new.stop_gradient() * (1.0 - momentum);
         BatchNormState { mean: blend(&self.mean, mean), variance: blend(&self.variance, variance) }
     }
@@ -128,6 +135,7 @@ impl LayerNorm {
     /// Normalises over the last axis.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
+        let _method = method("LayerNorm::apply");
         layer_norm(x, &self.scale, &self.offset, EPSILON)
     }
 }

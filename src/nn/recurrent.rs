@@ -1,6 +1,7 @@
 //! Recurrent layers, one step at a time.
 
 use super::{Init, trees};
+use crate::method::method;
 use crate::tensor::Tensor;
 
 /// One step of a long short-term memory (Hochreiter and Schmidhuber, 1997): from input `x`, output `h` and cell `c` to
@@ -17,6 +18,7 @@ pub fn lstm_cell(
     hidden_weight: &Tensor,
     bias: &Tensor,
 ) -> (Tensor, Tensor) {
+    let _method = method("lstm_cell");
     let gates = x.matmul(input_weight) + h.matmul(hidden_weight) + bias;
     let parts = gates.chunk(-1, 4);
     let [input, forget, candidate, output] = &parts[..] else { return (gates.clone(), gates) };
@@ -62,6 +64,7 @@ impl Lstm {
     /// One step: from input, output and cell to the new output and cell.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, h: &Tensor, c: &Tensor) -> (Tensor, Tensor) {
+        let _method = method("Lstm::apply");
         lstm_cell(x, h, c, &self.input_weight, &self.hidden_weight, &self.bias)
     }
 }

@@ -1,5 +1,6 @@
 //! Regularisation.
 
+use crate::method::method;
 use crate::random::{self, Key};
 use crate::tensor::Tensor;
 
@@ -17,6 +18,7 @@ use crate::tensor::Tensor;
 /// ```
 #[track_caller]
 pub fn dropout(x: &Tensor, key: &Key, rate: f64, train: bool) -> Tensor {
+    let _method = method("dropout");
     if !train || rate <= 0.0 {
         return x.clone();
     }

@@ -5,6 +5,7 @@ use std::panic::Location;
 
 use super::Axes;
 use super::unary::unary;
+use crate::method::method;
 use crate::tensor::Tensor;
 
 unary! {
@@ -27,27 +28,46 @@ unary! {
 }
 
 impl Tensor {
+    /// Every element, but 0 for those below and 6 for those above (Howard et al., "MobileNets", 2017). The derivative
+    /// is 0 at 0 and at 6.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([-1.0_f32, 2.0, 7.0]).relu6().to_vec::<f32>()?, [0.0, 2.0, 6.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn relu6(&self) -> Tensor {
+        let _method = method("relu6");
+        let above = self.relu();
+        above.ge(6.0).select(6.0, above)
+    }
+
     /// The logarithm of the logistic function of every element; accurate far below 0.
     #[track_caller]
     pub fn log_sigmoid(&self) -> Tensor {
+        let _method = method("log_sigmoid");
         -(-self).softplus()
     }
 
     /// x * sigmoid(x) of every element, also known as swish.
     #[track_caller]
     pub fn silu(&self) -> Tensor {
+        let _method = method("silu");
         self * self.sigmoid()
     }
 
     /// The Gaussian error linear unit: x times the probability that a standard normal variable is below x.
     #[track_caller]
     pub fn gelu_erf(&self) -> Tensor {
+        let _method = method("gelu_erf");
         self * ((self * -FRAC_1_SQRT_2).erfc() * 0.5)
     }
 
     /// The approximation of [`gelu_erf`](Tensor::gelu_erf) by a hyperbolic tangent, as many published models use it.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
+        let _method = method("gelu_tanh");
         let inner = (self + self * self * self * 0.044715) * FRAC_2_PI.sqrt();
         self * ((inner.tanh() + 1.0) * 0.5)
     }
@@ -55,19 +75,22 @@ impl Tensor {
     /// Every element; those below 0 are multiplied by `slope`.
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
+        let _method = method("leaky_relu");
         self.ge(0.0).select(self, self * slope)
     }
 
     /// Every element; those below 0 become alpha * (e^x - 1).
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Tensor {
+        let _method = method("elu");
         // The other branch must stay finite where it is not chosen, for the sake of its derivative.
         let positive = self.gt(0.0);
         let below = positive.select(0.0, self).expm1();
         positive.select(self, if alpha == 1.0 { below } else { below * alpha })
     }
 
-    /// e to the power of every element, divided by the sum of these over the axes.
+    /// e to the power of every element, divided by the sum of these over the axes; over an empty axis there is nothing
+    /// to divide, and the result is as empty.
     ///
     /// ```
     /// # use retape::Tensor;
@@ -76,24 +99,37 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn softmax(&self, axes: impl Into<Axes>) -> Tensor {
-        let axes = axes.into();
-        if let Err(poison) = self.floats_over("softmax", &axes, Location::caller()) {
-            return poison;
+        let (axes, _method) = (axes.into(), method("softmax"));
+        match self.less_the_largest(&axes) {
+            Ok(shifted) => {
+                let powers = shifted.exp();
+                let sum = powers.sum_keep(axes);
+                powers / sum
+            }
+            Err(poison) => poison,
         }
-        let powers = (self - self.max_keep(axes.clone()).stop_gradient()).exp();
-        let sum = powers.sum_keep(axes);
-        powers / sum
     }
 
     /// The logarithm of [`softmax`](Tensor::softmax), accurate also where that vanishes.
     #[track_caller]
     pub fn log_softmax(&self, axes: impl Into<Axes>) -> Tensor {
-        let axes = axes.into();
-        if let Err(poison) = self.floats_over("log_softmax", &axes, Location::caller()) {
-            return poison;
+        let (axes, _method) = (axes.into(), method("log_softmax"));
+        match self.less_the_largest(&axes) {
+            Ok(shifted) => {
+                let sum = shifted.exp().sum_keep(axes);
+                shifted - sum.log()
+            }
+            Err(poison) => poison,
         }
-        let shifted = self - self.max_keep(axes.clone()).stop_gradient();
-        let sum = shifted.exp().sum_keep(axes);
-        shifted - sum.log()
+    }
+
+    /// The tensor less its largest element over the axes, so that no power of it overflows; of no elements none is the
+    /// largest.
+    #[track_caller]
+    fn less_the_largest(&self, axes: &Axes) -> Result<Tensor, Tensor> {
+        match self.floats_over(axes, Location::caller())? {
+            0 => Ok(self.clone()),
+            _ => Ok(self - self.max_keep(axes.clone()).stop_gradient()),
+        }
     }
 }

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::Permute;
 use super::axes::{self, Axes};
 use crate::error::Caller;
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 impl Tensor {
@@ -20,12 +21,12 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn permute(&self, order: &[isize]) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("permute"));
         let order: Result<SmallVec<[usize; 4]>, String> =
             order.iter().map(|&axis| axes::resolve(axis, self.rank())).collect();
         match order {
             Ok(order) => self.permuted(&order, at),
-            Err(message) => self.refused("permute", message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 
@@ -39,19 +40,30 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn transpose(&self) -> Tensor {
-        self.swap_axes_at("transpose", -2, -1, Location::caller())
+        let _method = method("transpose");
+        self.swap_axes(-2, -1)
     }
 
     /// Short for [`transpose`](Tensor::transpose).
     #[track_caller]
     pub fn t(&self) -> Tensor {
-        self.swap_axes_at("transpose", -2, -1, Location::caller())
+        let _method = method("t");
+        self.swap_axes(-2, -1)
     }
 
     /// The tensor with two axes exchanged.
     #[track_caller]
     pub fn swap_axes(&self, a: isize, b: isize) -> Tensor {
-        self.swap_axes_at("swap_axes", a, b, Location::caller())
+        let (at, _method) = (Location::caller(), method("swap_axes"));
+        let found = axes::resolve(a, self.rank()).and_then(|a| Ok((a, axes::resolve(b, self.rank())?)));
+        match found {
+            Ok((a, b)) => {
+                let mut order: SmallVec<[usize; 4]> = (0..self.rank()).collect();
+                order.swap(a, b);
+                self.permuted(&order, at)
+            }
+            Err(message) => self.refused(message, at),
+        }
     }
 
     /// The tensor without axes, which must have extent 1.
@@ -62,11 +74,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Tensor {
-        let at = Location::caller();
-        self.over_axes("squeeze", axes.into(), at, |axes| {
+        let (at, _method) = (Location::caller(), method("squeeze"));
+        self.over_axes(axes.into(), at, |axes| {
             if let Some(&axis) = axes.iter().find(|&&axis| self.shape()[axis] != 1) {
                 let message = format!("axis {axis} of {} does not have extent 1", self.type_text());
-                return self.refused("squeeze", message, at);
+                return self.refused(message, at);
             }
             let kept = self.shape().iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
             self.reshape_at(kept.map(|(_, &extent)| extent).collect(), at)
@@ -83,22 +95,24 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("unsqueeze"));
         match axes::resolve(axis, self.rank() + 1) {
             Ok(axis) => self.with_axis(axis, 1, at),
-            Err(message) => self.refused("unsqueeze", message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 
     /// NumPy's name for [`unsqueeze`](Tensor::unsqueeze).
     #[track_caller]
     pub fn expand_dims(&self, axis: isize) -> Tensor {
+        let _method = method("expand_dims");
         self.unsqueeze(axis)
     }
 
     /// All elements in row-major order along one axis.
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
+        let _method = method("flatten");
         self.reshape_at(Shape::new(&[self.n_elements()]), Location::caller())
     }
 
@@ -110,13 +124,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn flatten_from(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("flatten_from"));
         match axes::resolve(axis, self.rank()) {
             Ok(axis) => {
                 let (kept, merged) = self.shape().split_at(axis);
                 self.reshape_at(kept.iter().copied().chain([merged.iter().product()]).collect(), at)
             }
-            Err(message) => self.refused("flatten_from", message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 
@@ -133,17 +147,5 @@ impl Tensor {
         let mut shape: Shape = self.shape().into();
         shape.extents_mut().insert(axis.min(self.rank()), extent);
         if self.error().is_some() { self.clone() } else { self.reshape_at(shape, at) }
-    }
-
-    fn swap_axes_at(&self, op: &'static str, a: isize, b: isize, at: Caller) -> Tensor {
-        let found = axes::resolve(a, self.rank()).and_then(|a| Ok((a, axes::resolve(b, self.rank())?)));
-        match found {
-            Ok((a, b)) => {
-                let mut order: SmallVec<[usize; 4]> = (0..self.rank()).collect();
-                order.swap(a, b);
-                self.permuted(&order, at)
-            }
-            Err(message) => self.refused(op, message, at),
-        }
     }
 }

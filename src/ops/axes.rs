@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::error::{Caller, Error};
+use crate::error::Caller;
+use crate::method::ill_typed;
 use crate::tensor::Tensor;
 
 /// Axes of a tensor: an axis, several in an array, slice or vector, or `..` for all.
@@ -89,20 +90,20 @@ impl Tensor {
     /// Resolves axes and goes on with them; poisoned if one does not exist.
     pub(crate) fn over_axes(
         &self,
-        op: &'static str,
         axes: Axes,
         at: Caller,
         then: impl FnOnce(SmallVec<[usize; 4]>) -> Tensor,
     ) -> Tensor {
         match axes.resolve(self.rank()) {
             Ok(axes) => then(axes),
-            Err(message) => self.refused(op, message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 
-    /// The poisoned result of a method that does not accept this tensor; an error it carries itself comes first.
-    pub(crate) fn refused(&self, op: &'static str, message: String, at: Caller) -> Tensor {
-        let error = Error::Type { op, message, at };
+    /// The poisoned result of the method that runs, which does not accept this tensor; an error that the tensor carries
+    /// comes first.
+    pub(crate) fn refused(&self, message: String, at: Caller) -> Tensor {
+        let error = ill_typed("tensor", message, at);
         match (self.error(), self.as_traced()) {
             (Some(_), _) => self.clone(),
             (None, Some(traced)) => traced.tape.fail(error),

@@ -7,6 +7,7 @@ use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, TensorOrScalar, broadcast_apply};
 
 /// Whether elements are equal.
@@ -33,6 +34,10 @@ pub struct Maximum;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Minimum;
 
+/// The smaller of the third and the larger of the first two elements.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Clamp;
+
 /// The element of one tensor or of another, by a condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Select;
@@ -44,6 +49,7 @@ attributes! {
     LessEqual {}
     Maximum {}
     Minimum {}
+    Clamp {}
     Select {}
 }
 
@@ -83,6 +89,7 @@ macro_rules! comparisons {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(&self, other: impl TensorOrScalar) -> Tensor {
+                let _method = method(stringify!($method));
                 let other = other.tensor_like(self, Location::caller());
                 broadcast_apply($op, &[self, &other])
             }
@@ -114,6 +121,7 @@ impl Tensor {
     /// Whether elements are greater than those of `other`; false for NaN.
     #[track_caller]
     pub fn gt(&self, other: impl TensorOrScalar) -> Tensor {
+        let _method = method("gt");
         let other = other.tensor_like(self, Location::caller());
         broadcast_apply(Less, &[&other, self])
     }
@@ -121,6 +129,7 @@ impl Tensor {
     /// Whether elements are greater than those of `other` or equal; false for NaN.
     #[track_caller]
     pub fn ge(&self, other: impl TensorOrScalar) -> Tensor {
+        let _method = method("ge");
         let other = other.tensor_like(self, Location::caller());
         broadcast_apply(LessEqual, &[&other, self])
     }
@@ -128,13 +137,15 @@ impl Tensor {
     /// Whether elements are NaN.
     #[track_caller]
     pub fn is_nan(&self) -> Tensor {
+        let _method = method("is_nan");
         self.ne(self)
     }
 
-    /// Whether elements are neither infinite nor NaN.
+    /// Whether elements are neither infinite nor NaN, as all integers and truth values are.
     #[track_caller]
     pub fn is_finite(&self) -> Tensor {
-        self.abs().lt(f64::INFINITY)
+        let _method = method("is_finite");
+        if self.dtype().is_float() { self.abs().lt(f64::INFINITY) } else { self.eq(self) }
     }
 }
 
@@ -184,6 +195,28 @@ impl OpDef for Minimum {
     }
 }
 
+impl OpDef for Clamp {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        check::number_elementwise::<3>(args)
+    }
+
+    fn vjp(&self, at: &Site<'_>) -> Cotangents {
+        let [x, low, high] = [&at.args[0], &at.args[1], &at.args[2]];
+        // The limit that is the result gets the cotangent: of limits in the wrong order always the upper one.
+        let to = |chosen: Tensor| Some(chosen.select(at.ct, at.ct.zeros_like()));
+        Cotangents::some([to(x.ge(low) & x.le(high)), to(x.lt(low) & low.le(high)), to(x.gt(high) | low.gt(high))])
+    }
+
+    fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
+        Lowering::pointwise(|at| at.arg(0).max(at.arg(1)).min(at.arg(2)))
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |range| (TensorType::new(DType::F64, [3, 4]), range);
+        vec![Sample::typed(Clamp, &[of(-2.0..2.0), of(-1.5..-0.5), of(0.5..1.5)])]
+    }
+}
+
 impl OpDef for Select {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
         let [condition, x, y] = check::exactly::<3>(args)?;
@@ -226,6 +259,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn maximum(&self, other: impl TensorOrScalar) -> Tensor {
+        let _method = method("maximum");
         let other = other.tensor_like(self, Location::caller());
         broadcast_apply(Maximum, &[self, &other])
     }
@@ -233,18 +267,28 @@ impl Tensor {
     /// The smaller of each pair of elements; NaN if either is NaN. Equal elements share the derivative.
     #[track_caller]
     pub fn minimum(&self, other: impl TensorOrScalar) -> Tensor {
+        let _method = method("minimum");
         let other = other.tensor_like(self, Location::caller());
         broadcast_apply(Minimum, &[self, &other])
     }
 
-    /// Every element, but no smaller than `low` and no larger than `high`. The derivative is 1 between them and 0
-    /// beyond; on a limit it is shared with the limit.
+    /// Every element, but no smaller than `low` and no larger than `high`, which comes before `low` where they
+    /// contradict each other. The derivative is 1 between the limits and on them, and 0 beyond, where it goes to the
+    /// limit; see [`relu6`](Tensor::relu6) for the activation, which has none on its limits.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([-2.0_f32, 0.5, 3.0]).clamp(-1.0, 1.0).to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn clamp(&self, low: impl TensorOrScalar, high: impl TensorOrScalar) -> Tensor {
-        self.maximum(low).minimum(high)
+        let (at, _method) = (Location::caller(), method("clamp"));
+        let (low, high) = (low.tensor_like(self, at), high.tensor_like(self, at));
+        broadcast_apply(Clamp, &[self, &low, &high])
     }
 
-    /// The elements of `x` where this `bool` tensor is true, those of `y` elsewhere.
+    /// The elements of `x` where this `bool` tensor is true, those of `y` elsewhere; one of the two may be a number.
     ///
     /// ```
     /// # use retape::Tensor;
@@ -254,7 +298,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn select(&self, x: impl TensorOrScalar, y: impl TensorOrScalar) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("select"));
+        if x.number().is_some() && y.number().is_some() {
+            return self.refused("the choices are two numbers, of no dtype: give one as a tensor".to_owned(), at);
+        }
         // A number takes the dtype of the other choice; a tensor ignores what it is given here.
         let (x, y) = if x.number().is_some() {
             let y = y.tensor_like(self, at);

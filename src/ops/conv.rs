@@ -13,6 +13,7 @@ use super::matmul::refused_pair;
 use super::window::{self, Padding};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 /// Convolution of an image with a filter.
@@ -365,7 +366,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv_transpose2d(&self, filter: &Tensor, options: ConvOptions) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("conv_transpose2d"));
         if let Some(poisoned) = [self, filter].into_iter().find(|tensor| tensor.error().is_some()) {
             return poisoned.clone();
         }
@@ -385,7 +386,7 @@ impl Tensor {
         };
         let Some(input) = along(0).zip(along(1)).map(|(height, width)| [height, width]) else {
             let message = format!("{} and {} with {options:?} leave no image", self.type_text(), filter.type_text());
-            return refused_pair("conv_transpose2d", [self, filter], message, at);
+            return refused_pair([self, filter], message, at);
         };
         let Conv2d { stride, padding, dilation, groups } = options.resolved(input, [filter.dim(0), filter.dim(1)]);
         apply_at(Conv2dInputGrad { stride, padding, dilation, groups, input }, &[self, filter], at)

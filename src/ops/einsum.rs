@@ -5,7 +5,8 @@ use std::panic::Location;
 use retape_runtime::Shape;
 
 use super::{ReduceSum, Slice};
-use crate::error::{Caller, Error};
+use crate::error::Caller;
+use crate::method::{ill_typed, method};
 use crate::tensor::{Tensor, apply_at};
 
 /// A sum of products of one or two tensors in index notation, as NumPy's `einsum`.
@@ -22,7 +23,7 @@ use crate::tensor::{Tensor, apply_at};
 /// ```
 #[track_caller]
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
-    let at = Location::caller();
+    let (at, _method) = (Location::caller(), method("einsum"));
     if let Some(poisoned) = operands.iter().find(|operand| operand.error().is_some()) {
         return Tensor::clone(poisoned);
     }
@@ -31,8 +32,8 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
         Err(message) => {
             let message = format!("`{equation}`: {message}");
             match operands.iter().find(|operand| operand.is_traced()).or(operands.first()) {
-                Some(operand) => operand.refused("einsum", message, at),
-                None => Tensor::poisoned(Error::Type { op: "einsum", message, at }),
+                Some(operand) => operand.refused(message, at),
+                None => Tensor::poisoned(ill_typed("einsum", message, at)),
             }
         }
     }

@@ -16,6 +16,7 @@ use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Point, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 /// The slices along an axis that a tensor of indices names; the axes of the indices stand in place of the axis.
@@ -227,7 +228,7 @@ impl OpDef for ScatterAdd {
 }
 
 /// What `take` reads out of range: NaN, the least signed or the largest unsigned integer, true.
-fn absent(dtype: DType) -> Scalar {
+pub(super) fn absent(dtype: DType) -> Scalar {
     let value = match dtype {
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => f64::NAN,
         DType::I32 => f64::from(i32::MIN),
@@ -255,10 +256,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: isize) -> Tensor {
-        let at = Location::caller();
-        self.over_axis("take", axis, at, |axis| {
-            apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at)
-        })
+        let (at, _method) = (Location::caller(), method("take"));
+        self.over_axis(axis, at, |axis| apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at))
     }
 
     /// One element along `axis` for each index; `indices` have this shape but for the axis.
@@ -273,10 +272,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: isize) -> Tensor {
-        let at = Location::caller();
-        self.over_axis("take_along", axis, at, |axis| {
-            apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at)
-        })
+        let (at, _method) = (Location::caller(), method("take_along"));
+        self.over_axis(axis, at, |axis| apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at))
     }
 
     /// This tensor plus `updates`, of which slice `i` along `axis` is added at `indices[i]`.
@@ -293,32 +290,22 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
-        let at = Location::caller();
-        self.over_axis("scatter_add", axis, at, |axis| {
-            apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at)
-        })
+        let (at, _method) = (Location::caller(), method("scatter_add"));
+        self.over_axis(axis, at, |axis| apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at))
     }
 
     /// This tensor plus `updates`, each element added at its own index along `axis`; the transpose of `take_along`.
     #[track_caller]
     pub fn scatter_add_along(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
-        let at = Location::caller();
-        self.over_axis("scatter_add_along", axis, at, |axis| {
-            apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at)
-        })
+        let (at, _method) = (Location::caller(), method("scatter_add_along"));
+        self.over_axis(axis, at, |axis| apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at))
     }
 
     /// Resolves one axis and goes on with it; poisoned if it does not exist.
-    pub(crate) fn over_axis(
-        &self,
-        op: &'static str,
-        axis: isize,
-        at: Caller,
-        then: impl FnOnce(usize) -> Tensor,
-    ) -> Tensor {
+    pub(crate) fn over_axis(&self, axis: isize, at: Caller, then: impl FnOnce(usize) -> Tensor) -> Tensor {
         match axes::resolve(axis, self.rank()) {
             Ok(axis) => then(axis),
-            Err(message) => self.refused(op, message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 }

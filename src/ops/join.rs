@@ -10,8 +10,8 @@ use super::attribute::attributes;
 use super::axes;
 use super::check::refuse;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::error::Error;
 use crate::graph::TensorType;
+use crate::method::{ill_typed, method};
 use crate::tensor::{Tensor, apply_at, apply_in_groups};
 
 /// Tensors that are joined at once. Each element of a result is chosen from one of each, so that many at once would
@@ -104,14 +104,14 @@ impl OpDef for Concat {
 /// ```
 #[track_caller]
 pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
-    let at = Location::caller();
+    let (at, _method) = (Location::caller(), method("concat"));
     let Some(first) = tensors.first() else {
         let message = "takes at least one tensor".to_owned();
-        return Tensor::poisoned(Error::Type { op: "concat", message, at });
+        return Tensor::poisoned(ill_typed("concat", message, at));
     };
     match axes::resolve(axis, first.rank()) {
         Ok(axis) => apply_in_groups(Concat { axis }, MAX_PARTS, tensors, at),
-        Err(message) => first.refused("concat", message, at),
+        Err(message) => first.refused(message, at),
     }
 }
 
@@ -125,21 +125,21 @@ pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
 /// ```
 #[track_caller]
 pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
-    let at = Location::caller();
+    let (at, _method) = (Location::caller(), method("stack"));
     let Some(first) = tensors.first() else {
         let message = "takes at least one tensor".to_owned();
-        return Tensor::poisoned(Error::Type { op: "stack", message, at });
+        return Tensor::poisoned(ill_typed("stack", message, at));
     };
     if let Some(other) = tensors.iter().find(|other| other.error().is_none() && other.shape() != first.shape()) {
         let message = format!("{} and {} differ in shape", first.type_text(), other.type_text());
-        return first.refused("stack", message, at);
+        return first.refused(message, at);
     }
     match axes::resolve(axis, first.rank() + 1) {
         Ok(axis) => {
             let parts: Vec<Tensor> = tensors.iter().map(|tensor| tensor.with_axis(axis, 1, at)).collect();
             apply_in_groups(Concat { axis }, MAX_PARTS, &parts.iter().collect::<Vec<_>>(), at)
         }
-        Err(message) => first.refused("stack", message, at),
+        Err(message) => first.refused(message, at),
     }
 }
 
@@ -154,7 +154,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn split(&self, axis: isize, extents: &[usize]) -> Vec<Tensor> {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("split"));
         let whole = axes::resolve(axis, self.rank()).and_then(|axis| {
             let total = extents.iter().try_fold(0_usize, |sum, &extent| sum.checked_add(extent));
             let refusal = || format!("parts {extents:?} do not add up to axis {axis} of {}", self.type_text());
@@ -166,7 +166,7 @@ impl Tensor {
                 start += extent;
                 self.part(*axis, start - extent, start, at)
             }
-            Err(message) => self.refused("split", message.clone(), at),
+            Err(message) => self.refused(message.clone(), at),
         };
         extents.iter().map(part).collect()
     }
@@ -174,7 +174,7 @@ impl Tensor {
     /// `n` parts of equal extent along an axis, in order.
     #[track_caller]
     pub fn chunk(&self, axis: isize, n: usize) -> Vec<Tensor> {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("chunk"));
         let extent = axes::resolve(axis, self.rank()).and_then(|axis| {
             let extent = self.shape()[axis];
             let refusal = || format!("axis {axis} of {} does not divide into {n} equal parts", self.type_text());
@@ -182,7 +182,7 @@ impl Tensor {
         });
         let part = |position: usize| match &extent {
             Ok((axis, extent)) => self.part(*axis, position * extent, (position + 1) * extent, at),
-            Err(message) => self.refused("chunk", message.clone(), at),
+            Err(message) => self.refused(message.clone(), at),
         };
         // An error needs a tensor to travel in.
         (0..n.max(1)).map(part).collect()
@@ -198,17 +198,17 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn tile(&self, counts: &[usize]) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("tile"));
         if counts.len() != self.rank() {
             let message = format!("{counts:?} needs one entry for each axis of {}", self.type_text());
-            return self.refused("tile", message, at);
+            return self.refused(message, at);
         }
         // Each axis gets a companion before it, along which it is repeated.
         let pairs = || counts.iter().zip(self.shape());
         let apart: Shape = pairs().flat_map(|(_, &extent)| [1, extent]).collect();
         let repeated: Shape = pairs().flat_map(|(&count, &extent)| [count, extent]).collect();
         let Some(merged) = pairs().map(|(&count, &extent)| count.checked_mul(extent)).collect::<Option<Shape>>() else {
-            return self.refused("tile", "the extents cannot be counted".to_owned(), at);
+            return self.refused("the extents cannot be counted".to_owned(), at);
         };
         let repeated = apply_at(super::BroadcastTo { shape: repeated }, &[&self.reshape_at(apart, at)], at);
         if repeated.error().is_some() { repeated } else { repeated.reshape_at(merged, at) }

@@ -11,6 +11,7 @@ use super::matmul::refused_pair;
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 /// The lower triangular L with L Lᵀ = A, for symmetric positive definite A, of which the lower triangle is read.
@@ -164,9 +165,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn cholesky(&self) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("cholesky"));
         match self.ty().map(square) {
-            Some(Err(e)) => self.refused("cholesky", e.0, at),
+            Some(Err(e)) => self.refused(e.0, at),
             Some(Ok(_)) => apply_at(Cholesky, &[&((self + self.transpose()) * 0.5)], at),
             None => self.clone(),
         }
@@ -184,20 +185,20 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn solve_triangular(&self, b: &Tensor, form: Triangular) -> Tensor {
+        let _method = method("solve_triangular");
         self.solve_triangular_at(b, form, Location::caller())
     }
 
     /// The solution X of A X = B for symmetric positive definite A, this tensor; by its Cholesky factor.
     #[track_caller]
     pub fn solve_positive_definite(&self, b: &Tensor) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("solve_positive_definite"));
         let l = self.cholesky();
         let y = l.solve_triangular_at(b, Triangular::LOWER, at);
         l.solve_triangular_at(&y, Triangular::LOWER.transposed(), at)
     }
 
     fn solve_triangular_at(&self, b: &Tensor, form: Triangular, at: Caller) -> Tensor {
-        let op = "solve_triangular";
         if let Some(poisoned) = [self, b].into_iter().find(|tensor| tensor.error().is_some()) {
             return poisoned.clone();
         }
@@ -207,13 +208,13 @@ impl Tensor {
         }
         if self.rank() < 2 || b.rank() < 2 {
             let message = format!("{} and {} must be matrices", self.type_text(), b.type_text());
-            return refused_pair(op, [self, b], message, at);
+            return refused_pair([self, b], message, at);
         }
         let ((batch_a, a), (batch_b, last)) =
             (self.shape().split_at(self.rank() - 2), b.shape().split_at(b.rank() - 2));
         let batch = match check::broadcast(batch_a, batch_b) {
             Ok(batch) => batch,
-            Err(e) => return refused_pair(op, [self, b], format!("batch axes: {e}"), at),
+            Err(e) => return refused_pair([self, b], format!("batch axes: {e}"), at),
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();

@@ -7,6 +7,7 @@ use retape_runtime::DType;
 use super::attribute::attributes;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, TensorOrScalar, apply, broadcast_apply};
 
 /// Bitwise and of integers, conjunction of truth values: the operator `&`.
@@ -130,6 +131,7 @@ impl Tensor {
     /// The high 32 bits of the 64-bit products of `u32` elements.
     #[track_caller]
     pub fn mul_high(&self, other: impl TensorOrScalar) -> Tensor {
+        let _method = method("mul_high");
         let other = other.tensor_like(self, std::panic::Location::caller());
         broadcast_apply(MulHigh, &[self, &other])
     }

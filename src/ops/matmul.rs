@@ -10,6 +10,7 @@ use super::check::{self, refuse};
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 /// The product of each matrix of the last two axes with its partner; the axes before them are equal.
@@ -78,7 +79,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
-        self.matmul_at("matmul", other, Location::caller())
+        let _method = method("matmul");
+        self.matmul_at(other, Location::caller())
     }
 
     /// The sum of the products of the elements of two vectors.
@@ -91,13 +93,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn dot(&self, other: &Tensor) -> Tensor {
-        let at = Location::caller();
-        if let Some(refused) = self.refused_vectors("dot", other, at) {
+        let (at, _method) = (Location::caller(), method("dot"));
+        if let Some(refused) = self.refused_vectors(other, at) {
             return refused;
         }
         if self.shape() != other.shape() {
             let message = format!("{} and {} differ in length", self.type_text(), other.type_text());
-            return refused_pair("dot", [self, other], message, at);
+            return refused_pair([self, other], message, at);
         }
         (self * other).sum(..)
     }
@@ -112,14 +114,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn outer(&self, other: &Tensor) -> Tensor {
-        let at = Location::caller();
-        match self.refused_vectors("outer", other, at) {
+        let (at, _method) = (Location::caller(), method("outer"));
+        match self.refused_vectors(other, at) {
             Some(refused) => refused,
             None => self.with_axis(1, 1, at) * other.with_axis(0, 1, at),
         }
     }
 
-    fn matmul_at(&self, op: &'static str, other: &Tensor, at: Caller) -> Tensor {
+    fn matmul_at(&self, other: &Tensor, at: Caller) -> Tensor {
         if let Some(poisoned) = [self, other].into_iter().find(|tensor| tensor.error().is_some()) {
             return poisoned.clone();
         }
@@ -129,15 +131,15 @@ impl Tensor {
                 self.type_text(),
                 other.type_text()
             );
-            return refused_pair(op, [self, other], message, at);
+            return refused_pair([self, other], message, at);
         }
         match (self.rank(), other.rank()) {
             (1, 1) => {
-                let product = self.with_axis(0, 1, at).matmul_at(op, &other.with_axis(1, 1, at), at);
+                let product = self.with_axis(0, 1, at).matmul_at(&other.with_axis(1, 1, at), at);
                 product.drop_axes(&[0, 1], at)
             }
-            (1, rank) => self.with_axis(0, 1, at).matmul_at(op, other, at).drop_axes(&[rank - 2], at),
-            (rank, 1) => self.matmul_at(op, &other.with_axis(1, 1, at), at).drop_axes(&[rank - 1], at),
+            (1, rank) => self.with_axis(0, 1, at).matmul_at(other, at).drop_axes(&[rank - 2], at),
+            (rank, 1) => self.matmul_at(&other.with_axis(1, 1, at), at).drop_axes(&[rank - 1], at),
             // One matrix for a whole batch: the rows of the batch are rows of one large matrix.
             (3.., 2) if self.dim(-1) == other.dim(0) => {
                 let (rows, columns) = (self.shape()[..self.rank() - 1].iter().product(), self.dim(-1));
@@ -145,17 +147,17 @@ impl Tensor {
                 let lead = self.shape()[..self.rank() - 1].iter().copied();
                 product.unless_poisoned(|product| product.reshape_at(lead.chain([other.dim(1)]).collect(), at))
             }
-            _ => self.batched_product(op, other, at),
+            _ => self.batched_product(other, at),
         }
     }
 
     /// The product of tensors of rank two or more, with the axes before the last two broadcast.
-    fn batched_product(&self, op: &'static str, other: &Tensor, at: Caller) -> Tensor {
+    fn batched_product(&self, other: &Tensor, at: Caller) -> Tensor {
         let ((batch_a, a), (batch_b, b)) =
             (self.shape().split_at(self.rank() - 2), other.shape().split_at(other.rank() - 2));
         let batch = match check::broadcast(batch_a, batch_b) {
             Ok(batch) => batch,
-            Err(e) => return refused_pair(op, [self, other], format!("batch axes: {e}"), at),
+            Err(e) => return refused_pair([self, other], format!("batch axes: {e}"), at),
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();
@@ -175,18 +177,18 @@ impl Tensor {
         if self.error().is_some() { self.clone() } else { then(self) }
     }
 
-    fn refused_vectors(&self, op: &'static str, other: &Tensor, at: Caller) -> Option<Tensor> {
+    fn refused_vectors(&self, other: &Tensor, at: Caller) -> Option<Tensor> {
         if let Some(poisoned) = [self, other].into_iter().find(|tensor| tensor.error().is_some()) {
             return Some(poisoned.clone());
         }
         let matrix = [self, other].into_iter().find(|tensor| tensor.rank() != 1)?;
         let message = format!("{} is not a vector; for matrices use `matmul` or `einsum`", matrix.type_text());
-        Some(refused_pair(op, [self, other], message, at))
+        Some(refused_pair([self, other], message, at))
     }
 }
 
-/// The poisoned result of a method of two tensors; a trace that either belongs to remembers the error.
-pub(crate) fn refused_pair(op: &'static str, tensors: [&Tensor; 2], message: String, at: Caller) -> Tensor {
+/// The poisoned result of the method of two tensors that runs; a trace that either belongs to remembers the error.
+pub(crate) fn refused_pair(tensors: [&Tensor; 2], message: String, at: Caller) -> Tensor {
     let [first, second] = tensors;
-    if second.is_traced() { second.refused(op, message, at) } else { first.refused(op, message, at) }
+    if second.is_traced() { second.refused(message, at) } else { first.refused(message, at) }
 }

@@ -16,7 +16,7 @@
 //! | hyperbolic | `sinh`, `cosh`, `tanh`, `asinh`, `acosh`, `atanh` |
 //! | trigonometric | `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2` |
 //! | special | `erf`, `erfc`, `lgamma`, `digamma`, `trigamma`, `polygamma` |
-//! | activations | `relu`, `sigmoid`, `log_sigmoid`, `softplus`, `silu`, `gelu_erf`, `gelu_tanh`, `leaky_relu`, `elu`, `softmax`, `log_softmax` |
+//! | activations | `relu`, `relu6`, `sigmoid`, `log_sigmoid`, `softplus`, `silu`, `gelu_erf`, `gelu_tanh`, `leaky_relu`, `elu`, `softmax`, `log_softmax` |
 //! | conversion | `cast`, `stop_gradient` |
 //! | movement | `reshape`, `broadcast_to`, `permute`, `transpose`, `t`, `swap_axes`, `squeeze`, `unsqueeze`, `flatten`, `flatten_from`, `flip`, `tile` |
 //! | parts and joints | `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`; [`concat()`], [`stack`] |
@@ -103,6 +103,7 @@ pub use trigonometric::*;
 pub use window::Padding;
 
 pub(crate) use check::{addressable, broadcast_all};
+pub(crate) use matmul::refused_pair;
 
 use crate::graph::TensorType;
 
@@ -196,6 +197,7 @@ ops! {
     "less_equal" => compare::LessEqual,
     "maximum" => compare::Maximum,
     "minimum" => compare::Minimum,
+    "clamp" => compare::Clamp,
     "select" => compare::Select,
     "cast" => convert::Cast,
     "stop_gradient" => convert::StopGradient,
@@ -250,6 +252,7 @@ ops! {
     "concat" => join::Concat,
     "iota" => triangle::Iota,
     "triangle" => triangle::Triangle,
+    "one_hot" => triangle::OneHot,
     "take" => index::Take,
     "take_along" => index::TakeAlong,
     "scatter_add" => index::ScatterAdd,

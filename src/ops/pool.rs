@@ -11,9 +11,9 @@ use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::window::{self, Padding};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::error::Caller;
 use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply_at};
+use crate::method::method;
+use crate::tensor::{Tensor, apply, apply_at};
 
 /// The maximum of each window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -274,7 +274,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: Padding) -> Tensor {
         let padding = padding.resolve([self.dim(1), self.dim(2)], window, stride, [1, 1]);
-        apply_at(MaxPool2d { window, stride, padding }, &[self], Location::caller())
+        apply(MaxPool2d { window, stride, padding }, &[self])
     }
 
     /// The mean of each window of images `[batch, height, width, channels]`, over the positions inside the image.
@@ -287,29 +287,27 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn avg_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: Padding) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("avg_pool2d"));
         let image = [self.dim(1), self.dim(2)];
         let padding = padding.resolve(image, window, stride, [1, 1]);
         let pool = SumPool2d { window, stride, padding };
-        let sums = apply_at(pool.clone(), &[self], at);
-        if padding == [[0; 2]; 2] {
-            return sums / (window[0] * window[1]) as f64;
-        }
-        let ones = Tensor::of_scalar(retape_runtime::Scalar::from_f64(1.0, self.dtype()));
-        sums.unless_poisoned(|sums| sums / apply_at(pool, &[&ones.broadcast_to([1, image[0], image[1], 1])], at))
+        apply_at(pool.clone(), &[self], at).unless_poisoned(|sums| {
+            if padding == [[0; 2]; 2] {
+                return sums / (window[0] * window[1]) as f64;
+            }
+            let ones = Tensor::of_scalar(retape_runtime::Scalar::from_f64(1.0, self.dtype()));
+            sums / apply_at(pool, &[&ones.broadcast_to([1, image[0], image[1], 1])], at)
+        })
     }
 
     /// The mean of each channel over height and width of images `[batch, height, width, channels]`: shape
     /// `[batch, channels]`.
     #[track_caller]
     pub fn global_avg_pool2d(&self) -> Tensor {
-        self.global_mean(Location::caller())
-    }
-
-    fn global_mean(&self, at: Caller) -> Tensor {
+        let (at, _method) = (Location::caller(), method("global_avg_pool2d"));
         match self.ty().map(|ty| window::image(0, ty)) {
             Some(Ok([height, width])) => self.sum([1, 2]) / (height * width) as f64,
-            Some(Err(e)) => self.refused("global_avg_pool2d", e.0, at),
+            Some(Err(e)) => self.refused(e.0, at),
             None => self.clone(),
         }
     }

@@ -3,11 +3,13 @@
 use std::panic::Location;
 
 use retape_kernels::ir::Value;
+use retape_runtime::DType;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, TensorOrScalar, apply, broadcast_apply};
 
 /// Powers of elements with elements as exponents.
@@ -36,11 +38,15 @@ impl OpDef for Pow {
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let [x, y] = [&at.args[0], &at.args[1]];
-        let zero = x.eq(0.0);
-        // `y * x^(y - 1)` and `x^y * log(x)`, both 0 where x^y is 0^0 and the second wherever x is 0.
-        let less = (&zero & y.eq(0.0)).select(1.0, y - 1.0);
-        let log = zero.select(1.0, x).log();
-        Cotangents::of([at.ct * (y * x.pow(less)), at.ct * (at.output * log)])
+        // `y * x^(y - 1)`, and 0 where x^0 is 1 for an x without a reciprocal.
+        let size = x.abs();
+        let is_extreme = size.lt(least_normal(x.dtype())) | size.ge(f64::INFINITY) | size.is_nan();
+        let is_flat = y.eq(0.0) & is_extreme;
+        let base = y * is_flat.select(1.0, x).pow(is_flat.select(1.0, y - 1.0));
+        // `x^y * log(x)`, and 0 where that would be a product of 0 and an infinity, and wherever x is 0.
+        let is_flat = x.eq(0.0) | at.output.eq(0.0);
+        let exponent = is_flat.select(0.0, at.output) * is_flat.select(1.0, x).log();
+        Cotangents::of([at.ct * base, at.ct * exponent])
     }
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
@@ -76,8 +82,19 @@ impl OpDef for IntPow {
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         let exponent = self.exponent;
         Lowering::pointwise(move |at| {
-            let power = int_power(at.arg(0), exponent.unsigned_abs());
-            if exponent < 0 { 1.0 / power } else { power }
+            let (x, n) = (at.arg(0), exponent.unsigned_abs());
+            let power = int_power(x, n);
+            match exponent {
+                0.. => power,
+                -1 => 1.0 / x,
+                // Where a power is too large or too small its reciprocal need not be: so that of a power within the
+                // normal numbers, and elsewhere the power of the reciprocal, which leaves the range where the result does.
+                _ => {
+                    let size = power.abs();
+                    let is_normal = size.ge(least_normal(x.dtype())) & size.lt(f64::INFINITY);
+                    is_normal.select(1.0 / power, int_power(1.0 / x, n))
+                }
+            }
         })
     }
 
@@ -88,7 +105,7 @@ impl OpDef for IntPow {
 }
 
 impl Tensor {
-    /// Every element to the power of `exponent`: a number or a tensor.
+    /// Every element to the power of `exponent`: a number or a tensor. Special values are those of `pow` in IEEE 754.
     ///
     /// The derivative with respect to the exponent is taken as 0 where the element is 0. Of integers there are powers
     /// with whole numbers from 0 to 16.
@@ -100,18 +117,39 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn pow(&self, exponent: impl TensorOrScalar) -> Tensor {
+        let (at, _method) = (Location::caller(), method("pow"));
         match exponent.number() {
             Some(n) if n.fract() == 0.0 && n.abs() <= MAX_INT_EXPONENT as f64 => {
                 apply(IntPow { exponent: n as i64 }, &[self])
             }
-            Some(0.5) => self.sqrt(),
-            Some(-0.5) => self.rsqrt(),
+            Some(_) if self.error().is_none() && !self.dtype().is_float() => {
+                let message =
+                    format!("{} has powers with whole numbers up to {MAX_INT_EXPONENT} only", self.type_text());
+                self.refused(message, at)
+            }
+            Some(0.5) => self.by_root(Tensor::sqrt, f64::INFINITY),
+            Some(-0.5) => self.by_root(Tensor::rsqrt, 0.0),
             Some(_) | None => {
-                let exponent = exponent.tensor_like(self, Location::caller());
+                let exponent = exponent.tensor_like(self, at);
                 broadcast_apply(Pow, &[self, &exponent])
             }
         }
     }
+
+    /// A power by a root, which rounds less: they differ at -0, of which the root is -0, and at -inf, of which there is
+    /// none.
+    #[track_caller]
+    fn by_root(&self, root: impl Fn(&Tensor) -> Tensor, of_infinity: f64) -> Tensor {
+        let is_infinity = self.eq(f64::NEG_INFINITY);
+        // The other branch must have a derivative where it is not chosen; a sum with +0 is not -0.
+        let power = root(&(is_infinity.select(1.0, self) + 0.0));
+        is_infinity.select(of_infinity, power)
+    }
+}
+
+/// The smallest positive number of a float dtype with all its bits.
+fn least_normal(dtype: DType) -> f64 {
+    if dtype == DType::F32 { f32::MIN_POSITIVE.into() } else { f64::MIN_POSITIVE }
 }
 
 /// `x^n` for `n >= 0` by repeated squaring.

@@ -11,6 +11,7 @@ use super::check::{self, refuse};
 use super::{Cotangents, CumProd, Lowering, Op, OpDef, Permute, Reshape, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply, apply_at};
 
 /// Sum over `axes`, which disappear from the shape.
@@ -158,12 +159,11 @@ impl Tensor {
     /// A fold over axes that keeps them with extent 1 if `keep`.
     fn fold<O: Into<Op>>(
         &self,
-        name: &'static str,
         (axes, keep): (Axes, bool),
         at: Caller,
         op: impl FnOnce(SmallVec<[usize; 4]>) -> O,
     ) -> Tensor {
-        self.over_axes(name, axes, at, |axes| {
+        self.over_axes(axes, at, |axes| {
             let extent = |(axis, &extent): (usize, &usize)| if axes.contains(&axis) { 1 } else { extent };
             let shape: Shape = self.shape().iter().enumerate().map(extent).collect();
             let folded = apply_at(op(axes), &[self], at);
@@ -193,14 +193,16 @@ macro_rules! fold_methods {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(&self, axes: impl Into<Axes>) -> Tensor {
-                self.fold(stringify!($method), (axes.into(), false), Location::caller(), |axes| $op { axes })
+                let _method = method(stringify!($method));
+                self.fold((axes.into(), false), Location::caller(), |axes| $op { axes })
             }
 
             #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "),")]
             /// keeping the axes with extent 1.
             #[track_caller]
             pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
-                self.fold(stringify!($keeping), (axes.into(), true), Location::caller(), |axes| $op { axes })
+                let _method = method(stringify!($keeping));
+                self.fold((axes.into(), true), Location::caller(), |axes| $op { axes })
             }
         )*}
     };

@@ -7,9 +7,9 @@ use std::panic::Location;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{Axes, Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
-use crate::error::Caller;
+use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply, apply_at};
 
 /// Sums of all elements up to each along an axis.
@@ -202,7 +202,7 @@ impl OpDef for Shift {
     }
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
-        Cotangents::of([at.ct.shifted(self.axis, -self.distance)])
+        Cotangents::of([at.ct.shifted(self.axis, self.distance.saturating_neg())])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -260,8 +260,10 @@ positions! {
 
 impl Tensor {
     /// Applies an op along one axis, counted from the end if negative.
-    fn along_axis<O: Into<Op>>(&self, name: &'static str, axis: isize, at: Caller, op: impl Fn(usize) -> O) -> Tensor {
-        self.over_axes(name, Axes::from(axis), at, |axes| apply_at(op(axes[0]), &[self], at))
+    #[track_caller]
+    fn along_axis<O: Into<Op>>(&self, name: &'static str, axis: isize, op: impl Fn(usize) -> O) -> Tensor {
+        let (at, _method) = (Location::caller(), method(name));
+        self.over_axis(axis, at, |axis| apply_at(op(axis), &[self], at))
     }
 
     /// Element `i` along the axis is the present element `i + distance`, or 0 if there is none.
@@ -280,7 +282,7 @@ impl Tensor {
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Tensor {
         let op = |axis| CumSum { axis, reverse: false, exclusive: false };
-        self.along_axis("cumsum", axis, Location::caller(), op)
+        self.along_axis("cumsum", axis, op)
     }
 
     /// The products of all elements up to each along an axis, counted from the end if negative.
@@ -289,21 +291,21 @@ impl Tensor {
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Tensor {
         let op = |axis| CumProd { axis, reverse: false, exclusive: false };
-        self.along_axis("cumprod", axis, Location::caller(), op)
+        self.along_axis("cumprod", axis, op)
     }
 
     /// The largest of all elements up to each along an axis, counted from the end if negative; from the first NaN on,
     /// NaN. The derivative goes to the last of equal elements.
     #[track_caller]
     pub fn cummax(&self, axis: isize) -> Tensor {
-        self.along_axis("cummax", axis, Location::caller(), |axis| CumMax { axis })
+        self.along_axis("cummax", axis, |axis| CumMax { axis })
     }
 
     /// The smallest of all elements up to each along an axis, counted from the end if negative; from the first NaN
     /// on, NaN. The derivative goes to the last of equal elements.
     #[track_caller]
     pub fn cummin(&self, axis: isize) -> Tensor {
-        self.along_axis("cummin", axis, Location::caller(), |axis| CumMin { axis })
+        self.along_axis("cummin", axis, |axis| CumMin { axis })
     }
 
     /// The position (`i64`) of the first largest element along an axis, which disappears from the shape; of the first
@@ -316,13 +318,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Tensor {
-        self.along_axis("argmax", axis, Location::caller(), |axis| ArgMax { axis })
+        self.along_axis("argmax", axis, |axis| ArgMax { axis })
     }
 
     /// The position (`i64`) of the first smallest element along an axis, which disappears from the shape; of the first
     /// NaN if there is one.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Tensor {
-        self.along_axis("argmin", axis, Location::caller(), |axis| ArgMin { axis })
+        self.along_axis("argmin", axis, |axis| ArgMin { axis })
     }
 }

@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
 
 use retape_kernels::ir::Value;
-use retape_runtime::{Scalar, Shape};
+use retape_runtime::{Element, Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
@@ -15,6 +15,7 @@ use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply, apply_at};
 
 /// Elements at regular distances along each axis.
@@ -234,10 +235,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn slice_axis(&self, axis: isize, range: impl RangeBounds<isize>) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("slice_axis"));
         match self.range_along(axis, &range) {
             Ok((axis, start, stop)) => self.part(axis, start, stop, at),
-            Err(message) => self.refused("slice_axis", message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 
@@ -251,7 +252,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn index_axis(&self, axis: isize, index: isize) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("index_axis"));
         let found = axes::resolve(axis, self.rank()).and_then(|axis| {
             let extent = self.shape()[axis];
             let inside = |index: isize| usize::try_from(index).ok().filter(|&index| index < extent);
@@ -265,7 +266,7 @@ impl Tensor {
                 shape.extents_mut().remove(axis);
                 self.part(axis, index, index + 1, at).reshape_at(shape, at)
             }
-            Err(message) => self.refused("index_axis", message, at),
+            Err(message) => self.refused(message, at),
         }
     }
 
@@ -279,13 +280,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn slice(&self, start: &[usize], stop: &[usize], step: &[usize]) -> Tensor {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("slice"));
         if [start.len(), stop.len(), step.len()] != [self.rank(); 3] {
             let message = format!("start, stop and step need one entry for each axis of {}", self.type_text());
-            return self.refused("slice", message, at);
+            return self.refused(message, at);
         }
         if step.iter().any(|&step| step == 0 || i64::try_from(step).is_err()) {
-            return self.refused("slice", format!("steps {step:?} must be positive"), at);
+            return self.refused(format!("steps {step:?} must be positive"), at);
         }
         let counts = start.iter().zip(stop).zip(step);
         let shape: Shape = counts.map(|((&start, &stop), &step)| stop.saturating_sub(start).div_ceil(step)).collect();
@@ -296,6 +297,8 @@ impl Tensor {
 
     /// Adds `low[axis]` elements equal to `value` before and `high[axis]` after the elements along each axis.
     ///
+    /// Integers and truth values are padded with one of theirs; a number that is none of them is refused.
+    ///
     /// ```
     /// # use retape::Tensor;
     /// let x = Tensor::from([1.0_f32, 2.0]);
@@ -303,14 +306,15 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn pad(&self, low: &[usize], high: &[usize], value: f64) -> Tensor {
-        let pad = Pad {
-            low: SmallVec::from_slice(low),
-            high: SmallVec::from_slice(high),
-            interior: SmallVec::from_elem(0, low.len()),
-            value: Scalar::from_f64(value, self.dtype()),
+    pub fn pad(&self, low: &[usize], high: &[usize], value: impl Element) -> Tensor {
+        let (at, _method) = (Location::caller(), method("pad"));
+        let value = match self.element(value.to_scalar(), at) {
+            Ok(value) => value,
+            Err(refused) => return refused,
         };
-        apply(pad, &[self])
+        let (low, high) = (SmallVec::from_slice(low), SmallVec::from_slice(high));
+        let interior = SmallVec::from_elem(0, low.len());
+        apply_at(Pad { low, high, interior, value }, &[self], at)
     }
 
     /// The elements in reverse order along axes: `x.flip(0)`, `x.flip([0, 2])`, `x.flip(..)`.
@@ -323,8 +327,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn flip(&self, axes: impl Into<Axes>) -> Tensor {
-        let at = Location::caller();
-        self.over_axes("flip", axes.into(), at, |axes| {
+        let (at, _method) = (Location::caller(), method("flip"));
+        self.over_axes(axes.into(), at, |axes| {
             apply_at(Slice::reversed(self.shape(), |axis| axes.contains(&axis)), &[self], at)
         })
     }

@@ -10,6 +10,7 @@ use super::axes;
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 /// The indices (`i64`) that sort along an axis; equal elements keep their order and NaN comes last.
@@ -69,15 +70,15 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn argsort(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
-        self.over_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
+        let (at, _method) = (Location::caller(), method("argsort"));
+        self.over_axis(axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
     }
 
     /// As [`argsort`](Tensor::argsort), but the largest element comes first; NaN comes last all the same.
     #[track_caller]
     pub fn argsort_descending(&self, axis: isize) -> Tensor {
-        let at = Location::caller();
-        self.over_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
+        let (at, _method) = (Location::caller(), method("argsort_descending"));
+        self.over_axis(axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
     }
 
     /// The elements sorted along `axis`, ascending; NaN comes last.
@@ -90,12 +91,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn sort(&self, axis: isize) -> Tensor {
+        let _method = method("sort");
         self.take_along(&self.argsort(axis), axis)
     }
 
     /// The elements sorted along `axis`, descending; NaN comes last.
     #[track_caller]
     pub fn sort_descending(&self, axis: isize) -> Tensor {
+        let _method = method("sort_descending");
         self.take_along(&self.argsort_descending(axis), axis)
     }
 
@@ -110,7 +113,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn top_k(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("top_k"));
         let fits = axes::resolve(axis, self.rank()).and_then(|axis| match self.shape()[axis] {
             extent if k <= extent => Ok(axis),
             _ => Err(format!("axis {axis} of {} has fewer than {k} elements", self.type_text())),
@@ -121,7 +124,7 @@ impl Tensor {
                 (self.take_along(&indices, axis as isize), indices)
             }
             Err(message) => {
-                let poisoned = self.refused("top_k", message, at);
+                let poisoned = self.refused(message, at);
                 (poisoned.clone(), poisoned)
             }
         }

@@ -9,6 +9,7 @@ use super::power::int_power;
 use super::unary::unary;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, apply};
 
 unary! {
@@ -90,6 +91,7 @@ impl Tensor {
     /// The second derivative of [`lgamma`](Tensor::lgamma) of every element.
     #[track_caller]
     pub fn trigamma(&self) -> Tensor {
+        let _method = method("trigamma");
         self.polygamma(1)
     }
 

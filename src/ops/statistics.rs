@@ -5,14 +5,15 @@ use std::panic::Location;
 use super::Axes;
 use super::check::float;
 use crate::error::Caller;
+use crate::method::method;
 use crate::tensor::Tensor;
 
 impl Tensor {
     /// The tensor if it is of floats, with the number of elements that a fold over the axes takes together.
-    pub(super) fn floats_over(&self, name: &'static str, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
+    pub(super) fn floats_over(&self, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
         let Some(ty) = self.ty() else { return Err(self.clone()) };
-        float(0, ty).map_err(|e| self.refused(name, e.0, at))?;
-        let axes = axes.resolve(self.rank()).map_err(|message| self.refused(name, message, at))?;
+        float(0, ty).map_err(|e| self.refused(e.0, at))?;
+        let axes = axes.resolve(self.rank()).map_err(|message| self.refused(message, at))?;
         Ok(axes.iter().map(|&axis| self.shape()[axis]).product())
     }
 }
@@ -24,10 +25,10 @@ macro_rules! over_axes {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(&self, axes: impl Into<Axes>) -> Tensor {
-                let axes = axes.into();
+                let (axes, _method) = (axes.into(), method(stringify!($method)));
                 let kept = self.$keeping(axes.clone());
                 let rank = self.rank();
-                kept.over_axes(stringify!($method), axes, Location::caller(), |axes| {
+                kept.over_axes(axes, Location::caller(), |axes| {
                     let left = (0..rank).filter(|axis| !axes.contains(axis)).map(|axis| self.shape()[axis]);
                     kept.reshape(left.collect::<retape_runtime::Shape>())
                 })
@@ -37,8 +38,8 @@ macro_rules! over_axes {
             /// keeping the axes with extent 1.
             #[track_caller]
             pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
-                let ($x, $axes) = (self, axes.into());
-                let $n = match self.floats_over(stringify!($method), &$axes, Location::caller()) {
+                let ($x, $axes, _method) = (self, axes.into(), method(stringify!($keeping)));
+                let $n = match self.floats_over(&$axes, Location::caller()) {
                     Ok(n) => n as f64,
                     Err(poison) => return poison,
                 };
@@ -73,8 +74,19 @@ over_axes! {
     /// The standard deviation over axes, which disappear from the shape: the square root of the variance.
     std std_keep(x, axes, n) { x.var_keep(axes).sqrt() }
 
-    /// The logarithm of the sum of e^x over axes, which disappear from the shape, without overflow.
+    /// The logarithm of the sum of e^x over axes, which disappear from the shape, without overflow; over an empty axis
+    /// the sum is 0 and its logarithm -inf.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1000.0_f64]).logsumexp(0).item::<f64>()?, 1000.0);
+    /// assert_eq!(Tensor::zeros([2, 0]).logsumexp(1).to_vec::<f32>()?, [f32::NEG_INFINITY; 2]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     logsumexp logsumexp_keep(x, axes, n) {
+        if n == 0.0 {
+            return x.exp().sum_keep(axes).log();
+        }
         let largest = x.max_keep(axes.clone()).stop_gradient();
         // Infinities would give `inf - inf`.
         let shift = largest.is_finite().select(&largest, 0.0);

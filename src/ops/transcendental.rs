@@ -3,6 +3,7 @@
 use std::f64::consts::LN_2;
 
 use super::unary::unary;
+use crate::method::method;
 use crate::tensor::Tensor;
 
 unary! {
@@ -109,12 +110,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn square(&self) -> Tensor {
+        let _method = method("square");
         self * self
     }
 
     /// 1 divided by every element.
     #[track_caller]
     pub fn reciprocal(&self) -> Tensor {
+        let _method = method("reciprocal");
         1.0 / self
     }
 }

@@ -2,15 +2,17 @@
 
 use std::panic::Location;
 
-use retape_runtime::{DType, Scalar, Shape};
+use retape_runtime::{DType, Element, Scalar, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
+use super::index::absent;
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::eager;
 use crate::error::Caller;
 use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply_at};
+use crate::method::method;
+use crate::tensor::{Tensor, apply, apply_at};
 
 /// The coordinate of each element along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,9 +34,18 @@ pub struct Triangle {
     pub diagonal: i64,
 }
 
+/// One where the coordinate along the last axis is the argument, and zero elsewhere; what indices out of range read
+/// where the argument is no coordinate of that axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OneHot {
+    /// The dtype of the result.
+    pub dtype: DType,
+}
+
 attributes! {
     Iota { axis, dtype, shape }
     Triangle { lower, diagonal }
+    OneHot { dtype }
 }
 
 impl OpDef for Iota {
@@ -46,6 +57,10 @@ impl OpDef for Iota {
         }
         if !self.dtype.is_float() && !self.dtype.is_int() {
             refuse!("coordinates cannot be {}; cast them afterwards", self.dtype);
+        }
+        let last = self.shape[self.axis].saturating_sub(1) as i64;
+        if last.to_scalar().element(self.dtype).is_none() {
+            refuse!("coordinates up to {last} are not values of {}", self.dtype);
         }
         Ok(result)
     }
@@ -80,6 +95,9 @@ impl OpDef for Triangle {
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
         let (lower, diagonal, rank, dtype) = (self.lower, self.diagonal, args[0].rank(), args[0].dtype);
+        // A diagonal beyond the corners is as good as one just beyond them, and its sum with a row has a sign.
+        let [rows, columns] = [2, 1].map(|from_end| args[0].shape[rank - from_end] as i64);
+        let diagonal = diagonal.clamp(-rows, columns);
         Lowering::pointwise(move |at| {
             let (on_diagonal, column) = (at.index(rank - 2) + diagonal, at.index(rank - 1));
             let kept = if lower { column.le(on_diagonal) } else { on_diagonal.le(column) };
@@ -95,8 +113,43 @@ impl OpDef for Triangle {
     }
 }
 
+impl OpDef for OneHot {
+    fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let [x] = check::exactly::<1>(args)?;
+        check::of_dtype(0, x, "an integer: cast it", DType::is_int)?;
+        if x.rank() == 0 {
+            refuse!("argument 0 is {x}, but must have an axis for the coordinates");
+        }
+        if self.dtype.is_half() {
+            refuse!("{} is for storage: make f32 and cast the result", self.dtype);
+        }
+        Ok(x.with_dtype(self.dtype))
+    }
+
+    fn vjp(&self, _: &Site<'_>) -> Cotangents {
+        Cotangents::zero("indices are integers")
+    }
+
+    fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
+        let (dtype, axis) = (self.dtype, args[0].rank() - 1);
+        let [zero, one] = [0.0, 1.0].map(|x| Scalar::from_f64(x, dtype));
+        let extent = args[0].shape[axis] as i64;
+        Lowering::pointwise(move |at| {
+            let index = at.arg(0).cast(DType::I64);
+            let hot = index.eq(at.index(axis)).select(at.constant(one), at.constant(zero));
+            (index.ge(0_i64) & index.lt(extent)).select(hot, at.constant(absent(dtype)))
+        })
+    }
+
+    fn samples() -> Vec<Sample> {
+        let of = |dtype, from| Sample::typed(OneHot { dtype }, &[(TensorType::new(from, [3, 4]), 0.0..6.0)]);
+        vec![of(DType::F64, DType::I64), of(DType::F32, DType::U8), of(DType::I32, DType::U32)]
+    }
+}
+
 impl Tensor {
-    /// The coordinate of each element of a tensor of this dtype and shape along `axis`.
+    /// The coordinate of each element of a tensor of this dtype and shape along `axis`; refused if `dtype` is of
+    /// integers and does not have all of them.
     ///
     /// ```
     /// # use retape::{DType, Tensor};
@@ -117,12 +170,14 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn eye(n: usize) -> Tensor {
+        let _method = method("eye");
         Tensor::eye_of(DType::F32, n)
     }
 
     /// The unit matrix of the given dtype.
     #[track_caller]
     pub fn eye_of(dtype: DType, n: usize) -> Tensor {
+        let _method = method("eye_of");
         Tensor::of_scalar(Scalar::from_f64(1.0, dtype)).broadcast_to([n, n]).tril(0).triu(0)
     }
 
@@ -137,38 +192,46 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn tril(&self, diagonal: i64) -> Tensor {
-        apply_at(Triangle { lower: true, diagonal }, &[self], Location::caller())
+        let _method = method("tril");
+        apply(Triangle { lower: true, diagonal }, &[self])
     }
 
     /// The elements on and above a diagonal of the last two axes, zeros below it.
     #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Tensor {
-        apply_at(Triangle { lower: false, diagonal }, &[self], Location::caller())
+        let _method = method("triu");
+        apply(Triangle { lower: false, diagonal }, &[self])
     }
 
-    /// Rows of length `n`, of dtype `f32`, with a one at each index and zeros elsewhere; all zeros for an index out of
-    /// range.
+    /// Rows of length `n`, of dtype `f32`, with a one at each index (an integer of any dtype) and zeros elsewhere.
+    ///
+    /// An index that is not in `0..n` has a row of what [`take`](Tensor::take) reads out of range: NaN, so that a loss
+    /// of a wrong label is NaN, and of integers the least signed or largest unsigned number. Negative ones do not count
+    /// from the end, for they are rather labels than positions.
     ///
     /// ```
     /// # use retape::Tensor;
     /// assert_eq!(Tensor::from([1_i64]).one_hot(3).to_vec::<f32>()?, [0.0, 1.0, 0.0]);
+    /// assert!(Tensor::from([3_i64]).one_hot(3).to_vec::<f32>()?.iter().all(|x| x.is_nan()));
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
     pub fn one_hot(&self, n: usize) -> Tensor {
+        let _method = method("one_hot");
         self.one_hot_of(DType::F32, n)
     }
 
     /// As [`one_hot`](Tensor::one_hot), of the given dtype.
     #[track_caller]
     pub fn one_hot_of(&self, dtype: DType, n: usize) -> Tensor {
-        let at = Location::caller();
-        if !self.dtype().is_int() {
-            let message = format!("indices are {}, but must be integers: cast them", self.type_text());
-            return self.refused("one_hot", message, at);
+        let (at, _method) = (Location::caller(), method("one_hot_of"));
+        if self.error().is_none() && !self.dtype().is_int() {
+            return self.refused(format!("indices are {}, but must be integers: cast them", self.type_text()), at);
         }
-        let columns = self.nullary(Iota { axis: 0, dtype: DType::I64, shape: Shape::new(&[n]) }, at);
-        self.with_axis(self.rank(), 1, at).cast(DType::I64).eq(&columns).cast(dtype)
+        let rows: Shape = self.shape().iter().copied().chain([n]).collect();
+        let computed = if dtype.is_half() { DType::F32 } else { dtype };
+        let indices = self.with_axis(self.rank(), 1, at).broadcast_to(rows);
+        apply(OneHot { dtype: computed }, &[&indices]).cast(dtype)
     }
 
     /// Applies an op without arguments where this tensor lives: on its tape, or at once.

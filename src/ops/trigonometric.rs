@@ -4,6 +4,7 @@ use super::attribute::attributes;
 use super::unary::unary;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::tensor::{Tensor, TensorOrScalar, broadcast_apply};
 
 unary! {
@@ -81,6 +82,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn atan2(&self, x: impl TensorOrScalar) -> Tensor {
+        let _method = method("atan2");
         let x = x.tensor_like(self, std::panic::Location::caller());
         broadcast_apply(Atan2, &[self, &x])
     }

@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use crate::error::Result;
+use crate::method::method;
 use crate::tensor::{Tensor, TensorOrScalar};
 use crate::tree::{Field, Reader, Tree, Writer, leaves, map, zip_map};
 
@@ -82,6 +83,7 @@ impl Adam {
     /// Moments zero, on the device of the parameters.
     #[track_caller]
     pub fn init<P: Tree>(&self, parameters: &P) -> AdamState<P> {
+        let _method = method("Adam::init");
         let zeros = || map(parameters, Tensor::zeros_like);
         // The count is where steps leave it, so that the second call has the signature of the first.
         let device = leaves(parameters).first().filter(|p| !p.is_traced()).map(Tensor::device);
@@ -98,6 +100,7 @@ impl Adam {
         state: &AdamState<P>,
         learning_rate: impl TensorOrScalar,
     ) -> (P, AdamState<P>) {
+        let _method = method("Adam::update");
         let Adam { beta1, beta2, epsilon, weight_decay } = *self;
         let rate = learning_rate.tensor_like(&Tensor::from(0.0_f64), Location::caller());
         let step = &state.step + 1;

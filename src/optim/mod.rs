@@ -32,6 +32,7 @@ pub use adam::{Adam, AdamState};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdState};
 
+use crate::method::method;
 use crate::tensor::Tensor;
 use crate::tree::{Tree, leaves, map};
 
@@ -46,6 +47,7 @@ use crate::tree::{Tree, leaves, map};
 /// ```
 #[track_caller]
 pub fn clip_by_global_norm<P: Tree>(gradients: &P, limit: f64) -> P {
+    let _method = method("clip_by_global_norm");
     let squares = leaves(gradients).into_iter().map(|leaf| leaf.square().sum(..));
     let Some(square) = squares.reduce(|sum, square| sum + square) else { return map(gradients, Tensor::clone) };
     let factor = limit / square.sqrt().maximum(limit);

@@ -4,6 +4,7 @@ use std::f64::consts::PI;
 
 use retape_runtime::DType;
 
+use crate::method::method;
 use crate::tensor::Tensor;
 
 /// A learning rate for each step, the first of which is step 0.
@@ -82,6 +83,7 @@ impl Schedule {
     /// The rate at a step given as an integer scalar, such as an optimiser's: an `f64` scalar, computed in the trace.
     #[track_caller]
     pub fn traced_rate(&self, step: &Tensor) -> Tensor {
+        let _method = method("Schedule::traced_rate");
         let step = step.cast(DType::F64);
         let done = |steps: u32| (&step / f64::from(steps.max(1))).minimum(1.0);
         match *self {

@@ -3,6 +3,7 @@
 use std::panic::Location;
 
 use crate::error::Result;
+use crate::method::method;
 use crate::tensor::{Tensor, TensorOrScalar};
 use crate::tree::{Field, Reader, Tree, Writer, map, zip_map};
 
@@ -61,6 +62,7 @@ impl Sgd {
     /// Velocity zero.
     #[track_caller]
     pub fn init<P: Tree>(&self, parameters: &P) -> SgdState<P> {
+        let _method = method("Sgd::init");
         SgdState { velocity: map(parameters, Tensor::zeros_like) }
     }
 
@@ -73,6 +75,7 @@ impl Sgd {
         state: &SgdState<P>,
         learning_rate: impl TensorOrScalar,
     ) -> (P, SgdState<P>) {
+        let _method = method("Sgd::update");
         let rate = learning_rate.tensor_like(&Tensor::from(0.0_f64), Location::caller());
         let velocity = zip_map([&state.velocity, gradients], |[v, g]| v * self.momentum + g);
         let parameters = zip_map([parameters, gradients, &velocity], |[p, g, v]| {

@@ -7,6 +7,7 @@ use super::Tensor;
 use crate::eager;
 use crate::error::{Caller, Error};
 use crate::graph::TensorType;
+use crate::method::{ill_typed, reported};
 use crate::ops::{self, BroadcastTo, Op};
 use crate::tape::Tape;
 
@@ -74,7 +75,7 @@ pub(crate) fn broadcast_apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
     }
     let shape = match ops::broadcast_all(args) {
         Ok(shape) => shape,
-        Err(e) => return fail(&world, Error::Type { op: op.name(), message: e.0, at }),
+        Err(e) => return fail(&world, ill_typed(op.name(), e.0, at)),
     };
     match world {
         World::Poisoned(tensor) => tensor,
@@ -110,6 +111,7 @@ fn world(op: &'static str, args: &[&Tensor], at: Caller) -> World {
                 Some(tape) if !Arc::ptr_eq(tape, &traced.tape) => {
                     let message = "mixes traced tensors of two traces; pass the outer one as an argument, \
                                    and keep none beyond its trace";
+                    let (op, at) = reported(op, at);
                     let error = Error::Escaped { op, message, at };
                     tape.fail(error.clone());
                     return World::Poisoned(traced.tape.fail(error));

@@ -5,8 +5,9 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
 use super::Tensor;
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Result};
 use crate::graph::TensorType;
+use crate::method::{ill_typed, method};
 
 impl Tensor {
     /// A tensor over row-major elements.
@@ -26,7 +27,7 @@ impl Tensor {
         let (elements, shape) = (elements.as_ref(), shape.into());
         if shape.checked_len() != Some(elements.len()) {
             let message = format!("{} elements do not fill the shape {shape}", elements.len());
-            return Err(Error::Type { op: "from_vec", message, at: Location::caller() });
+            return Err(ill_typed("from_vec", message, Location::caller()));
         }
         let bytes = Buffer::copy_of(elements)?;
         Ok(Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes))
@@ -37,50 +38,63 @@ impl Tensor {
     /// Poisoned if the memory is refused.
     #[track_caller]
     pub fn full<T: Element>(shape: impl Into<Shape>, value: T) -> Tensor {
-        filled(shape.into(), value.to_scalar(), Location::caller()).unwrap_or_else(Tensor::poisoned)
+        filled("full", shape.into(), value.to_scalar(), Location::caller())
     }
 
     /// Zeros of dtype `f32`.
     #[track_caller]
     pub fn zeros(shape: impl Into<Shape>) -> Tensor {
+        let _method = method("zeros");
         Tensor::full(shape, 0.0_f32)
     }
 
     /// Ones of dtype `f32`.
     #[track_caller]
     pub fn ones(shape: impl Into<Shape>) -> Tensor {
+        let _method = method("ones");
         Tensor::full(shape, 1.0_f32)
     }
 
     /// Zeros of the given dtype.
     #[track_caller]
     pub fn zeros_of(dtype: DType, shape: impl Into<Shape>) -> Tensor {
-        let zero = Scalar { dtype, bits: 0 };
-        filled(shape.into(), zero, Location::caller()).unwrap_or_else(Tensor::poisoned)
+        filled("zeros_of", shape.into(), Scalar { dtype, bits: 0 }, Location::caller())
     }
 
     /// Zeros of the shape and dtype of `self`.
     #[track_caller]
     pub fn zeros_like(&self) -> Tensor {
+        let _method = method("zeros_like");
         self.full_like(0.0)
     }
 
     /// Ones of the shape and dtype of `self`.
     #[track_caller]
     pub fn ones_like(&self) -> Tensor {
+        let _method = method("ones_like");
         self.full_like(1.0)
     }
 
     /// A constant of the shape and dtype of `self`.
+    ///
+    /// Poisoned if `self` is of integers or truth values and `value` is none of them, as in formulas.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1_i32, 2]);
+    /// assert_eq!(x.full_like(7).to_vec::<i32>()?, [7, 7]);
+    /// assert!(x.full_like(0.5).error().is_some());
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
-    pub fn full_like(&self, value: f64) -> Tensor {
-        let at = Location::caller();
-        match self.ty() {
-            Some(ty) if !self.is_traced() => {
-                let filled = filled(ty.shape.clone(), Scalar::from_f64(value, ty.dtype), at);
-                filled.map_or_else(Tensor::poisoned, |tensor| tensor.to(self.device()))
+    pub fn full_like(&self, value: impl Element) -> Tensor {
+        let (at, _method) = (Location::caller(), method("full_like"));
+        match (self.as_concrete(), self.element(value.to_scalar(), at)) {
+            (_, Err(refused)) => refused,
+            (Some(concrete), Ok(value)) => {
+                filled("full_like", concrete.ty().shape.clone(), value, at).to(self.device())
             }
-            _ => self.constant_like(value, at),
+            (None, Ok(value)) => self.scalar_like(value, at),
         }
     }
 
@@ -89,22 +103,26 @@ impl Tensor {
     /// Poisoned if the memory is refused.
     #[track_caller]
     pub fn arange(n: usize) -> Tensor {
+        let _method = method("arange");
         Tensor::iota(DType::I64, [n], 0)
     }
 }
 
-fn filled(shape: Shape, value: Scalar, at: Caller) -> Result<Tensor> {
+/// One element, repeated over a shape; poisoned if the memory is refused.
+fn filled(op: &'static str, shape: Shape, value: Scalar, at: Caller) -> Tensor {
     let ty = TensorType { dtype: value.dtype, shape };
     let Some(n_bytes) = ty.checked_bytes() else {
-        let message = format!("{ty} has more bytes than can be addressed");
-        return Err(Error::Type { op: "full", message, at });
+        return Tensor::poisoned(ill_typed(op, format!("{ty} has more bytes than can be addressed"), at));
     };
-    let mut bytes = Buffer::zeroed(n_bytes)?;
+    let mut bytes = match Buffer::zeroed(n_bytes) {
+        Ok(bytes) => bytes,
+        Err(refused) => return Tensor::poisoned(refused.into()),
+    };
     if value.bits != 0 {
         let pattern = value.bits.to_le_bytes();
         bytes.bytes_mut().chunks_exact_mut(ty.dtype.size()).for_each(|x| x.copy_from_slice(&pattern[..x.len()]));
     }
-    Ok(Tensor::concrete(ty, bytes))
+    Tensor::concrete(ty, bytes)
 }
 
 /// A dense tensor; poisoned if the memory is refused.

@@ -24,6 +24,7 @@ pub use operators::TensorOrScalar;
 
 use crate::error::{Caller, Error, Result};
 use crate::graph::{TensorType, ValueId};
+use crate::method::{ill_typed, method, reported};
 use crate::tape::Tape;
 
 /// An immutable, n-dimensional array of one dtype; a handle that is cheap to clone.
@@ -259,7 +260,7 @@ impl Tensor {
                 // That there is no such device is a mistake in this line; that it has no room is not.
                 let error = |error| match error {
                     Error::Device(missing @ retape_runtime::Error::Unusable { .. }) => {
-                        Error::Type { op: "to", message: missing.to_string(), at }
+                        ill_typed("to", missing.to_string(), at)
                     }
                     other => other,
                 };
@@ -269,7 +270,7 @@ impl Tensor {
             None => {
                 let from = self.device();
                 let message = format!("a traced tensor cannot go from {from} to {device}; move it outside the closure");
-                let error = Error::Type { op: "to", message, at };
+                let error = ill_typed("to", message, at);
                 self.as_traced()
                     .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
             }
@@ -299,7 +300,7 @@ impl Tensor {
         let concrete = self.value_for("to_vec", at)?;
         if concrete.ty.dtype != T::DTYPE {
             let message = format!("the tensor is {}, not {}; cast it first", concrete.ty, T::DTYPE);
-            return Err(Error::Type { op: "to_vec", message, at });
+            return Err(ill_typed("to_vec", message, at));
         }
         let mut values = concrete.bytes()?.to_vec::<T>();
         values.truncate(concrete.ty.n_elements());
@@ -313,10 +314,10 @@ impl Tensor {
     /// As [`to_vec`](Tensor::to_vec); also if the tensor does not have exactly one element.
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
-        let at = Location::caller();
+        let (at, _method) = (Location::caller(), method("item"));
         let ty = self.value_for("item", at)?.ty();
         if ty.n_elements() != 1 {
-            return Err(Error::Type { op: "item", message: format!("{ty} does not have exactly one element"), at });
+            return Err(ill_typed("item", format!("{ty} does not have exactly one element"), at));
         }
         Ok(self.to_vec::<T>()?[0])
     }
@@ -327,6 +328,7 @@ impl Tensor {
             Repr::Concrete(concrete) => Ok(concrete),
             Repr::Poisoned(error) => Err(Error::clone(error)),
             Repr::Traced(traced) => {
+                let (op, at) = reported(op, at);
                 let error = if traced.tape.is_finished() {
                     let message = "a traced tensor was read after its trace had ended; return it from the closure";
                     Error::Escaped { op, message, at }

@@ -6,6 +6,7 @@ use retape_runtime::{Element, Shape};
 use super::Tensor;
 use super::create::dense;
 use crate::error::{Error, Result};
+use crate::method::method;
 
 /// Copies the elements, in whatever order the array holds them; poisoned if the memory is refused.
 ///
@@ -57,6 +58,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {
+        let _method = method("to_ndarray");
         let elements = self.to_vec::<T>()?;
         ArrayD::from_shape_vec(IxDyn(self.shape()), elements).map_err(|e| Error::Internal(e.to_string()))
     }

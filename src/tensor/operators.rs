@@ -3,11 +3,12 @@
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Shl, Shr, Sub};
 use std::panic::Location;
 
-use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
+use retape_runtime::{Buffer, Element, Scalar, Shape};
 
 use super::{Repr, Tensor};
 use crate::error::Caller;
 use crate::graph::TensorType;
+use crate::method::method;
 use crate::ops::Splat;
 
 mod sealed {
@@ -54,19 +55,29 @@ impl Tensor {
     }
 
     /// As [`constant_like`](Tensor::constant_like), for a number that need not be exact as `f64`.
-    fn scalar_like(&self, value: Scalar, at: Caller) -> Tensor {
-        let Some(ty) = self.ty() else { return self.clone() };
-        let Some(scalar) = converted(value, ty.dtype) else {
-            let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
-            return self.refused("scalar", message, at);
+    pub(super) fn scalar_like(&self, value: Scalar, at: Caller) -> Tensor {
+        let value = match self.element(value, at) {
+            Ok(value) => value,
+            Err(refused) => return refused,
         };
         match &self.repr {
-            Repr::Traced(traced) => {
-                traced.tape.record(Splat { value: scalar, shape: ty.shape.clone() }.into(), &[], at)
-            }
-            Repr::Concrete(_) => Tensor::of_scalar(scalar),
+            Repr::Traced(traced) => traced.tape.record(Splat { value, shape: traced.ty.shape.clone() }.into(), &[], at),
+            Repr::Concrete(_) => Tensor::of_scalar(value),
             Repr::Poisoned(_) => self.clone(),
         }
+    }
+
+    /// A number as an element of this tensor: rounded once if that is a float, else equal to the number.
+    ///
+    /// # Errors
+    ///
+    /// Gives the poisoned result of the method that runs if the dtype has no such element, or if the tensor is poisoned.
+    pub(crate) fn element(&self, value: Scalar, at: Caller) -> Result<Scalar, Tensor> {
+        let Some(ty) = self.ty() else { return Err(self.clone()) };
+        value.element(ty.dtype).ok_or_else(|| {
+            let message = format!("the number {value} is not a value of {}; cast the tensor first", ty.dtype);
+            self.refused(message, at)
+        })
     }
 
     /// A concrete tensor of rank 0.
@@ -77,16 +88,6 @@ impl Tensor {
             Err(e) => Tensor::poisoned(e.into()),
         }
     }
-}
-
-/// A number as another dtype: rounded towards floats, else none if it is not exact.
-fn converted(value: Scalar, dtype: DType) -> Option<Scalar> {
-    if value.dtype == dtype {
-        return Some(value);
-    }
-    let scalar = Scalar::from_f64(value.to_f64(), dtype);
-    let exact = scalar.to_f64() == value.to_f64() && (value.to_i64().is_none() || value.to_i64() == scalar.to_i64());
-    (dtype.is_float() || dtype.is_half() || exact).then_some(scalar)
 }
 
 /// Implements an operator for its op. The right operand is generic, so that the type of `x + 1.0` is known before
@@ -106,6 +107,7 @@ macro_rules! operator {
 
             #[track_caller]
             fn $method(self, right: T) -> Tensor {
+                let _method = method(stringify!($method));
                 let right = right.tensor_like(&self, Location::caller());
                 super::broadcast_apply(crate::ops::$trait, &[&self, &right])
             }
@@ -117,6 +119,7 @@ macro_rules! operator {
 
             #[track_caller]
             fn $method(self, right: $tensor) -> Tensor {
+                let _method = method(stringify!($method));
                 let left = right.scalar_like(self.to_scalar(), Location::caller());
                 super::broadcast_apply(crate::ops::$trait, &[&left, &right])
             }
@@ -134,12 +137,13 @@ operator!(Shr, shr, i32, i64, u32, u8);
 
 /// As `operator`, for ops that are not named as the trait.
 macro_rules! bit_operator {
-    ($($trait:ident $method:ident $op:ident: $left:ty;)*) => {$(
+    ($($trait:ident $method:ident $op:ident $name:literal: $left:ty;)*) => {$(
         impl<T: TensorOrScalar> $trait<T> for $left {
             type Output = Tensor;
 
             #[track_caller]
             fn $method(self, right: T) -> Tensor {
+                let _method = method($name);
                 let right = right.tensor_like(&self, Location::caller());
                 super::broadcast_apply(crate::ops::$op, &[&self, &right])
             }
@@ -148,12 +152,12 @@ macro_rules! bit_operator {
 }
 
 bit_operator! {
-    BitAnd bitand And: Tensor;
-    BitAnd bitand And: &Tensor;
-    BitOr bitor Or: Tensor;
-    BitOr bitor Or: &Tensor;
-    BitXor bitxor Xor: Tensor;
-    BitXor bitxor Xor: &Tensor;
+    BitAnd bitand And "and": Tensor;
+    BitAnd bitand And "and": &Tensor;
+    BitOr bitor Or "or": Tensor;
+    BitOr bitor Or "or": &Tensor;
+    BitXor bitxor Xor "xor": Tensor;
+    BitXor bitxor Xor "xor": &Tensor;
 }
 
 macro_rules! scalar_operands {

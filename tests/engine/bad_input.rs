@@ -353,9 +353,9 @@ fn gradients_of_more_than_a_scalar() {
 #[test]
 fn more_elements_than_can_be_counted() {
     let (zeros, line) = here!(Tensor::zeros([usize::MAX, 2]));
-    expect(zeros.error().unwrap(), Kind::Type, "full", line, &["bytes"]);
+    expect(zeros.error().unwrap(), Kind::Type, "zeros", line, &["bytes"]);
     let (zeros, line) = here!(Tensor::zeros_of(DType::F64, [usize::MAX / 4]));
-    expect(zeros.error().unwrap(), Kind::Type, "full", line, &["bytes"]);
+    expect(zeros.error().unwrap(), Kind::Type, "zeros_of", line, &["bytes"]);
     let (made, line) = here!(Tensor::from_vec(vec![0.0_f32; 4], [usize::MAX, usize::MAX]));
     expect(&made.unwrap_err(), Kind::Type, "from_vec", line, &[]);
     let half = usize::MAX / 2;

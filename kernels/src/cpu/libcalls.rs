@@ -10,7 +10,6 @@ use cranelift_codegen::isa::CallConv;
 use retape_runtime::{DType, Element, bf16, f16};
 
 use super::emit::Emitter;
-use crate::ir::{Inst, eval_inst};
 
 /// A function of this crate that generated code calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +126,6 @@ pub(super) fn libcall_address(libcall: LibCall) -> Option<usize> {
     })
 }
 
-/// The conversion of the reference interpreter, which rounds once.
-fn half(x: impl Element, dtype: DType) -> u32 {
-    eval_inst(&Inst::Cast(dtype, x.to_scalar())).map_or(0, |c| c.bits as u32)
-}
-
 macro_rules! functions {
     ($($name:ident($($x:ident: $t:ty),*) -> $r:ty = $body:expr;)*) => {$(
         extern "C" fn $name($($x: $t),*) -> $r {
@@ -145,10 +139,10 @@ functions! {
     fmod_f64(x: f64, y: f64) -> f64 = x % y;
     f16_to_f32(x: u32) -> f32 = f16::from_bits(x as u16).to_f32();
     bf16_to_f32(x: u32) -> f32 = bf16::from_bits(x as u16).to_f32();
-    f64_to_f16(x: f64) -> u32 = half(x, DType::F16);
-    f64_to_bf16(x: f64) -> u32 = half(x, DType::Bf16);
-    i64_to_f16(x: i64) -> u32 = half(x, DType::F16);
-    i64_to_bf16(x: i64) -> u32 = half(x, DType::Bf16);
+    f64_to_f16(x: f64) -> u32 = x.to_scalar().cast(DType::F16).bits as u32;
+    f64_to_bf16(x: f64) -> u32 = x.to_scalar().cast(DType::Bf16).bits as u32;
+    i64_to_f16(x: i64) -> u32 = x.to_scalar().cast(DType::F16).bits as u32;
+    i64_to_bf16(x: i64) -> u32 = x.to_scalar().cast(DType::Bf16).bits as u32;
     ceil_f32(x: f32) -> f32 = x.ceil();
     ceil_f64(x: f64) -> f64 = x.ceil();
     floor_f32(x: f32) -> f32 = x.floor();

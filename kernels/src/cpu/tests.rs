@@ -278,6 +278,31 @@ fn special_values_go_through_all_instructions_as_in_the_evaluator() {
     }
 }
 
+/// Middles between neighbours with 16 bits, and what is beside them: there rounding twice goes wrong. The same of
+/// `f32`, between whole numbers.
+#[test]
+fn casts_round_once() {
+    let halves = [(DType::F16, 0x7c00), (DType::Bf16, 0x7f80)].into_iter().flat_map(|(dtype, infinity)| {
+        let value = move |bits| retape_runtime::Scalar { dtype, bits }.to_f64();
+        (0..infinity - 1).step_by(31).map(move |bits| (value(bits) + value(bits + 1)) / 2.0)
+    });
+    let singles = (24..63).flat_map(|n| [1.0, 3.0, 5.0].map(|odd| 2.0_f64.powi(n) + odd * 2.0_f64.powi(n - 24)));
+    let floats: Vec<f64> = halves.chain(singles).flat_map(|x| [x, x.next_down(), x.next_up()]).collect();
+    let floats: Vec<f64> = floats.iter().flat_map(|&x| [x, -x]).collect();
+    let integers: Vec<i64> = floats.iter().flat_map(|&x| [-1, 0, 1].map(|by| (x as i64).saturating_add(by))).collect();
+    for from in [DType::F64, DType::F32, DType::I64, DType::I32, DType::U32, DType::U8] {
+        let scalars: Vec<retape_runtime::Scalar> = match from.is_float() {
+            true => floats.iter().map(|x| x.to_scalar().cast(from)).collect(),
+            false => integers.iter().map(|x| x.to_scalar().cast(from)).collect(),
+        };
+        let bytes: Vec<u8> = scalars.iter().flat_map(|x| x.bits.to_le_bytes()[..from.size()].to_vec()).collect();
+        for to in [DType::F16, DType::Bf16, DType::F32, DType::F64] {
+            let kernel = pointwise(scalars.len(), from, |_, [x, _]| x.cast(to));
+            check(&kernel, &[bytes.clone(), bytes.clone()], 0.0, &format!("{from} to {to}"));
+        }
+    }
+}
+
 #[test]
 fn long_reductions_agree_with_the_evaluator() {
     let ramp = |n: usize| bytes::<f32>((0..n).map(|i| ((i * 7919) % 1000) as f64 * 1e-3));

@@ -2,7 +2,7 @@
 //!
 //! Floats are computed in their own dtype, one rounding per instruction; transcendental functions in `f64`.
 
-use retape_runtime::{DType, Element, Scalar, bf16, f16};
+use retape_runtime::{DType, Element, Scalar};
 
 use super::special::{call1, call2};
 use super::{Binary, Compare, Inst, Unary, ValueId};
@@ -26,7 +26,7 @@ pub fn eval_inst(inst: &Inst<Scalar>) -> Option<Scalar> {
             (DType::F64, DType::F64, DType::F64) => Some(f64::of(x).mul_add(f64::of(y), f64::of(z)).to_scalar()),
             _ => None,
         },
-        Inst::Cast(dtype, x) => Some(cast(x, dtype)),
+        Inst::Cast(dtype, x) => Some(x.cast(dtype)),
         Inst::Bitcast(dtype, x) => {
             let valid = dtype.size() == x.dtype.size() && (dtype != DType::Bool || x.dtype == DType::Bool);
             valid.then_some(Scalar { dtype, bits: x.bits })
@@ -216,52 +216,4 @@ fn holds<T: PartialOrd>(op: Compare, x: T, y: T) -> bool {
         Compare::Lt => x < y,
         Compare::Le => x <= y,
     }
-}
-
-/// A numeric conversion; every result is the exact value rounded once.
-fn cast(x: Scalar, dtype: DType) -> Scalar {
-    if x.dtype == dtype {
-        return x;
-    }
-    match (x.to_i64(), dtype) {
-        (Some(i), DType::F32) => (i as f32).to_scalar(),
-        (Some(i), DType::F64) => (i as f64).to_scalar(),
-        (Some(i), DType::F16 | DType::Bf16) => half(i64_to_odd(i), dtype),
-        (Some(i), DType::I32) => (i.clamp(i32::MIN.into(), i32::MAX.into()) as i32).to_scalar(),
-        (Some(i), DType::I64) => i.to_scalar(),
-        (Some(i), DType::U32) => (i.clamp(0, u32::MAX.into()) as u32).to_scalar(),
-        (Some(i), DType::U8) => (i.clamp(0, u8::MAX.into()) as u8).to_scalar(),
-        (Some(i), DType::Bool) => (i != 0).to_scalar(),
-        (None, DType::F16 | DType::Bf16) => half(x.to_f64(), dtype),
-        (None, DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
-            Scalar::from_f64(x.to_f64(), dtype)
-        }
-    }
-}
-
-/// Rounds to a 16-bit float; by way of an odd `f32`, which has bits enough to tell ties from near ties.
-fn half(x: f64, dtype: DType) -> Scalar {
-    let x = f64_to_odd(x);
-    if dtype == DType::F16 { f16::from_f32(x).to_scalar() } else { bf16::from_f32(x).to_scalar() }
-}
-
-/// `x` itself if an `f32` can hold it, else the neighbour whose last bit is 1.
-fn f64_to_odd(x: f64) -> f32 {
-    let near = x as f32;
-    if f64::from(near) == x || x.is_nan() {
-        return near;
-    }
-    let below = near.to_bits() - u32::from(f64::from(near).abs() > x.abs());
-    f32::from_bits(below | 1)
-}
-
-/// `x` itself if an `f64` can hold it, else the neighbour whose last bit is 1.
-fn i64_to_odd(x: i64) -> f64 {
-    let near = x as f64;
-    let (exact, rounded) = (i128::from(x), near as i128);
-    if exact == rounded {
-        return near;
-    }
-    let below = near.to_bits() - u64::from(rounded.abs() > exact.abs());
-    f64::from_bits(below | 1)
 }

@@ -1,11 +1,14 @@
 //! Casts from and to the 16-bit floats, rounding once to nearest even.
 //!
-//! Every cast goes through `f32`, which holds all 16-bit floats exactly. From `f64` the step to `f32` rounds to odd:
-//! the last bit says whether anything was lost, so that the second rounding cannot tell it from the exact value
-//! (24 bits are at least the 11 of the result plus 2; S. Boldo, G. Melquiond, "When double rounding is odd", 2005).
+//! Every cast goes through `f32`, which holds all 16-bit floats exactly. From dtypes that `f32` does not hold the step
+//! to it rounds to odd: the last bit says whether anything was lost, so that the second rounding cannot tell it from
+//! the exact value (24 bits are at least the 11 of the result plus 2; S. Boldo, G. Melquiond, "When double rounding is
+//! odd", 2005).
+
+use std::convert::identity;
 
 use half::slice::HalfFloatSliceExt;
-use retape_runtime::{DType, bf16, f16};
+use retape_runtime::{DType, Element, bf16, f16};
 
 use super::extents::{Check, countable};
 use super::text::descriptor;
@@ -13,11 +16,11 @@ use super::view::{Plain, exactly, for_each_chunk, only, vectorized, view, view_m
 use crate::error::ensure;
 
 descriptor! {
-    /// The elements converted to another dtype, rounded once to nearest even.
+    /// The elements converted to another dtype as [`Scalar::cast`](retape_runtime::Scalar::cast) does.
     CastHalf "cast_half" {
-        /// The dtype of the input: a float.
+        /// The dtype of the input.
         from: DType,
-        /// The dtype of the output: another float; one of the two has 16 bits.
+        /// The dtype of the output, another one; one of the two is a float of 16 bits.
         to: DType,
         /// The number of elements.
         len: usize,
@@ -30,12 +33,32 @@ const GROUP: usize = 256;
 /// Elements that a thread takes at a time.
 const CHUNK: usize = 1 << 14;
 
+/// Evaluates an expression with `$t` as the Rust type of a dtype.
+macro_rules! with_element {
+    ($dtype:expr, $t:ident => $e:expr) => {
+        match $dtype {
+            DType::F32 => with_element!(@ f32, $t, $e),
+            DType::F64 => with_element!(@ f64, $t, $e),
+            DType::F16 => with_element!(@ f16, $t, $e),
+            DType::Bf16 => with_element!(@ bf16, $t, $e),
+            DType::I32 => with_element!(@ i32, $t, $e),
+            DType::I64 => with_element!(@ i64, $t, $e),
+            DType::U32 => with_element!(@ u32, $t, $e),
+            DType::U8 => with_element!(@ u8, $t, $e),
+            DType::Bool => with_element!(@ bool, $t, $e),
+        }
+    };
+    (@ $element:ident, $t:ident, $e:expr) => {{
+        type $t = $element;
+        $e
+    }};
+}
+
 impl CastHalf {
     fn check(&self) -> Check {
         let CastHalf { from, to, len } = *self;
-        let is_float = |dtype: DType| dtype.is_float() || dtype.is_half();
-        let fits = is_float(from) && is_float(to) && (from.is_half() || to.is_half()) && from != to;
-        ensure!(fits, "{from} to {to} is not a cast between floats of which one has 16 bits");
+        let fits = (from.is_half() || to.is_half()) && from != to;
+        ensure!(fits, "{from} to {to} is not a cast between dtypes of which one is a float of 16 bits");
         countable("the input", &[len])
     }
 
@@ -57,7 +80,7 @@ impl CastHalf {
         self.dispatch(inputs, outputs, &Fast);
     }
 
-    /// Computes the outputs in the naive way: arithmetic on the fields, and a search for the nearest value.
+    /// Computes the outputs in the naive way, one by one.
     ///
     /// # Panics
     /// As [`run`](CastHalf::run).
@@ -69,35 +92,22 @@ impl CastHalf {
         assert!(self.is_valid(), "{self}");
         let [x] = exactly(inputs);
         let (n, out) = (self.len, only(outputs));
-        match self.from {
-            DType::F16 => self.dispatch_to(view::<f16>(x, n), out, twin),
-            DType::Bf16 => self.dispatch_to(view::<bf16>(x, n), out, twin),
-            DType::F32 => self.dispatch_to(view::<f32>(x, n), out, twin),
-            DType::F64 => self.dispatch_to(view::<f64>(x, n), out, twin),
-            other => unreachable!("{other} is no float"),
-        }
-    }
-
-    fn dispatch_to<S: Convert>(&self, x: &[S], out: &mut [u8], twin: &impl Twin) {
-        match self.to {
-            DType::F16 => twin.cast(x, view_mut::<f16>(out, self.len)),
-            DType::Bf16 => twin.cast(x, view_mut::<bf16>(out, self.len)),
-            DType::F32 => twin.cast(x, view_mut::<f32>(out, self.len)),
-            DType::F64 => twin.cast(x, view_mut::<f64>(out, self.len)),
-            other => unreachable!("{other} is no float"),
-        }
+        with_element!(self.from, S => {
+            let x = view::<<S as Convert>::Stored>(x, n);
+            with_element!(self.to, D => twin.cast::<S, D>(x, view_mut::<<D as Convert>::Stored>(out, n)));
+        });
     }
 }
 
 /// Any cast between two types.
 trait Twin {
-    fn cast<S: Convert, D: Convert>(&self, x: &[S], out: &mut [D]);
+    fn cast<S: Convert, D: Convert>(&self, x: &[S::Stored], out: &mut [D::Stored]);
 }
 
 struct Fast;
 
 impl Twin for Fast {
-    fn cast<S: Convert, D: Convert>(&self, x: &[S], out: &mut [D]) {
+    fn cast<S: Convert, D: Convert>(&self, x: &[S::Stored], out: &mut [D::Stored]) {
         let work = out.len();
         for_each_chunk(out, CHUNK, work, &|i, out| {
             let mut singles = [0.0; GROUP];
@@ -113,68 +123,85 @@ impl Twin for Fast {
 struct Naive;
 
 impl Twin for Naive {
-    fn cast<S: Convert, D: Convert>(&self, x: &[S], out: &mut [D]) {
-        out.iter_mut().zip(x).for_each(|(out, x)| *out = D::nearest(x.exact()));
+    fn cast<S: Convert, D: Convert>(&self, x: &[S::Stored], out: &mut [D::Stored]) {
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = D::of_bits(x.to_scalar().cast(D::DTYPE).bits));
     }
 }
 
-/// A float type with its conversions.
-trait Convert: Plain {
+/// An element type with its conversions.
+trait Convert: Element {
+    /// The type of its elements in memory: `bool` is the bytes 0 and 1.
+    type Stored: Plain;
     /// Converts to `f32`, rounding to odd.
-    fn to_singles(x: &[Self], out: &mut [f32]);
-    /// Converts from `f32`, rounding to nearest even.
-    fn from_singles(x: &[f32], out: &mut [Self]);
-    /// The value, from its fields.
-    fn exact(self) -> f64;
-    /// The value nearest to `x`, of two the even one.
-    fn nearest(x: f64) -> Self;
+    fn to_singles(x: &[Self::Stored], out: &mut [f32]);
+    /// Converts from `f32`, rounding to nearest even towards floats and truncating towards integers.
+    fn from_singles(x: &[f32], out: &mut [Self::Stored]);
+    /// The element of these bits.
+    fn of_bits(bits: u64) -> Self::Stored;
 }
 
-impl Convert for f32 {
-    fn to_singles(x: &[f32], out: &mut [f32]) {
-        out.copy_from_slice(x);
-    }
+/// Implements [`Convert`] for types that are converted one by one.
+macro_rules! convert {
+    ($($t:ident as $stored:ident: $to:expr, $from:expr, $of_bits:expr;)*) => {$(
+        impl Convert for $t {
+            type Stored = $stored;
 
-    fn from_singles(x: &[f32], out: &mut [f32]) {
-        out.copy_from_slice(x);
-    }
+            fn to_singles(x: &[$stored], out: &mut [f32]) {
+                vectorized(
+                    #[inline(always)]
+                    || out.iter_mut().zip(x).for_each(|(out, x)| *out = $to(*x)),
+                );
+            }
 
-    fn exact(self) -> f64 {
-        self.into()
-    }
+            fn from_singles(x: &[f32], out: &mut [$stored]) {
+                vectorized(
+                    #[inline(always)]
+                    || out.iter_mut().zip(x).for_each(|(out, x)| *out = $from(*x)),
+                );
+            }
 
-    fn nearest(x: f64) -> f32 {
-        x as f32
-    }
+            fn of_bits(bits: u64) -> $stored {
+                $of_bits(bits)
+            }
+        }
+    )*};
 }
 
-impl Convert for f64 {
-    fn to_singles(x: &[f64], out: &mut [f32]) {
-        vectorized(
-            #[inline(always)]
-            || out.iter_mut().zip(x).for_each(|(out, x)| *out = round_to_odd(*x)),
-        );
-    }
-
-    fn from_singles(x: &[f32], out: &mut [f64]) {
-        vectorized(
-            #[inline(always)]
-            || out.iter_mut().zip(x).for_each(|(out, x)| *out = (*x).into()),
-        );
-    }
-
-    fn exact(self) -> f64 {
-        self
-    }
-
-    fn nearest(x: f64) -> f64 {
-        x
-    }
+convert! {
+    f32 as f32: identity, identity, |bits| f32::from_bits(bits as u32);
+    f64 as f64: float_to_odd, f64::from, f64::from_bits;
+    i32 as i32: |x| int_to_odd(i64::from(x)), |x| x as i32, |bits| bits as i32;
+    i64 as i64: int_to_odd, |x| x as i64, |bits| bits as i64;
+    u32 as u32: |x| int_to_odd(i64::from(x)), |x| x as u32, |bits| bits as u32;
+    u8 as u8: f32::from, |x| x as u8, |bits| bits as u8;
+    bool as u8: f32::from, |x| u8::from(x != 0.0), |bits| bits as u8;
 }
+
+macro_rules! halves {
+    ($($t:ident)*) => {$(
+        impl Convert for $t {
+            type Stored = $t;
+
+            fn to_singles(x: &[$t], out: &mut [f32]) {
+                x.convert_to_f32_slice(out);
+            }
+
+            fn from_singles(x: &[f32], out: &mut [$t]) {
+                out.convert_from_f32_slice(x);
+            }
+
+            fn of_bits(bits: u64) -> $t {
+                $t::from_bits(bits as u16)
+            }
+        }
+    )*};
+}
+
+halves! { f16 bf16 }
 
 /// The neighbour of `x` with an odd last bit, unless `x` is an `f32` itself.
 #[inline(always)]
-fn round_to_odd(x: f64) -> f32 {
+fn float_to_odd(x: f64) -> f32 {
     let nearest = x as f32;
     let (bits, back) = (nearest.to_bits(), f64::from(nearest));
     // The neighbours' bits differ by one, so exactly one is odd. If that is not the nearest one, it is the next
@@ -185,54 +212,15 @@ fn round_to_odd(x: f64) -> f32 {
     f32::from_bits(if keep { bits } else { adjusted })
 }
 
-macro_rules! halves {
-    ($($t:ident { fraction: $fraction:literal, bias: $bias:literal, infinity: $infinity:literal })*) => {$(
-        impl Convert for $t {
-            fn to_singles(x: &[$t], out: &mut [f32]) {
-                x.convert_to_f32_slice(out);
-            }
-
-            fn from_singles(x: &[f32], out: &mut [$t]) {
-                out.convert_from_f32_slice(x);
-            }
-
-            fn exact(self) -> f64 {
-                let (bits, sign) = (self.to_bits() & 0x7fff, if self.to_bits() >> 15 == 0 { 1.0 } else { -1.0 });
-                let (exponent, fraction) = (i32::from(bits >> $fraction), f64::from(bits & ((1 << $fraction) - 1)));
-                let unit = |exponent: i32| 2.0_f64.powi(exponent - $bias - $fraction);
-                sign * match bits {
-                    $infinity => f64::INFINITY,
-                    $infinity.. => f64::NAN,
-                    _ if exponent == 0 => fraction * unit(1),
-                    _ => (fraction + f64::from(1_u32 << $fraction)) * unit(exponent),
-                }
-            }
-
-            fn nearest(x: f64) -> $t {
-                if x.is_nan() {
-                    return $t::NAN;
-                }
-                // Infinity stands where the next finite value would be.
-                let value = |bits: u16| match bits {
-                    $infinity => 2.0 * $t::from_bits($infinity - (1 << $fraction)).exact(),
-                    _ => $t::from_bits(bits).exact(),
-                };
-                let (mut below, mut above) = (0_u16, $infinity);
-                while above - below > 1 {
-                    let middle = below + (above - below) / 2;
-                    if value(middle) <= x.abs() { below = middle } else { above = middle }
-                }
-                let (down, up) = (x.abs() - value(below), value(above) - x.abs());
-                let bits = if down < up || (down == up && below % 2 == 0) { below } else { above };
-                $t::from_bits(bits | if x.is_sign_negative() { 0x8000 } else { 0 })
-            }
-        }
-    )*};
-}
-
-halves! {
-    f16 { fraction: 10, bias: 15, infinity: 0x7c00 }
-    bf16 { fraction: 7, bias: 127, infinity: 0x7f80 }
+/// As [`float_to_odd`], of an integer.
+#[inline(always)]
+fn int_to_odd(x: i64) -> f32 {
+    // Of the 64 bits those from the leading one on are kept that an `f32` has, with one for all others.
+    let m = x.unsigned_abs();
+    let dropped = (64 - f32::MANTISSA_DIGITS).saturating_sub(m.leading_zeros());
+    let kept = m >> dropped | u64::from(m & ((1 << dropped) - 1) != 0);
+    let size = kept as f32 * (1_u64 << dropped) as f32;
+    if x < 0 { -size } else { size }
 }
 
 #[cfg(test)]
@@ -240,23 +228,16 @@ mod tests {
     use super::*;
     use crate::library::testing::{Draw, assert_close, buffer, drawn};
 
-    const PAIRS: [(DType, DType); 10] = [
-        (DType::F16, DType::Bf16),
-        (DType::F16, DType::F32),
-        (DType::F16, DType::F64),
-        (DType::Bf16, DType::F16),
-        (DType::Bf16, DType::F32),
-        (DType::Bf16, DType::F64),
-        (DType::F32, DType::F16),
-        (DType::F32, DType::Bf16),
-        (DType::F64, DType::F16),
-        (DType::F64, DType::Bf16),
-    ];
+    /// All pairs of dtypes that the kernel casts between.
+    fn pairs() -> impl Iterator<Item = (DType, DType)> {
+        let all = DType::ALL.into_iter().flat_map(|from| DType::ALL.into_iter().map(move |to| (from, to)));
+        all.filter(|&(from, to)| CastHalf { from, to, len: 1 }.is_valid())
+    }
 
     #[test]
     fn kernels_agree_with_their_twins() {
         let mut draw = Draw::new(12);
-        for (from, to) in PAIRS {
+        for (from, to) in pairs() {
             for len in [0, 1, 5, 255, 256, 257, 1000] {
                 let x = drawn(&mut draw, from, len, true);
                 assert_close(&CastHalf { from, to, len }.into(), &[x], 0.0);
@@ -267,7 +248,7 @@ mod tests {
     #[test]
     fn all_halves_are_converted() {
         let (all, len) = ((0..=u16::MAX).collect::<Vec<u16>>(), 1 << 16);
-        for (from, to) in PAIRS {
+        for (from, to) in pairs() {
             let x = match from {
                 DType::F16 => buffer(&all.iter().map(|x| f16::from_bits(*x)).collect::<Vec<_>>()),
                 DType::Bf16 => buffer(&all.iter().map(|x| bf16::from_bits(*x)).collect::<Vec<_>>()),
@@ -277,41 +258,56 @@ mod tests {
         }
     }
 
-    /// Values at, just beside and far beside the middle between neighbours, where rounding twice goes wrong.
+    /// All values of a format with the middles between neighbours, as far as `f64` and then another type goes: there,
+    /// and just beside, rounding twice goes wrong.
+    fn middles<T: Element>(of: fn(u16) -> T, infinity: u16) -> Vec<f64> {
+        let mut x = vec![1e300, 1e-300, 5e-324, f64::MAX, 3.5e38, f64::INFINITY, f64::NAN, 9.3e18];
+        for bits in 0..infinity {
+            let (a, b) = (of(bits).to_f64(), of(bits + 1).to_f64());
+            // Infinity stands where the next finite value would be.
+            let middle = if b.is_finite() { (a + b) / 2.0 } else { a + (a - of(bits - 1).to_f64()) / 2.0 };
+            x.extend([a, middle, middle.next_up(), middle.next_down(), middle * (1.0 + 1e-9)]);
+        }
+        let negative: Vec<f64> = x.iter().map(|x| -x).collect();
+        [x, negative].concat()
+    }
+
+    fn check<T: Plain>(to: DType, x: &[T]) {
+        assert_close(&CastHalf { from: T::DTYPE, to, len: x.len() }.into(), &[buffer(x)], 0.0);
+    }
+
     #[test]
     fn middles_round_once_to_even() {
-        fn middles<T: Convert>(of: fn(u16) -> T, infinity: u16) -> Vec<f64> {
-            let mut draw = Draw::new(13);
-            let mut x = Vec::new();
-            for _ in 0..2000 {
-                let bits = draw.below(usize::from(infinity)) as u16;
-                let (a, b) = (of(bits).exact(), if bits + 1 == infinity { 65536.0 } else { of(bits + 1).exact() });
-                let middle = (a + b) / 2.0;
-                for value in [a, middle, middle.next_up(), middle.next_down(), middle * (1.0 + 1e-9)] {
-                    x.extend([value, -value]);
-                }
-            }
-            x.extend([1e300, -1e300, 1e-300, -1e-300, 5e-324, f64::MAX, 3.5e38, 65520.0, 65519.99]);
-            x
-        }
-        for (to, x) in [(DType::F16, middles(f16::from_bits, 0x7c00)), (DType::Bf16, middles(bf16::from_bits, 0x7f7f))]
+        for (to, x) in [(DType::F16, middles(f16::from_bits, 0x7c00)), (DType::Bf16, middles(bf16::from_bits, 0x7f80))]
         {
-            let single: Vec<f32> = x.iter().map(|x| *x as f32).collect();
-            let kernel = |from| CastHalf { from, to, len: x.len() }.into();
-            assert_close(&kernel(DType::F64), &[buffer(&x)], 0.0);
-            assert_close(&kernel(DType::F32), &[buffer(&single)], 0.0);
+            check(to, &x);
+            check(to, &x.iter().map(|x| *x as f32).collect::<Vec<_>>());
+            let around = |x: &f64| [(*x as i64).saturating_sub(1), *x as i64, (*x as i64).saturating_add(1)];
+            let whole: Vec<i64> = x.iter().flat_map(around).collect();
+            check(to, &whole);
+            check(to, &whole.iter().map(|x| *x as i32).collect::<Vec<_>>());
+            check(to, &whole.iter().map(|x| *x as u32).collect::<Vec<_>>());
         }
     }
 
     #[test]
-    fn round_to_odd_keeps_what_was_lost() {
-        assert_eq!(round_to_odd(1.5), 1.5);
-        assert_eq!(round_to_odd(1.0 + 1e-12).to_bits(), 1.0_f32.to_bits() + 1);
-        assert_eq!(round_to_odd(-1.0 + 1e-12).to_bits(), (-1.0_f32).to_bits() - 1);
-        assert_eq!(round_to_odd(1e300), f32::MAX);
-        assert_eq!(round_to_odd(1e-300).to_bits(), 1);
-        assert!(round_to_odd(f64::INFINITY) == f32::INFINITY && round_to_odd(f64::NAN).is_nan());
-        let kernel = CastHalf { from: DType::F64, to: DType::F64, len: 1 };
-        assert!(!kernel.is_valid());
+    fn rounding_to_odd_keeps_what_was_lost() {
+        assert_eq!(float_to_odd(1.5), 1.5);
+        assert_eq!(float_to_odd(1.0 + 1e-12).to_bits(), 1.0_f32.to_bits() + 1);
+        assert_eq!(float_to_odd(-1.0 + 1e-12).to_bits(), (-1.0_f32).to_bits() - 1);
+        assert_eq!(float_to_odd(1e300), f32::MAX);
+        assert_eq!(float_to_odd(1e-300).to_bits(), 1);
+        assert!(float_to_odd(f64::INFINITY) == f32::INFINITY && float_to_odd(f64::NAN).is_nan());
+        assert_eq!([int_to_odd(0), int_to_odd(-7), int_to_odd(i64::MIN)], [0.0, -7.0, -(2.0_f32.powi(63))]);
+        assert_eq!(int_to_odd((1 << 24) + 2), 16_777_218.0);
+        assert_eq!(int_to_odd((1 << 40) + 1).to_bits(), 2.0_f32.powi(40).to_bits() + 1);
+        assert_eq!(int_to_odd(i64::MAX).to_bits(), 2.0_f32.powi(63).to_bits() - 1);
+    }
+
+    #[test]
+    fn one_side_has_16_bits() {
+        assert!(!CastHalf { from: DType::F64, to: DType::F32, len: 1 }.is_valid());
+        assert!(!CastHalf { from: DType::F16, to: DType::F16, len: 1 }.is_valid());
+        assert_eq!(pairs().count(), 2 + 2 * 2 * 7);
     }
 }

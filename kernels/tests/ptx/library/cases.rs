@@ -16,8 +16,7 @@ pub(crate) fn philox() -> Vec<Library> {
 }
 
 pub(crate) fn cast_half() -> Vec<Library> {
-    let dtypes = [DType::F16, DType::Bf16, DType::F32, DType::F64];
-    let pairs = dtypes.into_iter().flat_map(|from| dtypes.map(|to| (from, to)));
+    let pairs = DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| (from, to)));
     let lens = [0, 1, 7, 8, 9, 2048, 2061];
     let all = pairs.flat_map(|(from, to)| lens.map(|len| CastHalf { from, to, len }));
     all.filter(CastHalf::is_valid).map(Library::from).collect()

@@ -95,7 +95,8 @@ impl Mood {
     }
 }
 
-fn to_bytes(scalars: impl Iterator<Item = Scalar>) -> Vec<u8> {
+/// The bytes of an array.
+pub(crate) fn to_bytes(scalars: impl Iterator<Item = Scalar>) -> Vec<u8> {
     scalars.flat_map(|s| s.bits.to_le_bytes().into_iter().take(s.dtype.size())).collect()
 }
 

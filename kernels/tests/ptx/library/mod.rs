@@ -10,7 +10,7 @@ mod machine;
 
 use data::Draw;
 use retape_cuda_sim::Order;
-use retape_kernels::library::{Library, ScanKind};
+use retape_kernels::library::{CastHalf, Library, ScanKind};
 use retape_kernels::{Step, Work, ptx};
 use retape_runtime::{Buffer, DType, Scalar};
 
@@ -60,14 +60,18 @@ fn is_close(a: Scalar, b: Scalar, tolerance: f64) -> bool {
 
 /// Runs a kernel on drawn inputs and compares.
 fn check(kernel: &Library, draw: &mut Draw) {
-    let inputs = data::inputs(kernel, draw);
-    let expected = expected(kernel, &inputs);
+    check_on(kernel, &data::inputs(kernel, draw));
+}
+
+/// Runs a kernel on these inputs and compares.
+fn check_on(kernel: &Library, inputs: &[Vec<u8>]) {
+    let expected = expected(kernel, inputs);
     let step = Step { work: Work::Library(kernel.clone()), operands: Default::default(), label: String::new() };
     for sm in ARCHITECTURES {
         let launches = ptx::lower(&step, ptx::Target { sm, fast: false }).unwrap();
         let sizes: Vec<usize> = expected.iter().map(Vec::len).collect();
         let run = |order: Order| {
-            machine::run(&launches, &inputs, &sizes, order)
+            machine::run(&launches, inputs, &sizes, order)
                 .unwrap_or_else(|fault| panic!("{kernel} on sm_{sm}: {fault}"))
         };
         let (found, reversed) = (run(Order::FORWARD), run(Order::REVERSE));
@@ -99,6 +103,24 @@ fn philox() {
 #[test]
 fn cast_half() {
     check_all(2, |_| cases::cast_half());
+}
+
+/// Every 16th middle between neighbours with 16 bits, and what is beside it: there rounding twice goes wrong.
+#[test]
+fn casts_round_once() {
+    for (to, infinity) in [(DType::F16, 0x7c00), (DType::Bf16, 0x7f80)] {
+        let value = |bits: u64| Scalar { dtype: to, bits }.to_f64();
+        let middles = (0..infinity - 1).step_by(16).map(|bits| (value(bits) + value(bits + 1)) / 2.0);
+        let beside = middles.flat_map(|x| [x, x.next_down(), x.next_up()]).flat_map(|x| [x, -x]);
+        let floats: Vec<Scalar> = beside.map(Scalar::from).collect();
+        let beside = |x: &Scalar| [-1, 0, 1].map(|step| (x.to_f64() as i64).saturating_add(step).into());
+        let integers: Vec<Scalar> = floats.iter().flat_map(beside).collect();
+        for from in [DType::F64, DType::F32, DType::I64, DType::I32, DType::U32] {
+            let numbers = if from.is_float() { &floats } else { &integers };
+            let bytes = data::to_bytes(numbers.iter().map(|x| x.cast(from)));
+            check_on(&CastHalf { from, to, len: numbers.len() }.into(), &[bytes]);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! The method that a line of the caller's program names, while it applies ops that the line does not name.
+//!
+//! `x.softmax(0)` is made of a maximum, a difference, an exponential and more. Whoever wrote it knows none of these, so
+//! an error in one of them names `softmax`, and what they record stands for the line of `softmax`. A composite says its
+//! name first, and that holds on its thread until it returns; inside another composite the outer name holds.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::panic::Location;
+
+use crate::error::{Caller, Error};
+
+thread_local! {
+    /// The outermost method that runs on this thread, and the line that called it.
+    static OUTERMOST: Cell<Option<(&'static str, Caller)>> = const { Cell::new(None) };
+}
+
+/// A method that runs on this thread until this is dropped.
+#[must_use = "it holds until it is dropped"]
+pub(crate) struct Running {
+    is_outermost: bool,
+    /// The name is that of a thread.
+    thread: PhantomData<*const ()>,
+}
+
+/// Names the method that runs from here on.
+#[track_caller]
+pub(crate) fn method(name: &'static str) -> Running {
+    method_at(name, Location::caller())
+}
+
+/// [`method`] with the caller's line given.
+pub(crate) fn method_at(name: &'static str, at: Caller) -> Running {
+    let is_outermost = OUTERMOST.get().is_none();
+    if is_outermost {
+        OUTERMOST.set(Some((name, at)));
+    }
+    Running { is_outermost, thread: PhantomData }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.is_outermost {
+            OUTERMOST.set(None);
+        }
+    }
+}
+
+/// The method and the line to report for an op: those of the method that runs, if one does.
+pub(crate) fn reported(op: &'static str, at: Caller) -> (&'static str, Caller) {
+    OUTERMOST.get().unwrap_or((op, at))
+}
+
+/// The error of an op or method that does not take its arguments.
+pub(crate) fn ill_typed(op: &'static str, message: String, at: Caller) -> Error {
+    let (op, at) = reported(op, at);
+    Error::Type { op, message, at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outer_method_is_named_until_it_returns() {
+        let here = Location::caller();
+        let name = || reported("op", here).0;
+        assert_eq!(name(), "op");
+        {
+            let _outer = method("outer");
+            let _inner = method("inner");
+            assert_eq!(name(), "outer");
+            drop(method("another"));
+            assert_eq!(name(), "outer");
+            assert_eq!(std::thread::scope(|scope| scope.spawn(name).join().unwrap()), "op");
+        }
+        assert_eq!(name(), "op");
+        let panicking = std::panic::catch_unwind(|| {
+            let _method = method("panicking");
+            panic!("with the method running");
+        });
+        assert!(panicking.is_err());
+        assert_eq!(name(), "op");
+    }
+}
