@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use retape_runtime::Device;
+use retape_runtime::{Device, note_progress};
 
 use crate::error::{Caller, Error};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
@@ -167,6 +167,7 @@ impl Tape {
 
     /// Records an application; concrete arguments become hidden inputs.
     pub(crate) fn record(self: &Arc<Tape>, op: Op, args: &[&Tensor], at: Caller) -> Tensor {
+        note_progress();
         let mut state = self.lock();
         if state.finished {
             return Tensor::poisoned(escaped(op.name(), at));

@@ -292,7 +292,7 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
         let board = lock(&self.flights.board);
         let (flights, flight, maker) = (self.flights, self.flight.clone(), self.waiter);
         let is_maker = board.has(&flight) && flights.waits.take_over(maker, id(&flight), self.depth, seen);
-        is_maker.then_some(Waited::Make(Ticket { flights, flight, maker }))
+        is_maker.then(|| Waited::Make(Ticket { flights, flight, maker }))
     }
 }
 

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Budget, Cache, CacheStats, Capacity, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
-    hash_words,
+    Budget, Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded,
+    Weight, hash_words, in_user_code,
 };
 
 use self::checked::{described, modes, note_modes};
@@ -122,6 +122,7 @@ impl Core {
         let events = Events { function: made_at };
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
             (EventKind::Wait, Some(signature)) => events.wait(signature),
+            (EventKind::TakeOver, Some(signature)) => events.take_over(signature),
             (EventKind::Evict, Some(signature)) => events.evict(signature),
             (EventKind::Clear, _) => events.clear(),
             // A miss is told of when its cost is known, and that a value went in is no news after it.
@@ -268,18 +269,17 @@ impl Core {
     fn made(&self, flags: u32, words: Words, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
-        let was_made = Cell::new(false);
-        let make = || {
-            was_made.set(true);
-            self.make(&signature, args, rim, start)
+        let make = || self.make(&signature, args, rim, start).map_err(Unmade::Failed);
+        let (entry, how) = match self.cache.get_or_try_insert_with(&signature.hash(), &signature, make) {
+            Ok(found) => found,
+            Err(Unmade::Failed(error)) => return Err(error),
+            Err(Unmade::Refused(deadlock)) => {
+                let error = self.deadlocked(deadlock, &signature, rim.caller);
+                let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
+                self.note(Miss { error: Some(error.to_string()), ..miss }, start, counters.clears);
+                return Err(error);
+            }
         };
-        let found = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make);
-        if let (Err(error), false) = (&found, was_made.get()) {
-            // The call waits for itself: a miss that makes nothing.
-            let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
-            self.note(Miss { error: Some(Error::to_string(error)), ..miss }, start, counters.clears);
-        }
-        let (entry, how) = found?;
         match how {
             Served::Miss => profile::made(&entry),
             Served::Shared => profile::waited(start),
@@ -291,11 +291,27 @@ impl Core {
         Ok(entry)
     }
 
+    /// The error of a call that would have to wait for itself.
+    fn deadlocked(&self, deadlock: Deadlock, signature: &Signature, at: Caller) -> Error {
+        let function = format!("the function that was accelerated at {}", self.made_at);
+        Error::Cache(match deadlock {
+            Deadlock::Reentrant => {
+                format!("{function} called itself with the signature that is being traced, ({signature}) (at {at})")
+            }
+            Deadlock::Stuck => format!(
+                "{function} does not get traced for ({signature}): several threads in turn have entered the closure, and \
+                 none of them gets on, so it seems to wait for a thread that calls the function with this very signature; \
+                 call it on the closure's own thread, or before, and pass what it gives as an argument (at {at}; if the \
+                 closure is only slow, raise RETAPE_PATIENCE)"
+            ),
+        })
+    }
+
     /// Makes an entry, and notes what it cost and why it was not there.
     fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let (mut miss, why, counters) = self.begin_miss(signature, rim.caller);
         let call = counters.hits + counters.misses;
-        let made = self.permit(&why, call, rim.caller).and_then(|()| make(signature, args, rim));
+        let made = self.permit(&why, signature, call, rim.caller).and_then(|()| make(signature, args, rim));
         match &made {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),
@@ -345,7 +361,7 @@ impl Core {
     }
 
     /// Asks the lock and the policy whether a miss may trace.
-    fn permit(&self, why: &Explanation, call: u64, at: Caller) -> Result<()> {
+    fn permit(&self, why: &Explanation, signature: &Signature, call: u64, at: Caller) -> Result<()> {
         if self.locked() {
             return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
         }
@@ -353,7 +369,7 @@ impl Core {
         match policy.action(why.ordinal, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
-                self.events.retrace(why, at);
+                self.events.retrace(why, signature, at);
                 Ok(())
             }
             OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
@@ -579,6 +595,18 @@ impl Drop for Core {
     }
 }
 
+/// Why a call has no entry.
+enum Unmade {
+    Refused(Deadlock),
+    Failed(Error),
+}
+
+impl From<Deadlock> for Unmade {
+    fn from(deadlock: Deadlock) -> Unmade {
+        Unmade::Refused(deadlock)
+    }
+}
+
 /// Closures that are entered inside closures: deeper than this, a function most likely calls itself.
 const MAX_NESTED: u32 = 64;
 
@@ -624,5 +652,6 @@ fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    profile::apart(|| entered(rim.caller, || (rim.trace)(tape, &mut Reader::new(words, &parameters))))
+    let trace = || (rim.trace)(tape, &mut Reader::new(words, &parameters));
+    profile::apart(|| entered(rim.caller, || in_user_code(trace)))
 }
