@@ -9,6 +9,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use retape_kernels::library::is_muted;
 use retape_runtime::Hash32;
 
 use crate::error::Caller;
@@ -49,7 +50,8 @@ fn are_on() -> bool {
 /// Writes a warning about the function that was accelerated at a line, unless it has been written before.
 #[cold]
 pub(crate) fn write(function: Caller, kind: &'static str, signature: Option<Hash32>, message: &dyn std::fmt::Display) {
-    if !are_on() {
+    // Work that is done again has said what there is to say.
+    if !are_on() || is_muted() {
         return;
     }
     let is_new = {

@@ -1,6 +1,7 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
 mod checked;
+mod stale;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -31,6 +32,7 @@ use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::placement::common_device;
 use crate::report::Subject;
+use crate::settings::Settings;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
@@ -61,8 +63,12 @@ mod flag {
     pub(super) const TRAPPED: u32 = 1 << 3;
     /// Some signatures are served by the un-accelerated path, for their code is wrong.
     pub(super) const QUARANTINED: u32 = 1 << 4;
-    /// Code may approximate. That alone does not make a call more than a lookup and a run.
+    /// Code may approximate.
     pub(super) const FAST: u32 = 1 << 5;
+    /// No hit enters the closure to look for changes.
+    pub(super) const TRUSTED: u32 = 1 << 6;
+    /// Those that alone do not make a call more than a lookup and a run.
+    pub(super) const CHEAP: u32 = FAST | TRUSTED;
 }
 
 pub(super) struct Core {
@@ -128,7 +134,8 @@ impl Core {
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
-        let flags = Arc::new(Padded(AtomicU32::new(0)));
+        let trust = if Settings::get().stale_check { 0 } else { flag::TRUSTED };
+        let flags = Arc::new(Padded(AtomicU32::new(trust)));
         let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
@@ -153,7 +160,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags & !flag::FAST != 0 || events::are_hits_heard() {
+        if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
         note_modes(flags, &mut leaves);
@@ -163,7 +170,7 @@ impl Core {
         };
         let tensors = entry.run(&leaves.tensors)?;
         if let Some(start) = start {
-            self.hit_latency.record(start);
+            self.timed(flags, &entry, start, &leaves.tensors, rim);
         }
         Ok(Outcome::Ran { entry, tensors })
     }
@@ -176,7 +183,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags & !flag::FAST != 0 || events::are_hits_heard() {
+        if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
         note_modes(flags, &mut leaves);
@@ -187,11 +194,16 @@ impl Core {
             None => (self.made(flags, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
+            // Before the run, since afterwards there are no arguments any more.
+            let start = start.map(|_| {
+                self.look_for_change(flags, &entry, &args, rim);
+                Instant::now()
+            });
             return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start }));
         }
         let tensors = entry.run(&args)?;
         if let Some(start) = start {
-            self.hit_latency.record(start);
+            self.timed(flags, &entry, start, &args, rim);
         }
         Ok(Giving::Done(Outcome::Ran { entry, tensors }))
     }
@@ -201,7 +213,7 @@ impl Core {
         let Ready { entry, args, given, start } = ready;
         let tensors = entry.run_given(args, &given)?;
         if let Some(start) = start {
-            self.hit_latency.record(start);
+            entry.stale_turns.ran(self.hit_latency.record(start));
         }
         Ok(Outcome::Ran { entry, tensors })
     }
@@ -223,7 +235,7 @@ impl Core {
             return Ok(Outcome::Evaluated { trace, tensors });
         }
         note_modes(flags, &mut leaves);
-        let start = if flags & !flag::FAST == 0 { sampled_start() } else { None };
+        let start = sampled_start();
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => {
                 self.events.hit(&entry.signature, rim.caller);
@@ -240,13 +252,17 @@ impl Core {
             }
             tensors
         };
-        if let Some(start) = start {
-            self.hit_latency.record(start);
+        let check = (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten();
+        match (start, check) {
+            (_, Some(check)) => return self.compared(entry, tensors, &leaves.tensors, &check, rim),
+            (Some(start), None) if flags & !flag::CHEAP == 0 => {
+                self.timed(flags, &entry, start, &leaves.tensors, rim);
+            }
+            // Calls that do more than others are not among those whose time is told.
+            (Some(_), None) => self.look_for_change(flags, &entry, &leaves.tensors, rim),
+            (None, None) => {}
         }
-        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten() {
-            Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
-            None => Ok(Outcome::Ran { entry, tensors }),
-        }
+        Ok(Outcome::Ran { entry, tensors })
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
@@ -396,10 +412,14 @@ impl Core {
         note_modes(flags, &mut leaves);
         let (words, args) = (leaves.words, leaves.tensors);
         let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
+        let is_hit = found.is_some();
         let entry = found.map_or_else(|| Ok(self.made(flags, words, &args, rim)?.into()), Ok);
         let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        if is_hit && sampled_start().is_some() {
+            self.look_for_change(self.flags.load(Relaxed), &entry, &args, rim);
+        }
         let tensors = entry.record(tape, &args, &self.common, check, rim.caller);
         if let Some(weight) = entry.grown() {
             self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), weight);
@@ -531,6 +551,14 @@ impl Core {
 
     pub(super) fn set_enabled(&self, enabled: bool) {
         self.set_flag(flag::DISABLED, !enabled);
+    }
+
+    pub(super) fn stale_check(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRUSTED == 0
+    }
+
+    pub(super) fn set_stale_check(&self, is_on: bool) {
+        self.set_flag(flag::TRUSTED, !is_on);
     }
 
     fn set_flag(&self, flag: u32, is_on: bool) {
