@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Device, Hash32};
+use retape_runtime::{Device, Hash32, in_user_code};
 use smallvec::SmallVec;
 
 use crate::code::{Code, Target};
@@ -42,10 +42,11 @@ pub(crate) struct Stages(pub(crate) SmallVec<[StageTime; 4]>);
 impl Stages {
     /// Runs a stage, in a span of its own for those who listen, and notes its time.
     pub(crate) fn run<T>(&mut self, name: &'static str, stage: impl FnOnce() -> T) -> T {
-        let _span = tracing::debug_span!(target: "retape", "retape::stage", stage = name).entered();
+        let span = in_user_code(|| tracing::debug_span!(target: "retape", "retape::stage", stage = name).entered());
         let start = Instant::now();
         let result = stage();
         self.0.push(StageTime { name, start, time: start.elapsed() });
+        in_user_code(|| drop(span));
         result
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use retape_runtime::{Device, Shape};
+use retape_runtime::{Device, Shape, note_progress};
 use smallvec::SmallVec;
 
 use crate::accelerate::Calls;
@@ -71,6 +71,7 @@ fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
 }
 
 fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
+    note_progress();
     let typed = |e: ops::TypeError, op: &Op| ill_typed(op.name(), e.0, at);
     let (args, values): (SmallVec<[Arg; 3]>, SmallVec<[Tensor; 3]>) =
         inputs.into_iter().map(|input| (input.arg, input.value)).unzip();

@@ -136,9 +136,9 @@ impl From<retape_runtime::Error> for Error {
     }
 }
 
-impl From<retape_runtime::Reentrant> for Error {
-    fn from(_: retape_runtime::Reentrant) -> Error {
-        Error::Cache("the function called itself with the signature that is being traced".into())
+impl From<retape_runtime::Deadlock> for Error {
+    fn from(source: retape_runtime::Deadlock) -> Error {
+        Error::Cache(source.to_string())
     }
 }
 

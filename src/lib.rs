@@ -76,6 +76,7 @@ mod tape;
 mod tensor;
 mod trace;
 mod tree;
+mod warnings;
 
 pub use accelerate::{
     Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
@@ -89,10 +90,13 @@ pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 
-pub use retape_runtime::{Budget, DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, set_n_threads};
+pub use retape_runtime::{
+    Budget, DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, patience, set_n_threads, set_patience,
+};
 pub use tensor::{Tensor, TensorOrScalar};
 pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
+pub use warnings::set_warnings;
 
 /// The examples of the pages for readers, run as tests.
 #[cfg(doctest)]

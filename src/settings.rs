@@ -3,8 +3,11 @@
 //! `RETAPE_LOG=opt` prints every optimised graph to standard error; `trace`, `plan` and `code`, or several with commas,
 //! print what was recorded, what was planned, and the machine code. `RETAPE_VERIFY=1` checks the graph after every
 //! pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
+//! `RETAPE_WARN=0` keeps warnings off standard error. `RETAPE_STALE_CHECK=0` lets no hit enter a closure.
 
 use std::sync::OnceLock;
+
+use crate::warnings::write_line;
 
 /// A stage of compilation whose text can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,10 @@ pub(crate) struct Settings {
     pub(crate) verify: bool,
     /// Whether passes run at all.
     pub(crate) optimise: bool,
+    /// Whether warnings that nobody listens for are written to standard error.
+    pub(crate) warn: bool,
+    /// Whether functions look for changes of their closures.
+    pub(crate) stale_check: bool,
 }
 
 impl Settings {
@@ -41,17 +48,20 @@ impl Settings {
         let log = variable("RETAPE_LOG").unwrap_or_default();
         let is_logged = |name: &str| log.split(',').any(|stage| stage.trim() == name);
         let stages = Stage::ALL.iter().filter(|(name, _)| is_logged(name));
+        let is_on = |name: &str| variable(name).is_none_or(|value| value.trim() != "0");
         Settings {
             logged: stages.map(|&(_, stage)| stage).collect(),
             verify: cfg!(debug_assertions) || variable("RETAPE_VERIFY").is_some_and(|value| value.trim() == "1"),
-            optimise: variable("RETAPE_OPT").is_none_or(|value| value.trim() != "0"),
+            optimise: is_on("RETAPE_OPT"),
+            warn: is_on("RETAPE_WARN"),
+            stale_check: is_on("RETAPE_STALE_CHECK"),
         }
     }
 
     /// Prints what `text` makes to standard error if the stage is logged.
     pub(crate) fn log(&self, stage: Stage, text: impl FnOnce() -> String) {
         if self.logged.contains(&stage) {
-            eprintln!("{}", text());
+            write_line(&text());
         }
     }
 }
@@ -69,15 +79,16 @@ mod tests {
     fn nothing_is_logged_and_passes_run_unless_the_environment_says_otherwise() {
         let settings = read(&[]);
         assert_eq!(settings.logged, []);
-        assert!(settings.optimise);
+        assert!(settings.optimise && settings.warn && settings.stale_check);
         assert_eq!(settings.verify, cfg!(debug_assertions));
     }
 
     #[test]
     fn every_variable_is_understood() {
-        let settings = read(&[("RETAPE_LOG", "plan, opt,nothing"), ("RETAPE_VERIFY", "1"), ("RETAPE_OPT", "0")]);
+        let switches = ["RETAPE_OPT", "RETAPE_WARN", "RETAPE_STALE_CHECK"].map(|name| (name, "0"));
+        let settings = read(&[&[("RETAPE_LOG", "plan, opt,nothing"), ("RETAPE_VERIFY", "1")], &switches[..]].concat());
         assert_eq!(settings.logged, [Stage::Opt, Stage::Plan]);
         assert!(settings.verify);
-        assert!(!settings.optimise);
+        assert!(!settings.optimise && !settings.warn && !settings.stale_check);
     }
 }

@@ -9,21 +9,23 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use retape_runtime::Device;
+use retape_runtime::{Device, note_progress};
 
 use crate::error::{Caller, Error};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::method::{ill_typed, reported};
 use crate::ops::{Add, Call, CallSite, Op, Parameter};
-use crate::tensor::{Tensor, Traced};
+use crate::tensor::{Concrete, Tensor, Traced};
 
 /// A recorder shared by the traced tensors of one trace.
 #[derive(Debug)]
 pub(crate) struct Tape {
     state: Mutex<State>,
     is_evaluated: bool,
+    /// Whether the trace is looked at and then forgotten.
+    is_compared: bool,
     /// Where what it records will run.
     device: Device,
 }
@@ -51,6 +53,9 @@ pub(crate) struct Capture {
     pub(crate) tensor: Tensor,
     /// The line that used it.
     pub(crate) at: Line,
+    /// What the closure held: the owner of the bytes before they were sent to a device. So held, it can be recognised, and
+    /// keeps no bytes alive.
+    pub(crate) origin: Weak<Concrete>,
 }
 
 /// A line of a program: of this one, or of the one that saved an artefact.
@@ -108,15 +113,15 @@ impl Tape {
 
     /// An empty tape that is to be compiled for a device.
     pub(crate) fn on(device: Device) -> Arc<Tape> {
-        Tape::of_kind(false, device)
+        Arc::new(Tape::of_kind(device))
     }
 
     /// An empty tape that is to be evaluated op by op on a device.
     pub(crate) fn evaluated(device: Device) -> Arc<Tape> {
-        Tape::of_kind(true, device)
+        Arc::new(Tape { is_evaluated: true, ..Tape::of_kind(device) })
     }
 
-    fn of_kind(is_evaluated: bool, device: Device) -> Arc<Tape> {
+    fn of_kind(device: Device) -> Tape {
         let state = State {
             graph: Graph::default(),
             captures: vec![],
@@ -127,7 +132,7 @@ impl Tape {
             is_trapped: false,
             last_effect: None,
         };
-        Arc::new(Tape { state: Mutex::new(state), is_evaluated, device })
+        Tape { state: Mutex::new(state), is_evaluated: false, is_compared: false, device }
     }
 
     /// An empty tape whose trace describes its result, for who compares it with another one.
@@ -135,6 +140,19 @@ impl Tape {
         let tape = Tape::on(device);
         tape.lock().describes = true;
         tape
+    }
+
+    /// As [`describing`](Tape::describing), for a trace that is compared with another one and never run: nothing is sent
+    /// to a device, and nothing is logged.
+    pub(crate) fn comparing(device: Device) -> Arc<Tape> {
+        let tape = Tape { is_compared: true, ..Tape::of_kind(device) };
+        tape.lock().describes = true;
+        Arc::new(tape)
+    }
+
+    /// Whether the trace is compared with another one and never run.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.is_compared
     }
 
     /// Whether the leaves of the result are to be described.
@@ -165,6 +183,7 @@ impl Tape {
 
     /// Records an application; concrete arguments become hidden inputs.
     pub(crate) fn record(self: &Arc<Tape>, op: Op, args: &[&Tensor], at: Caller) -> Tensor {
+        note_progress();
         let mut state = self.lock();
         if state.finished {
             return Tensor::poisoned(escaped(op.name(), at));
@@ -307,7 +326,8 @@ impl State {
         }
         let id = self.parameter(concrete.ty().clone());
         self.captured.insert(address, id);
-        self.captures.push(Capture { tensor: tensor.clone(), at: Line::Known(at) });
+        let origin = Arc::downgrade(concrete.owner());
+        self.captures.push(Capture { tensor: tensor.clone(), at: Line::Known(at), origin });
         id
     }
 }

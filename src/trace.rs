@@ -56,17 +56,21 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     let Collected { mut outputs, words, mut sources, result } = traced?;
     outputs.extend(recorded.last_effect);
     let mut captures = recorded.captures;
-    settle(tape.device(), &mut captures, &mut sources)?;
+    if !tape.is_compared() {
+        settle(tape.device(), &mut captures, &mut sources)?;
+    }
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
     let graph = graph.with_parameters_first();
-    Settings::get().log(Stage::Trace, || graph.to_string());
+    if !tape.is_compared() {
+        Settings::get().log(Stage::Trace, || graph.to_string());
+    }
     Ok(Trace { graph, captures, words, sources, result })
 }
 
 /// Sends what is kept in main memory to the device of a trace, and refuses what is on another one.
 pub(crate) fn settle(device: Device, captures: &mut [Capture], sources: &mut [Source]) -> Result<()> {
-    for Capture { tensor, at } in captures {
+    for Capture { tensor, at, .. } in captures {
         if !matches!(tensor.device(), Device::Cpu) && tensor.device() != device {
             let text = format!("a captured {} on {} (at {at})", tensor.type_text(), tensor.device());
             return Err(Error::Tree(format!("{text} meets arguments on {device}; pass it as an argument")));

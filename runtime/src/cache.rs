@@ -2,8 +2,8 @@
 //!
 //! Guarantees that a value is returned for an equal key only (a hash finds candidates, equality decides); that every
 //! call of [`Cache::get`] and [`Cache::get_or_try_insert_with`] is counted as one hit or one miss; that a value is made
-//! once for all threads that ask for it together; and that the capacities are exceeded by pinned entries only, when they
-//! are lowered beneath these or these grow.
+//! once for all threads that ask for it together, as long as its maker gets on; and that the capacities are exceeded by
+//! pinned entries only, when they are lowered beneath these or these grow.
 //!
 //! The idea: a hit on what its thread used lately is found, and counted, in a stripe of that thread (`recent.rs`), and
 //! stamps the entry only if another one was used since; so threads that call one function write nothing that another
@@ -29,7 +29,9 @@ use dashmap::DashMap;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::flight::{Boarding, Flights, Ticket};
+use crate::flight::{Boarding, Flights, Landing, Ticket, Waited};
+use crate::patience::patience;
+use crate::pulse::at_work;
 use crate::recent::Recent;
 use crate::stats::{Budget, Capacity, Counters, Event, EventKind, Weight, count};
 use crate::stripe::{n_stripes, thread_number};
@@ -54,21 +56,30 @@ pub enum Outcome {
     Miss,
 }
 
-/// The refusal to make a value that, directly or through other threads, waits for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reentrant;
+/// The refusal to wait for a value that would have to wait for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deadlock {
+    /// What makes the value asks for it, on the same thread or through values that other threads make.
+    Reentrant,
+    /// Threads that make the value stand still in code of a user, each after it has waited in vain for the one before:
+    /// that code seems to wait for a thread that asks for the value.
+    Stuck,
+}
 
-impl fmt::Display for Reentrant {
+impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&Error::Reentrant, f)
+        f.write_str(match self {
+            Deadlock::Reentrant => "a cached value was asked for while it was being made by its asker",
+            Deadlock::Stuck => "a cached value does not come: what makes it seems to wait for a thread that asks for it",
+        })
     }
 }
 
-impl std::error::Error for Reentrant {}
+impl std::error::Error for Deadlock {}
 
-impl From<Reentrant> for Error {
-    fn from(_: Reentrant) -> Error {
-        Error::Reentrant
+impl From<Deadlock> for Error {
+    fn from(source: Deadlock) -> Error {
+        Error::Deadlock(source)
     }
 }
 
@@ -245,10 +256,16 @@ impl<K: Eq, V> Cache<K, V> {
     /// or panics, its caller gets that, and one of the others tries with its own `make`. A value made while the cache
     /// is cleared is returned, but not kept; calls that begin after the clear do not share it.
     ///
+    /// If all that is seen of the maker is that it runs [code of a user](crate::in_user_code), and it makes no
+    /// [progress](crate::note_progress) for [`patience`], one of the waiters makes the value with its own `make`, which
+    /// counts as a miss. The value that comes first is everybody's. After one such maker more the patience of the others
+    /// is twice as long.
+    ///
     /// # Errors
     ///
-    /// What `make` returns, or [`Reentrant`] if `make` asks for the key that it is making, be it through values that
-    /// other threads make.
+    /// What `make` returns; [`Deadlock::Reentrant`] if `make` asks for the key that it is making, on its thread or
+    /// through values that other threads make; [`Deadlock::Stuck`] if several makers stand still, each of which began to
+    /// wait when the one before it stood still already.
     pub fn get_or_try_insert_with<Q, W, E>(
         &self,
         hash: &Hash32,
@@ -259,7 +276,7 @@ impl<K: Eq, V> Cache<K, V> {
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
         W: Into<Weight>,
-        E: From<Reentrant>,
+        E: From<Deadlock>,
     {
         match self.get_present(hash, key) {
             Some(value) => Ok((value, Outcome::Hit)),
@@ -278,8 +295,13 @@ impl<K: Eq, V> Cache<K, V> {
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
         W: Into<Weight>,
-        E: From<Reentrant>,
+        E: From<Deadlock>,
     {
+        let refuse = |deadlock: Deadlock| {
+            count(&self.counters.misses);
+            self.tell_of(EventKind::Miss, hash, key);
+            Err(deadlock.into())
+        };
         let mut has_waited = false;
         loop {
             let wait = match self.flights.board(hash, key, || self.find(hash, key)) {
@@ -290,20 +312,21 @@ impl<K: Eq, V> Cache<K, V> {
                 }
                 Boarding::Make(ticket) => return self.make(ticket, key, make),
                 Boarding::Wait(wait) => wait,
-                Boarding::Reentrant => {
-                    count(&self.counters.misses);
-                    self.tell_of(EventKind::Miss, hash, key);
-                    return Err(Reentrant.into());
-                }
+                Boarding::Reentrant => return refuse(Deadlock::Reentrant),
             };
             if !has_waited {
                 has_waited = true;
                 count(&self.counters.waits);
                 self.tell_of(EventKind::Wait, hash, key);
             }
-            if let Some(entry) = wait.value() {
-                let value = self.use_entry(&entry);
-                return Ok((value, Outcome::Shared));
+            match wait.end(patience) {
+                Waited::Landed(entry) => return Ok((self.use_entry(&entry), Outcome::Shared)),
+                Waited::Lost => {}
+                Waited::Make(ticket) => {
+                    self.tell(EventKind::TakeOver, hash, Some(ticket.key()));
+                    return self.make(ticket, key, make);
+                }
+                Waited::Stuck => return refuse(Deadlock::Stuck),
             }
         }
     }
@@ -322,16 +345,20 @@ impl<K: Eq, V> Cache<K, V> {
         let hash = *ticket.hash();
         count(&self.counters.misses);
         self.tell(EventKind::Miss, &hash, Some(ticket.key()));
-        let (value, weight) = make()?;
+        let (value, weight) = at_work(make)?;
         let value = Shared::new(value);
         let entry = Entry::new(hash, key.to_owned(), value.clone(), weight.into(), self.tick());
-        match ticket.land(entry.clone(), || self.admit(&entry)).flatten() {
-            Some(gone) => {
+        match ticket.land(entry.clone(), || self.admit(&entry)) {
+            Landing::First(Some(Some(gone))) => {
                 count(&self.counters.inserts);
                 self.tell(EventKind::Insert, &hash, Some(&entry.key));
                 self.tell_gone(&gone);
             }
-            None => count(&self.counters.rejected),
+            Landing::First(Some(None) | None) => count(&self.counters.rejected),
+            Landing::Late(first) => {
+                count(&self.counters.rejected);
+                return Ok((first.value.clone(), Outcome::Miss));
+            }
         }
         Ok((value, Outcome::Miss))
     }

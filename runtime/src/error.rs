@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::cache::Deadlock;
 use crate::device::Device;
 
 /// What can go wrong beneath a tensor.
@@ -35,8 +36,8 @@ pub enum Error {
         /// What its driver said.
         reason: String,
     },
-    /// A cached value that needs itself while it is being made.
-    Reentrant,
+    /// A cached value that would have to wait for itself.
+    Deadlock(Deadlock),
 }
 
 /// The result of a runtime operation.
@@ -50,7 +51,7 @@ impl fmt::Display for Error {
             Error::Device(name) => write!(f, "no device is called `{name}`"),
             Error::Unusable { device, reason } => write!(f, "{device} cannot be used: {reason}"),
             Error::Gpu { device, reason } => write!(f, "{device}: {reason}"),
-            Error::Reentrant => f.write_str("a cached value was asked for while it was being made by its asker"),
+            Error::Deadlock(source) => source.fmt(f),
         }
     }
 }

@@ -2,22 +2,31 @@
 //!
 //! Guarantees, for a store that is changed only in `land`, `clear` and `exclusive`: no two flights of one key and one
 //! generation are in the air together; a value made before a clear is not stored after it; nobody waits for a thread
-//! that waits for him, be it in another store.
+//! that waits for him, be it in another store; nobody waits for ever while all makers stand still in code of a user.
 //!
-//! The idea: a board, behind one mutex held for moments only, lists the flights and who waits for which. The value is
-//! stored and its flight taken off the board in one turn, so whoever reads the store under the same lock finds either
-//! the value or the flight. Waiters wait at their flight, not at the board, so keys do not disturb each other.
+//! The idea: a board, behind one mutex held for moments only, lists the flights; a table of the process (`waits.rs`)
+//! knows who makes and who waits. The value is stored and its flight taken off the board in one turn, so whoever reads
+//! the store under the same lock finds either the value or the flight. Waiters wait at their flight, not at the board,
+//! so keys do not disturb each other.
+//! A maker may be in a user's closure that waits for one of the waiters, which nobody can see. So a waiter that sees no
+//! maker get on for long becomes a maker itself. The first value to land is that of the flight; makers that come later
+//! take it, too. If each such maker comes to a standstill before the next waiter comes, the closure needs itself, and a
+//! waiter is refused ([ADR 27](../../docs/adr/0027-waiters-take-over.md)).
 //! Nothing here knows how values are stored; a model checker runs this file with a store of one cell.
 
 use std::borrow::Borrow;
+use std::time::{Duration, Instant};
 
-use crate::sync::{Arc, Condvar, Mutex, ThreadId, current, lock};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, current, lock};
+use crate::waits::{FlightId, Standstill, Waits};
+
+/// Makers that come to a standstill, each after the one before, until a waiter is refused.
+const MAX_DEPTH: u32 = 4;
 
 /// A value being made.
 pub(crate) struct Flight<K, T> {
     hash: [u8; 32],
     key: K,
-    maker: ThreadId,
     generation: u64,
     end: Mutex<End<T>>,
     ended: Condvar,
@@ -27,7 +36,7 @@ pub(crate) struct Flight<K, T> {
 enum End<T> {
     Flying,
     Landed(T),
-    /// The maker failed or panicked.
+    /// All makers failed or panicked.
     Lost,
 }
 
@@ -38,68 +47,13 @@ struct Board<K, T> {
     generation: u64,
 }
 
-/// A thread that waits for a flight; it waits for one at most.
-struct Waiting {
-    waiter: ThreadId,
-    maker: ThreadId,
-    /// The address of the flight, which the waiter keeps alive.
-    flight: usize,
-}
-
-/// Who waits for whom, over all stores that share it: a circle may lead through several.
-struct Waits {
-    waiting: Mutex<Vec<Waiting>>,
-}
-
-impl Waits {
-    /// The waits of the process; a model checker gives each of its runs its own.
-    fn shared() -> Arc<Waits> {
-        let new = || Arc::new(Waits { waiting: Mutex::new(Vec::new()) });
-        #[cfg(not(loom))]
-        {
-            static SHARED: std::sync::OnceLock<Arc<Waits>> = std::sync::OnceLock::new();
-            SHARED.get_or_init(new).clone()
-        }
-        #[cfg(loom)]
-        new()
-    }
-
-    /// Notes that `waiter` waits for a flight that `maker` makes, unless `maker` waits, through others perhaps, for
-    /// `waiter`. Returns whether it may wait.
-    fn begin(&self, waiter: ThreadId, maker: ThreadId, flight: usize) -> bool {
-        let mut waiting = lock(&self.waiting);
-        let mut last = maker;
-        // Ends: each step follows the one wait of a thread, and a circle of waits is never let in.
-        while last != waiter {
-            match waiting.iter().find(|other| other.waiter == last) {
-                Some(next) => last = next.maker,
-                None => {
-                    waiting.push(Waiting { waiter, maker, flight });
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Forgets the waits for a flight: who waited is as good as awake.
-    fn end_all(&self, flight: usize) {
-        lock(&self.waiting).retain(|other| other.flight != flight);
-    }
-
-    /// Forgets one wait.
-    fn end(&self, waiter: ThreadId, flight: usize) {
-        lock(&self.waiting).retain(|other| other.waiter != waiter || other.flight != flight);
-    }
-}
-
 /// The flights of one store.
 pub(crate) struct Flights<K, T> {
     board: Mutex<Board<K, T>>,
     waits: Arc<Waits>,
 }
 
-fn address<K, T>(flight: &Arc<Flight<K, T>>) -> usize {
+fn id<K, T>(flight: &Arc<Flight<K, T>>) -> FlightId {
     let flight: *const Flight<K, T> = &**flight;
     flight.addr()
 }
@@ -110,22 +64,46 @@ pub(crate) enum Boarding<'a, K, T> {
     Stored(T),
     /// Make it.
     Make(Ticket<'a, K, T>),
-    /// Wait for the thread that makes it.
+    /// Wait for the threads that make it.
     Wait(Wait<'a, K, T>),
     /// Give up: the value would have to wait for itself.
     Reentrant,
 }
 
-/// The duty to end a flight; dropping it without a value loses the flight.
+/// The duty to end a flight, or to be one of several that may; dropping the last one without a value loses the flight.
 pub(crate) struct Ticket<'a, K, T> {
     flights: &'a Flights<K, T>,
     flight: Arc<Flight<K, T>>,
+    maker: ThreadId,
+}
+
+/// How a value landed.
+pub(crate) enum Landing<T, R> {
+    /// It ended the flight; what storing it returned, unless the store was cleared since the flight began.
+    First(Option<R>),
+    /// Another maker's value had ended the flight: this one.
+    Late(T),
 }
 
 /// The right to wait for a flight.
 pub(crate) struct Wait<'a, K, T> {
     flights: &'a Flights<K, T>,
     flight: Arc<Flight<K, T>>,
+    waiter: ThreadId,
+    /// The depth of this thread as a maker: one more than that of the makers it found.
+    depth: u32,
+}
+
+/// How a wait ended.
+pub(crate) enum Waited<'a, K, T> {
+    /// The value came.
+    Landed(T),
+    /// All makers failed.
+    Lost,
+    /// The makers stand still: make it.
+    Make(Ticket<'a, K, T>),
+    /// Give up: the makers stand still, and each has taken over from one that did.
+    Stuck,
 }
 
 impl<K, T: Clone> Board<K, T> {
@@ -139,6 +117,10 @@ impl<K, T: Clone> Board<K, T> {
 }
 
 impl<K, T> Board<K, T> {
+    fn has(&self, flight: &Arc<Flight<K, T>>) -> bool {
+        self.flights.iter().any(|other| Arc::ptr_eq(other, flight))
+    }
+
     /// Takes a flight off the board.
     fn remove(&mut self, flight: &Arc<Flight<K, T>>) {
         self.flights.retain(|other| !Arc::ptr_eq(other, flight));
@@ -162,23 +144,22 @@ impl<K, T: Clone> Flights<K, T> {
             return Boarding::Stored(value);
         }
         // A maker that clears the store and then asks for its own key is re-entrant all the same.
-        if board.in_air(hash, key).any(|flight| flight.maker == me) {
+        if board.in_air(hash, key).any(|flight| self.waits.makes(me, id(flight))) {
             return Boarding::Reentrant;
         }
         // After a clear, nobody takes a value that was begun before.
         let generation = board.generation;
         let found = board.in_air(hash, key).find(|flight| flight.generation == generation).cloned();
-        match found {
-            Some(flight) if self.waits.begin(me, flight.maker, address(&flight)) => {
-                Boarding::Wait(Wait { flights: self, flight })
-            }
-            Some(_) => Boarding::Reentrant,
-            None => {
-                let (end, ended) = (Mutex::new(End::Flying), Condvar::new());
-                let flight = Arc::new(Flight { hash: *hash, key: key.to_owned(), maker: me, generation, end, ended });
-                board.flights.push(flight.clone());
-                Boarding::Make(Ticket { flights: self, flight })
-            }
+        let Some(flight) = found else {
+            let (end, ended) = (Mutex::new(End::Flying), Condvar::new());
+            let flight = Arc::new(Flight { hash: *hash, key: key.to_owned(), generation, end, ended });
+            self.waits.make(me, id(&flight));
+            board.flights.push(flight.clone());
+            return Boarding::Make(Ticket { flights: self, flight, maker: me });
+        };
+        match self.waits.wait(me, id(&flight)) {
+            Some(depth) => Boarding::Wait(Wait { flights: self, flight, waiter: me, depth }),
+            None => Boarding::Reentrant,
         }
     }
 
@@ -196,7 +177,24 @@ impl<K, T: Clone> Flights<K, T> {
     }
 }
 
-impl<K, T> Ticket<'_, K, T> {
+impl<K, T: Clone> Flight<K, T> {
+    /// The value it landed with, if it has.
+    fn landed(&self) -> Option<T> {
+        match &*lock(&self.end) {
+            End::Landed(value) => Some(value.clone()),
+            End::Flying | End::Lost => None,
+        }
+    }
+}
+
+impl<K, T> Flight<K, T> {
+    fn finish(&self, end: End<T>) {
+        *lock(&self.end) = end;
+        self.ended.notify_all();
+    }
+}
+
+impl<K, T: Clone> Ticket<'_, K, T> {
     /// The hash of the key.
     pub(crate) fn hash(&self) -> &[u8; 32] {
         &self.flight.hash
@@ -207,52 +205,104 @@ impl<K, T> Ticket<'_, K, T> {
         &self.flight.key
     }
 
-    /// Ends the flight with `value`, and stores it by `store` unless the store was cleared since it began.
-    pub(crate) fn land<R>(self, value: T, store: impl FnOnce() -> R) -> Option<R> {
-        let stored = {
-            let mut board = lock(&self.flights.board);
+    /// Ends the flight with `value`, and stores it by `store` unless the store was cleared since it began. If another
+    /// maker has done so, `value` is dropped.
+    pub(crate) fn land<R>(self, value: T, store: impl FnOnce() -> R) -> Landing<T, R> {
+        let mut board = lock(&self.flights.board);
+        if board.has(&self.flight) {
             let stored = (board.generation == self.flight.generation).then(store);
             board.remove(&self.flight);
-            self.flights.waits.end_all(address(&self.flight));
-            stored
-        };
-        *lock(&self.flight.end) = End::Landed(value);
-        self.flight.ended.notify_all();
-        stored
+            self.flights.waits.end_waits(id(&self.flight));
+            // Before the board is let go, so that a maker who does not find the flight there finds its end.
+            self.flight.finish(End::Landed(value));
+            return Landing::First(stored);
+        }
+        drop(board);
+        let landed = self.flight.landed();
+        Landing::Late(landed.expect("a flight that this ticket has not ended is off the board as it has landed"))
     }
 }
 
 impl<K, T> Drop for Ticket<'_, K, T> {
     fn drop(&mut self) {
-        // Only this ticket changes the end, so it is the same in the next lines.
-        if matches!(*lock(&self.flight.end), End::Flying) {
+        let mut board = lock(&self.flights.board);
+        let is_last = self.flights.waits.end_making(self.maker, id(&self.flight));
+        if is_last && board.has(&self.flight) {
             // Off the board before anyone learns of the loss, so that who tries itself does not find this flight.
-            lock(&self.flights.board).remove(&self.flight);
-            self.flights.waits.end_all(address(&self.flight));
-            *lock(&self.flight.end) = End::Lost;
-            self.flight.ended.notify_all();
+            board.remove(&self.flight);
+            self.flights.waits.end_waits(id(&self.flight));
+            self.flight.finish(End::Lost);
         }
     }
 }
 
-impl<K, T: Clone> Wait<'_, K, T> {
-    /// The value, or `None` if the flight was lost.
-    pub(crate) fn value(self) -> Option<T> {
+impl<'a, K, T: Clone> Wait<'a, K, T> {
+    /// Waits until the flight ends, or until its makers have stood still for too long: for `patience`, and twice as long
+    /// for each maker more than one.
+    pub(crate) fn end(self, patience: impl Fn() -> Duration) -> Waited<'a, K, T> {
+        let (mut seen, mut since) = (None, Instant::now());
+        loop {
+            let window = patience().saturating_mul(1 << seen.map_or(0, |seen: Standstill| seen.n_makers.clamp(1, 20) - 1));
+            if let Some(waited) = self.wait_for(window / 4) {
+                return waited;
+            }
+            let now = self.flights.waits.standstill(id(&self.flight));
+            if now != seen || now.is_none() {
+                (seen, since) = (now, Instant::now());
+            } else if since.elapsed() >= window
+                && let Some(seen) = seen
+                && let Some(waited) = self.take_over(seen)
+            {
+                return waited;
+            }
+        }
+    }
+
+    /// Waits until the flight ends, or for some time.
+    fn wait_for(&self, time: Duration) -> Option<Waited<'a, K, T>> {
+        // Not so short that this is a loop which never sleeps; beyond all time is for ever.
+        let until = Instant::now().checked_add(time.max(Duration::from_millis(1)));
         let mut end = lock(&self.flight.end);
         loop {
             match &*end {
-                End::Landed(value) => return Some(value.clone()),
-                End::Lost => return None,
+                End::Landed(value) => return Some(Waited::Landed(value.clone())),
+                End::Lost => return Some(Waited::Lost),
                 End::Flying => {
-                    end = self.flight.ended.wait(end).unwrap_or_else(std::sync::PoisonError::into_inner);
+                    let left = match until {
+                        Some(until) => until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?,
+                        None => Duration::MAX,
+                    };
+                    end = wait(&self.flight.ended, end, left);
                 }
             }
         }
+    }
+
+    /// What is seen of the makers, if none of them is known to be at work.
+    pub(crate) fn standstill(&self) -> Option<Standstill> {
+        self.flights.waits.standstill(id(&self.flight))
+    }
+
+    /// Ends the wait for makers that stand still as they were seen to; none if that is over.
+    pub(crate) fn take_over(&self, seen: Standstill) -> Option<Waited<'a, K, T>> {
+        if self.depth > MAX_DEPTH {
+            return (self.standstill() == Some(seen)).then_some(Waited::Stuck);
+        }
+        // So that the flight does not end meanwhile.
+        let board = lock(&self.flights.board);
+        let (flights, flight, maker) = (self.flights, self.flight.clone(), self.waiter);
+        let is_maker = board.has(&flight) && flights.waits.take_over(maker, id(&flight), self.depth, seen);
+        is_maker.then(|| Waited::Make(Ticket { flights, flight, maker }))
     }
 }
 
 impl<K, T> Drop for Wait<'_, K, T> {
     fn drop(&mut self) {
-        self.flights.waits.end(current().id(), address(&self.flight));
+        self.flights.waits.end_wait(self.waiter, id(&self.flight));
     }
+}
+
+/// Waits for a notification, or for some time; the model checker knows no time.
+fn wait<'g, T>(condvar: &Condvar, guard: MutexGuard<'g, T>, time: Duration) -> MutexGuard<'g, T> {
+    condvar.wait_timeout(guard, time).unwrap_or_else(std::sync::PoisonError::into_inner).0
 }

@@ -12,16 +12,20 @@ mod device;
 mod dtype;
 mod error;
 mod flight;
+mod lazy;
+mod patience;
 mod pool;
+mod pulse;
 mod recent;
 mod shape;
 mod stats;
 mod stripe;
 mod sync;
 mod threads;
+mod waits;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, EntryView, Hash32, InUse, Insertion, Outcome, Pin, Reentrant, hash_words};
+pub use cache::{Cache, Deadlock, EntryView, Hash32, InUse, Insertion, Outcome, Pin, hash_words};
 pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use cuda::{DeviceBuffer, Gpu};
@@ -29,10 +33,13 @@ pub use device::Device;
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Result};
 pub use half::{bf16, f16};
+pub use lazy::Lazy;
+pub use patience::{patience, set_patience};
 pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,
     trim,
 };
+pub use pulse::{in_user_code, note_progress};
 pub use shape::Shape;
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};
 pub use stripe::{Padded, thread_number};

@@ -16,6 +16,8 @@ pub enum EventKind {
     Miss,
     /// A call waits for another thread to make its value.
     Wait,
+    /// A call has waited in vain for threads that stand still, and makes the value itself.
+    TakeOver,
     /// A made value went in.
     Insert,
     /// A value went out, to keep a capacity or by [`Cache::remove`](crate::Cache::remove).
@@ -139,7 +141,8 @@ pub struct CacheStats {
     pub inserts: u64,
     /// Values that went out to keep a capacity, or by `remove`.
     pub evictions: u64,
-    /// Values that were made but not kept: too heavy, no room beside pinned ones, or cleared meanwhile.
+    /// Values that were made but not kept: too heavy, no room beside pinned ones, cleared meanwhile, or made by another
+    /// thread, too, which was first.
     pub rejected: u64,
     /// Calls of `clear`.
     pub clears: u64,

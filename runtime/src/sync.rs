@@ -3,15 +3,17 @@
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    sync::atomic::AtomicU64,
+    sync::atomic::{AtomicBool, AtomicU64},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{ThreadId, current},
+    thread_local,
 };
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::atomic::AtomicU64,
+    sync::atomic::{AtomicBool, AtomicU64},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread::{ThreadId, current},
+    thread_local,
 };
 
 use std::sync::PoisonError;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Budget, Cache, Capacity, Error, EventKind, Hash32, Insertion, Outcome, Weight};
+use retape_runtime::{Budget, Cache, Capacity, Deadlock, Error, EventKind, Hash32, Insertion, Outcome, Weight};
 
 type Numbers = Cache<u32, u32>;
 
@@ -527,14 +527,14 @@ fn asking_for_oneself_is_an_error() {
     let cache = Numbers::default();
     let nested = || cache.get_or_try_insert_with(&hash(1), &1, || Ok::<_, Error>((0, 1)));
     let made = cache.get_or_try_insert_with(&hash(1), &1, || {
-        assert_eq!(nested().unwrap_err(), Error::Reentrant);
+        assert_eq!(nested().unwrap_err(), Error::Deadlock(Deadlock::Reentrant));
         // Neither a detour over another key nor a clear changes that.
         let detour = cache.get_or_try_insert_with(&hash(2), &2, || nested().map(|(value, _)| (*value, 1)));
-        assert_eq!(detour.unwrap_err(), Error::Reentrant);
+        assert_eq!(detour.unwrap_err(), Error::Deadlock(Deadlock::Reentrant));
         cache.clear();
         nested().map(|(value, _)| (*value, 1))
     });
-    assert_eq!(made.unwrap_err(), Error::Reentrant);
+    assert_eq!(made.unwrap_err(), Error::Deadlock(Deadlock::Reentrant));
     assert_eq!((cache.stats().misses, cache.stats().occupancy), (5, 0));
     assert_eq!(ask(&cache, 1), Outcome::Miss, "the failure left nothing behind");
 }
@@ -557,7 +557,7 @@ fn circles_over_threads_are_errors() {
         let calls = [scope.spawn(|| make(1, 2)), scope.spawn(|| make(2, 1))];
         calls.map(|call| call.join().unwrap())
     });
-    let refused = results.iter().filter(|result| matches!(result, Err(Error::Reentrant))).count();
+    let refused = results.iter().filter(|result| matches!(result, Err(Error::Deadlock(Deadlock::Reentrant)))).count();
     assert_eq!(refused, 1, "one gives up, and the other then makes both");
 }
 

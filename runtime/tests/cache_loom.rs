@@ -1,5 +1,5 @@
-//! Model checking of the single-flight core: the interleavings of make, wait, fail and clear; and of the values that
-//! threads used last: the interleavings of use, forget and count.
+//! Model checking of the single-flight core: the interleavings of make, wait, take over, fail and clear; and of the values
+//! that threads used last: the interleavings of use, forget and count.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p retape-runtime --test cache_loom --release`.
 
@@ -9,16 +9,24 @@
 #[path = "../src/flight.rs"]
 #[allow(dead_code, reason = "the cache uses all of it")]
 mod flight;
+#[path = "../src/pulse.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the crates above use all of it")]
+mod pulse;
 #[path = "../src/recent.rs"]
 #[allow(dead_code, reason = "the cache uses all of it")]
 mod recent;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/waits.rs"]
+mod waits;
 
-use flight::{Boarding, Flights};
+use std::time::Duration;
+
+use flight::{Boarding, Flights, Landing, Ticket, Waited};
 use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
+use pulse::in_user_code;
 use recent::{Counted, Recent};
 
 /// A store of one cell, and the number of values made for it.
@@ -45,7 +53,8 @@ impl Cell {
                     return Some(value);
                 }
                 Boarding::Wait(wait) => {
-                    if let Some(value) = wait.value() {
+                    // The model knows no time, so patience does not end.
+                    if let Waited::Landed(value) = wait.end(|| Duration::MAX) {
                         return Some(value);
                     }
                 }
@@ -133,7 +142,7 @@ fn circles_are_refused_once() {
             };
             let is_refused = match flights.board(&[0; 32], &other, || None) {
                 Boarding::Wait(wait) => {
-                    wait.value();
+                    wait.end(|| Duration::MAX);
                     false
                 }
                 Boarding::Reentrant => true,
@@ -149,6 +158,95 @@ fn circles_are_refused_once() {
         let mine = ask(&flights, 2, 1);
         assert!(!(mine && other.join().unwrap()));
     });
+}
+
+impl Cell {
+    /// Makes a value in code of a user, where `work` runs, and lands it or loses it. What all get is what landed first.
+    fn make(&self, ticket: Ticket<'_, u32, usize>, fails: bool, work: impl FnOnce()) -> Option<usize> {
+        let value = self.n_made.fetch_add(1, SeqCst) + 1;
+        in_user_code(work);
+        if fails {
+            return None;
+        }
+        Some(match ticket.land(value, || *self.stored.lock().unwrap() = Some(value)) {
+            Landing::First(_) => value,
+            Landing::Late(first) => first,
+        })
+    }
+
+    /// Gets the value with no patience at all: takes over from makers that stand still, as soon as they are seen to.
+    fn get_impatiently(&self, fails: bool) -> Option<usize> {
+        loop {
+            match self.flights.board(&[0; 32], &1, || *self.stored.lock().unwrap()) {
+                Boarding::Stored(value) => return Some(value),
+                Boarding::Make(ticket) => return self.make(ticket, fails, || ()),
+                Boarding::Reentrant => panic!("nobody here waits for himself"),
+                Boarding::Wait(wait) => {
+                    let waited = wait.standstill().and_then(|seen| wait.take_over(seen));
+                    match waited {
+                        Some(Waited::Make(ticket)) => return self.make(ticket, fails, || ()),
+                        Some(_) => panic!("makers here see no others at a standstill"),
+                        None => match wait.end(|| Duration::MAX) {
+                            Waited::Landed(value) => return Some(value),
+                            Waited::Lost => {}
+                            Waited::Make(_) | Waited::Stuck => panic!("patience does not end"),
+                        },
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A maker that waits for the thread which waits for it: without the other's impatience, neither would end.
+#[test]
+fn who_takes_over_ends_the_wait_of_the_maker() {
+    loom::model(|| {
+        let cell = Cell::new();
+        let Boarding::Make(ticket) = cell.flights.board(&[0; 32], &1, || None) else { panic!("nobody else is there") };
+        let other = cell.clone();
+        let value = cell.make(ticket, false, || {
+            let inner = thread::spawn(move || {
+                // The maker is in its closure before this begins, and nothing wakes it but the end of this thread.
+                let Boarding::Wait(wait) = other.flights.board(&[0; 32], &1, || None) else { panic!("it is in the air") };
+                let seen = wait.standstill().unwrap();
+                let Some(Waited::Make(ticket)) = wait.take_over(seen) else { panic!("nothing moves") };
+                other.make(ticket, false, || ())
+            });
+            assert_eq!(inner.join().unwrap(), Some(2));
+        });
+        assert_eq!((value, *cell.stored.lock().unwrap()), (Some(2), Some(2)));
+    });
+}
+
+/// Three threads: whoever makes, takes over or shares, all have the value that is stored, and nobody hangs.
+fn take_over(fails: bool) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
+        let cell = Cell::new();
+        let other = |fails: bool| {
+            let cell = cell.clone();
+            thread::spawn(move || cell.get_impatiently(fails))
+        };
+        let others = [other(fails), other(false)];
+        let mut values = vec![cell.get_impatiently(false)];
+        values.extend(others.map(|other| other.join().unwrap()));
+        let stored = *cell.stored.lock().unwrap();
+        assert!(stored.is_some());
+        let lost = values.iter().filter(|value| value.is_none()).count();
+        assert!(lost <= usize::from(fails) && values.iter().all(|value| value.is_none() || *value == stored));
+    });
+}
+
+#[test]
+fn all_get_the_value_that_came_first() {
+    take_over(false);
+}
+
+#[test]
+fn a_maker_that_fails_does_not_lose_the_value_of_another() {
+    take_over(true);
 }
 
 /// A value that knows the uses that were handed over to it.

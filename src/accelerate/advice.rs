@@ -1,4 +1,5 @@
-//! Advice: patterns in the misses of a function that mean a mistake, each told once.
+//! Advice: patterns in the misses of a function that mean a mistake, and what it finds changed behind its back; each told
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -6,7 +7,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use retape_runtime::Hash32;
 
+use super::change::Change;
 use super::explain::{Aspect, Difference, Miss, MissReason};
+use super::signature::Signature;
 use crate::error::Caller;
 
 /// How many values an axis takes before that is worth a word.
@@ -42,6 +45,8 @@ pub enum AdviceKind {
     SmallCapacity,
     /// The cache is cleared again and again, and its entries are needed again.
     RepeatedClears,
+    /// The closure no longer records what the entry computes: it depends on something that is no argument.
+    StaleTrace,
 }
 
 impl AdviceKind {
@@ -55,11 +60,12 @@ impl AdviceKind {
             AdviceKind::RecreatedFunction => "recreated_function",
             AdviceKind::SmallCapacity => "small_capacity",
             AdviceKind::RepeatedClears => "repeated_clears",
+            AdviceKind::StaleTrace => "stale_trace",
         }
     }
 }
 
-/// A pattern in the misses of a function, and what to do about it.
+/// A mistake that the calls of a function show, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
@@ -69,6 +75,21 @@ pub struct Advice {
     pub subject: String,
     /// One line: what was seen, and what to do.
     pub message: String,
+}
+
+impl Advice {
+    /// The closure has changed since it was traced for a signature.
+    pub(super) fn stale_trace(change: &Change, signature: &Signature) -> Advice {
+        let text = &change.text;
+        Advice {
+            kind: AdviceKind::StaleTrace,
+            subject: change.at.map_or_else(|| "result".to_owned(), ToString::to_string),
+            message: format!(
+                "{text}: the closure depends on something that is no argument, and calls with ({signature}) go on with what \
+                 was traced; make it an argument, or clear the cache when it changes"
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Advice {
@@ -116,13 +137,13 @@ impl Detector {
                 told.extend(is_new.then_some(advice));
             }
         }
-        for advice in found {
-            let key = (advice.kind, advice.subject.clone());
-            if self.given.insert(key, advice.clone()).is_none() {
-                told.push(advice);
-            }
-        }
+        told.extend(found.into_iter().filter(|advice| self.give(advice)));
         told
+    }
+
+    /// Puts advice on record; returns whether it is new.
+    pub(crate) fn give(&mut self, advice: &Advice) -> bool {
+        self.given.insert((advice.kind, advice.subject.clone()), advice.clone()).is_none()
     }
 
     /// Takes note that the function, which was made at this line, is dropped after so many calls.

@@ -73,7 +73,8 @@ pub enum CheckWhen {
 /// What happens if a checked call differs from the un-accelerated one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDifference {
-    /// A `tracing` event with level `WARN`; the call returns what the compiled code computed.
+    /// A `tracing` event with level `WARN`, or a line on standard error where nobody listens for it; the call returns
+    /// what the compiled code computed.
     #[default]
     Warn,
     /// The call fails with [`Error::Check`](crate::Error::Check).
@@ -146,6 +147,11 @@ pub struct CheckCounts {
     pub quarantined_calls: u64,
     /// Calls that failed because an op made NaN or an infinity from finite numbers.
     pub trapped: u64,
+    /// Hits that entered the closure once more to see whether it still records what it did; see
+    /// [`set_stale_check`](crate::Accelerated::set_stale_check).
+    pub stale_checks: u64,
+    /// Those that found that it does not.
+    pub stale: u64,
 }
 
 /// What makes calls look for quarantines: a bit of the flags that each call reads.
@@ -205,6 +211,8 @@ pub(super) struct Checks {
     quarantines: AtomicU64,
     quarantined_calls: AtomicU64,
     trapped: AtomicU64,
+    stale_checks: AtomicU64,
+    stale: AtomicU64,
 }
 
 impl Checks {
@@ -281,6 +289,11 @@ impl Checks {
         }
     }
 
+    pub(super) fn count_stale_check(&self, is_stale: bool) {
+        self.stale_checks.fetch_add(1, Relaxed);
+        self.stale.fetch_add(u64::from(is_stale), Relaxed);
+    }
+
     pub(super) fn count_trap(&self) {
         self.trapped.fetch_add(1, Relaxed);
     }
@@ -335,6 +348,8 @@ impl Checks {
             quarantines: self.quarantines.load(Relaxed),
             quarantined_calls: self.quarantined_calls.load(Relaxed),
             trapped: self.trapped.load(Relaxed),
+            stale_checks: self.stale_checks.load(Relaxed),
+            stale: self.stale.load(Relaxed),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
 mod checked;
+mod stale;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -8,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Budget, Cache, CacheStats, Capacity, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
-    hash_words,
+    Budget, Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded,
+    Weight, hash_words, in_user_code,
 };
 
 use self::checked::{described, modes, note_modes};
@@ -31,6 +32,7 @@ use crate::eager;
 use crate::error::{Caller, Error, Result, caught};
 use crate::placement::common_device;
 use crate::report::Subject;
+use crate::settings::Settings;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Trace, stand_ins};
@@ -61,8 +63,12 @@ mod flag {
     pub(super) const TRAPPED: u32 = 1 << 3;
     /// Some signatures are served by the un-accelerated path, for their code is wrong.
     pub(super) const QUARANTINED: u32 = 1 << 4;
-    /// Code may approximate. That alone does not make a call more than a lookup and a run.
+    /// Code may approximate.
     pub(super) const FAST: u32 = 1 << 5;
+    /// No hit enters the closure to look for changes.
+    pub(super) const TRUSTED: u32 = 1 << 6;
+    /// Those that alone do not make a call more than a lookup and a run.
+    pub(super) const CHEAP: u32 = FAST | TRUSTED;
 }
 
 pub(super) struct Core {
@@ -122,12 +128,14 @@ impl Core {
         let events = Events { function: made_at };
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
             (EventKind::Wait, Some(signature)) => events.wait(signature),
+            (EventKind::TakeOver, Some(signature)) => events.take_over(signature),
             (EventKind::Evict, Some(signature)) => events.evict(signature),
             (EventKind::Clear, _) => events.clear(),
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
-        let flags = Arc::new(Padded(AtomicU32::new(0)));
+        let trust = if Settings::get().stale_check { 0 } else { flag::TRUSTED };
+        let flags = Arc::new(Padded(AtomicU32::new(trust)));
         let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
@@ -152,7 +160,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags & !flag::FAST != 0 || events::are_hits_heard() {
+        if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
         note_modes(flags, &mut leaves);
@@ -162,7 +170,7 @@ impl Core {
         };
         let tensors = entry.run(&leaves.tensors)?;
         if let Some(start) = start {
-            self.hit_latency.record(start);
+            self.timed(flags, &entry, start, &leaves.tensors, rim);
         }
         Ok(Outcome::Ran { entry, tensors })
     }
@@ -175,7 +183,7 @@ impl Core {
             return Err(error.clone());
         }
         let flags = self.flags.load(Relaxed);
-        if flags & !flag::FAST != 0 || events::are_hits_heard() {
+        if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
         note_modes(flags, &mut leaves);
@@ -186,11 +194,16 @@ impl Core {
             None => (self.made(flags, leaves.words, &args, rim)?.into(), None),
         };
         if entry.takes(&given) {
+            // Before the run, since afterwards there are no arguments any more.
+            let start = start.map(|_| {
+                self.look_for_change(flags, &entry, &args, rim);
+                Instant::now()
+            });
             return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start }));
         }
         let tensors = entry.run(&args)?;
         if let Some(start) = start {
-            self.hit_latency.record(start);
+            self.timed(flags, &entry, start, &args, rim);
         }
         Ok(Giving::Done(Outcome::Ran { entry, tensors }))
     }
@@ -200,7 +213,7 @@ impl Core {
         let Ready { entry, args, given, start } = ready;
         let tensors = entry.run_given(args, &given)?;
         if let Some(start) = start {
-            self.hit_latency.record(start);
+            entry.stale_turns.ran(self.hit_latency.record(start));
         }
         Ok(Outcome::Ran { entry, tensors })
     }
@@ -222,7 +235,7 @@ impl Core {
             return Ok(Outcome::Evaluated { trace, tensors });
         }
         note_modes(flags, &mut leaves);
-        let start = if flags & !flag::FAST == 0 { sampled_start() } else { None };
+        let start = sampled_start();
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => {
                 self.events.hit(&entry.signature, rim.caller);
@@ -239,13 +252,17 @@ impl Core {
             }
             tensors
         };
-        if let Some(start) = start {
-            self.hit_latency.record(start);
+        let check = (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten();
+        match (start, check) {
+            (_, Some(check)) => return self.compared(entry, tensors, &leaves.tensors, &check, rim),
+            (Some(start), None) if flags & !flag::CHEAP == 0 => {
+                self.timed(flags, &entry, start, &leaves.tensors, rim);
+            }
+            // Calls that do more than others are not among those whose time is told.
+            (Some(_), None) => self.look_for_change(flags, &entry, &leaves.tensors, rim),
+            (None, None) => {}
         }
-        match (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten() {
-            Some(check) => self.compared(entry, tensors, &leaves.tensors, &check, rim),
-            None => Ok(Outcome::Ran { entry, tensors }),
-        }
+        Ok(Outcome::Ran { entry, tensors })
     }
 
     /// The entry for these words, if there is one; counts a hit then, and else nothing.
@@ -268,18 +285,17 @@ impl Core {
     fn made(&self, flags: u32, words: Words, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
         let signature = Signature::new(words, described(flags, rim));
-        let was_made = Cell::new(false);
-        let make = || {
-            was_made.set(true);
-            self.make(&signature, args, rim, start)
+        let make = || self.make(&signature, args, rim, start).map_err(Unmade::Failed);
+        let (entry, how) = match self.cache.get_or_try_insert_with(&signature.hash(), &signature, make) {
+            Ok(found) => found,
+            Err(Unmade::Failed(error)) => return Err(error),
+            Err(Unmade::Refused(deadlock)) => {
+                let error = self.deadlocked(deadlock, &signature, rim.caller);
+                let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
+                self.note(Miss { error: Some(error.to_string()), ..miss }, start, counters.clears);
+                return Err(error);
+            }
         };
-        let found = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make);
-        if let (Err(error), false) = (&found, was_made.get()) {
-            // The call waits for itself: a miss that makes nothing.
-            let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
-            self.note(Miss { error: Some(Error::to_string(error)), ..miss }, start, counters.clears);
-        }
-        let (entry, how) = found?;
         match how {
             Served::Miss => profile::made(&entry),
             Served::Shared => profile::waited(start),
@@ -291,11 +307,27 @@ impl Core {
         Ok(entry)
     }
 
+    /// The error of a call that would have to wait for itself.
+    fn deadlocked(&self, deadlock: Deadlock, signature: &Signature, at: Caller) -> Error {
+        let function = format!("the function that was accelerated at {}", self.made_at);
+        Error::Cache(match deadlock {
+            Deadlock::Reentrant => {
+                format!("{function} called itself with the signature that is being traced, ({signature}) (at {at})")
+            }
+            Deadlock::Stuck => format!(
+                "{function} does not get traced for ({signature}): several threads in turn have entered the closure, and \
+                 none of them gets on, so it seems to wait for a thread that calls the function with this very signature; \
+                 call it on the closure's own thread, or before, and pass what it gives as an argument (at {at}; if the \
+                 closure is only slow, raise RETAPE_PATIENCE)"
+            ),
+        })
+    }
+
     /// Makes an entry, and notes what it cost and why it was not there.
     fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let (mut miss, why, counters) = self.begin_miss(signature, rim.caller);
         let call = counters.hits + counters.misses;
-        let made = self.permit(&why, call, rim.caller).and_then(|()| make(signature, args, rim));
+        let made = self.permit(&why, signature, call, rim.caller).and_then(|()| make(signature, args, rim));
         match &made {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),
@@ -345,7 +377,7 @@ impl Core {
     }
 
     /// Asks the lock and the policy whether a miss may trace.
-    fn permit(&self, why: &Explanation, call: u64, at: Caller) -> Result<()> {
+    fn permit(&self, why: &Explanation, signature: &Signature, call: u64, at: Caller) -> Result<()> {
         if self.locked() {
             return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
         }
@@ -353,7 +385,7 @@ impl Core {
         match policy.action(why.ordinal, call) {
             OnRetrace::Allow => Ok(()),
             OnRetrace::Warn => {
-                self.events.retrace(why, at);
+                self.events.retrace(why, signature, at);
                 Ok(())
             }
             OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
@@ -380,10 +412,14 @@ impl Core {
         note_modes(flags, &mut leaves);
         let (words, args) = (leaves.words, leaves.tensors);
         let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
+        let is_hit = found.is_some();
         let entry = found.map_or_else(|| Ok(self.made(flags, words, &args, rim)?.into()), Ok);
         let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
+        if is_hit && sampled_start().is_some() {
+            self.look_for_change(self.flags.load(Relaxed), &entry, &args, rim);
+        }
         let tensors = entry.record(tape, &args, &self.common, check, rim.caller);
         if let Some(weight) = entry.grown() {
             self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), weight);
@@ -523,6 +559,14 @@ impl Core {
         self.set_flag(flag::DISABLED, !enabled);
     }
 
+    pub(super) fn stale_check(&self) -> bool {
+        self.flags.load(Relaxed) & flag::TRUSTED == 0
+    }
+
+    pub(super) fn set_stale_check(&self, is_on: bool) {
+        self.set_flag(flag::TRUSTED, !is_on);
+    }
+
     fn set_flag(&self, flag: u32, is_on: bool) {
         if is_on {
             self.flags.fetch_or(flag, Relaxed);
@@ -585,6 +629,18 @@ impl Drop for Core {
     }
 }
 
+/// Why a call has no entry.
+enum Unmade {
+    Refused(Deadlock),
+    Failed(Error),
+}
+
+impl From<Deadlock> for Unmade {
+    fn from(deadlock: Deadlock) -> Unmade {
+        Unmade::Refused(deadlock)
+    }
+}
+
 /// Closures that are entered inside closures: deeper than this, a function most likely calls itself.
 const MAX_NESTED: u32 = 64;
 
@@ -630,5 +686,6 @@ fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    profile::apart(|| entered(rim.caller, || (rim.trace)(tape, &mut Reader::new(words, &parameters))))
+    let trace = || (rim.trace)(tape, &mut Reader::new(words, &parameters));
+    profile::apart(|| entered(rim.caller, || in_user_code(trace)))
 }

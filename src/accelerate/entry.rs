@@ -12,6 +12,7 @@ use super::differentiate::{Common, Recheck, Routine};
 use super::function::Given;
 use super::profile::{self, Runs};
 use super::signature::Signature;
+use super::stale::StaleTurns;
 use super::stats::{CompileTimes, GradientStats};
 use crate::code::{Code, Operands, Outputs, Passed};
 use crate::compile::{self, Compiled, StageTime, Stages};
@@ -57,6 +58,8 @@ pub(crate) struct Entry {
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
     pub(super) turns: Turns,
+    /// Which of the hits that it serves enter the closure to look for changes.
+    pub(super) stale_turns: StaleTurns,
     /// Whether a check has put it in quarantine.
     is_wrong: AtomicBool,
     /// The graph's text with lines of the program, if another process recorded it.
@@ -69,6 +72,7 @@ impl Entry {
         let compiled = compile::compile_for(&trace.graph, signature.target(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.code.plan());
+        let times = CompileTimes::of(&stages);
         Ok(Entry {
             signature,
             trace,
@@ -81,6 +85,7 @@ impl Entry {
             runs: OnceLock::new(),
             last_use: AtomicU64::new(coarse_millis()),
             turns: Turns::default(),
+            stale_turns: StaleTurns::new(times.total(), times.trace),
             is_wrong: AtomicBool::new(false),
             loaded_text: None,
         })
@@ -89,7 +94,9 @@ impl Entry {
     /// Optimises and compiles what an artefact held.
     pub(crate) fn loaded(signature: Signature, mut trace: Trace, text: String) -> Result<Entry> {
         settle(signature.target().device, &mut trace.captures, &mut trace.sources)?;
-        Ok(Entry { loaded_text: Some(text), ..Entry::new(signature, trace, Stages::default())? })
+        // What it captured is from another process, and the closure of this one need not have it.
+        let stale_turns = StaleTurns::none();
+        Ok(Entry { loaded_text: Some(text), stale_turns, ..Entry::new(signature, trace, Stages::default())? })
     }
 
     /// Whether it comes from an artefact, so that no call made it.

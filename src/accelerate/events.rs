@@ -1,10 +1,14 @@
 //! What happens in a cache, as events of the crate `tracing`.
 //!
 //! All have the target `retape` and the field `function`, the line that accelerated the function; `docs/events.md` lists
-//! names, levels and fields. Where nobody listens for hits, a call loads one word to know it.
+//! names, levels and fields. Where nobody listens for hits, a call loads one word to know it. A warning that nobody
+//! listens for is written to standard error.
 
+use std::fmt;
+
+use retape_runtime::in_user_code;
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
-use tracing::{Level, event};
+use tracing::{Level, event, event_enabled};
 
 use super::advice::Advice;
 use super::check::Deviation;
@@ -13,6 +17,7 @@ use super::nonfinite::NonFinite;
 use super::signature::Signature;
 use super::stats::CompileTimes;
 use crate::error::Caller;
+use crate::warnings;
 
 /// The events of one function.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,11 @@ pub(super) struct Events {
 #[inline]
 pub(super) fn are_hits_heard() -> bool {
     STATIC_MAX_LEVEL >= Level::TRACE && LevelFilter::current() >= Level::TRACE
+}
+
+/// Whether somebody listens for warnings on this thread.
+fn are_warnings_heard() -> bool {
+    event_enabled!(target: "retape", Level::WARN)
 }
 
 fn micros(time: std::time::Duration) -> f64 {
@@ -60,48 +70,92 @@ impl Events {
         event!(name: "retape::clear", target: "retape", Level::DEBUG, function = %self.function, "the cache is cleared");
     }
 
+    /// Told while threads wait for the entry, so listeners are code that may not end.
     pub(super) fn miss(self, miss: &Miss) {
         let (function, first) = (self.function, miss.differences.first());
         let CompileTimes { trace, optimise, plan, compile } = miss.times;
-        event!(
-            name: "retape::miss", target: "retape", Level::DEBUG,
-            %function, entry = miss.signature.id(), arguments = %miss.signature, at = %miss.at,
-            number = miss.number, reason = miss.reason.name(),
-            path = first.map(|first| &*first.path), aspect = first.map(|first| tracing::field::display(first.aspect)),
-            old = first.map(|first| &*first.old), new = first.map(|first| &*first.new),
-            trace_us = micros(trace), optimise_us = micros(optimise), plan_us = micros(plan),
-            compile_us = micros(compile), wall_us = micros(miss.wall), error = miss.error, "{miss}"
-        );
+        in_user_code(|| {
+            event!(
+                name: "retape::miss", target: "retape", Level::DEBUG,
+                %function, entry = miss.signature.id(), arguments = %miss.signature, at = %miss.at,
+                number = miss.number, reason = miss.reason.name(),
+                path = first.map(|first| &*first.path), aspect = first.map(|first| tracing::field::display(first.aspect)),
+                old = first.map(|first| &*first.old), new = first.map(|first| &*first.new),
+                trace_us = micros(trace), optimise_us = micros(optimise), plan_us = micros(plan),
+                compile_us = micros(compile), wall_us = micros(miss.wall), error = miss.error, "{miss}"
+            );
+        });
     }
 
-    pub(super) fn retrace(self, why: &Explanation, at: Caller) {
+    pub(super) fn retrace(self, why: &Explanation, signature: &Signature, at: Caller) {
         let (function, reason) = (self.function, why.reason.name());
-        event!(name: "retape::retrace", target: "retape", Level::WARN, %function, %at, reason, "a new trace: {why}");
+        let tell = || {
+            event!(name: "retape::retrace", target: "retape", Level::WARN, %function, %at, reason, "a new trace: {why}");
+        };
+        self.warn("retrace", Some(signature), &format_args!("a new trace: {why} (at {at})"), tell);
     }
 
     pub(super) fn advice(self, advice: &Advice) {
         let (function, kind, subject) = (self.function, advice.kind.name(), &*advice.subject);
-        event!(name: "retape::advice", target: "retape", Level::WARN, %function, kind, subject, "{advice}");
+        let tell = || {
+            event!(name: "retape::advice", target: "retape", Level::WARN, %function, kind, subject, "{advice}");
+        };
+        self.warn(kind, None, advice, tell);
     }
 
     pub(super) fn difference(self, found: &Deviation) {
         let (function, at) = (self.function, found.at);
-        event!(
-            name: "retape::difference", target: "retape", Level::WARN, %function, %at, path = &*found.path, "{found}"
-        );
+        let tell = || {
+            event!(
+                name: "retape::difference", target: "retape", Level::WARN, %function, %at, path = &*found.path, "{found}"
+            );
+        };
+        self.warn("difference", Some(&found.signature), found, tell);
     }
 
     pub(super) fn quarantine(self, signature: &Signature, at: Caller) {
         let function = self.function;
-        event!(
-            name: "retape::quarantine", target: "retape", Level::WARN,
-            %function, entry = signature.id(), arguments = %signature, %at,
-            "calls with these arguments are served un-accelerated from now on"
-        );
+        let tell = || {
+            event!(
+                name: "retape::quarantine", target: "retape", Level::WARN,
+                %function, entry = signature.id(), arguments = %signature, %at,
+                "calls with these arguments are served un-accelerated from now on"
+            );
+        };
+        let message = format_args!("calls with the arguments ({signature}) are served un-accelerated from now on (at {at})");
+        self.warn("quarantine", Some(signature), &message, tell);
     }
 
+    pub(super) fn take_over(self, signature: &Signature) {
+        let function = self.function;
+        let tell = || {
+            event!(
+                name: "retape::take_over", target: "retape", Level::WARN,
+                %function, entry = signature.id(), arguments = %signature, "{TAKE_OVER}"
+            );
+        };
+        let message = format_args!("{TAKE_OVER}; the arguments are ({signature})");
+        self.warn("take_over", Some(signature), &message, tell);
+    }
+
+    /// A call that says so itself: it fails.
     pub(super) fn nonfinite(self, found: &NonFinite, at: Caller) {
         let (function, op) = (self.function, found.op);
         event!(name: "retape::nonfinite", target: "retape", Level::WARN, %function, %at, op, "{found}");
     }
+
+    /// Tells those who listen, or else writes a line, once for each kind and signature.
+    fn warn(self, kind: &'static str, signature: Option<&Signature>, message: &dyn fmt::Display, tell: impl FnOnce()) {
+        in_user_code(|| {
+            if are_warnings_heard() {
+                tell();
+            } else {
+                warnings::write(self.function, kind, signature.map(Signature::hash), message);
+            }
+        });
+    }
 }
+
+/// The message of [`Events::take_over`].
+const TAKE_OVER: &str = "a call traces what another thread has begun to trace: that one is in the closure and records \
+                         nothing, and may wait for this call";

@@ -65,14 +65,15 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts the time since `start`.
-    pub(crate) fn record(&self, start: Instant) {
+    /// Counts the time since `start`, and returns it.
+    pub(crate) fn record(&self, start: Instant) -> Duration {
         let time = start.elapsed();
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(LONGEST);
         let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         times.total += time;
         // The histogram grows to what it is given, and all up to the longest is in its range.
         let _ = times.histogram.record(nanos);
+        time
     }
 
     pub(crate) fn summary(&self) -> Latency {

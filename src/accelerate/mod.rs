@@ -5,6 +5,7 @@
 mod advice;
 mod artefact;
 mod bisect;
+mod change;
 mod check;
 mod core;
 mod differentiate;
@@ -23,6 +24,7 @@ mod rounding;
 #[cfg(feature = "serde")]
 mod serialize;
 mod signature;
+mod stale;
 mod stats;
 mod table;
 mod tolerance;
@@ -197,8 +199,9 @@ where
         self.core.misses()
     }
 
-    /// What to change, if the misses so far show a mistake: one line for each pattern, which is also emitted once as a
-    /// `tracing` event.
+    /// What to change, if the calls so far show a mistake: one line for each pattern in the misses, and for each op that
+    /// the closure [no longer records](Accelerated::set_stale_check) as it did. Each is also emitted once as a `tracing`
+    /// event, or written to standard error where nobody listens for that.
     pub fn advice(&self) -> Vec<Advice> {
         self.core.advice()
     }
@@ -229,6 +232,44 @@ where
     /// ```
     pub fn set_locked(&self, locked: bool) {
         self.core.set_locked(locked);
+    }
+
+    /// Whether hits look for changes of the closure now and then; true unless set, or unless the environment has
+    /// `RETAPE_STALE_CHECK=0`.
+    pub fn stale_check(&self) -> bool {
+        self.core.stale_check()
+    }
+
+    /// With `true`, a hit enters the closure once more now and then, compiles nothing, and compares what it records with
+    /// the entry. If that differs, the closure depends on something that is no argument: a number, a captured tensor that
+    /// was replaced, a flag. Calls go on with what was traced, so this is told: as [`advice`](Accelerated::advice) with
+    /// the first op that differs, both values and the line, as an event, and on standard error where nobody listens.
+    ///
+    /// The calls that are looked at are the hits with the numbers 1, 2, 4, .., 64 of each entry and thread as long as all
+    /// of that takes less than 20 ms or a tenth of what the entry cost, and later so few that they take about a thousandth
+    /// of the time of all hits. They return what they would have; what the closure does besides ops happens once more,
+    /// except for what it prints by [`debug_print`](crate::Tensor::debug_print) and for events. Its errors and panics are
+    /// ignored. Calls of a [locked](Accelerated::set_locked) function, of a [`Pinned`] entry, and of an entry from an
+    /// artefact are not looked at.
+    ///
+    /// ```
+    /// use retape::{AdviceKind, Tensor, accelerate, set_warnings};
+    /// use std::cell::Cell;
+    ///
+    /// # set_warnings(false);
+    /// let rate = Cell::new(0.1_f32);
+    /// let scaled = accelerate(|x: &Tensor| x * rate.get());
+    /// let x = Tensor::ones([2]);
+    /// scaled.call(&x)?;
+    /// rate.set(0.2); // no call sees this
+    /// assert_eq!(scaled.call(&x)?.to_vec::<f32>()?, [0.1, 0.1]);
+    /// let advice = &scaled.advice()[0];
+    /// assert_eq!(advice.kind, AdviceKind::StaleTrace);
+    /// assert!(advice.message.starts_with("constant 0.1 became 0.2 at "), "{advice}");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn set_stale_check(&self, is_on: bool) {
+        self.core.set_stale_check(is_on);
     }
 
     /// Sets what happens on misses after the warm-up: nothing, a warning, or an error; see [`RetracePolicy`].

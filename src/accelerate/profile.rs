@@ -77,7 +77,8 @@ pub struct ProfiledCall {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProfiledSpan {
-    /// A stage of a miss (`trace`, `optimise`, `plan`, `compile`, `wait`), or the labels of the groups that ran.
+    /// A stage of a miss (`trace`, `optimise`, `plan`, `compile`, `wait`), the `stale check` of a hit, or the labels of the
+    /// groups that ran.
     pub name: Arc<str>,
     /// The groups that ran, as steps of the entry's plan; none for a stage.
     pub steps: Option<Range<usize>>,
@@ -274,6 +275,13 @@ pub(super) fn waited(start: Instant) {
     with_open(|open| {
         open.kind = Some(CallKind::Wait);
         open.parts.push(Part { what: What::Stage("wait"), start, time: start.elapsed() });
+    });
+}
+
+/// Notes that the call that this thread is in entered the closure since `start` to look for changes, if that is profiled.
+pub(super) fn looked(start: Instant) {
+    with_open(|open| {
+        open.parts.push(Part { what: What::Stage("stale check"), start, time: start.elapsed() });
     });
 }
 

@@ -96,6 +96,12 @@ const METRICS: &[Metric] = &[
     counter("trapped_calls_total", "Calls that failed by the trap for non-finite values.", |s| {
         Some(s.checks.trapped as f64)
     }),
+    counter("stale_checks_total", "Hits that entered the closure to look for changes.", |s| {
+        Some(s.checks.stale_checks as f64)
+    }),
+    counter("stale_total", "Entries whose closure was found to record something else.", |s| {
+        Some(s.checks.stale as f64)
+    }),
     gauge("hit_ratio", "Hits over calls.", |s| Some(s.hit_rate())),
     gauge("entries", "Entries in the cache.", |s| Some(s.entries.len() as f64)),
     gauge("pinned_entries", "Entries that are never evicted.", |s| Some(s.pinned as f64)),

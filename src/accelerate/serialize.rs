@@ -114,7 +114,7 @@ record!(Latency {
     max as "max_seconds" by seconds,
 });
 
-record!(CheckCounts { checked, differing, quarantines, quarantined_calls, trapped });
+record!(CheckCounts { checked, differing, quarantines, quarantined_calls, trapped, stale_checks, stale });
 
 record!(Advice { kind, subject, message });
 

@@ -123,6 +123,9 @@ impl fmt::Display for Stats {
             let quarantine = format!("{} in quarantine for {} calls", checks.quarantines, checks.quarantined_calls);
             writeln!(f, "checks     {} calls, {} differed, {quarantine}", checks.checked, checks.differing)?;
         }
+        if checks.stale > 0 {
+            writeln!(f, "stale      {} of {} looks at the closure", checks.stale, checks.stale_checks)?;
+        }
         if checks.trapped > 0 {
             writeln!(f, "trapped    {} calls", checks.trapped)?;
         }

@@ -17,12 +17,17 @@ pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
     for node in graph.nodes() {
         let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
         let copy = |args| Node { args, ..node.clone() };
+        let in_order = |args: &Args| {
+            let mut args = args.clone();
+            sort_arguments(&node.op, &mut args);
+            args
+        };
         // Sub-graphs are compared nowhere: two loops over equal arguments are rare.
         if !node.regions.is_empty() {
             renamed.push(merged.push(copy(args)));
             continue;
         }
-        let id = *known.entry((&node.op, in_order(&node.op, &args))).or_insert_with(|| merged.push(copy(args)));
+        let id = *known.entry((&node.op, in_order(&args))).or_insert_with(|| merged.push(copy(args)));
         renamed.push(id);
     }
     merged.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
@@ -30,9 +35,8 @@ pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
     (merged.n_nodes() < graph.n_nodes()).then(|| Rewritten { graph: merged, renaming: renaming() })
 }
 
-/// The arguments, sorted if their order does not matter.
-fn in_order(op: &Op, args: &Args) -> Args {
-    let mut args = args.clone();
+/// Sorts the arguments of an op if their order does not matter.
+pub(crate) fn sort_arguments<I: Ord>(op: &Op, args: &mut [I]) {
     match op {
         Op::Add(_)
         | Op::Mul(_)
@@ -45,5 +49,4 @@ fn in_order(op: &Op, args: &Args) -> Args {
         | Op::Xor(_) => args.sort_unstable(),
         _ => {}
     }
-    args
 }

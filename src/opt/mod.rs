@@ -27,6 +27,7 @@ use crate::ops::{Op, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, Red
 use crate::settings::{Settings, Stage};
 
 use self::rewrite::Rule;
+pub(crate) use self::cse::sort_arguments;
 pub(crate) use self::steps::{Culprit, Steps};
 
 /// A rewrite of whole graphs, near-linear in their nodes.

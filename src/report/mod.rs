@@ -115,6 +115,8 @@ fn stats_data(stats: &Stats) -> Json {
         ("quarantines", stats.checks.quarantines.into()),
         ("quarantined_calls", stats.checks.quarantined_calls.into()),
         ("trapped", stats.checks.trapped.into()),
+        ("stale_checks", stats.checks.stale_checks.into()),
+        ("stale", stats.checks.stale.into()),
         ("byte_budget", stats.budget.host.into()),
         ("device_byte_budget", stats.budget.device.into()),
         ("backward_hits", stats.backward_hits.into()),

@@ -50,6 +50,17 @@ impl Memory {
         }
     }
 
+    /// Lets `look` read the bytes in main memory; a copy of those on a GPU is made for that, and not kept.
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        Ok(match self {
+            Memory::Host(buffer) => look(buffer.bytes()),
+            Memory::Device(on) => match on.copy.get() {
+                Some(copy) => look(copy.bytes()),
+                None => look(on.buffer.to_host()?.bytes()),
+            },
+        })
+    }
+
     /// A copy of the bytes on a device.
     pub(crate) fn copied_to(&self, device: Device) -> Result<Memory> {
         match (self, device) {

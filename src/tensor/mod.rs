@@ -68,6 +68,20 @@ impl Concrete {
         }
     }
 
+    /// The tensor that owns the bytes: this one, or the one that it is a view of.
+    pub(crate) fn owner<'c>(self: &'c Arc<Concrete>) -> &'c Arc<Concrete> {
+        match &self.bytes {
+            Bytes::Own(_) => self,
+            Bytes::Of(owner) => owner,
+        }
+    }
+
+    /// Lets `look` read the elements in main memory; a copy of those on a GPU is not kept.
+    pub(crate) fn read<R>(&self, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let len = self.ty.n_elements() * self.ty.dtype.size();
+        self.memory().read(|bytes| look(&bytes[..len]))
+    }
+
     /// The bytes in main memory; those on a GPU are waited for and copied, once.
     pub(crate) fn bytes(&self) -> Result<&Buffer> {
         self.memory().on_host()
@@ -114,11 +128,8 @@ impl Tensor {
     /// A concrete tensor over the bytes of another one, which hold at least its elements.
     pub(crate) fn concrete_over(ty: TensorType, other: &Arc<Concrete>) -> Tensor {
         debug_assert!(ty.checked_bytes().is_some_and(|n| n <= other.n_bytes()), "{ty} over {}", other.ty);
-        let owner = match &other.bytes {
-            Bytes::Own(_) => other,
-            Bytes::Of(owner) => owner,
-        };
-        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes: Bytes::Of(Arc::clone(owner)) })) }
+        let bytes = Bytes::Of(Arc::clone(other.owner()));
+        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes })) }
     }
 
     pub(crate) fn traced(traced: Traced) -> Tensor {

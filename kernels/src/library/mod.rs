@@ -44,7 +44,7 @@ pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, Operand};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
-pub use print::{Label, Print, set_print_sink};
+pub use print::{Label, Print, is_muted, set_print_sink, without_prints};
 pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;

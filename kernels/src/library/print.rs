@@ -5,6 +5,7 @@
 //! of the process; each is written whole, whatever other threads print.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -100,7 +101,34 @@ pub fn set_print_sink(sink: Option<Arc<Sink>>) {
     *SINK.write().unwrap_or_else(PoisonError::into_inner) = sink;
 }
 
+thread_local! {
+    static IS_MUTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`; what this thread would print meanwhile is left out, for work that is done a second time.
+pub fn without_prints<R>(work: impl FnOnce() -> R) -> R {
+    /// Lets the thread print again, also after a panic.
+    struct Restore(bool);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_MUTED.set(self.0);
+        }
+    }
+
+    let _restore = Restore(IS_MUTED.replace(true));
+    work()
+}
+
+/// Whether this thread runs the work of [`without_prints`].
+pub fn is_muted() -> bool {
+    IS_MUTED.get()
+}
+
 fn write_line(line: &str) -> Result<()> {
+    if is_muted() {
+        return Ok(());
+    }
     // Called without the lock, so that a sink may print, or set another.
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner).clone();
     match sink {
@@ -256,6 +284,22 @@ mod tests {
             "many: u32[400] [0, 1, 2, .., 397, 398, 399]",
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn work_that_is_done_again_prints_nothing() {
+        let print = || Print { label: "x".into(), dtype: DType::U8, shape: Shape::scalar() }.run(&[&[1], &[]], &mut [&mut []]);
+        let lines = lines_of(|| {
+            without_prints(|| {
+                print();
+                let failed = std::panic::catch_unwind(|| without_prints(|| panic!("inside")));
+                assert!(failed.is_err() && is_muted());
+                print();
+                std::thread::scope(|scope| scope.spawn(print).join().unwrap());
+            });
+            print();
+        });
+        assert_eq!(lines, ["x: u8[] 1"; 2], "that of the other thread, and that after it");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::sync::{Arc as Shared, PoisonError};
 
 use super::entry::Entry;
 use super::{Cache, Hash32};
-use crate::flight::Boarding;
+use crate::flight::{Boarding, Landing};
 use crate::stats::{Budget, Capacity, EventKind, Total, Weight, count};
 use crate::sync::Arc;
 
@@ -77,14 +77,15 @@ impl<K: Eq, V> Cache<K, V> {
             fits
         };
         match ticket.land(entry.clone(), admit) {
-            Some(false) => Insertion::NoRoom,
-            Some(true) => {
+            Landing::First(Some(false)) => Insertion::NoRoom,
+            Landing::First(Some(true)) => {
                 count(&self.counters.inserts);
                 self.tell(EventKind::Insert, hash, Some(&entry.key));
                 Insertion::Inserted
             }
             // Cleared in this moment: as if it had been in before.
-            None => Insertion::Inserted,
+            Landing::First(None) => Insertion::Inserted,
+            Landing::Late(_) => Insertion::Present,
         }
     }
 

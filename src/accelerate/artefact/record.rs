@@ -10,7 +10,7 @@
 
 use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use retape_runtime::{Buffer, DType, Device};
 
@@ -118,7 +118,7 @@ impl Record {
         let captures = trace
             .captures
             .iter()
-            .map(|Capture { tensor, at }| Ok(Capture { tensor: on_host(tensor)?, at: at.clone() }));
+            .map(|capture| Ok(Capture { tensor: on_host(&capture.tensor)?, ..capture.clone() }));
         let sources = trace.sources.iter().map(|source| match source {
             Source::Constant(tensor) => Ok(Source::Constant(on_host(tensor)?)),
             Source::Output(_) | Source::Parameter(_) => Ok(source.clone()),
@@ -165,7 +165,7 @@ impl Record {
     fn decode(from: &mut Decoder<'_>) -> Result<Record> {
         let capture = |from: &mut Decoder<'_>| {
             let at = Line::Noted(Arc::from(from.text()?));
-            Ok(Capture { at, tensor: read_tensor(from)? })
+            Ok(Capture { at, tensor: read_tensor(from)?, origin: Weak::new() })
         };
         let source = |from: &mut Decoder<'_>| match from.u8()? {
             0 => from.position().map(Source::Output),

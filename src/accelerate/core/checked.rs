@@ -16,6 +16,7 @@ use super::super::nonfinite::{self, NonFinite};
 use super::super::rounding;
 use super::super::signature::{CallModes, Description, Signature};
 use super::super::tolerance::Tolerance;
+use super::stale::quietly;
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
 use crate::eager;
 use crate::error::{Caller, Error, Result};
@@ -67,7 +68,7 @@ impl Core {
         let words = entry.signature.words();
         // What does not come from its device would compare as equal.
         tensors.iter().filter_map(Tensor::as_concrete).try_for_each(|concrete| concrete.bytes().map(|_| ()))?;
-        let fresh = traced(Tape::describing, words, args, rim).and_then(|trace| {
+        let fresh = quietly(|| traced(Tape::describing, words, args, rim)).and_then(|trace| {
             let trace = trace.without_effects();
             Ok((eager::evaluate(&trace, args)?, trace))
         });
@@ -94,7 +95,7 @@ impl Core {
     pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
-        let fresh = traced(Tape::describing, entry.signature.words(), args, rim)?.without_effects();
+        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, rim))?.without_effects();
         let checks = Arc::clone(&self.checks);
         Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
     }
@@ -107,7 +108,7 @@ impl Core {
         let flags = self.flags.load(Relaxed);
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
-        let fresh = traced(Tape::describing, words, &leaves.tensors, rim)?;
+        let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, rim))?;
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {

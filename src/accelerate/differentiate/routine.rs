@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
 use std::time::Instant;
+
+use retape_runtime::Lazy;
 
 use super::super::stats::{CompileTimes, GradientStats};
 use super::code::Code;
@@ -263,7 +264,7 @@ impl PullBack {
 
     /// Runs the backward code on its own, from the inputs and the cotangents, for the call at a line.
     pub(super) fn run_alone(&self, inputs: &[Tensor], at: Caller) -> Result<Vec<Tensor>> {
-        let make = || {
+        let make = || -> Result<Code> {
             self.gradient.common.permit(&self.pull, at)?;
             Ok(self.made(Code::of(&self.gradient.graph, self.gradient.target)?))
         };
@@ -274,7 +275,7 @@ impl PullBack {
 
     /// The results of the call at a line: those of the forward code, and what the backward code needs of it.
     pub(super) fn run_forward(&self, inputs: &[Tensor], at: Caller) -> Result<(Vec<Tensor>, Residuals)> {
-        let make = || {
+        let make = || -> Result<Arc<Split>> {
             self.gradient.common.permit(&self.pull, at)?;
             self.make_split()
         };
@@ -330,62 +331,6 @@ pub(super) struct Residuals {
     kept: Vec<Tensor>,
     /// Whether the code was made for this run.
     pub(super) is_new: bool,
-}
-
-/// Something that is made once, by the first thread that needs it; if that fails, by the next one.
-#[derive(Debug)]
-struct Lazy<T> {
-    value: Mutex<Option<T>>,
-    /// Held while it is made.
-    turn: Mutex<()>,
-    /// Who holds the turn.
-    maker: Mutex<Option<ThreadId>>,
-}
-
-impl<T> Default for Lazy<T> {
-    fn default() -> Lazy<T> {
-        Lazy { value: Mutex::new(None), turn: Mutex::default(), maker: Mutex::default() }
-    }
-}
-
-impl<T: Clone> Lazy<T> {
-    fn of(value: T) -> Lazy<T> {
-        Lazy { value: Mutex::new(Some(value)), ..Lazy::default() }
-    }
-
-    /// The value, if it has been made; never waits for its making.
-    fn get(&self) -> Option<T> {
-        lock(&self.value).clone()
-    }
-
-    /// The value, and whether this call made it. Others wait meanwhile, but for who listens to the events of this very
-    /// making and comes back here: it makes a value of its own.
-    fn get_or_make(&self, make: impl FnOnce() -> Result<T>) -> Result<(T, bool)> {
-        if let Some(value) = self.get() {
-            return Ok((value, false));
-        }
-        let me = thread::current().id();
-        if *lock(&self.maker) == Some(me) {
-            return Ok((make()?, true));
-        }
-        let _turn = lock(&self.turn);
-        if let Some(value) = self.get() {
-            return Ok((value, false));
-        }
-        *lock(&self.maker) = Some(me);
-        let _maker = Leave(&self.maker);
-        let made = make()?;
-        Ok((lock(&self.value).insert(made).clone(), true))
-    }
-}
-
-/// Leaves the making to others, also if it panics.
-struct Leave<'l>(&'l Mutex<Option<ThreadId>>);
-
-impl Drop for Leave<'_> {
-    fn drop(&mut self) {
-        *lock(self.0) = None;
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,0 +1,70 @@
+//! A value that is made when it is first needed, by one thread for all.
+//!
+//! Guarantees what `flight.rs` does, of which this is the store of one value.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use crate::cache::Deadlock;
+use crate::flight::{Boarding, Flights, Landing, Waited};
+use crate::patience::patience;
+use crate::pulse::at_work;
+
+/// A value that is made once, by the first thread that needs it; if that fails, by the next one.
+pub struct Lazy<T> {
+    value: Mutex<Option<T>>,
+    flights: Flights<(), T>,
+}
+
+impl<T: Clone> Default for Lazy<T> {
+    fn default() -> Lazy<T> {
+        Lazy { value: Mutex::new(None), flights: Flights::new() }
+    }
+}
+
+impl<T: Clone> Lazy<T> {
+    /// A value that is there.
+    pub fn of(value: T) -> Lazy<T> {
+        Lazy { value: Mutex::new(Some(value)), ..Lazy::default() }
+    }
+
+    /// The value, if it has been made; never waits for its making.
+    pub fn get(&self) -> Option<T> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The value, and whether this call made it. Others wait meanwhile, as those of
+    /// [`Cache::get_or_try_insert_with`](crate::Cache::get_or_try_insert_with) do; a call that would wait for itself
+    /// makes a value of its own.
+    ///
+    /// # Errors
+    ///
+    /// What `make` returns, or [`Deadlock::Stuck`].
+    pub fn get_or_make<E: From<Deadlock>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<(T, bool), E> {
+        let ticket = loop {
+            match self.flights.board(&[0; 32], &(), || self.get()) {
+                Boarding::Stored(value) => return Ok((value, false)),
+                Boarding::Make(ticket) => break ticket,
+                Boarding::Reentrant => return Ok((at_work(make)?, true)),
+                Boarding::Wait(wait) => match wait.end(patience) {
+                    Waited::Landed(value) => return Ok((value, false)),
+                    Waited::Lost => {}
+                    Waited::Make(ticket) => break ticket,
+                    Waited::Stuck => return Err(Deadlock::Stuck.into()),
+                },
+            }
+        };
+        let value = at_work(make)?;
+        let keep = || *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
+        match ticket.land(value.clone(), keep) {
+            Landing::First(_) => Ok((value, true)),
+            Landing::Late(first) => Ok((first, true)),
+        }
+    }
+}
+
+impl<T: fmt::Debug + Clone> fmt::Debug for Lazy<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lazy").field(&self.get()).finish()
+    }
+}
