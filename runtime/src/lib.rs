@@ -12,6 +12,7 @@ mod dtype;
 mod error;
 mod flight;
 mod pool;
+mod processor;
 mod recent;
 mod shape;
 mod stats;
@@ -32,6 +33,7 @@ pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,
     trim,
 };
+pub use processor::processor_model;
 pub use shape::Shape;
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};
 pub use stripe::{Padded, thread_number};

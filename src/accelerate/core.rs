@@ -20,6 +20,7 @@ use super::entry::{Entry, Handles, handles};
 use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
+use super::identity::Identity;
 use super::latency::{Latencies, sampled_start};
 use super::pin::{self, HeldEntry};
 use super::policy::{OnRetrace, RetracePolicy};
@@ -77,8 +78,7 @@ pub(super) struct Core {
     miss_latency: Latencies,
     checks: Arc<Checks>,
     recorder: Recorder,
-    /// The line that accelerated the function, and when.
-    made_at: Caller,
+    /// When the function was accelerated.
     start: Instant,
     /// The hits and misses of backward code, and whether everything that is not there is an error.
     common: Arc<Common>,
@@ -118,12 +118,13 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new(made_at: Caller) -> Core {
-        let events = Events { function: made_at };
+    pub(super) fn new(identity: Identity) -> Core {
+        let events = Events { function: identity.clone() };
+        let heard = events.clone();
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
-            (EventKind::Wait, Some(signature)) => events.wait(signature),
-            (EventKind::Evict, Some(signature)) => events.evict(signature),
-            (EventKind::Clear, _) => events.clear(),
+            (EventKind::Wait, Some(signature)) => heard.wait(signature),
+            (EventKind::Evict, Some(signature)) => heard.evict(signature),
+            (EventKind::Clear, _) => heard.clear(),
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
@@ -140,9 +141,8 @@ impl Core {
             miss_latency: Latencies::default(),
             checks,
             recorder: Recorder::default(),
-            made_at,
             start: Instant::now(),
-            common: Arc::default(),
+            common: Arc::new(Common::of(identity)),
         }
     }
 
@@ -311,6 +311,7 @@ impl Core {
         let counters = self.cache.stats();
         let why = lock(&self.log).explain(signature, counters.clears);
         let miss = Miss {
+            function: self.identity().name(),
             number: 0,
             reason: why.reason,
             signature: signature.clone(),
@@ -340,14 +341,17 @@ impl Core {
         self.events.miss(&miss);
         let (occupancy, capacity) = (self.cache.len(), self.capacity());
         // Listeners may call anything, so no lock is held while they are told.
-        let advice = lock(&self.detector).note(&miss, self.made_at, occupancy, capacity);
+        let advice = lock(&self.detector).note(&miss, self.identity().made_at(), occupancy, capacity);
         advice.iter().for_each(|advice| self.events.advice(advice));
     }
 
     /// Asks the lock and the policy whether a miss may trace.
     fn permit(&self, why: &Explanation, call: u64, at: Caller) -> Result<()> {
         if self.locked() {
-            return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
+            return Err(Error::Cache(format!(
+                "the locked cache of {} makes no entry: {why} (at {at})",
+                self.identity()
+            )));
         }
         let policy = *lock(&self.policy);
         match policy.action(why.ordinal, call) {
@@ -356,7 +360,9 @@ impl Core {
                 self.events.retrace(why, at);
                 Ok(())
             }
-            OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
+            OnRetrace::Error => {
+                Err(Error::Cache(format!("a new trace of {} is refused: {why} (at {at})", self.identity())))
+            }
         }
     }
 
@@ -414,9 +420,9 @@ impl Core {
         entered(caller, || body(&mut Reader::new(&leaves.words, &args)))
     }
 
-    /// The line that accelerated the function.
-    pub(super) fn made_at(&self) -> Caller {
-        self.made_at
+    /// What the function is called.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.events.function
     }
 
     /// The entries, most recently used first.
@@ -459,10 +465,11 @@ impl Core {
             return Err(error);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+            let (function, at) = (self.identity(), rim.caller);
+            return Err(Error::Cache(format!("an entry of {function} cannot be pinned inside a trace (at {at})")));
         }
         if self.checks.has_in_quarantine(&leaves.words) {
-            return Err(pin::in_quarantine(&(rim.describe)(), rim.caller));
+            return Err(pin::in_quarantine(self.identity(), &(rim.describe)(), rim.caller));
         }
         let flags = self.flags.load(Relaxed);
         note_modes(flags, &mut leaves);
@@ -470,7 +477,7 @@ impl Core {
             Some(entry) => entry.to_shared(),
             None => self.made(flags, leaves.words, &leaves.tensors, rim)?,
         };
-        let (modes, checks, events) = (modes(flags), Arc::clone(&self.checks), self.events);
+        let (modes, checks, events) = (modes(flags), Arc::clone(&self.checks), self.events.clone());
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
             Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), modes, checks, events },
@@ -479,7 +486,7 @@ impl Core {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let mut stats = Stats::of(&self.cache);
+        let mut stats = Stats::of(self.identity().name().to_string(), &self.cache);
         (stats.backward_hits, stats.backward_misses) = self.common.counts();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
@@ -553,18 +560,22 @@ impl Core {
     }
 
     pub(super) fn profile(&self) -> Profile {
-        self.recorder.profile()
+        self.recorder.profile(self.identity().name().to_string())
     }
 
     /// Everything that a report shows.
-    pub(super) fn subject(&self, name: &'static str) -> Subject {
+    pub(super) fn subject(&self) -> Subject {
         let views = self.cache.entries();
         let mut stats = self.stats();
         stats.entries = views.iter().map(EntryStats::of).collect();
         let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
         let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
-        let (misses, age) = (self.misses(), self.start.elapsed());
-        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
+        let (made_at, age) = (self.identity().made_at(), self.start.elapsed());
+        let (misses, history) = {
+            let log = lock(&self.log);
+            (log.misses(), log.history().to_vec())
+        };
+        Subject { made_at, age, stats, entries, misses, history, times }
     }
 
     pub(super) fn advice(&self) -> Vec<Advice> {
@@ -575,7 +586,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         let counters = self.cache.stats();
-        lock(&self.detector).end(self.made_at, counters.hits + counters.misses);
+        lock(&self.detector).end(self.identity().made_at(), counters.hits + counters.misses);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What happens in a cache, as events of the crate `tracing`.
 //!
-//! All have the target `retape` and the field `function`, the line that accelerated the function; `docs/events.md` lists
-//! names, levels and fields. Where nobody listens for hits, a call loads one word to know it.
+//! All have the target `retape` and the fields `function`, the function's name, and `made_at`, the line that accelerated
+//! it; `docs/events.md` lists names, levels and fields. Where nobody listens for hits, a call loads one word to know it.
 
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 use tracing::{Level, event};
@@ -9,16 +9,17 @@ use tracing::{Level, event};
 use super::advice::Advice;
 use super::check::Deviation;
 use super::explain::{Explanation, Miss};
+use super::identity::Identity;
 use super::nonfinite::NonFinite;
 use super::signature::Signature;
 use super::stats::CompileTimes;
 use crate::error::Caller;
 
 /// The events of one function.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Events {
-    /// The line that accelerated the function.
-    pub(super) function: Caller,
+    /// What the function is called.
+    pub(super) function: Identity,
 }
 
 /// Whether somebody may listen for hits.
@@ -31,41 +32,42 @@ fn micros(time: std::time::Duration) -> f64 {
     1e6 * time.as_secs_f64()
 }
 
+/// An event of a function. Nothing is evaluated unless somebody listens.
+macro_rules! tell {
+    ($events:ident, $name:literal, $level:ident, $($fields:tt)*) => {
+        event!(
+            name: $name, target: "retape", Level::$level,
+            function = %$events.function.name(), made_at = %$events.function.made_at(), $($fields)*
+        )
+    };
+}
+
 impl Events {
-    pub(super) fn hit(self, signature: &Signature, at: Caller) {
-        let function = self.function;
-        event!(
-            name: "retape::hit", target: "retape", Level::TRACE,
-            %function, entry = signature.id(), arguments = %signature, %at, "hit"
+    pub(super) fn hit(&self, signature: &Signature, at: Caller) {
+        tell!(self, "retape::hit", TRACE, entry = signature.id(), arguments = %signature, %at, "hit");
+    }
+
+    pub(super) fn wait(&self, signature: &Signature) {
+        tell!(
+            self, "retape::wait", DEBUG,
+            entry = signature.id(), arguments = %signature, "waits for the trace of another thread"
         );
     }
 
-    pub(super) fn wait(self, signature: &Signature) {
-        let function = self.function;
-        event!(
-            name: "retape::wait", target: "retape", Level::DEBUG,
-            %function, entry = signature.id(), arguments = %signature, "waits for the trace of another thread"
-        );
+    pub(super) fn evict(&self, signature: &Signature) {
+        tell!(self, "retape::evict", DEBUG, entry = signature.id(), arguments = %signature, "an entry made room");
     }
 
-    pub(super) fn evict(self, signature: &Signature) {
-        let function = self.function;
-        event!(
-            name: "retape::evict", target: "retape", Level::DEBUG,
-            %function, entry = signature.id(), arguments = %signature, "an entry made room"
-        );
+    pub(super) fn clear(&self) {
+        tell!(self, "retape::clear", DEBUG, "the cache is cleared");
     }
 
-    pub(super) fn clear(self) {
-        event!(name: "retape::clear", target: "retape", Level::DEBUG, function = %self.function, "the cache is cleared");
-    }
-
-    pub(super) fn miss(self, miss: &Miss) {
-        let (function, first) = (self.function, miss.differences.first());
+    pub(super) fn miss(&self, miss: &Miss) {
+        let first = miss.differences.first();
         let CompileTimes { trace, optimise, plan, compile } = miss.times;
-        event!(
-            name: "retape::miss", target: "retape", Level::DEBUG,
-            %function, entry = miss.signature.id(), arguments = %miss.signature, at = %miss.at,
+        tell!(
+            self, "retape::miss", DEBUG,
+            entry = miss.signature.id(), arguments = %miss.signature, at = %miss.at,
             number = miss.number, reason = miss.reason.name(),
             path = first.map(|first| &*first.path), aspect = first.map(|first| tracing::field::display(first.aspect)),
             old = first.map(|first| &*first.old), new = first.map(|first| &*first.new),
@@ -74,34 +76,31 @@ impl Events {
         );
     }
 
-    pub(super) fn retrace(self, why: &Explanation, at: Caller) {
-        let (function, reason) = (self.function, why.reason.name());
-        event!(name: "retape::retrace", target: "retape", Level::WARN, %function, %at, reason, "a new trace: {why}");
+    pub(super) fn retrace(&self, why: &Explanation, at: Caller) {
+        let reason = why.reason.name();
+        tell!(self, "retape::retrace", WARN, %at, reason, "a new trace: {why}");
     }
 
-    pub(super) fn advice(self, advice: &Advice) {
-        let (function, kind, subject) = (self.function, advice.kind.name(), &*advice.subject);
-        event!(name: "retape::advice", target: "retape", Level::WARN, %function, kind, subject, "{advice}");
+    pub(super) fn advice(&self, advice: &Advice) {
+        let (kind, subject) = (advice.kind.name(), &*advice.subject);
+        tell!(self, "retape::advice", WARN, kind, subject, "{advice}");
     }
 
-    pub(super) fn difference(self, found: &Deviation) {
-        let (function, at) = (self.function, found.at);
-        event!(
-            name: "retape::difference", target: "retape", Level::WARN, %function, %at, path = &*found.path, "{found}"
-        );
+    pub(super) fn difference(&self, found: &Deviation) {
+        let at = found.at;
+        tell!(self, "retape::difference", WARN, %at, path = &*found.path, "{found}");
     }
 
-    pub(super) fn quarantine(self, signature: &Signature, at: Caller) {
-        let function = self.function;
-        event!(
-            name: "retape::quarantine", target: "retape", Level::WARN,
-            %function, entry = signature.id(), arguments = %signature, %at,
+    pub(super) fn quarantine(&self, signature: &Signature, at: Caller) {
+        tell!(
+            self, "retape::quarantine", WARN,
+            entry = signature.id(), arguments = %signature, %at,
             "calls with these arguments are served un-accelerated from now on"
         );
     }
 
-    pub(super) fn nonfinite(self, found: &NonFinite, at: Caller) {
-        let (function, op) = (self.function, found.op);
-        event!(name: "retape::nonfinite", target: "retape", Level::WARN, %function, %at, op, "{found}");
+    pub(super) fn nonfinite(&self, found: &NonFinite, at: Caller) {
+        let op = found.op;
+        tell!(self, "retape::nonfinite", WARN, %at, op, "{found}");
     }
 }

@@ -73,7 +73,7 @@ type Rewritten = std::result::Result<Option<(Vec<u64>, Description)>, String>;
 impl Types {
     pub(super) fn of<Args: Tree, R: Tree>() -> Types {
         Types {
-            arguments: |words, tensors| rewrite::<Args>(words, tensors, Description::of),
+            arguments: |words, tensors| rewrite::<Args>(words, tensors, Description::of::<Args>),
             results: |words, tensors| rewrite::<R>(words, tensors, Description::of_result),
         }
     }
