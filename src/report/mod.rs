@@ -44,9 +44,13 @@ pub(crate) struct Subject {
 pub(crate) fn html(subject: &Subject) -> String {
     let script = [
         include_str!("page/dom.js"),
+        include_str!("page/tables.js"),
         include_str!("page/layout.js"),
+        include_str!("page/facts.js"),
         include_str!("page/graph.js"),
         include_str!("page/charts.js"),
+        include_str!("page/misses.js"),
+        include_str!("page/entries.js"),
         include_str!("page/page.js"),
     ];
     let mut page = String::new();
