@@ -27,8 +27,13 @@ impl Identity {
         Arc::clone(&self.0.name.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Gives another name, which is one line; an empty one changes nothing.
     pub(crate) fn set_name(&self, name: &str) {
-        *self.0.name.write().unwrap_or_else(PoisonError::into_inner) = name.into();
+        let name = name.split(char::is_control).collect::<Vec<_>>().join(" ");
+        if name.trim().is_empty() {
+            return;
+        }
+        *self.0.name.write().unwrap_or_else(PoisonError::into_inner) = name.trim().into();
     }
 
     /// The line that accelerated the function.
@@ -84,5 +89,10 @@ mod tests {
         let other = identity.clone();
         identity.set_name("evaluate");
         assert_eq!((&*other.name(), other.to_string().as_str()), ("evaluate", "`evaluate`"));
+        for (given, kept) in [("", "evaluate"), (" \n", "evaluate"), ("two\nlines\t", "two lines"), ("µ `x`", "µ `x`")]
+        {
+            identity.set_name(given);
+            assert_eq!(&*other.name(), kept, "{given:?}");
+        }
     }
 }

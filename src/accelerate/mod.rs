@@ -123,7 +123,8 @@ where
     /// The function under a name, which statistics, reports, profiles, events, metrics and errors call it by. Unnamed,
     /// it has the name of its declaration, or, as closures have none, the line that accelerated it.
     ///
-    /// Names are for people and need not differ; an artefact does not depend on them.
+    /// Names are for people and need not differ; an artefact does not depend on them. A name is one line: control
+    /// characters in it become spaces, and an empty one changes nothing.
     ///
     /// ```
     /// use retape::{Tensor, accelerate};

@@ -17,6 +17,7 @@ mod golden;
 mod heard;
 mod kinks;
 mod layers;
+mod named;
 mod ndarray;
 mod nested;
 mod nonfinite;
