@@ -12,6 +12,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use retape_kernels::library::is_muted;
 use retape_runtime::Hash32;
 
+use crate::accelerate::Identity;
 use crate::error::Caller;
 use crate::settings::Settings;
 
@@ -49,17 +50,22 @@ fn are_on() -> bool {
 
 /// Writes a warning about the function that was accelerated at a line, unless it has been written before.
 #[cold]
-pub(crate) fn write(function: Caller, kind: &'static str, signature: Option<Hash32>, message: &dyn std::fmt::Display) {
+pub(crate) fn write(
+    function: &Identity,
+    kind: &'static str,
+    signature: Option<Hash32>,
+    message: &dyn std::fmt::Display,
+) {
     // Work that is done again has said what there is to say.
     if !are_on() || is_muted() {
         return;
     }
     let is_new = {
         let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-        written.len() < MAX_LINES && written.insert((function, kind, signature))
+        written.len() < MAX_LINES && written.insert((function.made_at(), kind, signature))
     };
     if is_new {
-        write_line(&format!("retape: warning: {message} [function accelerated at {function}]"));
+        write_line(&format!("retape: warning: {message} [{}]", function.full()));
     }
 }
 

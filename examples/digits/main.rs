@@ -47,13 +47,14 @@ fn main() -> Result<(), AnyError> {
 
     let step = accelerate(|t: &Training, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor| {
         t.step(x, digits, angles, rate)
-    });
+    })
+    .named("train_step");
     step.set_enabled(false);
     let plain = train("training, un-accelerated", &options, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
     step.set_enabled(true);
     let fast = train("training, accelerated   ", &options, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
 
-    let predict = accelerate(|params: &Params, state: &State, x: &Tensor| params.predict(state, x));
+    let predict = accelerate(|params: &Params, state: &State, x: &Tensor| params.predict(state, x)).named("predict");
     predict.set_enabled(false);
     let plain_found = evaluate(&predict, &fast.training, &test_set, options.device)?;
     predict.set_enabled(true);

@@ -70,7 +70,9 @@ impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Deadlock::Reentrant => "a cached value was asked for while it was being made by its asker",
-            Deadlock::Stuck => "a cached value does not come: what makes it seems to wait for a thread that asks for it",
+            Deadlock::Stuck => {
+                "a cached value does not come: what makes it seems to wait for a thread that asks for it"
+            }
         })
     }
 }

@@ -15,6 +15,7 @@ mod flight;
 mod lazy;
 mod patience;
 mod pool;
+mod processor;
 mod pulse;
 mod recent;
 mod shape;
@@ -39,6 +40,7 @@ pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,
     trim,
 };
+pub use processor::processor_model;
 pub use pulse::{in_user_code, note_progress};
 pub use shape::Shape;
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};

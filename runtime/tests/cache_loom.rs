@@ -208,7 +208,9 @@ fn who_takes_over_ends_the_wait_of_the_maker() {
         let value = cell.make(ticket, false, || {
             let inner = thread::spawn(move || {
                 // The maker is in its closure before this begins, and nothing wakes it but the end of this thread.
-                let Boarding::Wait(wait) = other.flights.board(&[0; 32], &1, || None) else { panic!("it is in the air") };
+                let Boarding::Wait(wait) = other.flights.board(&[0; 32], &1, || None) else {
+                    panic!("it is in the air")
+                };
                 let seen = wait.standstill().unwrap();
                 let Some(Waited::Make(ticket)) = wait.take_over(seen) else { panic!("nothing moves") };
                 other.make(ticket, false, || ())

@@ -158,13 +158,19 @@ fn changed_capture(old: &Trace, new: &Trace, matched: &[Option<usize>], n: usize
     let is = &new.captures[n];
     let text = |ty: Option<&TensorType>| ty.map_or_else(String::new, TensorType::to_string);
     // The tensor that was used at the same line, if no other one is that now.
-    let of_line = (0..old.captures.len()).find(|place| !matched.contains(&Some(*place)) && old.captures[*place].at == is.at);
+    let of_line =
+        (0..old.captures.len()).find(|place| !matched.contains(&Some(*place)) && old.captures[*place].at == is.at);
     let became = match of_line.map(|place| &old.captures[place]) {
         None => "was not captured before".to_owned(),
         Some(was) if was.tensor.ty() != is.tensor.ty() => format!("was {}", text(was.tensor.ty())),
         Some(was) => match gap(&was.tensor, &is.tensor).as_ref().and_then(|gap| gap.samples.first()) {
             Some(pair) => {
-                format!("has other elements now: element {} was {} and is {}", pair.position, shown(pair.expected), shown(pair.got))
+                format!(
+                    "has other elements now: element {} was {} and is {}",
+                    pair.position,
+                    shown(pair.expected),
+                    shown(pair.got)
+                )
             }
             None => "is another one now".to_owned(),
         },
@@ -218,7 +224,8 @@ fn is_same_place(was: &Source, is: &Source) -> bool {
 fn changed_result(old: &Trace, new: &Trace, is_same_value: impl Fn(&Source, &Source) -> bool) -> Option<Change> {
     if old.words != new.words || old.sources.len() != new.sources.len() {
         let first = old.result.differences(&new.result).into_iter().next();
-        let text = first.map_or_else(|| "the result has another structure now".to_owned(), |difference| difference.to_string());
+        let text = first
+            .map_or_else(|| "the result has another structure now".to_owned(), |difference| difference.to_string());
         return Some(Change { at: None, text });
     }
     let differs = |(was, is): (&Source, &Source)| match (was, is) {

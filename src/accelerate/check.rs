@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use retape_runtime::Padded;
 
 use super::events::Events;
+use super::identity::Identity;
 use super::signature::Signature;
 use super::tolerance::{Gap, Tolerance, compare};
 use crate::error::{Caller, Error, Result};
@@ -38,12 +39,12 @@ pub enum CheckMode {
 ///
 /// static SCALE: Mutex<f32> = Mutex::new(2.0);
 ///
-/// let scaled = accelerate(|x: &Tensor| x * *SCALE.lock().unwrap());
+/// let scaled = accelerate(|x: &Tensor| x * *SCALE.lock().unwrap()).named("scaled");
 /// scaled.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
 /// scaled.call(Tensor::ones([3]))?;
 /// *SCALE.lock().unwrap() = 3.0; // the trace does not see this
 /// let error = scaled.call(Tensor::ones([3])).unwrap_err();
-/// assert!(error.to_string().contains("result of an accelerated call differs"), "{error}");
+/// assert!(error.to_string().contains("result of an accelerated call of `scaled` differs"), "{error}");
 /// assert!(error.to_string().contains("2.0 instead of 3.0"), "{error}");
 /// # Ok::<(), retape::Error>(())
 /// ```
@@ -95,6 +96,8 @@ impl From<Check> for CheckMode {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Deviation {
+    /// The function's name.
+    pub function: Arc<str>,
     /// The arguments.
     pub signature: Signature,
     /// The line of the call.
@@ -111,25 +114,37 @@ pub struct Deviation {
     pub n_tensors: usize,
 }
 
+/// A call that is compared with the un-accelerated one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ComparedCall<'c> {
+    pub(super) function: &'c Identity,
+    pub(super) signature: &'c Signature,
+    pub(super) at: Caller,
+}
+
 impl Deviation {
-    fn new(signature: &Signature, at: Caller, path: String, expected: String, got: String) -> Deviation {
-        Deviation { signature: signature.clone(), at, path, expected, got, gap: None, n_tensors: 0 }
+    /// A difference in a leaf, whose elements are not compared.
+    pub(super) fn new(call: ComparedCall<'_>, path: String, expected: String, got: String) -> Deviation {
+        let ComparedCall { function, signature, at } = call;
+        let (function, signature) = (function.name(), signature.clone());
+        Deviation { function, signature, at, path, expected, got, gap: None, n_tensors: 0 }
     }
 
     /// The un-accelerated call fails where the accelerated one does not.
-    pub(super) fn of_failure(signature: &Signature, at: Caller, error: &Error) -> Deviation {
-        Deviation::new(signature, at, "result".into(), format!("the error `{error}`"), "a result".into())
+    pub(super) fn of_failure(call: ComparedCall<'_>, error: &Error) -> Deviation {
+        Deviation::new(call, "result".into(), format!("the error `{error}`"), "a result".into())
     }
 }
 
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Deviation { path, expected, got, at, .. } = self;
-        write!(f, "{path} of an accelerated call differs from the un-accelerated one: {got} instead of {expected}")?;
+        let Deviation { function, path, expected, got, at, .. } = self;
+        write!(f, "{path} of an accelerated call of `{function}` differs from the un-accelerated one: ")?;
+        write!(f, "{got} instead of {expected}")?;
         if let Some(gap) = &self.gap {
             write!(f, " ({gap})")?;
         }
-        write!(f, "; the arguments are ({}), the call is at {at}; `bisect` finds the cause", self.signature)
+        write!(f, "; the arguments are ({}), the call is at {at}; `bisect` finds the cause", self.signature.summary())
     }
 }
 
@@ -267,7 +282,7 @@ impl Checks {
         tally: &Tally,
         deviation: Option<Deviation>,
         consequence: OnDifference,
-        events: Events,
+        events: &Events,
     ) -> Result<bool> {
         let is_first = |already: &AtomicBool| u64::from(!already.swap(true, Relaxed));
         self.checked.fetch_add(is_first(&tally.is_checked), Relaxed);
@@ -361,6 +376,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The results of a call and of the un-accelerated one.
 pub(super) struct Results<'r> {
+    pub(super) call: ComparedCall<'r>,
     /// The trace of the entry, and what its code computed.
     pub(super) cached: &'r Trace,
     pub(super) got: &'r [Tensor],
@@ -371,8 +387,8 @@ pub(super) struct Results<'r> {
 
 impl Results<'_> {
     /// How they differ, if they do.
-    pub(super) fn deviation(&self, signature: &Signature, at: Caller, tolerance: &Tolerance) -> Option<Deviation> {
-        let deviation = |path, expected, got| Deviation::new(signature, at, path, expected, got);
+    pub(super) fn deviation(&self, tolerance: &Tolerance) -> Option<Deviation> {
+        let deviation = |path, expected, got| Deviation::new(self.call, path, expected, got);
         if self.cached.words != self.fresh.words || self.got.len() != self.expected.len() {
             let differences = self.cached.result.differences(&self.fresh.result);
             // The trace of an entry that was loaded has no description.

@@ -21,6 +21,7 @@ use super::entry::{Entry, Handles, handles};
 use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
+use super::identity::Identity;
 use super::latency::{Latencies, sampled_start};
 use super::pin::{self, HeldEntry};
 use super::policy::{OnRetrace, RetracePolicy};
@@ -83,8 +84,7 @@ pub(super) struct Core {
     miss_latency: Latencies,
     checks: Arc<Checks>,
     recorder: Recorder,
-    /// The line that accelerated the function, and when.
-    made_at: Caller,
+    /// When the function was accelerated.
     start: Instant,
     /// The hits and misses of backward code, and whether everything that is not there is an error.
     common: Arc<Common>,
@@ -124,13 +124,14 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new(made_at: Caller) -> Core {
-        let events = Events { function: made_at };
+    pub(super) fn new(identity: Identity) -> Core {
+        let events = Events { function: identity.clone() };
+        let heard = events.clone();
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
-            (EventKind::Wait, Some(signature)) => events.wait(signature),
-            (EventKind::TakeOver, Some(signature)) => events.take_over(signature),
-            (EventKind::Evict, Some(signature)) => events.evict(signature),
-            (EventKind::Clear, _) => events.clear(),
+            (EventKind::Wait, Some(signature)) => heard.wait(signature),
+            (EventKind::TakeOver, Some(signature)) => heard.take_over(signature),
+            (EventKind::Evict, Some(signature)) => heard.evict(signature),
+            (EventKind::Clear, _) => heard.clear(),
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
@@ -148,9 +149,8 @@ impl Core {
             miss_latency: Latencies::default(),
             checks,
             recorder: Recorder::default(),
-            made_at,
             start: Instant::now(),
-            common: Arc::default(),
+            common: Arc::new(Common::of(identity)),
         }
     }
 
@@ -309,7 +309,7 @@ impl Core {
 
     /// The error of a call that would have to wait for itself.
     fn deadlocked(&self, deadlock: Deadlock, signature: &Signature, at: Caller) -> Error {
-        let function = format!("the function that was accelerated at {}", self.made_at);
+        let function = self.identity().full();
         Error::Cache(match deadlock {
             Deadlock::Reentrant => {
                 format!("{function} called itself with the signature that is being traced, ({signature}) (at {at})")
@@ -343,6 +343,7 @@ impl Core {
         let counters = self.cache.stats();
         let why = lock(&self.log).explain(signature, counters.clears);
         let miss = Miss {
+            function: self.identity().name(),
             number: 0,
             reason: why.reason,
             signature: signature.clone(),
@@ -372,14 +373,17 @@ impl Core {
         self.events.miss(&miss);
         let (occupancy, capacity) = (self.cache.len(), self.capacity());
         // Listeners may call anything, so no lock is held while they are told.
-        let advice = lock(&self.detector).note(&miss, self.made_at, occupancy, capacity);
+        let advice = lock(&self.detector).note(&miss, self.identity().made_at(), occupancy, capacity);
         advice.iter().for_each(|advice| self.events.advice(advice));
     }
 
     /// Asks the lock and the policy whether a miss may trace.
     fn permit(&self, why: &Explanation, signature: &Signature, call: u64, at: Caller) -> Result<()> {
         if self.locked() {
-            return Err(Error::Cache(format!("a locked cache makes no entry: {why} (at {at})")));
+            return Err(Error::Cache(format!(
+                "the locked cache of {} makes no entry: {why} (at {at})",
+                self.identity()
+            )));
         }
         let policy = *lock(&self.policy);
         match policy.action(why.ordinal, call) {
@@ -388,7 +392,9 @@ impl Core {
                 self.events.retrace(why, signature, at);
                 Ok(())
             }
-            OnRetrace::Error => Err(Error::Cache(format!("a new trace is refused: {why} (at {at})"))),
+            OnRetrace::Error => {
+                Err(Error::Cache(format!("a new trace of {} is refused: {why} (at {at})", self.identity())))
+            }
         }
     }
 
@@ -456,9 +462,9 @@ impl Core {
         })
     }
 
-    /// The line that accelerated the function.
-    pub(super) fn made_at(&self) -> Caller {
-        self.made_at
+    /// What the function is called.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.events.function
     }
 
     /// The entries, most recently used first.
@@ -501,10 +507,11 @@ impl Core {
             return Err(error);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            return Err(Error::Cache(format!("an entry cannot be pinned inside a trace (at {})", rim.caller)));
+            let (function, at) = (self.identity(), rim.caller);
+            return Err(Error::Cache(format!("an entry of {function} cannot be pinned inside a trace (at {at})")));
         }
         if self.checks.has_in_quarantine(&leaves.words) {
-            return Err(pin::in_quarantine(&(rim.describe)(), rim.caller));
+            return Err(pin::in_quarantine(self.identity(), &(rim.describe)(), rim.caller));
         }
         let flags = self.flags.load(Relaxed);
         note_modes(flags, &mut leaves);
@@ -512,7 +519,7 @@ impl Core {
             Some(entry) => entry.to_shared(),
             None => self.made(flags, leaves.words, &leaves.tensors, rim)?,
         };
-        let (modes, checks, events) = (modes(flags), Arc::clone(&self.checks), self.events);
+        let (modes, checks, events) = (modes(flags), Arc::clone(&self.checks), self.events.clone());
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
             // By now it may be another one of the same signature.
             Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), modes, checks, events },
@@ -521,7 +528,7 @@ impl Core {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let mut stats = Stats::of(&self.cache);
+        let mut stats = Stats::of(self.identity().name().to_string(), &self.cache);
         (stats.backward_hits, stats.backward_misses) = self.common.counts();
         stats.hit_latency = self.hit_latency.summary();
         stats.miss_latency = self.miss_latency.summary();
@@ -603,18 +610,22 @@ impl Core {
     }
 
     pub(super) fn profile(&self) -> Profile {
-        self.recorder.profile()
+        self.recorder.profile(self.identity().name().to_string())
     }
 
     /// Everything that a report shows.
-    pub(super) fn subject(&self, name: &'static str) -> Subject {
+    pub(super) fn subject(&self) -> Subject {
         let views = self.cache.entries();
         let mut stats = self.stats();
         stats.entries = views.iter().map(EntryStats::of).collect();
         let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
         let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
-        let (misses, age) = (self.misses(), self.start.elapsed());
-        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
+        let (made_at, age) = (self.identity().made_at(), self.start.elapsed());
+        let (misses, history) = {
+            let log = lock(&self.log);
+            (log.misses(), log.history().to_vec())
+        };
+        Subject { made_at, age, stats, entries, misses, history, times }
     }
 
     pub(super) fn advice(&self) -> Vec<Advice> {
@@ -625,7 +636,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         let counters = self.cache.stats();
-        lock(&self.detector).end(self.made_at, counters.hits + counters.misses);
+        lock(&self.detector).end(self.identity().made_at(), counters.hits + counters.misses);
     }
 }
 

@@ -1,8 +1,8 @@
 //! What happens in a cache, as events of the crate `tracing`.
 //!
-//! All have the target `retape` and the field `function`, the line that accelerated the function; `docs/events.md` lists
-//! names, levels and fields. Where nobody listens for hits, a call loads one word to know it. A warning that nobody
-//! listens for is written to standard error.
+//! All have the target `retape` and the fields `function`, the function's name, and `made_at`, the line that accelerated
+//! it; `docs/events.md` lists names, levels and fields. Where nobody listens for hits, a call loads one word to know it.
+//! A warning that nobody listens for is written to standard error.
 
 use std::fmt;
 
@@ -13,6 +13,7 @@ use tracing::{Level, event, event_enabled};
 use super::advice::Advice;
 use super::check::Deviation;
 use super::explain::{Explanation, Miss};
+use super::identity::Identity;
 use super::nonfinite::NonFinite;
 use super::signature::Signature;
 use super::stats::CompileTimes;
@@ -20,10 +21,10 @@ use crate::error::Caller;
 use crate::warnings;
 
 /// The events of one function.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Events {
-    /// The line that accelerated the function.
-    pub(super) function: Caller,
+    /// What the function is called.
+    pub(super) function: Identity,
 }
 
 /// Whether somebody may listen for hits.
@@ -41,43 +42,44 @@ fn micros(time: std::time::Duration) -> f64 {
     1e6 * time.as_secs_f64()
 }
 
+/// An event of a function. Nothing is evaluated unless somebody listens.
+macro_rules! tell {
+    ($events:ident, $name:literal, $level:ident, $($fields:tt)*) => {
+        event!(
+            name: $name, target: "retape", Level::$level,
+            function = %$events.function.name(), made_at = %$events.function.made_at(), $($fields)*
+        )
+    };
+}
+
 impl Events {
-    pub(super) fn hit(self, signature: &Signature, at: Caller) {
-        let function = self.function;
-        event!(
-            name: "retape::hit", target: "retape", Level::TRACE,
-            %function, entry = signature.id(), arguments = %signature, %at, "hit"
+    pub(super) fn hit(&self, signature: &Signature, at: Caller) {
+        tell!(self, "retape::hit", TRACE, entry = signature.id(), arguments = %signature, %at, "hit");
+    }
+
+    pub(super) fn wait(&self, signature: &Signature) {
+        tell!(
+            self, "retape::wait", DEBUG,
+            entry = signature.id(), arguments = %signature, "waits for the trace of another thread"
         );
     }
 
-    pub(super) fn wait(self, signature: &Signature) {
-        let function = self.function;
-        event!(
-            name: "retape::wait", target: "retape", Level::DEBUG,
-            %function, entry = signature.id(), arguments = %signature, "waits for the trace of another thread"
-        );
+    pub(super) fn evict(&self, signature: &Signature) {
+        tell!(self, "retape::evict", DEBUG, entry = signature.id(), arguments = %signature, "an entry made room");
     }
 
-    pub(super) fn evict(self, signature: &Signature) {
-        let function = self.function;
-        event!(
-            name: "retape::evict", target: "retape", Level::DEBUG,
-            %function, entry = signature.id(), arguments = %signature, "an entry made room"
-        );
-    }
-
-    pub(super) fn clear(self) {
-        event!(name: "retape::clear", target: "retape", Level::DEBUG, function = %self.function, "the cache is cleared");
+    pub(super) fn clear(&self) {
+        tell!(self, "retape::clear", DEBUG, "the cache is cleared");
     }
 
     /// Told while threads wait for the entry, so listeners are code that may not end.
-    pub(super) fn miss(self, miss: &Miss) {
-        let (function, first) = (self.function, miss.differences.first());
+    pub(super) fn miss(&self, miss: &Miss) {
+        let first = miss.differences.first();
         let CompileTimes { trace, optimise, plan, compile } = miss.times;
         in_user_code(|| {
-            event!(
-                name: "retape::miss", target: "retape", Level::DEBUG,
-                %function, entry = miss.signature.id(), arguments = %miss.signature, at = %miss.at,
+            tell!(
+                self, "retape::miss", DEBUG,
+                entry = miss.signature.id(), arguments = %miss.signature, at = %miss.at,
                 number = miss.number, reason = miss.reason.name(),
                 path = first.map(|first| &*first.path), aspect = first.map(|first| tracing::field::display(first.aspect)),
                 old = first.map(|first| &*first.old), new = first.map(|first| &*first.new),
@@ -87,70 +89,57 @@ impl Events {
         });
     }
 
-    pub(super) fn retrace(self, why: &Explanation, signature: &Signature, at: Caller) {
-        let (function, reason) = (self.function, why.reason.name());
-        let tell = || {
-            event!(name: "retape::retrace", target: "retape", Level::WARN, %function, %at, reason, "a new trace: {why}");
-        };
-        self.warn("retrace", Some(signature), &format_args!("a new trace: {why} (at {at})"), tell);
+    pub(super) fn retrace(&self, why: &Explanation, signature: &Signature, at: Caller) {
+        let reason = why.reason.name();
+        let event = || tell!(self, "retape::retrace", WARN, %at, reason, "a new trace: {why}");
+        self.warn("retrace", Some(signature), &format_args!("a new trace: {why} (at {at})"), event);
     }
 
-    pub(super) fn advice(self, advice: &Advice) {
-        let (function, kind, subject) = (self.function, advice.kind.name(), &*advice.subject);
-        let tell = || {
-            event!(name: "retape::advice", target: "retape", Level::WARN, %function, kind, subject, "{advice}");
-        };
-        self.warn(kind, None, advice, tell);
+    pub(super) fn advice(&self, advice: &Advice) {
+        let (kind, subject) = (advice.kind.name(), &*advice.subject);
+        self.warn(kind, None, advice, || tell!(self, "retape::advice", WARN, kind, subject, "{advice}"));
     }
 
-    pub(super) fn difference(self, found: &Deviation) {
-        let (function, at) = (self.function, found.at);
-        let tell = || {
-            event!(
-                name: "retape::difference", target: "retape", Level::WARN, %function, %at, path = &*found.path, "{found}"
-            );
-        };
-        self.warn("difference", Some(&found.signature), found, tell);
+    pub(super) fn difference(&self, found: &Deviation) {
+        let at = found.at;
+        let event = || tell!(self, "retape::difference", WARN, %at, path = &*found.path, "{found}");
+        self.warn("difference", Some(&found.signature), found, event);
     }
 
-    pub(super) fn quarantine(self, signature: &Signature, at: Caller) {
-        let function = self.function;
-        let tell = || {
-            event!(
-                name: "retape::quarantine", target: "retape", Level::WARN,
-                %function, entry = signature.id(), arguments = %signature, %at,
+    pub(super) fn quarantine(&self, signature: &Signature, at: Caller) {
+        let event = || {
+            tell!(
+                self, "retape::quarantine", WARN,
+                entry = signature.id(), arguments = %signature, %at,
                 "calls with these arguments are served un-accelerated from now on"
             );
         };
-        let message = format_args!("calls with the arguments ({signature}) are served un-accelerated from now on (at {at})");
-        self.warn("quarantine", Some(signature), &message, tell);
+        let message =
+            format_args!("calls with the arguments ({signature}) are served un-accelerated from now on (at {at})");
+        self.warn("quarantine", Some(signature), &message, event);
     }
 
-    pub(super) fn take_over(self, signature: &Signature) {
-        let function = self.function;
-        let tell = || {
-            event!(
-                name: "retape::take_over", target: "retape", Level::WARN,
-                %function, entry = signature.id(), arguments = %signature, "{TAKE_OVER}"
-            );
+    pub(super) fn take_over(&self, signature: &Signature) {
+        let event = || {
+            tell!(self, "retape::take_over", WARN, entry = signature.id(), arguments = %signature, "{TAKE_OVER}");
         };
         let message = format_args!("{TAKE_OVER}; the arguments are ({signature})");
-        self.warn("take_over", Some(signature), &message, tell);
+        self.warn("take_over", Some(signature), &message, event);
     }
 
     /// A call that says so itself: it fails.
-    pub(super) fn nonfinite(self, found: &NonFinite, at: Caller) {
-        let (function, op) = (self.function, found.op);
-        event!(name: "retape::nonfinite", target: "retape", Level::WARN, %function, %at, op, "{found}");
+    pub(super) fn nonfinite(&self, found: &NonFinite, at: Caller) {
+        let op = found.op;
+        tell!(self, "retape::nonfinite", WARN, %at, op, "{found}");
     }
 
     /// Tells those who listen, or else writes a line, once for each kind and signature.
-    fn warn(self, kind: &'static str, signature: Option<&Signature>, message: &dyn fmt::Display, tell: impl FnOnce()) {
+    fn warn(&self, kind: &'static str, signature: Option<&Signature>, message: &dyn fmt::Display, tell: impl FnOnce()) {
         in_user_code(|| {
             if are_warnings_heard() {
                 tell();
             } else {
-                warnings::write(self.function, kind, signature.map(Signature::hash), message);
+                warnings::write(&self.function, kind, signature.map(Signature::hash), message);
             }
         });
     }

@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use retape_runtime::{Hash32, Shape};
 
+use super::history::{History, Milestone};
 use super::signature::{Description, LeafText, LeafValue, Signature};
 use super::stats::CompileTimes;
 use crate::error::Caller;
@@ -134,6 +136,8 @@ impl fmt::Display for Difference {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Miss {
+    /// The function's name.
+    pub function: Arc<str>,
     /// Which miss of the function it was, from 1.
     pub number: u64,
     /// Why.
@@ -158,10 +162,10 @@ pub struct Miss {
     pub error: Option<String>,
 }
 
-/// Such as `miss 2 at src/train.rs:31:20: new_shape, argument 1 axis 0: 32 -> 8 (12.1 ms)`.
+/// Such as ``miss 2 of `step` at src/train.rs:31:20: new_shape, argument 1 axis 0: 32 -> 8 (12.1 ms)``.
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "miss {} at {}: {}", self.number, self.at, self.reason.name())?;
+        write!(f, "miss {} of `{}` at {}: {}", self.number, self.function, self.at, self.reason.name())?;
         for difference in self.differences.iter().take(3) {
             write!(f, ", {difference}")?;
         }
@@ -169,7 +173,7 @@ impl fmt::Display for Miss {
             write!(f, " and {} more", self.differences.len() - 3)?;
         }
         if self.differences.is_empty() {
-            write!(f, ", ({})", self.signature)?;
+            write!(f, ", ({})", self.signature.summary())?;
         }
         match &self.error {
             Some(error) => write!(f, ", failed: {error}"),
@@ -201,6 +205,7 @@ impl fmt::Display for Explanation {
 pub(crate) struct MissLog {
     misses: VecDeque<Miss>,
     n_misses: u64,
+    history: History,
     n_begun: u64,
     /// The number of clears when an entry was made for a signature; the oldest are forgotten.
     seen: HashMap<Hash32, u64>,
@@ -251,11 +256,17 @@ impl MissLog {
     pub(crate) fn add(&mut self, mut miss: Miss) -> Miss {
         self.n_misses += 1;
         miss.number = self.n_misses;
+        self.history.note(miss.number, miss.hits);
         if self.misses.len() == MAX_MISSES {
             self.misses.pop_front();
         }
         self.misses.push_back(miss.clone());
         miss
+    }
+
+    /// How the counts of misses and hits grew.
+    pub(crate) fn history(&self) -> &[Milestone] {
+        self.history.points()
     }
 
     /// The last misses, the oldest first.

@@ -13,6 +13,8 @@ mod entry;
 mod events;
 mod explain;
 mod function;
+mod history;
+mod identity;
 mod latency;
 mod math;
 mod nonfinite;
@@ -26,6 +28,7 @@ mod serialize;
 mod signature;
 mod stale;
 mod stats;
+mod summary;
 mod table;
 mod tolerance;
 mod view;
@@ -60,6 +63,8 @@ pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::entry::Entry;
 use self::function::for_each_arity;
+pub(crate) use self::history::Milestone;
+pub(crate) use self::identity::Identity;
 pub(crate) use self::profile::LaunchTotal;
 pub(crate) use self::signature::{Description, LeafText};
 use crate::error::{Caller, Error, Result, caught};
@@ -94,7 +99,8 @@ where
     F: Function<Args, R>,
     R: Tree,
 {
-    Accelerated { function, core: Core::new(Location::caller()), types: PhantomData }
+    let identity = Identity::new(std::any::type_name::<F>(), Location::caller());
+    Accelerated { function, core: Core::new(identity), types: PhantomData }
 }
 
 /// A function together with the cache of its compiled traces; see [`accelerate`].
@@ -114,6 +120,38 @@ where
     /// The wrapped function.
     pub fn function(&self) -> &F {
         &self.function
+    }
+
+    /// The function under a name, which statistics, reports, profiles, events, metrics and errors call it by. Unnamed,
+    /// it has the name of its declaration, or, as closures have none, the line that accelerated it.
+    ///
+    /// Names are for people and need not differ; an artefact does not depend on them. A name is one line: control
+    /// characters in it become spaces, and an empty one changes nothing.
+    ///
+    /// ```
+    /// use retape::{Tensor, accelerate};
+    ///
+    /// let step = accelerate(|x: &Tensor| x.square().sum(..)).named("train_step");
+    /// step.call(Tensor::ones([4]))?;
+    /// assert_eq!(&*step.name(), "train_step");
+    /// assert!(step.stats().to_string().starts_with("function   train_step\n"));
+    /// assert!(step.explain()[0].to_string().starts_with("miss 1 of `train_step` at "));
+    ///
+    /// fn double(x: &Tensor) -> Tensor {
+    ///     x + x
+    /// }
+    /// assert_eq!(&*accelerate(double).name(), "double");
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[must_use]
+    pub fn named(self, name: impl AsRef<str>) -> Self {
+        self.core.identity().set_name(name.as_ref());
+        self
+    }
+
+    /// What the function is called; see [`named`](Accelerated::named).
+    pub fn name(&self) -> Arc<str> {
+        self.core.identity().name()
     }
 
     /// The fraction of calls that needed no trace, in `[0, 1]`; 0 before the first call.
@@ -404,7 +442,7 @@ where
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
-        std::fs::write(path, crate::report::html(&self.core.subject(std::any::type_name::<F>())))
+        std::fs::write(path, crate::report::html(&self.core.subject()))
     }
 
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
@@ -473,7 +511,7 @@ where
         let describe = || {
             let mut leaves = Writer::with_paths();
             held.write(&mut leaves);
-            Description::of(&leaves)
+            Description::of::<Args>(&leaves)
         };
         let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.function.apply(from));
         work(&Rim { caller, describe: &describe, trace: &trace })
@@ -484,7 +522,7 @@ where
 fn signature_of<Args>(held: &impl Held<Args>) -> Signature {
     let mut leaves = Writer::with_paths();
     held.write(&mut leaves);
-    let description = Description::of(&leaves);
+    let description = Description::of::<Args>(&leaves);
     Signature::new(leaves.words, description)
 }
 

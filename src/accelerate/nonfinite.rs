@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
@@ -21,6 +22,8 @@ use crate::trace::Trace;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NonFinite {
+    /// The name of the accelerated function that traps; none in a gradient that is evaluated at once.
+    pub function: Option<Arc<str>>,
     /// The op, such as `log`.
     pub op: &'static str,
     /// Its application as graph text.
@@ -76,7 +79,10 @@ impl fmt::Display for NonFinite {
         if !self.group.is_empty() {
             write!(f, "; noted by {}", self.group)?;
         }
-        write!(f, " (called at {})", self.called_at)
+        match &self.function {
+            Some(function) => write!(f, " (in `{function}`, called at {})", self.called_at),
+            None => write!(f, " (called at {})", self.called_at),
+        }
     }
 }
 
@@ -110,6 +116,7 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
         let summary = |arg: &&Tensor| summary(arg, is_elementwise.then_some(first));
         let (n_nan, n_infinite) = counts(value);
         found = Some(NonFinite {
+            function: None,
             op: node.op.name(),
             node: graph.node_text(id),
             at: node.at,

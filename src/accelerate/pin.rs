@@ -9,6 +9,7 @@ use super::check::Checks;
 use super::entry::{Entry, handles};
 use super::events::Events;
 use super::function::{Arg, Given, Held, for_each_arity};
+use super::identity::Identity;
 use super::signature::{CallModes, Description, Signature};
 use crate::error::{Caller, Error, Result, caught};
 use crate::tree::{Reader, Tree, Writer};
@@ -106,7 +107,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
         self.admit(&leaves, entry.signature.argument_words(), args, at)?;
         let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
         if let Some(group) = first {
-            self.held.checks.search(self.held.events, &entry.trace, &leaves.tensors, group, at)?;
+            self.held.checks.search(&self.held.events, &entry.trace, &leaves.tensors, group, at)?;
         }
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
@@ -119,7 +120,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
             return Err(self.refusal(args, at));
         }
         if self.held.entry.is_condemned() || self.held.checks.has_in_quarantine(own) {
-            return Err(in_quarantine(self.signature().description(), at));
+            return Err(in_quarantine(&self.held.events.function, self.signature().description(), at));
         }
         Ok(())
     }
@@ -132,21 +133,26 @@ impl<Args, R: Tree> Pinned<Args, R> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return error.clone();
         }
-        let own = self.signature();
+        let (own, function) = (self.signature(), &self.held.events.function);
         if let Some(error) = escaped(&leaves, "call", at) {
             return error;
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             let remedy = "call the function itself, which then becomes part of the trace";
-            return Error::Cache(format!("a pinned entry has no place inside a trace; {remedy} (at {at})"));
+            return Error::Cache(format!(
+                "a pinned entry of {function} has no place inside a trace; {remedy} (at {at})"
+            ));
         }
-        let description = Description::of(&leaves);
+        let description = Description::of::<Args>(&leaves);
         let given = Signature::in_modes(self.held.modes, leaves.words, description);
         let differences: Vec<String> = own.differences(&given).iter().map(ToString::to_string).collect();
         // Trees that describe themselves alike can differ in words that an own implementation writes.
         let differences =
             if differences.is_empty() { format!("it was given ({given})") } else { differences.join(", ") };
-        Error::Cache(format!("a pinned entry takes its own signature ({own}) only: {differences} (at {at})"))
+        let own = own.summary();
+        Error::Cache(format!(
+            "a pinned entry of {function} takes its own signature ({own}) only: {differences} (at {at})"
+        ))
     }
 }
 
@@ -158,9 +164,12 @@ pub(super) fn escaped(leaves: &Writer<'_>, op: &'static str, at: Caller) -> Opti
 
 /// A check has found the code for such arguments wrong.
 #[cold]
-pub(super) fn in_quarantine(arguments: &Description, at: Caller) -> Error {
+pub(super) fn in_quarantine(function: &Identity, arguments: &Description, at: Caller) -> Error {
     let remedy = "call the function itself, or clear its cache and pin anew";
-    Error::Cache(format!("the entry for ({arguments}) is in quarantine, a check found it wrong; {remedy} (at {at})"))
+    let arguments = arguments.summary();
+    Error::Cache(format!(
+        "the entry of {function} for ({arguments}) is in quarantine, a check found it wrong; {remedy} (at {at})"
+    ))
 }
 
 impl<Args, R> fmt::Debug for Pinned<Args, R> {

@@ -118,6 +118,8 @@ pub struct GroupTime {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {
+    /// The function's name.
+    pub function: String,
     /// The last calls, in the order in which they ended.
     pub calls: Vec<ProfiledCall>,
     /// The number of measured calls that are no longer among these.
@@ -392,8 +394,8 @@ impl Recorder {
         }
     }
 
-    /// All that was measured.
-    pub(super) fn profile(&self) -> Profile {
+    /// All that was measured, of the function with this name.
+    pub(super) fn profile(&self, function: String) -> Profile {
         let state = self.lock();
         let since = |at: Instant| at.saturating_duration_since(state.start);
         let span = |call: &Call, part: &Part| {
@@ -415,6 +417,7 @@ impl Recorder {
         let mut totals: Vec<_> = state.totals.iter().collect();
         totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.used));
         Profile {
+            function,
             calls: state.calls.iter().map(call).collect(),
             n_forgotten: state.n_calls - state.calls.len() as u64,
             groups: totals.iter().flat_map(|(signature, totals)| totals.groups(signature)).collect(),

@@ -1,28 +1,31 @@
 //! Statistics in the text format that Prometheus reads.
 
+use std::collections::HashSet;
 use std::fmt::{Display, Write as _};
 
 use super::latency::Latency;
 use super::stats::{EntryStats, Stats};
 
-/// The statistics of several functions as one text, each labelled with its name.
+/// The statistics of several functions as one text.
 ///
-/// Every metric begins with `retape_cache_` and has the label `function`; those of entries also have the label `entry`,
-/// the short name of the signature, which `retape_cache_entry_info` maps to the arguments. Times are in seconds, sizes
-/// in bytes.
+/// Every metric begins with `retape_cache_` and has the label `function`, the name of the function; those of entries
+/// also have the label `entry`, the short name of the signature, which `retape_cache_entry_info` maps to the arguments.
+/// Times are in seconds, sizes in bytes. A text may hold each sample only once, so of functions with one name the second
+/// is labelled `name #2`, and so on.
 ///
 /// ```
 /// use retape::{Tensor, accelerate, prometheus};
 ///
-/// let double = accelerate(|x: &Tensor| x + x);
-/// let halve = accelerate(|x: &Tensor| x * 0.5_f32);
+/// let double = accelerate(|x: &Tensor| x + x).named("double");
+/// let halve = accelerate(|x: &Tensor| x * 0.5_f32).named("halve");
 /// double.call(Tensor::ones([4]))?;
-/// let text = prometheus(&[("double", &double.stats()), ("halve", &halve.stats())]);
+/// let text = prometheus(&[&double.stats(), &halve.stats()]);
 /// assert!(text.contains("\nretape_cache_misses_total{function=\"double\"} 1\n"));
 /// assert!(text.contains("\nretape_cache_misses_total{function=\"halve\"} 0\n"));
 /// # Ok::<(), retape::Error>(())
 /// ```
-pub fn prometheus(functions: &[(&str, &Stats)]) -> String {
+pub fn prometheus(functions: &[&Stats]) -> String {
+    let functions = &labelled(functions)[..];
     let mut text = String::new();
     for metric in METRICS {
         family(&mut text, metric.name, metric.help, metric.kind);
@@ -57,9 +60,26 @@ impl Stats {
     /// The statistics in the text format that Prometheus reads, labelled with the function's name.
     ///
     /// For several functions see [`prometheus`]: a text may describe each metric only once.
-    pub fn prometheus(&self, function: &str) -> String {
-        prometheus(&[(function, self)])
+    pub fn prometheus(&self) -> String {
+        prometheus(&[self])
     }
+}
+
+/// Statistics of a function with its label.
+type Labelled<'s> = (String, &'s Stats);
+
+/// Each function with a label of its own.
+fn labelled<'s>(functions: &[&'s Stats]) -> Vec<Labelled<'s>> {
+    let mut taken = HashSet::new();
+    let mut label = |name: &str| {
+        let numbered = (2..).map(|n| format!("{name} #{n}"));
+        let mut free = std::iter::once(name.to_owned()).chain(numbered).filter(|label| !taken.contains(label));
+        let label = free.next().expect("there are more numbers than functions");
+        drop(free);
+        taken.insert(label.clone());
+        label
+    };
+    functions.iter().map(|stats| (label(&stats.name), *stats)).collect()
 }
 
 /// A number of a cache; none where it has none.
@@ -163,7 +183,7 @@ const ENTRY_METRICS: &[EntryMetric] = &[
     },
 ];
 
-fn latencies(text: &mut String, name: &str, help: &str, functions: &[(&str, &Stats)], of: fn(&Stats) -> Latency) {
+fn latencies(text: &mut String, name: &str, help: &str, functions: &[Labelled<'_>], of: fn(&Stats) -> Latency) {
     family(text, name, help, "summary");
     for (function, stats) in functions {
         let latency = of(stats);

@@ -5,6 +5,7 @@
 //! compile until it is.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
 use retape_runtime::Budget;
@@ -27,6 +28,10 @@ fn seconds(time: &Duration) -> f64 {
 
 fn text(value: &impl Display) -> String {
     value.to_string()
+}
+
+fn name(function: &Option<Arc<str>>) -> Option<&str> {
+    function.as_deref()
 }
 
 fn line(at: &Option<Caller>) -> Option<String> {
@@ -61,6 +66,7 @@ macro_rules! record {
 }
 
 record!(Stats {
+    name,
     hits,
     misses,
     waits,
@@ -119,6 +125,7 @@ record!(CheckCounts { checked, differing, quarantines, quarantined_calls, trappe
 record!(Advice { kind, subject, message });
 
 record!(Miss {
+    function as "function" by text,
     number,
     reason,
     signature,
@@ -134,13 +141,14 @@ record!(Miss {
 
 record!(Difference { path, aspect as "aspect" by text, old, new, type_name });
 
-record!(Deviation { signature, at as "at" by text, path, expected, got, gap, n_tensors });
+record!(Deviation { function as "function" by text, signature, at as "at" by text, path, expected, got, gap, n_tensors });
 
 record!(Gap { n_elements, n_differing, first, samples, largest_absolute, largest_relative, largest_ulps });
 
 record!(ElementPair { position, expected as "expected" by text, got as "got" by text });
 
 record!(NonFinite {
+    function as "function" by name,
     op,
     node,
     at as "at" by line,
@@ -188,7 +196,8 @@ record!(LeafText { path, value as "value" by text });
 
 impl Serialize for Profile {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_struct("Profile", 3)?;
+        let mut map = serializer.serialize_struct("Profile", 4)?;
+        map.serialize_field("function", &self.function)?;
         map.serialize_field("calls", &self.calls)?;
         map.serialize_field("n_forgotten", &self.n_forgotten)?;
         map.serialize_field("groups", &self.groups)?;
@@ -196,11 +205,12 @@ impl Serialize for Profile {
     }
 }
 
-/// The short name, the arguments as text, and their leaves.
+/// The short name, the arguments in short and in full, and their leaves.
 impl Serialize for Signature {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_struct("Signature", 3)?;
+        let mut map = serializer.serialize_struct("Signature", 4)?;
         map.serialize_field("id", &self.id())?;
+        map.serialize_field("summary", &self.summary())?;
         map.serialize_field("arguments", &self.to_string())?;
         map.serialize_field("leaves", &self.description().leaves)?;
         map.end()

@@ -9,6 +9,7 @@ use retape_kernels::Modes;
 use retape_runtime::{DType, Device, Hash32, Shape};
 use smallvec::SmallVec;
 
+use super::summary::{ArgumentText, type_names};
 use crate::code::Target;
 use crate::tree::{Field, Leaf, LeafKind, Words, Writer};
 
@@ -153,6 +154,8 @@ impl fmt::Display for Signature {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Description {
     pub(crate) leaves: Vec<LeafText>,
+    /// The arguments that the leaves are parts of; empty for a result.
+    pub(crate) arguments: Vec<ArgumentText>,
     /// The modes of the function that are on.
     pub(crate) modes: Vec<&'static str>,
 }
@@ -174,9 +177,17 @@ pub(crate) enum LeafValue {
 }
 
 impl Description {
-    /// Describes arguments that were written with paths.
-    pub(crate) fn of(leaves: &Writer<'_>) -> Description {
-        Description::with_paths(leaves, argument_path)
+    /// Describes arguments of the types `Args`, a tuple, that were written with paths.
+    pub(crate) fn of<Args>(leaves: &Writer<'_>) -> Description {
+        let noted = leaves.paths.as_ref().map_or(&[][..], |paths| &paths.leaves);
+        let mut rest = 0;
+        let argument = |(n, type_name): (usize, String)| {
+            let start = rest;
+            rest += noted[start..].iter().take_while(|leaf| leaf.path.first() == Some(&Field::Index(n))).count();
+            ArgumentText { type_name, leaves: start..rest }
+        };
+        let arguments = type_names(std::any::type_name::<Args>()).into_iter().enumerate().map(argument).collect();
+        Description { arguments, ..Description::with_paths(leaves, argument_path) }
     }
 
     /// The path of tensor `n`.
@@ -203,7 +214,7 @@ impl Description {
         };
         let values: Vec<LeafValue> = noted.iter().map(value).collect();
         let leaf = |(leaf, value): (&Leaf, LeafValue)| LeafText { path: path(&leaf.path), value };
-        Description { leaves: noted.iter().zip(values).map(leaf).collect(), modes: vec![] }
+        Description { leaves: noted.iter().zip(values).map(leaf).collect(), ..Description::default() }
     }
 }
 

@@ -107,6 +107,8 @@ pub struct GradientStats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
+    /// The function's name; see [`Accelerated::named`](crate::Accelerated::named).
+    pub name: String,
     /// Calls that found an entry.
     pub hits: u64,
     /// Calls that traced.
@@ -142,11 +144,12 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(super) fn of(cache: &Cache<Signature, Entry>) -> Stats {
+    pub(super) fn of(name: String, cache: &Cache<Signature, Entry>) -> Stats {
         let counters = cache.stats();
         let mut entries = cache.entries();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.stamp));
         Stats {
+            name,
             hits: counters.hits,
             misses: counters.misses,
             waits: counters.waits,

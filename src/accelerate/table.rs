@@ -27,25 +27,14 @@ impl<const N: usize> fmt::Display for Table<N> {
 }
 
 /// The first of many arguments, and how many more there are.
-fn shortened(arguments: &str) -> String {
-    if arguments.chars().count() <= MAX_ARGUMENTS {
-        return arguments.to_owned();
+fn shortened(arguments: &[String]) -> String {
+    let len = |n: usize| arguments[..n].join(", ").chars().count();
+    if len(arguments.len()) <= MAX_ARGUMENTS {
+        return arguments.join(", ");
     }
-    // Between leaves: a comma outside of the brackets of a shape.
-    let mut depth = 0_i32;
-    let mut ends = vec![];
-    for (at, c) in arguments.char_indices() {
-        match c {
-            '[' => depth += 1,
-            ']' => depth -= 1,
-            ',' if depth == 0 => ends.push(at),
-            _ => {}
-        }
-    }
-    let shown = ends.iter().rposition(|&end| arguments[..end].chars().count() <= MAX_ARGUMENTS - 12);
-    match shown {
-        Some(last) => format!("{}, and {} more", &arguments[..ends[last]], ends.len() - last),
-        None => arguments.chars().take(MAX_ARGUMENTS - 2).chain("..".chars()).collect(),
+    match (1..arguments.len()).rfind(|&n| len(n) <= MAX_ARGUMENTS - 12) {
+        Some(n) => format!("{}, and {} more", arguments[..n].join(", "), arguments.len() - n),
+        None => arguments.join(", ").chars().take(MAX_ARGUMENTS - 2).chain("..".chars()).collect(),
     }
 }
 
@@ -68,10 +57,12 @@ fn idle(time: Duration) -> String {
 }
 
 fn entry_row(entry: &EntryStats) -> [String; 8] {
+    let (signature, description) = (&entry.signature, entry.signature.description());
+    let modes: String = description.modes.iter().map(|mode| format!("; {mode}")).collect();
     let mark = if entry.is_pinned { " (pinned)" } else { "" };
     [
-        // The name tells apart what looks alike when it is cut.
-        format!("  {} ({}){mark}", entry.signature.id(), shortened(&entry.signature.to_string())),
+        // The name tells apart what looks alike in short.
+        format!("  {} ({}{modes}){mark}", signature.id(), shortened(&description.summaries())),
         entry.calls.to_string(),
         idle(entry.last_use),
         match entry.device_bytes {
@@ -100,6 +91,7 @@ fn gradient_row(gradient: &GradientStats) -> [String; 8] {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "function   {}", self.name)?;
         let percent = 100.0 * self.hit_rate();
         writeln!(f, "hit rate   {percent:.4} % ({} hits, {} misses, {} waits)", self.hits, self.misses, self.waits)?;
         let (held, capacity, pinned) = (self.entries.len(), self.capacity, self.pinned);
@@ -153,13 +145,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_arguments_end_between_leaves() {
-        assert_eq!(shortened("f32[2, 3], true"), "f32[2, 3], true");
-        let many = ["f32[12, 13]"; 9].join(", ");
-        assert_eq!(shortened(&many), "f32[12, 13], f32[12, 13], and 7 more");
-        let one = format!("\"{}\"", "x".repeat(100));
-        assert_eq!(shortened(&one).chars().count(), MAX_ARGUMENTS);
-        assert!(shortened(&format!("µ{many}")).starts_with("µf32[12, 13], "));
+    fn long_arguments_end_between_arguments() {
+        let list = |texts: &[&str]| shortened(&texts.iter().map(|text| text.to_string()).collect::<Vec<_>>());
+        assert_eq!(list(&["f32[2, 3]", "true"]), "f32[2, 3], true");
+        assert_eq!(list(&["f32[12, 13]"; 9]), "f32[12, 13], f32[12, 13], and 7 more");
+        assert_eq!(list(&["\"a, (b\"", &["f32[12, 13]"; 9].join("µ")]), "\"a, (b\", and 1 more");
+        assert_eq!(list(&[&"x".repeat(100)]).chars().count(), MAX_ARGUMENTS);
     }
 
     #[test]

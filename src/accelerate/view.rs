@@ -101,7 +101,9 @@ where
     pub fn ptx(&self, signature: &Signature) -> Result<String> {
         let entry = self.core.entry_of(signature)?;
         match entry.code().device() {
-            Device::Cpu => Err(Error::Cache(format!("the entry for ({signature}) runs on the processor; see `clif`"))),
+            Device::Cpu => {
+                Err(Error::Cache(format!("the entry {} runs on the processor; see `clif`", signature.label())))
+            }
             _ => Ok(entry.code().text()),
         }
     }
@@ -111,16 +113,15 @@ impl Core {
     fn entry_of(&self, signature: &Signature) -> Result<Arc<Entry>> {
         self.peek(signature).ok_or_else(|| {
             let entries = self.entries();
-            let named: Vec<String> =
-                entries.iter().take(MAX_NAMED).map(|entry| format!("({})", entry.signature)).collect();
+            let named: Vec<String> = entries.iter().take(MAX_NAMED).map(|entry| entry.signature.label()).collect();
             let known = match entries.len() {
-                0 => "the cache is empty".to_owned(),
+                0 => "its cache is empty".to_owned(),
                 n if n > named.len() => {
-                    format!("there are entries for {} and {} more", named.join(", "), n - named.len())
+                    format!("it has {} and {} more", named.join(", "), n - named.len())
                 }
-                _ => format!("there are entries for {}", named.join(", ")),
+                _ => format!("it has {}", named.join(", ")),
             };
-            Error::Cache(format!("there is no entry for ({signature}); {known}"))
+            Error::Cache(format!("{} has no entry {}; {known}", self.identity(), signature.label()))
         })
     }
 }
@@ -130,7 +131,7 @@ impl Entry {
     fn on_processor(&self) -> Result<&Entry> {
         match self.code().device() {
             Device::Cpu => Ok(self),
-            device => Err(Error::Cache(format!("the entry for ({}) runs on {device}; see `ptx`", self.signature))),
+            device => Err(Error::Cache(format!("the entry {} runs on {device}; see `ptx`", self.signature.label()))),
         }
     }
 

@@ -8,14 +8,18 @@ mod entry;
 mod json;
 mod trace_events;
 
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use retape_runtime::{Device, Gpu};
 
 use self::json::Json;
 pub(crate) use self::trace_events::trace_events;
 
-use crate::accelerate::{CompileTimes, Entry, EntryStats, GradientStats, Latency, LaunchTotal, Miss, Stats};
+use crate::accelerate::{
+    CompileTimes, Entry, EntryStats, GradientStats, Latency, LaunchTotal, Milestone, Miss, Signature, Stats,
+};
 use crate::error::Caller;
 
 /// The graphs of so many entries are in the page, those used last.
@@ -23,8 +27,6 @@ const MAX_DRAWN: usize = 24;
 
 /// What a report is made from.
 pub(crate) struct Subject {
-    /// The function's name.
-    pub(crate) name: &'static str,
     /// The line that accelerated it, and how long ago that was.
     pub(crate) made_at: Caller,
     pub(crate) age: Duration,
@@ -32,6 +34,8 @@ pub(crate) struct Subject {
     /// The entries of the statistics, in the same order.
     pub(crate) entries: Vec<Arc<Entry>>,
     pub(crate) misses: Vec<Miss>,
+    /// Misses and hits since the first call.
+    pub(crate) history: Vec<Milestone>,
     /// For an entry: how many of its calls were measured, and what its launches took.
     pub(crate) times: Vec<Option<(u64, Vec<LaunchTotal>)>>,
 }
@@ -40,9 +44,13 @@ pub(crate) struct Subject {
 pub(crate) fn html(subject: &Subject) -> String {
     let script = [
         include_str!("page/dom.js"),
+        include_str!("page/tables.js"),
         include_str!("page/layout.js"),
+        include_str!("page/facts.js"),
         include_str!("page/graph.js"),
         include_str!("page/charts.js"),
+        include_str!("page/misses.js"),
+        include_str!("page/entries.js"),
         include_str!("page/page.js"),
     ];
     let mut page = String::new();
@@ -66,25 +74,51 @@ fn data(subject: &Subject) -> Json {
     };
     let forgotten = stats.misses.saturating_sub(subject.misses.len() as u64);
     Json::Map(vec![
-        ("title", subject.name.into()),
+        ("title", stats.name.as_str().into()),
         ("made_at", Json::text(subject.made_at)),
         ("version", env!("CARGO_PKG_VERSION").into()),
-        ("machine", machine().into()),
+        ("machine", machine(subject)),
         ("written", written.into()),
         ("age", subject.age.into()),
         ("stats", stats_data(stats)),
         ("advice", Json::list(stats.advice.iter().map(ToString::to_string))),
         ("misses", Json::List(subject.misses.iter().map(|miss| miss_data(miss, subject.age)).collect())),
         ("forgotten", forgotten.into()),
+        ("history", Json::List(subject.history.iter().map(milestone).collect())),
         ("entries", Json::List(entries.map(entry).collect())),
     ])
 }
 
-fn machine() -> String {
-    let mut text = format!("{} {}", std::env::consts::ARCH, std::env::consts::OS);
-    let n = retape_runtime::n_threads();
-    let _ = write!(text, ", {n} thread{}", if n == 1 { "" } else { "s" });
-    text
+fn milestone(at: &Milestone) -> Json {
+    Json::list([at.misses, at.hits])
+}
+
+/// Where calls run: the processor, and the GPUs that entries have code for.
+fn machine(subject: &Subject) -> Json {
+    let ordinal = |entry: &Arc<Entry>| match entry.code().device() {
+        Device::Cuda(ordinal) => Some(ordinal),
+        _ => None,
+    };
+    let ordinals: BTreeSet<u32> = subject.entries.iter().filter_map(ordinal).collect();
+    // Without its driver a GPU is still known by its number.
+    let name = |n: u32| Gpu::open(n).map_or_else(|_| Device::Cuda(n).to_string(), |gpu| gpu.name().to_owned());
+    Json::Map(vec![
+        ("processor", retape_runtime::processor_model().into()),
+        ("architecture", std::env::consts::ARCH.into()),
+        ("system", std::env::consts::OS.into()),
+        ("threads", retape_runtime::n_threads().into()),
+        ("instruction_set", retape_kernels::library::instruction_set().into()),
+        ("gpus", Json::list(ordinals.into_iter().map(name))),
+    ])
+}
+
+/// The arguments in short, one by one, then the modes.
+fn summary(signature: &Signature) -> Json {
+    let description = signature.description();
+    Json::Map(vec![
+        ("arguments", Json::list(description.summaries())),
+        ("modes", Json::list(description.modes.iter().copied())),
+    ])
 }
 
 fn stats_data(stats: &Stats) -> Json {
@@ -103,6 +137,7 @@ fn stats_data(stats: &Stats) -> Json {
         ("misses", stats.misses.into()),
         ("waits", stats.waits.into()),
         ("evictions", stats.evictions.into()),
+        ("rejected", stats.rejected.into()),
         ("clears", stats.clears.into()),
         ("capacity", stats.capacity.into()),
         ("n_entries", stats.entries.len().into()),
@@ -149,6 +184,7 @@ fn entry_data(n: usize, stats: &EntryStats, entry: &Entry, times: Option<&(u64, 
     Json::Map(vec![
         ("id", n.into()),
         ("signature", entry.signature.id().into()),
+        ("summary", summary(&stats.signature)),
         ("arguments", Json::text(&stats.signature)),
         ("leaves", Json::List(leaves.clone().map(leaf).collect())),
         ("names", Json::list(names)),
@@ -192,6 +228,8 @@ fn miss_data(miss: &Miss, age: Duration) -> Json {
         ("number", miss.number.into()),
         ("age", age.saturating_sub(miss.since_start).into()),
         ("reason", miss.reason.name().into()),
+        ("entry", miss.signature.id().into()),
+        ("summary", summary(&miss.signature)),
         ("arguments", Json::text(&miss.signature)),
         ("changes", Json::List(miss.differences.iter().map(change).collect())),
         ("at", Json::text(miss.at)),

@@ -9,17 +9,18 @@ use crate::accelerate::{Profile, ProfiledCall, ProfiledSpan};
 
 /// The file's text.
 pub(crate) fn trace_events(profile: &Profile) -> String {
-    let mut events = vec![named("process_name", 0, "retape")];
+    let mut events = vec![named("process_name", 0, &format!("retape: {}", profile.function))];
     events.extend(profile.threads().iter().map(|(thread, name)| named("thread_name", *thread, name)));
     for call in &profile.calls {
         events.push(call_event(profile, call));
         events.extend(call.spans.iter().map(|span| span_event(profile, call, span)));
     }
-    let file = Json::Map(vec![
-        ("displayTimeUnit", "ns".into()),
-        ("otherData", Json::Map(vec![("forgotten calls", profile.n_forgotten.into())])),
-        ("traceEvents", Json::List(events)),
+    let other = Json::Map(vec![
+        ("function", profile.function.as_str().into()),
+        ("forgotten calls", profile.n_forgotten.into()),
     ]);
+    let file =
+        Json::Map(vec![("displayTimeUnit", "ns".into()), ("otherData", other), ("traceEvents", Json::List(events))]);
     file.to_string()
 }
 

@@ -18,7 +18,7 @@ fn documented() -> BTreeMap<&'static str, (&'static str, BTreeSet<&'static str>)
     let code = |cell: &'static str| cell.split('`').skip(1).step_by(2);
     let row = |line: &'static str| {
         let cells: Vec<&str> = line.split('|').collect();
-        let fields = code(cells[3]).chain(["function", "message"]).collect();
+        let fields = code(cells[3]).chain(["function", "made_at", "message"]).collect();
         (code(cells[1]).next().unwrap(), (code(cells[2]).next().unwrap(), fields))
     };
     rows.map(row).collect()
@@ -37,7 +37,9 @@ fn named(heard: &[Heard], name: &str) -> Vec<Heard> {
         }
         let unknown: Vec<_> = event.fields.keys().filter(|field| !fields.contains(*field)).collect();
         assert!(unknown.is_empty(), "{unknown:?} of {} are not on the page", event.name);
-        assert!(event.fields["function"].starts_with("tests/engine/events.rs:"), "{event:?}");
+        assert!(event.fields["made_at"].starts_with("tests/engine/events.rs:"), "{event:?}");
+        let name = &event.fields["function"];
+        assert!(*name == event.fields["made_at"] || name == "add", "{event:?}");
     }
     heard.iter().filter(|event| event.name == name && !event.is_span).cloned().collect()
 }
@@ -50,7 +52,7 @@ fn ones(n: usize) -> Tensor {
 fn the_life_of_entries_is_told() {
     let (listener, _listening) = Listener::here();
     // A graph of no other test, since one that is held elsewhere is neither planned nor compiled.
-    let f = accelerate(|x: &Tensor, y: &Tensor| x * 0.734 + y);
+    let f = accelerate(|x: &Tensor, y: &Tensor| x * 0.734 + y).named("add");
     f.set_capacity(2);
     for n in [2, 2, 3, 4] {
         f.call(ones(n), ones(n)).unwrap();
@@ -62,6 +64,7 @@ fn the_life_of_entries_is_told() {
     assert_eq!((hits.len(), misses.len()), (1, 4));
     assert_eq!((named(&heard, "retape::evict").len(), named(&heard, "retape::clear").len()), (1, 1));
     assert_eq!(hits[0].fields["arguments"], "f32[2], f32[2]");
+    assert!(hits.iter().chain(&misses).all(|event| event.fields["function"] == "add"), "{heard:?}");
     assert_eq!(hits[0].fields["entry"], f.explain()[0].signature.id());
     let second = &misses[1].fields;
     let difference = ["reason", "path", "aspect", "old", "new"].map(|field| &*second[field]);

@@ -151,7 +151,7 @@ fn evicted_and_cleared_entries_are_remembered() {
 
 #[test]
 fn a_miss_tells_its_line_its_cost_and_its_failure() {
-    let f = accelerate(|x: &Tensor| x.matmul(x));
+    let f = accelerate(|x: &Tensor| x.matmul(x)).named("square");
     f.call(ones(&[2, 2])).unwrap();
     let line = line!() - 1;
     let miss = last(&f);
@@ -163,7 +163,8 @@ fn a_miss_tells_its_line_its_cost_and_its_failure() {
     let miss = last(&f);
     assert_eq!((miss.number, miss.hits, miss.times.total()), (2, 1, std::time::Duration::ZERO));
     assert!(miss.error.as_ref().unwrap().contains("matmul"), "{miss}");
-    assert!(miss.to_string().starts_with(&format!("miss 2 at {}:", file!())), "{miss}");
+    let expected = format!("miss 2 of `square` at {}:", file!());
+    assert!(miss.to_string().starts_with(&expected), "{miss}");
     assert_eq!(f.stats().entries.len(), 1);
 }
 

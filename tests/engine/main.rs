@@ -18,6 +18,7 @@ mod heard;
 mod kinks;
 mod layers;
 mod methods;
+mod named;
 mod ndarray;
 mod nested;
 mod nonfinite;

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use retape::{Stats, Tensor, accelerate, prometheus};
 
 /// A name that must be escaped.
-const NAME: &str = "a \"quoted\\name\"\nof two lines";
+const NAME: &str = "a \"quoted\\name\", {of} many signs";
 
 fn stats() -> Stats {
-    let f = accelerate(|x: &Tensor, name: &String| if name.is_empty() { x.sum(..) } else { x.mean(..) });
+    let f = accelerate(|x: &Tensor, name: &String| if name.is_empty() { x.sum(..) } else { x.mean(..) }).named(NAME);
     for (rows, name) in [(4, ""), (4, ""), (4, NAME), (9, ""), (4, "")] {
         f.call(Tensor::ones([rows, 3]), name.to_owned()).unwrap();
     }
@@ -20,7 +20,8 @@ fn stats() -> Stats {
 #[test]
 fn the_table_has_a_row_per_entry_and_its_columns_are_aligned() {
     let text = stats().to_string();
-    let lines: Vec<&str> = text.lines().collect();
+    assert!(text.starts_with(&format!("function   {NAME}\nhit rate ")), "{text}");
+    let lines: Vec<&str> = text.lines().skip(1).collect();
     assert_eq!(lines[0], "hit rate   40.0000 % (2 hits, 3 misses, 0 waits)");
     assert_eq!(lines[1], "entries    3 of 50 (0 pinned, 0 evictions, 0 clears)");
     let head = lines.iter().position(|line| line.contains("last use")).unwrap();
@@ -35,7 +36,7 @@ fn the_table_has_a_row_per_entry_and_its_columns_are_aligned() {
 /// Entries, not pins, and only those that are in the cache.
 #[test]
 fn pinned_entries_are_counted() {
-    let double = accelerate(|x: &Tensor| x * 2.0);
+    let double = accelerate(|x: &Tensor| x * 2.0).named("double");
     let small = || Tensor::ones([2]);
     double.call(Tensor::ones([3])).unwrap();
     let numbers = || {
@@ -43,7 +44,7 @@ fn pinned_entries_are_counted() {
         let marked = stats.entries.iter().filter(|entry| entry.is_pinned).count();
         assert!(stats.to_string().contains(&format!(" of 50 ({marked} pinned, ")), "{stats}");
         let gauge = format!("retape_cache_pinned_entries{{function=\"double\"}} {marked}\n");
-        let text = stats.prometheus("double");
+        let text = stats.prometheus();
         assert!(text.contains(&gauge), "{text}");
         (stats.pinned, marked)
     };
@@ -127,12 +128,13 @@ fn samples(text: &str) -> Vec<Sample> {
 #[test]
 fn prometheus_text_follows_the_grammar_and_says_the_same() {
     let stats = stats();
-    let samples = samples(&prometheus(&[(NAME, &stats), ("other", &stats)]));
+    let samples = samples(&prometheus(&[&stats, &stats]));
+    let again = format!("{NAME} #2");
     let of = |metric: &str, function: &str| -> Vec<f64> {
         let matches = |(name, labels, _): &&Sample| name == metric && labels["function"] == function;
         samples.iter().filter(matches).map(|(_, _, value)| *value).collect()
     };
-    for function in [NAME, "other"] {
+    for function in [NAME, &again] {
         assert_eq!(of("retape_cache_hits_total", function), [2.0]);
         assert_eq!(of("retape_cache_misses_total", function), [3.0]);
         assert_eq!(of("retape_cache_hit_ratio", function), [0.4]);
@@ -146,5 +148,5 @@ fn prometheus_text_follows_the_grammar_and_says_the_same() {
     let texts: BTreeSet<&str> = samples.iter().filter_map(|(_, labels, _)| Some(&**labels.get("arguments")?)).collect();
     let expected: BTreeSet<String> = stats.entries.iter().map(|entry| entry.signature.to_string()).collect();
     assert_eq!(texts, expected.iter().map(String::as_str).collect());
-    assert_eq!(samples.len(), self::samples(&stats.prometheus("one")).len() * 2);
+    assert_eq!(samples.len(), self::samples(&stats.prometheus()).len() * 2);
 }

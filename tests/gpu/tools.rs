@@ -204,7 +204,7 @@ fn profiles_and_reports_show_calls_and_groups() {
     let page = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     assert!(page.contains("cuda:0") && page.contains("matmul"));
-    assert!(step.stats().prometheus("step").contains("retape_cache_hits_total"));
+    assert!(step.stats().prometheus().contains("retape_cache_hits_total"));
 }
 
 /// Another mode is another signature, and near the strict results.

@@ -49,6 +49,15 @@ pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;
 
+/// The instruction set that matrix products and convolutions use on this machine, such as `AVX2 and FMA`.
+///
+/// ```
+/// assert!(!retape_kernels::library::instruction_set().is_empty());
+/// ```
+pub fn instruction_set() -> &'static str {
+    micro::Level::best().name()
+}
+
 /// Declares [`Library`] from one row per kernel. Rows hold no code.
 macro_rules! library {
     ($($type:ident,)*) => {

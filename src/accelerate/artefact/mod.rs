@@ -198,7 +198,7 @@ fn own_header<F, Args, R>(core: &Core) -> Result<Header> {
         function: type_name::<F>().to_owned(),
         arguments: type_name::<Args>().to_owned(),
         result: type_name::<R>().to_owned(),
-        place: core.made_at().to_string(),
+        place: core.identity().made_at().to_string(),
     })
 }
 

@@ -74,7 +74,7 @@ type Rewritten = std::result::Result<Option<(Vec<u64>, Description)>, String>;
 impl Types {
     pub(super) fn of<Args: Tree, R: Tree>() -> Types {
         Types {
-            arguments: |words, tensors| rewrite::<Args>(words, tensors, Description::of),
+            arguments: |words, tensors| rewrite::<Args>(words, tensors, Description::of::<Args>),
             results: |words, tensors| rewrite::<R>(words, tensors, Description::of_result),
         }
     }
@@ -115,10 +115,8 @@ impl Record {
             tensor if tensor.error().is_none() => Ok(tensor),
             tensor => Err(refuse(format!("{tensor} does not come from its device"))),
         };
-        let captures = trace
-            .captures
-            .iter()
-            .map(|capture| Ok(Capture { tensor: on_host(&capture.tensor)?, ..capture.clone() }));
+        let captures =
+            trace.captures.iter().map(|capture| Ok(Capture { tensor: on_host(&capture.tensor)?, ..capture.clone() }));
         let sources = trace.sources.iter().map(|source| match source {
             Source::Constant(tensor) => Ok(Source::Constant(on_host(tensor)?)),
             Source::Output(_) | Source::Parameter(_) => Ok(source.clone()),

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use retape_runtime::hash_words;
 
 use super::super::bisect::{self, BisectCause, Bisection};
-use super::super::check::{Check, CheckMode, Checks, Deviation, Results, Tally};
+use super::super::check::{Check, CheckMode, Checks, ComparedCall, Deviation, Results, Tally};
 use super::super::differentiate::Recheck;
 use super::super::entry::Entry;
 use super::super::events::Events;
@@ -53,7 +53,7 @@ impl Core {
 
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
     pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
-        self.checks.search(self.events, trace, args, group, rim.caller)
+        self.checks.search(&self.events, trace, args, group, rim.caller)
     }
 
     /// Compares what an entry computed with the un-accelerated path.
@@ -72,19 +72,20 @@ impl Core {
             let trace = trace.without_effects();
             Ok((eager::evaluate(&trace, args)?, trace))
         });
+        let call = ComparedCall { function: self.identity(), signature: &entry.signature, at: rim.caller };
         let deviation = match &fresh {
             Ok((expected, fresh)) => {
-                let results = Results { cached: &entry.trace, got: &tensors, fresh, expected };
-                let deviation = results.deviation(&entry.signature, rim.caller, &check.tolerance);
+                let results = Results { call, cached: &entry.trace, got: &tensors, fresh, expected };
+                let deviation = results.deviation(&check.tolerance);
                 let is_rounding = || {
                     entry.trace.words == fresh.words
                         && rounding::explains(fresh, args, expected, &tensors, &check.tolerance)
                 };
                 deviation.filter(|_| !is_rounding())
             }
-            Err(error) => Some(Deviation::of_failure(&entry.signature, rim.caller, error)),
+            Err(error) => Some(Deviation::of_failure(call, error)),
         };
-        if !self.checks.settle(&Tally::default(), deviation, check.on_difference, self.events)? {
+        if !self.checks.settle(&Tally::default(), deviation, check.on_difference, &self.events)? {
             return Ok(Outcome::Ran { entry, tensors });
         }
         entry.condemn();
@@ -97,7 +98,7 @@ impl Core {
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
         let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, rim))?.without_effects();
         let checks = Arc::clone(&self.checks);
-        Ok(Some(Recheck::new(checks, check, self.events, entry.to_shared(), fresh, rim.caller)))
+        Ok(Some(Recheck::new(checks, check, self.events.clone(), entry.to_shared(), fresh, rim.caller)))
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
@@ -133,14 +134,14 @@ impl Checks {
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers, and puts that on record.
     pub(in crate::accelerate) fn search(
         &self,
-        events: Events,
+        events: &Events,
         trace: &Trace,
         args: &[&Tensor],
         group: String,
         at: Caller,
     ) -> Result<()> {
         let Some(found) = nonfinite::find(trace, args, at)? else { return Ok(()) };
-        let found = NonFinite { group, ..found };
+        let found = NonFinite { function: Some(events.function.name()), group, ..found };
         self.count_trap();
         events.nonfinite(&found, at);
         Err(Error::NonFinite(Box::new(found)))

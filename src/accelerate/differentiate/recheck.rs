@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::super::check::{Check, Checks, Deviation, Results, Tally, gap};
+use super::super::check::{Check, Checks, ComparedCall, Deviation, Results, Tally, gap};
 use super::super::entry::Entry;
 use super::super::events::Events;
 use super::super::rounding;
@@ -49,9 +49,10 @@ impl Recheck {
         let args: Vec<&Tensor> = args.iter().collect();
         let expected = eager::evaluate(&self.fresh, &args)?;
         let got = self.entry.trace.results(&args, outputs.clone());
-        let results = Results { cached: &self.entry.trace, got: &got, fresh: &self.fresh, expected: &expected };
+        let (cached, fresh) = (&self.entry.trace, &self.fresh);
+        let results = Results { call: self.call(), cached, got: &got, fresh, expected: &expected };
         let tolerance = &self.check.tolerance;
-        let deviation = results.deviation(&self.entry.signature, self.at, tolerance);
+        let deviation = results.deviation(tolerance);
         let is_rounding = || {
             self.entry.trace.words == self.fresh.words
                 && rounding::explains(&self.fresh, &args, &expected, &got, tolerance)
@@ -72,10 +73,14 @@ impl Recheck {
         }
         let mended = self.entry.trace.results(&args, outputs.clone());
         let results = Results { got: &mended, ..results };
-        match results.deviation(&self.entry.signature, self.at, &self.check.tolerance) {
+        match results.deviation(&self.check.tolerance) {
             Some(deviation) => Err(Error::Check(Box::new(deviation))),
             None => Ok(outputs),
         }
+    }
+
+    fn call(&self) -> ComparedCall<'_> {
+        ComparedCall { function: &self.events.function, signature: &self.entry.signature, at: self.at }
     }
 
     /// Whether the tensors of the result come from where they came from in the trace of the entry.
@@ -105,22 +110,18 @@ impl Recheck {
         let deviation = differing.first().map(|(n, gap)| {
             let argument = self.entry.signature.description().tensor_path(pull.wrt[*n]).unwrap_or_default();
             let sample = gap.samples.first();
-            Deviation {
-                signature: self.entry.signature.clone(),
-                at: self.at,
-                path: format!("the gradient by {argument}"),
-                expected: sample.map(|pair| shown(pair.expected)).unwrap_or_default(),
-                got: sample.map(|pair| shown(pair.got)).unwrap_or_default(),
-                gap: Some(gap.clone()),
-                n_tensors: differing.len(),
-            }
+            let expected = sample.map(|pair| shown(pair.expected)).unwrap_or_default();
+            let got = sample.map(|pair| shown(pair.got)).unwrap_or_default();
+            let path = format!("the gradient by {argument}");
+            let deviation = Deviation::new(self.call(), path, expected, got);
+            Deviation { gap: Some(gap.clone()), n_tensors: differing.len(), ..deviation }
         });
         Ok(if self.falls_back(deviation)? { expected } else { gradients })
     }
 
     /// Puts a comparison on record; whether the call is to go on with what the ops computed.
     fn falls_back(&self, deviation: Option<Deviation>) -> Result<bool> {
-        let falls_back = self.checks.settle(&self.tally, deviation, self.check.on_difference, self.events)?;
+        let falls_back = self.checks.settle(&self.tally, deviation, self.check.on_difference, &self.events)?;
         if falls_back {
             self.entry.condemn();
         }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use retape_runtime::Lazy;
 
+use super::super::identity::Identity;
 use super::super::stats::{CompileTimes, GradientStats};
 use super::code::Code;
 use super::partition::{Partition, Read, partition};
@@ -29,9 +30,16 @@ pub(crate) struct Common {
     misses: AtomicU64,
     /// Whether what is not there is an error; asked only where something is made.
     is_locked: AtomicBool,
+    /// The function; none of a graph that no function keeps.
+    function: Option<Identity>,
 }
 
 impl Common {
+    /// What the entries of a function have in common.
+    pub(in crate::accelerate) fn of(function: Identity) -> Common {
+        Common { function: Some(function), ..Common::default() }
+    }
+
     /// Hits and misses.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
@@ -51,8 +59,9 @@ impl Common {
             return Ok(());
         }
         let Pull { wrt, results } = pull;
+        let of = self.function.as_ref().map(|function| format!(" of {function}")).unwrap_or_default();
         Err(Error::Cache(format!(
-            "a locked cache makes no code, and the gradient of results {results:?} by argument tensors {wrt:?} has none; \
+            "the locked cache{of} makes no code, and the gradient of results {results:?} by argument tensors {wrt:?} has none; \
              take it once before the lock (at {at})"
         )))
     }

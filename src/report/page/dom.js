@@ -62,17 +62,10 @@ function several(n, one, many = `${one}s`) {
 
 function ago(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  if (seconds < 1) return "just now";
+  if (seconds < 1) return "now";
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const [size, unit] = units.find(([size]) => seconds >= size);
   return `${Math.floor(seconds / size)} ${unit} ago`;
-}
-
-/** `text` cut in its middle. */
-function shortened(text, length) {
-  if (text.length <= length) return text;
-  const head = Math.ceil((length - 1) * 0.6);
-  return `${text.slice(0, head)}…${text.slice(text.length - (length - 1 - head))}`;
 }
 
 /** `text` cut at its end. */
@@ -93,7 +86,7 @@ function showHover(lines, x, y) {
   hover.style.top = `${Math.max(8, below ? y + 18 : y - box.height - 12)}px`;
 }
 
-/** The attributes that make an element explain itself. */
+/** The attributes that make an element explain itself to pointer and keyboard. */
 function explained(lines) {
   const of = (element) => element.getBoundingClientRect();
   return {
@@ -104,9 +97,10 @@ function explained(lines) {
   };
 }
 
-/** What makes an element a button for pointer and keyboard. */
+/** What makes a drawn element a button for pointer and keyboard. */
 function pressed(action) {
   return {
+    role: "button",
     onclick: action,
     onkeydown: (event) => {
       if (event.key === "Enter" || event.key === " ") {
@@ -117,20 +111,51 @@ function pressed(action) {
   };
 }
 
+/**
+ * Makes what is marked `data-stop` inside `holder` one stop of the tab key: arrow keys, Home and End move within it.
+ * Drawings have hundreds of parts, and nobody wants to tab through them.
+ */
+function roving(holder) {
+  const stops = () => [...holder.querySelectorAll("[data-stop]")];
+  const enter = (stop) => {
+    stops().forEach((other) => other.setAttribute("tabindex", other === stop ? 0 : -1));
+  };
+  holder.addEventListener("focusin", (event) => {
+    const stop = event.target.closest("[data-stop]");
+    if (stop) enter(stop);
+  });
+  holder.addEventListener("keydown", (event) => {
+    const all = stops();
+    const at = all.indexOf(document.activeElement);
+    if (at < 0) return;
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const next = event.key === "Home" ? 0 : event.key === "End" ? all.length - 1 : step && at + step;
+    if (next === undefined || !all[next]) return;
+    event.preventDefault();
+    all[next].focus();
+  });
+  /** Chooses where the tab key enters: the `n`-th stop. */
+  return (n) => enter(stops()[n]);
+}
+
 /** A section with a heading and a sentence for newcomers. */
 function section(id, title, about, ...children) {
   return h("section", { id }, h("h2", {}, title), about && h("p", { class: "about" }, about), children);
 }
 
+/** A list of keys, each a sign with its meaning. */
+function legend(...keys) {
+  return h("ul", { class: "legend" }, keys.flat().map((key) => key && h("li", {}, key)));
+}
+
 const kinds = {
-  library: "matrix product, convolution or another library kernel",
+  library: "library kernel: a matrix product, a convolution, a sort",
   reduction: "reduction: a loop that folds axes",
   pointwise: "pointwise: one fused loop",
   movement: "movement: a copy in another layout",
 };
 
-/** The colours' meaning. */
-function legend(used, ...more) {
-  const keys = Object.keys(kinds).filter((kind) => used.has(kind));
-  return h("ul", { class: "legend" }, keys.map((kind) => h("li", {}, h("i", { class: `swatch ${kind}` }), kinds[kind])), more);
+/** The meaning of the colours of these kinds of groups. */
+function kindKeys(used) {
+  return Object.keys(kinds).filter((kind) => used.has(kind)).map((kind) => [h("i", { class: `swatch ${kind}` }), kinds[kind]]);
 }

@@ -1,115 +1,100 @@
 // The drawing of an entry: groups, each of which opens to show its values, and what flows between them.
 
 const opRow = 22;
+/** The size of letters in a drawing that is seen from afar. */
+const bigLetter = 26;
 
 function textWidth(text, size) {
   return text.length * size * 0.605;
 }
 
-/** What the drawing, the tables and the details need to know of an entry, worked out once. */
-function linked(entry) {
-  const { values, steps } = entry;
-  const firstCapture = entry.params.length - entry.captures.length;
-  entry.params.forEach((value, n) => { values[value].name = n < firstCapture ? entry.names[n] || `argument ${n}` : `captured tensor ${n - firstCapture}`; });
-  const maker = new Map();
-  steps.forEach((step, n) => step.writes.forEach((value) => maker.set(value, n)));
-  const units = [];
-  entry.launches.forEach(([first, end], n) => {
-    const last = units[units.length - 1];
-    if (last && first < last.end) {
-      last.end = end;
-      last.launches.push(n);
-    } else {
-      units.push({ first, end, launches: [n] });
-    }
-  });
-  const total = entry.profile ? entry.profile.launches.reduce((sum, launch) => sum + launch.total, 0) : 0;
-  for (const unit of units) {
-    for (let step = unit.first; step < unit.end; step += 1) steps[step].unit = unit;
-    if (entry.profile && entry.profile.calls) {
-      const times = unit.launches.map((n) => entry.profile.launches[n]);
-      const sum = (field) => times.reduce((sum, time) => sum + time[field], 0);
-      unit.time = { mean: sum("total") / entry.profile.calls, min: sum("min"), max: sum("max"), share: total ? sum("total") / total : 0 };
-    }
-  }
-  return { values, steps, maker, units, hottest: Math.max(...units.map((unit) => (unit.time ? unit.time.share : 0)), 1e-9) };
-}
+/** Below these scales, signs and then words are too small to read, and the numbers of groups take their place. */
+const [smallest, largest, readable, wordless] = [0.02, 2, 0.7, 0.5];
 
-/** A value in words: `%12: f32[3, 4]`, or the name of an argument with its type. */
-function named(values, id) {
-  return `${values[id].name ? `${values[id].name} (%${id})` : `%${id}`}: ${values[id].ty}`;
-}
-
-/** The attributes of a value's op, in braces. */
-function attributes(value) {
-  return value.attributes ? ` {${value.attributes}}` : "";
-}
-
-/** The drawing of all groups; `select` is told which one was chosen. */
+/** The drawing of all groups; `select` is told which one was chosen. It opens whole, with the slowest group chosen. */
 function drawGraph(entry, facts, select) {
   const open = new Set(facts.steps.length === 1 ? [0] : []);
   let hasEnds = entry.params.length + entry.outputs.length <= 24;
-  const canvas = h("div", { class: "canvas", tabindex: 0, role: "group", "aria-label": "Drawing of the graph" });
-  let scale = null;
-  let chosen = null;
-  let size = { w: 0, h: 0 };
+  let [scale, chosen, isWhole] = [1, facts.slowest, true];
+  let size = { w: 1, h: 1 };
+  const frame = scrolling(h("div", { class: "sheet" }), "Drawing of the graph");
+  const canvas = frame.firstChild;
+  const sheet = canvas.firstChild;
+  canvas.classList.add("canvas");
+  const enter = roving(sheet);
 
-  const zoom = (factor) => {
-    const svg = canvas.firstChild;
-    const [x, y] = [canvas.scrollLeft + canvas.clientWidth / 2, canvas.scrollTop + canvas.clientHeight / 2];
-    const next = Math.min(2, Math.max(0.1, scale * factor));
+  const zoom = (wanted) => {
+    const middle = [canvas.scrollLeft + canvas.clientWidth / 2, canvas.scrollTop + canvas.clientHeight / 2];
+    const next = Math.min(largest, Math.max(smallest, wanted));
     const ratio = next / scale;
     scale = next;
+    const svg = sheet.firstChild;
     svg.setAttribute("width", size.w * scale);
     svg.setAttribute("height", size.h * scale);
-    canvas.scrollLeft = x * ratio - canvas.clientWidth / 2;
-    canvas.scrollTop = y * ratio - canvas.clientHeight / 2;
+    svg.classList.toggle("small", scale < readable);
+    svg.classList.toggle("wordless", scale < wordless);
+    canvas.scrollLeft = middle[0] * ratio - canvas.clientWidth / 2;
+    canvas.scrollTop = middle[1] * ratio - canvas.clientHeight / 2;
   };
+  const fitting = () => Math.min(1, (canvas.clientWidth - 2) / size.w, (canvas.clientHeight - 2) / size.h);
   const fit = () => {
-    const room = [(canvas.clientWidth - 4) / size.w, (canvas.clientHeight - 4) / size.h];
-    zoom(Math.min(1, ...room) / scale);
+    isWhole = true;
+    zoom(fitting());
+  };
+  const zoomBy = (factor) => {
+    isWhole = false;
+    zoom(scale * factor);
   };
   const toggle = (n) => {
     if (!open.delete(n)) open.add(n);
     draw();
   };
+  const zoomTo = (n) => {
+    isWhole = false;
+    zoom(1);
+    centre(n);
+  };
   const choose = (n) => {
     chosen = n;
-    canvas.querySelectorAll("[data-group]").forEach((node) => node.classList.toggle("chosen", Number(node.dataset.group) === n));
-    select(n, () => toggle(n), open.has(n));
+    sheet.querySelectorAll("[data-group]").forEach((node) => {
+      const isChosen = Number(node.dataset.group) === n;
+      node.classList.toggle("chosen", isChosen);
+      node.setAttribute("aria-pressed", isChosen);
+    });
+    enter(n);
+    select(n, () => toggle(n), open.has(n), () => zoomTo(n));
   };
-
-  const draw = () => {
-    const drawn = drawing(entry, facts, open, hasEnds, { choose, toggle });
-    size = drawn;
-    if (scale === null) scale = Math.min(1, Math.max(0.8, (canvas.clientWidth - 4) / size.w));
-    drawn.svg.setAttribute("width", size.w * scale);
-    drawn.svg.setAttribute("height", size.h * scale);
-    const isFirst = !canvas.firstChild;
-    const at = [canvas.scrollLeft, canvas.scrollTop];
-    canvas.replaceChildren(drawn.svg);
-    [canvas.scrollLeft, canvas.scrollTop] = isFirst ? [drawn.first * scale - canvas.clientWidth / 2, 0] : at;
-    if (chosen !== null) choose(chosen);
-  };
-  dragging(canvas);
-  const button = (label, title, action) => h("button", { type: "button", title, onclick: action }, label);
-  const all = facts.steps.map((_, n) => n);
-  const tools = h("div", { class: "tools" },
-    button("+", "Larger", () => zoom(1.25)),
-    button("−", "Smaller", () => zoom(0.8)),
-    button("Whole graph", "Make all of it visible", fit),
-    button("Open all", "Show the values in every group", () => { all.forEach((n) => open.add(n)); draw(); }),
-    button("Close all", "Show groups only", () => { open.clear(); draw(); }),
-    h("label", {}, h("input", { type: "checkbox", checked: hasEnds, onchange: (event) => { hasEnds = event.target.checked; draw(); } }),
-      `arguments and results (${entry.params.length} and ${entry.outputs.length})`));
-  const show = (n) => {
-    choose(n);
-    const node = canvas.querySelector(`[data-group="${n}"]`);
+  const centre = (n) => {
+    const node = sheet.querySelector(`[data-group="${n}"]`);
     const [box, own] = [node.getBoundingClientRect(), canvas.getBoundingClientRect()];
     canvas.scrollLeft += box.left + box.width / 2 - own.left - own.width / 2;
     canvas.scrollTop += box.top + box.height / 2 - own.top - own.height / 2;
   };
-  return { tools, canvas, draw, show };
+  const draw = () => {
+    const drawn = drawing(entry, facts, open, hasEnds, { choose, toggle });
+    size = drawn;
+    sheet.replaceChildren(drawn.svg);
+    zoom(isWhole ? fitting() : scale);
+    if (chosen !== null) choose(chosen);
+  };
+  dragging(canvas);
+  new ResizeObserver(() => {
+    if (isWhole && sheet.firstChild) fit();
+  }).observe(canvas);
+  const button = (label, title, action) => h("button", { type: "button", title, "aria-label": title, onclick: action }, label);
+  const all = facts.steps.map((_, n) => n);
+  const tools = h("div", { class: "tools" },
+    h("span", { class: "joined" }, button("−", "Smaller", () => zoomBy(0.8)), button("+", "Larger", () => zoomBy(1.25))),
+    h("button", { type: "button", onclick: fit }, "Whole graph"),
+    h("button", { type: "button", onclick: () => { all.forEach((n) => open.add(n)); draw(); } }, "Open all"),
+    h("button", { type: "button", onclick: () => { open.clear(); draw(); } }, "Close all"),
+    h("label", {}, h("input", { type: "checkbox", checked: hasEnds, onchange: (event) => { hasEnds = event.target.checked; draw(); } }),
+      `arguments and results (${entry.params.length} and ${entry.outputs.length})`));
+  const show = (n) => {
+    choose(n);
+    centre(n);
+  };
+  return { tools, frame, draw, show };
 }
 
 function dragging(canvas) {
@@ -165,13 +150,12 @@ function drawing(entry, facts, open, hasEnds, actions) {
   const size = { w: Math.ceil(w + 2 * pad), h: Math.ceil(height + 2 * pad) };
   const moved = s("g", { transform: `translate(${pad} ${pad})` }, lines);
   const svg = s("svg", { viewBox: `0 0 ${size.w} ${size.h}`, class: "graph" }, moved, drawn);
-  const first = groups.length ? placed[groups[0]].x + nodes[groups[0]].w / 2 + pad : 0;
-  return { svg, first, ...size };
+  return { svg, ...size };
 }
 
 function pill(text, kind, lines) {
   const w = Math.max(40, textWidth(text, 11) + 18);
-  const draw = () => s("g", { class: `pill ${kind}`, tabindex: 0, ...explained(lines) },
+  const draw = () => s("g", { class: `pill ${kind}`, ...explained(lines) },
     s("rect", { width: w, height: 22, rx: 11 }), s("text", { x: w / 2, y: 15, "text-anchor": "middle" }, text));
   return { w, h: 22, draw };
 }
@@ -179,49 +163,37 @@ function pill(text, kind, lines) {
 function inputNode(entry, value, n) {
   const captured = n - (entry.params.length - entry.captures.length);
   const { name, ty, bytes: size } = entry.values[value];
-  const node = pill(shortened(`${name}: ${ty}`, 30), captured >= 0 ? "capture" : "input", () => [
+  const node = pill(beginning(`${name}: ${ty}`, 34), captured >= 0 ? "capture" : "input", () => [
     `${name}: ${ty}`, `value %${value} of the graph, ${bytes(size)}`, captured >= 0 && entry.captures[captured],
   ]);
   return { ...node, isSource: true };
 }
 
 function outputNode(values, value, n) {
-  return pill(shortened(`result ${n}: ${values[value].ty}`, 30), "output", () => [
+  return pill(`result ${n}: ${values[value].ty}`, "output", () => [
     `result ${n}: ${values[value].ty}`, `value %${value} of the graph, ${bytes(values[value].bytes)}`,
   ]);
 }
 
-/** What a group says of itself on hover. */
-function groupLines(facts, n) {
-  const step = facts.steps[n];
-  return [
-    `${n}: ${step.label}`,
-    `makes ${step.writes.map((id) => named(facts.values, id)).join(", ")}`,
-    `reads ${step.reads.map((id) => named(facts.values, id)).join(", ") || "nothing"}`,
-    step.unit && step.unit.time && timeLine(step),
-    step.lines.length > 0 && step.lines.join(", "),
-  ];
-}
-
-function timeLine({ unit }) {
-  const together = unit.end - unit.first > 1 ? `, measured together with groups ${unit.first} to ${unit.end - 1}` : "";
-  return `${time(unit.time.mean)} per call, ${percent(unit.time.share)} of all groups${together}`;
+/** What fits into a frame that is drawn so small that only large letters can be read. */
+function abridged(n, label, width) {
+  const room = Math.floor((width - 16) / (bigLetter * 0.605)) - String(n).length - 1;
+  return room < 4 ? n : `${n} ${beginning(label, room)}`;
 }
 
 function groupFrame(facts, n, actions, w, height, isOpen, ...inner) {
   const step = facts.steps[n];
-  const sign = s("g", {
-    class: "sign", role: "button", tabindex: 0, "aria-label": isOpen ? "Close" : "Open",
-    ...pressed((event) => { event.stopPropagation(); actions.toggle(n); }),
-  }, s("rect", { x: w - 24, y: 4, width: 18, height: 18, rx: 4 }), s("text", { x: w - 15, y: 17, "text-anchor": "middle" }, isOpen ? "−" : "+"));
+  // The keyboard opens a group by the button beside the drawing.
+  const sign = s("g", { class: "sign", onclick: (event) => { event.stopPropagation(); actions.toggle(n); } }, s("rect", { x: w - 24, y: 4, width: 18, height: 18, rx: 4 }), s("text", { x: w - 15, y: 17, "text-anchor": "middle" }, isOpen ? "−" : "+"));
   const share = step.unit && step.unit.time ? step.unit.time.share / facts.hottest : 0;
   return s("g", {
-    class: `group ${step.kind}`, "data-group": n, tabindex: 0, role: "button", "aria-label": `Group ${n}: ${step.label}`,
+    class: `group ${step.kind}`, "data-group": n, "data-stop": true, tabindex: -1, "aria-label": `Group ${n}: ${step.label}`,
     ...pressed(() => actions.choose(n)), ...explained(() => groupLines(facts, n)),
   },
-    s("rect", { class: "frame", width: w, height, rx: 6 }),
+    s("rect", { class: "frame-box", width: w, height, rx: 6 }),
     s("rect", { class: "side", width: 5, height, rx: 2.5 }),
     s("text", { class: "name", x: 13, y: 17 }, `${n}  ${beginning(step.label, isOpen ? 46 : 30)}`),
+    !isOpen && s("text", { class: "big", x: w / 2 + 2, y: height / 2 + 8, "text-anchor": "middle" }, abridged(n, step.label, w)),
     inner,
     share > 0 && s("rect", { class: "heat", x: 8, y: height - 5, width: Math.max(1, (w - 16) * share), height: 3, rx: 1.5 }),
     step.members.length > 1 && sign);
@@ -262,7 +234,7 @@ function openGroup(facts, n, actions) {
       `${bytes(values[id].bytes)}${own.has(id) ? (written.has(id) ? ", written to memory" : ", stays in registers") : ""}`, values[id].at,
     ];
     return s("g", {
-      class: `op${own.has(id) ? "" : " outside"}${written.has(id) ? " written" : ""}`, tabindex: 0,
+      class: `op${own.has(id) ? "" : " outside"}${written.has(id) ? " written" : ""}`,
       transform: `translate(${round(inner.placed[k].x)} ${round(inner.placed[k].y)})`, ...explained(lines),
     }, s("rect", { width: nodes[k].w, height: opRow, rx: 4 }), s("text", { x: nodes[k].w / 2, y: 15, "text-anchor": "middle" }, caption(id)));
   };
@@ -271,22 +243,3 @@ function openGroup(facts, n, actions) {
   return { w, h: height, draw };
 }
 
-/** All there is to know of one group, as a panel. */
-function groupDetails(entry, facts, n, toggle, isOpen) {
-  const { values, steps } = facts;
-  const step = steps[n];
-  const op = (id) => h("li", {}, h("code", {}, `%${id} = ${values[id].op} ${values[id].args.map((arg) => `%${arg}`).join(", ")}${attributes(values[id])} : ${values[id].ty}`),
-    values[id].at && h("span", { class: "at" }, values[id].at));
-  const operand = (id) => h("li", {}, h("code", {}, named(values, id)), ` ${bytes(values[id].bytes)}`);
-  const list = (title, items) => [h("h5", {}, title), items.length ? h("ul", {}, items) : h("p", { class: "quiet" }, "nothing")];
-  return [
-    h("h4", {}, `Group ${n}: ${step.label}`),
-    h("p", {}, h("i", { class: `swatch ${step.kind}` }), " ", kinds[step.kind]),
-    step.members.length > 1 && h("button", { type: "button", onclick: toggle }, isOpen ? "Close it in the drawing" : "Open it in the drawing"),
-    h("p", {}, step.unit && step.unit.time ? timeLine(step) : "Not measured: profiling was off."),
-    list("Reads", step.reads.map(operand)),
-    list("Writes", step.writes.map(operand)),
-    list(`Ops fused here (${step.members.length})`, step.members.map(op)),
-    h("details", {}, h("summary", {}, "Kernel"), h("pre", {}, step.text)),
-  ];
-}

@@ -73,6 +73,19 @@ impl Level {
         .filter_map(|(level, present)| present.then_some(level))
     }
 
+    /// The instruction set as vendors write it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "AVX2 and FMA",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "NEON",
+            Level::Portable => "no vector extensions",
+        }
+    }
+
     /// The fastest level this machine has.
     pub(crate) fn best() -> Level {
         Level::available().next().unwrap_or(Level::Portable)

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod browser;
+mod drawn;
+mod subjects;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use retape::{Tensor, Tree, accelerate, value_and_grad};
 use serde_json::Value;
@@ -33,7 +36,8 @@ fn page(folder: &Path) -> String {
         let loss = (&y - y.mean(..)).square().mean(..);
         let grad: Vec<Tensor> = layers.named.values().map(|w| loss.grad(w)).collect();
         (loss, grad)
-    });
+    })
+    .named(HOSTILE);
     let call = |rows: usize, mode: &str| step.call(layers(8, mode), Tensor::ones([rows, 8])).unwrap();
     step.set_profiling(true);
     for rows in [32, 32, 7, 32, 32] {
@@ -88,7 +92,7 @@ fn the_page_says_what_the_cache_knows() {
     for entry in list(&data, "/entries") {
         let captures = list(entry, "/captures");
         assert!(
-            captures.len() == 1 && captures[0].as_str().unwrap().contains("tests/engine/report.rs"),
+            captures.len() == 1 && captures[0].as_str().unwrap().contains("tests/engine/report/mod.rs"),
             "{captures:?}"
         );
         let leaves = list(entry, "/leaves");
@@ -163,102 +167,4 @@ fn code_for_gradients_is_shown() {
     assert_eq!((number(code, "/calls"), &code["is_compiled"]), (2, &Value::Bool(true)));
     assert_eq!(code["arguments"], serde_json::json!([0]));
     assert_eq!((number(&data, "/stats/backward_hits"), number(&data, "/stats/backward_misses")), (1, 1));
-}
-
-/// A browser on this machine. Without one the tests that need it say so, unless it is required.
-fn browser() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-    let found = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|p| p.is_file());
-    if found.is_none() {
-        let is_required = std::env::var("RETAPE_REQUIRE_BROWSER").is_ok_and(|value| value == "1");
-        assert!(!is_required, "no browser is installed");
-        eprintln!("skipped: no browser is installed");
-    }
-    found
-}
-
-/// Runs a browser without a window on a page.
-fn browse(browser: &Path, folder: &Path, page: &Path, more: &[&str]) -> String {
-    let profile = folder.join("profile");
-    let _ = std::fs::remove_dir_all(&profile);
-    let output = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"])
-        // The browser itself must not look for the network either.
-        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
-        .args(["--virtual-time-budget=5000", "--window-size=1280,2400"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .args(more)
-        .arg(format!("file://{}", page.display()))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// How many elements of a dumped page have an attribute, scripts and styles aside.
-fn count(dom: &str, attribute: &str) -> usize {
-    let (before, _) = dom.split_once("<script").unwrap();
-    before.matches(&format!(" {attribute}=\"")).count()
-}
-
-#[test]
-fn a_browser_draws_all_of_it() {
-    let Some(browser) = browser() else { return };
-    let folder = folder("drawn");
-    let page = page(&folder);
-    let data = data(&page);
-    let dom = browse(&browser, &folder, &folder.join("report.html"), &["--dump-dom"]);
-    let root = &dom[dom.find("<html").unwrap()..];
-    let root = &root[..=root.find('>').unwrap()];
-    assert!(root.contains("data-ready=\"true\"") && !root.contains("data-error"), "{root}");
-    assert!(!dom.contains("data-broken"), "a text ran as a script");
-    let detail = &data["entries"][0]["detail"];
-    assert_eq!(count(&dom, "data-entry"), list(&data, "/entries").len());
-    assert_eq!(count(&dom, "data-miss"), list(&data, "/misses").len());
-    assert_eq!(count(&dom, "data-group"), list(detail, "/steps").len());
-    assert_eq!(count(&dom, "data-arena"), list(detail, "/arena/rects").len());
-}
-
-/// Presses everything that can be pressed, and says what is there then.
-const PRESS: &str = "<script>
-  const press = (element) => element.dispatchEvent(new MouseEvent('click', { bubbles: true }));
-  const all = (selector) => [...document.querySelectorAll(selector)];
-  for (const row of all('[data-entry]')) press(row);
-  const n = all('[data-group]').length;
-  for (let k = 0; k < n; k += 1) press(document.querySelector(`[data-group=\"${k}\"]`));
-  for (const button of all('.tools button')) press(button);
-  press(all('.tools button').find((button) => button.textContent === 'Open all'));
-  all('.op, .pill, .life, .miss').forEach((element) => element.dispatchEvent(new PointerEvent('pointermove', { clientX: 9, clientY: 9 })));
-  all('input[type=radio], input[type=checkbox]').forEach((input) => input.click());
-  press(document.querySelector('header button'));
-  const root = document.documentElement;
-  root.dataset.ops = all('.op:not(.outside)').length;
-  root.dataset.loaded = performance.getEntriesByType('resource').length;
-  root.dataset.overflow = root.scrollWidth > root.clientWidth;
-</script>";
-
-#[test]
-fn what_can_be_pressed_works() {
-    let Some(browser) = browser() else { return };
-    let folder = folder("pressed");
-    let page = page(&folder);
-    let data = data(&page);
-    let pressed = folder.join("pressed.html");
-    std::fs::write(&pressed, page.replace("</body>", &format!("{PRESS}\n</body>"))).unwrap();
-    for width in ["--window-size=1280,1600", "--window-size=500,1600"] {
-        let dom = browse(&browser, &folder, &pressed, &["--dump-dom", width]);
-        let root = &dom[dom.find("<html").unwrap()..];
-        let root = &root[..=root.find('>').unwrap()];
-        assert!(root.contains("data-ready=\"true\"") && !root.contains("data-error"), "{root}");
-        assert!(root.contains("data-loaded=\"0\""), "the page loaded something: {root}");
-        assert!(root.contains("data-theme=\"dark\"") && root.contains("data-overflow=\"false\""), "{root}");
-        // The last entry that was chosen is the one that is open.
-        let last = list(&data, "/entries").last().unwrap();
-        let members: usize =
-            list(last, "/detail/steps").iter().map(|step| step["members"].as_array().unwrap().len()).sum();
-        assert!(root.contains(&format!("data-ops=\"{members}\"")), "{root} instead of {members}");
-    }
 }

@@ -1,0 +1,82 @@
+// What is known of an entry's groups and values, in words.
+
+/** What the drawing, the tables and the details need to know of an entry, worked out once. */
+function linked(entry) {
+  const { values, steps } = entry;
+  const firstCapture = entry.params.length - entry.captures.length;
+  entry.params.forEach((value, n) => { values[value].name = n < firstCapture ? entry.names[n] || `argument ${n}` : `captured tensor ${n - firstCapture}`; });
+  const maker = new Map();
+  steps.forEach((step, n) => step.writes.forEach((value) => maker.set(value, n)));
+  const units = [];
+  entry.launches.forEach(([first, end], n) => {
+    const last = units[units.length - 1];
+    if (last && first < last.end) {
+      last.end = end;
+      last.launches.push(n);
+    } else {
+      units.push({ first, end, launches: [n] });
+    }
+  });
+  const total = entry.profile ? entry.profile.launches.reduce((sum, launch) => sum + launch.total, 0) : 0;
+  for (const unit of units) {
+    for (let step = unit.first; step < unit.end; step += 1) steps[step].unit = unit;
+    if (entry.profile && entry.profile.calls) {
+      const times = unit.launches.map((n) => entry.profile.launches[n]);
+      const sum = (field) => times.reduce((sum, time) => sum + time[field], 0);
+      unit.time = { mean: sum("total") / entry.profile.calls, min: sum("min"), max: sum("max"), share: total ? sum("total") / total : 0 };
+    }
+  }
+  const share = (unit) => (unit.time ? unit.time.share : 0);
+  const slowest = units.reduce((best, unit) => (best && share(unit) <= share(best) ? best : unit), null);
+  return { values, steps, maker, units, hottest: Math.max(slowest ? share(slowest) : 0, 1e-9), slowest: slowest && slowest.first };
+}
+
+/** A value in words: `%12: f32[3, 4]`, or the name of an argument with its type. */
+function named(values, id) {
+  return `${values[id].name ? `${values[id].name} (%${id})` : `%${id}`}: ${values[id].ty}`;
+}
+
+/** The attributes of a value's op, in braces. */
+function attributes(value) {
+  return value.attributes ? ` {${value.attributes}}` : "";
+}
+
+/** What a group says of itself on hover. */
+function groupLines(facts, n) {
+  const step = facts.steps[n];
+  return [
+    `${n}: ${step.label}`,
+    `makes ${step.writes.map((id) => named(facts.values, id)).join(", ")}`,
+    `reads ${step.reads.map((id) => named(facts.values, id)).join(", ") || "nothing"}`,
+    step.unit && step.unit.time && timeLine(step),
+    step.lines.length > 0 && step.lines.join(", "),
+  ];
+}
+
+function timeLine({ unit }) {
+  const together = unit.end - unit.first > 1 ? `, measured together with groups ${unit.first} to ${unit.end - 1}` : "";
+  return `${time(unit.time.mean)} per call, ${percent(unit.time.share)} of all groups${together}`;
+}
+
+/** All there is to know of one group. */
+function groupDetails(facts, n, toggle, isOpen, zoom) {
+  const { values, steps } = facts;
+  const step = steps[n];
+  const operand = (id) => h("li", {}, h("code", {}, named(values, id)), h("span", { class: "size" }, bytes(values[id].bytes)));
+  const op = (id) => h("li", {}, h("code", {}, `%${id} = ${values[id].op} ${values[id].args.map((arg) => `%${arg}`).join(", ")}${attributes(values[id])} : ${values[id].ty}`),
+    values[id].at && h("span", { class: "at" }, place(values[id].at)));
+  const list = (title, items) => [h("h5", {}, title), items.length ? h("ul", {}, items) : h("p", { class: "quiet" }, "nothing")];
+  const timed = step.unit && step.unit.time ? timeLine(step) : "Not measured: profiling was off";
+  return [
+    h("h4", {}, h("span", { class: "ordinal" }, `Group ${n}`), step.label),
+    h("p", { class: "kind" }, h("i", { class: `swatch ${step.kind}` }), kinds[step.kind]),
+    h("p", { class: "kind" }, timed, n === facts.slowest && step.unit.time && "; none is slower"),
+    h("div", { class: "tools" },
+      h("button", { type: "button", onclick: zoom }, "Zoom to it"),
+      step.members.length > 1 && h("button", { type: "button", onclick: toggle }, isOpen ? "Close in the drawing" : "Open in the drawing")),
+    list("Reads", step.reads.map(operand)),
+    list("Writes", step.writes.map(operand)),
+    list(`Ops fused here (${step.members.length})`, step.members.map(op)),
+    h("details", {}, h("summary", {}, "Kernel"), listing(`Kernel of group ${n}`, step.text)),
+  ].flat(Infinity).filter(Boolean);
+}
