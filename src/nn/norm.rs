@@ -86,6 +86,7 @@ trees! {
 
 impl BatchNorm {
     /// Scale one and offset zero.
+    #[track_caller]
     pub fn new(channels: usize) -> BatchNorm {
         BatchNorm { scale: Tensor::ones([channels]), offset: Tensor::zeros([channels]) }
     }
@@ -107,6 +108,7 @@ impl BatchNorm {
 
 impl BatchNormState {
     /// Mean zero and variance one.
+    #[track_caller]
     pub fn new(channels: usize) -> BatchNormState {
         BatchNormState { mean: Tensor::zeros([channels]), variance: Tensor::ones([channels]) }
     }
@@ -121,6 +123,7 @@ impl BatchNormState {
 
 impl LayerNorm {
     /// Scale one and offset zero.
+    #[track_caller]
     pub fn new(features: usize) -> LayerNorm {
         LayerNorm { scale: Tensor::ones([features]), offset: Tensor::zeros([features]) }
     }

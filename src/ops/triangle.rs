@@ -79,7 +79,10 @@ impl OpDef for Triangle {
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
-        let (lower, diagonal, rank, dtype) = (self.lower, self.diagonal, args[0].rank(), args[0].dtype);
+        let (lower, rank, dtype) = (self.lower, args[0].rank(), args[0].dtype);
+        // A diagonal outside of the matrix is as far outside as any other, and its coordinates can be counted.
+        let extent = |axis: usize| args[0].shape[axis] as i64;
+        let diagonal = self.diagonal.clamp(-extent(rank - 2), extent(rank - 1));
         Lowering::pointwise(move |at| {
             let (on_diagonal, column) = (at.index(rank - 2) + diagonal, at.index(rank - 1));
             let kept = if lower { column.le(on_diagonal) } else { on_diagonal.le(column) };
