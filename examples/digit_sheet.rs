@@ -18,7 +18,7 @@ const CELL: usize = (Digits::SIDE + 2) * ZOOM;
 fn main() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).unwrap_or_else(|| "target/digit_sheet.png".into());
     let seed = env::args().nth(2).map_or(Ok(1), |seed| seed.parse())?;
-    let digits = Digits::generate(seed, COLUMNS * Digits::CLASSES);
+    let digits = Digits::generate(seed, COLUMNS * Digits::CLASSES)?;
     let side = |cells: usize| (cells * CELL) as u32;
     let mut sheet = Pixmap::new(side(COLUMNS), side(Digits::CLASSES)).ok_or("the sheet is empty")?;
     sheet.fill(Color::from_rgba8(120, 140, 160, 255));

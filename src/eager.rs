@@ -90,7 +90,7 @@ fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Re
     {
         return viewed(ty, only);
     }
-    let compiled = compiled((device, op, args), ty.clone())?;
+    let compiled = compiled((device, op, args), &types, &ty, at)?;
     let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
     let mut outputs = compiled.code.run(Operands::of(&values))?.into_tensors([&ty]);
     outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))
@@ -102,12 +102,14 @@ fn viewed(ty: TensorType, of: &Tensor) -> Result<Tensor> {
     Ok(Tensor::concrete_over(ty, concrete))
 }
 
-/// The machine code of an op graph.
-fn compiled(key: Key, ty: TensorType) -> Result<Arc<Compiled>> {
+/// The machine code of an op graph, whose op makes `ty` of what the movements make of its arguments.
+fn compiled(key: Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
     if let Some(compiled) = KERNELS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(Arc::clone(compiled));
     }
-    let compiled = compile::compile(&op_graph(&key, ty), key.0)?;
+    let refused = |e: ops::TypeError| Error::Type { op: key.1.name(), message: e.0, at };
+    key.1.check_kernel(types, ty).map_err(refused)?;
+    let compiled = compile::compile(&op_graph(&key, ty.clone()), key.0)?;
     let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
     if kernels.len() >= CAPACITY {
         kernels.clear();

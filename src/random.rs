@@ -26,6 +26,9 @@ use crate::ops::RandomBits;
 use crate::tensor::{Tensor, TensorOrScalar, apply};
 use crate::tree::{Reader, Tree, Writer};
 
+/// Keys that one is split into at most.
+const MOST_KEYS: usize = 1 << 20;
+
 /// The start of a sequence of random numbers.
 #[derive(Clone, Debug)]
 pub struct Key(Tensor);
@@ -88,10 +91,22 @@ impl Key {
     }
 
     /// As [`split`](Key::split), for a number of keys that is known at run time only.
+    ///
+    /// Of more than 2^20 keys there is only one, whose uses are poisoned.
+    ///
+    /// ```
+    /// # use retape::random::Key;
+    /// assert_eq!(Key::new(1).split_into(3).len(), 3);
+    /// assert!(Key::new(1).split_into(1 << 40)[0].tensor().error().is_some());
+    /// ```
     #[track_caller]
     pub fn split_into(&self, n: usize) -> Vec<Key> {
         let _method = method("Key::split_into");
-        let mut keys = Vec::with_capacity(n);
+        if n > MOST_KEYS {
+            let message = format!("{n} keys are more than {MOST_KEYS}; split the keys of a split again");
+            return vec![Key(self.0.refused(message, Location::caller()))];
+        }
+        let mut keys = vec![];
         for position in 0..n {
             keys.push(self.child(position));
         }

@@ -30,19 +30,31 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if the planner breaks one of its own rules.
+    /// Fails if the graph does not [verify](Graph::verify), or if the planner breaks one of its own rules.
+    ///
+    /// ```
+    /// # use retape::{trace, Tensor};
+    /// let graph = trace(|x: &Tensor| (x * 2.0).exp(), &Tensor::zeros([3]))?;
+    /// assert_eq!(graph.optimized()?.planned()?.matches("kernel (").count(), 1);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
     pub fn planned(&self) -> Result<String> {
-        Ok(plan::plan(self)?.0.to_string())
+        self.verified("planned", Location::caller())?;
+        Ok(plan::plan(&self.without_dead_nodes())?.0.to_string())
     }
 
     /// The machine code of this graph alone, for measurements: what a call costs beside it is retape's own time.
     ///
     /// # Errors
     ///
-    /// Fails if the planner breaks one of its own rules, or the system refuses executable memory.
+    /// Fails if the graph does not [verify](Graph::verify), if the planner breaks one of its own rules, or if the system
+    /// refuses executable memory.
     #[doc(hidden)]
+    #[track_caller]
     pub fn executable(&self) -> Result<Executable> {
-        Executable::compile(plan::plan(self)?.0).map_err(compile::failed)
+        self.verified("executable", Location::caller())?;
+        Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(compile::failed)
     }
 
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
@@ -50,7 +62,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if the first output is not one float, or if a node has sub-graphs.
+    /// Fails if the graph does not [verify](Graph::verify), if the first output is not one float, or if a node has
+    /// sub-graphs.
     ///
     /// ```
     /// # use retape::Graph;
@@ -66,6 +79,7 @@ impl Graph {
     #[track_caller]
     pub fn with_gradient(&self) -> Result<Graph> {
         let at = Location::caller();
+        self.verified("with_gradient", at)?;
         let tape = Tape::new();
         let parameter = |&id: &ValueId| tape.parameter(self.ty(id).clone());
         let values = self.replay(&self.params().iter().map(parameter).collect::<Vec<_>>(), Some(&tape), at)?;
@@ -92,8 +106,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if the inputs are not of the parameters' types, if they lie on several devices, if an op fails, or if a node has
-    /// sub-graphs.
+    /// Fails if the graph does not [verify](Graph::verify), if the inputs are not of the parameters' types or lie on several
+    /// devices, if an op fails, or if a node has sub-graphs.
     ///
     /// ```
     /// # use retape::{Graph, Tensor};
@@ -110,6 +124,7 @@ impl Graph {
     #[track_caller]
     pub fn apply(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let at = Location::caller();
+        self.verified("apply", at)?;
         self.check_inputs("apply", inputs, at)?;
         common_device("apply", &inputs.iter().collect::<SmallVec<[&Tensor; 8]>>(), at)?;
         let tape = inputs.iter().find_map(Tensor::as_traced).map(|traced| &traced.tape);
@@ -193,7 +208,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if the inputs are not concrete tensors of the parameters' types.
+    /// Fails if the graph does not [verify](Graph::verify), or if the inputs are not concrete tensors of the parameters'
+    /// types.
     ///
     /// ```
     /// # use retape::{Graph, Tensor};
@@ -210,6 +226,7 @@ impl Graph {
     #[track_caller]
     pub fn evaluate(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let at = Location::caller();
+        self.verified("evaluate", at)?;
         self.check_inputs("evaluate", inputs, at)?;
         let mut buffers: Vec<&Buffer> = vec![];
         for input in inputs {

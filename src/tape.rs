@@ -197,8 +197,7 @@ impl Tape {
             *before = last;
         }
         let types: Vec<&TensorType> = ids.iter().map(|&id| state.graph.ty(id)).collect();
-        let inferred = op.infer(&types).and_then(crate::ops::addressable);
-        match inferred {
+        match op.admit(&types) {
             Ok(ty) => {
                 let is_effect = op.has_effect();
                 let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), regions: vec![], at: Some(at) });

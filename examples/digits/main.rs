@@ -205,7 +205,7 @@ fn progress(title: &str, n: u64) -> ProgressBar {
 
 fn data(options: &Options) -> Result<(Digits, Digits), AnyError> {
     match &options.data {
-        None => Ok((Digits::generate(1, options.train), Digits::generate(2, options.test))),
+        None => Ok((Digits::generate(1, options.train)?, Digits::generate(2, options.test)?)),
         Some(folder) => {
             let mnist = load_mnist(folder)?;
             let first = |set: Digits, n: usize| {

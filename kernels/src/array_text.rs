@@ -1,6 +1,7 @@
 //! Arrays as text for people.
 //!
-//! Long axes of large arrays are shortened to their first and last three elements.
+//! Long axes of large arrays are shortened to their first and last three elements, and what many axes leave of them even
+//! so to nothing: no text is longer than people read.
 
 use std::fmt;
 
@@ -11,6 +12,9 @@ const EDGE: usize = 3;
 
 /// Arrays with more elements than this are shortened.
 const SHOW_ALL: usize = 200;
+
+/// What is shown along the axes so far must not be more than this for more of it to be shown along the next.
+const SHOW_MOST: usize = 10_000;
 
 /// The elements of an array, in brackets, printed by `Display` with the precision of the format.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +41,9 @@ impl ArrayText<'_> {
     fn text(&self, index: usize, precision: Option<usize>) -> String {
         let size = self.dtype.size();
         let mut bits = [0; 8];
-        bits[..size].copy_from_slice(&self.bytes[index * size..(index + 1) * size]);
+        // Where there are fewer bytes than the shape says, zeros stand for them.
+        let element = self.bytes.get(index.saturating_mul(size)..).and_then(|rest| rest.get(..size));
+        bits[..size].copy_from_slice(element.unwrap_or(&[0; 8][..size]));
         let scalar = Scalar { dtype: self.dtype, bits: u64::from_le_bytes(bits) };
         match self.dtype {
             DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => match precision {
@@ -53,8 +59,12 @@ impl ArrayText<'_> {
         let extent = self.shape[axis];
         // An array without elements can have many empty rows.
         let n_shown = self.shape.iter().fold(1_usize, |n, &extent| n.saturating_mul(extent.max(1)));
-        let cut = n_shown > SHOW_ALL && extent > 2 * EDGE + 1;
-        let (head, tail) = if cut { (EDGE, extent - EDGE) } else { (extent, extent) };
+        let is_long = |extent: usize| n_shown > SHOW_ALL && extent > 2 * EDGE + 1;
+        let edges = |extent: usize| if is_long(extent) { 2 * EDGE } else { extent.max(1) };
+        let so_far = self.shape[..=axis].iter().fold(1_usize, |n, &extent| n.saturating_mul(edges(extent)));
+        let edge = if so_far > SHOW_MOST { 0 } else { EDGE };
+        let cut = is_long(extent) || (edge == 0 && extent > 0);
+        let (head, tail) = if cut { (edge, extent - edge) } else { (extent, extent) };
         (0..head).map(Some).chain(cut.then_some(None)).chain((tail..extent).map(Some))
     }
 
@@ -62,7 +72,8 @@ impl ArrayText<'_> {
     fn shown(&self) -> impl Iterator<Item = usize> {
         let mut positions = vec![0];
         for (axis, extent) in self.shape.iter().enumerate() {
-            let inner = |at: usize| self.along(axis).flatten().map(move |c| at * extent + c);
+            let inner =
+                |at: usize| self.along(axis).flatten().map(move |c| at.saturating_mul(*extent).saturating_add(c));
             positions = positions.into_iter().flat_map(inner).collect();
         }
         positions.into_iter()
@@ -81,7 +92,9 @@ impl ArrayText<'_> {
                 (_, false) => write!(f, ",\n{:indent$}", "", indent = axis + 1)?,
             }
             match coordinate {
-                Some(c) => self.print_axis(f, axis + 1, at * self.shape[axis] + c, width)?,
+                Some(c) => {
+                    self.print_axis(f, axis + 1, at.saturating_mul(self.shape[axis]).saturating_add(c), width)?
+                }
                 None => f.write_str("..")?,
             }
         }
@@ -114,5 +127,26 @@ mod tests {
         assert_eq!(text.to_string(), "[[], [], [], .., [], [], []]");
         let shape = Shape::new(&[0, 1 << 40]);
         assert_eq!(ArrayText { shape: &shape, ..text }.to_string(), "[]");
+    }
+
+    #[test]
+    fn many_axes_are_shortened() {
+        // Seven to the power of twenty empty rows, each of its own line.
+        let shape: Shape = [7; 20].into_iter().chain([0]).collect();
+        for one_line in [false, true] {
+            let text = ArrayText { dtype: DType::F32, shape: &shape, bytes: &[], one_line }.to_string();
+            assert!(text.len() < 1 << 20 && text.contains("[..]"), "{} bytes", text.len());
+        }
+        let shape = Shape::new(&[2; 18]);
+        let bytes = vec![0; shape.n_elements()];
+        let text = ArrayText { dtype: DType::U8, shape: &shape, bytes: &bytes, one_line: true }.to_string();
+        assert!(text.len() < 1 << 20 && text.contains("[..]"), "{} bytes", text.len());
+    }
+
+    #[test]
+    fn bytes_that_are_missing_are_zeros() {
+        let shape = Shape::new(&[3]);
+        let text = ArrayText { dtype: DType::I32, shape: &shape, bytes: &[7, 0, 0, 0, 1], one_line: true };
+        assert_eq!(text.to_string(), "[7, 0, 0]");
     }
 }

@@ -8,6 +8,8 @@
 
 use std::thread;
 
+use super::error::DataError;
+use super::minibatch::reserved;
 use super::pen::{Canvas, Point, spline};
 use super::random::Random;
 use super::rotate::{rotate_image, sin_cos_degrees};
@@ -49,18 +51,25 @@ impl Digits {
     /// ```
     /// use retape::data::Digits;
     ///
-    /// let digits = Digits::generate(1, 20);
+    /// let digits = Digits::generate(1, 20)?;
     /// assert_eq!(digits.images.len(), 20 * 28 * 28);
     /// assert_eq!(digits.labels.iter().filter(|&&label| label == 7).count(), 2);
+    /// # Ok::<(), retape::data::DataError>(())
     /// ```
-    pub fn generate(seed: u64, n: usize) -> Digits {
+    ///
+    /// # Errors
+    ///
+    /// If memory cannot hold so many images.
+    pub fn generate(seed: u64, n: usize) -> Result<Digits, DataError> {
         Self::generate_on(available_threads(), seed, n)
     }
 
-    fn generate_on(n_threads: usize, seed: u64, n: usize) -> Digits {
+    fn generate_on(n_threads: usize, seed: u64, n: usize) -> Result<Digits, DataError> {
+        let n_pixels = n.saturating_mul(Self::PIXELS);
+        let mut images: Vec<f32> = reserved(n_pixels)?;
+        images.resize(n_pixels, 0.0);
         let labels: Vec<u8> = (0..n as u64).map(|index| label_at(seed, index)).collect();
         let angles: Vec<f32> = (0..n as u64).map(|index| angle_at(seed, index)).collect();
-        let mut images = vec![0.0; n * Self::PIXELS];
         in_parts(n_threads, &mut images, |first, part| {
             let mut canvas = Canvas::new(Self::SIDE);
             for (index, image) in (first..).zip(part.chunks_exact_mut(Self::PIXELS)) {
@@ -68,7 +77,7 @@ impl Digits {
                 canvas.ink(image);
             }
         });
-        Digits { images, labels, angles }
+        Ok(Digits { images, labels, angles })
     }
 
     /// Turns each image by a further angle uniform in [-45, 45] degrees; `angles` grow by it.
@@ -194,20 +203,20 @@ mod tests {
 
     #[test]
     fn images_depend_on_seed_and_index_alone() {
-        let digits = Digits::generate_on(1, 3, 103);
-        assert_eq!(digits, Digits::generate_on(4, 3, 103));
-        assert_eq!(digits, Digits::generate(3, 103));
-        let longer = Digits::generate(3, 150);
+        let digits = Digits::generate_on(1, 3, 103).unwrap();
+        assert_eq!(digits, Digits::generate_on(4, 3, 103).unwrap());
+        assert_eq!(digits, Digits::generate(3, 103).unwrap());
+        let longer = Digits::generate(3, 150).unwrap();
         assert_eq!(digits.images, longer.images[..103 * Digits::PIXELS]);
         assert_eq!(digits.labels, longer.labels[..103]);
         assert_eq!(digits.angles, longer.angles[..103]);
-        assert_ne!(digits, Digits::generate(4, 103));
-        assert!(Digits::generate(1, 0).is_empty());
+        assert_ne!(digits, Digits::generate(4, 103).unwrap());
+        assert!(Digits::generate(1, 0).unwrap().is_empty());
     }
 
     #[test]
     fn classes_are_balanced_and_shuffled() {
-        let digits = Digits::generate(11, 1000);
+        let digits = Digits::generate(11, 1000).unwrap();
         for class in 0..10 {
             assert_eq!(digits.labels.iter().filter(|&&label| label == class).count(), 100);
         }
@@ -217,7 +226,7 @@ mod tests {
 
     #[test]
     fn angles_fill_their_range_and_pixels_stay_in_theirs() {
-        let digits = Digits::generate(12, 2000);
+        let digits = Digits::generate(12, 2000).unwrap();
         assert!(digits.angles.iter().all(|angle| angle.abs() <= Digits::MAX_ANGLE));
         for tenth in 0..10 {
             let low = -45.0 + 9.0 * tenth as f32;
@@ -263,7 +272,7 @@ mod tests {
 
     #[test]
     fn classes_can_be_told_apart_and_the_angle_is_what_it_says() {
-        let (train, test) = (Digits::generate(1, 2000), Digits::generate(2, 1000));
+        let (train, test) = (Digits::generate(1, 2000).unwrap(), Digits::generate(2, 1000).unwrap());
         let [upright, as_drawn, worse] = [-1.0, 0.0, 1.0]
             .map(|factor| accuracy_by_centroid(&turned_by_angle(&train, factor), &turned_by_angle(&test, factor)));
         // Chance is 0.1. Undoing the stated angle must help, or the angle would not be that of the image.
@@ -273,7 +282,7 @@ mod tests {
 
     #[test]
     fn further_turns_are_recorded() {
-        let digits = Digits::generate(1, 30);
+        let digits = Digits::generate(1, 30).unwrap();
         let turned = digits.rotated(9);
         assert_eq!(turned.labels, digits.labels);
         assert_eq!(turned, digits.rotated(9));
@@ -286,7 +295,7 @@ mod tests {
     #[test]
     fn the_same_bits_as_ever() {
         // Every experiment that names a seed relies on this sum of all bits.
-        let digits = Digits::generate(2024, 50);
+        let digits = Digits::generate(2024, 50).unwrap();
         let sum = digits.images.iter().fold(0_u64, |sum, pixel| {
             sum.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(pixel.to_bits())
         });

@@ -43,11 +43,13 @@ impl MiniBatches {
     ///
     /// # Errors
     ///
-    /// If `batch_size` is zero.
+    /// If `batch_size` is zero, or memory cannot hold the order of so many rows.
     pub fn new(n: usize, batch_size: usize) -> Result<MiniBatches, DataError> {
         if batch_size == 0 {
             return Err(DataError::argument("a batch must hold at least one row"));
         }
+        // Asked for here, where it can be refused: an epoch needs it.
+        reserved::<usize>(n)?;
         Ok(MiniBatches { n_rows: n, batch_size, seed: None, partial: Partial::default() })
     }
 
@@ -115,7 +117,7 @@ impl<'a> IntoIterator for &'a Epoch {
 ///
 /// # Errors
 ///
-/// If `data` is no whole number of rows, or an index lies beyond them.
+/// If `data` is no whole number of rows, an index lies beyond them, or memory cannot hold the result.
 pub fn gather<T: Copy>(data: &[T], row_len: usize, indices: &[usize]) -> Result<Vec<T>, DataError> {
     let n_rows = data.len().checked_div(row_len).unwrap_or(0);
     if n_rows * row_len != data.len() {
@@ -124,7 +126,7 @@ pub fn gather<T: Copy>(data: &[T], row_len: usize, indices: &[usize]) -> Result<
     if let Some(index) = indices.iter().find(|&&index| index >= n_rows) {
         return Err(DataError::argument(format!("there is no row {index} among {n_rows}")));
     }
-    let mut batch = Vec::with_capacity(indices.len() * row_len);
+    let mut batch = reserved(indices.len().saturating_mul(row_len))?;
     for &index in indices {
         batch.extend_from_slice(&data[index * row_len..][..row_len]);
     }
@@ -140,19 +142,27 @@ pub fn gather<T: Copy>(data: &[T], row_len: usize, indices: &[usize]) -> Result<
 ///
 /// # Errors
 ///
-/// If a label is not below `n_classes`.
+/// If a label is not below `n_classes`, or memory cannot hold the rows.
 pub fn one_hot(labels: &[u8], n_classes: usize) -> Result<Vec<f32>, DataError> {
-    let mut rows = Vec::new();
+    if let Some(label) = labels.iter().find(|&&label| usize::from(label) >= n_classes) {
+        return Err(DataError::argument(format!("label {label} with {n_classes} classes")));
+    }
+    let mut rows = reserved(labels.len().saturating_mul(n_classes))?;
     for &label in labels {
-        let hot = usize::from(label);
-        if hot >= n_classes {
-            return Err(DataError::argument(format!("label {label} with {n_classes} classes")));
-        }
         let start = rows.len();
         rows.resize(start + n_classes, 0.0);
-        rows[start + hot] = 1.0;
+        rows[start + usize::from(label)] = 1.0;
     }
     Ok(rows)
+}
+
+/// An empty list with room for `n` elements.
+pub(super) fn reserved<T>(n: usize) -> Result<Vec<T>, DataError> {
+    let mut list = Vec::new();
+    match list.try_reserve_exact(n) {
+        Ok(()) => Ok(list),
+        Err(_) => Err(DataError::argument(format!("memory cannot hold {n} elements of {} bytes", size_of::<T>()))),
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! use retape::Tensor;
 //! use retape::data::{Digits, MiniBatches, gather};
 //!
-//! let digits = Digits::generate(1, 10);
+//! let digits = Digits::generate(1, 10)?;
 //! for batch in &MiniBatches::new(digits.len(), 4)?.shuffled(1).epoch(0) {
 //!     let images = gather(&digits.images, Digits::PIXELS, batch)?;
 //!     let x = Tensor::from_vec(images, [batch.len(), Digits::SIDE, Digits::SIDE, 1])?;

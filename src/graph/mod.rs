@@ -65,10 +65,10 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Appends a node whose type has been inferred and returns its value.
+    /// Appends a node and returns its value. Nothing is checked here: [`verify`](Graph::verify) does that, and all that
+    /// plans, rewrites or runs a graph asks it first.
     pub fn push(&mut self, node: Node) -> ValueId {
         let id = ValueId(u32::try_from(self.nodes.len()).expect("a graph has fewer than 2^32 nodes"));
-        debug_assert!(node.args.iter().all(|&arg| arg < id), "arguments come before their node");
         if matches!(node.op, Op::Parameter(_)) {
             self.params.push(id);
         }
@@ -87,11 +87,19 @@ impl Graph {
     }
 
     /// The node that makes `id`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such value.
     pub fn node(&self, id: ValueId) -> &Node {
         &self.nodes[id.index()]
     }
 
     /// The type of `id`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such value.
     pub fn ty(&self, id: ValueId) -> &TensorType {
         &self.nodes[id.index()].ty
     }
@@ -116,12 +124,12 @@ impl Graph {
         self.outputs = outputs;
     }
 
-    /// How many nodes and outputs use each value.
+    /// How many nodes and outputs use each value; uses of what does not exist are not counted.
     pub fn use_counts(&self) -> Vec<u32> {
         let mut uses = vec![0; self.nodes.len()];
         let args = self.nodes.iter().flat_map(|node| node.args.iter());
         for id in args.chain(&self.outputs) {
-            uses[id.index()] += 1;
+            uses.get_mut(id.index()).into_iter().for_each(|n| *n += 1);
         }
         uses
     }
@@ -129,14 +137,14 @@ impl Graph {
     /// The same graph with the parameters at the front, in order, as the text form has them.
     pub fn with_parameters_first(&self) -> Graph {
         let mut moved = Graph::default();
-        let mut renamed = vec![ValueId(0); self.nodes.len()];
+        let mut renamed = vec![None; self.nodes.len()];
         let others = self.iter().filter(|(_, node)| !matches!(node.op, Op::Parameter(_))).map(|(id, _)| id);
         for id in self.params.iter().copied().chain(others) {
             let node = self.node(id);
-            let args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
-            renamed[id.index()] = moved.push(Node { args, ..node.clone() });
+            let args = node.args.iter().map(|&arg| known(&renamed, arg)).collect();
+            renamed[id.index()] = Some(moved.push(Node { args, ..node.clone() }));
         }
-        moved.outputs = self.outputs.iter().map(|id| renamed[id.index()]).collect();
+        moved.outputs = self.outputs.iter().map(|&id| known(&renamed, id)).collect();
         moved
     }
 
@@ -148,18 +156,18 @@ impl Graph {
     /// The graph without the nodes that no output needs, and what became of each value.
     pub(crate) fn live(&self) -> (Graph, Vec<Option<ValueId>>) {
         let mut live = vec![false; self.nodes.len()];
-        for id in &self.outputs {
-            live[id.index()] = true;
-        }
+        let mark = |live: &mut [bool], id: &ValueId| live.get_mut(id.index()).into_iter().for_each(|live| *live = true);
+        self.outputs.iter().for_each(|id| mark(&mut live, id));
         for (id, node) in self.iter().rev() {
             if live[id.index()] {
-                node.args.iter().for_each(|arg| live[arg.index()] = true);
+                node.args.iter().for_each(|arg| mark(&mut live, arg));
             }
         }
         self.renamed(|id| live[id.index()])
     }
 
-    /// The graph without the nodes that `keep` refuses; parameters are always kept. What is left must not use them.
+    /// The graph without the nodes that `keep` refuses; parameters are always kept. What is left must not use them, or the
+    /// result does not verify.
     pub fn filtered(&self, keep: impl Fn(ValueId) -> bool) -> Graph {
         self.renamed(keep).0
     }
@@ -167,17 +175,20 @@ impl Graph {
     fn renamed(&self, keep: impl Fn(ValueId) -> bool) -> (Graph, Vec<Option<ValueId>>) {
         let mut kept = Graph::default();
         let mut renamed = vec![None; self.nodes.len()];
-        let rename =
-            |renamed: &[Option<ValueId>], id: ValueId| renamed[id.index()].expect("a kept node uses kept nodes");
         for (id, node) in self.iter() {
             if keep(id) || matches!(node.op, Op::Parameter(_)) {
-                let args = node.args.iter().map(|&arg| rename(&renamed, arg)).collect();
+                let args = node.args.iter().map(|&arg| known(&renamed, arg)).collect();
                 renamed[id.index()] = Some(kept.push(Node { args, ..node.clone() }));
             }
         }
-        kept.outputs = self.outputs.iter().map(|&id| rename(&renamed, id)).collect();
+        kept.outputs = self.outputs.iter().map(|&id| known(&renamed, id)).collect();
         (kept, renamed)
     }
+}
+
+/// The new name of a value; one that no graph has, and that does not verify, if it has none.
+fn known(renamed: &[Option<ValueId>], id: ValueId) -> ValueId {
+    renamed.get(id.index()).copied().flatten().unwrap_or(ValueId(u32::MAX))
 }
 
 /// Graphs are equal if their nodes, parameters and outputs are; source lines do not count.

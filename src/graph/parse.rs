@@ -5,6 +5,7 @@ use std::fmt;
 
 use retape_runtime::{DType, Shape};
 
+use super::verify::MAX_DEPTH;
 use super::{Args, Graph, Node, TensorType, ValueId};
 use crate::ops::{Op, Parameter};
 
@@ -35,13 +36,10 @@ impl std::str::FromStr for Graph {
         let graph = parser.graph(line, header)?;
         match parser.lines.get(parser.next) {
             Some((line, _)) => fail(*line, "text after the graph"),
-            None => Ok(graph),
+            None => graph.verify().map_or_else(|e| fail(line, e.to_string()), |()| Ok(graph)),
         }
     }
 }
-
-/// Sub-graphs deeper than this are refused, so that hostile text cannot exhaust the stack.
-const MAX_DEPTH: usize = 64;
 
 fn strip_comment(line: &str) -> &str {
     line.split(';').next().unwrap_or_default().trim()

@@ -42,11 +42,13 @@ trees! {
 
 impl Conv2d {
     /// A layer with He's normal weights and zero bias.
+    #[track_caller]
     pub fn new(seed: u64, window: [usize; 2], channels: usize, out_channels: usize) -> Conv2d {
         Conv2d::with_init(Init::he_normal(), seed, window, channels, out_channels)
     }
 
     /// A layer with weights by another rule; give `channels / groups` for a convolution in groups.
+    #[track_caller]
     pub fn with_init(init: Init, seed: u64, window: [usize; 2], channels: usize, out_channels: usize) -> Conv2d {
         let weight = init.tensor(seed, [window[0], window[1], channels, out_channels]);
         Conv2d { bias: Tensor::zeros_of(weight.dtype(), [out_channels]), weight }

@@ -50,11 +50,13 @@ trees! {
 
 impl Dense {
     /// A layer with Glorot's uniform weights and zero bias.
+    #[track_caller]
     pub fn new(seed: u64, n_in: usize, n_out: usize) -> Dense {
         Dense::with_init(Init::glorot_uniform(), seed, n_in, n_out)
     }
 
     /// A layer with weights by another rule.
+    #[track_caller]
     pub fn with_init(init: Init, seed: u64, n_in: usize, n_out: usize) -> Dense {
         let weight = init.tensor(seed, [n_in, n_out]);
         Dense { bias: Tensor::zeros_of(weight.dtype(), [n_out]), weight }
@@ -70,6 +72,7 @@ impl Dense {
 
 impl Embedding {
     /// A table with entries of variance `1 / features`.
+    #[track_caller]
     pub fn new(seed: u64, n_entries: usize, n_features: usize) -> Embedding {
         let gain = n_entries as f64 / n_features.max(1) as f64;
         Embedding { table: Init::he_normal().gain(gain).tensor(seed, [n_entries, n_features]) }

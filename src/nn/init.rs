@@ -2,9 +2,13 @@
 //!
 //! Values are made on the host from a seed, so that they are the same on every machine and device.
 
-use retape_runtime::{DType, Shape};
+use std::panic::Location;
+
+use retape_runtime::{Buffer, DType, Element, Shape};
 
 use crate::data::Random;
+use crate::error::{Caller, Error, Result};
+use crate::graph::TensorType;
 use crate::tensor::Tensor;
 
 /// The stream of random numbers that parameters are drawn from.
@@ -95,25 +99,38 @@ impl Init {
 
     /// Weights of a shape `[.., in, out]`, the same for the same seed.
     ///
-    /// Poisoned if the memory is refused.
+    /// Poisoned if the memory is refused, or the shape has more bytes than can be addressed.
+    #[track_caller]
     pub fn tensor(&self, seed: u64, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
         let deviation = self.standard_deviation(&shape);
         let mut random = Random::new(seed, PARAMETERS, 0);
-        let mut draw = || match self.spread {
-            Spread::Uniform => random.uniform(-1.0, 1.0) * 3.0_f64.sqrt(),
-            Spread::Normal => (0..12).map(|_| random.unit()).sum::<f64>() - 6.0,
+        let draw = || {
+            deviation
+                * match self.spread {
+                    Spread::Uniform => random.uniform(-1.0, 1.0) * 3.0_f64.sqrt(),
+                    Spread::Normal => (0..12).map(|_| random.unit()).sum::<f64>() - 6.0,
+                }
         };
-        let values: Vec<f64> = (0..shape.checked_len().unwrap_or(0)).map(|_| draw() * deviation).collect();
+        let at = Location::caller();
         let made = match self.dtype {
-            DType::F64 => Tensor::from_vec(values, shape),
-            _ => {
-                let values: Vec<f32> = values.into_iter().map(|x| x as f32).collect();
-                Tensor::from_vec(values, shape).map(|made| made.cast(self.dtype))
-            }
+            DType::F64 => drawn::<f64>(shape, draw, at),
+            dtype => drawn::<f32>(shape, draw, at).map(|made| made.cast(dtype)),
         };
         made.unwrap_or_else(Tensor::poisoned)
     }
+}
+
+/// A tensor of numbers that are drawn one by one.
+fn drawn<T: Element>(shape: Shape, mut draw: impl FnMut() -> f64, at: Caller) -> Result<Tensor> {
+    let ty = TensorType::new(T::DTYPE, shape);
+    let Some(n_bytes) = ty.checked_bytes() else {
+        let message = format!("{ty} has more bytes than can be addressed");
+        return Err(Error::Type { op: "init", message, at });
+    };
+    let mut buffer = Buffer::zeroed(n_bytes)?;
+    buffer.as_mut_slice::<T>().iter_mut().for_each(|x| *x = T::from_f64(draw()));
+    Ok(Tensor::concrete(ty, buffer))
 }
 
 #[cfg(test)]

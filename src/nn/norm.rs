@@ -90,6 +90,7 @@ trees! {
 
 impl BatchNorm {
     /// Scale one and offset zero.
+    #[track_caller]
     pub fn new(channels: usize) -> BatchNorm {
         BatchNorm { scale: Tensor::ones([channels]), offset: Tensor::zeros([channels]) }
     }
@@ -113,6 +114,7 @@ impl BatchNorm {
 
 impl BatchNormState {
     /// Mean zero and variance one.
+    #[track_caller]
     pub fn new(channels: usize) -> BatchNormState {
         BatchNormState { mean: Tensor::zeros([channels]), variance: Tensor::ones([channels]) }
     }
@@ -128,6 +130,7 @@ impl BatchNormState {
 
 impl LayerNorm {
     /// Scale one and offset zero.
+    #[track_caller]
     pub fn new(features: usize) -> LayerNorm {
         LayerNorm { scale: Tensor::ones([features]), offset: Tensor::zeros([features]) }
     }

@@ -52,12 +52,15 @@ trees! {
 
 impl Lstm {
     /// Glorot's uniform weights and zero bias.
+    #[track_caller]
     pub fn new(seed: u64, n_in: usize, n: usize) -> Lstm {
         let init = Init::glorot_uniform();
+        // If that does not fit, it is still more than can be addressed.
+        let gates = n.saturating_mul(4);
         Lstm {
-            input_weight: init.tensor(seed, [n_in, 4 * n]),
-            hidden_weight: init.tensor(seed.wrapping_add(1), [n, 4 * n]),
-            bias: Tensor::zeros([4 * n]),
+            input_weight: init.tensor(seed, [n_in, gates]),
+            hidden_weight: init.tensor(seed.wrapping_add(1), [n, gates]),
+            bias: Tensor::zeros([gates]),
         }
     }
 

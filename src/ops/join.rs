@@ -18,6 +18,9 @@ use crate::tensor::{Tensor, apply_at, apply_in_groups};
 /// take longer than to join the results of some; and a kernel on a GPU has a bounded number of parameters.
 const MAX_PARTS: usize = 16;
 
+/// Parts that a tensor is divided into at most.
+const MOST_CHUNKS: usize = 1 << 20;
+
 /// Tensors one after another along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Concat {
@@ -161,31 +164,43 @@ impl Tensor {
             if total == Some(self.shape()[axis]) { Ok(axis) } else { Err(refusal()) }
         });
         let mut start = 0;
-        let part = |&extent: &usize| match &whole {
-            Ok(axis) => {
-                start += extent;
-                self.part(*axis, start - extent, start, at)
-            }
-            Err(message) => self.refused(message.clone(), at),
+        let mut part = |axis: usize, extent: usize| {
+            start += extent;
+            self.part(axis, start - extent, start, at)
         };
-        extents.iter().map(part).collect()
+        match whole {
+            Ok(axis) => extents.iter().map(|&extent| part(axis, extent)).collect(),
+            Err(message) => vec![self.refused(message, at); extents.len()],
+        }
     }
 
     /// `n` parts of equal extent along an axis, in order.
+    ///
+    /// If the axis does not divide, all parts are poisoned; of more than 2^20 parts there is only one, which is poisoned.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let parts = Tensor::from([1.0_f32, 2.0, 3.0, 4.0]).chunk(0, 2);
+    /// assert_eq!(parts[1].to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn chunk(&self, axis: isize, n: usize) -> Vec<Tensor> {
         let (at, _method) = (Location::caller(), method("chunk"));
+        if n > MOST_CHUNKS {
+            let message = format!("{n} parts are more than {MOST_CHUNKS}");
+            return vec![self.refused(message, at)];
+        }
         let extent = axes::resolve(axis, self.rank()).and_then(|axis| {
             let extent = self.shape()[axis];
             let refusal = || format!("axis {axis} of {} does not divide into {n} equal parts", self.type_text());
             if n > 0 && extent.is_multiple_of(n) { Ok((axis, extent / n)) } else { Err(refusal()) }
         });
-        let part = |position: usize| match &extent {
-            Ok((axis, extent)) => self.part(*axis, position * extent, (position + 1) * extent, at),
-            Err(message) => self.refused(message.clone(), at),
-        };
-        // An error needs a tensor to travel in.
-        (0..n.max(1)).map(part).collect()
+        match extent {
+            Ok((axis, extent)) => (0..n).map(|part| self.part(axis, part * extent, (part + 1) * extent, at)).collect(),
+            // An error needs a tensor to travel in.
+            Err(message) => vec![self.refused(message, at); n.max(1)],
+        }
     }
 
     /// The tensor `counts[axis]` times in a row along each axis.

@@ -179,6 +179,27 @@ macro_rules! ops {
     };
 }
 
+impl Op {
+    /// The type of the result, for a graph: one that can be addressed, by a kernel that can count what it does.
+    pub(crate) fn admit(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
+        let ty = self.infer(args).and_then(addressable)?;
+        self.check_kernel(args, &ty)?;
+        Ok(ty)
+    }
+
+    /// Refuses arguments, which `infer` accepts, that the library kernel of the op does not.
+    pub(crate) fn check_kernel(&self, args: &[&TensorType], result: &TensorType) -> Result<(), TypeError> {
+        match self.lower(args, result) {
+            Lowering::Library(kernel) => kernel.verify().map_err(|e| TypeError(e.message)),
+            Lowering::Pointwise(_)
+            | Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Reduce { .. }
+            | Lowering::Parameter => Ok(()),
+        }
+    }
+}
+
 ops! {
     "parameter" => leaf::Parameter,
     "splat" => leaf::Splat,

@@ -293,7 +293,7 @@ impl Tensor {
         let pool = SumPool2d { window, stride, padding };
         apply_at(pool.clone(), &[self], at).unless_poisoned(|sums| {
             if padding == [[0; 2]; 2] {
-                return sums / (window[0] * window[1]) as f64;
+                return sums / (window[0] as f64 * window[1] as f64);
             }
             let ones = Tensor::of_scalar(retape_runtime::Scalar::from_f64(1.0, self.dtype()));
             sums / apply_at(pool, &[&ones.broadcast_to([1, image[0], image[1], 1])], at)

@@ -192,7 +192,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if there is no pass of such a name.
+    /// Fails if the graph does not [verify](Graph::verify), or if there is no pass of such a name.
     ///
     /// ```
     /// # use retape::Graph;
@@ -210,6 +210,7 @@ impl Graph {
     #[track_caller]
     pub fn optimized_by(&self, passes: &[&str]) -> Result<Graph> {
         let at = Location::caller();
+        self.verified("optimized_by", at)?;
         let mut graph = Cow::Borrowed(self);
         for &name in passes {
             let Some(pass) = PIPELINE.iter().find(|pass| pass.name == name) else {
@@ -226,8 +227,11 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if a pass breaks an invariant of graphs, where that is checked: a bug of this library.
+    /// Fails if the graph does not [verify](Graph::verify), or if a pass breaks an invariant of graphs, where that is
+    /// checked: a bug of this library.
+    #[track_caller]
     pub fn optimized(&self) -> Result<Graph> {
+        self.verified("optimized", Location::caller())?;
         optimise(self, Settings::get())
     }
 }

@@ -24,13 +24,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn from_vec<T: Element>(elements: impl AsRef<[T]>, shape: impl Into<Shape>) -> Result<Tensor> {
-        let (elements, shape) = (elements.as_ref(), shape.into());
-        if shape.checked_len() != Some(elements.len()) {
-            let message = format!("{} elements do not fill the shape {shape}", elements.len());
+        let (elements, ty) = (elements.as_ref(), TensorType { dtype: T::DTYPE, shape: shape.into() });
+        if ty.checked_bytes() != Some(size_of_val(elements)) {
+            let message = format!("{} elements do not fill the shape {}", elements.len(), ty.shape);
             return Err(ill_typed("from_vec", message, Location::caller()));
         }
         let bytes = Buffer::copy_of(elements)?;
-        Ok(Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes))
+        Ok(Tensor::concrete(ty, bytes))
     }
 
     /// A tensor whose elements all equal `value`; its dtype is that of `value`.

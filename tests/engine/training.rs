@@ -15,7 +15,7 @@ const BOUND: f64 = 1e-6;
 
 /// Batches of images, one-hot digits and angles.
 fn batches() -> Vec<(Tensor, Tensor, Tensor)> {
-    let set = Digits::generate(1, STEPS * BATCH);
+    let set = Digits::generate(1, STEPS * BATCH).unwrap();
     let batch = |k: usize| {
         let (from, to) = (k * BATCH, (k + 1) * BATCH);
         let images = &set.images[from * Digits::PIXELS..to * Digits::PIXELS];

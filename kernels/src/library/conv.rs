@@ -273,7 +273,8 @@ impl Conv2d {
     fn for_each_term(&self, mut body: impl FnMut(usize, usize, usize)) {
         let [out_height, out_width] = self.out_extent();
         let [n_in, n_out] = self.channels();
-        if n_in == 0 || n_out == 0 {
+        // Without terms, the other extents can be any number.
+        if [n_in, n_out, out_height, out_width, self.kernel_height, self.kernel_width].contains(&0) {
             return;
         }
         let inside = |axis: usize, o: usize, t: usize, extent: usize| {

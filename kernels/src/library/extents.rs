@@ -23,6 +23,13 @@ pub(crate) fn countable(what: &str, extents: &[usize]) -> Check {
     Ok(())
 }
 
+/// A stride or an offset of a verified descriptor. One that cannot be counted reaches no element, for there is one
+/// position along its axis or none, and is 0.
+pub(crate) fn reached(step: usize) -> i64 {
+    let most = isize::MAX as usize / 16;
+    i64::try_from(step).ok().filter(|_| step <= most).unwrap_or(0)
+}
+
 /// Steps and padded images of more positions than this are refused: sums of a few coordinates must fit.
 const FAR: usize = isize::MAX as usize / 8;
 

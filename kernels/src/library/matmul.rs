@@ -72,11 +72,11 @@ impl Operand {
         countable(&format!("the {side} operand at {}", place()), &[len])
     }
 
-    /// The first element of matrix `index` of the batch, which has elements.
+    /// The first element of matrix `index` of the batch; any number if it has no elements.
     fn start(&self, batch: &[usize], mut index: usize) -> usize {
         let mut at = self.offset;
         for (extent, stride) in batch.iter().zip(&self.batch_strides).rev() {
-            at += index % extent * stride;
+            at = at.wrapping_add((index % extent).wrapping_mul(*stride));
             index /= extent;
         }
         at
@@ -115,7 +115,8 @@ impl MatMul {
         check_dtype(*dtype)?;
         a.check("left", batch, *m, *k)?;
         b.check("right", batch, *k, *n)?;
-        countable("the result", &[self.n_matrices(), *m, *n])?;
+        let result: SmallVec<[usize; 8]> = batch.iter().chain([m, n]).copied().collect();
+        countable("the result", &result)?;
         // Where there is nothing to multiply, the other extents do not matter.
         let n_products = count(&[self.n_matrices(), *m, *n, *k]);
         countable("the number of multiplications", &[n_products])

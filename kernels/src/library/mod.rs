@@ -40,6 +40,7 @@ pub use cast_half::CastHalf;
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};
+pub(crate) use extents::reached;
 pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, Operand};
 pub use philox::Philox;

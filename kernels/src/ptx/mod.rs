@@ -145,6 +145,7 @@ fn launchable(launches: Launches, what: impl Fn() -> String) -> Result<Launches>
 }
 
 fn lower_library(library: &Library, target: Target) -> Result<Launches> {
+    library.verify()?;
     let launches = match library {
         Library::ArgReduce(kernel) => library::arg_reduce(kernel, target),
         Library::CastHalf(kernel) => library::cast_half(kernel, target),

@@ -6,6 +6,7 @@ use retape_kernels::library::{
     ArgReduce, CastHalf, Cholesky, Conv2d, ConvPass, Extreme, Library, MatMul, Operand as Strided, Philox, Pool2d,
     PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, TriangularSolve,
 };
+use retape_kernels::ptx::{self, Target};
 use retape_kernels::{BufferType, Executable, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType, Element, Shape, bf16, f16};
 use smallvec::SmallVec;
@@ -204,6 +205,7 @@ fn descriptors_that_describe_nothing_are_refused_with_their_number() {
         assert!(plan.to_string().contains(library.name()));
         let refused = plan.verify().expect_err(&library.to_string()).to_string();
         assert!(refused.contains("step 0 (hostile)") && refused.contains(&error), "{refused}");
+        assert!(ptx::lower(&plan.steps[0], Target { sm: 80, fast: false }).is_err(), "{library}");
         assert!(Executable::compile(plan).is_err(), "{library}");
         assert_eq!(Library::parse(&library.to_string()), None, "what is refused is not read back");
     }
@@ -323,7 +325,14 @@ fn mutated_descriptors_are_refused_or_stay_in_bounds() {
                 let end = (at..text.len()).find(|&at| !digit(at)).unwrap();
                 mutant.replace_range(at..end, &HOSTILE[draw() as usize % HOSTILE.len()].to_string());
             }
-            match Library::parse(&mutant) {
+            let mutant = Library::parse(&mutant);
+            if let Some(library) = &mutant {
+                // Code for a GPU may be refused; numbers that cannot be counted must not come up in it.
+                for sm in [75, 90] {
+                    let _ = ptx::lower(&plan(library).steps[0], Target { sm, fast: true });
+                }
+            }
+            match mutant {
                 Some(mutant) if runs_as_its_twin(&mutant, &mut draw) => n_ran += 1,
                 Some(_) => n_large += 1,
                 None => n_refused += 1,

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::problem::{Gather, Problem, Scatter, line};
-use crate::library::{MatMul, Operand};
+use crate::library::{MatMul, Operand, reached};
 
 impl Problem {
     /// A matrix product. A batch of left matrices that is one tall matrix, and meets one right matrix, is one product.
@@ -14,10 +14,10 @@ impl Problem {
         let gather = |operand: &Operand, outer: (usize, usize), inner: usize| {
             Gather {
                 dtype: op.dtype,
-                offset: operand.offset as i64,
-                batch: operand.batch_strides[..batch.len()].iter().map(|stride| *stride as i64).collect(),
-                outer: line(&[(outer.0, outer.1 as i64)]),
-                inner: line(&[(op.k, inner as i64)]),
+                offset: reached(operand.offset),
+                batch: operand.batch_strides[..batch.len()].iter().copied().map(reached).collect(),
+                outer: line(&[(outer.0, reached(outer.1))]),
+                inner: line(&[(op.k, reached(inner))]),
                 windows: SmallVec::new(),
             }
             .simplified()
