@@ -2,9 +2,12 @@
 //!
 //! Values are made on the host from a seed, so that they are the same on every machine and device.
 
+use std::panic::Location;
+
 use retape_runtime::{DType, Shape};
 
 use crate::data::Random;
+use crate::method::{ill_typed, method};
 use crate::tensor::Tensor;
 
 /// The stream of random numbers that parameters are drawn from.
@@ -95,9 +98,14 @@ impl Init {
 
     /// Weights of a shape `[.., in, out]`, the same for the same seed.
     ///
-    /// Poisoned if the memory is refused.
+    /// Poisoned if the dtype is not that of a float, or if the memory is refused.
+    #[track_caller]
     pub fn tensor(&self, seed: u64, shape: impl Into<Shape>) -> Tensor {
-        let shape = shape.into();
+        let (shape, at, _method) = (shape.into(), Location::caller(), method("Init::tensor"));
+        if !self.dtype.is_float() && !self.dtype.is_half() {
+            let message = format!("weights are fractions, and {} is not a float", self.dtype);
+            return Tensor::poisoned(ill_typed("tensor", message, at));
+        }
         let deviation = self.standard_deviation(&shape);
         let mut random = Random::new(seed, PARAMETERS, 0);
         let mut draw = || match self.spread {
@@ -106,11 +114,8 @@ impl Init {
         };
         let values: Vec<f64> = (0..shape.checked_len().unwrap_or(0)).map(|_| draw() * deviation).collect();
         let made = match self.dtype {
-            DType::F64 => Tensor::from_vec(values, shape),
-            _ => {
-                let values: Vec<f32> = values.into_iter().map(|x| x as f32).collect();
-                Tensor::from_vec(values, shape).map(|made| made.cast(self.dtype))
-            }
+            DType::F32 => Tensor::from_vec(values.into_iter().map(|x| x as f32).collect::<Vec<_>>(), shape),
+            dtype => Tensor::from_vec(values, shape).map(|made| made.cast(dtype)),
         };
         made.unwrap_or_else(Tensor::poisoned)
     }
@@ -118,12 +123,23 @@ impl Init {
 
 #[cfg(test)]
 mod tests {
+    use retape_runtime::{Element, f16};
+
     use super::*;
 
     #[test]
     fn deviations_follow_the_connections() {
         assert_eq!(Init::glorot_uniform().standard_deviation(&[30, 20]), 0.2);
         assert_eq!(Init::he_normal().standard_deviation(&[5, 5, 2, 7]), 0.2);
+    }
+
+    #[test]
+    fn other_floats_are_rounded_once_and_integers_are_refused() {
+        let exact = Init::he_normal().dtype(DType::F64).tensor(3, [40, 50]).to_vec::<f64>().unwrap();
+        let half = Init::he_normal().dtype(DType::F16).tensor(3, [40, 50]).to_vec::<f16>().unwrap();
+        assert!(half.into_iter().eq(exact.into_iter().map(Element::from_f64)));
+        let error = Init::he_normal().dtype(DType::I32).tensor(3, [2, 2]).error().unwrap().to_string();
+        assert!(error.starts_with("Init::tensor: ") && error.contains("i32"), "{error}");
     }
 
     #[test]

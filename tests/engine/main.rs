@@ -17,6 +17,7 @@ mod golden;
 mod heard;
 mod kinks;
 mod layers;
+mod losses;
 mod methods;
 mod ndarray;
 mod nested;
