@@ -24,6 +24,7 @@ mod nested;
 mod nonfinite;
 mod numbers;
 mod ops;
+mod padding;
 mod pinned;
 mod printed;
 mod profile;
