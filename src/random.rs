@@ -189,9 +189,15 @@ pub fn normal(key: &Key, shape: impl Into<Shape>, dtype: DType) -> Tensor {
     ((1.0_f64 - radius).log() * -2.0).sqrt() * (angle * std::f64::consts::TAU).cos()
 }
 
-/// Truth values that are true with probability `p`: a number, or an `f32` tensor that broadcasts to the shape.
+/// Truth values that are true with probability `p`: a number from 0 to 1, or an `f32` tensor that broadcasts to the
+/// shape.
 #[track_caller]
 pub fn bernoulli(key: &Key, p: impl TensorOrScalar, shape: impl Into<Shape>) -> Tensor {
     let _method = method("bernoulli");
+    if let Some(p) = p.number()
+        && !(0.0..=1.0).contains(&p)
+    {
+        return key.0.refused(format!("the probability {p} is not between 0 and 1"), Location::caller());
+    }
     uniform(key, shape, DType::F32).lt(p)
 }

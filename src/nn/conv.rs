@@ -50,6 +50,7 @@ impl Conv2d {
     /// A layer with weights by another rule; give `channels / groups` for a convolution in groups.
     #[track_caller]
     pub fn with_init(init: Init, seed: u64, window: [usize; 2], channels: usize, out_channels: usize) -> Conv2d {
+        let _method = method("Conv2d::with_init");
         let weight = init.tensor(seed, [window[0], window[1], channels, out_channels]);
         Conv2d { bias: Tensor::zeros_of(weight.dtype(), [out_channels]), weight }
     }

@@ -58,6 +58,7 @@ impl Dense {
     /// A layer with weights by another rule.
     #[track_caller]
     pub fn with_init(init: Init, seed: u64, n_in: usize, n_out: usize) -> Dense {
+        let _method = method("Dense::with_init");
         let weight = init.tensor(seed, [n_in, n_out]);
         Dense { bias: Tensor::zeros_of(weight.dtype(), [n_out]), weight }
     }

@@ -7,8 +7,9 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Shape};
 
 use crate::data::Random;
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Result};
 use crate::graph::TensorType;
+use crate::method::{ill_typed, method};
 use crate::tensor::Tensor;
 
 /// The stream of random numbers that parameters are drawn from.
@@ -99,10 +100,15 @@ impl Init {
 
     /// Weights of a shape `[.., in, out]`, the same for the same seed.
     ///
-    /// Poisoned if the memory is refused, or the shape has more bytes than can be addressed.
+    /// Poisoned if the dtype is not that of a float, the memory is refused, or the shape has more bytes than can be
+    /// addressed.
     #[track_caller]
     pub fn tensor(&self, seed: u64, shape: impl Into<Shape>) -> Tensor {
-        let shape = shape.into();
+        let (shape, at, _method) = (shape.into(), Location::caller(), method("Init::tensor"));
+        if !self.dtype.is_float() && !self.dtype.is_half() {
+            let message = format!("weights are fractions, and {} is not a float", self.dtype);
+            return Tensor::poisoned(ill_typed("tensor", message, at));
+        }
         let deviation = self.standard_deviation(&shape);
         let mut random = Random::new(seed, PARAMETERS, 0);
         let draw = || {
@@ -112,10 +118,10 @@ impl Init {
                     Spread::Normal => (0..12).map(|_| random.unit()).sum::<f64>() - 6.0,
                 }
         };
-        let at = Location::caller();
         let made = match self.dtype {
-            DType::F64 => drawn::<f64>(shape, draw, at),
-            dtype => drawn::<f32>(shape, draw, at).map(|made| made.cast(dtype)),
+            DType::F32 => drawn::<f32>(shape, draw, at),
+            // Rounded once, from the number that was drawn.
+            dtype => drawn::<f64>(shape, draw, at).map(|made| made.cast(dtype)),
         };
         made.unwrap_or_else(Tensor::poisoned)
     }
@@ -126,7 +132,7 @@ fn drawn<T: Element>(shape: Shape, mut draw: impl FnMut() -> f64, at: Caller) ->
     let ty = TensorType::new(T::DTYPE, shape);
     let Some(n_bytes) = ty.checked_bytes() else {
         let message = format!("{ty} has more bytes than can be addressed");
-        return Err(Error::Type { op: "init", message, at });
+        return Err(ill_typed("tensor", message, at));
     };
     let mut buffer = Buffer::zeroed(n_bytes)?;
     buffer.as_mut_slice::<T>().iter_mut().for_each(|x| *x = T::from_f64(draw()));
@@ -135,12 +141,23 @@ fn drawn<T: Element>(shape: Shape, mut draw: impl FnMut() -> f64, at: Caller) ->
 
 #[cfg(test)]
 mod tests {
+    use retape_runtime::{Element, f16};
+
     use super::*;
 
     #[test]
     fn deviations_follow_the_connections() {
         assert_eq!(Init::glorot_uniform().standard_deviation(&[30, 20]), 0.2);
         assert_eq!(Init::he_normal().standard_deviation(&[5, 5, 2, 7]), 0.2);
+    }
+
+    #[test]
+    fn other_floats_are_rounded_once_and_integers_are_refused() {
+        let exact = Init::he_normal().dtype(DType::F64).tensor(3, [40, 50]).to_vec::<f64>().unwrap();
+        let half = Init::he_normal().dtype(DType::F16).tensor(3, [40, 50]).to_vec::<f16>().unwrap();
+        assert!(half.into_iter().eq(exact.into_iter().map(Element::from_f64)));
+        let error = Init::he_normal().dtype(DType::I32).tensor(3, [2, 2]).error().unwrap().to_string();
+        assert!(error.starts_with("Init::tensor: ") && error.contains("i32"), "{error}");
     }
 
     #[test]

@@ -6,11 +6,12 @@
 use std::panic::Location;
 
 use retape_kernels::library::{self, Library, PoolKind, PoolPass};
+use retape_runtime::{Scalar, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::window::{self, Padding};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Lowering, OpDef, Sample, Site, Splat, TypeError};
 use crate::graph::TensorType;
 use crate::method::method;
 use crate::tensor::{Tensor, apply, apply_at};
@@ -295,8 +296,9 @@ impl Tensor {
             if padding == [[0; 2]; 2] {
                 return sums / (window[0] as f64 * window[1] as f64);
             }
-            let ones = Tensor::of_scalar(retape_runtime::Scalar::from_f64(1.0, self.dtype()));
-            sums / apply_at(pool, &[&ones.broadcast_to([1, image[0], image[1], 1])], at)
+            let shape = Shape::new(&[1, image[0], image[1], 1]);
+            let ones = self.nullary(Splat { value: Scalar::from_f64(1.0, self.dtype()), shape }, at);
+            sums / apply_at(pool, &[&ones], at)
         })
     }
 

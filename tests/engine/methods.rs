@@ -299,6 +299,8 @@ fn layers() -> Vec<Case> {
             nn::attention(&g.image, &g.image.cast(DType::F64), &g.image, 1.0, Mask::Causal),
             nn::attention(&g.image.cast(DType::I32), &g.image.cast(DType::I32), &g.image, 0.5, Mask::Causal);
         "dropout" g =>
+            nn::dropout(&g.x, &Key::new(1), 1.5, true),
+            nn::dropout(&g.x, &Key::new(1), f64::NAN, false),
             nn::dropout(&g.whole, &Key::new(1), 0.3, true),
             nn::dropout(&g.x, &Key::from_tensor(g.v.clone()), 0.5, true);
         "softmax_cross_entropy" g =>
@@ -337,6 +339,8 @@ fn layers() -> Vec<Case> {
             random::normal(&Key::from_tensor(g.v.clone()), [2], DType::F32),
             random::normal(&key(g), [2], DType::Bf16);
         "bernoulli" g =>
+            random::bernoulli(&key(g), 1.5, [2]),
+            random::bernoulli(&key(g), f64::NAN, [2]),
             random::bernoulli(&Key::from_tensor(g.v.clone()), 0.5, [2]),
             random::bernoulli(&key(g), &g.wide, [2, 3]),
             random::bernoulli(&key(g), &g.v, [2]);
@@ -354,6 +358,9 @@ fn layers() -> Vec<Case> {
             clip_by_global_norm(&g.truth, 1.0),
             clip_by_global_norm(&(g.x.clone(), g.wide.clone()), 1.0).0,
             clip_by_global_norm(&g.whole, 1.0);
+        "Dense::with_init" _g => Dense::with_init(nn::Init::he_normal().dtype(DType::U8), 1, 2, 2).weight;
+        "Conv2d::with_init" _g => Conv2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], 2, 2).weight;
+        "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
     }
 }
 

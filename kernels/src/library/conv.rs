@@ -1,8 +1,12 @@
 //! Two-dimensional convolution and its two gradients, as products over sliding windows.
 //!
 //! Images are channels-last (`NHWC`), filters `HWIO`. No window matrix is ever stored: packing gathers its panels from
-//! the image. Padding is zeros that take part in the sums: an infinite weight over padding gives NaN, as a padded
-//! image would. In an input gradient only the taps that meet an output take part.
+//! the image.
+//!
+//! What lies beyond an edge is zeros that take part in the sums, so that an infinity which meets them gives NaN: beyond
+//! the image in the forward pass and in the filter gradient, where that makes the results those of a padded image, and
+//! beyond the cotangent in the input gradient. There a pixel meets the taps that lie whole strides away from it, and
+//! what lies between strides takes no part.
 
 use std::ops::Range;
 
@@ -189,7 +193,7 @@ impl Conv2d {
         }
     }
 
-    /// The naive loops, with sums in f64: what `run` must give, up to rounding, for finite operands.
+    /// The naive loops, with sums in f64: what `run` must give, up to rounding.
     ///
     /// # Panics
     ///
@@ -254,47 +258,63 @@ impl Conv2d {
         ([first, second], view_mut(outputs[0], self.outputs()[0].1, "result"))
     }
 
-    /// The reference for one element type: visits each product of the forward sum.
+    /// The reference for one element type: visits each product of the pass.
     fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         let ([p, q], out) = self.buffers::<T>(inputs, outputs);
         let mut sums = vec![0.0; out.len()];
         self.for_each_term(|x, f, y| {
             let (at, i, j) = match self.pass {
-                ConvPass::Forward => (y, x, f),
-                ConvPass::InputGradient => (x, y, f),
-                ConvPass::FilterGradient => (f, x, y),
+                ConvPass::Forward => (y, x, Some(f)),
+                ConvPass::InputGradient => (x, y, Some(f)),
+                ConvPass::FilterGradient => (Some(f), x, y),
             };
-            sums[at] += p[i].to_f64() * q[j].to_f64();
+            let of = |operand: &[T], place: Option<usize>| place.map_or(0.0, |place| operand[place].to_f64());
+            sums[at.expect("a result has no padding")] += of(p, i) * of(q, j);
         });
         out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::from_f64(sum));
     }
 
-    /// Calls `body` with the places in image, filter and result of each product of the forward sum.
-    fn for_each_term(&self, mut body: impl FnMut(usize, usize, usize)) {
+    /// Calls `body` with the places in image, filter and output of each product of the pass; none for a zero beyond an
+    /// edge.
+    fn for_each_term(&self, mut body: impl FnMut(Option<usize>, usize, Option<usize>)) {
         let [out_height, out_width] = self.out_extent();
         let [n_in, n_out] = self.channels();
         // Without terms, the other extents can be any number.
         if [n_in, n_out, out_height, out_width, self.kernel_height, self.kernel_width].contains(&0) {
             return;
         }
-        let inside = |axis: usize, o: usize, t: usize, extent: usize| {
-            let at = o * self.stride[axis] + t * self.dilation[axis];
-            at.checked_sub(self.padding[axis][0]).filter(|at| *at < extent)
-        };
+        let (rows, columns) = (self.meetings(0), self.meetings(1));
         for b in 0..self.batch {
-            for (oy, ox) in grid(out_height, out_width) {
-                for (ky, kx) in grid(self.kernel_height, self.kernel_width) {
-                    let y = inside(0, oy, ky, self.height);
-                    let (Some(y), Some(x)) = (y, inside(1, ox, kx, self.width)) else { continue };
-                    for (co, ci) in grid(self.out_channels, n_in) {
-                        let group = co / n_out;
-                        body(
-                            ((b * self.height + y) * self.width + x) * self.in_channels + group * n_in + ci,
-                            ((ky * self.kernel_width + kx) * n_in + ci) * self.out_channels + co,
-                            ((b * out_height + oy) * out_width + ox) * self.out_channels + co,
-                        );
-                    }
+            for (row, column) in grid(rows.len(), columns.len()) {
+                let ((y, ky, oy), (x, kx, ox)) = (rows[row], columns[column]);
+                for (co, ci) in grid(self.out_channels, n_in) {
+                    let channel = co / n_out * n_in + ci;
+                    body(
+                        y.zip(x).map(|(y, x)| ((b * self.height + y) * self.width + x) * self.in_channels + channel),
+                        ((ky * self.kernel_width + kx) * n_in + ci) * self.out_channels + co,
+                        oy.zip(ox).map(|(oy, ox)| ((b * out_height + oy) * out_width + ox) * self.out_channels + co),
+                    );
                 }
+            }
+        }
+    }
+
+    /// Along one axis, the coordinates in image, filter and output that a product of the pass belongs to; none beyond
+    /// an edge.
+    fn meetings(&self, axis: usize) -> Vec<(Option<usize>, usize, Option<usize>)> {
+        let (extent, taps) = ([self.height, self.width][axis], [self.kernel_height, self.kernel_width][axis]);
+        let (outputs, stride) = (self.out_extent()[axis], self.stride[axis] as i64);
+        let below = |at: i64, limit: usize| usize::try_from(at).ok().filter(|at| *at < limit);
+        let offset = |tap: usize| (tap * self.dilation[axis]) as i64 - self.padding[axis][0] as i64;
+        match self.pass {
+            ConvPass::Forward | ConvPass::FilterGradient => {
+                let meet = |(o, tap)| (below(o as i64 * stride + offset(tap), extent), tap, Some(o));
+                grid(outputs, taps).map(meet).collect()
+            }
+            ConvPass::InputGradient => {
+                let at = |(pixel, tap)| (pixel, tap, pixel as i64 - offset(tap));
+                let on_grid = grid(extent, taps).map(at).filter(|(.., at)| at % stride == 0);
+                on_grid.map(|(pixel, tap, at)| (Some(pixel), tap, below(at / stride, outputs))).collect()
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Convolutions and their gradients.
 
-use retape_kernels::library::{Conv2d, ConvPass};
-use retape_runtime::DType;
+use retape_kernels::library::{Conv2d, ConvPass, Library};
+use retape_runtime::{DType, Scalar};
 
-use super::{DTYPES, Random, TARGETS, check, launches, target};
+use super::{DTYPES, Random, TARGETS, check, check_on, launches, reference, target};
 
 const PASSES: [ConvPass; 3] = [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient];
 
@@ -105,29 +105,55 @@ fn images_without_windows() {
     }
 }
 
+/// A convolution of any geometry.
+fn random_geometry(round: usize, random: &mut Random) -> Conv2d {
+    let groups = random.pick(&[1, 1, 1, 2, 3]);
+    let channels = [0; 2].map(|_| groups * random.pick(&[1, 2, 3, 4, 8, 17]));
+    let mut pad = || [random.pick(&[0, 1, 2]), random.pick(&[0, 1, 2])];
+    let padding = [pad(), pad()];
+    Conv2d {
+        dtype: DTYPES[round / 3 % 4],
+        batch: random.pick(&[1, 1, 2, 3]),
+        height: random.pick(&[1, 2, 5, 7, 8]),
+        width: random.pick(&[1, 3, 6, 7, 14]),
+        in_channels: channels[0],
+        kernel_height: random.pick(&[1, 2, 3, 5]),
+        kernel_width: random.pick(&[1, 2, 3]),
+        out_channels: channels[1],
+        stride: [0; 2].map(|_| random.pick(&[1, 2, 3])),
+        padding,
+        dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
+        groups,
+        pass: PASSES[round % 3],
+    }
+}
+
+/// One element that is not finite, in either operand, meets what lies beyond the edges of the other.
+#[test]
+fn what_meets_the_zeros_beyond_an_edge() {
+    let mut random = Random(0x77);
+    let mut n_nan = 0;
+    for round in 0..48 {
+        let op = random_geometry(round, &mut random);
+        let library = Library::from(op.clone());
+        let types = library.inputs();
+        let mut inputs: Vec<Vec<u8>> = types.iter().map(|(dtype, len)| random.bytes(*dtype, *len)).collect();
+        let (operand, size) = (round / 3 % 2, op.dtype.size());
+        let Some(last) = types[operand].1.checked_sub(1) else { continue };
+        let at = random.pick(&[0, last, last / 2, last / 3]);
+        let value = Scalar::from_f64(random.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN]), op.dtype);
+        inputs[operand][at * size..][..size].copy_from_slice(&value.bits.to_le_bytes()[..size]);
+        check_on(&library, random.pick(&TARGETS), terms(&op), &inputs);
+        n_nan += usize::from(!value.to_f64().is_nan() && reference(&library, &inputs).iter().any(|x| x.is_nan()));
+    }
+    assert!(n_nan > 6, "{n_nan}: few infinities met a zero");
+}
+
 #[test]
 fn random_geometries() {
     let mut random = Random(0x51);
     for round in 0..40 {
-        let groups = random.pick(&[1, 1, 1, 2, 3]);
-        let channels = [0; 2].map(|_| groups * random.pick(&[1, 2, 3, 4, 8, 17]));
-        let mut pad = || [random.pick(&[0, 1, 2]), random.pick(&[0, 1, 2])];
-        let padding = [pad(), pad()];
-        let op = Conv2d {
-            dtype: DTYPES[round / 3 % 4],
-            batch: random.pick(&[1, 1, 2, 3]),
-            height: random.pick(&[1, 2, 5, 7, 8]),
-            width: random.pick(&[1, 3, 6, 7, 14]),
-            in_channels: channels[0],
-            kernel_height: random.pick(&[1, 2, 3, 5]),
-            kernel_width: random.pick(&[1, 2, 3]),
-            out_channels: channels[1],
-            stride: [0; 2].map(|_| random.pick(&[1, 2, 3])),
-            padding,
-            dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
-            groups,
-            pass: PASSES[round % 3],
-        };
+        let op = random_geometry(round, &mut random);
         check(op.clone(), random.pick(&TARGETS), terms(&op), &mut random);
     }
 }
