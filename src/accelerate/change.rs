@@ -156,26 +156,30 @@ fn number<'g>(
 /// What became of a captured tensor: `n` is one that the old trace does not have.
 fn changed_capture(old: &Trace, new: &Trace, matched: &[Option<usize>], n: usize) -> Change {
     let is = &new.captures[n];
-    let text = |ty: Option<&TensorType>| ty.map_or_else(String::new, TensorType::to_string);
     // The tensor that was used at the same line, if no other one is that now.
     let of_line =
         (0..old.captures.len()).find(|place| !matched.contains(&Some(*place)) && old.captures[*place].at == is.at);
-    let became = match of_line.map(|place| &old.captures[place]) {
+    let became = match of_line.map(|place| &old.captures[place].tensor) {
         None => "was not captured before".to_owned(),
-        Some(was) if was.tensor.ty() != is.tensor.ty() => format!("was {}", text(was.tensor.ty())),
-        Some(was) => match gap(&was.tensor, &is.tensor).as_ref().and_then(|gap| gap.samples.first()) {
-            Some(pair) => {
-                format!(
-                    "has other elements now: element {} was {} and is {}",
-                    pair.position,
-                    shown(pair.expected),
-                    shown(pair.got)
-                )
-            }
-            None => "is another one now".to_owned(),
-        },
+        Some(was) => replaced(was, &is.tensor),
     };
-    Change { at: is.at.known(), text: format!("the captured {} used at {} {became}", text(is.tensor.ty()), is.at) }
+    Change { at: is.at.known(), text: format!("the captured {} used at {} {became}", type_text(&is.tensor), is.at) }
+}
+
+fn type_text(tensor: &Tensor) -> String {
+    tensor.ty().map_or_else(String::new, TensorType::to_string)
+}
+
+/// How a concrete tensor stands in the place of another one.
+fn replaced(was: &Tensor, is: &Tensor) -> String {
+    if was.ty() != is.ty() {
+        return format!("was {}", type_text(was));
+    }
+    let pair = gap(was, is).and_then(|gap| gap.samples.first().copied());
+    pair.map_or_else(
+        || "is another one".to_owned(),
+        |pair| format!("has other elements, {} at {} was {}", shown(pair.got), pair.position, shown(pair.expected)),
+    )
 }
 
 /// The first op that the new graph has and the old one has not, or the other way round, with what stands in its place.
@@ -192,7 +196,7 @@ fn changed_op(old: &Graph, new: &Graph, was: &[usize], is: &[usize]) -> Option<C
     let text = match (gone, come) {
         (None, None) => return None,
         (Some(gone), None) => format!("`{}` is no longer recorded{place}", old.node_text(gone)),
-        (None, Some(come)) => format!("`{}` is recorded as well now{place}", new.node_text(come)),
+        (None, Some(come)) => format!("`{}` is recorded, too, by now{place}", new.node_text(come)),
         (Some(gone), Some(come)) => match (&old.node(gone).op, &new.node(come).op) {
             (Op::Splat(was), Op::Splat(is)) if was.value.dtype == is.value.dtype => {
                 format!("constant {} became {}{place}", shown(was.value), shown(is.value))
@@ -234,5 +238,9 @@ fn changed_result(old: &Trace, new: &Trace, is_same_value: impl Fn(&Source, &Sou
     };
     let n = old.sources.iter().zip(&new.sources).position(differs)?;
     let path = new.result.tensor_path(n).unwrap_or_else(|| format!("tensor {n} of the result"));
-    Some(Change { at: None, text: format!("{path} is another value now") })
+    let became = match (&old.sources[n], &new.sources[n]) {
+        (Source::Constant(was), Source::Constant(is)) => replaced(was, is),
+        _ => "is another value".to_owned(),
+    };
+    Some(Change { at: None, text: format!("{path} {became}") })
 }

@@ -22,7 +22,7 @@ use super::events::{self, Events};
 use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
 use super::identity::Identity;
-use super::latency::{Latencies, sampled_start};
+use super::latency::{Latencies, is_unseen, sample_after_miss, sampled_start};
 use super::pin::{self, HeldEntry};
 use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
@@ -163,8 +163,14 @@ impl Core {
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
-        note_modes(flags, &mut leaves);
         let start = sampled_start();
+        if start.is_some()
+            && is_unseen()
+            && let Some(outcome) = self.call_unseen(flags, &leaves)
+        {
+            return outcome;
+        }
+        note_modes(flags, &mut leaves);
         let Some(entry) = self.find(&leaves.words) else {
             return self.miss(flags, leaves, rim);
         };
@@ -186,8 +192,14 @@ impl Core {
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
-        note_modes(flags, &mut leaves);
         let start = sampled_start();
+        if start.is_some()
+            && is_unseen()
+            && let Some(outcome) = self.call_unseen(flags, &leaves)
+        {
+            return outcome.map(Giving::Done);
+        }
+        note_modes(flags, &mut leaves);
         let args = leaves.tensors;
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => (entry, start),
@@ -221,6 +233,11 @@ impl Core {
     /// A call while something is switched on that is not free.
     #[cold]
     fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        if is_unseen()
+            && let Some(outcome) = self.call_unseen(flags, &leaves)
+        {
+            return outcome;
+        }
         if flags & flag::PROFILED != 0 {
             return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
         }
@@ -296,6 +313,7 @@ impl Core {
                 return Err(error);
             }
         };
+        sample_after_miss();
         match how {
             Served::Miss => profile::made(&entry),
             Served::Shared => profile::waited(start),
@@ -417,7 +435,8 @@ impl Core {
         let flags = self.flags.load(Relaxed) & flag::FAST;
         note_modes(flags, &mut leaves);
         let (words, args) = (leaves.words, leaves.tensors);
-        let found = self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller));
+        let known = if is_unseen() { self.cache.peek(&hash_words(&words), &words[..]).map(Found::from) } else { None };
+        let found = known.or_else(|| self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller)));
         let is_hit = found.is_some();
         let entry = found.map_or_else(|| Ok(self.made(flags, words, &args, rim)?.into()), Ok);
         let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));

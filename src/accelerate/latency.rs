@@ -1,7 +1,7 @@
 //! How long calls take: histograms of hits, a sample of them, and of all misses.
 //!
-//! The first [`SAMPLED`] calls of each thread read the clock, and after those one in as many, picked so that no rhythm of
-//! the calls hides a function; the others pay for a counter of their thread and nothing else.
+//! The first [`SAMPLED`] calls of each thread read the clock, so do a few after each miss, and after those one in as many,
+//! picked so that no rhythm of the calls hides a function; the others pay for a counter of their thread and nothing else.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,6 +14,9 @@ use retape_runtime::Padded;
 /// One call in so many is timed, once as many have been.
 pub(crate) const SAMPLED: u32 = 64;
 
+/// The calls after a miss that are timed.
+const AFTER_MISS: u32 = 8;
+
 /// Longer calls count as this long, in nanoseconds: a day.
 const LONGEST: u64 = 86_400_000_000_000;
 
@@ -21,8 +24,8 @@ const LONGEST: u64 = 86_400_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
-    /// The number of calls that were timed: all misses; hits among the first 64 calls of each thread, and one in 64
-    /// after those.
+    /// The number of calls that were timed: all misses; hits among the first 64 calls of each thread and among the 8 after
+    /// each miss, and one in 64 after those.
     pub n_timed: u64,
     /// The time of all of these together.
     pub total: Duration,
@@ -95,12 +98,47 @@ impl Latencies {
     }
 }
 
+thread_local! {
+    static N_CALLS: Cell<u32> = const { Cell::new(0) };
+    static IS_UNSEEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, whose calls of accelerated functions are no part of a program: they are not to be counted, timed or
+/// looked at. Each of them is among the sampled ones, so that the others need not ask.
+pub(crate) fn unseen<R>(work: impl FnOnce() -> R) -> R {
+    /// Gives the thread its state back, also after a panic.
+    struct Restore(bool, u32);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_UNSEEN.set(self.0);
+            N_CALLS.set(self.1);
+        }
+    }
+
+    let _restore = Restore(IS_UNSEEN.replace(true), N_CALLS.replace(0));
+    work()
+}
+
+/// Has the next calls of this thread timed, for an entry is new.
+pub(crate) fn sample_after_miss() {
+    N_CALLS.set(N_CALLS.get().min(SAMPLED - AFTER_MISS));
+}
+
+/// Whether a sampled call is one of [`unseen`].
+pub(crate) fn is_unseen() -> bool {
+    let is_unseen = IS_UNSEEN.get();
+    if is_unseen {
+        N_CALLS.set(0);
+    }
+    is_unseen
+}
+
 /// The time now, for the first [`SAMPLED`] calls of each thread and then for about one in as many.
 #[inline]
 pub(crate) fn sampled_start() -> Option<Instant> {
     /// 2^32 over the golden ratio: its multiples are spread evenly, and so are those of every second, third, .. call.
     const STEP: u32 = 0x9E37_79B9;
-    thread_local!(static N_CALLS: Cell<u32> = const { Cell::new(0) });
     let n = N_CALLS.get();
     N_CALLS.set(n.wrapping_add(1));
     (n < SAMPLED || n.wrapping_mul(STEP) < u32::MAX / SAMPLED).then(Instant::now)
@@ -120,6 +158,24 @@ mod tests {
             }
             assert!(timed.iter().all(|n| (80..=120).contains(n)), "{n_functions} functions in turn: {timed:?}");
         }
+    }
+
+    #[test]
+    fn calls_after_a_miss_are_sampled() {
+        let before = N_CALLS.replace(1001);
+        assert!((0..8).filter(|_| sampled_start().is_some()).count() < 8);
+        sample_after_miss();
+        (0..8).for_each(|n| assert!(sampled_start().is_some(), "call {n}"));
+        assert!((0..8).filter(|_| sampled_start().is_some()).count() < 8);
+        N_CALLS.set(before);
+    }
+
+    #[test]
+    fn calls_of_unseen_work_are_all_sampled_and_leave_the_rhythm_alone() {
+        let before = N_CALLS.replace(1000);
+        unseen(|| (0..200).for_each(|n| assert!(sampled_start().is_some() && is_unseen(), "call {n}")));
+        assert!(!is_unseen());
+        assert_eq!(N_CALLS.replace(before), 1000);
     }
 
     #[test]

@@ -5,18 +5,21 @@
 //!
 //! Guarantees bounds on what that costs. Only hits that are timed anyway are asked (`latency.rs`), so the others pay
 //! nothing. Of the first [`SAMPLED`] of those, an entry takes numbers 1, 2, 4, .. and together at most a tenth of
-//! what making it took, or 20 ms. After that, each stands for 64 hits, and traces together take at most a sixteenth of
-//! the time of these, so about a thousandth of all.
+//! what making it took, within 20 and 100 ms. After that, each stands for 64 hits, and traces together take at most a
+//! sixteenth of the time of these, so about a thousandth of all.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::latency::SAMPLED;
 
-/// What the traces among the first hits may take together, whatever the entry cost.
-const FIRST: Duration = Duration::from_millis(20);
-/// The part of the making of the entry that they may take.
+/// What the traces among the first hits may take together: a part of the making of the entry, within bounds.
 const OF_MAKING: u32 = 10;
+const LEAST: Duration = Duration::from_millis(20);
+const MOST: Duration = Duration::from_millis(100);
+/// The part of the entry's own trace that the next one is expected to take: that one made what the next finds, such as
+/// code for ops on captured tensors.
+const OF_TRACE: u32 = 4;
 /// The part of the time of later hits that are timed.
 const OF_RUNNING: u32 = SAMPLED / 4;
 
@@ -40,9 +43,9 @@ struct State {
 }
 
 impl StaleTurns {
-    /// Those of an entry that took so long to make, of which its trace took `cost`.
-    pub(crate) fn new(making: Duration, cost: Duration) -> StaleTurns {
-        let first = FIRST.max(making / OF_MAKING);
+    /// Those of an entry that took so long to make, of which its trace took `trace`.
+    pub(crate) fn new(making: Duration, trace: Duration) -> StaleTurns {
+        let (cost, first) = (trace / OF_TRACE, (making / OF_MAKING).clamp(LEAST, MOST));
         let (running, spent) = (Duration::ZERO, Duration::ZERO);
         StaleTurns(Mutex::new(State { n: 0, running, cost, first, spent, is_closed: false }))
     }
@@ -121,11 +124,14 @@ mod tests {
 
     #[test]
     fn the_first_traces_have_a_budget() {
-        // 20 ms together, the first one with what the entry's own trace took.
-        assert_eq!(due(&StaleTurns::new(MILLI, 8 * MILLI), 64, MILLI, 8 * MILLI), [1, 2]);
-        assert_eq!(due(&StaleTurns::new(MILLI, 21 * MILLI), 64, MILLI, MILLI), [0; 0]);
-        // Of an entry that took a second, 100 ms.
-        assert_eq!(due(&StaleTurns::new(1000 * MILLI, 21 * MILLI), 64, MILLI, 21 * MILLI), [1, 2, 4, 8]);
+        // 20 ms together; the first one counts a quarter of what the entry's own trace took.
+        assert_eq!(due(&StaleTurns::new(10 * MILLI, 8 * MILLI), 64, MILLI, 8 * MILLI), [1, 2]);
+        assert_eq!(due(&StaleTurns::new(90 * MILLI, 80 * MILLI), 64, MILLI, 21 * MILLI), [1]);
+        assert_eq!(due(&StaleTurns::new(90 * MILLI, 81 * MILLI), 64, MILLI, MILLI), [0; 0]);
+        // A tenth of what the entry took, 100 ms at most.
+        assert_eq!(due(&StaleTurns::new(500 * MILLI, 20 * MILLI), 64, MILLI, 20 * MILLI), [1, 2]);
+        assert_eq!(due(&StaleTurns::new(9000 * MILLI, 400 * MILLI), 64, MILLI, 21 * MILLI), [1, 2, 4, 8]);
+        assert_eq!(due(&StaleTurns::new(9000 * MILLI, 401 * MILLI), 64, MILLI, MILLI), [0; 0]);
     }
 
     #[test]

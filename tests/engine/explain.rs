@@ -284,6 +284,7 @@ fn a_policy_refuses_traces_after_its_limits() {
         n_traces.fetch_add(1, SeqCst);
         x + x
     });
+    f.set_stale_check(false);
     f.on_retrace(OnRetrace::Error);
     f.call(ones(&[2])).unwrap();
     let Error::Cache(message) = f.call(ones(&[3])).unwrap_err() else { panic!("another error") };
@@ -389,8 +390,8 @@ fn latencies_are_measured() {
     }
     let stats = f.stats();
     assert_eq!(stats.miss_latency.n_timed, 2);
-    // 64 calls in a row, of which two missed, and one in 64 of the other 336.
-    assert!((62..=72).contains(&stats.hit_latency.n_timed), "{}", stats.hit_latency);
+    // 64 calls in a row, of which one missed, 8 after the other miss, and one in 64 of the other 327.
+    assert!((70..=80).contains(&stats.hit_latency.n_timed), "{}", stats.hit_latency);
     for latency in [stats.hit_latency, stats.miss_latency] {
         let ordered = [latency.min, latency.p50, latency.p90, latency.p99, latency.max];
         assert!(ordered.is_sorted() && !latency.min.is_zero(), "{latency}");

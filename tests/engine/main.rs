@@ -34,6 +34,7 @@ mod reference;
 mod report;
 mod serialize;
 mod shapes;
+mod stale;
 mod stats;
 mod strided;
 mod tidy;

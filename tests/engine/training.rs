@@ -144,6 +144,7 @@ const LOSSES: [(&str, f64); 8] = [
 
 #[test]
 fn workloads_have_the_losses_of_other_programs() {
+    let (listener, _listening) = crate::heard::Listener::here();
     let n = if cfg!(debug_assertions) { 4 } else { LOSSES.len() };
     for (name, expected) in &LOSSES[..n] {
         let mut work = crate::models::make(name, retape::Device::Cpu).unwrap();
@@ -156,4 +157,6 @@ fn workloads_have_the_losses_of_other_programs() {
         println!("{name}: {loss}, expected {expected}");
         assert!((loss - expected).abs() <= 1e-3 * expected.abs(), "{name}: {loss}, expected {expected}");
     }
+    let advice: Vec<_> = listener.heard().into_iter().filter(|heard| heard.name == "retape::advice").collect();
+    assert!(advice.is_empty(), "nothing is wrong with these programs: {advice:?}");
 }

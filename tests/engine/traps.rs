@@ -258,15 +258,23 @@ fn side_effects_happen_while_tracing_only_as_documented() {
         entered.fetch_add(1, SeqCst);
         x + x
     });
+    // Once for the trace, and now and then to see whether it still holds.
     for _ in 0..5 {
         f.call(Tensor::ones([2])).unwrap();
     }
-    assert_eq!(entered.load(SeqCst), 1);
+    let looked = f.stats().checks.stale_checks as usize;
+    assert_eq!(entered.load(SeqCst), 1 + looked);
+    assert!(looked < 5);
+    f.set_stale_check(false);
+    for _ in 0..5 {
+        f.call(Tensor::ones([2])).unwrap();
+    }
+    assert_eq!(entered.load(SeqCst), 1 + looked);
     f.set_enabled(false);
     for _ in 0..5 {
         f.call(Tensor::ones([2])).unwrap();
     }
-    assert_eq!(entered.load(SeqCst), 6);
+    assert_eq!(entered.load(SeqCst), 6 + looked);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod donation;
 mod patience;
 mod programs;
 mod threads;
+mod warnings;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,19 +1,22 @@
 //! Hits that trace the closure again, and what follows if it records something else by now.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use retape_kernels::library::without_prints;
+use retape_runtime::hash_words;
 use tracing::dispatcher::{Dispatch, with_default};
 
 use super::super::advice::Advice;
 use super::super::change::{Change, first_change};
 use super::super::entry::Entry;
+use super::super::latency::{is_unseen, unseen};
 use super::super::profile;
-use super::{Core, Rim, flag, lock, traced};
+use super::{Core, Outcome, Rim, flag, lock, modes, traced};
+use crate::error::Result;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
+use crate::tree::Writer;
 
 impl Core {
     /// What a timed hit does besides: notes its time, and compares the closure with the entry now and then.
@@ -25,7 +28,7 @@ impl Core {
 
     /// Enters the closure if the turn of this hit has come, and tells if what it records differs from the entry.
     pub(super) fn look_for_change(&self, flags: u32, entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) {
-        let is_off = flags & flag::TRUSTED != 0 || self.locked() || is_looking();
+        let is_off = flags & flag::TRUSTED != 0 || self.locked() || is_unseen();
         if is_off || !entry.stale_turns.is_due() {
             return;
         }
@@ -44,6 +47,18 @@ impl Core {
             }
         }
     }
+
+    /// A call that a closure makes while it is entered for a comparison: of the entry that there is, if there is one, and
+    /// with no mark left in any statistics.
+    #[cold]
+    pub(super) fn call_unseen(&self, flags: u32, leaves: &Writer<'_>) -> Option<Result<Outcome>> {
+        let is_plain = flags & (flag::DISABLED | flag::QUARANTINED) == 0;
+        let mut words = leaves.words.clone();
+        modes(flags).write(|word| words.push(word));
+        let entry = self.cache.peek(&hash_words(&words), &words[..]).filter(|_| is_plain)?;
+        let tensors = entry.run_unnoted(&leaves.tensors);
+        Some(tensors.map(|tensors| Outcome::Ran { entry: entry.into(), tensors }))
+    }
 }
 
 /// What a second trace showed.
@@ -55,36 +70,13 @@ enum Looked {
 }
 
 fn change(entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) -> Looked {
-    let _looking = Looking::begin();
     match traced(Tape::comparing, entry.signature.words(), args, rim) {
         Ok(trace) => first_change(&entry.trace, &trace).map_or(Looked::Same, Looked::Changed),
         Err(_) => Looked::Failed,
     }
 }
 
-/// Runs a closure a second time: what it prints and tells has been said.
+/// Runs a closure a second time: what it prints and tells has been said, and what it calls has been counted.
 pub(super) fn quietly<R>(work: impl FnOnce() -> R) -> R {
-    without_prints(|| with_default(&Dispatch::none(), work))
-}
-
-thread_local!(static IS_LOOKING: Cell<bool> = const { Cell::new(false) });
-
-/// Whether this thread enters a closure for the sake of a comparison.
-fn is_looking() -> bool {
-    IS_LOOKING.get()
-}
-
-struct Looking;
-
-impl Looking {
-    fn begin() -> Looking {
-        IS_LOOKING.set(true);
-        Looking
-    }
-}
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        IS_LOOKING.set(false);
-    }
+    without_prints(|| with_default(&Dispatch::none(), || unseen(work)))
 }
