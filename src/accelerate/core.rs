@@ -77,6 +77,8 @@ pub(super) struct Core {
     miss_latency: Latencies,
     checks: Arc<Checks>,
     recorder: Recorder,
+    /// The type of the function.
+    name: &'static str,
     /// The line that accelerated the function, and when.
     made_at: Caller,
     start: Instant,
@@ -118,7 +120,7 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new(made_at: Caller) -> Core {
+    pub(super) fn new(made_at: Caller, name: &'static str) -> Core {
         let events = Events { function: made_at };
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
             (EventKind::Wait, Some(signature)) => events.wait(signature),
@@ -140,6 +142,7 @@ impl Core {
             miss_latency: Latencies::default(),
             checks,
             recorder: Recorder::default(),
+            name,
             made_at,
             start: Instant::now(),
             common: Arc::default(),
@@ -414,6 +417,11 @@ impl Core {
         entered(caller, || body(&mut Reader::new(&leaves.words, &args)))
     }
 
+    /// The type of the function, also of one in a box.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The line that accelerated the function.
     pub(super) fn made_at(&self) -> Caller {
         self.made_at
@@ -557,14 +565,14 @@ impl Core {
     }
 
     /// Everything that a report shows.
-    pub(super) fn subject(&self, name: &'static str) -> Subject {
+    pub(super) fn subject(&self) -> Subject {
         let views = self.cache.entries();
         let mut stats = self.stats();
         stats.entries = views.iter().map(EntryStats::of).collect();
         let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
         let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
         let (misses, age) = (self.misses(), self.start.elapsed());
-        Subject { name, made_at: self.made_at, age, stats, entries, misses, times }
+        Subject { name: self.name, made_at: self.made_at, age, stats, entries, misses, times }
     }
 
     pub(super) fn advice(&self) -> Vec<Advice> {
