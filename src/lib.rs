@@ -79,11 +79,11 @@ mod tree;
 mod warnings;
 
 pub use accelerate::{
-    Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, CallKind, Check, CheckCounts,
-    CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function, FusedGroup, Gap,
-    Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded, MathMode, Miss,
-    MissReason, NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan, RetracePolicy, Saved,
-    Signature, SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
+    Accelerable, Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, Boxed, CallKind,
+    Check, CheckCounts, CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function,
+    FusedGroup, Gap, Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded,
+    MathMode, Miss, MissReason, NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan,
+    RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
 pub use error::{Caller, Error, Result};
 pub use grad::{value_and_grad, vjp};
@@ -96,6 +96,8 @@ pub use retape_runtime::{
 pub use tensor::{Tensor, TensorOrScalar};
 pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
+#[doc(hidden)]
+pub use tree::{HasField, HasStaticField};
 pub use warnings::set_warnings;
 
 /// The examples of the pages for readers, run as tests.

@@ -1,7 +1,7 @@
-//! What cannot be in a tree, told at the field itself and with what to write instead.
+//! What cannot be derived, told at the field itself and with what to write instead.
 //!
-//! A macro sees names, not types: an alias of `f32` gets past these checks and is refused by the compiler, for it is
-//! no `Tree`.
+//! A macro sees names and not types, so this is about forms only. Which types are trees, and why others are none, the
+//! compiler says of the derived code.
 
 use syn::{Attribute, Error, Field, GenericArgument, GenericParam, Generics, PathArguments, Result, Type};
 
@@ -42,11 +42,8 @@ pub(crate) fn lifetimes(generics: &Generics) -> Result<()> {
 }
 
 const BORROWED: &str = "a `Tree` owns its parts, since it is also built anew; a `Tensor` is a cheap handle to clone";
-const FLOAT: &str = "a float that changes is an input: use `Tensor`; one that never changes: `Static<f32>` or \
-                     `#[tree(static)]`";
-const UNORDERED: &str = "a `Tree` has its leaves in one order, which this does not: use `BTreeMap`";
 
-/// Refuses types that are known not to be trees, also inside the containers that are.
+/// Refuses types that borrow, also inside the containers that are trees: the compiler would ask for lifetimes first.
 pub(crate) fn field_type(ty: &Type) -> Result<()> {
     match ty {
         Type::Reference(_) | Type::Ptr(_) => Err(Error::new_spanned(ty, BORROWED)),
@@ -54,15 +51,7 @@ pub(crate) fn field_type(ty: &Type) -> Result<()> {
         Type::Paren(inner) => field_type(&inner.elem),
         Type::Group(inner) => field_type(&inner.elem),
         Type::Tuple(tuple) => tuple.elems.iter().try_for_each(field_type),
-        Type::Path(path) => {
-            let Some(last) = path.path.segments.last() else { return Ok(()) };
-            match last.ident.to_string().as_str() {
-                "f32" | "f64" => Err(Error::new_spanned(ty, FLOAT)),
-                "HashMap" | "HashSet" => Err(Error::new_spanned(ty, UNORDERED)),
-                "Vec" | "Option" | "Box" | "BTreeMap" => arguments(&last.arguments),
-                _ => Ok(()),
-            }
-        }
+        Type::Path(path) => path.path.segments.last().map_or(Ok(()), |last| arguments(&last.arguments)),
         _ => Ok(()),
     }
 }

@@ -15,5 +15,5 @@ use proc_macro::TokenStream;
 #[proc_macro_derive(Tree, attributes(tree))]
 pub fn derive_tree(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
-    tree::derive(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+    tree::derive(&input).into()
 }

@@ -8,8 +8,31 @@ use syn::{Data, DataEnum, DeriveInput, Fields, Ident, Result};
 
 use crate::{bounds, check};
 
-/// The impl for a struct or enum; or an error that points at what cannot be in a tree.
-pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
+/// The impl for a struct or enum; or an error that points at what cannot be in a tree, beside an impl that is never
+/// compiled to code: without one, every use of the type as a tree would be an error of its own.
+pub(crate) fn derive(input: &DeriveInput) -> TokenStream {
+    implementation(input).unwrap_or_else(|error| {
+        let error = error.to_compile_error();
+        let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
+        let name = &input.ident;
+        quote! {
+            #error
+
+            #[automatically_derived]
+            impl #impl_generics ::retape::Tree for #name #type_generics #where_clause {
+                fn write<'__tree>(&'__tree self, _: &mut ::retape::Writer<'__tree>) {
+                    ::core::unreachable!()
+                }
+
+                fn read(_: &mut ::retape::Reader<'_>) -> ::retape::Result<Self> {
+                    ::core::unreachable!()
+                }
+            }
+        }
+    })
+}
+
+fn implementation(input: &DeriveInput) -> Result<TokenStream> {
     check::attributes(&input.attrs, "a type")?;
     check::lifetimes(&input.generics)?;
     let (write, read) = match &input.data {
@@ -93,14 +116,15 @@ fn parts(fields: &Fields) -> Result<Parts> {
             }
             None => quote!(::retape::Field::Index(#index)),
         };
-        let (write, read) = if check::is_static(field)? {
-            let write = quote_spanned!(ty.span()=> to.static_field(#step, #variable););
-            (write, quote_spanned!(ty.span()=> <#ty as ::retape::StaticLeaf>::read_static(from)?))
+        // Both halves name the trait in the same words and at the same place: if it does not hold, that is one error.
+        let part = if check::is_static(field)? {
+            quote_spanned!(ty.span()=> <Self as ::retape::HasStaticField<#ty>>)
         } else {
             check::field_type(ty)?;
-            let write = quote_spanned!(ty.span()=> to.field(#step, #variable););
-            (write, quote_spanned!(ty.span()=> <#ty as ::retape::Tree>::read(from)?))
+            quote_spanned!(ty.span()=> <Self as ::retape::HasField<#ty>>)
         };
+        let (write, read) = (quote!(#part::write(#variable, to)), quote!(#part::read(from)?));
+        let write = quote!(to.part(#step, |to| #write););
         let name = field.ident.as_ref().map(|name| quote!(#name:));
         patterns.push(quote!(#name #variable));
         writes.push(write);

@@ -84,6 +84,8 @@ pub(super) struct Core {
     miss_latency: Latencies,
     checks: Arc<Checks>,
     recorder: Recorder,
+    /// The type of the function, also of one in a box.
+    type_name: &'static str,
     /// When the function was accelerated.
     start: Instant,
     /// The hits and misses of backward code, and whether everything that is not there is an error.
@@ -124,7 +126,8 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new(identity: Identity) -> Core {
+    pub(super) fn new(made_at: Caller, type_name: &'static str) -> Core {
+        let identity = Identity::new(type_name, made_at);
         let events = Events { function: identity.clone() };
         let heard = events.clone();
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
@@ -149,6 +152,7 @@ impl Core {
             miss_latency: Latencies::default(),
             checks,
             recorder: Recorder::default(),
+            type_name,
             start: Instant::now(),
             common: Arc::new(Common::of(identity)),
         }
@@ -484,6 +488,11 @@ impl Core {
     /// What the function is called.
     pub(super) fn identity(&self) -> &Identity {
         &self.events.function
+    }
+
+    /// The type of the function, also of one in a box.
+    pub(super) fn type_name(&self) -> &'static str {
+        self.type_name
     }
 
     /// The entries, most recently used first.

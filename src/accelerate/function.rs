@@ -5,26 +5,20 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::error::Result;
 use crate::tensor::Tensor;
-use crate::tree::{Field, Reader, Tree, Writer};
+use crate::tree::{Field, Tree, Writer};
 
-/// A function of one to eight trees, each taken by reference, that returns a tree.
+/// A function of one to eight arguments, each taken by reference.
 ///
-/// Implemented for all such closures; spell out the types of their parameters, as in `|x: &Tensor| ..`.
+/// Implemented for all closures and functions of that form, and for the boxed function inside of a
+/// [`Boxed`](crate::Boxed). It says nothing of the types of arguments and result; that they are trees is asked by
+/// [`Accelerable`](crate::Accelerable).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be accelerated",
-    note = "it must take one to eight arguments by reference, each a `Tree`, with their types spelled out",
-    note = "it must return a `Tree`: tensors, static values, or structures of them",
-    note = "a float is no `Tree`: take a `&Tensor`, which calls can be given numbers for, or a `&Static<f32>`"
+    message = "`{Self}` is not a function of the arguments `{Args}`, each taken by reference, with the result `{R}`"
 )]
 pub trait Function<Args, R> {
-    /// Reads the arguments and applies the function to them.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the stream does not hold the arguments.
-    fn apply(&self, from: &mut Reader<'_>) -> Result<R>;
+    /// Applies the function to a tuple of arguments.
+    fn apply(&self, args: &Args) -> R;
 }
 
 /// Invokes a macro for each number of arguments, with a name and a type for each argument.
@@ -48,12 +42,9 @@ macro_rules! functions {
         impl<F, $($type,)* R> Function<($($type,)*), R> for F
         where
             F: Fn($(&$type),*) -> R,
-            $($type: Tree,)*
-            R: Tree,
         {
-            fn apply(&self, from: &mut Reader<'_>) -> Result<R> {
-                $(let $name = $type::read(from)?;)*
-                Ok(self($(&$name),*))
+            fn apply(&self, ($($name,)*): &($($type,)*)) -> R {
+                self($($name),*)
             }
         }
     };
@@ -61,8 +52,32 @@ macro_rules! functions {
 
 for_each_arity!(functions);
 
-/// What an argument of type `A` can be passed as: `&A`, `A` itself, or a number where `A` is [`Tensor`].
-pub trait Arg<A> {
+impl<Args, R> Function<Args, R> for Box<dyn Function<Args, R> + Send + Sync> {
+    fn apply(&self, args: &Args) -> R {
+        (**self).apply(args)
+    }
+}
+
+/// A function with the knowledge of how it is called, which was found where its types were checked.
+pub(super) struct Checked<F, Args, R> {
+    pub(super) function: F,
+    pub(super) apply: fn(&F, &Args) -> R,
+}
+
+impl<F, Args, R> Function<Args, R> for Checked<F, Args, R> {
+    fn apply(&self, args: &Args) -> R {
+        (self.apply)(&self.function, args)
+    }
+}
+
+/// What an argument of type `A` can be passed as: `&A`, `A` itself, or a float where `A` is [`Tensor`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed for an argument of type `{A}`: pass `{A}`, `&{A}`, or for a `Tensor` a float \
+               such as `1.0`",
+    label = "neither `{A}` nor `&{A}`",
+    note = "`Tensor::from` makes a tensor of numbers, arrays and vectors"
+)]
+pub trait Arg<A: ?Sized> {
     /// Something that keeps the argument for the time of the call.
     type Held: Holder<A>;
 
@@ -70,7 +85,7 @@ pub trait Arg<A> {
     fn hold(self) -> Self::Held;
 }
 
-impl<A: Tree> Arg<A> for A {
+impl<A> Arg<A> for A {
     type Held = A;
 
     fn hold(self) -> A {
@@ -78,7 +93,7 @@ impl<A: Tree> Arg<A> for A {
     }
 }
 
-impl<'a, A: Tree> Arg<A> for &'a A {
+impl<'a, A: ?Sized> Arg<A> for &'a A {
     type Held = &'a A;
 
     fn hold(self) -> &'a A {
@@ -87,16 +102,16 @@ impl<'a, A: Tree> Arg<A> for &'a A {
 }
 
 /// What keeps an argument for the time of a call.
-pub trait Holder<A>: Borrow<A> {
+pub trait Holder<A: ?Sized>: Borrow<A> {
     /// Whether the argument was passed by value, so that results may take the memory of its tensors.
     const IS_GIVEN: bool;
 }
 
-impl<A: Tree> Holder<A> for A {
+impl<A> Holder<A> for A {
     const IS_GIVEN: bool = true;
 }
 
-impl<A: Tree> Holder<A> for &A {
+impl<A: ?Sized> Holder<A> for &A {
     const IS_GIVEN: bool = false;
 }
 
@@ -113,6 +128,20 @@ impl Borrow<Tensor> for Number {
 impl Holder<Tensor> for Number {
     const IS_GIVEN: bool = false;
 }
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Arg<Tensor> for $number {
+            type Held = Number;
+
+            fn hold(self) -> Number {
+                Number(Tensor::from(self))
+            }
+        }
+    )*};
+}
+
+numbers!(f32, f64);
 
 /// Which of the tensors of a call belong to arguments that were passed by value, as ranges of positions.
 #[derive(Clone, Debug, Default)]
@@ -131,23 +160,33 @@ pub trait Held<Args> {
     const GIVES: bool;
 
     /// Writes the arguments in order.
-    fn write<'t>(&'t self, to: &mut Writer<'t>);
+    fn write<'t>(&'t self, to: &mut Writer<'t>)
+    where
+        Args: 't;
 
     /// Writes the arguments in order, and says which tensors are the callee's to keep.
-    fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given;
+    fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given
+    where
+        Args: 't;
 }
 
 macro_rules! held {
     ($($type:ident $holder:ident $index:tt),*) => {
-        impl<$($type: Tree + 'static, $holder: Holder<$type>),*> Held<($($type,)*)> for ($($holder,)*) {
+        impl<$($type: Tree, $holder: Holder<$type>),*> Held<($($type,)*)> for ($($holder,)*) {
             const GIVES: bool = $($holder::IS_GIVEN)||*;
 
             #[inline]
-            fn write<'t>(&'t self, to: &mut Writer<'t>) {
+            fn write<'t>(&'t self, to: &mut Writer<'t>)
+            where
+                ($($type,)*): 't,
+            {
                 $(to.field(Field::Index($index), Borrow::<$type>::borrow(&self.$index));)*
             }
 
-            fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given {
+            fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given
+            where
+                ($($type,)*): 't,
+            {
                 let mut given = Given::default();
                 $(
                     let first = to.tensors.len();
@@ -170,17 +209,3 @@ held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4);
 held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5);
 held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5, G HG 6);
 held!(A HA 0, B HB 1, C HC 2, D HD 3, E HE 4, F HF 5, G HG 6, H HH 7);
-
-macro_rules! numbers {
-    ($($number:ty),*) => {$(
-        impl Arg<Tensor> for $number {
-            type Held = Number;
-
-            fn hold(self) -> Number {
-                Number(Tensor::from(self))
-            }
-        }
-    )*};
-}
-
-numbers!(f32, f64);

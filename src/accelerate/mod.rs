@@ -2,6 +2,7 @@
 //!
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
+mod accelerable;
 mod advice;
 mod artefact;
 mod bisect;
@@ -22,6 +23,7 @@ mod pin;
 mod policy;
 mod profile;
 mod prometheus;
+mod rejected;
 mod rounding;
 #[cfg(feature = "serde")]
 mod serialize;
@@ -33,13 +35,14 @@ mod table;
 mod tolerance;
 mod view;
 
-use std::marker::PhantomData;
+use std::any::type_name;
 use std::panic::Location;
 use std::path::Path;
 use std::sync::Arc;
 
 use retape_runtime::Budget;
 
+pub use self::accelerable::Accelerable;
 pub use self::advice::{Advice, AdviceKind};
 pub use self::artefact::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
 pub use self::bisect::{BisectCause, Bisection, FusedGroup, GraphValue};
@@ -62,10 +65,11 @@ pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
 
 use self::core::{Core, Giving, Rim};
 pub(crate) use self::entry::Entry;
-use self::function::for_each_arity;
+use self::function::{Checked, for_each_arity};
 pub(crate) use self::history::Milestone;
 pub(crate) use self::identity::Identity;
 pub(crate) use self::profile::LaunchTotal;
+use self::rejected::Rejected;
 pub(crate) use self::signature::{Description, LeafText};
 use crate::error::{Caller, Error, Result, caught};
 use crate::tape::Tape;
@@ -94,32 +98,92 @@ use crate::tree::{Reader, Tree, Writer};
 /// # Ok::<(), retape::Error>(())
 /// ```
 #[track_caller]
-pub fn accelerate<F, Args, R>(function: F) -> Accelerated<F, Args, R>
+pub fn accelerate<F, Args, R, How>(function: F) -> Accelerated<F, Args, R>
 where
-    F: Function<Args, R>,
-    R: Tree,
+    F: Accelerable<Args, R, How>,
 {
-    let identity = Identity::new(std::any::type_name::<F>(), Location::caller());
-    Accelerated { function, core: Core::new(identity), types: PhantomData }
+    let core = Core::new(Location::caller(), type_name::<F>());
+    Accelerated { checked: Checked { function, apply: F::apply }, core, rejected: Rejected::new() }
 }
 
 /// A function together with the cache of its compiled traces; see [`accelerate`].
 ///
 /// Calls may come from many threads at once.
 pub struct Accelerated<F, Args, R> {
-    function: F,
+    checked: Checked<F, Args, R>,
     core: Core,
-    types: PhantomData<fn(Args) -> R>,
+    rejected: Rejected<F, Args, R>,
 }
 
-impl<F, Args, R> Accelerated<F, Args, R>
-where
-    F: Function<Args, R>,
-    R: Tree,
-{
+/// An accelerated function of any closure type, for structs and collections.
+///
+/// It is an [`Accelerated`] like others, with all its methods. [`Accelerated::boxed`] makes it.
+///
+/// ```
+/// use retape::{Boxed, Tensor, Tree, accelerate, zip_map};
+///
+/// #[derive(Clone, Tree)]
+/// struct Params {
+///     slope: Tensor,
+///     offset: Tensor,
+/// }
+///
+/// struct Trainer {
+///     /// From parameters and inputs to the next parameters and the loss.
+///     step: Boxed<(Params, Tensor), (Params, Tensor)>,
+/// }
+///
+/// impl Trainer {
+///     fn new(rate: f32) -> Trainer {
+///         let step = move |params: &Params, x: &Tensor| {
+///             let loss = (x * &params.slope + &params.offset - 1.0).square().mean(..);
+///             let next = zip_map([params, &loss.grad(params)], |[p, g]| p - g * rate);
+///             (next, loss)
+///         };
+///         Trainer { step: accelerate(step).boxed() }
+///     }
+/// }
+///
+/// let trainer = Trainer::new(0.1);
+/// let mut params = Params { slope: Tensor::from(0.0_f32), offset: Tensor::from(0.0_f32) };
+/// for _ in 0..200 {
+///     (params, _) = trainer.step.call(params, Tensor::from([1.0_f32, 2.0]))?;
+/// }
+/// assert!((params.slope.item::<f32>()? + params.offset.item::<f32>()? - 1.0).abs() < 1e-2);
+/// assert_eq!(trainer.step.stats().misses, 1);
+/// # Ok::<(), retape::Error>(())
+/// ```
+pub type Boxed<Args, R> = Accelerated<Box<dyn Function<Args, R> + Send + Sync>, Args, R>;
+
+impl<F, Args, R> Accelerated<F, Args, R> {
     /// The wrapped function.
     pub fn function(&self) -> &F {
-        &self.function
+        &self.checked.function
+    }
+
+    /// The same function, cache and settings, of a type that can be written down; see [`Boxed`].
+    ///
+    /// Calls cost no more, since the box is opened only to trace. Artefacts of the function and of its box are the same.
+    ///
+    /// ```
+    /// use retape::{Boxed, Tensor, accelerate};
+    ///
+    /// let scaled = |by: f64| accelerate(move |x: &Tensor| x * by).boxed();
+    /// let functions: Vec<Boxed<(Tensor,), Tensor>> =
+    ///     vec![accelerate(Tensor::exp).boxed(), scaled(2.0), scaled(3.0)];
+    /// let results = functions.iter().map(|f| f.call(0.0_f32)?.item::<f32>());
+    /// assert_eq!(results.collect::<Result<Vec<_>, _>>()?, [1.0, 0.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn boxed(self) -> Boxed<Args, R>
+    where
+        F: Send + Sync + 'static,
+        Args: 'static,
+        R: 'static,
+    {
+        let function: Box<dyn Function<Args, R> + Send + Sync> = Box::new(self.checked);
+        let checked = Checked { function, apply: |function, args| function.apply(args) };
+        Accelerated { checked, core: self.core, rejected: Rejected::new() }
     }
 
     /// The function under a name, which statistics, reports, profiles, events, metrics and errors call it by. Unnamed,
@@ -453,7 +517,10 @@ where
         let lines = misses.iter().skip(misses.len().saturating_sub(n as usize)).map(|miss| format!("\n  {miss}"));
         (n > 0).then(|| format!("expected no retrace, found {n}:{}", lines.collect::<String>()))
     }
+}
 
+/// The methods that read and write trees.
+impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
     #[inline]
     fn run<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
         caught(|| self.run_held(held, caller))
@@ -466,7 +533,7 @@ where
             held.write(&mut leaves);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            let body = |from: &mut Reader<'_>| self.function.apply(from);
+            let body = |from: &mut Reader<'_>| self.apply(from);
             return match self.core.calls_on(&leaves) {
                 Some(tape) => self.with_rim(&held, caller, |rim| self.core.record(&tape, leaves, rim))?.read(),
                 None => self.core.inline(&leaves, caller, &body),
@@ -505,6 +572,11 @@ where
         })
     }
 
+    /// Reads the arguments and applies the function to them.
+    fn apply(&self, from: &mut Reader<'_>) -> Result<R> {
+        Ok(self.checked.apply(&Args::read(from)?))
+    }
+
     /// Hands the core what only this generic side knows.
     #[inline]
     fn with_rim<H: Held<Args>, T>(&self, held: &H, caller: Caller, work: impl FnOnce(&Rim<'_>) -> T) -> T {
@@ -513,7 +585,7 @@ where
             held.write(&mut leaves);
             Description::of::<Args>(&leaves)
         };
-        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.function.apply(from));
+        let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.apply(from));
         work(&Rim { caller, describe: &describe, trace: &trace })
     }
 }
@@ -531,8 +603,7 @@ macro_rules! calls {
     ($($name:ident $type:ident),*) => {
         impl<F, $($type,)* R> Accelerated<F, ($($type,)*), R>
         where
-            F: Function<($($type,)*), R>,
-            $($type: Tree + 'static,)*
+            $($type: Tree,)*
             R: Tree,
         {
             /// Calls the function, tracing and compiling it if no entry fits the arguments.

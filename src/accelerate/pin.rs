@@ -183,7 +183,7 @@ macro_rules! calls {
     ($($name:ident $type:ident),*) => {
         impl<$($type,)* R> Pinned<($($type,)*), R>
         where
-            $($type: Tree + 'static,)*
+            $($type: Tree,)*
             R: Tree,
         {
             /// Runs the entry. Arguments that are passed by value are given away, as in calls of the function.

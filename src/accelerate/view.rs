@@ -11,11 +11,9 @@ use retape_runtime::Device;
 use super::Accelerated;
 use super::core::Core;
 use super::entry::Entry;
-use super::function::Function;
 use super::signature::{LeafValue, Signature};
 use crate::compile;
 use crate::error::{Error, Result};
-use crate::tree::Tree;
 
 /// How many signatures the message names when there is no entry.
 const MAX_NAMED: usize = 8;
@@ -36,11 +34,7 @@ const MAX_NAMED: usize = 8;
 /// assert!(!f.disassembly(&signature)?.is_empty());
 /// # Ok::<(), retape::Error>(())
 /// ```
-impl<F, Args, R> Accelerated<F, Args, R>
-where
-    F: Function<Args, R>,
-    R: Tree,
-{
+impl<F, Args, R> Accelerated<F, Args, R> {
     /// The graph as it was recorded, with the lines of the program where they are known, and as it was optimised.
     ///
     /// # Errors

@@ -4,15 +4,19 @@
 //! shape and device of each tensor) and, beside it, the tensors themselves. Reading is the inverse. Trees of one Rust
 //! type are structurally equal exactly if their words are equal, which makes the words the body of a signature.
 
+mod derived;
 mod impls;
 mod map;
 mod reader;
+mod refused;
 mod spare;
 mod statics;
 #[cfg(test)]
 mod tests;
 mod writer;
 
+#[doc(hidden)]
+pub use derived::{HasField, HasStaticField};
 pub(crate) use map::leaves;
 pub use map::{map, zip_map};
 pub use reader::Reader;
@@ -35,10 +39,9 @@ use crate::error::Result;
 ///
 /// [`Tensor`]: crate::Tensor
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be part of a traced argument or result",
-    label = "not a `Tree`",
-    note = "derive it with `#[derive(Tree)]`; its fields must be tensors, static values or trees themselves",
-    note = "a float that changes between calls is an input: use `Tensor`; one that never changes: `Static<f32>`"
+    message = "`{Self}` is not a `Tree`: derive it with `#[derive(Tree)]`, or use an owned type that is one",
+    label = "`{Self}` is not a `Tree`",
+    note = "trees are tensors, static values (`bool`, integers, `String`), and structs, tuples and collections of trees"
 )]
 pub trait Tree: Sized {
     /// Writes structure and static values as words, and the tensors.

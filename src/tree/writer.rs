@@ -145,6 +145,13 @@ impl<'t> Writer<'t> {
         self.step(|| field, |to| part.write_static(to));
     }
 
+    /// Writes a part by a function, as derived code does.
+    #[doc(hidden)]
+    #[inline]
+    pub fn part(&mut self, field: Field, write: impl FnOnce(&mut Self)) {
+        self.step(|| field, write);
+    }
+
     /// Writes a part whose field is made only if paths are noted.
     #[inline]
     pub(super) fn field_named_by<T: Tree>(&mut self, field: impl FnOnce() -> Field, part: &'t T) {

@@ -8,7 +8,7 @@
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Mask};
 use retape::ops::ConvOptions;
 use retape::optim::{Adam, AdamState};
-use retape::{DType, Function, Tensor, Tree, accelerate, set_n_threads, value_and_grad};
+use retape::{DType, Tensor, Tree, accelerate, set_n_threads, value_and_grad};
 
 /// The bits of all elements of all tensors.
 fn bits(tensors: &[Tensor]) -> Vec<u64> {
@@ -35,7 +35,7 @@ fn numbers(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
 /// All accelerated results have the same bits, and so have all un-accelerated ones.
 fn check<F>(name: &str, function: F, inputs: &[Tensor])
 where
-    F: Function<(Vec<Tensor>,), Vec<Tensor>> + Copy,
+    F: Fn(&Vec<Tensor>) -> Vec<Tensor> + Copy,
 {
     let inputs = inputs.to_vec();
     for enabled in [true, false] {

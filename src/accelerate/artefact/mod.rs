@@ -25,7 +25,6 @@ use self::record::{Record, Types, Verified};
 use super::Accelerated;
 use super::core::Core;
 use super::entry::Entry;
-use super::function::Function;
 use super::signature::Signature;
 use crate::error::Result;
 use crate::tree::Tree;
@@ -99,7 +98,6 @@ impl fmt::Display for Loaded {
 
 impl<F, Args, R> Accelerated<F, Args, R>
 where
-    F: Function<Args, R>,
     Args: Tree,
     R: Tree,
 {
@@ -133,7 +131,7 @@ where
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved> {
-        let (saved, bytes) = save(&self.core, &own_header::<F, Args, R>(&self.core)?)?;
+        let (saved, bytes) = save(&self.core, &own_header::<Args, R>(&self.core)?)?;
         file::replace(path.as_ref(), &bytes)?;
         Ok(saved)
     }
@@ -144,7 +142,7 @@ where
     ///
     /// As [`save`](Accelerated::save).
     pub fn save_to(&self, mut to: impl Write) -> Result<Saved> {
-        let (saved, bytes) = save(&self.core, &own_header::<F, Args, R>(&self.core)?)?;
+        let (saved, bytes) = save(&self.core, &own_header::<Args, R>(&self.core)?)?;
         to.write_all(&bytes).and_then(|()| to.flush()).map_err(|e| ArtefactError::io(&e, None))?;
         Ok(saved)
     }
@@ -171,7 +169,7 @@ where
     /// it was.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Loaded> {
         let mut file = file::open(path.as_ref())?;
-        let artefact = Artefact::read(&mut file, &own_header::<F, Args, R>(&self.core)?, &Types::of::<Args, R>())?;
+        let artefact = Artefact::read(&mut file, &own_header::<Args, R>(&self.core)?, &Types::of::<Args, R>())?;
         file::check_end(file)?;
         artefact.install(&self.core)
     }
@@ -185,17 +183,17 @@ where
     ///
     /// As [`load`](Accelerated::load).
     pub fn load_from(&self, mut from: impl Read) -> Result<Loaded> {
-        let artefact = Artefact::read(&mut from, &own_header::<F, Args, R>(&self.core)?, &Types::of::<Args, R>())?;
+        let artefact = Artefact::read(&mut from, &own_header::<Args, R>(&self.core)?, &Types::of::<Args, R>())?;
         artefact.install(&self.core)
     }
 }
 
 /// What this program writes at the head of an artefact.
-fn own_header<F, Args, R>(core: &Core) -> Result<Header> {
+fn own_header<Args, R>(core: &Core) -> Result<Header> {
     Ok(Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         machine: format!("{} {}", std::env::consts::ARCH, retape_kernels::machine().map_err(crate::compile::failed)?),
-        function: type_name::<F>().to_owned(),
+        function: core.type_name().to_owned(),
         arguments: type_name::<Args>().to_owned(),
         result: type_name::<R>().to_owned(),
         place: core.identity().made_at().to_string(),

@@ -1,4 +1,5 @@
-use retape::Tree;
+// Says: a union cannot be a `Tree` | enum
+use retape::{Tensor, Tree, accelerate};
 
 #[derive(Tree)]
 union Number {
@@ -6,4 +7,8 @@ union Number {
     bytes: [u8; 4],
 }
 
-fn main() {}
+fn main() {
+    let f = accelerate(|p: &Number, x: &Tensor| x.exp());
+    let y = f.call(Number { whole: 1 }, &Tensor::ones([2])).unwrap();
+    assert_eq!(y.shape(), [2]);
+}

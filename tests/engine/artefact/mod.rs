@@ -395,7 +395,7 @@ fn files_that_cannot_be_read_or_written_are_errors_with_their_path() {
 /// A function, and another one made at the same line, which loads what the first one saves.
 fn twins<F, R>(function: F) -> [Accelerated<F, (Tensor,), R>; 2]
 where
-    F: retape::Function<(Tensor,), R> + Clone,
+    F: Fn(&Tensor) -> R + Clone,
     R: Tree,
 {
     [(); 2].map(|()| accelerate(function.clone()))

@@ -1,0 +1,13 @@
+// Says: a `Tree` owns its parts
+use retape::{Tensor, Tree, accelerate};
+
+#[derive(Tree)]
+struct Params<'a> {
+    w: &'a Tensor,
+}
+
+fn main() {
+    let f = accelerate(|p: &Params, x: &Tensor| x.exp());
+    let y = f.call(Params { w: &Tensor::ones([2]) }, &Tensor::ones([2])).unwrap();
+    assert_eq!(y.shape(), [2]);
+}

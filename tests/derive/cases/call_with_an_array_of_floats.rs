@@ -1,0 +1,8 @@
+// Says: `&[f32; 3]` cannot be passed for an argument of type `Tensor`
+use retape::{Tensor, accelerate};
+
+fn main() {
+    let f = accelerate(|x: &Tensor, by: &Tensor| x * by);
+    let y = f.call(&Tensor::ones([2]), &[1.0_f32, 2.0, 3.0]).unwrap();
+    assert_eq!(y.shape(), [2]);
+}

@@ -1,5 +1,0 @@
-use retape::accelerate;
-
-fn main() {
-    let squared = accelerate(|x| x.square());
-}

@@ -1,0 +1,12 @@
+// Says: the types of the parameters are not spelled out | `|x: &Tensor| ..`
+use retape::{Tensor, accelerate};
+
+fn sum(x: &Tensor, y: &Tensor) -> Tensor {
+    x + y
+}
+
+fn main() {
+    let f = accelerate(|x, y| sum(x, y));
+    let y = f.call(&Tensor::ones([2]), &Tensor::ones([2])).unwrap();
+    assert_eq!(y.shape(), [2]);
+}
