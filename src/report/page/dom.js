@@ -68,6 +68,13 @@ function ago(seconds) {
   return `${Math.floor(seconds / size)} ${unit} ago`;
 }
 
+/** `text` cut in its middle, for what differs is often at the end. */
+function shortened(text, length) {
+  if (text.length <= length) return text;
+  const head = Math.ceil((length - 1) * 0.6);
+  return `${text.slice(0, head)}…${text.slice(text.length - (length - 1 - head))}`;
+}
+
 /** `text` cut at its end. */
 function beginning(text, length) {
   return text.length <= length ? text : `${text.slice(0, length - 1)}…`;

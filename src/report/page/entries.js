@@ -11,7 +11,7 @@ function distinctions(entries) {
     if (others.length < 2) return [];
     const counts = new Map();
     others.flatMap(leaves).forEach(([text]) => counts.set(text, (counts.get(text) || 0) + 1));
-    return leaves(entry).filter(([text]) => counts.get(text) < others.length).slice(0, 2).map(([, leaf]) => `${leaf.path}: ${leaf.text}`);
+    return leaves(entry).filter(([text]) => counts.get(text) < others.length).slice(0, 2).map(([, leaf]) => `${leaf.path}: ${shortened(leaf.text, 80)}`);
   });
 }
 

@@ -15,7 +15,7 @@ const [smallest, largest, readable, wordless] = [0.02, 2, 0.7, 0.5];
 function drawGraph(entry, facts, select) {
   const open = new Set(facts.steps.length === 1 ? [0] : []);
   let hasEnds = entry.params.length + entry.outputs.length <= 24;
-  let [scale, chosen, isWhole] = [1, facts.slowest, true];
+  let [scale, chosen, isWhole, isFirst] = [1, facts.slowest, true, true];
   let size = { w: 1, h: 1 };
   const frame = scrolling(h("div", { class: "sheet" }), "Drawing of the graph");
   const canvas = frame.firstChild;
@@ -74,6 +74,8 @@ function drawGraph(entry, facts, select) {
     const drawn = drawing(entry, facts, open, hasEnds, { choose, toggle });
     size = drawn;
     sheet.replaceChildren(drawn.svg);
+    if (isFirst) frame.parentNode.style.setProperty("--wish", `${size.h + 40}px`);
+    isFirst = false;
     zoom(isWhole ? fitting() : scale);
     if (chosen !== null) choose(chosen);
   };

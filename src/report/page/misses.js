@@ -105,7 +105,7 @@ function hitRate(data) {
 }
 
 function missTable(data) {
-  const change = (one) => h("div", { class: "change" }, h("code", {}, one.path), ` ${one.field} `, h("span", { class: "old" }, one.old), " → ", h("span", { class: "new" }, one.new));
+  const change = (one) => h("div", { class: "change" }, h("code", {}, one.path), ` ${one.field}: `, h("span", { class: "old" }, shortened(one.old, 120)), " → ", h("span", { class: "new" }, shortened(one.new, 120)));
   const row = (miss) => {
     const { bar, total } = stages(miss.times);
     const reason = reasonOf(miss);

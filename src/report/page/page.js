@@ -32,8 +32,9 @@ function headline({ stats }) {
     latencyCard("Hit", stats.hit_latency),
     latencyCard("Miss", stats.miss_latency),
     backward > 0 && card("Backward code", several(backward, "run"), `${count(stats.backward_misses)} of them compiled it first`),
-    stats.checked + stats.trapped > 0 && card("Checks", `${count(stats.differing)} of ${count(stats.checked)} differ`,
-      parts([`${several(stats.quarantines, "signature")} in quarantine`, `${several(stats.quarantined_calls, "call")} served un-accelerated for it`, `${count(stats.trapped)} trapped`])));
+    stats.checked > 0 && card("Checked calls", [count(stats.checked), h("span", { class: "of" }, `, ${count(stats.differing)} differ`)],
+      parts([`${several(stats.quarantines, "signature")} in quarantine`, stats.quarantined_calls && `${several(stats.quarantined_calls, "call")} served un-accelerated for it`])),
+    stats.trapped > 0 && card("Trapped calls", count(stats.trapped), "NaN or infinity from finite numbers"));
 }
 
 /** Where and by which program the page was made. */

@@ -58,7 +58,9 @@ function listing(label, text) {
 function signature(summary, full) {
   const text = summary.arguments.join(", ");
   const modes = summary.modes.map((mode) => h("span", { class: "chip" }, mode));
-  const short = h("code", { class: "signature" }, text);
+  const last = summary.arguments.length - 1;
+  const argument = (part, n) => [h("span", {}, part, n < last && ","), " "];
+  const short = h("code", { class: "signature" }, summary.arguments.map(argument));
   const isAll = [text, ...summary.modes].join("; ") === full;
   if (full === undefined || isAll) return [short, " ", modes];
   return h("details", { class: "full" }, h("summary", {}, short, " ", modes), h("code", {}, full));
