@@ -6,7 +6,7 @@ use retape_runtime::Shape;
 use smallvec::SmallVec;
 
 use super::Permute;
-use super::axes::{self, Axes};
+use super::axes::{self, AsIndex, Axes};
 use crate::error::Caller;
 use crate::tensor::{Tensor, apply_at};
 
@@ -16,14 +16,12 @@ impl Tensor {
     /// ```
     /// # use retape::Tensor;
     /// let x = Tensor::zeros([2, 3, 4]);
-    /// assert_eq!(x.permute(&[2, 0, 1]).shape(), [4, 2, 3]);
+    /// assert_eq!(x.permute([2, 0, 1]).shape(), [4, 2, 3]);
     /// ```
     #[track_caller]
-    pub fn permute(&self, order: &[isize]) -> Tensor {
+    pub fn permute(&self, order: impl Into<Axes>) -> Tensor {
         let at = Location::caller();
-        let order: Result<SmallVec<[usize; 4]>, String> =
-            order.iter().map(|&axis| axes::resolve(axis, self.rank())).collect();
-        match order {
+        match order.into().in_order(self.rank()) {
             Ok(order) => self.permuted(&order, at),
             Err(message) => self.refused("permute", message, at),
         }
@@ -50,7 +48,7 @@ impl Tensor {
 
     /// The tensor with two axes exchanged.
     #[track_caller]
-    pub fn swap_axes(&self, a: isize, b: isize) -> Tensor {
+    pub fn swap_axes(&self, a: impl AsIndex, b: impl AsIndex) -> Tensor {
         self.swap_axes_at("swap_axes", a, b, Location::caller())
     }
 
@@ -82,7 +80,7 @@ impl Tensor {
     /// assert_eq!(x.unsqueeze(-1).shape(), [2, 3, 1]);
     /// ```
     #[track_caller]
-    pub fn unsqueeze(&self, axis: isize) -> Tensor {
+    pub fn unsqueeze(&self, axis: impl AsIndex) -> Tensor {
         let at = Location::caller();
         match axes::resolve(axis, self.rank() + 1) {
             Ok(axis) => self.with_axis(axis, 1, at),
@@ -92,7 +90,7 @@ impl Tensor {
 
     /// NumPy's name for [`unsqueeze`](Tensor::unsqueeze).
     #[track_caller]
-    pub fn expand_dims(&self, axis: isize) -> Tensor {
+    pub fn expand_dims(&self, axis: impl AsIndex) -> Tensor {
         self.unsqueeze(axis)
     }
 
@@ -109,7 +107,7 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([8, 7, 7, 32]).flatten_from(1).shape(), [8, 1568]);
     /// ```
     #[track_caller]
-    pub fn flatten_from(&self, axis: isize) -> Tensor {
+    pub fn flatten_from(&self, axis: impl AsIndex) -> Tensor {
         let at = Location::caller();
         match axes::resolve(axis, self.rank()) {
             Ok(axis) => {
@@ -135,7 +133,7 @@ impl Tensor {
         if self.error().is_some() { self.clone() } else { self.reshape_at(shape, at) }
     }
 
-    fn swap_axes_at(&self, op: &'static str, a: isize, b: isize, at: Caller) -> Tensor {
+    fn swap_axes_at(&self, op: &'static str, a: impl AsIndex, b: impl AsIndex, at: Caller) -> Tensor {
         let found = axes::resolve(a, self.rank()).and_then(|a| Ok((a, axes::resolve(b, self.rank())?)));
         match found {
             Ok((a, b)) => {

@@ -11,7 +11,7 @@ use retape_runtime::{DType, Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
-use super::axes;
+use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Point, Sample, Site, TypeError};
 use crate::error::Caller;
@@ -254,7 +254,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn take(&self, indices: &Tensor, axis: isize) -> Tensor {
+    pub fn take(&self, indices: &Tensor, axis: impl AsIndex) -> Tensor {
         let at = Location::caller();
         self.over_axis("take", axis, at, |axis| {
             apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at)
@@ -272,7 +272,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn take_along(&self, indices: &Tensor, axis: isize) -> Tensor {
+    pub fn take_along(&self, indices: &Tensor, axis: impl AsIndex) -> Tensor {
         let at = Location::caller();
         self.over_axis("take_along", axis, at, |axis| {
             apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at)
@@ -292,7 +292,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn scatter_add(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
+    pub fn scatter_add(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let at = Location::caller();
         self.over_axis("scatter_add", axis, at, |axis| {
             apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at)
@@ -301,7 +301,7 @@ impl Tensor {
 
     /// This tensor plus `updates`, each element added at its own index along `axis`; the transpose of `take_along`.
     #[track_caller]
-    pub fn scatter_add_along(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
+    pub fn scatter_add_along(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let at = Location::caller();
         self.over_axis("scatter_add_along", axis, at, |axis| {
             apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at)
@@ -312,7 +312,7 @@ impl Tensor {
     pub(crate) fn over_axis(
         &self,
         op: &'static str,
-        axis: isize,
+        axis: impl AsIndex,
         at: Caller,
         then: impl FnOnce(usize) -> Tensor,
     ) -> Tensor {

@@ -19,7 +19,7 @@
 //! | activations | `relu`, `sigmoid`, `log_sigmoid`, `softplus`, `silu`, `gelu_erf`, `gelu_tanh`, `leaky_relu`, `elu`, `softmax`, `log_softmax` |
 //! | conversion | `cast`, `stop_gradient` |
 //! | movement | `reshape`, `broadcast_to`, `permute`, `transpose`, `t`, `swap_axes`, `squeeze`, `unsqueeze`, `flatten`, `flatten_from`, `flip`, `tile` |
-//! | parts and joints | `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`; [`concat()`], [`stack`] |
+//! | parts and joints | `at`, `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`, `chunk_array`; [`concat()`], [`stack`] |
 //! | coordinates | `iota`, `eye`, `tril`, `triu`, `one_hot` |
 //! | indexing | `take`, `take_along`, `scatter_add`, `scatter_add_along` |
 //! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, `std`, `logsumexp`, and each with `_keep`; see [`Axes`] |
@@ -71,7 +71,8 @@ mod window;
 pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
-pub use axes::Axes;
+pub(crate) use axes::resolve as resolve_axis;
+pub use axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 pub use call::Call;
 pub(crate) use call::CallSite;
 pub use compare::*;

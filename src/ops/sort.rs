@@ -6,7 +6,7 @@ use retape_kernels::library::{self, Library};
 use retape_runtime::DType;
 
 use super::attribute::attributes;
-use super::axes;
+use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
@@ -68,14 +68,14 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn argsort(&self, axis: isize) -> Tensor {
+    pub fn argsort(&self, axis: impl AsIndex) -> Tensor {
         let at = Location::caller();
         self.over_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
     }
 
     /// As [`argsort`](Tensor::argsort), but the largest element comes first; NaN comes last all the same.
     #[track_caller]
-    pub fn argsort_descending(&self, axis: isize) -> Tensor {
+    pub fn argsort_descending(&self, axis: impl AsIndex) -> Tensor {
         let at = Location::caller();
         self.over_axis("argsort", axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
     }
@@ -89,13 +89,13 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn sort(&self, axis: isize) -> Tensor {
+    pub fn sort(&self, axis: impl AsIndex) -> Tensor {
         self.take_along(&self.argsort(axis), axis)
     }
 
     /// The elements sorted along `axis`, descending; NaN comes last.
     #[track_caller]
-    pub fn sort_descending(&self, axis: isize) -> Tensor {
+    pub fn sort_descending(&self, axis: impl AsIndex) -> Tensor {
         self.take_along(&self.argsort_descending(axis), axis)
     }
 
@@ -109,7 +109,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn top_k(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
+    pub fn top_k(&self, k: usize, axis: impl AsIndex) -> (Tensor, Tensor) {
         let at = Location::caller();
         let fits = axes::resolve(axis, self.rank()).and_then(|axis| match self.shape()[axis] {
             extent if k <= extent => Ok(axis),
@@ -118,7 +118,7 @@ impl Tensor {
         match fits {
             Ok(axis) => {
                 let indices = apply_at(ArgSort { axis, descending: true }, &[self], at).part(axis, 0, k, at);
-                (self.take_along(&indices, axis as isize), indices)
+                (self.take_along(&indices, axis), indices)
             }
             Err(message) => {
                 let poisoned = self.refused("top_k", message, at);

@@ -5,10 +5,11 @@ use std::panic::Location;
 use retape_runtime::{DType, Scalar, Shape};
 
 use super::attribute::attributes;
+use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::eager;
-use crate::error::Caller;
+use crate::error::{Caller, Error};
 use crate::graph::TensorType;
 use crate::tensor::{Tensor, apply_at};
 
@@ -96,7 +97,7 @@ impl OpDef for Triangle {
 }
 
 impl Tensor {
-    /// The coordinate of each element of a tensor of this dtype and shape along `axis`.
+    /// The coordinate of each element of a tensor of this dtype and shape along `axis`, counted from the end if negative.
     ///
     /// ```
     /// # use retape::{DType, Tensor};
@@ -104,8 +105,12 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn iota(dtype: DType, shape: impl Into<Shape>, axis: usize) -> Tensor {
-        apply_at(Iota { axis, dtype, shape: shape.into() }, &[], Location::caller())
+    pub fn iota(dtype: DType, shape: impl Into<Shape>, axis: impl AsIndex) -> Tensor {
+        let (at, shape) = (Location::caller(), shape.into());
+        match axes::resolve(axis, shape.rank()) {
+            Ok(axis) => apply_at(Iota { axis, dtype, shape }, &[], at),
+            Err(message) => Tensor::poisoned(Error::Type { op: "iota", message, at }),
+        }
     }
 
     /// The unit matrix of dtype `f32`.

@@ -2,7 +2,7 @@
 //!
 //! Each kernel is a descriptor: plain data that says which function on which shapes, and nothing else. It lists its
 //! buffers (`inputs`, `outputs`), computes them (`run`), has a naive twin that it is tested against (`reference`) and
-//! a text form. Buffers are dense, row-major and aligned to 64 bytes. Results depend on shapes and inputs only, never
+//! a text form. Buffers are dense, row-major and aligned to their elements. Results depend on shapes and inputs only, never
 //! on the number of threads. Shapes of operations along one axis are `(outer, len, inner)`: the extents before, at
 //! and after the axis.
 
