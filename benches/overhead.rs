@@ -7,7 +7,7 @@
 //! exist already, and nothing else.
 //!
 //! After criterion's figures come two tables of differences and ratios, medians over rounds that alternate what they
-//! compare, so that a busy machine disturbs both sides alike. (`cargo bench --bench overhead -- none` prints only them.)
+//! compare, so that a busy machine disturbs both sides alike. (`cargo bench -p retape-benches --bench overhead -- none` prints only them.)
 
 #![allow(clippy::print_stdout, reason = "the tables are what it is for")]
 

@@ -5,7 +5,7 @@
 #
 # Needs the Rust toolchain, and Python with pip, which installs `ptxas` alone under target/ptxas; no GPU, no driver, no
 # toolkit. PTXAS=FILE takes an installed one. The kernels are what the interpreter of the tests reads while they run,
-# and the kernels of real graphs (examples/ptx_dump.rs); the text for 9.0 runs on later devices, so 10.0 is made from it.
+# and the kernels of real graphs (tests/examples/ptx_dump.rs); the text for 9.0 runs on later devices, so 10.0 is made from it.
 # Each is assembled twice: as a whole program, and as a part of one, which is how a driver that links does it.
 # Prints a table, and fails on any finding, or if there was nothing to assemble. RETAPE_PTXAS_DEBUG=1 builds no release.
 set -euo pipefail
@@ -43,10 +43,10 @@ collect() {
   rm -rf "$texts" "$batches"
   mkdir -p "$texts" "$batches"
   export RETAPE_PTX_DUMP=$texts RETAPE_CUBIN_CACHE=0
-  cargo test "${options[@]}" -p retape-kernels --test ptx --test ptx_product --test ptx_library --test gpu
-  cargo test "${options[@]}" --test gpu
+  cargo test "${options[@]}" -p retape-kernels --test ptx --test gpu
+  cargo test "${options[@]}" -p retape-tests --test gpu
   for sm in 75 80 90; do
-    cargo run "${options[@]}" --example ptx_dump -- "$sm"
+    cargo run "${options[@]}" -p retape-tests --example ptx_dump -- "$sm"
   done
   unset RETAPE_PTX_DUMP RETAPE_CUBIN_CACHE
 }

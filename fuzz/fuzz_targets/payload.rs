@@ -2,7 +2,7 @@
 #![no_main]
 
 #[allow(dead_code, reason = "each target uses a part of it")]
-#[path = "../../tests/artefact/attack.rs"]
+#[path = "../../tests/engine/artefact/attack.rs"]
 mod attack;
 
 libfuzzer_sys::fuzz_target!(|payload: &[u8]| {

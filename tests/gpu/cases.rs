@@ -1,4 +1,4 @@
-//! The reference cases of `tests/reference` on the GPU, within the bounds that hold for the processor.
+//! The reference cases of `tests/engine/reference` on the GPU, within the bounds that hold for the processor.
 
 use retape::{DType, Error};
 

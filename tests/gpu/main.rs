@@ -1,36 +1,36 @@
 //! Tensors and accelerated functions on a GPU, against the processor.
 
-#![cfg(all(feature = "cuda", target_os = "linux"))]
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking; measured errors are printed")]
 #![allow(dead_code, reason = "what is shared with other tests is not all used here")]
 
 mod calls;
 mod cases;
-#[path = "../reference/check.rs"]
+#[path = "../engine/reference/check.rs"]
 mod check;
 mod compare;
 mod corners;
 mod device;
 mod edges;
 mod faults;
-#[path = "../reference/file.rs"]
+#[path = "../engine/reference/file.rs"]
 mod file;
 #[path = "../../examples/workloads/formula.rs"]
 mod formula;
-#[path = "../random_graphs/generate.rs"]
+#[path = "../engine/random_graphs/generate.rs"]
 mod generate;
 mod graphs;
-#[path = "../reference/handlers.rs"]
+#[path = "../engine/reference/handlers.rs"]
 mod handlers;
 #[path = "../../examples/workloads/models.rs"]
 mod models;
 #[path = "../../examples/digits/network.rs"]
 mod network;
 mod options;
-#[path = "../programs/mod.rs"]
+#[path = "../process/programs.rs"]
 mod programs;
 mod refusals;
-#[path = "../ops/sample.rs"]
+#[path = "../engine/ops/sample.rs"]
 mod sample;
 mod samples;
 mod sizes;

@@ -30,8 +30,8 @@ put_test() {
 
 put_test retape-runtime cuda runtime
 put_test retape-kernels gpu kernels
-put_test retape gpu retape
-cargo build "${options[@]}" --example gpu_bench
+put_test retape-tests gpu retape
+cargo build "${options[@]}" -p retape-tests --example gpu_bench
 cargo build "${options[@]}" -p retape-cuda-sim
 cp "$target/$profile/examples/gpu_bench" "$folder/gpu_bench"
 # Tests without a GPU look for it beside them; everyone else is led to it by LD_LIBRARY_PATH.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The workloads of examples/gpu_bench in other frameworks, behind the same lines on stdin and stdout.
+"""The workloads of tests/examples/gpu_bench in other frameworks, behind the same lines on stdin and stdout.
 
     peers.py torch|torch.compile|jax [--quick] [--cpu]
 

@@ -1,0 +1,185 @@
+//! One test per rewrite, where it applies and where it must not; meaning is kept on random kernels.
+
+use retape_kernels::ir::random::{random_inputs, random_kernel, random_kernel_with_calls};
+use retape_kernels::simplify;
+
+use super::{kernel, run, same, scalars};
+
+/// Simplifies a body over `%0: f32`, `%1: i64`, `%2: bool`, `%3: f32` that stores its last value, and returns the
+/// instructions left, in order.
+fn simplified(body: &str) -> Vec<String> {
+    let loads = ["load p0[a0]", "load p1[a0]", "load p2[a0]", "load p0[a0 + 1]"];
+    let body: Vec<&str> = loads.into_iter().chain(body.split("; ")).collect();
+    let lines: String = body.iter().enumerate().map(|(i, inst)| format!("%{i} = {inst}\n")).collect();
+    let text = |dtype| {
+        let params = format!("p0: f32[5], p1: i64[4], p2: bool[4], p3: {dtype}[4] out");
+        format!("kernel ({params}) {{\naxes a0 = 4\n{lines}store p3[a0], %{}\n}}", body.len() - 1)
+    };
+    let stored = *kernel(&text("f32")).dtypes().last().unwrap();
+    let before = kernel(&text(stored.name()));
+    before.verify().unwrap_or_else(|e| panic!("{e}\n{before}"));
+    let after = simplify(&before);
+    after.verify().unwrap_or_else(|e| panic!("{e}\n{after}"));
+    assert_eq!(after.params, before.params);
+    after.insts.iter().map(ToString::to_string).collect()
+}
+
+/// Asserts what is left of bodies.
+fn check(cases: &[(&str, &[&str])]) {
+    for (body, expected) in cases {
+        assert_eq!(simplified(body), *expected, "{body}");
+    }
+}
+
+const X: &str = "load p0[a0]";
+const I: &str = "load p1[a0]";
+const B: &str = "load p2[a0]";
+const Y: &str = "load p0[a0 + 1]";
+
+#[test]
+fn mul_one() {
+    check(&[
+        ("const 1.0: f32; mul %0, %4", &[X]),
+        ("const 1.0: f32; mul %4, %0", &[X]),
+        ("const 1: i64; mul %1, %4", &[I]),
+        ("const 0.0: f32; mul %0, %4", &[X, "const 0.0: f32", "mul %0, %1"]),
+    ]);
+}
+
+#[test]
+fn add_zero() {
+    check(&[
+        ("const -0.0: f32; add %0, %4", &[X]),
+        ("const -0.0: f32; add %4, %0", &[X]),
+        ("const 0: i64; add %1, %4", &[I]),
+        ("const 0.0: f32; add %0, %4", &[X, "const 0.0: f32", "add %0, %1"]),
+    ]);
+}
+
+#[test]
+fn sub_zero() {
+    check(&[
+        ("const 0.0: f32; sub %0, %4", &[X]),
+        ("const 0: i64; sub %1, %4", &[I]),
+        ("const -0.0: f32; sub %0, %4", &[X, "const -0.0: f32", "sub %0, %1"]),
+        ("const 0.0: f32; sub %4, %0", &[X, "const 0.0: f32", "sub %1, %0"]),
+    ]);
+}
+
+#[test]
+fn add_negated() {
+    check(&[("neg %3; add %0, %4", &[X, Y, "sub %0, %1"]), ("neg %0; add %4, %3", &[X, Y, "sub %1, %0"])]);
+}
+
+#[test]
+fn sub_negated() {
+    check(&[("neg %3; sub %0, %4", &[X, Y, "add %0, %1"]), ("neg %0; sub %4, %3", &[X, Y, "neg %0", "sub %2, %1"])]);
+}
+
+#[test]
+fn div_one() {
+    check(&[("const 1.0: f32; div %0, %4", &[X]), ("const 1: i64; div %1, %4", &[I])]);
+}
+
+#[test]
+fn div_power_of_two() {
+    check(&[
+        ("const -8.0: f32; div %0, %4", &[X, "const -0.125: f32", "mul %0, %1"]),
+        ("const 3.0: f32; div %0, %4", &[X, "const 3.0: f32", "div %0, %1"]),
+        ("const 1.7014118e38: f32; div %0, %4", &[X, "const 1.7014118e38: f32", "div %0, %1"]),
+        ("const 1e-45: f32; div %0, %4", &[X, "const 1e-45: f32", "div %0, %1"]),
+        ("const 2: i64; div %1, %4", &[I, "const 2: i64", "div %0, %1"]),
+    ]);
+}
+
+#[test]
+fn twice_negated() {
+    check(&[("neg %0; neg %4", &[X]), ("not %2; not %4", &[B]), ("neg %1; not %4", &[I, "neg %0", "not %1"])]);
+}
+
+#[test]
+fn same_operands() {
+    check(&[("max %0, %0", &[X]), ("and %2, %2", &[B]), ("xor %1, %1", &[I, "xor %0, %0"])]);
+}
+
+#[test]
+fn truth_constant() {
+    check(&[
+        ("const true: bool; and %4, %2", &[B]),
+        ("const false: bool; or %2, %4", &[B]),
+        ("const false: bool; and %2, %4", &["const false: bool"]),
+        ("const true: bool; or %2, %4", &["const true: bool"]),
+        ("const 1: i64; and %1, %4", &[I, "const 1: i64", "and %0, %1"]),
+    ]);
+}
+
+#[test]
+fn select_same() {
+    check(&[("select %2, %0, %0", &[X]), ("select %2, %0, %3", &[X, B, Y, "select %1, %0, %2"])]);
+}
+
+#[test]
+fn select_constant() {
+    check(&[("const true: bool; select %4, %0, %3", &[X]), ("const false: bool; select %4, %0, %3", &[Y])]);
+}
+
+#[test]
+fn cast_same() {
+    check(&[("cast %0: f32", &[X]), ("bitcast %1: i64", &[I]), ("cast %0: f64", &[X, "cast %0: f64"])]);
+}
+
+#[test]
+fn cast_there_and_back() {
+    check(&[
+        ("cast %0: f64; cast %4: f32", &[X]),
+        ("cast %2: u8; cast %4: bool", &[B]),
+        ("cast %1: f64; cast %4: i64", &[I, "cast %0: f64", "cast %1: i64"]),
+        ("cast %0: i64; cast %4: f32", &[X, "cast %0: i64", "cast %1: f32"]),
+    ]);
+}
+
+#[test]
+fn bitcast_chain() {
+    check(&[("bitcast %0: u32; bitcast %4: f32", &[X]), ("bitcast %0: u32; bitcast %4: i32", &[X, "bitcast %0: i32"])]);
+}
+
+#[test]
+fn pow_constant() {
+    check(&[
+        ("const 0.0: f32; pow %0, %4", &["const 1.0: f32"]),
+        ("const 1.0: f32; pow %0, %4", &[X]),
+        ("const 2.0: f32; pow %0, %4", &[X, "mul %0, %0"]),
+        ("const -1.0: f32; pow %0, %4", &[X, "const 1.0: f32", "div %1, %0"]),
+        ("const 0.5: f32; pow %0, %4", &[X, "const 0.5: f32", "pow %0, %1"]),
+    ]);
+}
+
+#[test]
+fn constants_fold_and_dead_instructions_go() {
+    check(&[
+        ("const 2.0: f32; sqrt %4; mul %4, %4", &["const 4.0: f32"]),
+        ("const 2.0: f32; exp %4", &["const 2.0: f32", "exp %0"]),
+        ("exp %0; neg %1; abs %0", &[X, "abs %0"]),
+    ]);
+}
+
+#[test]
+fn random_kernels_keep_their_meaning() {
+    let mut shorter = 0;
+    for seed in 0..1000 {
+        let before = if seed % 2 == 0 { random_kernel(seed) } else { random_kernel_with_calls(seed) };
+        let after = simplify(&before);
+        after.verify().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{before}\n{after}"));
+        assert_eq!(simplify(&after), after, "seed {seed}");
+        shorter += usize::from(after.insts.len() < before.insts.len());
+        let inputs = random_inputs(&before, seed);
+        let written = before.params.iter().filter(|p| p.written);
+        for (param, (x, y)) in written.zip(run(&before, &inputs).iter().zip(run(&after, &inputs))) {
+            let pairs = scalars(x, param.dtype).into_iter().zip(scalars(&y, param.dtype));
+            for (x, y) in pairs {
+                assert!(same(x, y), "seed {seed}: {x:?} became {y:?}\n{before}\n{after}");
+            }
+        }
+    }
+    assert!(shorter > 500, "{shorter} kernels became shorter");
+}

@@ -1,0 +1,5 @@
+//! Tests of the crate by its public interface, in one program, since linking one is dear; code for GPUs has its own.
+
+mod execute;
+mod ir;
+mod transcendentals;

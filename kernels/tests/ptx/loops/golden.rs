@@ -1,0 +1,67 @@
+//! The text of some modules, as files under `tests/golden/ptx`; `RETAPE_BLESS=1` writes them anew.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use retape_kernels::library::MatMul;
+use retape_kernels::ptx::Target;
+use retape_kernels::{BufferType, Operand, Place, Step, Work};
+use retape_runtime::DType;
+
+use super::samples::{channels, columns, mixed, rows, square, transpose};
+use super::{kernel, lowered, step};
+
+/// A product of dense matrices.
+fn product(dtype: DType) -> Step {
+    let work = Work::Library(MatMul::contiguous(dtype, &[], [256, 192, 96]).into());
+    let (types, _) = work.signature();
+    let operand =
+        |(n, ty): (usize, &BufferType)| Operand { place: Place::Input(n as u32), dtype: ty.dtype, len: ty.len };
+    let operands = types.iter().enumerate().map(operand).collect();
+    Step { work, operands, label: "product".into() }
+}
+
+/// The launches of a step as text.
+fn text(step: &Step, target: Target) -> String {
+    let launches = lowered(step, target);
+    let mut text = String::new();
+    for launch in &launches.launches {
+        let (grid, block) = (launch.grid, launch.block);
+        writeln!(text, "// grid {grid:?}, block {block}, arguments {:?}", launch.arguments).unwrap();
+        text += &launch.module.text();
+    }
+    text
+}
+
+#[test]
+fn modules_are_as_they_were() {
+    let plain = |sm| Target { sm, fast: false };
+    let kernels = [
+        ("square", square(1 << 20, "f32"), plain(80)),
+        ("mixed", mixed(1003, 8), Target { sm: 90, fast: true }),
+        ("transpose", transpose(1000, 300, "f32"), plain(80)),
+        ("rows", rows(4096, 1024, "f32", "sum"), plain(80)),
+        ("rows_in_parts", rows(1, 1_000_003, "f32", "max"), plain(75)),
+        ("columns", columns(64, 4096, "f32", "sum"), plain(80)),
+        ("channels", channels(16, 32, 196), plain(80)),
+    ];
+    let products = [
+        ("product_f32", product(DType::F32), plain(80)),
+        ("product_tf32", product(DType::F32), Target { sm: 80, fast: true }),
+        ("product_bf16", product(DType::Bf16), plain(90)),
+        ("product_f16", product(DType::F16), plain(75)),
+    ];
+    let kernels = kernels.map(|(name, text, target)| (name, step(&kernel(&text)), target));
+    let bless = std::env::var("RETAPE_BLESS").is_ok_and(|value| value == "1");
+    for (name, step, target) in kernels.into_iter().chain(products) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/ptx/{name}.ptx"));
+        let made = text(&step, target);
+        if bless {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, &made).unwrap();
+        }
+        let expected = fs::read_to_string(&path).unwrap_or_default();
+        assert!(made == expected, "{name} differs; RETAPE_BLESS=1 rewrites it. Made:\n{made}");
+    }
+}

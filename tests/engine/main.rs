@@ -1,0 +1,44 @@
+//! Tests of the crate `retape` by its public interface, in one program, since linking one is dear.
+//!
+//! They run at the same time, so none may depend on what belongs to the process; `tests/process` is for those.
+
+#![allow(unreachable_pub, reason = "the examples' modules are programs of their own")]
+
+mod artefact;
+mod bad_input;
+mod cache;
+mod chart;
+mod check;
+mod debug_print;
+mod events;
+mod explain;
+mod forward_backward;
+mod golden;
+mod heard;
+mod kinks;
+mod layers;
+mod ndarray;
+mod nested;
+mod nonfinite;
+mod ops;
+mod pinned;
+mod printed;
+mod profile;
+mod random_graphs;
+mod reference;
+mod report;
+mod serialize;
+mod shapes;
+mod stats;
+mod strided;
+mod tidy;
+mod training;
+mod traps;
+mod views;
+
+#[path = "../../examples/workloads/formula.rs"]
+mod formula;
+#[path = "../../examples/workloads/models.rs"]
+mod models;
+#[path = "../../examples/digits/network.rs"]
+mod network;

@@ -1,0 +1,34 @@
+//! Arrays of the crate `ndarray` become tensors and come back. Not inside the crate: `s!` contains unsafe code.
+
+use ndarray::{Array0, Array2, Array3, Axis, arr0, s};
+use retape::{Error, Tensor};
+
+#[test]
+fn arrays_survive_the_round_trip() {
+    let array = Array3::from_shape_fn([2, 3, 4], |(i, j, k)| (100 * i + 10 * j + k) as i64);
+    let tensor = Tensor::from(&array);
+    assert_eq!(tensor.shape(), [2, 3, 4]);
+    assert_eq!(tensor.to_ndarray::<i64>().unwrap(), array.into_dyn());
+    let scalar: Array0<bool> = arr0(true);
+    assert_eq!(Tensor::from(scalar.clone()).to_ndarray::<bool>().unwrap(), scalar.into_dyn());
+    let empty = Array2::<f32>::zeros([0, 3]);
+    assert_eq!(Tensor::from(empty.view()).shape(), [0, 3]);
+    assert_eq!(Tensor::from(&empty).to_ndarray::<f32>().unwrap(), empty.into_dyn());
+}
+
+#[test]
+fn views_of_any_layout_are_read_in_their_order() {
+    let array = Array2::from_shape_fn([3, 4], |(i, j)| (10 * i + j) as f64);
+    for view in [array.t(), array.slice(s![..;-1, 1..;2]), array.slice(s![1..2, ..])] {
+        let tensor = Tensor::from(view);
+        assert_eq!(tensor.shape(), view.shape());
+        assert_eq!(tensor.to_vec::<f64>().unwrap(), view.iter().copied().collect::<Vec<_>>());
+    }
+    let row = array.index_axis(Axis(0), 2);
+    assert_eq!(Tensor::from(row).to_vec::<f64>().unwrap(), [20.0, 21.0, 22.0, 23.0]);
+}
+
+#[test]
+fn another_dtype_is_an_error() {
+    assert!(matches!(Tensor::ones([2]).to_ndarray::<f64>(), Err(Error::Type { .. })));
+}

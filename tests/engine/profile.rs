@@ -1,0 +1,188 @@
+//! Profiles: calls, stages and groups as data and as a trace that viewers open.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use retape::{CallKind, Profile, Tensor, accelerate};
+use serde_json::Value;
+
+/// An interval of a trace, in nanoseconds, with what it is.
+#[derive(Clone, Debug)]
+struct Span {
+    name: String,
+    category: String,
+    thread: u64,
+    start: u64,
+    end: u64,
+    args: Value,
+}
+
+/// The complete events of a trace file, which must be well-formed.
+fn spans(json: &str) -> Vec<Span> {
+    let file: Value = serde_json::from_str(json).unwrap();
+    let mut spans = vec![];
+    for event in file["traceEvents"].as_array().unwrap() {
+        assert!(event["name"].is_string() && event["pid"].is_number() && event["tid"].is_number(), "{event}");
+        if event["ph"] == "M" {
+            assert!(event["args"]["name"].is_string(), "{event}");
+            continue;
+        }
+        assert_eq!(event["ph"], "X");
+        let nanos = |field: &str| (1e3 * event[field].as_f64().unwrap()).round() as u64;
+        spans.push(Span {
+            name: event["name"].as_str().unwrap().to_owned(),
+            category: event["cat"].as_str().unwrap().to_owned(),
+            thread: event["tid"].as_u64().unwrap(),
+            start: nanos("ts"),
+            end: nanos("ts") + nanos("dur"),
+            args: event["args"].clone(),
+        });
+    }
+    spans
+}
+
+/// Checks that calls of a thread follow each other or lie in each other, and that each stage and group lies in a call.
+fn check_nesting(spans: &[Span]) {
+    let mut threads: BTreeMap<u64, Vec<&Span>> = BTreeMap::new();
+    spans.iter().for_each(|span| threads.entry(span.thread).or_default().push(span));
+    for mut spans in threads.into_values() {
+        // Outer spans first.
+        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end), span.category != "call"));
+        let mut open: Vec<&Span> = vec![];
+        for span in spans {
+            while open.last().is_some_and(|outer| outer.end <= span.start && outer.end < span.end) {
+                open.pop();
+            }
+            match open.last() {
+                Some(outer) => assert!(span.end <= outer.end, "{span:?} leaves {outer:?}"),
+                None => assert_eq!(span.category, "call", "{span:?} is in no call"),
+            }
+            if span.category == "group" {
+                assert!(open.iter().all(|outer| outer.category != "group"), "{span:?} is in another group");
+            }
+            open.push(span);
+        }
+    }
+}
+
+#[test]
+fn a_profile_shows_calls_stages_and_groups() {
+    let step = accelerate(|w: &Tensor, x: &Tensor| {
+        let loss = x.matmul(w).tanh().square().mean(..);
+        let grad = loss.grad(w);
+        (loss, w - grad * 0.1_f32)
+    });
+    let call = |rows: usize| step.call(Tensor::full([16, 16], 0.1_f32), Tensor::ones([rows, 16])).unwrap();
+    call(8);
+    assert!(step.profile().calls.is_empty() && !step.profiling());
+    step.set_profiling(true);
+    for rows in [8, 8, 24, 8] {
+        call(rows);
+    }
+    step.set_enabled(false);
+    call(8);
+    step.set_enabled(true);
+    step.set_profiling(false);
+    call(8);
+
+    let profile = step.profile();
+    let kinds: Vec<CallKind> = profile.calls.iter().map(|call| call.kind).collect();
+    assert_eq!(kinds, [CallKind::Hit, CallKind::Hit, CallKind::Miss, CallKind::Hit, CallKind::Unaccelerated]);
+    let miss = &profile.calls[2];
+    let stages: Vec<&str> = miss.spans.iter().filter(|span| span.steps.is_none()).map(|span| &*span.name).collect();
+    assert_eq!(stages, ["trace", "optimise", "plan", "compile"]);
+    check_totals(&profile);
+
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("profile.json");
+    profile.write(&file).unwrap();
+    let spans = spans(&std::fs::read_to_string(file).unwrap());
+    check_nesting(&spans);
+    let n = |category: &str| spans.iter().filter(|span| span.category == category).count();
+    let n_groups: usize = profile.calls.iter().flat_map(|call| &call.spans).filter(|span| span.steps.is_some()).count();
+    assert_eq!((n("call"), n("stage"), n("group")), (5, 4, n_groups));
+    let matmul = spans.iter().find(|span| span.category == "group" && span.name.contains("matmul")).unwrap();
+    assert!(matmul.args["lines"][0].as_str().unwrap().starts_with("tests/engine/profile.rs:"), "{matmul:?}");
+    assert!(matmul.args["arena_bytes"].as_f64().unwrap() > 0.0);
+    assert_eq!(spans[0].args["arguments"], "f32[16, 16], f32[8, 16]");
+}
+
+/// The totals are the sums of the calls, and no more than these took.
+fn check_totals(profile: &Profile) {
+    for group in &profile.groups {
+        let runs: Vec<Duration> = profile
+            .calls
+            .iter()
+            .filter(|call| call.signature.as_ref() == Some(&group.signature))
+            .flat_map(|call| &call.spans)
+            .filter(|span| span.steps.as_ref() == Some(&group.steps) && span.name == group.label)
+            .map(|span| span.time)
+            .collect();
+        assert_eq!(runs.len() as u64, group.count, "{group:?}");
+        assert_eq!(runs.iter().sum::<Duration>(), group.total);
+        assert_eq!((runs.iter().min(), runs.iter().max()), (Some(&group.min), Some(&group.max)));
+    }
+    let mut shares: BTreeMap<String, f64> = BTreeMap::new();
+    for group in &profile.groups {
+        *shares.entry(group.signature.to_string()).or_default() += group.share;
+    }
+    assert!(shares.len() == 2 && shares.values().all(|share| (0.01..=1.0).contains(share)), "{shares:?}");
+}
+
+#[test]
+fn calls_of_threads_and_calls_inside_traces_nest() {
+    let inner = accelerate(|x: &Tensor| x.exp().sum(..));
+    let outer = accelerate(|x: &Tensor| {
+        // On a concrete tensor: a call of its own, while the outer one is traced.
+        let scale = inner.call(Tensor::ones([5])).unwrap();
+        x * scale
+    });
+    inner.set_profiling(true);
+    outer.set_profiling(true);
+    std::thread::scope(|scope| {
+        for n in 1..4 {
+            let outer = &outer;
+            scope.spawn(move || (0..20).for_each(|_| drop(outer.call(Tensor::ones([n])).unwrap())));
+        }
+    });
+    let profile = outer.profile();
+    assert_eq!(profile.calls.len(), 60);
+    let mut spans = spans(&profile.to_json());
+    check_nesting(&spans);
+    let threads: std::collections::BTreeSet<u64> = spans.iter().map(|span| span.thread).collect();
+    assert_eq!(threads.len(), 3);
+    assert_eq!(inner.profile().calls.len(), 3);
+    assert!(spans.iter().all(|span| !span.name.contains("exp")), "the inner call is noted in the outer function");
+    spans.retain(|span| span.name == "miss");
+    assert_eq!(spans.len(), 3);
+}
+
+#[test]
+fn memory_is_bounded_and_totals_go_on() {
+    let f = accelerate(|x: &Tensor| x + x);
+    f.set_profiling(true);
+    let x = Tensor::ones([2]);
+    let n = 40_000;
+    (0..n).for_each(|_| drop(f.call(&x).unwrap()));
+    let profile = f.profile();
+    let n_spans: usize = profile.calls.iter().map(|call| 1 + call.spans.len()).sum();
+    assert!(n_spans <= 1 << 16, "{n_spans}");
+    assert_eq!(profile.calls.len() as u64 + profile.n_forgotten, n);
+    assert!(profile.n_forgotten > 0);
+    assert_eq!(profile.groups[0].count, n);
+    // From the beginning again.
+    f.set_profiling(false);
+    f.set_profiling(true);
+    assert!(f.profile().calls.is_empty() && f.profile().groups.is_empty());
+}
+
+#[test]
+fn a_failed_call_is_in_the_profile_too() {
+    let f = accelerate(|x: &Tensor, y: &Tensor| x + y);
+    f.set_profiling(true);
+    f.call(Tensor::ones([2]), Tensor::ones([3])).unwrap_err();
+    let kinds: Vec<CallKind> = f.profile().calls.iter().map(|call| call.kind).collect();
+    assert_eq!(kinds, [CallKind::Failed]);
+    check_nesting(&spans(&f.profile().to_json()));
+}

@@ -1,0 +1,264 @@
+//! The report: what is in the page, that nothing in it can become markup, and that a browser draws it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use retape::{Tensor, Tree, accelerate, value_and_grad};
+use serde_json::Value;
+
+/// Text that would run if it were not taken as text.
+const HOSTILE: &str =
+    "</script><script>document.documentElement.dataset.broken='yes'</script><img src=x onerror=alert(1)>";
+
+#[derive(Clone, Tree)]
+struct Layers {
+    named: BTreeMap<String, Tensor>,
+    mode: String,
+}
+
+fn layers(width: usize, mode: &str) -> Layers {
+    let weight = |n: usize| Tensor::full([width, width], 0.1 + 0.1 * n as f32);
+    let names = ["first".to_owned(), HOSTILE.to_owned(), "a \"third\" & last".to_owned()];
+    Layers { named: names.into_iter().zip(0..).map(|(name, n)| (name, weight(n))).collect(), mode: mode.into() }
+}
+
+/// The page on a function that was called in many ways.
+fn page(folder: &Path) -> String {
+    let shift = Tensor::ones([1, 8]);
+    let step = accelerate(|layers: &Layers, x: &Tensor| {
+        let y = layers.named.values().fold(x + &shift, |y, w| y.matmul(w).tanh());
+        let loss = (&y - y.mean(..)).square().mean(..);
+        let grad: Vec<Tensor> = layers.named.values().map(|w| loss.grad(w)).collect();
+        (loss, grad)
+    });
+    let call = |rows: usize, mode: &str| step.call(layers(8, mode), Tensor::ones([rows, 8])).unwrap();
+    step.set_profiling(true);
+    for rows in [32, 32, 7, 32, 32] {
+        call(rows, "plain");
+    }
+    call(32, HOSTILE);
+    step.set_profiling(false);
+    step.set_capacity(2);
+    for rows in 1..9 {
+        call(rows, "plain");
+    }
+    step.clear_cache();
+    for rows in [32, 32, 7] {
+        call(rows, "plain");
+    }
+    let path = folder.join("report.html");
+    step.report_html(&path).unwrap();
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once("<script type=\"application/json\" id=\"data\">\n").unwrap();
+    serde_json::from_str(rest.split_once("\n</script>").unwrap().0).unwrap()
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
+    value.pointer(pointer).unwrap_or_else(|| panic!("nothing at {pointer}")).as_array().unwrap()
+}
+
+fn number(value: &Value, pointer: &str) -> u64 {
+    value.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number at {pointer}")) as u64
+}
+
+#[test]
+fn the_page_says_what_the_cache_knows() {
+    let data = data(&page(&folder("data")));
+    assert_eq!((number(&data, "/stats/hits"), number(&data, "/stats/misses")), (4, 13));
+    assert_eq!(number(&data, "/stats/n_entries"), 2);
+    let reasons: Vec<&str> = list(&data, "/misses").iter().map(|miss| miss["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons[..3], ["first_call", "new_shape", "new_static"]);
+    assert_eq!(reasons[11..], ["cleared", "cleared"]);
+    let change = &list(&data, "/misses/1/changes")[0];
+    assert_eq!((&change["path"], &change["old"], &change["new"]), (&"argument 1".into(), &"32".into(), &"7".into()));
+    let advice = list(&data, "/advice")[0].as_str().unwrap();
+    assert!(advice.starts_with("argument 1 axis 0 took"), "{advice}");
+    for entry in list(&data, "/entries") {
+        let captures = list(entry, "/captures");
+        assert!(
+            captures.len() == 1 && captures[0].as_str().unwrap().contains("tests/engine/report.rs"),
+            "{captures:?}"
+        );
+        let leaves = list(entry, "/leaves");
+        assert!(leaves.iter().any(|leaf| leaf["path"].as_str().unwrap().contains(HOSTILE.split('"').next().unwrap())));
+        assert!(number(entry, "/arena_unshared_bytes") > number(entry, "/detail/arena/bytes"), "no bytes are shared");
+        check_drawing(&entry["detail"]);
+    }
+}
+
+/// What the drawings rely on: groups cover the plan, members lie between what a group reads and writes, and no two
+/// values that live at the same time share bytes of the arena, unless one takes the other's place.
+fn check_drawing(detail: &Value) {
+    let ids = |value: &Value, field: &str| -> Vec<usize> {
+        value[field].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as usize).collect()
+    };
+    let (values, steps) = (list(detail, "/values"), list(detail, "/steps"));
+    assert!(values.len() > 20 && steps.len() > 5, "{} values in {} groups", values.len(), steps.len());
+    let covered: Vec<usize> = list(detail, "/launches")
+        .iter()
+        .flat_map(|launch| launch[0].as_u64().unwrap() as usize..launch[1].as_u64().unwrap() as usize)
+        .collect();
+    assert!((0..steps.len()).all(|step| covered.contains(&step)), "{covered:?} of {}", steps.len());
+    for step in steps {
+        let (reads, writes, members) = (ids(step, "reads"), ids(step, "writes"), ids(step, "members"));
+        assert!(writes.iter().all(|id| members.contains(id)), "{step}");
+        let args = members.iter().flat_map(|&id| ids(&values[id], "args"));
+        for arg in args {
+            assert!(members.contains(&arg) || reads.contains(&arg), "%{arg} is neither read nor made in {step}");
+        }
+        assert!(step["kind"] == "movement" || !step["lines"].as_array().unwrap().is_empty(), "{step}");
+    }
+    let size = number(detail, "/arena/bytes");
+    let rects = list(detail, "/arena/rects");
+    assert!(!rects.is_empty());
+    let span = |rect: &Value, from: &str, to: &str| (number(rect, from), number(rect, to));
+    for (n, a) in rects.iter().enumerate() {
+        assert!(number(a, "/offset") + number(a, "/len") <= size && number(a, "/from") <= number(a, "/to"), "{a}");
+        for b in &rects[n + 1..] {
+            let (lives_a, lives_b) = (span(a, "/from", "/to"), span(b, "/from", "/to"));
+            let together = lives_a.0.max(lives_b.0) <= lives_a.1.min(lives_b.1);
+            let (at_a, at_b) = (number(a, "/offset"), number(b, "/offset"));
+            let shared = at_a.max(at_b) < (at_a + number(a, "/len")).min(at_b + number(b, "/len"));
+            assert!(!together || !shared || b["over"] == a["value"], "{a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn no_text_becomes_markup_and_nothing_is_loaded() {
+    let page = page(&folder("text"));
+    assert_eq!(page.matches("<script").count(), 2, "a text has begun an element");
+    assert_eq!(page.matches("</script").count(), 2, "a text has ended an element");
+    assert!(page.contains("default-src 'none'"));
+    // The name space of SVG is a name, and no address that anything is loaded from.
+    assert_eq!(page.matches("://").count(), page.matches("\"http://www.w3.org/2000/svg\"").count());
+    for forbidden in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "@import", "url("] {
+        assert!(!page.contains(forbidden), "{forbidden}");
+    }
+}
+
+#[test]
+fn code_for_gradients_is_shown() {
+    let model = accelerate(|w: &Tensor, x: &Tensor| x.matmul(w).tanh().sum(..));
+    let x = Tensor::ones([4, 3]);
+    for _ in 0..2 {
+        value_and_grad(|w: &Tensor| model.call(w, &x).unwrap(), &Tensor::full([3, 2], 0.3_f32)).unwrap();
+    }
+    let path = folder("gradients").join("report.html");
+    model.report_html(&path).unwrap();
+    let data = data(&std::fs::read_to_string(path).unwrap());
+    let code = &list(&data, "/entries/0/gradients")[0];
+    assert_eq!((number(code, "/calls"), &code["is_compiled"]), (2, &Value::Bool(true)));
+    assert_eq!(code["arguments"], serde_json::json!([0]));
+    assert_eq!((number(&data, "/stats/backward_hits"), number(&data, "/stats/backward_misses")), (1, 1));
+}
+
+/// A browser on this machine. Without one the tests that need it say so, unless it is required.
+fn browser() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+    let found = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|p| p.is_file());
+    if found.is_none() {
+        let is_required = std::env::var("RETAPE_REQUIRE_BROWSER").is_ok_and(|value| value == "1");
+        assert!(!is_required, "no browser is installed");
+        eprintln!("skipped: no browser is installed");
+    }
+    found
+}
+
+/// Runs a browser without a window on a page.
+fn browse(browser: &Path, folder: &Path, page: &Path, more: &[&str]) -> String {
+    let profile = folder.join("profile");
+    let _ = std::fs::remove_dir_all(&profile);
+    let output = Command::new(browser)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"])
+        // The browser itself must not look for the network either.
+        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+        .args(["--virtual-time-budget=5000", "--window-size=1280,2400"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .args(more)
+        .arg(format!("file://{}", page.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// How many elements of a dumped page have an attribute, scripts and styles aside.
+fn count(dom: &str, attribute: &str) -> usize {
+    let (before, _) = dom.split_once("<script").unwrap();
+    before.matches(&format!(" {attribute}=\"")).count()
+}
+
+#[test]
+fn a_browser_draws_all_of_it() {
+    let Some(browser) = browser() else { return };
+    let folder = folder("drawn");
+    let page = page(&folder);
+    let data = data(&page);
+    let dom = browse(&browser, &folder, &folder.join("report.html"), &["--dump-dom"]);
+    let root = &dom[dom.find("<html").unwrap()..];
+    let root = &root[..=root.find('>').unwrap()];
+    assert!(root.contains("data-ready=\"true\"") && !root.contains("data-error"), "{root}");
+    assert!(!dom.contains("data-broken"), "a text ran as a script");
+    let detail = &data["entries"][0]["detail"];
+    assert_eq!(count(&dom, "data-entry"), list(&data, "/entries").len());
+    assert_eq!(count(&dom, "data-miss"), list(&data, "/misses").len());
+    assert_eq!(count(&dom, "data-group"), list(detail, "/steps").len());
+    assert_eq!(count(&dom, "data-arena"), list(detail, "/arena/rects").len());
+}
+
+/// Presses everything that can be pressed, and says what is there then.
+const PRESS: &str = "<script>
+  const press = (element) => element.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  for (const row of all('[data-entry]')) press(row);
+  const n = all('[data-group]').length;
+  for (let k = 0; k < n; k += 1) press(document.querySelector(`[data-group=\"${k}\"]`));
+  for (const button of all('.tools button')) press(button);
+  press(all('.tools button').find((button) => button.textContent === 'Open all'));
+  all('.op, .pill, .life, .miss').forEach((element) => element.dispatchEvent(new PointerEvent('pointermove', { clientX: 9, clientY: 9 })));
+  all('input[type=radio], input[type=checkbox]').forEach((input) => input.click());
+  press(document.querySelector('header button'));
+  const root = document.documentElement;
+  root.dataset.ops = all('.op:not(.outside)').length;
+  root.dataset.loaded = performance.getEntriesByType('resource').length;
+  root.dataset.overflow = root.scrollWidth > root.clientWidth;
+</script>";
+
+#[test]
+fn what_can_be_pressed_works() {
+    let Some(browser) = browser() else { return };
+    let folder = folder("pressed");
+    let page = page(&folder);
+    let data = data(&page);
+    let pressed = folder.join("pressed.html");
+    std::fs::write(&pressed, page.replace("</body>", &format!("{PRESS}\n</body>"))).unwrap();
+    for width in ["--window-size=1280,1600", "--window-size=500,1600"] {
+        let dom = browse(&browser, &folder, &pressed, &["--dump-dom", width]);
+        let root = &dom[dom.find("<html").unwrap()..];
+        let root = &root[..=root.find('>').unwrap()];
+        assert!(root.contains("data-ready=\"true\"") && !root.contains("data-error"), "{root}");
+        assert!(root.contains("data-loaded=\"0\""), "the page loaded something: {root}");
+        assert!(root.contains("data-theme=\"dark\"") && root.contains("data-overflow=\"false\""), "{root}");
+        // The last entry that was chosen is the one that is open.
+        let last = list(&data, "/entries").last().unwrap();
+        let members: usize =
+            list(last, "/detail/steps").iter().map(|step| step["members"].as_array().unwrap().len()).sum();
+        assert!(root.contains(&format!("data-ops=\"{members}\"")), "{root} instead of {members}");
+    }
+}

@@ -1,0 +1,75 @@
+//! Statistics, misses and profiles as data, by the feature `serde`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
+
+use retape::{Check, Error, Tensor, accelerate};
+use serde_json::{Value, json, to_value};
+
+fn names(value: &Value) -> BTreeSet<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+#[test]
+fn everything_that_is_seen_is_data() {
+    let shift = Tensor::ones([3]);
+    let f = accelerate(|x: &Tensor, twice: &bool| if *twice { (x + &shift).sum(..) } else { x.sum(..) });
+    f.set_profiling(true);
+    for (rows, twice) in [(4, true), (4, true), (9, true), (9, false)] {
+        f.call(Tensor::ones([rows, 3]), twice).unwrap();
+    }
+
+    let stats = to_value(f.stats()).unwrap();
+    assert_eq!((&stats["hits"], &stats["misses"], &stats["hit_rate"]), (&json!(1), &json!(3), &json!(0.25)));
+    assert_eq!(stats["budget"], json!({ "host": null, "device": null }));
+    assert_eq!(stats["bytes"], json!(f.stats().bytes()));
+    let entry = &stats["entries"][2];
+    assert_eq!(entry["signature"]["arguments"], "f32[4, 3], true");
+    let leaves = json!([
+        { "path": "argument 0", "value": "f32[4, 3]" },
+        { "path": "argument 1", "value": "true" },
+    ]);
+    assert_eq!(entry["signature"]["leaves"], leaves);
+    assert!(entry["captures"][0].as_str().unwrap().starts_with("f32[3] at tests/serialize.rs:"));
+    let stages = ["compile_seconds", "optimise_seconds", "plan_seconds", "trace_seconds"];
+    assert_eq!(names(&entry["times"]), BTreeSet::from(stages));
+    assert!((1e-9..60.0).contains(&entry["times"]["compile_seconds"].as_f64().unwrap()));
+    assert_eq!(stats["miss_latency"]["n_timed"], 3);
+
+    let misses = to_value(f.explain()).unwrap();
+    let reasons: Vec<&Value> = misses.as_array().unwrap().iter().map(|miss| &miss["reason"]).collect();
+    assert_eq!(reasons, ["first_call", "new_shape", "new_static"]);
+    let difference = json!({ "path": "argument 0", "aspect": "axis 0", "old": "4", "new": "9", "type_name": "" });
+    assert_eq!(misses[1]["differences"], json!([difference]));
+    assert!(misses[1]["at"].as_str().unwrap().starts_with("tests/engine/serialize.rs:"));
+
+    let profile = to_value(f.profile()).unwrap();
+    let kinds: Vec<&Value> = profile["calls"].as_array().unwrap().iter().map(|call| &call["kind"]).collect();
+    assert_eq!(kinds, ["miss", "hit", "miss", "miss"]);
+    assert!(profile["groups"].as_array().unwrap().iter().all(|group| group["share"].as_f64().unwrap() <= 1.0));
+}
+
+#[test]
+fn what_checks_find_is_data() {
+    let factor = std::sync::atomic::AtomicU32::new(2);
+    let scaled = accelerate(|x: &Tensor| x * factor.load(SeqCst) as f32);
+    scaled.set_check_mode(Check::default());
+    scaled.call(Tensor::ones([3])).unwrap();
+    factor.store(3, SeqCst);
+    scaled.call(Tensor::ones([3])).unwrap();
+    let found = &to_value(scaled.differences()).unwrap()[0];
+    assert_eq!((&found["path"], &found["gap"]["n_differing"]), (&json!("result"), &json!(3)));
+    assert_eq!(found["gap"]["samples"][1], json!({ "position": 1, "expected": "3.0", "got": "2.0" }));
+
+    let log = accelerate(|x: &Tensor| (x - 2.0_f32).log());
+    log.trap_nonfinite(true);
+    let Err(Error::NonFinite(found)) = log.call(Tensor::ones([3])) else { panic!("nothing was trapped") };
+    let found = to_value(*found).unwrap();
+    assert_eq!(
+        (&found["op"], &found["n_nan"], &found["inputs"][0]["type"]),
+        (&json!("log"), &json!(3), &json!("f32[3]"))
+    );
+    assert!(found["at"].as_str().unwrap().starts_with("tests/engine/serialize.rs:"), "{found}");
+}
