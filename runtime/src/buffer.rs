@@ -11,6 +11,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::slice;
 
@@ -61,6 +62,9 @@ enum Memory {
 unsafe impl Send for Block {}
 // SAFETY: a shared block gives out no access to its memory.
 unsafe impl Sync for Block {}
+// Bytes are as good after a panic as before it, and an emptied vector has nothing to be broken.
+impl UnwindSafe for Block {}
+impl RefUnwindSafe for Block {}
 
 impl Block {
     fn layout(bytes: usize) -> Option<Layout> {
@@ -220,7 +224,8 @@ impl Buffer {
     /// As [`Buffer::alloc`]; the memory counts as live, and against the memory limit.
     pub fn from_vec<T: Element>(values: Vec<T>) -> Result<Buffer> {
         let (len, held) = (size_of_val(values.as_slice()), values.capacity() * size_of::<T>());
-        let is_worth_it = len >= ADOPTED && held - len <= len / 4 && values.as_ptr().addr().is_multiple_of(SYSTEM_ALIGN);
+        let is_worth_it =
+            len >= ADOPTED && held - len <= len / 4 && values.as_ptr().addr().is_multiple_of(SYSTEM_ALIGN);
         if !is_worth_it {
             return Buffer::copy_of(&values);
         }

@@ -65,6 +65,8 @@ pub(crate) fn resolve(axis: impl AsIndex, rank: usize) -> Result<usize, String> 
 }
 
 /// A range of positions along an axis, as Rust writes ranges; negative ends count from the end of the axis.
+///
+/// Clippy takes a literal `1..-1` for an empty range of numbers; `1..n - 1` says the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexRange {
     start: Bound<isize>,

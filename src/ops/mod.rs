@@ -26,7 +26,7 @@
 //! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin` |
 //! | order | `argmax`, `argmin`, `argsort`, `sort`, `top_k`, and descending forms |
 //! | products | `matmul`, `dot`, `outer`; [`einsum`] |
-//! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite` |
+//! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite`, `logdet_positive_definite`, `diagonal`, `trace` |
 //! | images | `conv2d`, `conv_transpose2d`, `max_pool2d`, `avg_pool2d`, `global_avg_pool2d`; see [`ConvOptions`] |
 //! | printing | `debug_print` |
 //! | random | [`RandomBits`], behind [`crate::random`] |

@@ -260,7 +260,13 @@ positions! {
 
 impl Tensor {
     /// Applies an op along one axis, counted from the end if negative.
-    fn along_axis<O: Into<Op>>(&self, name: &'static str, axis: impl AsIndex, at: Caller, op: impl Fn(usize) -> O) -> Tensor {
+    fn along_axis<O: Into<Op>>(
+        &self,
+        name: &'static str,
+        axis: impl AsIndex,
+        at: Caller,
+        op: impl Fn(usize) -> O,
+    ) -> Tensor {
         self.over_axis(name, axis, at, |axis| apply_at(op(axis), &[self], at))
     }
 

@@ -47,7 +47,7 @@ attributes! {
 
 impl Slice {
     /// The first elements of every axis, for as many as `shape` says; steps of one.
-    fn leading(shape: &[usize]) -> Slice {
+    pub(super) fn leading(shape: &[usize]) -> Slice {
         Slice {
             start: SmallVec::from_elem(0, shape.len()),
             step: SmallVec::from_elem(1, shape.len()),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Device, DeviceBuffer, Element};
 
-pub(crate) use apply::{apply, apply_at, apply_in_groups, broadcast_apply};
+pub(crate) use apply::{apply, apply_at, apply_in_groups, broadcast_apply, broadcast_apply_at};
 pub(crate) use memory::{Memory, gpu};
 pub use operators::TensorOrScalar;
 

@@ -15,8 +15,10 @@ mod explain;
 mod forward_backward;
 mod golden;
 mod heard;
+mod indexing;
 mod kinks;
 mod layers;
+mod matrices;
 mod ndarray;
 mod nested;
 mod nonfinite;
@@ -25,6 +27,7 @@ mod pinned;
 mod printed;
 mod profile;
 mod random_graphs;
+mod recurrent;
 mod reference;
 mod report;
 mod serialize;
@@ -34,6 +37,7 @@ mod strided;
 mod tidy;
 mod training;
 mod traps;
+mod trees;
 mod views;
 
 #[path = "../../examples/workloads/formula.rs"]

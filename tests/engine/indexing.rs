@@ -1,7 +1,5 @@
 //! Indices and ranges in every way they are written, against loops over coordinates.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::ops::Bound;
 
 use retape::{DType, Error, Result, Tensor, accelerate, concat, stack, value_and_grad};
@@ -90,11 +88,13 @@ fn methods_take_an_axis_of_any_integer_type() {
     assert_eq!(x.unsqueeze(x.rank()).shape(), [2, 3, 4, 1]);
     assert_eq!(x.swap_axes(last, first).shape(), [4, 3, 2]);
     assert_eq!(x.permute([last, 0, 1]).shape(), [4, 2, 3]);
-    assert_eq!(x.permute(&vec![-1_isize, 0, 1]).shape(), [4, 2, 3]);
+    let order = vec![-1_isize, 0, 1];
+    assert_eq!((x.permute(&order).shape(), x.permute(&order[..]).shape()), (&[4, 2, 3][..], &[4, 2, 3][..]));
+    assert_eq!((x.permute(order).shape(), x.sum([1, last]).shape()), (&[4, 2, 3][..], &[2][..]));
     assert_eq!(x.permute(..).shape(), [2, 3, 4]);
     assert_eq!((x.flatten_from(1_usize).shape(), x.cumsum(last).shape()), (&[2, 12][..], &[2, 3, 4][..]));
     assert_eq!((x.sum(last).shape(), x.sum([0, last]).shape()), (&[2, 3][..], &[3][..]));
-    assert_eq!((x.sum(1..).shape(), x.sum(..-1).shape(), x.sum(&[1, 2]).shape()), (&[2][..], &[4][..], &[2][..]));
+    assert_eq!((x.sum(1..).shape(), x.sum(..-1).shape()), (&[2][..], &[4][..]));
     assert_eq!((x.argmax(last).shape(), x.sort(first).shape()), (&[2, 3][..], &[2, 3, 4][..]));
     assert_eq!(x.take(&Tensor::from([0_i64]), last).shape(), [2, 3, 1]);
     assert_eq!(concat(&[&x, &x], last).shape(), [2, 3, 8]);
@@ -144,7 +144,7 @@ fn chunks_come_as_an_array() -> Result<()> {
 #[test]
 fn what_lies_outside_is_refused_with_its_line() {
     let x = numbers();
-    let huge = usize::MAX;
+    let (i, huge) = (1, usize::MAX);
     let [a, b, c] = x.chunk_array(2);
     let refusals: [(&Tensor, &str, &[&str]); 14] = [
         (&x.at(2), "at", &["index 2 is out of range for axis 0 of f64[2, 3, 4]"]),
@@ -153,7 +153,7 @@ fn what_lies_outside_is_refused_with_its_line() {
         (&x.at((0, 0, 0, 0)), "at", &["4 subscripts", "f64[2, 3, 4]"]),
         (&x.at(huge), "at", &["out of range for axis 0"]),
         (&x.slice_axis(0, ..=2), "slice_axis", &["the range ..=2 does not lie within axis 0"]),
-        (&x.slice_axis(0, 2..1), "slice_axis", &["the range 2..1"]),
+        (&x.slice_axis(0, i + 1..i), "slice_axis", &["the range 2..1"]),
         (&x.slice_axis(3, ..), "slice_axis", &["axis 3 does not exist"]),
         (&x.index_axis(huge, 0), "index_axis", &["does not exist in a tensor of rank 3"]),
         (&x.sum(1..4), "sum", &["axes 1..4 do not exist in a tensor of rank 3"]),
