@@ -38,7 +38,7 @@
 //! - [`Tensor`]: arrays, operators and every op as a method; [`concat()`], [`stack`], [`einsum`]. [`ops`] lists the
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
-//!   [`zip_map`].
+//!   [`zip_map`]; [`tree`] has names of leaves, trees as vectors and comparisons.
 //! - [`accelerate`] and [`Accelerated`]: the cache, its [`Stats`] and settings; [`Function`] and [`Arg`] say what can be
 //!   wrapped and passed.
 //! - [`Tensor::grad`], [`value_and_grad`], [`vjp`]: gradients, of every order.
@@ -75,7 +75,7 @@ mod settings;
 mod tape;
 mod tensor;
 mod trace;
-mod tree;
+pub mod tree;
 mod warnings;
 
 pub use accelerate::{

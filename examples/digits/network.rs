@@ -40,9 +40,6 @@ pub(crate) struct Training {
     pub(crate) adam: AdamState<Params>,
 }
 
-/// How much of the running statistics a batch leaves.
-const MOMENTUM: f64 = 0.9;
-
 /// Features after the branches: 14 x 14 pixels of 32 channels.
 const FEATURES: usize = 6272;
 
@@ -78,7 +75,7 @@ impl Params {
         let mut old = [&state.norm1, &state.norm_skip, &state.norm2, &state.norm3].into_iter();
         let mut new = vec![];
         let (logits, angles) = self.forward(x, |norm, x| {
-            let (y, state) = norm.apply(x, old.next().expect("four normalisations"), MOMENTUM);
+            let (y, state) = norm.apply(x, old.next().expect("four normalisations"));
             new.push(state);
             y
         });

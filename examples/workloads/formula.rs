@@ -55,13 +55,13 @@ impl Parameters {
 
     /// A filter, generated as `[out, in, height, width]` and returned as `[height, width, in, out]`.
     pub(crate) fn filter(&mut self, [o, i, h, w]: [usize; 4]) -> Tensor {
-        self.weight(&[o, i, h, w], i * h * w).permute(&[2, 3, 1, 0])
+        self.weight(&[o, i, h, w], i * h * w).permute([2, 3, 1, 0])
     }
 
     /// A dense weight `[out, channels * height * width]`, returned as `[height * width * channels, out]`.
     pub(crate) fn after_flatten(&mut self, out: usize, [c, h, w]: [usize; 3]) -> Tensor {
         let weight = self.weight(&[out, c * h * w], c * h * w);
-        weight.reshape([out, c, h, w]).permute(&[2, 3, 1, 0]).reshape([h * w * c, out])
+        weight.reshape([out, c, h, w]).permute([2, 3, 1, 0]).reshape([h * w * c, out])
     }
 }
 

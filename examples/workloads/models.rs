@@ -88,8 +88,8 @@ fn item(loss: &Tensor) -> Result<f64> {
 fn digit_params() -> Params {
     let p = &mut Parameters::default();
     fn conv(p: &mut Parameters, oihw: [usize; 4]) -> (Conv2d, BatchNorm) {
-        let conv = Conv2d { weight: p.filter(oihw), bias: p.bias(oihw[0]) };
-        (conv, BatchNorm { scale: p.scale(oihw[0]), offset: p.bias(oihw[0]) })
+        let conv = Conv2d { weight: p.filter(oihw), bias: Some(p.bias(oihw[0])) };
+        (conv, BatchNorm { scale: p.scale(oihw[0]), offset: p.bias(oihw[0]), ..BatchNorm::new(oihw[0]) })
     }
     let (conv1, norm1) = conv(p, [16, 1, 5, 5]);
     let (skip, norm_skip) = conv(p, [32, 16, 1, 1]);
@@ -300,7 +300,8 @@ impl Size {
 impl Block {
     pub(crate) fn new(width: usize) -> Block {
         let p = &mut Parameters::default();
-        let norm = |p: &mut Parameters| LayerNorm { scale: p.scale(width), offset: p.bias(width) };
+        let norm =
+            |p: &mut Parameters| LayerNorm { scale: p.scale(width), offset: p.bias(width), ..LayerNorm::new(width) };
         fn dense(p: &mut Parameters, i: usize, o: usize) -> Dense {
             Dense { weight: p.weight(&[i, o], i), bias: p.bias(o) }
         }

@@ -1,11 +1,17 @@
-//! Buffers: uniquely owned, 64-byte aligned, always initialised host bytes.
+//! Buffers: uniquely owned, aligned, always initialised host bytes.
 //!
 //! Guarantees that every byte of a buffer is initialised from the start, so that safe code may read what nobody wrote:
 //! memory comes zeroed from the system, or from the pool, where an earlier buffer left it. Fresh memory is asked for
 //! already zeroed, which for large sizes means untouched pages and no `memset`.
+//!
+//! Memory of the pool is aligned to 64 bytes. A buffer may also take over the memory of a `Vec`, which keeps owning it:
+//! such memory is aligned to 16 bytes, counts as live like the rest, and goes back to where the vector got it, never
+//! into the pool. Code on buffers asks for the alignment of an element only: vectors of generated code have 16 bytes,
+//! and those of the micro-kernels are loaded and stored by instructions that take any address.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::slice;
 
@@ -13,10 +19,11 @@ use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::pool;
 
-/// The alignment of every buffer: one cache line, and the widest vector register.
+/// The alignment of the pool's blocks: one cache line, and the widest vector register.
 pub(crate) const ALIGN: usize = 64;
 
-/// What every system allocator aligns to without extra work; beyond it, `alloc_zeroed` would clear the bytes itself.
+/// What every system allocator aligns to without extra work; beyond it, `alloc_zeroed` would clear the bytes itself. The
+/// alignment of every buffer, and at least that of every element.
 const SYSTEM_ALIGN: usize = 16;
 
 /// From this size on, blocks are mappings of their own, in huge pages where the system has them: the first touch of
@@ -24,7 +31,11 @@ const SYSTEM_ALIGN: usize = 16;
 #[cfg(all(target_os = "linux", not(miri)))]
 const MAPPED: usize = 4 << 20;
 
-/// One owned piece of system memory of a size class; what the pool keeps. Thin, since the pool moves it about.
+/// Vectors of fewer bytes are copied: that takes less time than the counters that all threads share.
+const ADOPTED: usize = 4 << 10;
+
+/// One owned piece of system memory: of a size class, which the pool keeps, or a vector's. Thin, since the pool moves
+/// it about.
 pub(crate) struct Block(Box<Piece>);
 
 /// What a block is.
@@ -43,12 +54,17 @@ enum Memory {
     /// In these pages, which are unmapped when this is dropped.
     #[cfg(all(target_os = "linux", not(miri)))]
     Mapped { _pages: memmap2::MmapMut },
+    /// In an emptied `Vec<T>`, which gives them back to its allocator, with its layout, when this is dropped.
+    Adopted { _vec: Box<dyn Send + Sync> },
 }
 
 // SAFETY: a block owns its memory alone, and memory has no thread.
 unsafe impl Send for Block {}
 // SAFETY: a shared block gives out no access to its memory.
 unsafe impl Sync for Block {}
+// Bytes are as good after a panic as before it, and an emptied vector has nothing to be broken.
+impl UnwindSafe for Block {}
+impl RefUnwindSafe for Block {}
 
 impl Block {
     fn layout(bytes: usize) -> Option<Layout> {
@@ -82,9 +98,24 @@ impl Block {
         Some(Block(Box::new(Piece { memory: Memory::Mapped { _pages: pages }, start, bytes })))
     }
 
+    /// The memory of a vector that has some, elements first, then zeros.
+    fn adopted<T: Element>(mut values: Vec<T>) -> Block {
+        let bytes = values.capacity() * size_of::<T>();
+        values.resize(values.capacity(), T::from_f64(0.0));
+        // The bytes stay as they are. From now on the vector says nothing of them: what is written there need be no `T`.
+        values.clear();
+        let start = NonNull::new(values.as_mut_ptr().cast::<u8>()).expect("a vector's pointer is not null");
+        Block(Box::new(Piece { memory: Memory::Adopted { _vec: Box::new(values) }, start, bytes }))
+    }
+
     /// The size of the block.
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes
+    }
+
+    /// Whether the memory is a vector's, so that the pool must not keep it.
+    pub(crate) fn is_adopted(&self) -> bool {
+        matches!(self.0.memory, Memory::Adopted { .. })
     }
 }
 
@@ -99,13 +130,15 @@ impl Drop for Piece {
             // The pages go with the field.
             #[cfg(all(target_os = "linux", not(miri)))]
             Memory::Mapped { .. } => {}
+            // So does the vector, whose drop is the one that it would have had anyhow.
+            Memory::Adopted { .. } => {}
         }
     }
 }
 
 /// Host memory for the elements of one tensor.
 ///
-/// Invariant: the `len` bytes from `start` on are initialised, aligned to 64 bytes and owned by this buffer alone.
+/// Invariant: the `len` bytes from `start` on are initialised, aligned to 16 bytes and owned by this buffer alone.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -181,6 +214,25 @@ impl Buffer {
         Buffer::from_bytes(unsafe { slice::from_raw_parts(values.as_ptr().cast::<u8>(), len) })
     }
 
+    /// A buffer of the elements of a vector, which takes over the vector's memory if that is worth it.
+    ///
+    /// Vectors below 4 KiB are copied, and so are those with room for more than a quarter beyond their elements, as
+    /// the pool would not hold on to so much either, and those that lie at no multiple of 16.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::alloc`]; the memory counts as live, and against the memory limit.
+    pub fn from_vec<T: Element>(values: Vec<T>) -> Result<Buffer> {
+        let (len, held) = (size_of_val(values.as_slice()), values.capacity() * size_of::<T>());
+        let is_worth_it =
+            len >= ADOPTED && held - len <= len / 4 && values.as_ptr().addr().is_multiple_of(SYSTEM_ALIGN);
+        if !is_worth_it {
+            return Buffer::copy_of(&values);
+        }
+        let block = pool::adopt(Block::adopted(values))?;
+        Ok(Buffer { start: block.0.start, len, block: Some(block) })
+    }
+
     /// A buffer that holds a copy of `bytes`.
     ///
     /// # Errors
@@ -213,7 +265,7 @@ impl Buffer {
         self.len == 0
     }
 
-    /// The address of the first byte, a multiple of 64.
+    /// The address of the first byte, a multiple of 16; of 64 unless the memory was a vector's.
     pub fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
@@ -243,7 +295,7 @@ impl Buffer {
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert!(T::DTYPE != DType::Bool, "bytes are not viewed as bool, they are converted");
         // SAFETY: the bytes are initialised, and every bit pattern is a valid `T` since `T` is sealed and not `bool`;
-        // the alignment of 64 suffices for each element; the borrow is that of `self`.
+        // the alignment of 16 suffices for each element; the borrow is that of `self`.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast::<T>(), self.len / size_of::<T>()) }
     }
 
@@ -326,6 +378,54 @@ mod tests {
         check(&[255_u8, 0, 1]);
         check(&[true, false, true]);
         check::<f32>(&[]);
+    }
+
+    #[test]
+    fn vectors_are_taken_over_where_they_lie() {
+        fn check<T: Element>(value: T) {
+            let n = ADOPTED / size_of::<T>();
+            let values = vec![value; n];
+            let address = values.as_ptr().addr();
+            assert!(address.is_multiple_of(SYSTEM_ALIGN), "an allocator that aligns to less has its vectors copied");
+            let mut buffer = Buffer::from_vec(values).unwrap();
+            assert_eq!((buffer.as_ptr().addr(), buffer.len()), (address, ADOPTED), "{}", T::DTYPE);
+            assert_eq!(buffer.to_vec::<T>(), vec![value; n]);
+            // It can be written, also bytes that are no `T`.
+            buffer.bytes_mut().fill(0x7f);
+            assert!(buffer.bytes().iter().all(|&byte| byte == 0x7f));
+            let moved = std::thread::spawn(move || buffer.as_ptr().addr());
+            assert_eq!(moved.join().unwrap(), address);
+        }
+        check(1.5_f32);
+        check(1.5_f64);
+        check(f16::from_f64(0.5));
+        check(bf16::from_f64(0.5));
+        check(-7_i32);
+        check(-7_i64);
+        check(7_u32);
+        check(7_u8);
+        check(true);
+    }
+
+    #[test]
+    fn vectors_with_room_to_spare_are_taken_over_if_it_is_little() {
+        let n = ADOPTED;
+        for (capacity, is_adopted) in [(n, true), (n + n / 4, true), (n + n / 4 + 1, false)] {
+            let mut values: Vec<u32> = Vec::with_capacity(capacity);
+            values.extend(0..n as u32);
+            if values.capacity() != capacity {
+                continue;
+            }
+            let address = values.as_ptr().addr();
+            let buffer = Buffer::from_vec(values).unwrap();
+            assert_eq!(buffer.as_ptr().addr() == address, is_adopted, "{capacity}");
+            assert!(buffer.as_slice::<u32>().iter().copied().eq(0..n as u32));
+        }
+        let small = vec![1_u8; ADOPTED - 1];
+        let address = small.as_ptr().addr();
+        let buffer = Buffer::from_vec(small).unwrap();
+        assert!(buffer.as_ptr().addr() != address && buffer.as_ptr().addr().is_multiple_of(ALIGN));
+        assert!(Buffer::from_vec(Vec::<f32>::new()).unwrap().is_empty());
     }
 
     #[test]

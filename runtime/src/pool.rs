@@ -286,6 +286,18 @@ pub(crate) fn obtain_small(lens: &[usize], mut take: impl FnMut(Block)) {
     }
 }
 
+/// Counts the memory of a block that was not made here as live, and lets go of kept memory that stands in its way.
+#[cold]
+pub(crate) fn adopt(block: Block) -> Result<Block> {
+    let bytes = block.bytes();
+    let live = charge(bytes, bytes)?;
+    PEAK.fetch_max(live, Relaxed);
+    if HELD.fetch_add(bytes, Relaxed).saturating_add(bytes) > memory_limit() {
+        trim();
+    }
+    Ok(block)
+}
+
 /// Counts `bytes` for a request of `len` as live; returns the count.
 fn charge(len: usize, bytes: usize) -> Result<usize> {
     let limit = memory_limit();
@@ -340,6 +352,10 @@ fn fresh(bytes: usize) -> Option<Block> {
 /// Takes a block back that no buffer uses any more.
 pub(crate) fn give_back(block: Block) {
     let bytes = block.bytes();
+    if block.is_adopted() {
+        LIVE.fetch_sub(bytes, Relaxed);
+        return free(block);
+    }
     let cap = KEEP.load(Relaxed);
     let credit = credit();
     // Credit hides what is kept, so there must be room for all of it beneath the cap; and it pays for buffers that the

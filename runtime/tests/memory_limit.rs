@@ -6,7 +6,8 @@
 use std::thread;
 
 use retape_runtime::{
-    Buffer, Error, live_bytes, memory_limit, peak_bytes, pool_stats, set_memory_limit, set_pool_capacity, trim,
+    Buffer, Error, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit,
+    set_pool_capacity, trim,
 };
 
 const MIB: usize = 1 << 20;
@@ -17,6 +18,47 @@ fn limits_hold_and_threads_share() {
     freed_memory_crosses_threads();
     small_buffers_are_counted_exactly();
     freed_buffers_pay_for_none_beyond_a_new_limit();
+    vectors_count_while_a_buffer_has_them();
+}
+
+/// The memory of a vector is live while a buffer has it, is asked for like the rest, and is never kept.
+fn vectors_count_while_a_buffer_has_them() {
+    trim();
+    set_pool_capacity(1 << 30);
+    let bytes = || {
+        let stats = pool_stats();
+        (stats.live_bytes, stats.kept_bytes)
+    };
+    // Room beyond the elements is held, too.
+    let mut values: Vec<u8> = Vec::with_capacity(MIB);
+    values.resize(MIB - 1000, 7);
+    let address = values.as_ptr().addr();
+    reset_peak_bytes();
+    let buffer = Buffer::from_vec(values).unwrap();
+    assert_eq!((buffer.as_ptr().addr(), buffer.len(), bytes()), (address, MIB - 1000, (MIB, 0)));
+    assert_eq!(peak_bytes(), MIB);
+    let reused = pool_stats().reused;
+    drop(buffer);
+    assert_eq!(bytes(), (0, 0), "the pool does not keep it");
+
+    // Small ones would be kept as credit.
+    drop(Buffer::from_vec(vec![1.0_f32; 2000]).unwrap());
+    assert_eq!(bytes(), (0, 0));
+    assert_eq!(pool_stats().reused, reused);
+
+    // Kept memory makes way; what is live does not.
+    set_memory_limit(2 * MIB);
+    drop(Buffer::alloc(MIB + MIB / 2).unwrap());
+    assert_eq!(bytes(), (0, MIB + MIB / 2));
+    let first = Buffer::from_vec(vec![1_u8; MIB]).unwrap();
+    assert_eq!(bytes(), (MIB, 0));
+    let refused = Buffer::from_vec(vec![1_u8; MIB + 1]).unwrap_err().to_string();
+    assert_eq!(refused, format!("cannot allocate {} bytes: {MIB} of {} bytes are in use", MIB + 1, 2 * MIB));
+    assert_eq!(bytes(), (MIB, 0));
+    assert!(Buffer::alloc(MIB + 1).is_err());
+    drop(first);
+    set_memory_limit(usize::MAX);
+    assert_eq!(bytes(), (0, 0));
 }
 
 /// What a thread freed under another limit, or while it was beyond the limit, is no way past the limit.

@@ -100,6 +100,8 @@ pub struct GroupTime {
     pub label: Arc<str>,
     /// Its groups, as steps of the plan.
     pub steps: Range<usize>,
+    /// The dtypes and shapes of what its groups store, such as `f32[8, 16]`.
+    pub results: Vec<String>,
     /// The source lines of the ops in its groups.
     pub lines: Vec<String>,
     /// How often it ran.
@@ -114,7 +116,17 @@ pub struct GroupTime {
     pub share: f64,
 }
 
+impl GroupTime {
+    /// The mean over all runs.
+    pub fn mean(&self) -> Duration {
+        Duration::from_secs_f64(self.total.as_secs_f64() / self.count.max(1) as f64)
+    }
+}
+
 /// What was measured while profiling was on; see [`Accelerated::set_profiling`](crate::Accelerated::set_profiling).
+///
+/// As text it is a table of the entries, those used last first, and the groups that each runs, in order, with what they
+/// store and their times. `share` is the part of the time that the entry ran.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Profile {
@@ -168,6 +180,7 @@ pub(crate) struct Runs {
 pub(crate) struct Launch {
     pub(crate) label: Arc<str>,
     pub(crate) steps: Range<usize>,
+    pub(crate) results: Vec<String>,
     pub(crate) lines: Vec<String>,
 }
 
@@ -475,6 +488,7 @@ impl Totals {
             signature: signature.clone(),
             label: Arc::clone(&launch.label),
             steps: launch.steps.clone(),
+            results: launch.results.clone(),
             lines: launch.lines.clone(),
             count: self.n_calls,
             total: time.total,
@@ -495,7 +509,9 @@ impl Runs {
             let values = members[steps.clone()].iter().flatten();
             let lines: BTreeSet<String> =
                 values.filter_map(|&id| compiled.graph.node(id).at).map(ToString::to_string).collect();
-            Launch { label: labels.join(", ").into(), steps, lines: lines.into_iter().collect() }
+            let roots = compiled.layout.steps[steps.clone()].iter().flat_map(|step| &step.roots);
+            let results = roots.map(|&id| compiled.graph.ty(id).to_string()).collect();
+            Launch { label: labels.join(", ").into(), steps, results, lines: lines.into_iter().collect() }
         };
         Runs {
             launches: compiled.code.launch_steps().into_iter().map(launch).collect(),

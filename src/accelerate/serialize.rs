@@ -184,6 +184,7 @@ record!(GroupTime {
     signature,
     label as "label" by text,
     steps,
+    results,
     lines,
     count,
     total as "total_seconds" by seconds,

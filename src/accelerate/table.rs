@@ -1,9 +1,10 @@
-//! Statistics for people: a few lines on the cache, and a table of its entries.
+//! Statistics and profiles for people: a few lines on the cache, and tables of its entries and of their groups.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::latency::Latency;
+use super::profile::{CallKind, GroupTime, Profile};
 use super::stats::{EntryStats, GradientStats, Stats};
 
 /// Arguments longer than this are cut.
@@ -137,6 +138,52 @@ impl fmt::Display for Stats {
             write!(f, "{}", Table(rows))?;
         }
         self.advice.iter().try_for_each(|advice| write!(f, "\nadvice     {advice}"))
+    }
+}
+
+/// An entry, with the sums over its groups.
+fn runs_row(groups: &[GroupTime]) -> [String; 6] {
+    let (signature, total) = (&groups[0].signature, groups.iter().map(|group| group.total).sum::<Duration>());
+    let share = groups.iter().map(|group| group.share).sum();
+    let mean = groups.iter().map(GroupTime::mean).sum();
+    let name = format!("  {} ({})", signature.id(), shortened(&signature.description().summaries()));
+    times_row(name, String::new(), groups[0].count, [total, mean], share)
+}
+
+fn group_row(group: &GroupTime) -> [String; 6] {
+    let (name, results) = (format!("    {}", shortened(&[group.label.to_string()])), shortened(&group.results));
+    times_row(name, results, group.count, [group.total, group.mean()], group.share)
+}
+
+fn times_row(name: String, results: String, count: u64, times: [Duration; 2], share: f64) -> [String; 6] {
+    let [total, mean] = times.map(|time| format!("{time:.1?}"));
+    [name, results, count.to_string(), total, mean, format!("{:.1} %", 100.0 * share)]
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds =
+            [CallKind::Hit, CallKind::Miss, CallKind::Wait, CallKind::Unaccelerated, CallKind::Failed].map(|kind| {
+                let n = self.calls.iter().filter(|call| call.kind == kind).count();
+                (n > 0).then(|| format!("{n} {}", kind.name()))
+            });
+        write!(f, "calls      {}", self.calls.len())?;
+        let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+        if !kinds.is_empty() {
+            write!(f, " ({})", kinds.join(", "))?;
+        }
+        if self.n_forgotten > 0 {
+            write!(f, ", and {} before", self.n_forgotten)?;
+        }
+        if !self.groups.is_empty() {
+            let mut rows = vec![["  group", "stores", "count", "total", "mean", "share"].map(str::to_owned)];
+            for groups in self.groups.chunk_by(|one, next| one.signature == next.signature) {
+                rows.push(runs_row(groups));
+                rows.extend(groups.iter().map(group_row));
+            }
+            write!(f, "{}", Table(rows))?;
+        }
+        Ok(())
     }
 }
 

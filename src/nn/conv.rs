@@ -1,23 +1,53 @@
 //! Convolutional layers.
 
-use super::{Init, trees};
+use super::Init;
 use crate::method::method;
 use crate::ops::ConvOptions;
 use crate::tensor::Tensor;
+use crate::tree::Tree;
 
-/// The convolution of images `x` with a filter `[height, width, channels / groups, out_channels]`, plus a bias.
+/// The convolution of images `x` with a filter `[height, width, channels / groups, out_channels]`, plus a bias if there
+/// is one.
+///
+/// ```
+/// use retape::{Tensor, nn, ops::ConvOptions};
+///
+/// let (x, weight) = (Tensor::ones([1, 4, 4, 1]), Tensor::ones([3, 3, 1, 2]));
+/// assert_eq!(nn::conv2d(&x, &weight, &Tensor::zeros([2]), ConvOptions::same()).shape(), [1, 4, 4, 2]);
+/// assert_eq!(nn::conv2d(&x, &weight, None, ConvOptions::default()).shape(), [1, 2, 2, 2]);
+/// ```
 #[track_caller]
-pub fn conv2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) -> Tensor {
+pub fn conv2d<'t>(x: &Tensor, weight: &Tensor, bias: impl Into<Option<&'t Tensor>>, options: ConvOptions) -> Tensor {
     let _method = method("conv2d");
-    x.conv2d(weight, options) + bias
+    plus(x.conv2d(weight, options), bias.into())
 }
 
 /// The transposed convolution of images `x` with a filter `[height, width, out_channels / groups, channels]`, plus a
-/// bias.
+/// bias if there is one.
+///
+/// ```
+/// use retape::{Tensor, nn, ops::ConvOptions};
+///
+/// let (x, weight) = (Tensor::ones([1, 4, 4, 3]), Tensor::ones([2, 2, 5, 3]));
+/// assert_eq!(nn::conv_transpose2d(&x, &weight, None, ConvOptions::default().stride(2)).shape(), [1, 8, 8, 5]);
+/// ```
 #[track_caller]
-pub fn conv_transpose2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) -> Tensor {
+pub fn conv_transpose2d<'t>(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: impl Into<Option<&'t Tensor>>,
+    options: ConvOptions,
+) -> Tensor {
     let _method = method("conv_transpose2d");
-    x.conv_transpose2d(weight, options) + bias
+    plus(x.conv_transpose2d(weight, options), bias.into())
+}
+
+#[track_caller]
+fn plus(x: Tensor, bias: Option<&Tensor>) -> Tensor {
+    match bias {
+        Some(bias) => x + bias,
+        None => x,
+    }
 }
 
 /// A convolutional layer: weight `[height, width, channels, out_channels]` and bias `[out_channels]`.
@@ -27,17 +57,16 @@ pub fn conv_transpose2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: Con
 ///
 /// let layer = Conv2d::new(1, [3, 3], 1, 8);
 /// assert_eq!(layer.apply(&Tensor::zeros([2, 28, 28, 1]), ConvOptions::same()).shape(), [2, 28, 28, 8]);
+///
+/// let before_a_norm = Conv2d::new(1, [3, 3], 1, 8).without_bias();
+/// assert!(before_a_norm.bias.is_none());
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Tree)]
 pub struct Conv2d {
     /// `[height, width, channels, out_channels]`.
     pub weight: Tensor,
-    /// `[out_channels]`.
-    pub bias: Tensor,
-}
-
-trees! {
-    Conv2d { weight, bias }
+    /// `[out_channels]`; none where what follows has its own, such as a normalisation.
+    pub bias: Option<Tensor>,
 }
 
 impl Conv2d {
@@ -52,13 +81,82 @@ impl Conv2d {
     pub fn with_init(init: Init, seed: u64, window: [usize; 2], channels: usize, out_channels: usize) -> Conv2d {
         let _method = method("Conv2d::with_init");
         let weight = init.tensor(seed, [window[0], window[1], channels, out_channels]);
-        Conv2d { bias: Tensor::zeros_of(weight.dtype(), [out_channels]), weight }
+        Conv2d { bias: Some(Tensor::zeros_of(weight.dtype(), [out_channels])), weight }
+    }
+
+    /// The layer without its bias.
+    #[must_use]
+    pub fn without_bias(self) -> Conv2d {
+        Conv2d { bias: None, ..self }
     }
 
     /// The convolution plus the bias.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, options: ConvOptions) -> Tensor {
         let _method = method("Conv2d::apply");
-        conv2d(x, &self.weight, &self.bias, options)
+        conv2d(x, &self.weight, self.bias.as_ref(), options)
+    }
+}
+
+/// A layer of transposed convolution, which makes images larger by its stride: weight
+/// `[height, width, out_channels, channels]` and bias `[out_channels]`.
+///
+/// ```
+/// use retape::{Tensor, nn::ConvTranspose2d, ops::ConvOptions};
+///
+/// let layer = ConvTranspose2d::new(1, [4, 4], [2, 2], 8, 3);
+/// let options = ConvOptions::same().stride(2);
+/// assert_eq!(layer.apply(&Tensor::zeros([2, 14, 14, 8]), options).shape(), [2, 28, 28, 3]);
+/// ```
+#[derive(Clone, Debug, Tree)]
+pub struct ConvTranspose2d {
+    /// `[height, width, out_channels, channels]`: the filter of the convolution of which this is the transpose.
+    pub weight: Tensor,
+    /// `[out_channels]`.
+    pub bias: Option<Tensor>,
+}
+
+impl ConvTranspose2d {
+    /// A layer with He's normal weights and zero bias, for the stride with which it will be applied.
+    ///
+    /// An output takes part in `taps / stride` windows, on average: so many times `channels` are its incoming
+    /// connections, and not those of the convolution, whose outputs are the inputs here.
+    pub fn new(
+        seed: u64,
+        window: [usize; 2],
+        stride: [usize; 2],
+        channels: usize,
+        out_channels: usize,
+    ) -> ConvTranspose2d {
+        ConvTranspose2d::with_init(Init::he_normal(), seed, window, stride, channels, out_channels)
+    }
+
+    /// A layer with weights by another rule; give `out_channels / groups` and `channels / groups` for one in groups.
+    pub fn with_init(
+        init: Init,
+        seed: u64,
+        window: [usize; 2],
+        stride: [usize; 2],
+        channels: usize,
+        out_channels: usize,
+    ) -> ConvTranspose2d {
+        let [taps, steps] = [window, stride].map(|pair| pair[0] as f64 * pair[1] as f64);
+        let connections = [channels as f64 * taps / steps.max(1.0), out_channels as f64 * taps];
+        let shape = [window[0], window[1], out_channels, channels];
+        let weight = init.tensor_with(connections, seed, shape);
+        ConvTranspose2d { bias: Some(Tensor::zeros_of(weight.dtype(), [out_channels])), weight }
+    }
+
+    /// The layer without its bias.
+    #[must_use]
+    pub fn without_bias(self) -> ConvTranspose2d {
+        ConvTranspose2d { bias: None, ..self }
+    }
+
+    /// The transposed convolution plus the bias.
+    #[track_caller]
+    pub fn apply(&self, x: &Tensor, options: ConvOptions) -> Tensor {
+        let _method = method("ConvTranspose2d::apply");
+        conv_transpose2d(x, &self.weight, self.bias.as_ref(), options)
     }
 }

@@ -1,8 +1,9 @@
 //! Layers that connect everything with everything, and tables of vectors.
 
-use super::{Init, trees};
+use super::Init;
 use crate::method::method;
 use crate::tensor::Tensor;
+use crate::tree::Tree;
 
 /// `x weight + bias` for `x` of shape `[.., in]` and `weight` of shape `[in, out]`.
 #[track_caller]
@@ -28,7 +29,7 @@ pub fn embedding(table: &Tensor, ids: &Tensor) -> Tensor {
 /// let layer = Dense::new(1, 3, 2);
 /// assert_eq!(layer.apply(&Tensor::zeros([5, 3])).shape(), [5, 2]);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Tree)]
 pub struct Dense {
     /// `[in, out]`.
     pub weight: Tensor,
@@ -37,15 +38,10 @@ pub struct Dense {
 }
 
 /// A table of vectors, `[entries, features]`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Tree)]
 pub struct Embedding {
     /// `[entries, features]`.
     pub table: Tensor,
-}
-
-trees! {
-    Dense { weight, bias }
-    Embedding { table }
 }
 
 impl Dense {

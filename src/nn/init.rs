@@ -83,17 +83,13 @@ impl Init {
 
     /// The standard deviation for weights of a shape: `[.., in, out]`, axes before the last two are taps of a filter.
     pub fn standard_deviation(&self, shape: &[usize]) -> f64 {
-        let (fan_in, fan_out) = match *shape {
-            [] => (1.0, 1.0),
-            [n] => (n as f64, n as f64),
-            [ref taps @ .., n_in, n_out] => {
-                let n_taps = taps.iter().map(|&n| n as f64).product::<f64>();
-                (n_in as f64 * n_taps, n_out as f64 * n_taps)
-            }
-        };
+        self.deviation(connections(shape))
+    }
+
+    fn deviation(&self, [n_in, n_out]: [f64; 2]) -> f64 {
         let fan = match self.fan {
-            Fan::In => fan_in,
-            Fan::Mean => (fan_in + fan_out) / 2.0,
+            Fan::In => n_in,
+            Fan::Mean => (n_in + n_out) / 2.0,
         };
         (self.gain / fan.max(1.0)).sqrt()
     }
@@ -104,12 +100,30 @@ impl Init {
     /// addressed.
     #[track_caller]
     pub fn tensor(&self, seed: u64, shape: impl Into<Shape>) -> Tensor {
-        let (shape, at, _method) = (shape.into(), Location::caller(), method("Init::tensor"));
+        let (shape, _method) = (shape.into(), method("Init::tensor"));
+        self.tensor_with(connections(&shape), seed, shape)
+    }
+
+    /// Weights of any shape, for the numbers of incoming connections of an output and outgoing ones of an input.
+    ///
+    /// ```
+    /// use retape::nn::Init;
+    ///
+    /// // The transpose of a dense layer with the weight [in, out] = [4, 100].
+    /// let weight = Init::he_normal().tensor_with([100.0, 4.0], 7, [4, 100]);
+    /// assert!(weight.to_vec::<f32>()?.iter().all(|x| x.abs() < 6.0 * (2.0_f32 / 100.0).sqrt()));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    ///
+    /// Poisoned as those of [`tensor`](Init::tensor).
+    #[track_caller]
+    pub fn tensor_with(&self, connections: [f64; 2], seed: u64, shape: impl Into<Shape>) -> Tensor {
+        let (shape, at, _method) = (shape.into(), Location::caller(), method("Init::tensor_with"));
         if !self.dtype.is_float() && !self.dtype.is_half() {
             let message = format!("weights are fractions, and {} is not a float", self.dtype);
             return Tensor::poisoned(ill_typed("tensor", message, at));
         }
-        let deviation = self.standard_deviation(&shape);
+        let deviation = self.deviation(connections);
         let mut random = Random::new(seed, PARAMETERS, 0);
         let draw = || {
             deviation
@@ -137,6 +151,18 @@ fn drawn<T: Element>(shape: Shape, mut draw: impl FnMut() -> f64, at: Caller) ->
     let mut buffer = Buffer::zeroed(n_bytes)?;
     buffer.as_mut_slice::<T>().iter_mut().for_each(|x| *x = T::from_f64(draw()));
     Ok(Tensor::concrete(ty, buffer))
+}
+
+/// Incoming and outgoing connections of weights `[.., in, out]`.
+fn connections(shape: &[usize]) -> [f64; 2] {
+    match *shape {
+        [] => [1.0; 2],
+        [n] => [n as f64; 2],
+        [ref taps @ .., n_in, n_out] => {
+            let n_taps = taps.iter().map(|&n| n as f64).product::<f64>();
+            [n_in as f64 * n_taps, n_out as f64 * n_taps]
+        }
+    }
 }
 
 #[cfg(test)]

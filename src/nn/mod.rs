@@ -7,9 +7,9 @@
 //! | what | functions | structs |
 //! |---|---|---|
 //! | dense layers, tables of vectors | [`dense`], [`embedding`] | [`Dense`], [`Embedding`] |
-//! | convolutions | [`conv2d`], [`conv_transpose2d`] | [`Conv2d`] |
+//! | convolutions | [`conv2d`], [`conv_transpose2d`] | [`Conv2d`], [`ConvTranspose2d`] |
 //! | normalisation | [`batch_norm`], [`batch_norm_inference`], [`layer_norm`] | [`BatchNorm`], [`BatchNormState`], [`LayerNorm`] |
-//! | recurrence | [`lstm_cell`] | [`Lstm`] |
+//! | recurrence | [`lstm_cell`], [`gru_cell`] | [`Lstm`], [`Gru`] |
 //! | attention | [`attention`] | [`Mask`] |
 //! | regularisation | [`dropout`] | |
 //! | losses | [`softmax_cross_entropy`], [`softmax_cross_entropy_labels`], [`softmax_cross_entropy_labels_ignoring`], [`mse`], [`half_mse`] | |
@@ -39,29 +39,12 @@ mod recurrent;
 mod regular;
 
 pub use attention::{Mask, attention};
-pub use conv::{Conv2d, conv_transpose2d, conv2d};
+pub use conv::{Conv2d, ConvTranspose2d, conv_transpose2d, conv2d};
 pub use dense::{Dense, Embedding, dense, embedding};
 pub use init::{Init, Spread};
 pub use loss::{
     half_mse, mse, softmax_cross_entropy, softmax_cross_entropy_labels, softmax_cross_entropy_labels_ignoring,
 };
 pub use norm::{BatchNorm, BatchNormState, LayerNorm, batch_norm, batch_norm_inference, layer_norm};
-pub use recurrent::{Lstm, lstm_cell};
+pub use recurrent::{Gru, Lstm, gru_cell, lstm_cell};
 pub use regular::dropout;
-
-/// Makes structs of tensors trees, by the names of their fields.
-macro_rules! trees {
-    ($($name:ident { $($field:ident),* $(,)? })*) => {$(
-        impl $crate::tree::Tree for $name {
-            fn write<'t>(&'t self, to: &mut $crate::tree::Writer<'t>) {
-                $(to.field($crate::tree::Field::Named(stringify!($field)), &self.$field);)*
-            }
-
-            fn read(from: &mut $crate::tree::Reader<'_>) -> $crate::Result<Self> {
-                Ok($name { $($field: $crate::tree::Tree::read(from)?,)* })
-            }
-        }
-    )*};
-}
-
-pub(crate) use trees;

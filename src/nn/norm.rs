@@ -1,12 +1,17 @@
 //! Normalisation: over the batch, and over the features of each example.
 
-use super::trees;
-use crate::method::method;
-use crate::ops::Axes;
-use crate::tensor::Tensor;
+use std::panic::Location;
 
-/// The variance that is added so that nothing is divided by zero.
+use crate::method::method;
+
+use crate::tensor::Tensor;
+use crate::tree::Tree;
+
+/// The variance that is added unless another is given.
 const EPSILON: f64 = 1e-5;
+
+/// The part of the running statistics that is kept unless another is given.
+const MOMENTUM: f64 = 0.9;
 
 /// Batch normalisation in training: over all axes but the last, by the statistics of the batch.
 ///
@@ -14,11 +19,14 @@ const EPSILON: f64 = 1e-5;
 #[track_caller]
 pub fn batch_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> (Tensor, Tensor, Tensor) {
     let _method = method("batch_norm");
-    let axes: Vec<isize> = (0..x.rank().saturating_sub(1) as isize).collect();
-    let over = || Axes::from(&axes[..]);
-    let mean = x.mean(over());
+    if x.rank() == 0 {
+        let message = format!("{} must have channels along its last axis", x.type_text());
+        let refused = x.refused(message, Location::caller());
+        return (refused.clone(), refused.clone(), refused);
+    }
+    let mean = x.mean(..-1);
     let centred = x - &mean;
-    let variance = centred.square().mean(over());
+    let variance = centred.square().mean(..-1);
     let y = centred * ((&variance + epsilon).rsqrt() * scale) + offset;
     (y, mean, variance)
 }
@@ -51,21 +59,27 @@ pub fn layer_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> 
 /// ```
 /// use retape::{Tensor, nn::{BatchNorm, BatchNormState}};
 ///
-/// let (norm, state) = (BatchNorm::new(3), BatchNormState::new(3));
-/// let (y, state) = norm.apply(&Tensor::ones([4, 2, 2, 3]), &state, 0.9);
+/// let (norm, state) = (BatchNorm::new(3).momentum(0.99), BatchNormState::new(3));
+/// let (y, state) = norm.apply(&Tensor::ones([4, 2, 2, 3]), &state);
 /// assert_eq!(y.shape(), [4, 2, 2, 3]);
 /// assert_eq!(norm.infer(&y, &state).shape(), [4, 2, 2, 3]);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Tree)]
 pub struct BatchNorm {
     /// `[channels]`.
     pub scale: Tensor,
     /// `[channels]`.
     pub offset: Tensor,
+    /// What is added to the variance, so that nothing is divided by zero; 1e-5 unless set.
+    #[tree(static)]
+    pub epsilon: f64,
+    /// The part of the running statistics that a batch leaves as it is; 0.9 unless set.
+    #[tree(static)]
+    pub momentum: f64,
 }
 
 /// Running statistics of a batch normalisation; not differentiated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Tree)]
 pub struct BatchNormState {
     /// `[channels]`.
     pub mean: Tensor,
@@ -74,41 +88,64 @@ pub struct BatchNormState {
 }
 
 /// Layer normalisation with parameters for each feature.
-#[derive(Clone, Debug)]
+///
+/// ```
+/// use retape::{Tensor, nn::LayerNorm};
+///
+/// let norm = LayerNorm::new(2).epsilon(1e-6);
+/// let y = norm.apply(&Tensor::from([[1.0_f32, 3.0]])).to_vec::<f32>()?;
+/// assert!((y[0] + 1.0).abs() < 1e-5 && (y[1] - 1.0).abs() < 1e-5);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[derive(Clone, Debug, Tree)]
 pub struct LayerNorm {
     /// `[features]`.
     pub scale: Tensor,
     /// `[features]`.
     pub offset: Tensor,
-}
-
-trees! {
-    BatchNorm { scale, offset }
-    BatchNormState { mean, variance }
-    LayerNorm { scale, offset }
+    /// What is added to the variance, so that nothing is divided by zero; 1e-5 unless set.
+    #[tree(static)]
+    pub epsilon: f64,
 }
 
 impl BatchNorm {
     /// Scale one and offset zero.
     #[track_caller]
     pub fn new(channels: usize) -> BatchNorm {
-        BatchNorm { scale: Tensor::ones([channels]), offset: Tensor::zeros([channels]) }
+        BatchNorm {
+            scale: Tensor::ones([channels]),
+            offset: Tensor::zeros([channels]),
+            epsilon: EPSILON,
+            momentum: MOMENTUM,
+        }
+    }
+
+    /// What is added to the variance.
+    #[must_use]
+    pub fn epsilon(self, epsilon: f64) -> BatchNorm {
+        BatchNorm { epsilon, ..self }
+    }
+
+    /// The part of the running statistics that a batch leaves as it is.
+    #[must_use]
+    pub fn momentum(self, momentum: f64) -> BatchNorm {
+        BatchNorm { momentum, ..self }
     }
 
     /// Normalises by the batch and returns the new running statistics: `momentum` of the old and the rest of the
     /// batch's.
     #[track_caller]
-    pub fn apply(&self, x: &Tensor, state: &BatchNormState, momentum: f64) -> (Tensor, BatchNormState) {
+    pub fn apply(&self, x: &Tensor, state: &BatchNormState) -> (Tensor, BatchNormState) {
         let _method = method("BatchNorm::apply");
-        let (y, mean, variance) = batch_norm(x, &self.scale, &self.offset, EPSILON);
-        (y, state.updated(&mean, &variance, momentum))
+        let (y, mean, variance) = batch_norm(x, &self.scale, &self.offset, self.epsilon);
+        (y, state.updated(&mean, &variance, self.momentum))
     }
 
     /// Normalises by running statistics.
     #[track_caller]
     pub fn infer(&self, x: &Tensor, state: &BatchNormState) -> Tensor {
         let _method = method("BatchNorm::infer");
-        batch_norm_inference(x, &self.scale, &self.offset, &state.mean, &state.variance, EPSILON)
+        batch_norm_inference(x, &self.scale, &self.offset, &state.mean, &state.variance, self.epsilon)
     }
 }
 
@@ -132,13 +169,19 @@ impl LayerNorm {
     /// Scale one and offset zero.
     #[track_caller]
     pub fn new(features: usize) -> LayerNorm {
-        LayerNorm { scale: Tensor::ones([features]), offset: Tensor::zeros([features]) }
+        LayerNorm { scale: Tensor::ones([features]), offset: Tensor::zeros([features]), epsilon: EPSILON }
+    }
+
+    /// What is added to the variance.
+    #[must_use]
+    pub fn epsilon(self, epsilon: f64) -> LayerNorm {
+        LayerNorm { epsilon, ..self }
     }
 
     /// Normalises over the last axis.
     #[track_caller]
     pub fn apply(&self, x: &Tensor) -> Tensor {
         let _method = method("LayerNorm::apply");
-        layer_norm(x, &self.scale, &self.offset, EPSILON)
+        layer_norm(x, &self.scale, &self.offset, self.epsilon)
     }
 }

@@ -6,7 +6,7 @@ use retape_runtime::Shape;
 use smallvec::SmallVec;
 
 use super::Permute;
-use super::axes::{self, Axes};
+use super::axes::{self, AsIndex, Axes};
 use crate::error::Caller;
 use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
@@ -17,14 +17,12 @@ impl Tensor {
     /// ```
     /// # use retape::Tensor;
     /// let x = Tensor::zeros([2, 3, 4]);
-    /// assert_eq!(x.permute(&[2, 0, 1]).shape(), [4, 2, 3]);
+    /// assert_eq!(x.permute([2, 0, 1]).shape(), [4, 2, 3]);
     /// ```
     #[track_caller]
-    pub fn permute(&self, order: &[isize]) -> Tensor {
+    pub fn permute(&self, order: impl Into<Axes>) -> Tensor {
         let (at, _method) = (Location::caller(), method("permute"));
-        let order: Result<SmallVec<[usize; 4]>, String> =
-            order.iter().map(|&axis| axes::resolve(axis, self.rank())).collect();
-        match order {
+        match order.into().in_order(self.rank()) {
             Ok(order) => self.permuted(&order, at),
             Err(message) => self.refused(message, at),
         }
@@ -53,7 +51,7 @@ impl Tensor {
 
     /// The tensor with two axes exchanged.
     #[track_caller]
-    pub fn swap_axes(&self, a: isize, b: isize) -> Tensor {
+    pub fn swap_axes(&self, a: impl AsIndex, b: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("swap_axes"));
         let found = axes::resolve(a, self.rank()).and_then(|a| Ok((a, axes::resolve(b, self.rank())?)));
         match found {
@@ -94,7 +92,7 @@ impl Tensor {
     /// assert_eq!(x.unsqueeze(-1).shape(), [2, 3, 1]);
     /// ```
     #[track_caller]
-    pub fn unsqueeze(&self, axis: isize) -> Tensor {
+    pub fn unsqueeze(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("unsqueeze"));
         match axes::resolve(axis, self.rank() + 1) {
             Ok(axis) => self.with_axis(axis, 1, at),
@@ -104,7 +102,7 @@ impl Tensor {
 
     /// NumPy's name for [`unsqueeze`](Tensor::unsqueeze).
     #[track_caller]
-    pub fn expand_dims(&self, axis: isize) -> Tensor {
+    pub fn expand_dims(&self, axis: impl AsIndex) -> Tensor {
         let _method = method("expand_dims");
         self.unsqueeze(axis)
     }
@@ -123,7 +121,7 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([8, 7, 7, 32]).flatten_from(1).shape(), [8, 1568]);
     /// ```
     #[track_caller]
-    pub fn flatten_from(&self, axis: isize) -> Tensor {
+    pub fn flatten_from(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("flatten_from"));
         match axes::resolve(axis, self.rank()) {
             Ok(axis) => {

@@ -308,10 +308,10 @@ impl ConvOptions {
         ConvOptions { stride: [stride; 2], ..self }
     }
 
-    /// What lies beyond the edges.
+    /// What lies beyond the edges: [`Padding::Same`], or numbers such as `1` for all four sides.
     #[must_use]
-    pub fn padding(self, padding: Padding) -> ConvOptions {
-        ConvOptions { padding, ..self }
+    pub fn padding(self, padding: impl Into<Padding>) -> ConvOptions {
+        ConvOptions { padding: padding.into(), ..self }
     }
 
     /// The same steps between taps along height and width.
@@ -371,9 +371,8 @@ impl Tensor {
             return poisoned.clone();
         }
         let along = |axis: usize| {
-            let (windows, stride) = (self.dim(axis as isize + 1), options.stride[axis]);
-            let reach =
-                (filter.dim(axis as isize).checked_sub(1)?).checked_mul(options.dilation[axis])?.checked_add(1)?;
+            let (windows, stride) = (self.dim(axis + 1), options.stride[axis]);
+            let reach = (filter.dim(axis).checked_sub(1)?).checked_mul(options.dilation[axis])?.checked_add(1)?;
             let steps = windows.checked_mul(stride)?;
             match options.padding {
                 Padding::Same => Some(steps),

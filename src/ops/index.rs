@@ -11,7 +11,7 @@ use retape_runtime::{DType, Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
-use super::axes;
+use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Point, Sample, Site, TypeError};
 use crate::error::Caller;
@@ -255,7 +255,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn take(&self, indices: &Tensor, axis: isize) -> Tensor {
+    pub fn take(&self, indices: &Tensor, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("take"));
         self.over_axis(axis, at, |axis| apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at))
     }
@@ -271,7 +271,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn take_along(&self, indices: &Tensor, axis: isize) -> Tensor {
+    pub fn take_along(&self, indices: &Tensor, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("take_along"));
         self.over_axis(axis, at, |axis| apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at))
     }
@@ -289,20 +289,20 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn scatter_add(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
+    pub fn scatter_add(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let (at, _method) = (Location::caller(), method("scatter_add"));
         self.over_axis(axis, at, |axis| apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at))
     }
 
     /// This tensor plus `updates`, each element added at its own index along `axis`; the transpose of `take_along`.
     #[track_caller]
-    pub fn scatter_add_along(&self, axis: isize, indices: &Tensor, updates: &Tensor) -> Tensor {
+    pub fn scatter_add_along(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let (at, _method) = (Location::caller(), method("scatter_add_along"));
         self.over_axis(axis, at, |axis| apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at))
     }
 
     /// Resolves one axis and goes on with it; poisoned if it does not exist.
-    pub(crate) fn over_axis(&self, axis: isize, at: Caller, then: impl FnOnce(usize) -> Tensor) -> Tensor {
+    pub(crate) fn over_axis(&self, axis: impl AsIndex, at: Caller, then: impl FnOnce(usize) -> Tensor) -> Tensor {
         match axes::resolve(axis, self.rank()) {
             Ok(axis) => then(axis),
             Err(message) => self.refused(message, at),

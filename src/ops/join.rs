@@ -7,7 +7,7 @@ use retape_runtime::{Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
-use super::axes;
+use super::axes::{self, AsIndex};
 use super::check::refuse;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
@@ -106,7 +106,7 @@ impl OpDef for Concat {
 /// # Ok::<(), retape::Error>(())
 /// ```
 #[track_caller]
-pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
+pub fn concat(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
     let (at, _method) = (Location::caller(), method("concat"));
     let Some(first) = tensors.first() else {
         let message = "takes at least one tensor".to_owned();
@@ -127,7 +127,7 @@ pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
 /// # Ok::<(), retape::Error>(())
 /// ```
 #[track_caller]
-pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
+pub fn stack(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
     let (at, _method) = (Location::caller(), method("stack"));
     let Some(first) = tensors.first() else {
         let message = "takes at least one tensor".to_owned();
@@ -156,7 +156,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn split(&self, axis: isize, extents: &[usize]) -> Vec<Tensor> {
+    pub fn split(&self, axis: impl AsIndex, extents: &[usize]) -> Vec<Tensor> {
         let (at, _method) = (Location::caller(), method("split"));
         let whole = axes::resolve(axis, self.rank()).and_then(|axis| {
             let total = extents.iter().try_fold(0_usize, |sum, &extent| sum.checked_add(extent));
@@ -170,13 +170,14 @@ impl Tensor {
         };
         match whole {
             Ok(axis) => extents.iter().map(|&extent| part(axis, extent)).collect(),
-            Err(message) => vec![self.refused(message, at); extents.len()],
+            Err(message) => vec![self.refused(message, at); extents.len().max(1)],
         }
     }
 
     /// `n` parts of equal extent along an axis, in order.
     ///
-    /// If the axis does not divide, all parts are poisoned; of more than 2^20 parts there is only one, which is poisoned.
+    /// If the axis does not divide into so many, all parts are poisoned; of none, there is one that is, and so it is of
+    /// more than 2^20.
     ///
     /// ```
     /// # use retape::Tensor;
@@ -185,21 +186,55 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn chunk(&self, axis: isize, n: usize) -> Vec<Tensor> {
+    pub fn chunk(&self, axis: impl AsIndex, n: usize) -> Vec<Tensor> {
         let (at, _method) = (Location::caller(), method("chunk"));
         if n > MOST_CHUNKS {
             let message = format!("{n} parts are more than {MOST_CHUNKS}");
             return vec![self.refused(message, at)];
         }
-        let extent = axes::resolve(axis, self.rank()).and_then(|axis| {
-            let extent = self.shape()[axis];
-            let refusal = || format!("axis {axis} of {} does not divide into {n} equal parts", self.type_text());
-            if n > 0 && extent.is_multiple_of(n) { Ok((axis, extent / n)) } else { Err(refusal()) }
-        });
-        match extent {
-            Ok((axis, extent)) => (0..n).map(|part| self.part(axis, part * extent, (part + 1) * extent, at)).collect(),
+        match self.divided(axis, n) {
+            Ok((axis, extent)) => {
+                (0..n).map(|position| self.part(axis, position * extent, (position + 1) * extent, at)).collect()
+            }
             // An error needs a tensor to travel in.
             Err(message) => vec![self.refused(message, at); n.max(1)],
+        }
+    }
+
+    /// As [`chunk`](Tensor::chunk), into as many parts as the pattern names.
+    ///
+    /// If the axis does not divide into so many, all parts are poisoned, so that formulas go on without a check.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let gates = Tensor::from([[1.0_f32, 2.0, 3.0, 4.0]]);
+    /// let [input, output] = gates.chunk_array(-1);
+    /// assert_eq!((input * output).to_vec::<f32>()?, [3.0, 8.0]);
+    ///
+    /// let [a, b, c] = gates.chunk_array(-1);
+    /// assert!((a + b + c).error().is_some()); // 4 does not divide by 3
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn chunk_array<const N: usize>(&self, axis: impl AsIndex) -> [Tensor; N] {
+        let (at, _method) = (Location::caller(), method("chunk_array"));
+        match self.divided(axis, N) {
+            Ok((axis, extent)) => {
+                std::array::from_fn(|position| self.part(axis, position * extent, (position + 1) * extent, at))
+            }
+            Err(message) => {
+                let poisoned = self.refused(message, at);
+                std::array::from_fn(|_| poisoned.clone())
+            }
+        }
+    }
+
+    /// The axis, and the extent of each of `n` equal parts along it.
+    fn divided(&self, axis: impl AsIndex, n: usize) -> Result<(usize, usize), String> {
+        let axis = axes::resolve(axis, self.rank())?;
+        match self.shape()[axis].checked_rem(n) {
+            Some(0) => Ok((axis, self.shape()[axis] / n)),
+            _ => Err(format!("axis {axis} of {} does not divide into {n} equal parts", self.type_text())),
         }
     }
 

@@ -8,7 +8,7 @@ use retape_runtime::Shape;
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::matmul::refused_pair;
-use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, Slice, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
 use crate::method::method;
@@ -196,6 +196,71 @@ impl Tensor {
         let l = self.cholesky();
         let y = l.solve_triangular_at(b, Triangular::LOWER, at);
         l.solve_triangular_at(&y, Triangular::LOWER.transposed(), at)
+    }
+
+    /// The logarithm of the determinant of symmetric positive definite matrices in the last two axes; by their Cholesky
+    /// factor, so that it neither overflows nor vanishes as the determinant does. NaN for other symmetric matrices.
+    ///
+    /// As everywhere here the symmetric part is taken; its derivative is the inverse.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let a = Tensor::from([[4.0_f64, 2.0], [2.0, 5.0]]); // its determinant is 16
+    /// assert!((a.logdet_positive_definite().item::<f64>()? - 16.0_f64.ln()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn logdet_positive_definite(&self) -> Tensor {
+        let _method = method("logdet_positive_definite");
+        let l = self.cholesky();
+        l.unless_poisoned(|l| l.diagonal(0)).log().sum(-1) * 2.0
+    }
+
+    /// The elements along a diagonal of the matrices in the last two axes, which one axis replaces; diagonal `k` lies
+    /// `k` columns right of the main one. A diagonal outside of the matrix is empty.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// assert_eq!(x.diagonal(0).to_vec::<f32>()?, [1.0, 5.0]);
+    /// assert_eq!(x.diagonal(1).to_vec::<f32>()?, [2.0, 6.0]);
+    /// assert_eq!(x.diagonal(-1).to_vec::<f32>()?, [4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn diagonal(&self, diagonal: i64) -> Tensor {
+        let (at, _method) = (Location::caller(), method("diagonal"));
+        // Elements of a diagonal lie one row and one column apart, which is one distance in row-major order.
+        let [batch @ .., rows, columns] = self.shape() else {
+            return self.refused(format!("{} must have at least two axes", self.type_text()), at);
+        };
+        let off = usize::try_from(diagonal.unsigned_abs()).unwrap_or(usize::MAX);
+        let (start, len) = match diagonal < 0 {
+            true => (off.saturating_mul(*columns), rows.saturating_sub(off).min(*columns)),
+            false => (off, columns.saturating_sub(off).min(*rows)),
+        };
+        let (Some(n), Ok(step)) = (rows.checked_mul(*columns), i64::try_from(columns.saturating_add(1))) else {
+            return self.refused(format!("the matrices of {} are too large to count", self.type_text()), at);
+        };
+        let lines: Shape = batch.iter().copied().chain([n]).collect();
+        let mut slice = Slice::leading(&lines);
+        let axis = batch.len();
+        (slice.start[axis], slice.step[axis]) = (if len == 0 { 0 } else { start }, step);
+        slice.shape.extents_mut()[axis] = len;
+        apply_at(slice, &[&self.reshape_at(lines, at)], at)
+    }
+
+    /// The sums of the main diagonals of the matrices in the last two axes.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]).trace().item::<f32>()?, 5.0);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn trace(&self) -> Tensor {
+        let _method = method("trace");
+        self.diagonal(0).unless_poisoned(|diagonal| diagonal.sum(-1))
     }
 
     fn solve_triangular_at(&self, b: &Tensor, form: Triangular, at: Caller) -> Tensor {

@@ -19,14 +19,14 @@
 //! | activations | `relu`, `relu6`, `sigmoid`, `log_sigmoid`, `softplus`, `silu`, `gelu_erf`, `gelu_tanh`, `leaky_relu`, `elu`, `softmax`, `log_softmax` |
 //! | conversion | `cast`, `stop_gradient` |
 //! | movement | `reshape`, `broadcast_to`, `permute`, `transpose`, `t`, `swap_axes`, `squeeze`, `unsqueeze`, `flatten`, `flatten_from`, `flip`, `tile` |
-//! | parts and joints | `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`; [`concat()`], [`stack`] |
+//! | parts and joints | `at`, `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`, `chunk_array`; [`concat()`], [`stack`] |
 //! | coordinates | `iota`, `eye`, `tril`, `triu`, `one_hot` |
 //! | indexing | `take`, `take_along`, `scatter_add`, `scatter_add_along` |
 //! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, `std`, `logsumexp`, and each with `_keep`; see [`Axes`] |
 //! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin` |
 //! | order | `argmax`, `argmin`, `argsort`, `sort`, `top_k`, and descending forms |
 //! | products | `matmul`, `dot`, `outer`; [`einsum`] |
-//! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite` |
+//! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite`, `logdet_positive_definite`, `diagonal`, `trace` |
 //! | images | `conv2d`, `conv_transpose2d`, `max_pool2d`, `avg_pool2d`, `global_avg_pool2d`; see [`ConvOptions`] |
 //! | printing | `debug_print` |
 //! | random | [`RandomBits`], behind [`crate::random`] |
@@ -71,7 +71,8 @@ mod window;
 pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
-pub use axes::Axes;
+pub(crate) use axes::resolve as resolve_axis;
+pub use axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 pub use call::Call;
 pub(crate) use call::CallSite;
 pub use compare::*;

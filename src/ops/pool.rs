@@ -14,7 +14,7 @@ use super::window::{self, Padding};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, Splat, TypeError};
 use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply, apply_at};
+use crate::tensor::{Tensor, apply_at};
 
 /// The maximum of each window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -264,18 +264,19 @@ impl OpDef for SumPool2dGrad {
 }
 
 impl Tensor {
-    /// The maximum of each window of images `[batch, height, width, channels]`.
+    /// The maximum of each window of images `[batch, height, width, channels]`; padding is never a maximum.
     ///
     /// ```
     /// # use retape::{Tensor, ops::Padding};
     /// let image = Tensor::from([[[[1.0_f32], [2.0]], [[3.0], [4.0]]]]);
     /// assert_eq!(image.max_pool2d([2, 2], [2, 2], Padding::Valid).item::<f32>()?, 4.0);
+    /// assert_eq!(image.max_pool2d([3, 3], [2, 2], 1).item::<f32>()?, 4.0); // padded by 1 on all sides
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn max_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: Padding) -> Tensor {
-        let padding = padding.resolve([self.dim(1), self.dim(2)], window, stride, [1, 1]);
-        apply(MaxPool2d { window, stride, padding }, &[self])
+    pub fn max_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: impl Into<Padding>) -> Tensor {
+        let padding = padding.into().resolve([self.dim(1), self.dim(2)], window, stride, [1, 1]);
+        apply_at(MaxPool2d { window, stride, padding }, &[self], Location::caller())
     }
 
     /// The mean of each window of images `[batch, height, width, channels]`, over the positions inside the image.
@@ -287,10 +288,10 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn avg_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: Padding) -> Tensor {
+    pub fn avg_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: impl Into<Padding>) -> Tensor {
         let (at, _method) = (Location::caller(), method("avg_pool2d"));
         let image = [self.dim(1), self.dim(2)];
-        let padding = padding.resolve(image, window, stride, [1, 1]);
+        let padding = padding.into().resolve(image, window, stride, [1, 1]);
         let pool = SumPool2d { window, stride, padding };
         apply_at(pool.clone(), &[self], at).unless_poisoned(|sums| {
             if padding == [[0; 2]; 2] {

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
+use super::{AsIndex, Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
 use crate::method::method;
 use crate::tensor::{Tensor, apply, apply_at};
@@ -261,7 +261,7 @@ positions! {
 impl Tensor {
     /// Applies an op along one axis, counted from the end if negative.
     #[track_caller]
-    fn along_axis<O: Into<Op>>(&self, name: &'static str, axis: isize, op: impl Fn(usize) -> O) -> Tensor {
+    fn along_axis<O: Into<Op>>(&self, name: &'static str, axis: impl AsIndex, op: impl Fn(usize) -> O) -> Tensor {
         let (at, _method) = (Location::caller(), method(name));
         self.over_axis(axis, at, |axis| apply_at(op(axis), &[self], at))
     }
@@ -280,7 +280,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn cumsum(&self, axis: isize) -> Tensor {
+    pub fn cumsum(&self, axis: impl AsIndex) -> Tensor {
         let op = |axis| CumSum { axis, reverse: false, exclusive: false };
         self.along_axis("cumsum", axis, op)
     }
@@ -289,7 +289,7 @@ impl Tensor {
     ///
     /// The derivative is right for zeros as well; it takes log2(n) passes over the elements for an axis of extent n.
     #[track_caller]
-    pub fn cumprod(&self, axis: isize) -> Tensor {
+    pub fn cumprod(&self, axis: impl AsIndex) -> Tensor {
         let op = |axis| CumProd { axis, reverse: false, exclusive: false };
         self.along_axis("cumprod", axis, op)
     }
@@ -297,14 +297,14 @@ impl Tensor {
     /// The largest of all elements up to each along an axis, counted from the end if negative; from the first NaN on,
     /// NaN. The derivative goes to the last of equal elements.
     #[track_caller]
-    pub fn cummax(&self, axis: isize) -> Tensor {
+    pub fn cummax(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("cummax", axis, |axis| CumMax { axis })
     }
 
     /// The smallest of all elements up to each along an axis, counted from the end if negative; from the first NaN
     /// on, NaN. The derivative goes to the last of equal elements.
     #[track_caller]
-    pub fn cummin(&self, axis: isize) -> Tensor {
+    pub fn cummin(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("cummin", axis, |axis| CumMin { axis })
     }
 
@@ -317,14 +317,14 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn argmax(&self, axis: isize) -> Tensor {
+    pub fn argmax(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("argmax", axis, |axis| ArgMax { axis })
     }
 
     /// The position (`i64`) of the first smallest element along an axis, which disappears from the shape; of the first
     /// NaN if there is one.
     #[track_caller]
-    pub fn argmin(&self, axis: isize) -> Tensor {
+    pub fn argmin(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("argmin", axis, |axis| ArgMin { axis })
     }
 }

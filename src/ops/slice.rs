@@ -2,7 +2,6 @@
 //!
 //! `Slice` and `Pad` are each other's derivatives: a slice with steps is undone by padding between elements.
 
-use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
 
 use retape_kernels::ir::Value;
@@ -10,7 +9,7 @@ use retape_runtime::{Element, Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
-use super::axes::{self, Axes};
+use super::axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
@@ -49,7 +48,7 @@ attributes! {
 
 impl Slice {
     /// The first elements of every axis, for as many as `shape` says; steps of one.
-    fn leading(shape: &[usize]) -> Slice {
+    pub(super) fn leading(shape: &[usize]) -> Slice {
         Slice {
             start: SmallVec::from_elem(0, shape.len()),
             step: SmallVec::from_elem(1, shape.len()),
@@ -224,6 +223,31 @@ impl OpDef for Pad {
 }
 
 impl Tensor {
+    /// The part of a tensor at `subscripts`, one for each of its first axes, as Python's `x[..]`: an index makes its axis
+    /// disappear, a range keeps it. Negative numbers count from the end.
+    ///
+    /// Unlike Python's, ranges must lie within their axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// assert_eq!(x.at(0).to_vec::<f32>()?, [1.0, 2.0, 3.0]);
+    /// assert_eq!(x.at((1, -1)).item::<f32>()?, 6.0);
+    /// assert_eq!(x.at((.., 0)).to_vec::<f32>()?, [1.0, 4.0]);
+    /// assert_eq!(x.at((1, ..2)).to_vec::<f32>()?, [4.0, 5.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn at(&self, subscripts: impl Into<Subscripts>) -> Tensor {
+        let (at, _method) = (Location::caller(), method("at"));
+        let Subscripts(subscripts) = subscripts.into();
+        if subscripts.len() > self.rank() {
+            let message = format!("{} subscripts are more than the axes of {}", subscripts.len(), self.type_text());
+            return self.refused(message, at);
+        }
+        self.subscripted(subscripts.into_iter().enumerate(), at)
+    }
+
     /// The part of a tensor whose coordinates along `axis` lie in a range; negative ends count from the end.
     ///
     /// ```
@@ -234,12 +258,10 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn slice_axis(&self, axis: isize, range: impl RangeBounds<isize>) -> Tensor {
-        let (at, _method) = (Location::caller(), method("slice_axis"));
-        match self.range_along(axis, &range) {
-            Ok((axis, start, stop)) => self.part(axis, start, stop, at),
-            Err(message) => self.refused(message, at),
-        }
+    pub fn slice_axis(&self, axis: impl AsIndex, range: impl Into<IndexRange>) -> Tensor {
+        let _method = method("slice_axis");
+        let (at, range) = (Location::caller(), range.into());
+        self.over_axis(axis, at, |axis| self.subscripted([(axis, Subscript::Range(range))], at))
     }
 
     /// The part of a tensor at coordinate `index` along `axis`, which disappears; both count from the end if negative.
@@ -251,23 +273,9 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn index_axis(&self, axis: isize, index: isize) -> Tensor {
+    pub fn index_axis(&self, axis: impl AsIndex, index: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("index_axis"));
-        let found = axes::resolve(axis, self.rank()).and_then(|axis| {
-            let extent = self.shape()[axis];
-            let inside = |index: isize| usize::try_from(index).ok().filter(|&index| index < extent);
-            inside(if index < 0 { index.saturating_add_unsigned(extent) } else { index })
-                .map(|index| (axis, index))
-                .ok_or_else(|| format!("index {index} is out of range for axis {axis} of {}", self.type_text()))
-        });
-        match found {
-            Ok((axis, index)) => {
-                let mut shape: Shape = self.shape().into();
-                shape.extents_mut().remove(axis);
-                self.part(axis, index, index + 1, at).reshape_at(shape, at)
-            }
-            Err(message) => self.refused(message, at),
-        }
+        self.over_axis(axis, at, |axis| self.subscripted([(axis, Subscript::from(index))], at))
     }
 
     /// Elements `start, start + step, ..` below `stop` along each axis, as NumPy's `x[start:stop:step, ..]`.
@@ -335,38 +343,35 @@ impl Tensor {
 
     /// Coordinates `start..stop` of an axis that exists.
     pub(crate) fn part(&self, axis: usize, start: usize, stop: usize, at: Caller) -> Tensor {
-        if self.error().is_some() || (start, stop) == (0, self.shape()[axis]) {
+        self.parts(&[(axis, start, stop)], at)
+    }
+
+    /// Coordinates `start..stop` along each of some axes that exist.
+    fn parts(&self, along: &[(usize, usize, usize)], at: Caller) -> Tensor {
+        if self.error().is_some() || along.iter().all(|&(axis, start, stop)| (start, stop) == (0, self.shape()[axis])) {
             return self.clone();
         }
         let mut slice = Slice::leading(self.shape());
-        slice.start[axis] = start;
-        slice.shape.extents_mut()[axis] = stop - start;
+        for &(axis, start, stop) in along {
+            slice.start[axis] = start;
+            slice.shape.extents_mut()[axis] = stop - start;
+        }
         apply_at(slice, &[self], at)
     }
 
-    /// The axis and the ends of a range along it.
-    fn range_along(&self, axis: isize, range: &impl RangeBounds<isize>) -> Result<(usize, usize, usize), String> {
-        let axis = axes::resolve(axis, self.rank())?;
-        let extent = self.shape()[axis];
-        let end = |bound: Bound<&isize>, open: usize, shift: [usize; 2]| {
-            let (end, shift) = match bound {
-                Bound::Unbounded => return Some(open),
-                Bound::Included(&end) => (end, shift[0]),
-                Bound::Excluded(&end) => (end, shift[1]),
-            };
-            let end = if end < 0 { end.checked_add_unsigned(extent)? } else { end };
-            usize::try_from(end).ok()?.checked_add(shift)
-        };
-        let ends = end(range.start_bound(), 0, [0, 1]).zip(end(range.end_bound(), extent, [1, 0]));
-        match ends {
-            Some((start, stop)) if start <= stop && stop <= extent => Ok((axis, start, stop)),
-            _ => Err(format!(
-                "the range {:?}..{:?} does not lie within axis {axis} of {}",
-                range.start_bound(),
-                range.end_bound(),
-                self.type_text()
-            )),
+    /// The part at subscripts of axes that exist; poisoned if one lies outside of its axis.
+    fn subscripted(&self, subscripts: impl IntoIterator<Item = (usize, Subscript)>, at: Caller) -> Tensor {
+        let (mut along, mut dropped) = (SmallVec::<[_; 4]>::new(), SmallVec::<[usize; 4]>::new());
+        for (axis, subscript) in subscripts {
+            match subscript.along(axis, self) {
+                Ok((start, stop)) => along.push((axis, start, stop)),
+                Err(message) => return self.refused(message, at),
+            }
+            if let Subscript::Index(_) = subscript {
+                dropped.push(axis);
+            }
         }
+        self.parts(&along, at).drop_axes(&dropped, at)
     }
 
     /// Dtype and shape for messages.

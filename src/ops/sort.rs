@@ -6,7 +6,7 @@ use retape_kernels::library::{self, Library};
 use retape_runtime::DType;
 
 use super::attribute::attributes;
-use super::axes;
+use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
@@ -69,14 +69,14 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn argsort(&self, axis: isize) -> Tensor {
+    pub fn argsort(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("argsort"));
         self.over_axis(axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
     }
 
     /// As [`argsort`](Tensor::argsort), but the largest element comes first; NaN comes last all the same.
     #[track_caller]
-    pub fn argsort_descending(&self, axis: isize) -> Tensor {
+    pub fn argsort_descending(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("argsort_descending"));
         self.over_axis(axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
     }
@@ -90,14 +90,14 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn sort(&self, axis: isize) -> Tensor {
+    pub fn sort(&self, axis: impl AsIndex) -> Tensor {
         let _method = method("sort");
         self.take_along(&self.argsort(axis), axis)
     }
 
     /// The elements sorted along `axis`, descending; NaN comes last.
     #[track_caller]
-    pub fn sort_descending(&self, axis: isize) -> Tensor {
+    pub fn sort_descending(&self, axis: impl AsIndex) -> Tensor {
         let _method = method("sort_descending");
         self.take_along(&self.argsort_descending(axis), axis)
     }
@@ -112,7 +112,7 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn top_k(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
+    pub fn top_k(&self, k: usize, axis: impl AsIndex) -> (Tensor, Tensor) {
         let (at, _method) = (Location::caller(), method("top_k"));
         let fits = axes::resolve(axis, self.rank()).and_then(|axis| match self.shape()[axis] {
             extent if k <= extent => Ok(axis),
@@ -121,7 +121,7 @@ impl Tensor {
         match fits {
             Ok(axis) => {
                 let indices = apply_at(ArgSort { axis, descending: true }, &[self], at).part(axis, 0, k, at);
-                (self.take_along(&indices, axis as isize), indices)
+                (self.take_along(&indices, axis), indices)
             }
             Err(message) => {
                 let poisoned = self.refused(message, at);

@@ -5,11 +5,12 @@ use std::panic::Location;
 use retape_runtime::{DType, Element, Scalar, Shape};
 
 use super::attribute::attributes;
+use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::index::absent;
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::eager;
-use crate::error::Caller;
+use crate::error::{Caller, Error};
 use crate::graph::TensorType;
 use crate::method::method;
 use crate::tensor::{Tensor, apply, apply_at};
@@ -148,8 +149,8 @@ impl OpDef for OneHot {
 }
 
 impl Tensor {
-    /// The coordinate of each element of a tensor of this dtype and shape along `axis`; refused if `dtype` is of
-    /// integers and does not have all of them.
+    /// The coordinate of each element of a tensor of this dtype and shape along `axis`, counted from the end if
+    /// negative; refused if `dtype` is of integers and does not have all of them.
     ///
     /// ```
     /// # use retape::{DType, Tensor};
@@ -157,8 +158,12 @@ impl Tensor {
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn iota(dtype: DType, shape: impl Into<Shape>, axis: usize) -> Tensor {
-        apply_at(Iota { axis, dtype, shape: shape.into() }, &[], Location::caller())
+    pub fn iota(dtype: DType, shape: impl Into<Shape>, axis: impl AsIndex) -> Tensor {
+        let (at, shape) = (Location::caller(), shape.into());
+        match axes::resolve(axis, shape.rank()) {
+            Ok(axis) => apply_at(Iota { axis, dtype, shape }, &[], at),
+            Err(message) => Tensor::poisoned(Error::Type { op: "iota", message, at }),
+        }
     }
 
     /// The unit matrix of dtype `f32`.

@@ -5,6 +5,15 @@ use super::check::refuse;
 use crate::graph::TensorType;
 
 /// What lies beyond the edges of an image.
+///
+/// Numbers are explicit padding: `1` on all four sides, `[1, 2]` above and below, and left and right.
+///
+/// ```
+/// use retape::ops::{ConvOptions, Padding};
+///
+/// assert_eq!(ConvOptions::default().padding(1).padding, Padding::Explicit([[1, 1], [1, 1]]));
+/// assert_eq!(Padding::from([1, 2]), Padding::Explicit([[1, 1], [2, 2]]));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
     /// Nothing: windows lie inside.
@@ -14,6 +23,24 @@ pub enum Padding {
     Same,
     /// So many positions before and after, along height and width.
     Explicit([[usize; 2]; 2]),
+}
+
+impl From<usize> for Padding {
+    fn from(padding: usize) -> Padding {
+        Padding::Explicit([[padding; 2]; 2])
+    }
+}
+
+impl From<[usize; 2]> for Padding {
+    fn from([height, width]: [usize; 2]) -> Padding {
+        Padding::Explicit([[height; 2], [width; 2]])
+    }
+}
+
+impl From<[[usize; 2]; 2]> for Padding {
+    fn from(padding: [[usize; 2]; 2]) -> Padding {
+        Padding::Explicit(padding)
+    }
 }
 
 /// Steps and padded images of more positions than this are refused: sums of a few coordinates must not go over.

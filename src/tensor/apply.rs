@@ -68,7 +68,12 @@ pub(crate) fn apply_in_groups(op: impl Into<Op>, most: usize, args: &[&Tensor], 
 /// Applies an op to arguments after they have been broadcast to a common shape.
 #[track_caller]
 pub(crate) fn broadcast_apply(op: impl Into<Op>, args: &[&Tensor]) -> Tensor {
-    let (op, at) = (op.into(), Location::caller());
+    broadcast_apply_at(op, args, Location::caller())
+}
+
+/// [`broadcast_apply`] with the caller's line given.
+pub(crate) fn broadcast_apply_at(op: impl Into<Op>, args: &[&Tensor], at: Caller) -> Tensor {
+    let op = op.into();
     let world = world(op.name(), args, at);
     if let World::Poisoned(tensor) = world {
         return tensor;

@@ -1,5 +1,6 @@
 //! Making tensors from numbers.
 
+use std::borrow::Cow;
 use std::panic::Location;
 
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
@@ -10,27 +11,30 @@ use crate::graph::TensorType;
 use crate::method::{ill_typed, method};
 
 impl Tensor {
-    /// A tensor over row-major elements.
+    /// A tensor over row-major elements, a vector's or a slice's.
+    ///
+    /// A `Vec` of 4 KiB or more becomes the tensor without a copy, unless it has room for more than a quarter beyond
+    /// its elements; its memory goes back to where the vector got it when the tensor is gone. What is lent is copied.
     ///
     /// # Errors
     ///
-    /// Fails if the number of elements is not that of the shape.
+    /// Fails if the number of elements is not that of the shape, or if the memory is refused.
     ///
     /// ```
     /// # use retape::Tensor;
     /// let x = Tensor::from_vec(vec![1.0_f32, 2.0, 3.0, 4.0], [2, 2])?;
-    /// assert_eq!(x.shape(), [2, 2]);
+    /// let y = Tensor::from_vec(&[1.0_f32, 2.0], [1, 2])?;
+    /// assert_eq!((x.shape(), y.shape()), (&[2, 2][..], &[1, 2][..]));
     /// # Ok::<(), retape::Error>(())
     /// ```
     #[track_caller]
-    pub fn from_vec<T: Element>(elements: impl AsRef<[T]>, shape: impl Into<Shape>) -> Result<Tensor> {
-        let (elements, ty) = (elements.as_ref(), TensorType { dtype: T::DTYPE, shape: shape.into() });
-        if ty.checked_bytes() != Some(size_of_val(elements)) {
+    pub fn from_vec<'t, T: Element>(elements: impl Into<Cow<'t, [T]>>, shape: impl Into<Shape>) -> Result<Tensor> {
+        let (elements, ty) = (elements.into(), TensorType { dtype: T::DTYPE, shape: shape.into() });
+        if ty.checked_bytes() != Some(size_of_val(&*elements)) {
             let message = format!("{} elements do not fill the shape {}", elements.len(), ty.shape);
             return Err(ill_typed("from_vec", message, Location::caller()));
         }
-        let bytes = Buffer::copy_of(elements)?;
-        Ok(Tensor::concrete(ty, bytes))
+        Ok(Tensor::concrete(ty, stored(elements)?))
     }
 
     /// A tensor whose elements all equal `value`; its dtype is that of `value`.
@@ -125,9 +129,17 @@ fn filled(op: &'static str, shape: Shape, value: Scalar, at: Caller) -> Tensor {
     Tensor::concrete(ty, bytes)
 }
 
+/// The elements as bytes: in the vector's memory where that is given.
+fn stored<T: Element>(elements: Cow<'_, [T]>) -> retape_runtime::Result<Buffer> {
+    match elements {
+        Cow::Owned(elements) => Buffer::from_vec(elements),
+        Cow::Borrowed(elements) => Buffer::copy_of(elements),
+    }
+}
+
 /// A dense tensor; poisoned if the memory is refused.
-pub(super) fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
-    match Buffer::copy_of(elements) {
+pub(super) fn dense<'t, T: Element>(elements: impl Into<Cow<'t, [T]>>, shape: Shape) -> Tensor {
+    match stored(elements.into()) {
         Ok(bytes) => Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes),
         Err(e) => Tensor::poisoned(e.into()),
     }
@@ -161,9 +173,11 @@ impl<T: Element> From<&[T]> for Tensor {
     }
 }
 
+/// A vector of elements, in its memory if that is worth it; see [`Tensor::from_vec`].
 impl<T: Element> From<Vec<T>> for Tensor {
     fn from(elements: Vec<T>) -> Tensor {
-        Tensor::from(elements.as_slice())
+        let shape = Shape::new(&[elements.len()]);
+        dense(elements, shape)
     }
 }
 
@@ -209,6 +223,42 @@ impl<T: Nested, const N: usize> From<[T; N]> for Tensor {
         let (mut shape, mut elements) = (vec![], vec![]);
         <[T; N]>::extents(&mut shape);
         array.flatten(&mut elements);
-        dense(&elements, shape.into())
+        dense(elements, shape.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the elements of a tensor are.
+    fn address(tensor: &Tensor) -> usize {
+        tensor.as_concrete().and_then(|concrete| concrete.host_bytes()).map_or(0, |bytes| bytes.as_ptr().addr())
+    }
+
+    #[test]
+    fn a_vector_becomes_a_tensor_where_it_lies() {
+        let elements: Vec<f32> = (0..2000).map(|i| i as f32).collect();
+        let (expected, place) = (elements.clone(), elements.as_ptr().addr());
+        let x = Tensor::from_vec(elements, [40, 50]).unwrap();
+        assert_eq!((address(&x), x.shape()), (place, &[40, 50][..]));
+        assert_eq!(x.to_vec::<f32>().unwrap(), expected);
+        // What reads it is right, and a view of it is in the same place.
+        assert_eq!((&x + 1.0).to_vec::<f32>().unwrap(), expected.iter().map(|x| x + 1.0).collect::<Vec<_>>());
+        assert_eq!(address(&x.reshape([2000])), place);
+
+        let elements = vec![7_i64; 1000];
+        let place = elements.as_ptr().addr();
+        assert_eq!(address(&Tensor::from(elements)), place);
+
+        let elements = vec![1.0_f64; 1000];
+        let x = Tensor::from_vec(&elements, [1000]).unwrap();
+        assert_ne!(address(&x), elements.as_ptr().addr(), "what is lent is copied");
+    }
+
+    #[test]
+    fn a_vector_of_another_length_is_refused() {
+        let refused = Tensor::from_vec(vec![1.0_f32; 2000], [3]).unwrap_err().to_string();
+        assert!(refused.contains("2000 elements do not fill the shape [3]") && refused.contains(file!()), "{refused}");
     }
 }

@@ -18,13 +18,14 @@ use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Device, DeviceBuffer, Element};
 
-pub(crate) use apply::{apply, apply_at, apply_in_groups, broadcast_apply};
+pub(crate) use apply::{apply, apply_at, apply_in_groups, broadcast_apply, broadcast_apply_at};
 pub(crate) use memory::{Memory, gpu};
 pub use operators::TensorOrScalar;
 
 use crate::error::{Caller, Error, Result};
 use crate::graph::{TensorType, ValueId};
 use crate::method::{ill_typed, method, reported};
+use crate::ops::AsIndex;
 use crate::tape::Tape;
 
 /// An immutable, n-dimensional array of one dtype; a handle that is cheap to clone.
@@ -215,9 +216,14 @@ impl Tensor {
     }
 
     /// The extent of an axis, counted from the end if negative; 1 if there is no such axis.
-    pub fn dim(&self, axis: isize) -> usize {
-        let axis = if axis < 0 { axis + self.rank() as isize } else { axis };
-        usize::try_from(axis).ok().and_then(|axis| self.shape().get(axis)).copied().unwrap_or(1)
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!((x.dim(0), x.dim(-1), x.dim(2)), (2, 3, 1));
+    /// ```
+    pub fn dim(&self, axis: impl AsIndex) -> usize {
+        crate::ops::resolve_axis(axis, self.rank()).map_or(1, |axis| self.shape()[axis])
     }
 
     /// The number of axes.

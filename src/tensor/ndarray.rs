@@ -26,12 +26,13 @@ where
         let shape = Shape::new(array.shape());
         match array.as_slice() {
             Some(elements) => dense(elements, shape),
-            None => dense(&array.iter().copied().collect::<Vec<T>>(), shape),
+            None => dense(array.iter().copied().collect::<Vec<T>>(), shape),
         }
     }
 }
 
-/// As from a reference.
+/// As from a reference, but an array that owns its elements, in row-major order, becomes the tensor without a copy; see
+/// [`Tensor::from_vec`].
 impl<T, S, D> From<ArrayBase<S, D>> for Tensor
 where
     T: Element,
@@ -39,7 +40,15 @@ where
     D: Dimension,
 {
     fn from(array: ArrayBase<S, D>) -> Tensor {
-        Tensor::from(&array)
+        if !array.is_standard_layout() {
+            return Tensor::from(&array);
+        }
+        let shape = Shape::new(array.shape());
+        let (mut elements, first) = array.into_owned().into_raw_vec_and_offset();
+        // Parts of an array own all of it.
+        elements.drain(..first.unwrap_or(0));
+        elements.truncate(shape.checked_len().unwrap_or(0));
+        dense(elements, shape)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Arithmetic operators on every mix of `Tensor`, `&Tensor` and scalars.
 
+use std::iter::Sum;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Rem, Shl, Shr, Sub};
 use std::panic::Location;
 
 use retape_runtime::{Buffer, Element, Scalar, Shape};
 
 use super::{Repr, Tensor};
-use crate::error::Caller;
+use crate::error::{Caller, Error};
 use crate::graph::TensorType;
 use crate::method::method;
 use crate::ops::Splat;
@@ -176,6 +177,40 @@ macro_rules! scalar_operands {
 }
 
 scalar_operands!(f32, f64, i32, i64, u32, u8);
+
+/// The sum of tensors in their order, as in `a + b + c`; their shapes broadcast.
+///
+/// The sum of no tensors has neither a dtype nor a shape: it is poisoned. Where there may be none, begin with one, as in
+/// `tensors.iter().fold(Tensor::zeros([]), |sum, x| sum + x)`. [`Iterator::sum`] does not tell from where it is called,
+/// so an error names a line of the standard library; with `fold` and `reduce` it is the line of the `+`.
+///
+/// ```
+/// # use retape::Tensor;
+/// let losses = [Tensor::from(1.0_f32), Tensor::from(2.5_f32)];
+/// let loss: Tensor = losses.iter().sum();
+/// assert_eq!(loss.item::<f32>()?, 3.5);
+/// let squares: Tensor = losses.iter().map(|x| x.square()).sum();
+/// assert_eq!(squares.item::<f32>()?, 7.25);
+/// # Ok::<(), retape::Error>(())
+/// ```
+impl Sum for Tensor {
+    #[track_caller]
+    fn sum<I: Iterator<Item = Tensor>>(tensors: I) -> Tensor {
+        let at = Location::caller();
+        let sum = tensors.reduce(|sum, next| super::broadcast_apply_at(crate::ops::Add, &[&sum, &next], at));
+        sum.unwrap_or_else(|| {
+            let message = "no tensors have neither a dtype nor a shape; begin with one, by `fold`".to_owned();
+            Tensor::poisoned(Error::Type { op: "sum", message, at })
+        })
+    }
+}
+
+impl<'t> Sum<&'t Tensor> for Tensor {
+    #[track_caller]
+    fn sum<I: Iterator<Item = &'t Tensor>>(tensors: I) -> Tensor {
+        tensors.cloned().sum()
+    }
+}
 
 impl Neg for Tensor {
     type Output = Tensor;

@@ -3,10 +3,19 @@
 //! A tree is written as a stream of words that says everything a trace depends on (structure, static values, dtype,
 //! shape and device of each tensor) and, beside it, the tensors themselves. Reading is the inverse. Trees of one Rust
 //! type are structurally equal exactly if their words are equal, which makes the words the body of a signature.
+//!
+//! | what | functions |
+//! |---|---|
+//! | a tree made of others, tensor by tensor | [`map`], [`zip_map`], [`map_named`], [`try_map`] |
+//! | tensors with their names, for files of parameters | [`named`] |
+//! | a tree as one vector, and back | [`ravel`], [`Unravel`] |
+//! | how large a tree is, and whether two are equal | [`n_parameters`], [`same_bits`] |
 
+mod compare;
 mod derived;
 mod impls;
 mod map;
+mod ravel;
 mod reader;
 mod refused;
 mod spare;
@@ -15,10 +24,12 @@ mod statics;
 mod tests;
 mod writer;
 
+pub use compare::same_bits;
 #[doc(hidden)]
 pub use derived::{HasField, HasStaticField};
 pub(crate) use map::leaves;
-pub use map::{map, zip_map};
+pub use map::{map, map_named, n_parameters, named, try_map, zip_map};
+pub use ravel::{Unravel, ravel};
 pub use reader::Reader;
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;

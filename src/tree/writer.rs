@@ -69,7 +69,32 @@ pub(crate) fn path_text(path: &[Field]) -> String {
     if text.is_empty() { "value".to_owned() } else { text }
 }
 
+/// A path as the name of what it leads to, such as `blocks.3.weight`; the tree itself is `value`.
+fn name(path: &[Field]) -> String {
+    let step = |field: &Field| match field {
+        Field::Named(name) => (*name).to_owned(),
+        Field::Index(index) => index.to_string(),
+        Field::Key(key) if key.is_empty() || key.contains(['.', '"']) => format!("\"{key}\""),
+        Field::Key(key) => key.clone(),
+    };
+    if path.is_empty() { "value".to_owned() } else { path.iter().map(step).collect::<Vec<_>>().join(".") }
+}
+
 impl<'t> Writer<'t> {
+    /// What a tree writes.
+    pub(crate) fn of<T: Tree>(tree: &'t T) -> Writer<'t> {
+        let mut leaves = Writer::default();
+        tree.write(&mut leaves);
+        leaves
+    }
+
+    /// What a tree writes, with the path of each leaf.
+    pub(crate) fn of_named<T: Tree>(tree: &'t T) -> Writer<'t> {
+        let mut leaves = Writer::with_paths();
+        tree.write(&mut leaves);
+        leaves
+    }
+
     /// A writer that also notes the path of each leaf.
     pub(crate) fn with_paths() -> Writer<'t> {
         Writer { paths: Some(Paths::default()), ..Writer::default() }
@@ -77,8 +102,17 @@ impl<'t> Writer<'t> {
 
     /// The path of each tensor, as text such as `weights[2]`; empty if paths were not noted.
     pub(crate) fn tensor_paths(&self) -> Vec<String> {
+        self.tensor_texts(path_text)
+    }
+
+    /// The name of each tensor, such as `weights.2`; empty if paths were not noted.
+    pub(crate) fn tensor_names(&self) -> Vec<String> {
+        self.tensor_texts(name)
+    }
+
+    fn tensor_texts(&self, text: impl Fn(&[Field]) -> String) -> Vec<String> {
         let leaves = self.paths.iter().flat_map(|paths| &paths.leaves);
-        leaves.filter(|leaf| leaf.kind == LeafKind::Tensor).map(|leaf| path_text(&leaf.path)).collect()
+        leaves.filter(|leaf| leaf.kind == LeafKind::Tensor).map(|leaf| text(&leaf.path)).collect()
     }
 
     /// Writes a word of structure or of a static value.

@@ -77,7 +77,7 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
 fn wrong_rank() {
     let f = |x: &Tensor, y: &Tensor| here!(x.matmul(y));
     ill_typed(f, [ones(&[2, 3]), ones(&[2, 3])], [ones(&[2, 3]), ones(&[3, 2])], "matmul", &["2", "3"]);
-    let f = |x: &Tensor, y: &Tensor| here!(x.permute(&[1, 0]) + y);
+    let f = |x: &Tensor, y: &Tensor| here!(x.permute([1, 0]) + y);
     ill_typed(f, [ones(&[2]), ones(&[1])], [ones(&[2, 3]), ones(&[2])], "permute", &[]);
     let f = |x: &Tensor, y: &Tensor| here!(x.sum(1) + y);
     ill_typed(f, [ones(&[2]), ones(&[1])], [ones(&[2, 3]), ones(&[2])], "sum", &["axis"]);

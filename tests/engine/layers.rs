@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use retape::nn::{self, BatchNorm, BatchNormState, Dense, Embedding};
+use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, ConvTranspose2d, Dense, Embedding, Init, LayerNorm};
+use retape::ops::{ConvOptions, Padding};
 use retape::optim::{Adam, AdamState, Sgd, clip_by_global_norm};
 use retape::random::Key;
-use retape::{DType, Result, Tensor, Tree, accelerate, map, value_and_grad, zip_map};
+use retape::{DType, Result, Tensor, Tree, accelerate, map, tree, value_and_grad, zip_map};
 
 fn close(actual: &Tensor, expected: &[f64], bound: f64) {
     let actual = actual.cast(DType::F64).to_vec::<f64>().unwrap();
@@ -82,7 +83,7 @@ fn trees_that_do_not_match_are_an_error() {
 #[test]
 fn running_statistics_move_towards_the_batch() -> Result<()> {
     let x = Tensor::from([[1.0_f32, 10.0], [3.0, 30.0]]);
-    let (y, state) = BatchNorm::new(2).apply(&x, &BatchNormState::new(2), 0.9);
+    let (y, state) = BatchNorm::new(2).apply(&x, &BatchNormState::new(2));
     close(&state.mean, &[0.2, 2.0], 1e-6);
     close(&state.variance, &[1.0, 10.9], 1e-5);
     close(&y, &[-1.0, -1.0, 1.0, 1.0], 1e-4);
@@ -93,12 +94,104 @@ fn running_statistics_move_towards_the_batch() -> Result<()> {
     // The statistics are no way for a gradient.
     let (_, gradient) = value_and_grad(
         |x: &Tensor| {
-            let (y, state) = BatchNorm::new(2).apply(x, &BatchNormState::new(2), 0.9);
+            let (y, state) = BatchNorm::new(2).apply(x, &BatchNormState::new(2));
             y.sum(..) * 0.0 + state.mean.sum(..)
         },
         &x,
     )?;
     close(&gradient, &[0.0; 4], 0.0);
+    Ok(())
+}
+
+/// Epsilon and momentum are those of the layer, static, and kept by its gradient and by `map`.
+#[test]
+fn normalisations_have_their_own_constants() -> Result<()> {
+    let x = Tensor::from([[1.0_f64, 10.0], [3.0, 30.0]]);
+    let double = |norm: BatchNorm| map(&norm, |x| x.cast(DType::F64));
+    let state = map(&BatchNormState::new(2), |x| x.cast(DType::F64));
+    let step = accelerate(|norm: &BatchNorm, state: &BatchNormState, x: &Tensor| {
+        let (y, state) = norm.apply(x, state);
+        let gradient = (&y * x).sum(..).grad(norm);
+        (y, state, gradient)
+    });
+    for (epsilon, momentum) in [(0.25, 0.5), (1.0, 0.99)] {
+        let norm = double(BatchNorm::new(2).epsilon(epsilon).momentum(momentum));
+        let (y, state, gradient) = step.call(&norm, &state, &x)?;
+        // The variances of the columns are 1 and 100.
+        let [a, b] = [1.0 / (1.0 + epsilon).sqrt(), 10.0 / (100.0 + epsilon).sqrt()];
+        close(&y, &[-a, -b, a, b], 1e-14);
+        close(&state.mean, &[2.0 * (1.0 - momentum), 20.0 * (1.0 - momentum)], 1e-13);
+        close(&state.variance, &[1.0, momentum + 100.0 * (1.0 - momentum)], 1e-13);
+        assert_eq!((gradient.epsilon, gradient.momentum), (epsilon, momentum));
+        let inferred = (3.0 - 2.0 * (1.0 - momentum)) / (1.0 + epsilon).sqrt();
+        close(&norm.infer(&x, &state).at((1, 0)), &[inferred], 1e-14);
+        let layer = LayerNorm { scale: norm.scale, offset: norm.offset, epsilon };
+        let [a, b] = [4.5, 13.5].map(|half: f64| half / (half * half + epsilon).sqrt());
+        close(&layer.apply(&x), &[-a, a, -b, b], 1e-14);
+    }
+    assert_eq!(step.stats().misses, 2, "constants are part of the signature");
+    let refused = nn::batch_norm(&Tensor::from(1.0_f32), &x, &x, 1e-5).0;
+    let message = refused.error().unwrap().to_string();
+    assert!(message.contains("batch_norm") && message.contains("f32[]") && message.contains(file!()), "{message}");
+    Ok(())
+}
+
+/// Weights of variance `gain / n` give outputs of variance `gain` times the mean square of the inputs, if `n` counts the
+/// inputs that an output is a sum of.
+#[test]
+fn transposed_convolutions_keep_the_variance() -> Result<()> {
+    let cases = [([4, 4], [2, 2], 16, 8), ([3, 3], [1, 1], 16, 8), ([3, 2], [3, 2], 32, 16), ([6, 6], [3, 2], 8, 24)];
+    for (seed, (window, stride, channels, out)) in (1..).zip(cases) {
+        let layer = ConvTranspose2d::new(seed, window, stride, channels, out);
+        assert_eq!(layer.weight.shape(), [window[0], window[1], out, channels]);
+        let x = Init::he_normal().gain(1.0).tensor_with([1.0, 1.0], 100 + seed, [4, 24, 24, channels]);
+        let options = ConvOptions { stride, ..ConvOptions::same() };
+        let y = layer.apply(&x, options);
+        assert_eq!(y.shape(), [4, 24 * stride[0], 24 * stride[1], out]);
+        // At the edges there are fewer inputs.
+        let [rows, columns] = [1, 2].map(|axis| 8..y.dim(axis) - 8);
+        let inner = y.at((.., rows, columns)).square().mean(..).item::<f32>()?;
+        assert!((inner / 2.0 - 1.0).abs() < 0.12, "{window:?} by {stride:?}: {inner}");
+    }
+    Ok(())
+}
+
+#[test]
+fn biases_may_be_left_out() -> Result<()> {
+    let x = Init::he_normal().tensor(1, [2, 5, 5, 3]);
+    let conv = Conv2d::new(2, [3, 3], 3, 4);
+    let shifted = Conv2d { bias: Some(Tensor::full([4], 0.5_f32)), ..conv.clone() };
+    let step = accelerate(|conv: &Conv2d, x: &Tensor| {
+        let y = conv.apply(x, ConvOptions::default().padding(1));
+        let gradient = y.square().sum(..).grad(conv);
+        (y, gradient)
+    });
+    let (plain, gradient) = step.call(conv.without_bias(), &x)?;
+    assert!(gradient.bias.is_none());
+    let (y, gradient) = step.call(&shifted, &x)?;
+    assert_eq!(gradient.bias.as_ref().map(Tensor::shape), Some(&[4][..]));
+    assert!(tree::same_bits(&y, &(plain + 0.5))?);
+    let up = ConvTranspose2d::new(3, [2, 2], [2, 2], 3, 4);
+    let options = ConvOptions::default().stride(2);
+    let both = [up.clone().without_bias().apply(&x, options), up.apply(&x, options)];
+    assert!(tree::same_bits(&both[0], &both[1])?, "the bias is zero");
+    assert_eq!(tree::n_parameters(&up), 2 * 2 * 3 * 4 + 4);
+    Ok(())
+}
+
+#[test]
+fn padding_is_written_short() -> Result<()> {
+    let x = Init::he_normal().tensor(1, [1, 6, 7, 2]);
+    let same = |a: Tensor, b: Tensor| tree::same_bits(&a, &b);
+    let w = Init::he_normal().tensor(2, [3, 3, 2, 4]);
+    let conv = |padding: Padding| x.conv2d(&w, ConvOptions::default().padding(padding));
+    let zeros = |low: usize, side: usize| x.pad(&[0, low, side, 0], &[0, low, side, 0], 0.0);
+    let valid = |x: Tensor| x.conv2d(&w, ConvOptions::default());
+    assert!(same(conv(1.into()), valid(zeros(1, 1)))?);
+    assert!(same(conv([2, 1].into()), valid(zeros(2, 1)))?);
+    assert!(same(conv([[1, 1], [2, 2]].into()), valid(zeros(1, 2)))?);
+    assert!(same(x.max_pool2d([3, 3], [2, 2], 1), x.max_pool2d([3, 3], [2, 2], Padding::Explicit([[1; 2]; 2])))?);
+    assert!(same(x.avg_pool2d([3, 3], [1, 2], [0, 1]), x.avg_pool2d([3, 3], [1, 2], [[0, 0], [1, 1]]))?);
     Ok(())
 }
 

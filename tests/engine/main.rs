@@ -15,9 +15,11 @@ mod explain;
 mod forward_backward;
 mod golden;
 mod heard;
+mod indexing;
 mod kinks;
 mod layers;
 mod losses;
+mod matrices;
 mod methods;
 mod named;
 mod ndarray;
@@ -30,6 +32,7 @@ mod pinned;
 mod printed;
 mod profile;
 mod random_graphs;
+mod recurrent;
 mod reference;
 mod report;
 mod serialize;
@@ -40,6 +43,7 @@ mod strided;
 mod tidy;
 mod training;
 mod traps;
+mod trees;
 mod views;
 
 #[path = "../../examples/workloads/formula.rs"]

@@ -109,6 +109,52 @@ fn a_profile_shows_calls_stages_and_groups() {
     assert_eq!(spans[0].args["arguments"], "f32[16, 16], f32[8, 16]");
 }
 
+/// Each line of the table is that of an entry or a group, in the order of the data.
+#[test]
+fn a_profile_is_a_table_as_text() {
+    let step = accelerate(|w: &Tensor, x: &Tensor| {
+        let loss = x.matmul(w).tanh().square().mean(..);
+        (loss.clone(), loss.grad(w))
+    });
+    assert_eq!(step.profile().to_string(), "calls      0");
+    step.set_profiling(true);
+    for rows in [8, 24, 8] {
+        step.call(Tensor::full([16, 16], 0.1_f32), Tensor::ones([rows, 16])).unwrap();
+    }
+    step.set_enabled(false);
+    step.call(Tensor::zeros([1, 1]), Tensor::zeros([1, 1])).unwrap();
+    step.set_enabled(true);
+    step.call(Tensor::ones([2, 2]), Tensor::ones([3, 3])).unwrap_err();
+    let profile = step.profile();
+    let text = profile.to_string();
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("calls      5 (1 hit, 2 miss, 1 unaccelerated, 1 failed)"));
+    let columns = |line: &str| -> Vec<String> {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
+    };
+    assert_eq!(columns(lines.next().unwrap()), ["group", "stores", "count", "total", "mean", "share"]);
+    let time = |time: Duration| format!("{time:.1?}");
+    let mut entry = None;
+    for group in &profile.groups {
+        if entry != Some(&group.signature) {
+            entry = Some(&group.signature);
+            let line = columns(lines.next().unwrap());
+            assert_eq!(line[0], format!("{} ({})", group.signature.id(), group.signature));
+            assert_eq!(line[1], group.count.to_string());
+        }
+        let line = columns(lines.next().unwrap());
+        let share = format!("{:.1} %", 100.0 * group.share);
+        let times = [time(group.total), time(group.total.div_f64(group.count as f64))];
+        assert_eq!(line[2..], [group.count.to_string(), times[0].clone(), times[1].clone(), share], "{text}");
+        assert!(group.label.starts_with(line[0].split([',', '.']).next().unwrap()), "{text}");
+        assert!(!group.results.is_empty() && line[1].starts_with(&*group.results[0]), "{text}");
+    }
+    assert_eq!(lines.next(), None);
+    assert!(text.contains("f32[8, 16]") && text.contains("f32[24, 16]") && text.contains("matmul"), "{text}");
+    let widths: Vec<usize> = text.lines().skip(1).map(|line| line.chars().count()).collect();
+    assert!(widths.iter().all(|width| *width == widths[0]), "columns are aligned: {text}");
+}
+
 /// The totals are the sums of the calls, and no more than these took.
 fn check_totals(profile: &Profile) {
     for group in &profile.groups {

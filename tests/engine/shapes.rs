@@ -213,7 +213,7 @@ fn refusals_name_what_does_not_fit() {
         (x.one_hot(3), &["integers"]),
         (x.cholesky(), &["square"]),
         (x.solve_triangular(&x, Triangular::LOWER), &["square"]),
-        (x.permute(&[0, 0]), &["permutation"]),
+        (x.permute([0, 0]), &["permutation"]),
         (x.squeeze(0), &["extent 1"]),
         (x.flip(2), &["axis 2"]),
         (image.conv2d(&Tensor::zeros([3, 3, 3, 8]), ConvOptions::default()), &["f32[3, 3, 3, 8]", "third axis"]),

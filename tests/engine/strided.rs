@@ -14,7 +14,7 @@ fn views() -> [fn(&Tensor) -> Tensor; 8] {
         |x| x.slice(&[0, 0], &[3, 3], &[1, 1]).transpose(),
         |x| x.slice(&[1, 0], &[4, 3], &[1, 1]).flip(0),
         |x| x.slice(&[2, 1], &[3, 4], &[1, 1]).broadcast_to([3, 3]),
-        |x| x.slice(&[0, 0], &[3, 6], &[1, 1]).reshape([3, 2, 3]).permute(&[1, 0, 2]),
+        |x| x.slice(&[0, 0], &[3, 6], &[1, 1]).reshape([3, 2, 3]).permute([1, 0, 2]),
         |x| x.slice(&[0, 0], &[1, 6], &[1, 1]).reshape([2, 1, 3]).broadcast_to([2, 3, 3]),
     ]
 }

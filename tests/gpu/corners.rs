@@ -166,8 +166,8 @@ fn layers_run_op_by_op() {
     let gpu = gpu();
     let (norm, state) = (to(&BatchNorm::new(4), gpu), to(&BatchNormState::new(4), gpu));
     let x = ramp(&[8, 4], 1);
-    let (y, next) = norm.apply(&x.to(gpu), &state, 0.9);
-    let (y_here, next_here) = BatchNorm::new(4).apply(&x, &BatchNormState::new(4), 0.9);
+    let (y, next) = norm.apply(&x.to(gpu), &state);
+    let (y_here, next_here) = BatchNorm::new(4).apply(&x, &BatchNormState::new(4));
     assert!(apart(&y_here, &y) < 1e-5);
     assert!(all_bits(&next).len() == all_bits(&next_here).len());
     norm.infer(&x.to(gpu), &next).to_vec::<f32>().unwrap();

@@ -162,7 +162,7 @@ fn layers_and_losses_run() {
     let zeros = Tensor::zeros([3, 6]);
     let loss = |model: &(Embedding, Lstm), ids: &Tensor, labels: &Tensor, zeros: &Tensor| {
         let x = model.0.apply(ids);
-        let (h, c) = model.1.apply(&x, zeros, zeros);
+        let (h, c) = model.1.step(&x, (zeros, zeros));
         nn::softmax_cross_entropy_labels(&(h + c), labels)
     };
     let model = (table, lstm);

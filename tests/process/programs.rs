@@ -41,7 +41,7 @@ impl Program {
                 0 => x + y,
                 1 => x * 0.5 - y,
                 2 => x.tanh() * y,
-                3 => x.permute(&[1, 0]) + y,
+                3 => x.permute([1, 0]) + y,
                 4 => x.matmul(y) * 0.1,
                 5 => x + y.mean_keep(0),
                 6 => x.flip([0]) - y * 0.25,

@@ -75,7 +75,7 @@ struct Training {
 fn step(training: &Training, x: &Tensor, labels: &Tensor) -> (Tensor, Training) {
     let Training { net, state, adam } = training;
     let features = net.conv.apply(x, ConvOptions::same().stride(2));
-    let (features, state) = net.norm.apply(&features, state, 0.9);
+    let (features, state) = net.norm.apply(&features, state);
     let logits = net.dense.apply(&features.relu().reshape([x.dim(0), 7 * 7 * 8]));
     let loss = nn::softmax_cross_entropy(&logits, labels);
     let gradient = loss.grad(net);
@@ -101,7 +101,8 @@ fn trained(n_threads: usize, enabled: bool) -> Vec<u64> {
         found.push(loss);
     }
     let Net { conv, norm, dense } = training.net;
-    found.extend([conv.weight, conv.bias, norm.scale, norm.offset, dense.weight, dense.bias]);
+    found.extend(conv.bias);
+    found.extend([conv.weight, norm.scale, norm.offset, dense.weight, dense.bias]);
     found.extend([training.state.mean, training.state.variance]);
     bits(&found)
 }

@@ -3,7 +3,7 @@
 //! Each kernel is a descriptor: plain data that says which function on which shapes, and nothing else. It lists its
 //! buffers (`inputs`, `outputs`), computes them (`run`), has a naive twin that it is tested against (`reference`), a
 //! text form, and a check of its own numbers (`verify`), which all the rest relies on. Buffers are dense, row-major and
-//! aligned to 64 bytes. Results depend on shapes and inputs only, never on the number of threads. Shapes of operations
+//! aligned to their elements. Results depend on shapes and inputs only, never on the number of threads. Shapes of operations
 //! along one axis are `(outer, len, inner)`: the extents before, at and after the axis.
 
 mod arg_reduce;

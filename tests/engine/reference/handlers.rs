@@ -125,7 +125,7 @@ fn movement(op: &str, attrs: &Value, inputs: &[Tensor]) -> Option<Tensor> {
     let axis = || integer(&attrs["axis"]) as isize;
     Some(match op {
         "reshape" => x.reshape(extents("shape")),
-        "permute" => x.permute(&axes("perm")),
+        "permute" => x.permute(axes("perm")),
         "broadcast_to" => x.broadcast_to(extents("shape")),
         "slice" => x.slice(&extents("start"), &extents("stop"), &extents("step")),
         "pad" => x.pad(&extents("low"), &extents("high"), real(&attrs["value"])),
