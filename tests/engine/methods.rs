@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Embedding, LayerNorm, Lstm, Mask};
+use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask};
 use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::optim::{Adam, AdamState, Sgd, SgdState, clip_by_global_norm};
 use retape::random::{self, Key};
@@ -284,8 +284,8 @@ fn layers() -> Vec<Case> {
             nn::batch_norm(&g.whole, &g.number, &g.number, 1e-5).1;
         "batch_norm_inference" g => nn::batch_norm_inference(&g.x, &g.v, &g.v, &g.v, &g.v, 1e-5);
         "BatchNorm::apply" g =>
-            first(BatchNorm::new(7).apply(&g.x, &BatchNormState::new(7), 0.9)),
-            BatchNorm::new(3).apply(&g.x, &BatchNormState::new(7), 0.9).1.mean;
+            first(BatchNorm::new(7).apply(&g.x, &BatchNormState::new(7))),
+            BatchNorm::new(3).apply(&g.x, &BatchNormState::new(7)).1.mean;
         "BatchNorm::infer" g => BatchNorm::new(7).infer(&g.x, &BatchNormState::new(7));
         "BatchNormState::updated" g => BatchNormState::new(7).updated(&g.v, &g.v, 0.9).mean;
         "layer_norm" g => nn::layer_norm(&g.x, &g.v, &g.v, 1e-5), nn::layer_norm(&g.whole, &g.number, &g.number, 1e-5);
@@ -293,7 +293,13 @@ fn layers() -> Vec<Case> {
         "lstm_cell" g =>
             first(nn::lstm_cell(&g.x, &g.x, &g.x, &g.x, &g.x, &g.v)),
             first(nn::lstm_cell(&g.x, &g.x, &g.x, &g.x.t(), &g.x.t(), &Tensor::ones([2])));
-        "Lstm::apply" g => first(Lstm::new(1, 7, 2).apply(&g.x, &g.x, &g.x));
+        "Lstm::step" g => first(Lstm::new(1, 7, 2).step(&g.x, (&g.x, &g.x)));
+        "Lstm::apply" g =>
+            first(Lstm::new(1, 7, 2).apply(&g.x, None)),
+            first(Lstm::new(1, 5, 2).apply(&g.x.unsqueeze(0), None));
+        "gru_cell" g => nn::gru_cell(&g.x, &g.x, &g.x, &g.x, &g.v, &g.v);
+        "Gru::step" g => Gru::new(1, 7, 2).step(&g.x, &g.x);
+        "Gru::apply" g => Gru::new(1, 7, 2).apply(&g.x, None).0, Gru::new(1, 5, 2).apply(&g.x.unsqueeze(0), None).0;
         "attention" g =>
             nn::attention(&g.x, &g.x, &g.x, 1.0, Mask::None),
             nn::attention(&g.image, &g.image.cast(DType::F64), &g.image, 1.0, Mask::Causal),

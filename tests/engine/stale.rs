@@ -61,7 +61,7 @@ impl Case {
 fn a_number_that_changes_is_found_by_the_next_hit() {
     let case = Case::new();
     let at = line!() + 1;
-    let f = accelerate(|x: &Tensor| (x * case.rate()).exp());
+    let f = accelerate(|x: &Tensor| (x * case.rate()).exp()).named("f");
     let first = floats(&f.call(ones()).unwrap());
     case.rate.store(0.25_f32.to_bits(), SeqCst);
     // The hit returns what the entry computes.
@@ -73,7 +73,7 @@ fn a_number_that_changes_is_found_by_the_next_hit() {
     assert_eq!((stats.hits, stats.misses, stats.checks.stale_checks, stats.checks.stale), (1, 1, 1, 1));
     assert_eq!(stats.advice.len(), 1);
     assert!(stats.to_string().contains("stale      1 of 1"), "{stats}");
-    assert!(stats.prometheus("f").contains("retape_cache_stale_total{function=\"f\"} 1"), "{}", stats.prometheus("f"));
+    assert!(stats.prometheus().contains("retape_cache_stale_total{function=\"f\"} 1"), "{}", stats.prometheus());
     // Of an entry that was found stale, no more hits enter the closure.
     for _ in 0..70 {
         assert_eq!(floats(&f.call(ones()).unwrap()), first);
@@ -229,8 +229,8 @@ fn layers_raise_no_alarm() {
     let layer_norm = LayerNorm::new(4);
     let heads = |x: &Tensor| x.reshape([1, 5, 2, 2]);
     let layers = accelerate(|x: &Tensor, state: &BatchNormState, h: &Tensor, c: &Tensor, key: &Key| {
-        let (y, state) = norm.apply(&conv.apply(x, ConvOptions::default()), state, 0.9);
-        let (h, c) = lstm.apply(&layer_norm.apply(h), h, c);
+        let (y, state) = norm.apply(&conv.apply(x, ConvOptions::default()), state);
+        let (h, c) = lstm.step(&layer_norm.apply(h), (h, c));
         let a = nn::attention(&heads(&h), &heads(&h), &heads(&c), 0.5, Mask::Causal);
         (nn::dropout(&y, key, 0.3, true).relu(), state, a, h, c)
     });

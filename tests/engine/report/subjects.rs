@@ -35,7 +35,7 @@ fn write<F: Function<Args, R>, Args, R: Tree>(f: &Accelerated<F, Args, R>, page:
 /// A step of the digit network: some sixty groups.
 fn write_training(page: &Path) {
     const BATCH: usize = 4;
-    let set = Digits::generate(1, BATCH);
+    let set = Digits::generate(1, BATCH).unwrap();
     let x = Tensor::from_vec(&set.images[..], [BATCH, Digits::SIDE, Digits::SIDE, 1]).unwrap();
     let digits = Tensor::from_vec(one_hot(&set.labels, Digits::CLASSES).unwrap(), [BATCH, Digits::CLASSES]).unwrap();
     let angles = Tensor::from_vec(&set.angles[..], [BATCH, 1]).unwrap();
