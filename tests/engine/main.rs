@@ -15,6 +15,7 @@ mod explain;
 mod forward_backward;
 mod golden;
 mod heard;
+mod hostile;
 mod indexing;
 mod kinks;
 mod layers;

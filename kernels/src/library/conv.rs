@@ -85,8 +85,6 @@ impl Conv2d {
             near("the extent of the padded image", self.padded(axis))?;
             near("the reach of the filter", self.reach(axis))?;
         }
-        let span = [0, 1].map(|axis| self.padded(axis).max(self.reach(axis)).unwrap_or(usize::MAX));
-        countable("the padded image", &[span[0], span[1], self.in_channels.max(self.out_channels)])?;
         countable("the image", &[batch, height, width, self.in_channels])?;
         countable("the filter", &[self.kernel_height, self.kernel_width, self.in_channels, self.out_channels])?;
         let [out_height, out_width] = self.out_extent();
@@ -120,6 +118,13 @@ impl Conv2d {
             let room = self.padded(axis).zip(self.reach(axis)).and_then(|(padded, reach)| padded.checked_sub(reach));
             room.and_then(|room| room.checked_div(self.stride[axis])?.checked_add(1)).unwrap_or(0)
         })
+    }
+
+    /// Whether the elements of the padded image could be counted, if it were in memory, and those that a filter reaches
+    /// over.
+    pub(crate) fn is_near(&self) -> bool {
+        let span = [0, 1].map(|axis| self.padded(axis).max(self.reach(axis)).unwrap_or(usize::MAX));
+        countable("the padded image", &[span[0], span[1], self.in_channels.max(self.out_channels)]).is_ok()
     }
 
     /// The same convolution with steps no larger than they need be: of an axis with one window, the stride can be any
@@ -510,7 +515,8 @@ impl<T: Real> Call<'_, T> {
                 window: op.phase_window(phase, group, ct),
                 filter: taps,
                 first: (phase[0].first * op.width + phase[1].first) * op.in_channels + first,
-                step: [op.stride[0] * op.width * op.in_channels, op.stride[1] * op.in_channels],
+                // Beyond the image, there is no other output.
+                step: [op.stride[0].min(op.height) * op.width, op.stride[1].min(op.width)].map(|n| n * op.in_channels),
             });
             self.slide(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
         } else {

@@ -95,6 +95,12 @@ impl Pool2d {
         })
     }
 
+    /// Rows and columns of windows; where there are no windows, of which there can be any number of empty rows, none.
+    fn windows(&self) -> [usize; 2] {
+        let pooled = self.pooled();
+        if pooled.contains(&0) { [0, 0] } else { pooled }
+    }
+
     fn n_unpooled(&self) -> usize {
         count(&[self.batch, self.height, self.width, self.channels])
     }
@@ -232,7 +238,7 @@ impl Twin for Fast {
     }
 
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
-        let [rows, columns] = pool.pooled();
+        let [rows, columns] = pool.windows();
         Fast::each_image(pool, out, &|mut tile| {
             vectorized(
                 #[inline(always)]
@@ -250,7 +256,7 @@ impl Twin for Fast {
     }
 
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
-        let [rows, columns] = pool.pooled();
+        let [rows, columns] = pool.windows();
         Fast::each_image(pool, out, &|mut tile| {
             let channels = tile.columns.clone();
             let (mut best, mut place) = (vec![T::LOWEST; channels.len()], vec![0_u32; channels.len()]);
@@ -359,7 +365,7 @@ impl Naive {
     /// Sets each element of the unpooled images to the sum of what `term` gives for the windows that cover it.
     /// Windows are given as image, row and column, then the element's position in the image and channel.
     fn sum_of_windows<T: Number>(pool: &Pool2d, out: &mut [T], term: impl Fn([usize; 3], usize, usize) -> Option<T>) {
-        let [rows, columns] = pool.pooled();
+        let [rows, columns] = pool.windows();
         for (at, out) in out.iter_mut().enumerate() {
             let (at, channel) = (at / pool.channels, at % pool.channels);
             let (image, position) = (at / (pool.height * pool.width), at % (pool.height * pool.width));

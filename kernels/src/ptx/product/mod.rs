@@ -91,7 +91,8 @@ pub(super) fn fits(library: &Library, epilogue: &Epilogue, target: Target) -> bo
 fn problems(library: &Library) -> Option<Vec<Problem>> {
     match library {
         Library::MatMul(op) => Some(vec![Problem::of_matmul(op)]),
-        Library::Conv2d(op) => Some(conv::problems(op)),
+        // Places beyond the edges are counted as if there were memory.
+        Library::Conv2d(op) => op.is_near().then(|| conv::problems(op)),
         _ => None,
     }
 }
