@@ -4,6 +4,7 @@
 
 use std::f64::consts::{FRAC_PI_4, LN_2};
 
+use retape::ops::Padding;
 use retape::random::{self, Key};
 use retape::{DType, Result, Tensor, accelerate, value_and_grad, vjp};
 
@@ -31,17 +32,75 @@ fn values(x: &Tensor) -> Vec<f64> {
     x.to_vec().unwrap()
 }
 
+/// A row of the table of ties in `docs/numerics.md`: the method, where it is tried, and its derivatives there.
+type Row = (&'static str, fn(&Tensor) -> Tensor, &'static [f64], &'static [f64]);
+
+/// The table's rows for functions of one tensor.
+const TIES: [Row; 18] = [
+    ("relu", Tensor::relu, &[-1.0, -0.0, 0.0, 2.0, f64::NAN], &[0.0, 0.0, 0.0, 1.0, 0.0]),
+    ("relu6", Tensor::relu6, &[-1.0, -0.0, 0.0, 2.0, 6.0, 7.0], &[0.0, 0.0, 0.0, 1.0, 0.0, 0.0]),
+    ("leaky_relu", |x| x.leaky_relu(0.25), &[-1.0, -0.0, 0.0, 1.0], &[0.25, 1.0, 1.0, 1.0]),
+    ("elu", |x| x.elu(0.25), &[-0.0, 0.0, 1.0], &[0.25, 0.25, 1.0]),
+    ("abs", Tensor::abs, &[-1.0, -0.0, 0.0, 1.0], &[-1.0, 0.0, 0.0, 1.0]),
+    ("clamp", |x| x.clamp(-1.0, 1.0), &[-2.0, -1.0, 0.0, 1.0, 2.0], &[0.0, 1.0, 1.0, 1.0, 0.0]),
+    ("clamp", |x| x.clamp(0.0, 6.0), &[-0.0, 0.0, 6.0], &[1.0, 1.0, 1.0]),
+    // Limits that contradict each other leave nothing of the element.
+    ("clamp", |x| x.clamp(1.0, -1.0), &[-2.0, -1.0, 0.0, 1.0, 2.0], &[0.0; 5]),
+    ("maximum", |x| x.maximum(2.0), &[1.0, 2.0, 3.0], &[0.0, 0.5, 1.0]),
+    ("minimum", |x| x.minimum(2.0), &[1.0, 2.0, 3.0], &[1.0, 0.5, 0.0]),
+    ("max", |x| x.max(..), &[2.0, 1.0, 2.0], &[0.5, 0.0, 0.5]),
+    ("min", |x| x.min(..), &[2.0, 1.0, 1.0], &[0.0, 0.5, 0.5]),
+    ("sort", |x| weighed(&x.sort(0)), &[2.0, 1.0, 2.0, 2.0], &[2.0, 1.0, 3.0, 4.0]),
+    ("sort_descending", |x| weighed(&x.sort_descending(0)), &[2.0, 1.0, 2.0, 3.0], &[2.0, 4.0, 3.0, 1.0]),
+    ("top_k", |x| weighed(&x.top_k(2, 0).0), &[2.0, 1.0, 2.0, 2.0], &[1.0, 0.0, 2.0, 0.0]),
+    ("cummax", |x| x.cummax(0), &[1.0, 3.0, 2.0, 3.0], &[1.0, 2.0, 0.0, 1.0]),
+    ("cummin", |x| x.cummin(0), &[3.0, 1.0, 2.0, 1.0], &[1.0, 2.0, 0.0, 1.0]),
+    (
+        "max_pool2d",
+        |x| x.reshape([1, 2, 2, 1]).max_pool2d([2, 2], [1, 1], Padding::Valid),
+        &[1.0, 2.0, 2.0, 2.0],
+        &[0.0, 1.0, 0.0, 0.0],
+    ),
+];
+
+/// The elements times 1, 2, and so on, so that it shows which of equal ones is where.
+fn weighed(x: &Tensor) -> Tensor {
+    x * (Tensor::arange(x.n_elements()) + 1).cast(DType::F64)
+}
+
 #[test]
-fn derivatives_at_kinks_are_the_documented_ones() {
-    assert_eq!(slope(Tensor::abs, &[0.0, -1.0]), [0.0, -1.0]);
-    assert_eq!(slope(Tensor::relu, &[0.0, -1.0, 2.0]), [0.0, 0.0, 1.0]);
-    assert_eq!(slope(|x| x.leaky_relu(0.25), &[0.0, -1.0]), [1.0, 0.25]);
-    assert_eq!(slope(|x| x.clamp(-1.0, 1.0), &[-2.0, 0.0, 2.0, 1.0]), [0.0, 1.0, 0.0, 0.5]);
-    assert_eq!(slope(|x| x.max(..), &[2.0, 1.0, 2.0]), [0.5, 0.0, 0.5]);
-    assert_eq!(slope(|x| x.min(..), &[2.0, 1.0, 1.0]), [0.0, 0.5, 0.5]);
-    assert_eq!(slope(|x| x.cummax(0), &[1.0, 3.0, 2.0, 3.0]), [1.0, 2.0, 0.0, 1.0]);
+fn derivatives_at_ties_are_the_documented_ones() {
+    let page = include_str!("../../docs/numerics.md");
+    for (name, f, x, expected) in TIES {
+        assert_eq!(slope(f, x), expected, "{name} op by op");
+        let compiled = accelerate(|x: &Tensor| f(x).sum(..).grad(x)).call(Tensor::from(x)).unwrap();
+        assert_eq!(values(&compiled), expected, "{name} compiled");
+        assert!(page.lines().any(|line| line.starts_with('|') && line.contains(&format!("`{name}`"))), "{name}");
+    }
+    // The two arguments of an extreme, and the limits of `clamp`.
     assert_eq!(slopes(|x, y| x.maximum(y), &[1.0, 2.0, 3.0], &[2.0, 2.0, 2.0]), [[0.0, 0.5, 1.0], [1.0, 0.5, 0.0]]);
     assert_eq!(slopes(|x, y| x.minimum(y), &[1.0, 2.0, 3.0], &[2.0, 2.0, 2.0]), [[1.0, 0.5, 0.0], [0.0, 0.5, 1.0]]);
+    let x = &[1.0, 2.0, 3.0];
+    assert_eq!(slopes(|x, low| x.clamp(low, 9.0), x, &[2.0; 3]), [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]);
+    assert_eq!(slopes(|x, high| x.clamp(-9.0, high), x, &[2.0; 3]), [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]);
+    assert_eq!(slopes(|x, both| x.clamp(both, both), x, &[2.0; 3]), [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0]]);
+    assert_eq!(slopes(|x, high| x.clamp(5.0, high), x, &[2.0; 3]), [[0.0; 3], [1.0; 3]]);
+}
+
+/// `clamp` is `minimum(maximum(x, low), high)` in every bit, and `relu6` that of 0 and 6.
+#[test]
+fn limits_are_held_in_every_bit() {
+    let special = [-INF, -7.0, -0.0, 0.0, 1e-310, 3.0, 6.0, 6.5, INF, f64::NAN];
+    let bits = |x: &Tensor| values(x).iter().map(|x| if x.is_nan() { 0 } else { x.to_bits() }).collect::<Vec<_>>();
+    let x = Tensor::from(special);
+    for low in special {
+        for high in special {
+            let [found, expected] = [x.clamp(low, high), x.maximum(low).minimum(high)];
+            assert_eq!(bits(&found), bits(&expected), "{low} {high}");
+        }
+    }
+    assert_eq!(bits(&x.relu6()), bits(&x.clamp(0.0, 6.0)));
+    assert_eq!(Tensor::from([-3, 0, 5, 9]).relu6().to_vec::<i32>().unwrap(), [0, 0, 5, 6]);
 }
 
 #[test]
@@ -61,6 +120,102 @@ fn products_are_differentiated_without_division() {
     assert_eq!(curvature(|x| x.prod(..), &[0.0, 0.0, 5.0]), [5.0, 5.0, 0.0]);
     // The results are 2, 0 and 0; the derivatives of the last are 0, 10 and 0.
     assert_eq!(slope(|x| x.cumprod(0), &[2.0, 0.0, 5.0]), [1.0, 12.0, 0.0]);
+}
+
+/// Bases and exponents for which IEEE 754 says what a power is, and some others.
+const BASES: [f64; 17] = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    2.0,
+    -2.0,
+    0.5,
+    -0.5,
+    INF,
+    -INF,
+    f64::NAN,
+    1e-310,
+    -1e-310,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    -f64::MAX,
+    1e154,
+];
+
+/// A number as exponent, which is rewritten, and a tensor, which the general formula takes, give the same powers and
+/// the same derivatives: those of the definition, with C's function as witness for the values.
+#[test]
+fn numbers_and_tensors_as_exponents_agree() {
+    let same = |x: f64, y: f64| {
+        let close = (x - y).abs() <= 1e-14 * y.abs() || (x - y).abs() < 1e-322;
+        x.is_nan() && y.is_nan()
+            || close && (x != 0.0 || x.is_sign_negative() == y.is_sign_negative())
+            || x == y && x != 0.0
+    };
+    let bases = Tensor::from(BASES);
+    for n in
+        [0.5, -0.5, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 16.0, -1.0, -2.0, -3.0, -4.0, -7.0, -16.0, 0.25, 17.0, -17.0, 2.5]
+    {
+        let exponents = bases.full_like(n);
+        let by_number = accelerate(move |x: &Tensor| {
+            let y = x.pow(n);
+            let gradient = y.sum(..).grad(x);
+            (y, gradient)
+        });
+        let by_tensor = accelerate(|x: &Tensor, n: &Tensor| {
+            let y = x.pow(n);
+            let gradient = y.sum(..).grad(x);
+            (y, gradient)
+        });
+        let (y, dy) = by_number.call(&bases).unwrap();
+        let (z, dz) = by_tensor.call(&bases, &exponents).unwrap();
+        for (found, how) in [
+            (&y, "number"),
+            (&z, "tensor"),
+            (&bases.pow(n), "number, op by op"),
+            (&bases.pow(&exponents), "tensor, op by op"),
+        ] {
+            for (x, found) in BASES.iter().zip(values(found)) {
+                assert!(same(found, x.powf(n)), "{x} to the {n} by a {how}: {found}, not {}", x.powf(n));
+            }
+        }
+        let op_by_op = Tensor::from(slope(|x| x.pow(n), &BASES));
+        for (found, how) in [(&dy, "number"), (&dz, "tensor"), (&op_by_op, "number, op by op")] {
+            for (x, found) in BASES.iter().zip(values(found)) {
+                // A constant, and elsewhere the definition.
+                let expected = if n == 0.0 { 0.0 } else { n * x.powf(n - 1.0) };
+                let is_same = same(found, expected) || found == 0.0 && expected == 0.0;
+                assert!(is_same, "derivative of {x} to the {n} by a {how}: {found}, not {expected}");
+            }
+        }
+    }
+}
+
+/// `x^-n` where `x^n` is infinite or subnormal and the result is not.
+#[test]
+fn negative_powers_reach_as_far_as_their_results() {
+    for (x, n) in
+        [(1e20_f32, -2), (2.0_f32.powi(64), -2), (300.0, -16), (6e-20, -2), (1.1e-19, -2), (6e12, -3), (-6e12, -3)]
+    {
+        let exact = f64::from(x).powi(n);
+        for found in [Tensor::from([x]).pow(n), accelerate(move |x: &Tensor| x.pow(n)).call(Tensor::from([x])).unwrap()]
+        {
+            let found = f64::from(found.item::<f32>().unwrap());
+            // Some units of the result, which may be subnormal.
+            let unit = f64::from((exact as f32).next_up()) - f64::from(exact as f32);
+            assert!((found - exact).abs() <= 12.0 * unit.abs(), "{x} to the {n}: {found}, not {exact}");
+        }
+    }
+}
+
+/// The derivative by the exponent is 0 where the element is 0, whatever the exponent is.
+#[test]
+fn derivatives_by_exponents_are_finite_or_right() {
+    let (x, y) = ([0.0, -0.0, 0.0, 0.0, INF, INF, 1.0, 2.0], [-1.0, -2.0, 0.0, 2.0, -1.0, 2.0, INF, -INF]);
+    let [_, dy] = slopes(|x, y| x.pow(y), &x, &y);
+    assert_eq!(dy[..4], [0.0; 4]);
+    assert_eq!((dy[4], dy[5], dy[7]), (0.0, INF, 0.0));
 }
 
 #[test]

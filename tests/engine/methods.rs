@@ -70,8 +70,8 @@ fn pointwise() -> Vec<Case> {
         "div" g => &g.x / &g.whole, &g.whole / 4_294_967_296_i64;
         "rem" g => &g.x % &g.v, 0.5 % &g.whole;
         "neg" g => -&g.truth;
-        "and" g => &g.x & &g.x, &g.whole & 0.5;
-        "or" g => &g.x | &g.x;
+        "and" g => &g.x & &g.v, &g.whole & 0.5;
+        "or" g => &g.x | &g.v;
         "xor" g => &g.truth ^ &g.whole;
         "not" g => !&g.x;
         "shl" g => &g.x << 1;
@@ -271,7 +271,7 @@ fn first<T, R>(pair: (T, R)) -> T {
     pair.0
 }
 
-/// Layers, losses, random numbers and optimisers.
+/// Layers and their first weights.
 fn layers() -> Vec<Case> {
     cases! {
         "dense" g => nn::dense(&g.x, &g.x, &g.v), nn::dense(&g.x, &g.x.t(), &g.v);
@@ -309,6 +309,15 @@ fn layers() -> Vec<Case> {
             nn::dropout(&g.x, &Key::new(1), f64::NAN, false),
             nn::dropout(&g.whole, &Key::new(1), 0.3, true),
             nn::dropout(&g.x, &Key::from_tensor(g.v.clone()), 0.5, true);
+        "Dense::with_init" _g => Dense::with_init(nn::Init::he_normal().dtype(DType::U8), 1, 2, 2).weight;
+        "Conv2d::with_init" _g => Conv2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], 2, 2).weight;
+        "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
+    }
+}
+
+/// Losses, random numbers and optimisers.
+fn losses() -> Vec<Case> {
+    cases! {
         "softmax_cross_entropy" g =>
             nn::softmax_cross_entropy(&g.x, &g.v),
             nn::softmax_cross_entropy(&g.x, &g.wide),
@@ -364,9 +373,6 @@ fn layers() -> Vec<Case> {
             clip_by_global_norm(&g.truth, 1.0),
             clip_by_global_norm(&(g.x.clone(), g.wide.clone()), 1.0).0,
             clip_by_global_norm(&g.whole, 1.0);
-        "Dense::with_init" _g => Dense::with_init(nn::Init::he_normal().dtype(DType::U8), 1, 2, 2).weight;
-        "Conv2d::with_init" _g => Conv2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], 2, 2).weight;
-        "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
     }
 }
 
@@ -397,7 +403,7 @@ fn check(case: &Case, error: &Error, how: &str) {
 #[test]
 fn errors_name_the_method_of_the_line() {
     let given = Given::new();
-    let cases = [pointwise(), movements(), folds(), products(), layers()].into_iter().flatten();
+    let cases = [pointwise(), movements(), folds(), products(), layers(), losses()].into_iter().flatten();
     let mut checked = 0;
     for case in cases {
         let eager = (case.call)(&given);

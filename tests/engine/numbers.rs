@@ -61,6 +61,9 @@ fn whole(x: f64, exact: Option<i64>, dtype: DType) -> Option<i128> {
 /// A method of a tensor and a number.
 type Method = Box<dyn Fn(&Tensor) -> Tensor>;
 
+/// A name, the dtypes that a method is for, and the method.
+type Named = (&'static str, fn(DType) -> bool, Method);
+
 /// Methods that take a number, each with the dtypes that it is for; of zero each gives the number as an element.
 macro_rules! methods {
     ($number:expr) => {{
@@ -69,7 +72,7 @@ macro_rules! methods {
         let computes: fn(DType) -> bool = |dtype| dtype.is_float() || dtype.is_int();
         let compares: fn(DType) -> bool = |dtype| !dtype.is_half();
         let bits: fn(DType) -> bool = |dtype| dtype.is_int() || dtype == DType::Bool;
-        let of_zeros: Vec<(&str, fn(DType) -> bool, Method)> = vec![
+        let of_zeros: Vec<Named> = vec![
             ("full_like", any, Box::new(move |x| x.full_like(n))),
             ("pad", any, Box::new(move |x| x.pad(&[1], &[0], n).slice_axis(0, 0..1))),
             ("add", computes, Box::new(move |x| x + n)),
@@ -84,7 +87,7 @@ macro_rules! methods {
 }
 
 /// Checks what a number becomes in some methods; `exact` is the number if it is an integer.
-fn check_number(n: f64, exact: Option<i64>, methods: &[(&str, fn(DType) -> bool, Method)]) {
+fn check_number(n: f64, exact: Option<i64>, methods: &[Named]) {
     for dtype in DType::ALL {
         let zero = Tensor::zeros_of(dtype, [1]);
         // 16-bit floats are held to exact comparisons elsewhere.

@@ -101,8 +101,10 @@ pub(crate) fn attack(bytes: &[u8]) -> bool {
         let graph: Graph = recorded.parse().expect("what was loaded reads");
         graph.verify().expect("what was loaded verifies");
         if let Some(args) = small_arguments(&graph, entry.arena_bytes) {
+            // Calls of this function have no modes, and an entry of a call that had some is none of theirs.
+            let has_modes = entry.signature.to_string().contains("; ");
             match function.call(&args) {
-                Ok(_) => assert_eq!(function.stats().misses, 0, "{graph}"),
+                Ok(_) => assert_eq!(function.stats().misses, u64::from(has_modes), "{graph}"),
                 Err(error) => assert!(!matches!(error, Error::Internal(_)), "{error} in {graph}"),
             }
         }

@@ -3,7 +3,7 @@
 use retape_kernels::library::{Conv2d, ConvPass, Library};
 use retape_runtime::{DType, Scalar};
 
-use super::{DTYPES, Random, TARGETS, check, check_on, launches, reference, target};
+use super::{DTYPES, Random, TARGETS, check, check_on, launches, machine, reference, target, values};
 
 const PASSES: [ConvPass; 3] = [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient];
 
@@ -147,6 +147,33 @@ fn what_meets_the_zeros_beyond_an_edge() {
         n_nan += usize::from(!value.to_f64().is_nan() && reference(&library, &inputs).iter().any(|x| x.is_nan()));
     }
     assert!(n_nan > 6, "{n_nan}: few infinities met a zero");
+}
+
+/// The exception that `docs/gpu.md` names: one product that visits all distances from the stride's grid multiplies
+/// zeros between the strides too.
+#[test]
+fn what_meets_the_zeros_between_many_strides() {
+    let op = Conv2d {
+        height: 25,
+        width: 24,
+        kernel_height: 6,
+        kernel_width: 6,
+        stride: [6, 6],
+        in_channels: 3,
+        out_channels: 5,
+        padding: [[0, 0], [0, 0]],
+        pass: ConvPass::InputGradient,
+        ..PLAIN
+    };
+    let library = Library::from(op.clone());
+    let mut random = Random(8);
+    let mut inputs: Vec<Vec<u8>> = library.inputs().iter().map(|(dtype, len)| random.bytes(*dtype, *len)).collect();
+    inputs[1][..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    let (_, len) = library.outputs()[0];
+    let found = machine::both(&launches(&library, target(80, false)), &inputs, &[len * 4]);
+    let (found, expected) = (values(op.dtype, &found[0]), reference(&library, &inputs));
+    let between = found.iter().zip(&expected).filter(|(x, y)| x.is_nan() && y.is_finite()).count();
+    assert!(between > 0 && found.iter().zip(&expected).all(|(x, y)| x.is_nan() || x.is_finite() == y.is_finite()));
 }
 
 #[test]
