@@ -242,7 +242,8 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
     pub(crate) fn end(self, patience: impl Fn() -> Duration) -> Waited<'a, K, T> {
         let (mut seen, mut since) = (None, Instant::now());
         loop {
-            let window = patience().saturating_mul(1 << seen.map_or(0, |seen: Standstill| seen.n_makers.clamp(1, 20) - 1));
+            let window =
+                patience().saturating_mul(1 << seen.map_or(0, |seen: Standstill| seen.n_makers.clamp(1, 20) - 1));
             if let Some(waited) = self.wait_for(window / 4) {
                 return waited;
             }
@@ -278,7 +279,7 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
         }
     }
 
-    /// What is seen of the makers, if none of them is known to be at work.
+    /// The state of the makers, if none of them is known to be at work.
     pub(crate) fn standstill(&self) -> Option<Standstill> {
         self.flights.waits.standstill(id(&self.flight))
     }

@@ -161,7 +161,7 @@ fn circles_are_refused_once() {
 }
 
 impl Cell {
-    /// Makes a value in code of a user, where `work` runs, and lands it or loses it. What all get is what landed first.
+    /// Makes a value in code of a user, where `work` runs, and lands it or loses it. The first value to land is everybody's.
     fn make(&self, ticket: Ticket<'_, u32, usize>, fails: bool, work: impl FnOnce()) -> Option<usize> {
         let value = self.n_made.fetch_add(1, SeqCst) + 1;
         in_user_code(work);
@@ -208,7 +208,9 @@ fn who_takes_over_ends_the_wait_of_the_maker() {
         let value = cell.make(ticket, false, || {
             let inner = thread::spawn(move || {
                 // The maker is in its closure before this begins, and nothing wakes it but the end of this thread.
-                let Boarding::Wait(wait) = other.flights.board(&[0; 32], &1, || None) else { panic!("it is in the air") };
+                let Boarding::Wait(wait) = other.flights.board(&[0; 32], &1, || None) else {
+                    panic!("it is in the air")
+                };
                 let seen = wait.standstill().unwrap();
                 let Some(Waited::Make(ticket)) = wait.take_over(seen) else { panic!("nothing moves") };
                 other.make(ticket, false, || ())

@@ -122,7 +122,8 @@ impl Events {
                 "calls with these arguments are served un-accelerated from now on"
             );
         };
-        let message = format_args!("calls with the arguments ({signature}) are served un-accelerated from now on (at {at})");
+        let message =
+            format_args!("calls with the arguments ({signature}) are served un-accelerated from now on (at {at})");
         self.warn("quarantine", Some(signature), &message, tell);
     }
 

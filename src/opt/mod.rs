@@ -26,8 +26,8 @@ use crate::graph::{Graph, Node, ValueId};
 use crate::ops::{Op, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use crate::settings::{Settings, Stage};
 
-use self::rewrite::Rule;
 pub(crate) use self::cse::sort_arguments;
+use self::rewrite::Rule;
 pub(crate) use self::steps::{Culprit, Steps};
 
 /// A rewrite of whole graphs, near-linear in their nodes.

@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn work_that_is_done_again_prints_nothing() {
-        let print = || Print { label: "x".into(), dtype: DType::U8, shape: Shape::scalar() }.run(&[&[1], &[]], &mut [&mut []]);
+        let print =
+            || Print { label: "x".into(), dtype: DType::U8, shape: Shape::new(&[]) }.run(&[&[1], &[]], &mut [&mut []]);
         let lines = lines_of(|| {
             without_prints(|| {
                 print();

@@ -114,10 +114,8 @@ impl Record {
             tensor if tensor.error().is_none() => Ok(tensor),
             tensor => Err(refuse(format!("{tensor} does not come from its device"))),
         };
-        let captures = trace
-            .captures
-            .iter()
-            .map(|capture| Ok(Capture { tensor: on_host(&capture.tensor)?, ..capture.clone() }));
+        let captures =
+            trace.captures.iter().map(|capture| Ok(Capture { tensor: on_host(&capture.tensor)?, ..capture.clone() }));
         let sources = trace.sources.iter().map(|source| match source {
             Source::Constant(tensor) => Ok(Source::Constant(on_host(tensor)?)),
             Source::Output(_) | Source::Parameter(_) => Ok(source.clone()),
