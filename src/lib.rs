@@ -2,7 +2,7 @@
 //!
 //! [`accelerate`] wraps a closure over tensors. The first call with a new signature (structure, dtypes, shapes and
 //! static values of the arguments) records the closure on a tape, differentiates what it asks to be differentiated,
-//! optimises, fuses and compiles; later calls with that signature run the machine code and do not enter the closure.
+//! optimises, fuses and compiles; later calls with that signature run the machine code.
 //!
 //! ```
 //! use retape::{Tensor, Tree, accelerate};
@@ -30,7 +30,7 @@
 //! ```
 //!
 //! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
-//! keeps the value it had; values of tensors cannot be read inside, while shapes and dtypes can.
+//! keeps the value it had, and a few hits enter the closure once more to warn if that has changed; values of tensors cannot be read inside, while shapes and dtypes can.
 //! [`Tensor::debug_print`] prints on every call all the same. The page `docs/cache.md` has the rest.
 //!
 //! # Where to look

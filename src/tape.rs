@@ -53,8 +53,8 @@ pub(crate) struct Capture {
     pub(crate) tensor: Tensor,
     /// The line that used it.
     pub(crate) at: Line,
-    /// What the closure held: the owner of the bytes before they were sent to a device. So held, it can be recognised, and
-    /// keeps no bytes alive.
+    /// The tensor that the closure held: the owner of the bytes before they were sent to a device. A weak handle is enough
+    /// to recognise it, and keeps no bytes alive.
     pub(crate) origin: Weak<Concrete>,
 }
 

@@ -16,7 +16,7 @@ use crate::accelerate::Identity;
 use crate::error::Caller;
 use crate::settings::Settings;
 
-/// So many lines are written at most: signatures may be ever new.
+/// The most lines that are written: signatures may be ever new.
 const MAX_LINES: usize = 1000;
 
 /// A function, and what a line about it says: a kind of warning, for a signature perhaps.

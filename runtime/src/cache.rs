@@ -59,7 +59,7 @@ pub enum Outcome {
 /// The refusal to wait for a value that would have to wait for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Deadlock {
-    /// What makes the value asks for it, on the same thread or through values that other threads make.
+    /// The code that makes the value asks for it, on the same thread or through values that other threads make.
     Reentrant,
     /// Threads that make the value stand still in code of a user, each after it has waited in vain for the one before:
     /// that code seems to wait for a thread that asks for the value.
@@ -265,7 +265,7 @@ impl<K: Eq, V> Cache<K, V> {
     ///
     /// # Errors
     ///
-    /// What `make` returns; [`Deadlock::Reentrant`] if `make` asks for the key that it is making, on its thread or
+    /// Those of `make`; [`Deadlock::Reentrant`] if `make` asks for the key that it is making, on its thread or
     /// through values that other threads make; [`Deadlock::Stuck`] if several makers stand still, each of which began to
     /// wait when the one before it stood still already.
     pub fn get_or_try_insert_with<Q, W, E>(

@@ -279,7 +279,7 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
         }
     }
 
-    /// What is seen of the makers, if none of them is known to be at work.
+    /// The state of the makers, if none of them is known to be at work.
     pub(crate) fn standstill(&self) -> Option<Standstill> {
         self.flights.waits.standstill(id(&self.flight))
     }

@@ -11,6 +11,15 @@ use crate::patience::patience;
 use crate::pulse::at_work;
 
 /// A value that is made once, by the first thread that needs it; if that fails, by the next one.
+///
+/// ```
+/// use retape_runtime::{Error, Lazy};
+///
+/// let lazy: Lazy<u32> = Lazy::default();
+/// assert_eq!(lazy.get_or_make(|| Ok::<_, Error>(7))?, (7, true));
+/// assert_eq!(lazy.get_or_make(|| Ok::<_, Error>(8))?, (7, false));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct Lazy<T> {
     value: Mutex<Option<T>>,
     flights: Flights<(), T>,
@@ -39,7 +48,7 @@ impl<T: Clone> Lazy<T> {
     ///
     /// # Errors
     ///
-    /// What `make` returns, or [`Deadlock::Stuck`].
+    /// Those of `make`, or [`Deadlock::Stuck`].
     pub fn get_or_make<E: From<Deadlock>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<(T, bool), E> {
         let ticket = loop {
             match self.flights.board(&[0; 32], &(), || self.get()) {

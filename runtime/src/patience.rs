@@ -16,6 +16,13 @@ const UNKNOWN: u64 = u64::MAX;
 /// After that it traces the closure itself: the closure may wait for this very call. At first the value of the
 /// environment variable `RETAPE_PATIENCE`, in seconds, else 5 seconds. A thread that compiles is waited for however long
 /// it takes.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// retape_runtime::set_patience(Duration::from_secs(60));
+/// assert_eq!(retape_runtime::patience(), Duration::from_secs(60));
+/// ```
 pub fn patience() -> Duration {
     match PATIENCE.load(Relaxed) {
         UNKNOWN => {

@@ -19,7 +19,7 @@ thread_local! {
 }
 
 impl Pulse {
-    /// That of this thread; a thread that is ending has a new one, which says that it is at work.
+    /// The pulse of this thread; a thread that is ending has a new one, which says that it is at work.
     pub(crate) fn own() -> Arc<Pulse> {
         let new = || Arc::new(Pulse { is_in_user_code: AtomicBool::new(false), beats: AtomicU64::new(0) });
         OWN.try_with(Arc::clone).unwrap_or_else(|_| new())

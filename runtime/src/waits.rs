@@ -1,4 +1,4 @@
-//! Who makes and who waits, over all stores of the process: circles, and makers that do not get on.
+//! The threads that make values and those that wait, over all stores of the process: circles, and makers that do not get on.
 //!
 //! Guarantees that nobody begins to wait for a value which cannot come before he goes on himself, as far as waits for
 //! values tell; and that of the threads which find that a value does not come, one at a time is told to make it.
@@ -39,8 +39,8 @@ pub(crate) struct Waits {
     table: Mutex<Table>,
 }
 
-/// What is seen of the makers of a flight while none of them is known to be at work: as long as it stays the same, none
-/// of them gets on.
+/// The state of the makers of a flight while none of them is known to be at work: as long as it stays the same, none of
+/// them gets on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standstill {
     pub(crate) n_makers: u32,
@@ -124,7 +124,7 @@ impl Waits {
         Some(depth)
     }
 
-    /// What is seen of the makers of a flight, if none of them is known to be at work.
+    /// The state of the makers of a flight, if none of them is known to be at work.
     pub(crate) fn standstill(&self, flight: FlightId) -> Option<Standstill> {
         lock(&self.table).standstill(flight)
     }

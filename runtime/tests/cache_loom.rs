@@ -161,7 +161,7 @@ fn circles_are_refused_once() {
 }
 
 impl Cell {
-    /// Makes a value in code of a user, where `work` runs, and lands it or loses it. What all get is what landed first.
+    /// Makes a value in code of a user, where `work` runs, and lands it or loses it. The first value to land is everybody's.
     fn make(&self, ticket: Ticket<'_, u32, usize>, fails: bool, work: impl FnOnce()) -> Option<usize> {
         let value = self.n_made.fetch_add(1, SeqCst) + 1;
         in_user_code(work);

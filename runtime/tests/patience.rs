@@ -121,7 +121,7 @@ fn a_maker_at_work_is_waited_for_however_long_it_takes() {
             Ok((1, 1))
         })
     };
-    // Who waits for such a maker is no less at work, though a user's code asked for it.
+    // A thread that waits for such a maker is no less at work, though a user's code asked for it.
     let waiting = || ask(&other, || in_user_code(|| work().map(|(value, _)| (*value, 1))));
     thread::scope(|scope| {
         let calls: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();

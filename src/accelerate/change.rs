@@ -23,7 +23,7 @@ use crate::trace::{Source, Trace};
 pub(super) struct Change {
     /// The line of it, if it is an op or a captured tensor.
     pub(super) at: Option<Caller>,
-    /// What became of what, with the line.
+    /// The old and the new, with the line.
     pub(super) text: String,
 }
 
@@ -49,7 +49,7 @@ pub(super) fn first_change(old: &Trace, new: &Trace) -> Option<Change> {
         return changed_result(old, new, is_same_place);
     }
     let mut numbers = Numbers::new();
-    let was = number(&old.graph, old.captures.len(), &mut numbers, |n| Formula::Captured(n));
+    let was = number(&old.graph, old.captures.len(), &mut numbers, Formula::Captured);
     let is = number(&new.graph, new.captures.len(), &mut numbers, |n| match matched[n] {
         Some(place) => Formula::Captured(place),
         None => Formula::NewlyCaptured(n),
@@ -81,7 +81,7 @@ pub(super) fn first_change(old: &Trace, new: &Trace) -> Option<Change> {
 fn match_captures(old: &Trace, new: &Trace) -> Vec<Option<usize>> {
     let mut is_free = vec![true; old.captures.len()];
     let mut matched: Vec<Option<usize>> = vec![None; new.captures.len()];
-    // What is the very same goes first, so that equal elements do not take its place.
+    // The very same tensors go first, so that equal elements do not take their places.
     let relations: [fn(&Capture, &Capture) -> bool; 2] = [is_same_tensor, has_equal_elements];
     for is_related in relations {
         for (n, (capture, place)) in new.captures.iter().zip(&mut matched).enumerate() {
@@ -112,7 +112,7 @@ fn are_equal(old: &Tensor, new: &Tensor) -> bool {
     old.ty() == new.ty() && gap(old, new).is_none()
 }
 
-/// How the elements of two concrete tensors of one type differ. What does not come from its device counts as equal.
+/// How the elements of two concrete tensors of one type differ. Elements that do not come from their device count as equal.
 fn gap(old: &Tensor, new: &Tensor) -> Option<Gap> {
     let (old, new): (&Concrete, &Concrete) = (old.as_concrete()?, new.as_concrete()?);
     let dtype = old.ty().dtype;
@@ -153,7 +153,7 @@ fn number<'g>(
     known
 }
 
-/// What became of a captured tensor: `n` is one that the old trace does not have.
+/// The change of a captured tensor: `n` is one that the old trace does not have.
 fn changed_capture(old: &Trace, new: &Trace, matched: &[Option<usize>], n: usize) -> Change {
     let is = &new.captures[n];
     // The tensor that was used at the same line, if no other one is that now.
@@ -224,7 +224,7 @@ fn is_same_place(was: &Source, is: &Source) -> bool {
     }
 }
 
-/// What the closure returns otherwise: a static value, the structure, or another tensor.
+/// A change of the result: a static value, the structure, or another tensor.
 fn changed_result(old: &Trace, new: &Trace, is_same_value: impl Fn(&Source, &Source) -> bool) -> Option<Change> {
     if old.words != new.words || old.sources.len() != new.sources.len() {
         let first = old.result.differences(&new.result).into_iter().next();

@@ -94,7 +94,7 @@ impl Entry {
     /// Optimises and compiles what an artefact held.
     pub(crate) fn loaded(signature: Signature, mut trace: Trace, text: String) -> Result<Entry> {
         settle(signature.target().device, &mut trace.captures, &mut trace.sources)?;
-        // What it captured is from another process, and the closure of this one need not have it.
+        // Its captured tensors are from another process, and the closure of this one need not have them.
         let stale_turns = StaleTurns::none();
         Ok(Entry { loaded_text: Some(text), stale_turns, ..Entry::new(signature, trace, Stages::default())? })
     }

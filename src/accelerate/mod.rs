@@ -79,9 +79,10 @@ use crate::tree::{Reader, Tree, Writer};
 ///
 /// The function takes one to eight arguments by reference, each a [`Tree`], and returns a tree. The first call with
 /// a new signature (structure, dtypes, shapes, device, static values) runs it once on traced tensors, differentiates
-/// and optimises what it recorded, and compiles it; later calls with that signature run the machine code and do not
-/// enter the function. So side effects of the function happen only while tracing, and a concrete tensor that the
-/// function captures keeps the value it had then.
+/// and optimises what it recorded, and compiles it; later calls with that signature run the machine code. So side effects
+/// of the function happen only while tracing, and a concrete tensor or a number that the function captures keeps the
+/// value it had then. A few hits enter the function once more, with its side effects, to warn if that has changed; see
+/// [`set_stale_check`](Accelerated::set_stale_check).
 ///
 /// ```
 /// use retape::{accelerate, Tensor};
@@ -301,7 +302,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.misses()
     }
 
-    /// What to change, if the calls so far show a mistake: one line for each pattern in the misses, and for each op that
+    /// Advice on what to change, if the calls so far show a mistake: one line for each pattern in the misses, and for each op that
     /// the closure [no longer records](Accelerated::set_stale_check) as it did. Each is also emitted once as a `tracing`
     /// event, or written to standard error where nobody listens for that.
     pub fn advice(&self) -> Vec<Advice> {
@@ -347,12 +348,12 @@ impl<F, Args, R> Accelerated<F, Args, R> {
     /// was replaced, a flag. Calls go on with what was traced, so this is told: as [`advice`](Accelerated::advice) with
     /// the first op that differs, both values and the line, as an event, and on standard error where nobody listens.
     ///
-    /// The calls that are looked at are the hits with the numbers 1, 2, 4, .., 64 of each entry and thread as long as all
-    /// of that takes less than 20 ms or a tenth of what the entry cost, and later so few that they take about a thousandth
-    /// of the time of all hits. They return what they would have; what the closure does besides ops happens once more,
-    /// except for what it prints by [`debug_print`](crate::Tensor::debug_print) and for events. Its errors and panics are
-    /// ignored. Calls of a [locked](Accelerated::set_locked) function, of a [`Pinned`] entry, and of an entry from an
-    /// artefact are not looked at.
+    /// Of the hits of an entry that are timed (the first ones after a miss, and later one in 64), numbers 1, 2, 4, .., 64
+    /// are looked at, as long as that takes less than a tenth of what the entry cost, within 20 and 100 ms. Later looks
+    /// take about a thousandth of the time of all hits. Such a call returns what it would have; side effects of the
+    /// closure happen once more, except for what it prints by [`debug_print`](crate::Tensor::debug_print) and for events.
+    /// Its errors and panics are ignored. Calls of a [locked](Accelerated::set_locked) function, of a [`Pinned`] entry, and
+    /// of an entry from an artefact are not looked at.
     ///
     /// ```
     /// use retape::{AdviceKind, Tensor, accelerate, set_warnings};

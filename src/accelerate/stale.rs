@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::latency::SAMPLED;
 
-/// What the traces among the first hits may take together: a part of the making of the entry, within bounds.
+/// The time that traces among the first hits may take together: a part of the making of the entry, within bounds.
 const OF_MAKING: u32 = 10;
 const LEAST: Duration = Duration::from_millis(20);
 const MOST: Duration = Duration::from_millis(100);
@@ -31,11 +31,11 @@ pub(crate) struct StaleTurns(Mutex<State>);
 struct State {
     /// Timed hits.
     n: u32,
-    /// What the later ones took.
+    /// The time that the later ones took.
     running: Duration,
-    /// What the next trace is expected to take.
+    /// The time that the next trace is expected to take.
     cost: Duration,
-    /// What traces may still take, and those among the later hits have taken.
+    /// The time that traces may still take among the first hits, and have taken among the later ones.
     first: Duration,
     spent: Duration,
     /// Whether a thread traces, or nobody is to any more.
@@ -58,7 +58,7 @@ impl StaleTurns {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // What is behind the lock is whole after each change.
+        // The state is whole after each change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -70,7 +70,7 @@ impl Concrete {
     }
 
     /// The tensor that owns the bytes: this one, or the one that it is a view of.
-    pub(crate) fn owner<'c>(self: &'c Arc<Concrete>) -> &'c Arc<Concrete> {
+    pub(crate) fn owner(self: &Arc<Concrete>) -> &Arc<Concrete> {
         match &self.bytes {
             Bytes::Own(_) => self,
             Bytes::Of(owner) => owner,

@@ -194,7 +194,7 @@ fn honest_closures_raise_no_alarm() {
             weights.iter().map(|(name, w)| ((*name).into(), (x * *w).exp())).collect();
         let mut pair = [&results["a"], &results["b"]];
         pair.rotate_left(n % 2);
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             let _unused = x.tanh();
         }
         (pair[0] + pair[1], results)
@@ -274,7 +274,7 @@ fn no_hit_looks_where_it_is_switched_off_or_locked() {
     assert_eq!((g.stats().misses, g.stats().checks.stale_checks), (1, 1));
 }
 
-/// What an artefact captured is the other process's, and the closure of this one need not have it.
+/// An artefact's captured tensors are the other process's, and the closure of this one need not have them.
 #[test]
 fn entries_of_artefacts_are_not_looked_at() {
     let entered = AtomicUsize::new(0);
@@ -358,7 +358,7 @@ fn what_a_closure_prints_and_calls_leaves_no_second_mark() {
     let (listener, _listening) = Listener::here();
     let f = accelerate(|x: &Tensor| {
         tracing::info!(target: "retape", name = "user", "the closure is entered");
-        let scale = inner.call(&scale.debug_print(&format!("{label} concrete"))).unwrap();
+        let scale = inner.call(scale.debug_print(&format!("{label} concrete"))).unwrap();
         x.debug_print(&format!("{label} traced")) * scale
     });
     (0..5).for_each(|_| assert_eq!(floats(&f.call(ones()).unwrap()), [3.0, 3.0]));

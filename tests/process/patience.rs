@@ -78,7 +78,7 @@ fn a_closure_that_joins_a_call_of_itself_once_has_a_value() {
         if count.fetch_add(1, SeqCst) > 0 {
             return x * 3.0_f32;
         }
-        // What the inner call gives is a captured tensor of this trace; the inner trace has none.
+        // The inner call's result is a captured tensor of this trace; the inner trace has none.
         x * thread::scope(|scope| scope.spawn(|| f.call(ones() * 2.0_f32)).join().unwrap()).unwrap()
     });
     let f = f.get().unwrap();

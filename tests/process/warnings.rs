@@ -171,14 +171,14 @@ fn advice_and_unexpected_traces_are_told() {
 #[test]
 fn who_listens_is_told_and_others_may_switch_warnings_off() {
     assert_eq!(warnings("heard", &[]), [""; 0]);
-    // Somebody who listens, but for no warnings.
+    // Somebody listens, and not for warnings.
     assert!(warnings("other target", &[]).len() > 10);
     assert_eq!(warnings("off", &[]), [""; 0]);
     assert_eq!(warnings("number", &[("RETAPE_WARN", "0")]), [""; 0]);
     assert_eq!(warnings("number", &[("RETAPE_STALE_CHECK", "0")]), [""; 0]);
 }
 
-/// What cannot be written is not written; `eprintln!` would panic.
+/// Lines that cannot be written are left out; `eprintln!` would panic.
 #[test]
 fn a_closed_standard_error_stops_nobody() {
     for variables in [&[][..], &[("RETAPE_LOG", "trace,opt,plan")]] {

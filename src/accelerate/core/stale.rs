@@ -19,7 +19,7 @@ use crate::tensor::Tensor;
 use crate::tree::Writer;
 
 impl Core {
-    /// What a timed hit does besides: notes its time, and compares the closure with the entry now and then.
+    /// The rest of a timed hit: notes its time, and compares the closure with the entry now and then.
     #[cold]
     pub(super) fn timed(&self, flags: u32, entry: &Entry, start: Instant, args: &[&Tensor], rim: &Rim<'_>) {
         entry.stale_turns.ran(self.hit_latency.record(start));
@@ -61,7 +61,7 @@ impl Core {
     }
 }
 
-/// What a second trace showed.
+/// The outcome of a second trace.
 enum Looked {
     Same,
     Changed(Change),
