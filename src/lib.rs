@@ -39,8 +39,8 @@
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
 //!   [`zip_map`]; [`tree`] has names of leaves, trees as vectors and comparisons.
-//! - [`accelerate`] and [`Accelerated`]: the cache, its [`Stats`] and settings; [`Function`] and [`Arg`] say what can be
-//!   wrapped and passed.
+//! - [`accelerate`] and [`Accelerated`]: the cache, its [`Stats`] and settings; [`Accelerable`] and [`Arg`] say what can be
+//!   wrapped and passed, and [`Boxed`] is for fields.
 //! - [`Tensor::grad`], [`value_and_grad`], [`vjp`]: gradients, of every order.
 //! - [`nn`], [`optim`], [`random`], [`data`]: layers, optimisers, random numbers, data sets.
 //! - [`Graph`]: the recorded form, with text that prints and reads back, for tests and tools.
@@ -117,4 +117,7 @@ mod pages {
 
     #[doc = include_str!("../docs/gpu.md")]
     mod gpu {}
+
+    #[doc = include_str!("../docs/compile_errors.md")]
+    mod compile_errors {}
 }

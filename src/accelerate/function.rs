@@ -73,7 +73,7 @@ impl<F, Args, R> Function<Args, R> for Checked<F, Args, R> {
 /// What an argument of type `A` can be passed as: `&A`, `A` itself, or a float where `A` is [`Tensor`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for an argument of type `{A}`: pass `{A}`, `&{A}`, or for a `Tensor` a float \
-               such as `1.0`",
+               such as `1.0_f32`",
     label = "neither `{A}` nor `&{A}`",
     note = "`Tensor::from` makes a tensor of numbers, arrays and vectors"
 )]

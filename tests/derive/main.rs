@@ -1,15 +1,109 @@
-//! `#[derive(Tree)]` from outside the crate: what it accepts, what it refuses and in which words, and that static
-//! fields are part of the signature. `TRYBUILD=overwrite` writes the expected messages anew.
+//! What the compiler says of programs that use the crate: which it accepts, and of each mistake that it is one error
+//! whose first line names it. `TRYBUILD=overwrite` writes the expected messages anew.
+//!
+//! A program in `cases` begins with the words that the first three lines must have, and goes on to call the function
+//! after its mistake.
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 
 use retape::{Static, Tensor, Tree, accelerate};
 
 #[test]
 fn refusals() {
     trybuild::TestCases::new().compile_fail("cases/*.rs");
+}
+
+/// A program with a mistake, and what the compiler says of it.
+struct Case {
+    name: String,
+    program: String,
+    output: String,
+}
+
+impl Case {
+    fn all() -> Vec<Case> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let case = |path: PathBuf| Case {
+            name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+            program: read(&path),
+            output: read(&path.with_extension("stderr")),
+        };
+        let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let programs = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+        let mut cases: Vec<Case> = programs.map(case).collect();
+        cases.sort_by(|a, b| a.name.cmp(&b.name));
+        assert!(cases.len() > 50, "only {} programs found", cases.len());
+        cases
+    }
+
+    /// The words that the first lines of the output must have.
+    fn words(&self) -> Vec<&str> {
+        let first = self.program.lines().next().unwrap();
+        first.strip_prefix("// Says: ").unwrap_or_else(|| panic!("{} has no words", self.name)).split(" | ").collect()
+    }
+
+    /// The message of the error.
+    fn message(&self) -> &str {
+        self.output.lines().next().unwrap()
+    }
+}
+
+#[test]
+fn each_mistake_is_one_error_that_names_it_at_once() {
+    for case in Case::all() {
+        let Case { name, program, output } = &case;
+        let begins = |level: &str| output.lines().filter(|line| line.starts_with(level)).count();
+        assert_eq!((begins("error"), begins("warning")), (1, 0), "{name}:\n{output}");
+        let top: Vec<&str> = output.lines().take(3).collect();
+        for word in case.words() {
+            assert!(top.join("\n").contains(word), "the first lines for {name} lack `{word}`:\n{output}");
+        }
+        // Whatever is wrong, the function is used after it.
+        assert!(program.contains(".call(") || name == "no_function", "{name} has no call");
+    }
+}
+
+/// The blocks of a page that are marked as of this language.
+fn blocks<'p>(page: &'p str, language: &str) -> Vec<&'p str> {
+    let fence = format!("\n```{language}\n");
+    page.split(&*fence).skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect()
+}
+
+/// A message without the types that it is about.
+fn form(message: &str) -> String {
+    message.split('`').step_by(2).collect::<Vec<_>>().join("`..`")
+}
+
+/// Each mistake on the page is in a program, and its message is the compiler's for that program; each form of message
+/// is on the page.
+#[test]
+fn the_page_on_compile_errors_is_true() {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compile_errors.md")).unwrap();
+    let (mistakes, messages) = (blocks(&page, "rust,ignore"), blocks(&page, "text"));
+    assert_eq!(mistakes.len(), messages.len());
+    let cases = Case::all();
+    for (mistake, message) in mistakes.iter().zip(&messages) {
+        let lines: Vec<&str> = mistake.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let has = |case: &&Case| {
+            let program: Vec<&str> = case.program.lines().map(str::trim).collect();
+            case.message() == *message && lines.iter().all(|line| program.contains(line))
+        };
+        assert!(cases.iter().any(|case| has(&case)), "no program has this mistake and message:\n{mistake}\n{message}");
+    }
+    let told: Vec<String> = messages.iter().map(|message| form(message)).collect();
+    for case in &cases {
+        assert!(
+            told.contains(&form(case.message())),
+            "the page lacks the message of {}: {}",
+            case.name,
+            case.message()
+        );
+    }
 }
 
 #[derive(Clone, Debug, Tree)]

@@ -6,7 +6,7 @@ use retape::{Tensor, Tree, accelerate};
 struct Params(u8);
 
 fn main() {
-    let f = accelerate(|p: &Params, x: &Tensor| x.exp());
+    let f = accelerate(|_: &Params, x: &Tensor| x.exp());
     let y = f.call(Params(1), &Tensor::ones([2])).unwrap();
     assert_eq!(y.shape(), [2]);
 }

@@ -1,4 +1,4 @@
-// Says: `{integer}` cannot be passed for an argument of type `Tensor` | a float such as `1.0`
+// Says: `{integer}` cannot be passed for an argument of type `Tensor` | a float such as `1.0_f32`
 use retape::{Tensor, accelerate};
 
 fn main() {

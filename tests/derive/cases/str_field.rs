@@ -7,7 +7,7 @@ struct Params {
 }
 
 fn main() {
-    let f = accelerate(|p: &Params, x: &Tensor| x.exp());
+    let f = accelerate(|_: &Params, x: &Tensor| x.exp());
     let y = f.call(Params { name: None }, &Tensor::ones([2])).unwrap();
     assert_eq!(y.shape(), [2]);
 }

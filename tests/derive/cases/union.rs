@@ -8,7 +8,7 @@ union Number {
 }
 
 fn main() {
-    let f = accelerate(|p: &Number, x: &Tensor| x.exp());
+    let f = accelerate(|_: &Number, x: &Tensor| x.exp());
     let y = f.call(Number { whole: 1 }, &Tensor::ones([2])).unwrap();
     assert_eq!(y.shape(), [2]);
 }
