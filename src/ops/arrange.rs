@@ -41,12 +41,22 @@ impl Tensor {
     }
 
     /// Short for [`transpose`](Tensor::transpose).
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([4, 2, 3]).t().shape(), [4, 3, 2]);
+    /// ```
     #[track_caller]
     pub fn t(&self) -> Tensor {
         self.swap_axes_at("transpose", -2, -1, Location::caller())
     }
 
     /// The tensor with two axes exchanged.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([4, 2, 3]).swap_axes(0, -1).shape(), [3, 2, 4]);
+    /// ```
     #[track_caller]
     pub fn swap_axes(&self, a: impl AsIndex, b: impl AsIndex) -> Tensor {
         self.swap_axes_at("swap_axes", a, b, Location::caller())
@@ -89,12 +99,23 @@ impl Tensor {
     }
 
     /// NumPy's name for [`unsqueeze`](Tensor::unsqueeze).
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).expand_dims(1).shape(), [2, 1, 3]);
+    /// ```
     #[track_caller]
     pub fn expand_dims(&self, axis: impl AsIndex) -> Tensor {
         self.unsqueeze(axis)
     }
 
     /// All elements in row-major order along one axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).flatten().to_vec::<i32>()?, [1, 2, 3, 4]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
         self.reshape_at(Shape::new(&[self.n_elements()]), Location::caller())

@@ -101,17 +101,41 @@ comparisons! {
     Equal eq eq;
 
     /// Whether elements differ from those of `other`; true for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).ne(2.0).to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     NotEqual ne ne;
 
     /// Whether elements are less than those of `other`; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).lt(2.0).to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Less lt lt;
 
     /// Whether elements are less than those of `other` or equal; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).le(2.0).to_vec::<bool>()?, [true, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     LessEqual le le;
 }
 
 impl Tensor {
     /// Whether elements are greater than those of `other`; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).gt(1.0).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn gt(&self, other: impl TensorOrScalar) -> Tensor {
         let other = other.tensor_like(self, Location::caller());
@@ -119,6 +143,12 @@ impl Tensor {
     }
 
     /// Whether elements are greater than those of `other` or equal; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).ge(1.0).to_vec::<bool>()?, [true, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn ge(&self, other: impl TensorOrScalar) -> Tensor {
         let other = other.tensor_like(self, Location::caller());
@@ -126,12 +156,24 @@ impl Tensor {
     }
 
     /// Whether elements are NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([f32::NAN, f32::INFINITY]).is_nan().to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn is_nan(&self) -> Tensor {
         self.ne(self)
     }
 
     /// Whether elements are neither infinite nor NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, f32::INFINITY, f32::NAN]).is_finite().to_vec::<bool>()?, [true, false, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn is_finite(&self) -> Tensor {
         self.abs().lt(f64::INFINITY)
@@ -231,6 +273,12 @@ impl Tensor {
     }
 
     /// The smaller of each pair of elements; NaN if either is NaN. Equal elements share the derivative.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 5.0]).minimum(3.0).to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn minimum(&self, other: impl TensorOrScalar) -> Tensor {
         let other = other.tensor_like(self, Location::caller());
@@ -239,6 +287,12 @@ impl Tensor {
 
     /// Every element, but no smaller than `low` and no larger than `high`. The derivative is 1 between them and 0
     /// beyond; on a limit it is shared with the limit.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([-1.0_f32, 0.5, 7.0]).clamp(0.0, 1.0).to_vec::<f32>()?, [0.0, 0.5, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn clamp(&self, low: impl TensorOrScalar, high: impl TensorOrScalar) -> Tensor {
         self.maximum(low).minimum(high)

@@ -13,7 +13,7 @@ impl Tensor {
     /// A tensor over row-major elements, a vector's or a slice's.
     ///
     /// A `Vec` of 4 KiB or more becomes the tensor without a copy, unless it has room for more than a quarter beyond
-    /// its elements; its memory goes back to where the vector got it when the tensor is gone. What is lent is copied.
+    /// its elements; its memory goes back to where the vector got it when the tensor is gone. Borrowed elements are copied.
     ///
     /// # Errors
     ///
@@ -39,43 +39,123 @@ impl Tensor {
     /// A tensor whose elements all equal `value`; its dtype is that of `value`.
     ///
     /// Poisoned if the memory is refused.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::full([2], 0.5_f64).to_vec::<f64>()?, [0.5, 0.5]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn full<T: Element>(shape: impl Into<Shape>, value: T) -> Tensor {
         filled(shape.into(), value.to_scalar(), Location::caller()).unwrap_or_else(Tensor::poisoned)
     }
 
     /// Zeros of dtype `f32`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 1]).to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn zeros(shape: impl Into<Shape>) -> Tensor {
         Tensor::full(shape, 0.0_f32)
     }
 
     /// Ones of dtype `f32`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::ones([2, 1]).to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn ones(shape: impl Into<Shape>) -> Tensor {
         Tensor::full(shape, 1.0_f32)
     }
 
     /// Zeros of the given dtype.
+    ///
+    /// ```
+    /// # use retape::{DType, Tensor};
+    /// assert_eq!(Tensor::zeros_of(DType::I64, [2]).to_vec::<i64>()?, [0, 0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn zeros_of(dtype: DType, shape: impl Into<Shape>) -> Tensor {
         let zero = Scalar { dtype, bits: 0 };
         filled(shape.into(), zero, Location::caller()).unwrap_or_else(Tensor::poisoned)
     }
 
+    /// The numbers `0, 1, .., n - 1` as `i64`.
+    ///
+    /// Poisoned if the memory is refused.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::arange(3).to_vec::<i64>()?, [0, 1, 2]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn arange(n: usize) -> Tensor {
+        Tensor::iota(DType::I64, [n], 0)
+    }
+
+    /// The unit matrix of dtype `f32`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::eye(2).to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn eye(n: usize) -> Tensor {
+        Tensor::eye_of(DType::F32, n)
+    }
+
+    /// The unit matrix of the given dtype.
+    ///
+    /// ```
+    /// # use retape::{DType, Tensor};
+    /// assert_eq!(Tensor::eye_of(DType::I32, 2).to_vec::<i32>()?, [1, 0, 0, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn eye_of(dtype: DType, n: usize) -> Tensor {
+        Tensor::of_scalar(Scalar::from_f64(1.0, dtype)).broadcast_to([n, n]).tril(0).triu(0)
+    }
+
     /// Zeros of the shape and dtype of `self`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([7_i32, 8]).zeros_like().to_vec::<i32>()?, [0, 0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn zeros_like(&self) -> Tensor {
         self.full_like(0.0)
     }
 
     /// Ones of the shape and dtype of `self`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([7_i32, 8]).ones_like().to_vec::<i32>()?, [1, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn ones_like(&self) -> Tensor {
         self.full_like(1.0)
     }
 
     /// A constant of the shape and dtype of `self`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f64, 2.0]).full_like(0.5).to_vec::<f64>()?, [0.5, 0.5]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn full_like(&self, value: f64) -> Tensor {
         let at = Location::caller();
@@ -86,14 +166,6 @@ impl Tensor {
             }
             _ => self.constant_like(value, at),
         }
-    }
-
-    /// The numbers `0, 1, .., n - 1` as `i64`.
-    ///
-    /// Poisoned if the memory is refused.
-    #[track_caller]
-    pub fn arange(n: usize) -> Tensor {
-        Tensor::iota(DType::I64, [n], 0)
     }
 }
 
@@ -225,7 +297,7 @@ mod tests {
         let x = Tensor::from_vec(elements, [40, 50]).unwrap();
         assert_eq!((address(&x), x.shape()), (place, &[40, 50][..]));
         assert_eq!(x.to_vec::<f32>().unwrap(), expected);
-        // What reads it is right, and a view of it is in the same place.
+        // Ops read it, and a view of it is in the same place.
         assert_eq!((&x + 1.0).to_vec::<f32>().unwrap(), expected.iter().map(|x| x + 1.0).collect::<Vec<_>>());
         assert_eq!(address(&x.reshape([2000])), place);
 
