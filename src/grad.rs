@@ -33,6 +33,14 @@ impl Tensor {
     }
 
     /// As [`grad`](Tensor::grad), but zero for what this scalar does not depend on.
+    ///
+    /// ```
+    /// # use retape::{accelerate, Tensor};
+    /// let slopes = accelerate(|p: &(Tensor, Tensor)| p.0.square().sum(..).grad_or_zero(p));
+    /// let (first, second) = slopes.call(&(Tensor::from([3.0_f32]), Tensor::from([5.0_f32])))?;
+    /// assert_eq!((first.item::<f32>()?, second.item::<f32>()?), (6.0, 0.0));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn grad_or_zero<T: Tree>(&self, wrt: &T) -> T {
         gradient(self, wrt, Unused::Zero, Location::caller())

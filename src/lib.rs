@@ -30,11 +30,15 @@
 //! ```
 //!
 //! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
-//! keeps the value it had, and a few hits enter the closure once more to warn if that has changed; values of tensors cannot be read inside, while shapes and dtypes can.
-//! [`Tensor::debug_print`] prints on every call all the same. The page `docs/cache.md` has the rest.
+//! keeps the value it had, and a few hits enter the closure once more to warn if that has changed; values of tensors
+//! cannot be read inside, while shapes and dtypes can.
+//! [`Tensor::debug_print`] prints on every call all the same. The page on [the cache](guide::cache) has the rest.
 //!
 //! # Where to look
 //!
+//! - [`guide`]: the user's guide, with pages on [the cache](guide::cache), [numerics](guide::numerics),
+//!   [GPUs](guide::gpu), [events](guide::events) and [the text forms](guide::ir); for those who come
+//!   [from PyTorch](guide::from_pytorch), [from JAX](guide::from_jax) or [from MATLAB](guide::from_matlab).
 //! - [`Tensor`]: arrays, operators and every op as a method; [`concat()`], [`stack`], [`einsum`]. [`ops`] lists the
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
@@ -52,6 +56,9 @@
 // Derived code names the crate from outside, also when it stands inside.
 extern crate self as retape;
 
+// Methods are listed in the order of modules: those that make tensors come first.
+mod tensor;
+
 mod accelerate;
 mod autodiff;
 mod code;
@@ -61,6 +68,7 @@ mod eager;
 mod error;
 mod grad;
 mod graph;
+pub mod guide;
 mod method;
 pub mod nn;
 pub mod ops;
@@ -73,7 +81,6 @@ mod replay;
 mod report;
 mod settings;
 mod tape;
-mod tensor;
 mod trace;
 pub mod tree;
 mod warnings;
@@ -100,24 +107,7 @@ pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
 pub use tree::{HasField, HasStaticField};
 pub use warnings::set_warnings;
 
-/// The examples of the pages for readers, run as tests.
+/// The examples of the front page, run as tests; those of other pages are in [`guide`].
 #[cfg(doctest)]
-mod pages {
-    #[doc = include_str!("../README.md")]
-    mod readme {}
-
-    #[doc = include_str!("../docs/guide.md")]
-    mod guide {}
-
-    #[doc = include_str!("../docs/cache.md")]
-    mod cache {}
-
-    #[doc = include_str!("../docs/numerics.md")]
-    mod numerics {}
-
-    #[doc = include_str!("../docs/gpu.md")]
-    mod gpu {}
-
-    #[doc = include_str!("../docs/compile_errors.md")]
-    mod compile_errors {}
-}
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -22,8 +22,8 @@ use crate::pool;
 /// The alignment of the pool's blocks: one cache line, and the widest vector register.
 pub(crate) const ALIGN: usize = 64;
 
-/// What every system allocator aligns to without extra work; beyond it, `alloc_zeroed` would clear the bytes itself. The
-/// alignment of every buffer, and at least that of every element.
+/// The alignment that every system allocator gives without extra work; beyond it, `alloc_zeroed` would clear the bytes
+/// itself. All buffers have at least this alignment, which suffices for every element.
 const SYSTEM_ALIGN: usize = 16;
 
 /// From this size on, blocks are mappings of their own, in huge pages where the system has them: the first touch of

@@ -10,6 +10,6 @@ pub enum MathMode {
     #[default]
     Strict,
     /// Products of `f32` may round their operands to TF32 (10 bits of mantissa), and the GPU's approximations may stand
-    /// for division, square roots and transcendental functions; `docs/gpu.md` has their errors.
+    /// for division, square roots and transcendental functions; [the page on GPUs](crate::guide::gpu) has their errors.
     Fast,
 }

@@ -614,6 +614,16 @@ macro_rules! calls {
             /// handle, so that a step which takes its state by value and returns the next one allocates nothing for it.
             /// What the caller can still see never changes.
             ///
+            /// ```
+            /// # use retape::{Tensor, accelerate};
+            /// let axpy = accelerate(|a: &Tensor, x: &Tensor, y: &Tensor| a * x + y);
+            /// let x = Tensor::from([1.0_f32, 2.0]);
+            /// let y = axpy.call(2.0_f32, &x, Tensor::ones([2]))?; // a number, a reference, a value
+            /// assert_eq!(y.to_vec::<f32>()?, [3.0, 5.0]);
+            /// assert!(axpy.call(2.0_f32, &x, Tensor::ones([3])).is_err()); // the cache stays as it was
+            /// # Ok::<(), retape::Error>(())
+            /// ```
+            ///
             /// # Errors
             ///
             /// Fails if the function is ill-typed for these arguments or panics, or if the device refuses the work.

@@ -70,7 +70,7 @@ pub struct BatchNorm {
     pub scale: Tensor,
     /// `[channels]`.
     pub offset: Tensor,
-    /// What is added to the variance, so that nothing is divided by zero; 1e-5 unless set.
+    /// A variance that is added, so that nothing is divided by zero; 1e-5 unless set.
     #[tree(static)]
     pub epsilon: f64,
     /// The part of the running statistics that a batch leaves as it is; 0.9 unless set.
@@ -103,7 +103,7 @@ pub struct LayerNorm {
     pub scale: Tensor,
     /// `[features]`.
     pub offset: Tensor,
-    /// What is added to the variance, so that nothing is divided by zero; 1e-5 unless set.
+    /// A variance that is added, so that nothing is divided by zero; 1e-5 unless set.
     #[tree(static)]
     pub epsilon: f64,
 }
@@ -120,13 +120,13 @@ impl BatchNorm {
         }
     }
 
-    /// What is added to the variance.
+    /// Another epsilon than 1e-5.
     #[must_use]
     pub fn epsilon(self, epsilon: f64) -> BatchNorm {
         BatchNorm { epsilon, ..self }
     }
 
-    /// The part of the running statistics that a batch leaves as it is.
+    /// Another momentum than 0.9.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> BatchNorm {
         BatchNorm { momentum, ..self }
@@ -172,7 +172,7 @@ impl LayerNorm {
         LayerNorm { scale: Tensor::ones([features]), offset: Tensor::zeros([features]), epsilon: EPSILON }
     }
 
-    /// What is added to the variance.
+    /// Another epsilon than 1e-5.
     #[must_use]
     pub fn epsilon(self, epsilon: f64) -> LayerNorm {
         LayerNorm { epsilon, ..self }

@@ -22,6 +22,13 @@ unary! {
     f(v) = v.max(0.0);
 
     /// log(1 + e^x) of every element, without overflow.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from([0.0_f64, 1000.0]).softplus().to_vec::<f64>()?;
+    /// assert!((y[0] - 2.0_f64.ln()).abs() < 1e-15 && y[1] == 1000.0);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Softplus softplus: float in -4.0..4.0;
     d(x, y, ct) = ct * x.sigmoid();
     f(v) = v.max(0.0) + (-v.abs()).exp().log1p();
@@ -44,6 +51,12 @@ impl Tensor {
     }
 
     /// The logarithm of the logistic function of every element; accurate far below 0.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([-1000.0_f64]).log_sigmoid().to_vec::<f64>()?, [-1000.0]); // sigmoid is 0 there
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn log_sigmoid(&self) -> Tensor {
         let _method = method("log_sigmoid");
@@ -51,6 +64,13 @@ impl Tensor {
     }
 
     /// x * sigmoid(x) of every element, also known as swish.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from([0.0_f64, 2.0]).silu().to_vec::<f64>()?;
+    /// assert!(y[0] == 0.0 && (y[1] - 2.0 / (1.0 + (-2.0_f64).exp())).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn silu(&self) -> Tensor {
         let _method = method("silu");
@@ -58,6 +78,13 @@ impl Tensor {
     }
 
     /// The Gaussian error linear unit: x times the probability that a standard normal variable is below x.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from([0.0_f64, 1.0]).gelu_erf().to_vec::<f64>()?;
+    /// assert!(y[0] == 0.0 && (y[1] - 0.841_344_746_068_542_9).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn gelu_erf(&self) -> Tensor {
         let _method = method("gelu_erf");
@@ -65,6 +92,14 @@ impl Tensor {
     }
 
     /// The approximation of [`gelu_erf`](Tensor::gelu_erf) by a hyperbolic tangent, as many published models use it.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([-2.0_f64, 0.5, 2.0]);
+    /// let apart = (x.gelu_tanh() - x.gelu_erf()).abs().max(..).item::<f64>()?;
+    /// assert!(0.0 < apart && apart < 1e-3);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
         let _method = method("gelu_tanh");
@@ -73,6 +108,12 @@ impl Tensor {
     }
 
     /// Every element; those below 0 are multiplied by `slope`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([-2.0_f32, 3.0]).leaky_relu(0.5).to_vec::<f32>()?, [-1.0, 3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
         let _method = method("leaky_relu");
@@ -80,6 +121,13 @@ impl Tensor {
     }
 
     /// Every element; those below 0 become alpha * (e^x - 1).
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from([-1.0_f64, 3.0]).elu(2.0).to_vec::<f64>()?;
+    /// assert!((y[0] - 2.0 * (-1.0_f64).exp_m1()).abs() < 1e-15 && y[1] == 3.0);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Tensor {
         let _method = method("elu");
@@ -111,6 +159,13 @@ impl Tensor {
     }
 
     /// The logarithm of [`softmax`](Tensor::softmax), accurate also where that vanishes.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from([0.0_f64, 1000.0]).log_softmax(0).to_vec::<f64>()?;
+    /// assert_eq!(y, [-1000.0, 0.0]); // softmax is 0 and 1
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn log_softmax(&self, axes: impl Into<Axes>) -> Tensor {
         let (axes, _method) = (axes.into(), method("log_softmax"));

@@ -43,6 +43,11 @@ impl Tensor {
     }
 
     /// Short for [`transpose`](Tensor::transpose).
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([4, 2, 3]).t().shape(), [4, 3, 2]);
+    /// ```
     #[track_caller]
     pub fn t(&self) -> Tensor {
         let _method = method("t");
@@ -50,6 +55,11 @@ impl Tensor {
     }
 
     /// The tensor with two axes exchanged.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([4, 2, 3]).swap_axes(0, -1).shape(), [3, 2, 4]);
+    /// ```
     #[track_caller]
     pub fn swap_axes(&self, a: impl AsIndex, b: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("swap_axes"));
@@ -101,6 +111,11 @@ impl Tensor {
     }
 
     /// NumPy's name for [`unsqueeze`](Tensor::unsqueeze).
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).expand_dims(1).shape(), [2, 1, 3]);
+    /// ```
     #[track_caller]
     pub fn expand_dims(&self, axis: impl AsIndex) -> Tensor {
         let _method = method("expand_dims");
@@ -108,6 +123,12 @@ impl Tensor {
     }
 
     /// All elements in row-major order along one axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).flatten().to_vec::<i32>()?, [1, 2, 3, 4]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn flatten(&self) -> Tensor {
         let _method = method("flatten");

@@ -108,17 +108,41 @@ comparisons! {
     Equal eq eq;
 
     /// Whether elements differ from those of `other`; true for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).ne(2.0).to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     NotEqual ne ne;
 
     /// Whether elements are less than those of `other`; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).lt(2.0).to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Less lt lt;
 
     /// Whether elements are less than those of `other` or equal; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).le(2.0).to_vec::<bool>()?, [true, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     LessEqual le le;
 }
 
 impl Tensor {
     /// Whether elements are greater than those of `other`; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).gt(1.0).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn gt(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("gt");
@@ -127,6 +151,12 @@ impl Tensor {
     }
 
     /// Whether elements are greater than those of `other` or equal; false for NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0]).ge(1.0).to_vec::<bool>()?, [true, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn ge(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("ge");
@@ -135,6 +165,12 @@ impl Tensor {
     }
 
     /// Whether elements are NaN.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([f32::NAN, f32::INFINITY]).is_nan().to_vec::<bool>()?, [true, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn is_nan(&self) -> Tensor {
         let _method = method("is_nan");
@@ -142,6 +178,12 @@ impl Tensor {
     }
 
     /// Whether elements are neither infinite nor NaN, as all integers and truth values are.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, f32::INFINITY, f32::NAN]).is_finite().to_vec::<bool>()?, [true, false, false]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn is_finite(&self) -> Tensor {
         let _method = method("is_finite");
@@ -265,6 +307,12 @@ impl Tensor {
     }
 
     /// The smaller of each pair of elements; NaN if either is NaN. Equal elements share the derivative.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 5.0]).minimum(3.0).to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn minimum(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("minimum");

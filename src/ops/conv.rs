@@ -308,7 +308,7 @@ impl ConvOptions {
         ConvOptions { stride: [stride; 2], ..self }
     }
 
-    /// What lies beyond the edges: [`Padding::Same`], or numbers such as `1` for all four sides.
+    /// The padding: [`Padding::Same`], or numbers such as `1` for all four sides.
     #[must_use]
     pub fn padding(self, padding: impl Into<Padding>) -> ConvOptions {
         ConvOptions { padding: padding.into(), ..self }

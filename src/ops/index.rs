@@ -295,6 +295,14 @@ impl Tensor {
     }
 
     /// This tensor plus `updates`, each element added at its own index along `axis`; the transpose of `take_along`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::zeros([2, 2]);
+    /// let (indices, updates) = (Tensor::from([[1_i64], [0]]), Tensor::from([[5.0_f32], [7.0]]));
+    /// assert_eq!(x.scatter_add_along(1, &indices, &updates).to_vec::<f32>()?, [0.0, 5.0, 7.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn scatter_add_along(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let (at, _method) = (Location::caller(), method("scatter_add_along"));

@@ -190,6 +190,14 @@ impl Tensor {
     }
 
     /// The solution X of A X = B for symmetric positive definite A, this tensor; by its Cholesky factor.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let a = Tensor::from([[4.0_f64, 2.0], [2.0, 5.0]]);
+    /// let x = a.solve_positive_definite(&Tensor::from([8.0_f64, 12.0])).to_vec::<f64>()?;
+    /// assert!((x[0] - 1.0).abs() < 1e-15 && (x[1] - 2.0).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn solve_positive_definite(&self, b: &Tensor) -> Tensor {
         let (at, _method) = (Location::caller(), method("solve_positive_definite"));

@@ -129,6 +129,13 @@ impl OpDef for Not {
 
 impl Tensor {
     /// The high 32 bits of the 64-bit products of `u32` elements.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([1_u32 << 31]);
+    /// assert_eq!(x.mul_high(6_u32).to_vec::<u32>()?, [3]); // 6 * 2^31 is 3 * 2^32
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn mul_high(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("mul_high");

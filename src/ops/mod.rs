@@ -20,7 +20,7 @@
 //! | conversion | `cast`, `stop_gradient` |
 //! | movement | `reshape`, `broadcast_to`, `permute`, `transpose`, `t`, `swap_axes`, `squeeze`, `unsqueeze`, `flatten`, `flatten_from`, `flip`, `tile` |
 //! | parts and joints | `at`, `slice`, `slice_axis`, `index_axis`, `pad`, `split`, `chunk`, `chunk_array`; [`concat()`], [`stack`] |
-//! | coordinates | `iota`, `eye`, `tril`, `triu`, `one_hot` |
+//! | coordinates | `iota`, `tril`, `triu`, `one_hot` |
 //! | indexing | `take`, `take_along`, `scatter_add`, `scatter_add_along` |
 //! | folds | `sum`, `prod`, `max`, `min`, `all`, `any`, `mean`, `var`, `std`, `logsumexp`, and each with `_keep`; see [`Axes`] |
 //! | cumulative | `cumsum`, `cumprod`, `cummax`, `cummin` |

@@ -114,6 +114,13 @@ impl OpDef for Permute {
 
 impl Tensor {
     /// The same elements, in row-major order, as another shape with as many elements.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0, 3.0], [4.0, 5.0, 6.0]]);
+    /// assert_eq!(x.reshape([3, 2]).at(1).to_vec::<f32>()?, [3.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn reshape(&self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();
@@ -124,6 +131,13 @@ impl Tensor {
     }
 
     /// Repeats the tensor along new leading axes and along axes of extent 1, by NumPy's rule.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let row = Tensor::from([1.0_f32, 2.0]);
+    /// assert_eq!(row.broadcast_to([2, 2]).to_vec::<f32>()?, [1.0, 2.0, 1.0, 2.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Tensor {
         let shape = shape.into();

@@ -305,6 +305,13 @@ impl Tensor {
 
     /// The mean of each channel over height and width of images `[batch, height, width, channels]`: shape
     /// `[batch, channels]`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let image = Tensor::from([[[[1.0_f32], [2.0]], [[3.0], [6.0]]]]);
+    /// assert_eq!(image.global_avg_pool2d().to_vec::<f32>()?, [3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn global_avg_pool2d(&self) -> Tensor {
         let (at, _method) = (Location::caller(), method("global_avg_pool2d"));

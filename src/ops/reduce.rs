@@ -186,9 +186,9 @@ impl Tensor {
     }
 }
 
-/// The two public methods of a fold.
+/// The two public methods of a fold, each after its docs.
 macro_rules! fold_methods {
-    ($($(#[$doc:meta])* $method:ident $keeping:ident $op:ident;)*) => {
+    ($($(#[$doc:meta])* $method:ident $(#[$keeping_doc:meta])* $keeping:ident $op:ident;)*) => {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
@@ -197,8 +197,7 @@ macro_rules! fold_methods {
                 self.fold((axes.into(), false), Location::caller(), |axes| $op { axes })
             }
 
-            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "),")]
-            /// keeping the axes with extent 1.
+            $(#[$keeping_doc])*
             #[track_caller]
             pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
                 let _method = method(stringify!($keeping));
@@ -218,10 +217,37 @@ fold_methods! {
     /// assert_eq!(x.sum_keep(-1).shape(), [2, 1]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    sum sum_keep ReduceSum;
+    sum
+    /// As [`sum`](Tensor::sum), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.sum_keep(1);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[2, 1][..], vec![3.0, 7.0]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    sum_keep ReduceSum;
 
     /// The product over axes, which disappear from the shape. The derivative is right for zeros as well.
-    prod prod_keep ReduceProd;
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.prod(1).to_vec::<f32>()?, [2.0, 12.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    prod
+    /// As [`prod`](Tensor::prod), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.prod_keep(1);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[2, 1][..], vec![2.0, 12.0]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    prod_keep ReduceProd;
 
     /// The largest element over axes, which disappear from the shape; NaN if there is one. Equal largest elements
     /// share the derivative.
@@ -231,15 +257,72 @@ fold_methods! {
     /// assert_eq!(Tensor::from([[1.0_f32, 2.0], [3.0, 0.0]]).max(1).to_vec::<f32>()?, [2.0, 3.0]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    max max_keep ReduceMax;
+    max
+    /// As [`max`](Tensor::max), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.max_keep(0);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[1, 2][..], vec![3.0, 4.0]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    max_keep ReduceMax;
 
     /// The smallest element over axes, which disappear from the shape; NaN if there is one. Equal smallest elements
     /// share the derivative.
-    min min_keep ReduceMin;
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.min(0).to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    min
+    /// As [`min`](Tensor::min), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.min_keep(0);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[1, 2][..], vec![1.0, 2.0]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    min_keep ReduceMin;
 
     /// Whether all elements over axes, which disappear from the shape, are true.
-    all all_keep ReduceAll;
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[true, false], [true, true]]);
+    /// assert_eq!(x.all(1).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    all
+    /// As [`all`](Tensor::all), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[true, false], [true, true]]);
+    /// assert_eq!(x.all_keep(1).shape(), [2, 1]);
+    /// ```
+    all_keep ReduceAll;
 
     /// Whether any element over axes, which disappear from the shape, is true.
-    any any_keep ReduceAny;
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[false, false], [true, false]]);
+    /// assert_eq!(x.any(1).to_vec::<bool>()?, [false, true]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    any
+    /// As [`any`](Tensor::any), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[false, false], [true, false]]);
+    /// assert_eq!(x.any_keep(0).shape(), [1, 2]);
+    /// ```
+    any_keep ReduceAny;
 }

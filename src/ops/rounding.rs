@@ -27,10 +27,22 @@ unary! {
     f(v) = v.gt(0.0).select(v.like(1.0), v.lt(0.0).select(v.like(-1.0), v));
 
     /// The largest integral value not above every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.7_f32, -1.2]).floor().to_vec::<f32>()?, [1.0, -2.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Floor floor: float in -3.0..3.0;
     f(v) = v.floor();
 
     /// The smallest integral value not below every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.2_f32, -1.7]).ceil().to_vec::<f32>()?, [2.0, -1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Ceil ceil: float in -3.0..3.0;
     f(v) = v.ceil();
 
@@ -45,6 +57,12 @@ unary! {
     f(v) = v.round();
 
     /// The integral part of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.7_f32, -1.7]).trunc().to_vec::<f32>()?, [1.0, -1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Trunc trunc: float in -3.0..3.0;
     f(v) = v.trunc();
 }

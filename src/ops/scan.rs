@@ -288,6 +288,12 @@ impl Tensor {
     /// The products of all elements up to each along an axis, counted from the end if negative.
     ///
     /// The derivative is right for zeros as well; it takes log2(n) passes over the elements for an axis of extent n.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 2.0, 3.0]).cumprod(0).to_vec::<f32>()?, [1.0, 2.0, 6.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn cumprod(&self, axis: impl AsIndex) -> Tensor {
         let op = |axis| CumProd { axis, reverse: false, exclusive: false };
@@ -296,6 +302,12 @@ impl Tensor {
 
     /// The largest of all elements up to each along an axis, counted from the end if negative; from the first NaN on,
     /// NaN. The derivative goes to the last of equal elements.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([1.0_f32, 3.0, 2.0]).cummax(0).to_vec::<f32>()?, [1.0, 3.0, 3.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn cummax(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("cummax", axis, |axis| CumMax { axis })
@@ -303,6 +315,12 @@ impl Tensor {
 
     /// The smallest of all elements up to each along an axis, counted from the end if negative; from the first NaN
     /// on, NaN. The derivative goes to the last of equal elements.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([2.0_f32, 3.0, 1.0]).cummin(0).to_vec::<f32>()?, [2.0, 2.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn cummin(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("cummin", axis, |axis| CumMin { axis })
@@ -323,6 +341,12 @@ impl Tensor {
 
     /// The position (`i64`) of the first smallest element along an axis, which disappears from the shape; of the first
     /// NaN if there is one.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[1.0_f32, 2.0], [3.0, 0.0]]).argmin(1).to_vec::<i64>()?, [0, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn argmin(&self, axis: impl AsIndex) -> Tensor {
         self.along_axis("argmin", axis, |axis| ArgMin { axis })

@@ -75,6 +75,13 @@ impl Tensor {
     }
 
     /// As [`argsort`](Tensor::argsort), but the largest element comes first; NaN comes last all the same.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let order = Tensor::from([3.0_f32, f32::NAN, 5.0]).argsort_descending(0);
+    /// assert_eq!(order.to_vec::<i64>()?, [2, 0, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn argsort_descending(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("argsort_descending"));
@@ -96,6 +103,13 @@ impl Tensor {
     }
 
     /// The elements sorted along `axis`, descending; NaN comes last.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let sorted = Tensor::from([3.0_f32, 1.0, 2.0]).sort_descending(0);
+    /// assert_eq!(sorted.to_vec::<f32>()?, [3.0, 2.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn sort_descending(&self, axis: impl AsIndex) -> Tensor {
         let _method = method("sort_descending");

@@ -14,11 +14,25 @@ use crate::tensor::{Tensor, apply};
 
 unary! {
     /// The error function of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from([0.0_f64, 1.0]).erf().to_vec::<f64>()?;
+    /// assert!(y[0] == 0.0 && (y[1] - 0.842_700_792_949_714_9).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Erf erf: float in -2.0..2.0;
     d(x, y, ct) = ct * ((-(x * x)).exp() * FRAC_2_SQRT_PI);
     f(v) = v.erf();
 
     /// 1 less the error function of every element; accurate where that is small.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(10.0_f64).erfc().item::<f64>()?;
+    /// assert!((y / 2.088_487_583_762_545e-45 - 1.0).abs() < 1e-12); // 1 - erf(10) is 0
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Erfc erfc: float in -2.0..2.0;
     d(x, y, ct) = ct * ((-(x * x)).exp() * -FRAC_2_SQRT_PI);
     f(v) = v.erfc();
@@ -36,11 +50,25 @@ unary! {
     f(v) = v.sigmoid();
 
     /// The logarithm of the absolute value of the gamma function of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(5.0_f64).lgamma().item::<f64>()?; // the logarithm of 4!
+    /// assert!((y - 24.0_f64.ln()).abs() < 1e-14);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Lgamma lgamma: float in 0.5..4.0;
     d(x, y, ct) = ct * x.digamma();
     f(v) = v.lgamma();
 
     /// The first derivative of [`lgamma`](Tensor::lgamma) of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(1.0_f64).digamma().item::<f64>()?; // less than 0 by Euler's constant
+    /// assert!((y + 0.577_215_664_901_532_9).abs() < 1e-14);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Digamma digamma: float in 0.5..4.0;
     d(x, y, ct) = ct * x.polygamma(1);
     f(v) = v.digamma();
@@ -89,6 +117,13 @@ impl OpDef for Polygamma {
 
 impl Tensor {
     /// The second derivative of [`lgamma`](Tensor::lgamma) of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(1.0_f64).trigamma().item::<f64>()?;
+    /// assert!((y - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-13);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn trigamma(&self) -> Tensor {
         let _method = method("trigamma");
@@ -96,6 +131,13 @@ impl Tensor {
     }
 
     /// The derivative of [`digamma`](Tensor::digamma) of the given order, 1 to 20, of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(1.0_f64).polygamma(2).item::<f64>()?; // -2 zeta(3)
+    /// assert!((y + 2.404_113_806_319_188_6).abs() < 1e-12);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn polygamma(&self, order: u32) -> Tensor {
         apply(Polygamma { order }, &[self])

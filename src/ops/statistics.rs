@@ -18,9 +18,14 @@ impl Tensor {
     }
 }
 
-/// A method over axes and its twin that keeps them, from the latter's body.
+/// A method over axes and its twin that keeps them, each after its docs, from the latter's body.
 macro_rules! over_axes {
-    ($($(#[$doc:meta])* $method:ident $keeping:ident($x:ident, $axes:ident, $n:ident) $body:block)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $method:ident
+        $(#[$keeping_doc:meta])*
+        $keeping:ident($x:ident, $axes:ident, $n:ident) $body:block
+    )*) => {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
@@ -34,8 +39,7 @@ macro_rules! over_axes {
                 })
             }
 
-            #[doc = concat!("As [`", stringify!($method), "`](Tensor::", stringify!($method), "),")]
-            /// keeping the axes with extent 1.
+            $(#[$keeping_doc])*
             #[track_caller]
             pub fn $keeping(&self, axes: impl Into<Axes>) -> Tensor {
                 let ($x, $axes, _method) = (self, axes.into(), method(stringify!($keeping)));
@@ -58,7 +62,17 @@ over_axes! {
     /// assert_eq!(Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]).mean(0).to_vec::<f32>()?, [2.0, 3.0]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    mean mean_keep(x, axes, n) { x.sum_keep(axes) / n }
+    mean
+    /// As [`mean`](Tensor::mean), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.mean_keep(1);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[2, 1][..], vec![1.5, 3.5]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    mean_keep(x, axes, n) { x.sum_keep(axes) / n }
 
     /// The variance over axes, which disappear from the shape: the mean squared distance from the mean.
     ///
@@ -67,12 +81,39 @@ over_axes! {
     /// assert_eq!(Tensor::from([1.0_f32, 3.0]).var(..).item::<f32>()?, 1.0);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    var var_keep(x, axes, n) {
+    var
+    /// As [`var`](Tensor::var), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.var_keep(1);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[2, 1][..], vec![0.25, 0.25]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    var_keep(x, axes, n) {
         (x - x.mean_keep(axes.clone())).square().mean_keep(axes)
     }
 
     /// The standard deviation over axes, which disappear from the shape: the square root of the variance.
-    std std_keep(x, axes, n) { x.var_keep(axes).sqrt() }
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.std(1).to_vec::<f32>()?, [0.5, 0.5]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    std
+    /// As [`std`](Tensor::std), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// let kept = x.std_keep(1);
+    /// assert_eq!((kept.shape(), kept.to_vec::<f32>()?), (&[2, 1][..], vec![0.5, 0.5]));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    std_keep(x, axes, n) { x.var_keep(axes).sqrt() }
 
     /// The logarithm of the sum of e^x over axes, which disappear from the shape, without overflow; over an empty axis
     /// the sum is 0 and its logarithm -inf.
@@ -83,7 +124,14 @@ over_axes! {
     /// assert_eq!(Tensor::zeros([2, 0]).logsumexp(1).to_vec::<f32>()?, [f32::NEG_INFINITY; 2]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    logsumexp logsumexp_keep(x, axes, n) {
+    logsumexp
+    /// As [`logsumexp`](Tensor::logsumexp), keeping the axes with extent 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).logsumexp_keep(-1).shape(), [2, 1]);
+    /// ```
+    logsumexp_keep(x, axes, n) {
         if n == 0.0 {
             return x.exp().sum_keep(axes).log();
         }

@@ -166,26 +166,6 @@ impl Tensor {
         }
     }
 
-    /// The unit matrix of dtype `f32`.
-    ///
-    /// ```
-    /// # use retape::Tensor;
-    /// assert_eq!(Tensor::eye(2).to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0]);
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    #[track_caller]
-    pub fn eye(n: usize) -> Tensor {
-        let _method = method("eye");
-        Tensor::eye_of(DType::F32, n)
-    }
-
-    /// The unit matrix of the given dtype.
-    #[track_caller]
-    pub fn eye_of(dtype: DType, n: usize) -> Tensor {
-        let _method = method("eye_of");
-        Tensor::of_scalar(Scalar::from_f64(1.0, dtype)).broadcast_to([n, n]).tril(0).triu(0)
-    }
-
     /// The elements on and below a diagonal of the last two axes, zeros above it; diagonal `k` lies `k` columns right
     /// of the main one.
     ///
@@ -202,6 +182,13 @@ impl Tensor {
     }
 
     /// The elements on and above a diagonal of the last two axes, zeros below it.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::from([[1.0_f32, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.triu(0).to_vec::<f32>()?, [1.0, 2.0, 0.0, 4.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Tensor {
         let _method = method("triu");
@@ -227,6 +214,13 @@ impl Tensor {
     }
 
     /// As [`one_hot`](Tensor::one_hot), of the given dtype.
+    ///
+    /// ```
+    /// # use retape::{DType, Tensor};
+    /// let rows = Tensor::from([1_i64]).one_hot_of(DType::F64, 3);
+    /// assert_eq!(rows.to_vec::<f64>()?, [0.0, 1.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn one_hot_of(&self, dtype: DType, n: usize) -> Tensor {
         let (at, _method) = (Location::caller(), method("one_hot_of"));

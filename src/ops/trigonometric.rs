@@ -9,31 +9,73 @@ use crate::tensor::{Tensor, TensorOrScalar, broadcast_apply};
 
 unary! {
     /// The sine of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(1.0_f64).sin().item::<f64>()?;
+    /// assert!((y - 1.0_f64.sin()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Sin sin: float in -4.0..4.0;
     d(x, y, ct) = ct * x.cos();
     f(v) = v.sin();
 
     /// The cosine of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(1.0_f64).cos().item::<f64>()?;
+    /// assert!((y - 1.0_f64.cos()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Cos cos: float in -4.0..4.0;
     d(x, y, ct) = -(ct * x.sin());
     f(v) = v.cos();
 
     /// The tangent of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(1.0_f64).tan().item::<f64>()?;
+    /// assert!((y - 1.0_f64.tan()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Tan tan: float in -1.2..1.2;
     d(x, y, ct) = ct * (y * y + 1.0);
     f(v) = v.tan();
 
     /// The inverse sine of every element; NaN beyond -1 and 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(0.5_f64).asin().item::<f64>()?;
+    /// assert!((y - 0.5_f64.asin()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Asin asin: float in -0.8..0.8;
     d(x, y, ct) = ct * ((1.0_f64 - x) * (1.0_f64 + x)).rsqrt();
     f(v) = v.asin();
 
     /// The inverse cosine of every element; NaN beyond -1 and 1.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(0.5_f64).acos().item::<f64>()?;
+    /// assert!((y - 0.5_f64.acos()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Acos acos: float in -0.8..0.8;
     d(x, y, ct) = -(ct * ((1.0_f64 - x) * (1.0_f64 + x)).rsqrt());
     f(v) = v.acos();
 
     /// The inverse tangent of every element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let y = Tensor::from(2.0_f64).atan().item::<f64>()?;
+    /// assert!((y - 2.0_f64.atan()).abs() < 1e-15);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     Atan atan: float in -3.0..3.0;
     d(x, y, ct) = ct / (x * x + 1.0);
     f(v) = v.atan();

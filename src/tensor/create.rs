@@ -14,7 +14,7 @@ impl Tensor {
     /// A tensor over row-major elements, a vector's or a slice's.
     ///
     /// A `Vec` of 4 KiB or more becomes the tensor without a copy, unless it has room for more than a quarter beyond
-    /// its elements; its memory goes back to where the vector got it when the tensor is gone. What is lent is copied.
+    /// its elements; its memory goes back to where the vector got it when the tensor is gone. Borrowed elements are copied.
     ///
     /// # Errors
     ///
@@ -40,12 +40,24 @@ impl Tensor {
     /// A tensor whose elements all equal `value`; its dtype is that of `value`.
     ///
     /// Poisoned if the memory is refused.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::full([2], 0.5_f64).to_vec::<f64>()?, [0.5, 0.5]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn full<T: Element>(shape: impl Into<Shape>, value: T) -> Tensor {
         filled("full", shape.into(), value.to_scalar(), Location::caller())
     }
 
     /// Zeros of dtype `f32`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 1]).to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn zeros(shape: impl Into<Shape>) -> Tensor {
         let _method = method("zeros");
@@ -53,6 +65,12 @@ impl Tensor {
     }
 
     /// Ones of dtype `f32`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::ones([2, 1]).to_vec::<f32>()?, [1.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn ones(shape: impl Into<Shape>) -> Tensor {
         let _method = method("ones");
@@ -60,12 +78,65 @@ impl Tensor {
     }
 
     /// Zeros of the given dtype.
+    ///
+    /// ```
+    /// # use retape::{DType, Tensor};
+    /// assert_eq!(Tensor::zeros_of(DType::I64, [2]).to_vec::<i64>()?, [0, 0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn zeros_of(dtype: DType, shape: impl Into<Shape>) -> Tensor {
         filled("zeros_of", shape.into(), Scalar { dtype, bits: 0 }, Location::caller())
     }
 
+    /// The numbers `0, 1, .., n - 1` as `i64`.
+    ///
+    /// Poisoned if the memory is refused.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::arange(3).to_vec::<i64>()?, [0, 1, 2]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn arange(n: usize) -> Tensor {
+        let _method = method("arange");
+        Tensor::iota(DType::I64, [n], 0)
+    }
+
+    /// The unit matrix of dtype `f32`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::eye(2).to_vec::<f32>()?, [1.0, 0.0, 0.0, 1.0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn eye(n: usize) -> Tensor {
+        let _method = method("eye");
+        Tensor::eye_of(DType::F32, n)
+    }
+
+    /// The unit matrix of the given dtype.
+    ///
+    /// ```
+    /// # use retape::{DType, Tensor};
+    /// assert_eq!(Tensor::eye_of(DType::I32, 2).to_vec::<i32>()?, [1, 0, 0, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn eye_of(dtype: DType, n: usize) -> Tensor {
+        let _method = method("eye_of");
+        Tensor::of_scalar(Scalar::from_f64(1.0, dtype)).broadcast_to([n, n]).tril(0).triu(0)
+    }
+
     /// Zeros of the shape and dtype of `self`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([7_i32, 8]).zeros_like().to_vec::<i32>()?, [0, 0]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn zeros_like(&self) -> Tensor {
         let _method = method("zeros_like");
@@ -73,6 +144,12 @@ impl Tensor {
     }
 
     /// Ones of the shape and dtype of `self`.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([7_i32, 8]).ones_like().to_vec::<i32>()?, [1, 1]);
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn ones_like(&self) -> Tensor {
         let _method = method("ones_like");
@@ -100,15 +177,6 @@ impl Tensor {
             }
             (None, Ok(value)) => self.scalar_like(value, at),
         }
-    }
-
-    /// The numbers `0, 1, .., n - 1` as `i64`.
-    ///
-    /// Poisoned if the memory is refused.
-    #[track_caller]
-    pub fn arange(n: usize) -> Tensor {
-        let _method = method("arange");
-        Tensor::iota(DType::I64, [n], 0)
     }
 }
 
@@ -243,7 +311,7 @@ mod tests {
         let x = Tensor::from_vec(elements, [40, 50]).unwrap();
         assert_eq!((address(&x), x.shape()), (place, &[40, 50][..]));
         assert_eq!(x.to_vec::<f32>().unwrap(), expected);
-        // What reads it is right, and a view of it is in the same place.
+        // Ops read it, and a view of it is in the same place.
         assert_eq!((&x + 1.0).to_vec::<f32>().unwrap(), expected.iter().map(|x| x + 1.0).collect::<Vec<_>>());
         assert_eq!(address(&x.reshape([2000])), place);
 

@@ -182,6 +182,13 @@ impl Tensor {
     }
 
     /// The error that this tensor carries, if it is poisoned.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let sum = Tensor::ones([2]) + Tensor::ones([3]);
+    /// assert!(sum.error().is_some_and(|e| e.to_string().contains("do not broadcast")));
+    /// assert!(Tensor::ones([2]).error().is_none());
+    /// ```
     pub fn error(&self) -> Option<&Error> {
         match &self.repr {
             Repr::Poisoned(error) => Some(error),
@@ -227,21 +234,41 @@ impl Tensor {
     }
 
     /// The number of axes.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).rank(), 2);
+    /// ```
     pub fn rank(&self) -> usize {
         self.shape().len()
     }
 
     /// The number of elements.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).n_elements(), 6);
+    /// ```
     pub fn n_elements(&self) -> usize {
         self.ty().map_or(1, TensorType::n_elements)
     }
 
     /// The dtype; `f32` for a poisoned tensor.
+    ///
+    /// ```
+    /// # use retape::{DType, Tensor};
+    /// assert_eq!(Tensor::from([1_u8, 2]).dtype(), DType::U8);
+    /// ```
     pub fn dtype(&self) -> DType {
         self.ty().map_or(DType::F32, |ty| ty.dtype)
     }
 
     /// The device that holds the elements, or will hold them if the tensor is being traced.
+    ///
+    /// ```
+    /// # use retape::{Device, Tensor};
+    /// assert_eq!(Tensor::zeros([2]).device(), Device::Cpu);
+    /// ```
     #[inline]
     pub fn device(&self) -> Device {
         match &self.repr {
@@ -295,6 +322,16 @@ impl Tensor {
     }
 
     /// Whether the tensor is being traced and so has no elements yet.
+    ///
+    /// ```
+    /// # use retape::{Tensor, accelerate};
+    /// let seen = accelerate(|x: &Tensor| {
+    ///     assert!(x.is_traced());
+    ///     x.clone()
+    /// });
+    /// assert!(!seen.call(Tensor::ones([1]))?.is_traced());
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     pub fn is_traced(&self) -> bool {
         self.as_traced().is_some()
     }
@@ -329,6 +366,13 @@ impl Tensor {
     /// # Errors
     ///
     /// As [`to_vec`](Tensor::to_vec); also if the tensor does not have exactly one element.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// assert_eq!(Tensor::from([[7_i32]]).item::<i32>()?, 7);
+    /// assert!(Tensor::from([1_i32, 2]).item::<i32>().is_err());
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         let (at, _method) = (Location::caller(), method("item"));

@@ -44,7 +44,7 @@ use crate::error::Result;
 ///
 /// Tensors are inputs. Every other leaf (`bool`, integers, `String`, enums) is *static*: its value is part of the
 /// signature, so a new value means a new trace. Floats are no leaves: pass a number that changes as a [`Tensor`]
-/// (calls convert `f32` and `f64` for you), and one that never changes in [`Static`](crate::Static).
+/// (calls convert `f32` and `f64` for you), and one that never changes in [`Static`].
 ///
 /// Use `#[derive(Tree)]` for structs and enums.
 ///

@@ -81,14 +81,14 @@ fn name(path: &[Field]) -> String {
 }
 
 impl<'t> Writer<'t> {
-    /// What a tree writes.
+    /// The words and tensors of a tree.
     pub(crate) fn of<T: Tree>(tree: &'t T) -> Writer<'t> {
         let mut leaves = Writer::default();
         tree.write(&mut leaves);
         leaves
     }
 
-    /// What a tree writes, with the path of each leaf.
+    /// The words and tensors of a tree, with the path of each leaf.
     pub(crate) fn of_named<T: Tree>(tree: &'t T) -> Writer<'t> {
         let mut leaves = Writer::with_paths();
         tree.write(&mut leaves);

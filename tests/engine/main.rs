@@ -10,6 +10,7 @@ mod cache;
 mod chart;
 mod check;
 mod debug_print;
+mod docs;
 mod events;
 mod explain;
 mod forward_backward;

@@ -52,12 +52,12 @@ const UNSAFE: [&str; 36] = [
     "tests/cuda-sim/tests/driver.rs",
 ];
 
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is a folder of the repository")
 }
 
 /// All files below the root with one of these extensions, as paths from the root; no build outputs.
-fn files(extensions: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn files(extensions: &[&str]) -> Vec<PathBuf> {
     let (mut found, mut folders) = (vec![], vec![root().to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
@@ -76,7 +76,7 @@ fn files(extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-fn read(path: impl AsRef<Path>) -> String {
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }

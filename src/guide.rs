@@ -1,0 +1,65 @@
+//! The pages for readers, of which this one is the user's guide. Their examples are compiled and run.
+//!
+//! [cache]: crate::guide::cache
+//! [from-pytorch]: crate::guide::from_pytorch
+//! [from-jax]: crate::guide::from_jax
+//! [from-matlab]: crate::guide::from_matlab
+//! [compile-errors]: crate::guide::compile_errors
+#![doc = include_str!("../docs/guide.md")]
+
+/// Traces and their signatures: when a call makes a new one, what can surprise you, and how to look at the cache.
+///
+/// [guide]: crate::guide
+/// [events]: crate::guide::events
+#[doc = include_str!("../docs/cache.md")]
+pub mod cache {}
+
+/// Determinism, error bounds, special values.
+///
+/// [gpu-numbers]: crate::guide::gpu#numbers
+#[doc = include_str!("../docs/numerics.md")]
+pub mod numerics {}
+
+/// Functions on NVIDIA GPUs.
+///
+#[doc = include_str!("../docs/gpu.md")]
+pub mod gpu {}
+
+/// The events that listeners of `tracing` hear.
+///
+#[doc = include_str!("../docs/events.md")]
+pub mod events {}
+
+/// The text forms of graphs and kernels.
+///
+#[doc = include_str!("../docs/ir.md")]
+pub mod ir {}
+
+/// This for that: PyTorch.
+///
+/// [guide]: crate::guide
+/// [cache]: crate::guide::cache
+#[doc = include_str!("../docs/from_pytorch.md")]
+pub mod from_pytorch {}
+
+/// This for that: JAX.
+///
+/// [guide]: crate::guide
+/// [cache]: crate::guide::cache
+#[doc = include_str!("../docs/from_jax.md")]
+pub mod from_jax {}
+
+/// This for that: MATLAB.
+///
+/// [guide]: crate::guide
+/// [cache]: crate::guide::cache
+#[doc = include_str!("../docs/from_matlab.md")]
+pub mod from_matlab {}
+
+/// What the compiler says of mistakes around `accelerate`, and what to do.
+///
+/// [guide-trees]: crate::guide#trees
+/// [guide-keeping]: crate::guide#keeping-an-accelerated-function
+/// [cache]: crate::guide::cache
+#[doc = include_str!("../docs/compile_errors.md")]
+pub mod compile_errors {}
