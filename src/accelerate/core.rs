@@ -274,10 +274,14 @@ impl Core {
             self.make(&signature, args, rim, start)
         };
         let found = self.cache.get_or_try_insert_with(&signature.hash(), &signature, make);
-        if let (Err(error), false) = (&found, was_made.get()) {
+        if found.is_err() && !was_made.get() {
             // The call waits for itself: a miss that makes nothing.
-            let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
-            self.note(Miss { error: Some(Error::to_string(error)), ..miss }, start, counters.clears);
+            let (function, at) = (self.identity(), rim.caller);
+            let message = format!("{function} called itself with the signature that is being traced (at {at})");
+            let error = Error::Cache(message);
+            let (miss, _, counters) = self.begin_miss(&signature, at);
+            self.note(Miss { error: Some(error.to_string()), ..miss }, start, counters.clears);
+            return Err(error);
         }
         let (entry, how) = found?;
         match how {
@@ -420,7 +424,7 @@ impl Core {
         entered(caller, || body(&mut Reader::new(&leaves.words, &args)))
     }
 
-    /// What the function is called.
+    /// The name of the function, and its line.
     pub(super) fn identity(&self) -> &Identity {
         &self.events.function
     }

@@ -147,7 +147,7 @@ where
         self
     }
 
-    /// What the function is called; see [`named`](Accelerated::named).
+    /// The name of the function; see [`named`](Accelerated::named).
     pub fn name(&self) -> Arc<str> {
         self.core.identity().name()
     }

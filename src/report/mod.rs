@@ -25,7 +25,7 @@ use crate::error::Caller;
 /// The graphs of so many entries are in the page, those used last.
 const MAX_DRAWN: usize = 24;
 
-/// What a report is made from.
+/// The material of a report.
 pub(crate) struct Subject {
     /// The line that accelerated it, and how long ago that was.
     pub(crate) made_at: Caller,
