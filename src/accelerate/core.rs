@@ -485,7 +485,7 @@ impl Core {
         })
     }
 
-    /// What the function is called.
+    /// The name of the function, and its line.
     pub(super) fn identity(&self) -> &Identity {
         &self.events.function
     }

@@ -23,7 +23,7 @@ use crate::warnings;
 /// The events of one function.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
-    /// What the function is called.
+    /// The function that they are about.
     pub(super) function: Identity,
 }
 

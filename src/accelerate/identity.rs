@@ -1,4 +1,4 @@
-//! What an accelerated function is called.
+//! The names of accelerated functions.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -86,7 +86,8 @@ mod tests {
         let name = |type_name: &str| Identity::new(type_name, at).name().to_string();
         assert_eq!(name(type_name_of_val(&train_step)), "train_step");
         assert_eq!(name(type_name_of_val(&&train_step)), "train_step");
-        let (pointer, boxed): (fn(&u32) -> u32, Box<dyn Fn(&u32) -> u32>) = (train_step, Box::new(train_step));
+        let pointer: fn(&u32) -> u32 = train_step;
+        let boxed: Box<dyn Fn(&u32) -> u32> = Box::new(train_step);
         let others = [type_name_of_val(&|x: &u32| *x), type_name_of_val(&pointer), type_name_of_val(&boxed)];
         for other in others {
             assert_eq!(name(other), at.to_string(), "{other}");

@@ -214,7 +214,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self
     }
 
-    /// What the function is called; see [`named`](Accelerated::named).
+    /// The name of the function; see [`named`](Accelerated::named).
     pub fn name(&self) -> Arc<str> {
         self.core.identity().name()
     }

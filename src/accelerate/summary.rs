@@ -113,7 +113,7 @@ fn cut(value: &LeafValue) -> String {
     let text = value.to_string();
     match value {
         LeafValue::Static { .. } | LeafValue::Structure { .. } if text.chars().count() > MAX_STATIC => {
-            text.chars().take(MAX_STATIC - 1).chain(['…']).collect()
+            text.chars().take(MAX_STATIC - 2).chain("..".chars()).collect()
         }
         LeafValue::Tensor { .. } | LeafValue::Static { .. } | LeafValue::Structure { .. } => text,
     }
@@ -196,7 +196,7 @@ mod tests {
         );
         assert_eq!(
             short(layers(0, &"long ".repeat(9)), Mode::Slow(x()), Some(x()), vec![x(), x()]),
-            "Layers (mode \"long long long long lon…), f32[4, 3], Option<Tensor> (f32[4, 3]), Mode (f32[4, 3]), \
+            "Layers (mode \"long long long long l..), f32[4, 3], Option<Tensor> (f32[4, 3]), Mode (f32[4, 3]), \
              Vec<Tensor> (2 tensors), true"
         );
     }

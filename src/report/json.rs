@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    /// What is not finite becomes `null`.
+    /// A number; one that is not finite becomes `null`.
     Number(f64),
     Text(String),
     List(Vec<Json>),
@@ -20,7 +20,7 @@ impl Json {
         Json::List(items.into_iter().map(Into::into).collect())
     }
 
-    /// What a value displays as.
+    /// The text that a value displays as.
     pub(crate) fn text(value: impl fmt::Display) -> Json {
         Json::Text(value.to_string())
     }

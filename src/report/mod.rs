@@ -25,7 +25,7 @@ use crate::error::Caller;
 /// The graphs of so many entries are in the page, those used last.
 const MAX_DRAWN: usize = 24;
 
-/// What a report is made from.
+/// The material of a report.
 pub(crate) struct Subject {
     /// The line that accelerated it, and how long ago that was.
     pub(crate) made_at: Caller,
@@ -101,7 +101,10 @@ fn machine(subject: &Subject) -> Json {
     };
     let ordinals: BTreeSet<u32> = subject.entries.iter().filter_map(ordinal).collect();
     // Without its driver a GPU is still known by its number.
-    let name = |n: u32| Gpu::open(n).map_or_else(|_| Device::Cuda(n).to_string(), |gpu| gpu.name().to_owned());
+    let name = |n: u32| {
+        let model = Gpu::open(n).map(|gpu| format!(" {}", gpu.name())).unwrap_or_default();
+        format!("{}{model}", Device::Cuda(n))
+    };
     Json::Map(vec![
         ("processor", retape_runtime::processor_model().into()),
         ("architecture", std::env::consts::ARCH.into()),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -368,17 +368,24 @@ type Boxed = Box<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
 fn a_call_of_what_is_being_traced_is_an_error() {
     static FUNCTION: OnceLock<Accelerated<Boxed, (Tensor,), Tensor>> = OnceLock::new();
     static INNER: Mutex<Option<Error>> = Mutex::new(None);
+    static LINE: AtomicU32 = AtomicU32::new(0);
     let function: Boxed = Box::new(|x: &Tensor| {
         let inner = FUNCTION.get().expect("it is set before it is called").call(ones(&[4]));
+        LINE.store(line!() - 1, SeqCst);
         *INNER.lock().unwrap() = inner.err();
         x + x
     });
-    let f = FUNCTION.get_or_init(|| accelerate(function));
-    let at = line!() - 1;
+    let at = line!() + 1;
+    let f = FUNCTION.get_or_init(|| accelerate(function).named("doubled"));
     assert_eq!(f.call(ones(&[4])).unwrap().to_vec::<f32>().unwrap(), [2.0; 4]);
     let inner = INNER.lock().unwrap().take().expect("the inner call fails").to_string();
-    assert!(inner.contains(&format!("accelerated at {}:{at}:", file!())), "{inner}");
-    assert!(inner.contains("called itself with the signature that is being traced, (f32[4])"), "{inner}");
+    assert!(inner.starts_with(&format!("cache: `doubled` (accelerated at {}:{at}:", file!())), "{inner}");
+    let called = format!(
+        "called itself with the signature that is being traced, (f32[4]) (at {}:{}:",
+        file!(),
+        LINE.load(SeqCst)
+    );
+    assert!(inner.contains(&called), "{inner}");
     assert_eq!(f.call(ones(&[4])).unwrap().to_vec::<f32>().unwrap(), [2.0; 4]);
     assert_eq!((f.stats().hits, f.stats().misses), (1, 2));
 }

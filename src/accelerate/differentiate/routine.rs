@@ -35,7 +35,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// What the entries of a function have in common.
+    /// The common part of all entries of a function.
     pub(in crate::accelerate) fn of(function: Identity) -> Common {
         Common { function: Some(function), ..Common::default() }
     }

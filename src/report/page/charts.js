@@ -38,11 +38,12 @@ function redrawn(label, draw) {
 const [leastStep, leastValue] = [9, 7];
 
 /**
- * Heights of byte offsets: in proportion, but for the stretches between neighbouring borders of values, which have a
+ * Heights of byte offsets: in proportion, except that the stretches between neighbouring borders of values have a
  * least height. Gives the height of all and where an offset is.
  */
 function stretched(rects, size, height) {
-  const borders = [...new Set([0, size, ...rects.flatMap((rect) => [rect.offset, rect.offset + rect.len])])].sort((a, b) => a - b);
+  const ends = rects.flatMap((rect) => [rect.offset, rect.offset + rect.len]);
+  const borders = [...new Set([0, size, ...ends])].sort((a, b) => a - b);
   const parts = borders.slice(1).map((end, n) => Math.max(leastValue, (height * (end - borders[n])) / size));
   const tops = [0];
   parts.forEach((part) => tops.push(tops[tops.length - 1] + part));
@@ -62,14 +63,15 @@ function arenaMap(entry, facts, show) {
   // A value that another one takes the place of ends where that begins.
   const taken = new Set(rects.filter((rect) => rect.over !== null).map((rect) => rect.over));
   const ends = (rect) => rect.to + (taken.has(rect.value) ? 0 : 1);
-  const live = facts.steps.map((_, step) => rects.reduce((sum, rect) => sum + (rect.from <= step && step < ends(rect) ? rect.len : 0), 0));
+  const lives = (rect, step) => rect.from <= step && step < ends(rect);
+  const live = facts.steps.map((_, step) => rects.reduce((sum, rect) => sum + (lives(rect, step) ? rect.len : 0), 0));
   const peak = live.indexOf(Math.max(...live));
   const scale = stretched(rects, size, 240);
   const chart = redrawn("Arena over time", (room) => {
-    const [left, right, top] = [66, 12, 8];
+    const [left, margin, top] = [66, 12, 8];
     const [under, below] = [38, 56];
-    const width = Math.max(room, left + right + leastStep * n);
-    const w = width - left - right;
+    const width = Math.max(room, left + margin + leastStep * n);
+    const w = width - left - margin;
     const x = (step) => left + (w * step) / n;
     const y = (offset) => top + scale.total - scale.at(offset);
     const lineTop = top + scale.total + under;
@@ -86,14 +88,18 @@ function arenaMap(entry, facts, show) {
         value.at,
       ];
       return s("rect", {
-        class: `life ${facts.steps[rect.from].kind}`, "data-arena": rect.value, "data-stop": true, tabindex: -1, "aria-label": lines().filter(Boolean).join("; "),
-        x: round(x0 + 0.5), y: round(y0 + 0.5), width: round(Math.max(1, x1 - x0 - 1)), height: round(Math.max(1, y1 - y0 - 1)), rx: 1.5,
-        ...explained(lines), ...pressed(() => show(rect.from)),
+        class: `life ${facts.steps[rect.from].kind}`, "data-arena": rect.value, "data-stop": true, tabindex: -1,
+        x: round(x0 + 0.5), y: round(y0 + 0.5), rx: 1.5,
+        width: round(Math.max(1, x1 - x0 - 1)), height: round(Math.max(1, y1 - y0 - 1)),
+        "aria-label": spoken(lines), ...explained(lines), ...pressed(() => show(rect.from)),
       });
     };
-    const line = live.map((value, step) => `${step ? "L" : "M"}${round(x(step))} ${round(lineY(value))}H${round(x(step + 1))}`).join("");
+    const level = (value, step) => `${step ? "L" : "M"}${round(x(step))} ${round(lineY(value))}H${round(x(step + 1))}`;
+    const line = live.map(level).join("");
+    const right = { x: left + Math.min(w, room - left - margin), "text-anchor": "end" };
     // Of ticks that fall together in a stretched scale the first is written.
-    const marks = byteTicks(size, 8).reduce((kept, offset) => (kept.length && y(kept[kept.length - 1]) - y(offset) < 14 ? kept : [...kept, offset]), []);
+    const isFree = (kept, offset) => kept.length === 0 || y(kept[kept.length - 1]) - y(offset) >= 14;
+    const marks = byteTicks(size, 8).reduce((kept, offset) => (isFree(kept, offset) ? [...kept, offset] : kept), []);
     return s("svg", { width, height: lineTop + below + 36, class: "plot", role: "group", "aria-label": "Arena over time" },
       marks.map((offset) => [
         s("line", { class: "grid", x1: left, x2: left + w, y1: y(offset), y2: y(offset) }),
@@ -107,7 +113,7 @@ function arenaMap(entry, facts, show) {
       s("path", { class: "area", d: `${line}V${round(lineY(0))}H${left}Z` }),
       s("path", { class: "curve", d: line }),
       labels.map((step) => s("text", { x: x(step + 0.5), y: lineTop + below + 16, "text-anchor": "middle" }, step)),
-      s("text", { class: "title", x: left + Math.min(w, room - left - right), y: lineTop + below + 32, "text-anchor": "end" }, "step of the plan"));
+      s("text", { class: "title", ...right, y: lineTop + below + 32 }, "step of the plan"));
   });
   return { ...chart, isToScale: scale.isToScale };
 }
@@ -116,31 +122,43 @@ function arenaMap(entry, facts, show) {
 function timings(entry, facts, show) {
   const { units } = facts;
   if (!entry.profile || !entry.profile.calls) {
-    return h("p", { class: "empty" }, "No call of this entry was measured. Turn profiling on (", h("code", {}, "set_profiling(true)"), "), call the function a few times, and write the report again.");
+    return empty("No call of this entry was measured. Turn profiling on (", h("code", {}, "set_profiling(true)"),
+      "), call the function a few times, and write the report again.");
   }
   const link = (n) => h("button", { type: "button", class: "link", onclick: () => show(n) },
     h("i", { class: `swatch ${facts.steps[n].kind}` }), h("span", { class: "ordinal" }, n), beginning(facts.steps[n].label, 44));
+  const places = (lines) => lines.length > 0 && h("div", { class: "at" },
+    lines.slice(0, 2).map((line, n) => [n > 0 && ", ", place(line)]),
+    lines.length > 2 && ` and ${several(lines.length - 2, "more line")}`);
+  const bar = (unit) => {
+    const style = `width:${(100 * unit.time.share) / facts.hottest}%`;
+    return h("span", { class: "track" }, h("span", { class: `fill ${facts.steps[unit.first].kind}`, style }));
+  };
   const row = (unit) => {
-    const numbers = facts.steps.slice(unit.first, unit.end).map((_, k) => unit.first + k);
-    const lines = [...new Set(numbers.flatMap((n) => facts.steps[n].lines))];
-    const rest = numbers.length > 3 && h("details", {}, h("summary", {}, `and ${numbers.length - 3} more`), numbers.slice(3).map(link));
+    const steps = facts.steps.slice(unit.first, unit.end).map((_, k) => unit.first + k);
+    const lines = [...new Set(steps.flatMap((n) => facts.steps[n].lines))];
+    const rest = h("details", {}, h("summary", {}, `and ${steps.length - 3} more`), steps.slice(3).map(link));
     return { "data-unit": unit.first, cells: [
-      [numbers.slice(0, 3).map(link), rest, lines.length > 0 && h("div", { class: "at" }, lines.slice(0, 2).map((line, n) => [n > 0 && ", ", place(line)]), lines.length > 2 && ` and ${several(lines.length - 2, "more line", "more lines")}`)],
-      h("span", { class: "track" }, h("span", { style: `width:${(100 * unit.time.share) / facts.hottest}%`, class: `fill ${facts.steps[unit.first].kind}` })),
-      percent(unit.time.share), time(unit.time.mean), time(unit.time.min), time(unit.time.max),
+      [steps.slice(0, 3).map(link), steps.length > 3 && rest, places(lines)],
+      bar(unit), percent(unit.time.share), time(unit.time.mean), time(unit.time.min), time(unit.time.max),
     ] };
   };
-  const columns = [{ title: "group", class: "text" }, { title: "", class: "bar" }, ...["share", "mean", "min", "max"].map((title) => ({ title, number: true }))];
+  const columns = [{ title: "group", class: "text" }, { title: "", class: "bar" }, ...numbers("share", "mean", "min", "max")];
   const holder = h("div", {});
   const sort = (byTime) => {
     const sorted = byTime ? [...units].sort((a, b) => b.time.share - a.time.share) : units;
-    holder.replaceChildren(...[table({ label: "Time per group", columns, rows: sorted.map(row), kind: "timings" })].flat());
+    const sheet = table({ label: "Time per group", columns, rows: sorted.map(row), kind: "timings" });
+    holder.replaceChildren(...[sheet].flat());
   };
   sort(true);
-  const choice = (label, byTime) => h("label", {}, h("input", { type: "radio", name: `sort-${entry.id}`, checked: byTime, onchange: () => sort(byTime) }), label);
-  const mean = units.reduce((sum, unit) => sum + unit.time.mean, 0);
+  const choice = (label, byTime) => {
+    const radio = h("input", { type: "radio", name: `sort-${entry.id}`, checked: byTime, onchange: () => sort(byTime) });
+    return h("label", {}, radio, label);
+  };
+  const mean = time(units.reduce((sum, unit) => sum + unit.time.mean, 0));
   return [
-    h("p", { class: "about" }, `${several(entry.profile.calls, "call")} measured, ${time(mean)} in groups per call. Small neighbours run as one function and are measured together.`),
+    about(`${several(entry.profile.calls, "call")} measured, ${mean} in groups per call.`,
+      " Small neighbours run as one function and are measured together."),
     h("div", { class: "tools", role: "radiogroup", "aria-label": "Order" }, choice("longest first", true), choice("in order", false)),
     holder,
   ];

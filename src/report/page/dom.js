@@ -1,4 +1,4 @@
-// Elements, numbers with units, and what shows on hover. Text enters the page as text nodes only.
+// Elements, numbers with units, explanations on hover, and keys. Text enters the page as text nodes only.
 
 const svgSpace = "http://www.w3.org/2000/svg";
 
@@ -48,7 +48,7 @@ function bytes(n) {
 
 function percent(fraction, digits = 1) {
   const text = (100 * fraction).toFixed(digits);
-  // What is not all must not read as all.
+  // A part must not read as all.
   return fraction < 1 && Number(text) === 100 ? `${99.9.toFixed(digits)} %` : `${text} %`;
 }
 
@@ -104,7 +104,7 @@ function explained(lines) {
   };
 }
 
-/** What makes a drawn element a button for pointer and keyboard. */
+/** The attributes that make a drawn element a button for pointer and keyboard. */
 function pressed(action) {
   return {
     role: "button",
@@ -145,9 +145,24 @@ function roving(holder) {
   return (n) => enter(stops()[n]);
 }
 
-/** A section with a heading and a sentence for newcomers. */
-function section(id, title, about, ...children) {
-  return h("section", { id }, h("h2", {}, title), about && h("p", { class: "about" }, about), children);
+/** The lines of an explanation as one, for those who hear it. */
+function spoken(lines) {
+  return lines().filter(Boolean).join("; ");
+}
+
+/** A sentence for newcomers. */
+function about(...children) {
+  return h("p", { class: "about" }, children);
+}
+
+/** A sentence in place of something that there is none of. */
+function empty(...children) {
+  return h("p", { class: "empty" }, children);
+}
+
+/** A section with a heading. */
+function section(id, title, ...children) {
+  return h("section", { id }, h("h2", {}, title), children);
 }
 
 /** A list of keys, each a sign with its meaning. */
@@ -164,5 +179,6 @@ const kinds = {
 
 /** The meaning of the colours of these kinds of groups. */
 function kindKeys(used) {
-  return Object.keys(kinds).filter((kind) => used.has(kind)).map((kind) => [h("i", { class: `swatch ${kind}` }), kinds[kind]]);
+  const keys = Object.keys(kinds).filter((kind) => used.has(kind));
+  return keys.map((kind) => [h("i", { class: `swatch ${kind}` }), kinds[kind]]);
 }

@@ -11,20 +11,25 @@ function distinctions(entries) {
     if (others.length < 2) return [];
     const counts = new Map();
     others.flatMap(leaves).forEach(([text]) => counts.set(text, (counts.get(text) || 0) + 1));
-    return leaves(entry).filter(([text]) => counts.get(text) < others.length).slice(0, 2).map(([, leaf]) => `${leaf.path}: ${shortened(leaf.text, 80)}`);
+    const own = leaves(entry).filter(([text]) => counts.get(text) < others.length);
+    return own.slice(0, 2).map(([, leaf]) => `${leaf.path}: ${shortened(leaf.text, 80)}`);
   });
 }
 
 function entryTable(data, choose) {
   const most = Math.max(...data.entries.map((entry) => entry.calls), 1);
   const different = distinctions(data.entries);
+  const name = (entry, n) => [
+    h("button", { type: "button", class: "link choice", "aria-label": `Entry ${entry.signature}` }, chip(entry.signature)),
+    signature(entry.summary),
+    entry.notes.map((note) => h("span", { class: "chip" }, note)),
+    different[n].map((text) => h("div", { class: "at" }, text)),
+  ];
   const row = (entry, n) => {
     const { bar, total } = stages(entry.times);
-    const notes = entry.notes.map((note) => h("span", { class: "chip" }, note));
     return { "data-entry": n, onclick: () => choose(n), cells: [
-      [h("button", { type: "button", class: "link choice", "aria-label": `Entry ${entry.signature}` }, chip(entry.signature)), signature(entry.summary), notes,
-        different[n].map((text) => h("div", { class: "at" }, text))],
-      [count(entry.calls), h("div", { class: "meter thin" }, h("span", { style: `width:${(100 * entry.calls) / most}%` }))],
+      name(entry, n),
+      [count(entry.calls), meter(entry.calls / most, "thin")],
       ago(entry.idle),
       [bytes(entry.bytes), entry.device_bytes > 0 && h("div", { class: "at" }, `${bytes(entry.device_bytes)} on a GPU`)],
       [bytes(entry.arena_bytes), h("div", { class: "at" }, `${bytes(entry.arena_unshared_bytes)} unshared`)],
@@ -34,56 +39,84 @@ function entryTable(data, choose) {
     ] };
   };
   const titles = ["calls", "last use", "bytes", "arena", "groups", "captures", "made in"];
-  const columns = [{ title: "arguments", class: "text" }, ...titles.map((title) => ({ title, number: true }))];
+  const columns = [{ title: "arguments", class: "text" }, ...numbers(...titles)];
   const keys = ["trace", "optimise", "plan", "compile"].map((name) => stageKey(name));
-  return [table({ label: "Entries", columns, rows: data.entries.map(row), kind: "entries stacked" }), legend(["made in:"], keys)];
+  return [
+    about("One row per compiled signature, most recently used first. Choose one to look inside."),
+    table({ label: "Entries", columns, rows: data.entries.map(row), kind: "entries stacked" }),
+    legend(["made in:"], keys),
+  ];
 }
 
 function gradientTable(entry) {
-  const row = (code) => {
+  const operands = (code) => {
     const by = code.arguments.map((n) => entry.names[n] || `captured tensor ${n - entry.names.length}`);
-    const made = stages(code.times);
-    const list = by.length > 3 ? h("details", { class: "full" }, h("summary", {}, h("code", {}, `${by.slice(0, 2).join(", ")} and ${by.length - 2} more`)), h("code", {}, by.join(", "))) : h("code", {}, by.join(", "));
-    return { cells: [[list, !code.is_compiled && h("span", { class: "chip" }, "not compiled yet")], count(code.calls),
-      [count(code.residuals), h("div", { class: "at" }, bytes(code.residual_bytes))], bytes(code.bytes), [time(made.total), made.bar]] };
+    const all = h("code", {}, by.join(", "));
+    if (by.length <= 3) return all;
+    const some = h("code", {}, `${by.slice(0, 2).join(", ")} and ${by.length - 2} more`);
+    return h("details", { class: "full" }, h("summary", {}, some), all);
   };
-  const columns = [{ title: "with respect to", class: "text" }, ...["calls", "values kept", "bytes", "made in"].map((title) => ({ title, number: true }))];
+  const row = (code) => {
+    const made = stages(code.times);
+    return { cells: [
+      [operands(code), !code.is_compiled && h("span", { class: "chip" }, "not compiled yet")],
+      count(code.calls),
+      [count(code.residuals), h("div", { class: "at" }, bytes(code.residual_bytes))],
+      bytes(code.bytes),
+      [time(made.total), made.bar],
+    ] };
+  };
+  const columns = [{ title: "with respect to", class: "text" }, ...numbers("calls", "values kept", "bytes", "made in")];
   return [h("h4", {}, "Code for gradients"),
-    h("p", { class: "about" }, "The function was called inside a gradient that is taken outside of it: a forward version keeps values for a backward one, which is compiled when it is first needed."),
+    about("The function was called inside a gradient that is taken outside of it: a forward version keeps values for a",
+      " backward one, which is compiled when it is first needed."),
     table({ label: "Code for gradients", columns, rows: entry.gradients.map(row) })];
+}
+
+function leafTable(entry) {
+  const columns = [{ title: "path", class: "text" }, { title: "value in the signature", class: "text" }];
+  const rows = entry.leaves.map((leaf) => ({ cells: [h("code", {}, leaf.path), h("code", {}, leaf.text)] }));
+  const title = several(entry.leaves.length, "leaf of the arguments", "leaves of the arguments");
+  return h("details", { class: "leaves", open: rows.length <= 8 }, h("summary", {}, title),
+    table({ label: "Leaves of the arguments", columns, rows, most: 16 }));
 }
 
 function entryDetail(entry) {
   const times = stages(entry.times);
-  const columns = [{ title: "path", class: "text" }, { title: "value in the signature", class: "text" }];
-  const leafRows = entry.leaves.map((leaf) => ({ cells: [h("code", {}, leaf.path), h("code", {}, leaf.text)] }));
-  const leaves = h("details", { class: "leaves", open: entry.leaves.length <= 8 }, h("summary", {}, several(entry.leaves.length, "leaf of the arguments", "leaves of the arguments")),
-    table({ label: "Leaves of the arguments", columns, rows: leafRows, most: 16 }));
-  const captures = entry.captures.length > 0 && [h("h4", {}, "Captured tensors"),
-    h("p", { class: "about" }, "The closure used these from outside; the entry keeps the value each had when it was traced."),
+  const made = [h("h4", {}, `Made in ${time(times.total)}`), times.bar, legend(times.keys)];
+  const captures = [h("h4", {}, "Captured tensors"),
+    about("The closure used these from outside; the entry keeps the value each had when it was traced."),
     h("ul", { class: "captures" }, entry.captures.map((text) => h("li", {}, h("code", {}, text))))];
-  const made = times.total > 0 ? [h("h4", {}, `Made in ${time(times.total)}`), times.bar, legend(times.keys)] : h("p", { class: "about" }, "Loaded from an artefact.");
-  const top = [h("h3", {}, "Entry ", chip(entry.signature)), h("p", { class: "subject" }, signature(entry.summary)), leaves, made, captures,
-    entry.gradients.length > 0 && gradientTable(entry)];
-  if (!entry.detail) return { element: h("div", { class: "detail" }, top, h("p", { class: "empty" }, "The report draws the graphs of the entries used last; this one is not among them.")), start: () => {} };
-  return graphDetail({ ...entry, ...entry.detail }, top);
+  const top = [
+    h("h3", {}, "Entry ", chip(entry.signature)),
+    h("p", { class: "subject" }, signature(entry.summary)),
+    leafTable(entry),
+    times.total > 0 ? made : about("Loaded from an artefact."),
+    entry.captures.length > 0 && captures,
+    entry.gradients.length > 0 && gradientTable(entry),
+  ];
+  if (entry.detail) return graphDetail({ ...entry, ...entry.detail }, top);
+  const missing = empty("The report draws the graphs of the entries used last; this one is not among them.");
+  return { element: h("div", { class: "detail" }, top, missing), start: () => {} };
 }
 
 function arenaPart(entry, facts, show) {
   const title = h("h4", {}, "Arena over time");
-  if (!entry.arena.rects.length) return { element: [title, h("p", { class: "empty" }, "No value lies between groups, so there is no arena.")], start: () => {} };
+  if (!entry.arena.rects.length) {
+    return { element: [title, empty("No value lies between groups, so there is no arena.")], start: () => {} };
+  }
   const map = arenaMap(entry, facts, show);
-  const saved = entry.arena_unshared_bytes ? 1 - entry.arena.bytes / entry.arena_unshared_bytes : 0;
-  const scratch = entry.arena_bytes - entry.arena.bytes;
+  const [shared, unshared] = [entry.arena.bytes, entry.arena_unshared_bytes];
+  const saved = percent(unshared ? 1 - shared / unshared : 0, 0);
+  const scratch = entry.arena_bytes - shared;
   const sentences = [
     "Every rectangle is a value between groups: how long it lives (across) and which bytes it holds (up).",
-    `Bytes of dead values are used again: ${bytes(entry.arena.bytes)} in place of ${bytes(entry.arena_unshared_bytes)}, ${percent(saved, 0)} less.`,
-    scratch > 0 && `A call holds ${bytes(scratch)} more as scratch for long reductions.`,
-    !map.isToScale && "Small values are drawn higher than to scale.",
+    ` Bytes of dead values are used again: ${bytes(shared)} in place of ${bytes(unshared)}, ${saved} less.`,
+    scratch > 0 && ` A call holds ${bytes(scratch)} more as scratch for long reductions.`,
+    !map.isToScale && " Small values are drawn higher than to scale.",
   ];
   const used = new Set(entry.arena.rects.map((rect) => facts.steps[rect.from].kind));
-  const element = [title, h("p", { class: "about" }, sentences.filter(Boolean).join(" ")), legend(kindKeys(used)), map.element];
-  return { element, start: map.start };
+  return { element: [title, about(sentences), legend(kindKeys(used)), map.element], start: map.start };
 }
 
 function graphDetail(entry, top) {
@@ -102,19 +135,22 @@ function graphDetail(entry, top) {
   const arena = arenaPart(entry, facts, show);
   const used = new Set(facts.steps.map((step) => step.kind));
   const isTimed = facts.units.some((unit) => unit.time);
+  const heat = [h("i", { class: "swatch heat" }), "share of a call's time; the slowest group has the longest bar"];
   const text = (title, body) => h("details", {}, h("summary", {}, title), listing(title, body));
-  const drawing = facts.steps.length === 0 ? h("p", { class: "empty" }, "Nothing is computed: the results are arguments or constants.") : [
-    h("p", { class: "about" }, "A group is one loop nest or one library call; the ops fused in it pass values in registers. Data flows from top to bottom. Press a group, or move with the arrow keys, to see what it does; press + to see the ops in it."),
-    legend(kindKeys(used), isTimed && [[h("i", { class: "swatch heat" }), "share of a call's time; the slowest group has the longest bar"]]),
-    graph.tools, h("div", { class: "split" }, graph.frame, aside),
+  const drawn = [
+    about("A group is one loop nest or one library call; the ops fused in it pass values in registers. Data flows from",
+      " top to bottom. Press a group, or move with the arrow keys, to see what it does; press + to see the ops in it."),
+    legend(kindKeys(used), isTimed && [heat]), graph.tools, h("div", { class: "split" }, graph.frame, aside),
     h("h4", {}, "Time per group"), timings(entry, facts, show),
     arena.element,
   ];
+  const isEmpty = facts.steps.length === 0;
   const element = h("div", { class: "detail" }, top,
-    h("h4", {}, `Graph: ${several(facts.values.length, "value")} in ${several(facts.steps.length, "group")}`), drawing,
+    h("h4", {}, `Graph: ${several(facts.values.length, "value")} in ${several(facts.steps.length, "group")}`),
+    isEmpty ? empty("Nothing is computed: the results are arguments or constants.") : drawn,
     h("h4", {}, "Text"), text("Optimised graph", entry.graph_text), text("Plan, step by step", entry.plan_text));
   const start = () => {
-    if (facts.steps.length === 0) return;
+    if (isEmpty) return;
     graph.draw();
     arena.start();
   };

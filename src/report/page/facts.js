@@ -1,10 +1,13 @@
-// What is known of an entry's groups and values, in words.
+// The groups and values of an entry, in words.
 
-/** What the drawing, the tables and the details need to know of an entry, worked out once. */
+/** The facts of an entry that drawing, tables and details share, worked out once. */
 function linked(entry) {
   const { values, steps } = entry;
   const firstCapture = entry.params.length - entry.captures.length;
-  entry.params.forEach((value, n) => { values[value].name = n < firstCapture ? entry.names[n] || `argument ${n}` : `captured tensor ${n - firstCapture}`; });
+  entry.params.forEach((value, n) => {
+    const capture = n - firstCapture;
+    values[value].name = capture < 0 ? entry.names[n] || `argument ${n}` : `captured tensor ${capture}`;
+  });
   const maker = new Map();
   steps.forEach((step, n) => step.writes.forEach((value) => maker.set(value, n)));
   const units = [];
@@ -23,7 +26,8 @@ function linked(entry) {
     if (entry.profile && entry.profile.calls) {
       const times = unit.launches.map((n) => entry.profile.launches[n]);
       const sum = (field) => times.reduce((sum, time) => sum + time[field], 0);
-      unit.time = { mean: sum("total") / entry.profile.calls, min: sum("min"), max: sum("max"), share: total ? sum("total") / total : 0 };
+      const [all, min, max] = [sum("total"), sum("min"), sum("max")];
+      unit.time = { mean: all / entry.profile.calls, min, max, share: total ? all / total : 0 };
     }
   }
   const share = (unit) => (unit.time ? unit.time.share : 0);
@@ -36,12 +40,17 @@ function named(values, id) {
   return `${values[id].name ? `${values[id].name} (%${id})` : `%${id}`}: ${values[id].ty}`;
 }
 
+/** An op with its arguments: `add %1, %2`. */
+function applied(value) {
+  return value.args.length ? `${value.op} ${value.args.map((arg) => `%${arg}`).join(", ")}` : value.op;
+}
+
 /** The attributes of a value's op, in braces. */
 function attributes(value) {
   return value.attributes ? ` {${value.attributes}}` : "";
 }
 
-/** What a group says of itself on hover. */
+/** The lines that explain a group on hover. */
 function groupLines(facts, n) {
   const step = facts.steps[n];
   return [
@@ -63,7 +72,7 @@ function groupDetails(facts, n, toggle, isOpen, zoom) {
   const { values, steps } = facts;
   const step = steps[n];
   const operand = (id) => h("li", {}, h("code", {}, named(values, id)), h("span", { class: "size" }, bytes(values[id].bytes)));
-  const op = (id) => h("li", {}, h("code", {}, `%${id} = ${values[id].op} ${values[id].args.map((arg) => `%${arg}`).join(", ")}${attributes(values[id])} : ${values[id].ty}`),
+  const op = (id) => h("li", {}, h("code", {}, `%${id} = ${applied(values[id])}${attributes(values[id])} : ${values[id].ty}`),
     values[id].at && h("span", { class: "at" }, place(values[id].at)));
   const list = (title, items) => [h("h5", {}, title), items.length ? h("ul", {}, items) : h("p", { class: "quiet" }, "nothing")];
   const timed = step.unit && step.unit.time ? timeLine(step) : "Not measured: profiling was off";

@@ -84,13 +84,17 @@ function drawGraph(entry, facts, select) {
     if (isWhole && sheet.firstChild) fit();
   }).observe(canvas);
   const button = (label, title, action) => h("button", { type: "button", title, "aria-label": title, onclick: action }, label);
+  const showEnds = (event) => {
+    hasEnds = event.target.checked;
+    draw();
+  };
   const all = facts.steps.map((_, n) => n);
   const tools = h("div", { class: "tools" },
     h("span", { class: "joined" }, button("−", "Smaller", () => zoomBy(0.8)), button("+", "Larger", () => zoomBy(1.25))),
     h("button", { type: "button", onclick: fit }, "Whole graph"),
     h("button", { type: "button", onclick: () => { all.forEach((n) => open.add(n)); draw(); } }, "Open all"),
     h("button", { type: "button", onclick: () => { open.clear(); draw(); } }, "Close all"),
-    h("label", {}, h("input", { type: "checkbox", checked: hasEnds, onchange: (event) => { hasEnds = event.target.checked; draw(); } }),
+    h("label", {}, h("input", { type: "checkbox", checked: hasEnds, onchange: showEnds }),
       `arguments and results (${entry.params.length} and ${entry.outputs.length})`));
   const show = (n) => {
     choose(n);
@@ -102,7 +106,8 @@ function drawGraph(entry, facts, select) {
 function dragging(canvas) {
   let start = null;
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.button === 0 && event.pointerType === "mouse") start = [event.clientX + canvas.scrollLeft, event.clientY + canvas.scrollTop];
+    if (event.button !== 0 || event.pointerType !== "mouse") return;
+    start = [event.clientX + canvas.scrollLeft, event.clientY + canvas.scrollTop];
   });
   window.addEventListener("pointerup", () => { start = null; });
   canvas.addEventListener("pointermove", (event) => {
@@ -135,7 +140,7 @@ function drawing(entry, facts, open, hasEnds, actions) {
   });
   const { placed, paths, isFar, w, h: height } = layered(nodes, edges);
   const pad = 12;
-  const lines = paths.map((path, n) => s("path", { class: isFar[n] ? "edge far" : "edge", d: path, "data-from": edges[n][0], "data-to": edges[n][1] }));
+  const lines = paths.map((path, n) => s("path", { class: isFar[n] ? "edge far" : "edge", d: path }));
   const drawn = nodes.map((node, n) => {
     const [x, y] = [placed[n].x + pad, placed[n].y + pad].map(round);
     const touch = (isOn) => () => lines.forEach((line, k) => {
@@ -177,7 +182,7 @@ function outputNode(values, value, n) {
   ]);
 }
 
-/** What fits into a frame that is drawn so small that only large letters can be read. */
+/** The text of a frame that is drawn so small that only large letters can be read. */
 function abridged(n, label, width) {
   const room = Math.floor((width - 16) / (bigLetter * 0.605)) - String(n).length - 1;
   return room < 4 ? n : `${n} ${beginning(label, room)}`;
@@ -186,7 +191,12 @@ function abridged(n, label, width) {
 function groupFrame(facts, n, actions, w, height, isOpen, ...inner) {
   const step = facts.steps[n];
   // The keyboard opens a group by the button beside the drawing.
-  const sign = s("g", { class: "sign", onclick: (event) => { event.stopPropagation(); actions.toggle(n); } }, s("rect", { x: w - 24, y: 4, width: 18, height: 18, rx: 4 }), s("text", { x: w - 15, y: 17, "text-anchor": "middle" }, isOpen ? "−" : "+"));
+  const open = (event) => {
+    event.stopPropagation();
+    actions.toggle(n);
+  };
+  const sign = s("g", { class: "sign", onclick: open }, s("rect", { x: w - 24, y: 4, width: 18, height: 18, rx: 4 }),
+    s("text", { x: w - 15, y: 17, "text-anchor": "middle" }, isOpen ? "−" : "+"));
   const share = step.unit && step.unit.time ? step.unit.time.share / facts.hottest : 0;
   return s("g", {
     class: `group ${step.kind}`, "data-group": n, "data-stop": true, tabindex: -1, "aria-label": `Group ${n}: ${step.label}`,
@@ -222,7 +232,8 @@ function openGroup(facts, n, actions) {
   const ids = [...outside, ...members];
   const position = new Map(ids.map((id, k) => [id, k]));
   const caption = (id) => (own.has(id) ? `%${id} ${values[id].op}` : `%${id}`);
-  const nodes = ids.map((id) => ({ w: textWidth(caption(id), 11) + 16, h: opRow, isSource: !own.has(id) || values[id].args.length === 0 }));
+  const isSource = (id) => !own.has(id) || values[id].args.length === 0;
+  const nodes = ids.map((id) => ({ w: textWidth(caption(id), 11) + 16, h: opRow, isSource: isSource(id) }));
   const edges = members.flatMap((id) => [...new Set(values[id].args)].map((arg) => [position.get(arg), position.get(id)]));
   const inner = layered(nodes, edges);
   const header = `${n}  ${beginning(step.label, 46)}`;
@@ -230,18 +241,23 @@ function openGroup(facts, n, actions) {
   const height = inner.h + 46;
   const [left, top] = [(w - inner.w) / 2 + 2, 32];
   const written = new Set(step.writes);
+  const fate = (id) => (!own.has(id) ? "" : written.has(id) ? ", written to memory" : ", stays in registers");
   const node = (id, k) => {
     const lines = () => [
-      named(values, id), own.has(id) ? `${values[id].op}${attributes(values[id])} of ${values[id].args.map((arg) => `%${arg}`).join(", ") || "nothing"}` : "made elsewhere, read here",
-      `${bytes(values[id].bytes)}${own.has(id) ? (written.has(id) ? ", written to memory" : ", stays in registers") : ""}`, values[id].at,
+      named(values, id),
+      own.has(id) ? `${applied(values[id])}${attributes(values[id])}` : "made elsewhere, read here",
+      `${bytes(values[id].bytes)}${fate(id)}`, values[id].at,
     ];
     return s("g", {
       class: `op${own.has(id) ? "" : " outside"}${written.has(id) ? " written" : ""}`,
       transform: `translate(${round(inner.placed[k].x)} ${round(inner.placed[k].y)})`, ...explained(lines),
-    }, s("rect", { width: nodes[k].w, height: opRow, rx: 4 }), s("text", { x: nodes[k].w / 2, y: 15, "text-anchor": "middle" }, caption(id)));
+    },
+    s("rect", { width: nodes[k].w, height: opRow, rx: 4 }),
+    s("text", { x: nodes[k].w / 2, y: 15, "text-anchor": "middle" }, caption(id)));
   };
   const draw = () => groupFrame(facts, n, actions, w, height, true,
-    s("g", { transform: `translate(${round(left)} ${top})` }, inner.paths.map((path) => s("path", { class: "edge inner", d: path })), ids.map(node)));
+    s("g", { transform: `translate(${round(left)} ${top})` },
+      inner.paths.map((path) => s("path", { class: "edge inner", d: path })), ids.map(node)));
   return { w, h: height, draw };
 }
 

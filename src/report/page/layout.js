@@ -11,7 +11,8 @@ const farSpan = 12;
  * Places nodes `{ w, h, isSource }` and bends edges `[from, to]`, with every `from < to`.
  *
  * Layers by longest path; sources move down to their first reader. Edges over several layers pass through points that
- * all edges of one source share, unless there were too many of them. Order within layers by the mean of the neighbours, positions by least squares.
+ * all edges of one source share, unless there were too many of them. Order within layers by the mean of the neighbours,
+ * positions by least squares.
  */
 function layered(nodes, edges) {
   if (nodes.length === 0) return { placed: [], paths: [], isFar: [], w: 0, h: 0 };

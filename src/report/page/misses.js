@@ -27,7 +27,8 @@ function reasonOf(miss) {
 }
 
 function sign(family) {
-  return s("svg", { class: `sign-key ${family}`, viewBox: "0 0 10 10", width: 10, height: 10, "aria-hidden": "true" }, s("path", { d: signs[family] }));
+  const attributes = { class: `sign-key ${family}`, viewBox: "0 0 10 10", width: 10, height: 10, "aria-hidden": "true" };
+  return s("svg", attributes, s("path", { d: signs[family] }));
 }
 
 /** The reasons that occur, each with how often. */
@@ -79,20 +80,25 @@ function hitRate(data) {
     const mark = (miss) => {
       const call = miss.hits + miss.number;
       const reason = reasonOf(miss);
+      const change = (one) => `${one.path} ${one.field}: ${shortened(one.old, 60)} → ${shortened(one.new, 60)}`;
       const lines = () => [
         `miss ${count(miss.number)}, at call ${count(call)}: ${reason.name}`, miss.summary.arguments.join(", "),
-        miss.changes.slice(0, 2).map((change) => `${change.path} ${change.field}: ${change.old} → ${change.new}`).join("; "), miss.error,
+        ...miss.changes.slice(0, 2).map(change), miss.error,
       ];
-      return s("g", { class: `mark ${reason.family}`, "data-stop": true, tabindex: -1, role: "img", "aria-label": lines().filter(Boolean).join("; "),
-        transform: `translate(${round(x(call) - 5)} ${round(y(miss.hits / call) - 5)})`, ...explained(lines) }, s("path", { d: signs[reason.family] }));
+      return s("g", {
+        class: `mark ${reason.family}`, "data-stop": true, tabindex: -1, role: "img", "aria-label": spoken(lines),
+        transform: `translate(${round(x(call) - 5)} ${round(y(miss.hits / call) - 5)})`, ...explained(lines),
+      }, s("path", { d: signs[reason.family] }));
     };
-    const numbers = ticks(calls, Math.max(2, Math.min(8, width / 110))).filter((n) => Number.isInteger(n) && n > 1 && x(n) - x(1) > 40);
-    const label = (n) => s("text", { x: x(n), y: top + height + 18, "text-anchor": n > 1 && x(n) > left + w - 24 ? "end" : n === 1 && calls > 1 ? "start" : "middle" }, count(n));
+    const isTick = (n) => Number.isInteger(n) && n > 1 && x(n) - x(1) > 40;
+    const later = ticks(calls, Math.max(2, Math.min(8, width / 110))).filter(isTick);
+    const anchor = (n) => (calls === 1 ? "middle" : n === 1 ? "start" : x(n) > left + w - 24 ? "end" : "middle");
+    const label = (n) => s("text", { x: x(n), y: top + height + 18, "text-anchor": anchor(n) }, count(n));
     return s("svg", { width, height: top + height + 40, class: "plot", role: "group", "aria-label": "Hit rate over time" },
       [0, 0.25, 0.5, 0.75, 1].map((fraction) => [
         s("line", { class: "grid", x1: left, x2: left + w, y1: y(fraction), y2: y(fraction) }),
         s("text", { x: left - 8, y: y(fraction) + 4, "text-anchor": "end" }, percent(fraction, 0))]),
-      [1, ...numbers].map(label),
+      [1, ...later].map(label),
       s("path", { class: "curve", d: `M${points.map(at).join("L")}`, "data-from": points[0][0] }),
       points.length === 1 && s("circle", { class: "end", cx: x(points[0][0]), cy: y(points[0][1]), r: 3 }),
       data.misses.map(mark),
@@ -105,24 +111,33 @@ function hitRate(data) {
 }
 
 function missTable(data) {
-  const change = (one) => h("div", { class: "change" }, h("code", {}, one.path), ` ${one.field}: `, h("span", { class: "old" }, shortened(one.old, 120)), " → ", h("span", { class: "new" }, shortened(one.new, 120)));
+  const change = (one) => h("div", { class: "change" }, h("code", {}, one.path), ` ${one.field}: `,
+    h("span", { class: "old" }, shortened(one.old, 120)), " → ", h("span", { class: "new" }, shortened(one.new, 120)));
+  const rest = (changes) => h("details", {}, h("summary", {}, several(changes.length, "more difference")), changes.map(change));
   const row = (miss) => {
     const { bar, total } = stages(miss.times);
     const reason = reasonOf(miss);
-    const why = miss.error === null ? reason.name : `${(reasons[miss.reason] || { name: miss.reason }).name}, failed`;
+    const name = miss.error === null ? reason.name : `${(reasons[miss.reason] || { name: miss.reason }).name}, failed`;
     return { "data-miss": miss.number, cells: [
       count(miss.number),
       ago(miss.age),
-      h("span", { class: "reason", title: reason.about }, sign(reason.family), why),
+      h("span", { class: "reason", title: reason.about }, sign(reason.family), name),
       [signature(miss.summary, miss.arguments), miss.changes.slice(0, 3).map(change),
-        miss.changes.length > 3 && h("details", {}, h("summary", {}, several(miss.changes.length - 3, "more difference")), miss.changes.slice(3).map(change)),
-        miss.error && h("p", { class: "error" }, miss.error)],
+        miss.changes.length > 3 && rest(miss.changes.slice(3)), miss.error && h("p", { class: "error" }, miss.error)],
       h("span", { class: "at" }, place(miss.at)),
-      [total > 0 ? time(total) : time(miss.wall), bar],
+      [time(total > 0 ? total : miss.wall), bar],
     ] };
   };
-  const columns = [{ title: "miss", number: true }, { title: "when", number: true }, { title: "reason", class: "short" },
-    { title: "arguments, and what differs from the nearest known", class: "text" }, { title: "call", class: "place" }, { title: "cost", number: true }];
-  const meaning = reasonKeys(data.misses).map(({ reason, n }) => [sign(reason.family), h("b", {}, reason.name), `, ${count(n)}: ${reason.about}`]);
-  return [legend(...meaning.map((key) => [key])), table({ label: "Misses", columns, rows: [...data.misses].reverse().map(row), kind: "misses stacked" })];
+  const columns = [
+    ...numbers("miss", "when"), { title: "reason", class: "short" },
+    { title: "arguments, and what differs from the nearest known", class: "text" },
+    { title: "call", class: "place" }, ...numbers("cost"),
+  ];
+  const meaning = ({ reason, n }) => [sign(reason.family), h("b", {}, reason.name), `, ${count(n)}: ${reason.about}`];
+  const rows = [...data.misses].reverse().map(row);
+  return [
+    about("Why calls had to trace, newest first.", data.forgotten > 0 && ` The ${count(data.forgotten)} oldest are forgotten.`),
+    legend(reasonKeys(data.misses).map(meaning)),
+    table({ label: "Misses", columns, rows, kind: "misses stacked" }),
+  ];
 }

@@ -1,58 +1,69 @@
 // The page from its data.
 
 function card(label, value, note, ...more) {
-  return h("div", { class: "card" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value), more, note && h("div", { class: "note" }, note));
+  return h("div", { class: "card" }, h("div", { class: "label" }, label), h("div", { class: "value" }, value), more,
+    note && h("div", { class: "note" }, note));
 }
 
 function latencyCard(name, of) {
   if (!of.n) return card(`${name} latency`, "–", "none timed");
   const rows = [["p90", of.p90], ["p99", of.p99], ["max", of.max]];
-  return card(`${name} latency, median`, time(of.p50), null, h("dl", { class: "figures" }, rows.map(([title, value]) => [h("dt", {}, title), h("dd", {}, time(value))])));
+  const figures = rows.map(([title, value]) => [h("dt", {}, title), h("dd", {}, time(value))]);
+  return card(`${name} latency, median`, time(of.p50), null, h("dl", { class: "figures" }, figures));
 }
 
-function memoryCard(label, used, budget, what) {
-  return card(label, bytes(used), budget ? `of a budget of ${bytes(budget)}` : `${what}; no byte budget`, budget > 0 && meter(used / budget));
+function memoryCard(label, used, budget, kinds) {
+  const note = budget ? `of a budget of ${bytes(budget)}` : `${kinds}; no byte budget`;
+  return card(label, bytes(used), note, budget > 0 && meter(used / budget));
 }
 
-function meter(fraction) {
-  return h("div", { class: "meter" }, h("span", { style: `width:${100 * Math.min(1, fraction)}%` }));
+function meter(fraction, kind = "") {
+  return h("div", { class: `meter ${kind}` }, h("span", { style: `width:${100 * Math.min(1, fraction)}%` }));
 }
 
 function headline({ stats }) {
   const calls = stats.hits + stats.misses;
   const backward = stats.backward_hits + stats.backward_misses;
-  const parts = (list) => list.filter(Boolean).join(", ");
+  const parts = (...list) => list.filter(Boolean).join(", ");
+  const beside = (text) => h("span", { class: "of" }, text);
+  const waits = stats.waits > 0 && several(stats.waits, "wait");
+  const outcomes = parts(several(stats.hits, "hit"), several(stats.misses, "miss", "misses"), waits);
+  const turnover = parts(`${count(stats.evictions)} evicted`, several(stats.clears, "clear"),
+    stats.pinned > 0 && `${count(stats.pinned)} pinned`, stats.rejected > 0 && `${count(stats.rejected)} not kept`);
+  const quarantine = parts(`${several(stats.quarantines, "signature")} in quarantine`,
+    stats.quarantined_calls > 0 && `${several(stats.quarantined_calls, "call")} served un-accelerated for it`);
   return h("div", { class: "cards" },
-    card("Hit rate", calls ? percent(stats.hit_rate, 2) : "–",
-      calls ? parts([several(stats.hits, "hit"), several(stats.misses, "miss", "misses"), stats.waits && several(stats.waits, "wait")]) : "no calls yet", calls > 0 && meter(stats.hit_rate)),
-    card("Entries", [count(stats.n_entries), h("span", { class: "of" }, ` of ${count(stats.capacity)}`)],
-      parts([`${count(stats.evictions)} evicted`, several(stats.clears, "clear"), stats.pinned && `${count(stats.pinned)} pinned`, stats.rejected && `${count(stats.rejected)} not kept`]), meter(stats.n_entries / stats.capacity)),
+    calls > 0 ? card("Hit rate", percent(stats.hit_rate, 2), outcomes, meter(stats.hit_rate)) : card("Hit rate", "–", "no calls yet"),
+    card("Entries", [count(stats.n_entries), beside(` of ${count(stats.capacity)}`)], turnover, meter(stats.n_entries / stats.capacity)),
     memoryCard("Memory", stats.bytes, stats.byte_budget, "code, arenas and constants"),
     stats.device_bytes > 0 && memoryCard("On GPUs", stats.device_bytes, stats.device_byte_budget, "code, arenas and captured tensors"),
     latencyCard("Hit", stats.hit_latency),
     latencyCard("Miss", stats.miss_latency),
     backward > 0 && card("Backward code", several(backward, "run"), `${count(stats.backward_misses)} of them compiled it first`),
-    stats.checked > 0 && card("Checked calls", [count(stats.checked), h("span", { class: "of" }, `, ${count(stats.differing)} differ`)],
-      parts([`${several(stats.quarantines, "signature")} in quarantine`, stats.quarantined_calls && `${several(stats.quarantined_calls, "call")} served un-accelerated for it`])),
+    stats.checked > 0 && card("Checked calls", [count(stats.checked), beside(`, ${count(stats.differing)} differ`)], quarantine),
     stats.trapped > 0 && card("Trapped calls", count(stats.trapped), "NaN or infinity from finite numbers"));
 }
 
 /** Where and by which program the page was made. */
 function circumstances(data) {
   const { machine } = data;
-  const processor = [machine.processor || "unknown processor", several(machine.threads, "thread"), `${machine.instruction_set} kernels`, `${machine.architecture} ${machine.system}`];
+  const processor = [
+    machine.processor || "unknown processor", several(machine.threads, "thread"), `${machine.instruction_set} kernels`,
+    `${machine.architecture} ${machine.system}`,
+  ];
+  const written = new Date(1000 * data.written).toISOString().replace("T", " ").slice(0, 19);
   const facts = [
     ["Accelerated at", h("code", {}, place(data.made_at))],
     ["Processor", processor.join(" · ")],
     machine.gpus.length > 0 && ["GPU", machine.gpus.join(" · ")],
-    ["Written", `${new Date(1000 * data.written).toISOString().replace("T", " ").slice(0, 19)} UTC by retape ${data.version}, ${time(data.age)} after the function was made`],
+    ["Written", `${written} UTC by retape ${data.version}, ${time(data.age)} after the function was made`],
   ];
   return h("dl", { class: "facts" }, facts.map((fact) => fact && h("div", {}, h("dt", {}, fact[0]), h("dd", {}, fact[1]))));
 }
 
-const glossary = [
+const words = [
   ["hit", "a call whose arguments have a known signature: machine code runs, the closure is not entered"],
-  ["miss", "a call with a new signature: the closure runs once on stand-ins, and what it does is differentiated, optimised, planned and compiled"],
+  ["miss", "a call with a new signature: the closure runs once on stand-ins; that is differentiated, optimised and compiled"],
   ["signature", "structure, dtypes, shapes, device and static values of the arguments"],
   ["entry", "what a miss leaves in the cache: machine code for one signature"],
   ["group", "ops that became one loop nest, or one call of a library kernel"],
@@ -76,7 +87,7 @@ function themeButton() {
 
 function build(data) {
   const page = document.getElementById("page");
-  const place = h("div", { id: "entry" });
+  const chosen = h("div", { id: "entry" });
   const choose = (n) => {
     document.querySelectorAll("[data-entry]").forEach((row) => {
       const isChosen = Number(row.dataset.entry) === n;
@@ -84,25 +95,25 @@ function build(data) {
       row.querySelector(".choice").setAttribute("aria-pressed", isChosen);
     });
     const { element, start } = entryDetail(data.entries[n]);
-    place.replaceChildren(element);
+    chosen.replaceChildren(element);
     start();
   };
   const hasCalls = data.stats.hits + data.stats.misses > 0;
   const rate = hasCalls && hitRate(data);
   const links = [["cache", "Cache"], ["entries", "Entries"], ["misses", "Misses"], ["words", "Words"]];
+  const nav = h("nav", { "aria-label": "Sections" }, links.map(([id, title]) => h("a", { href: `#${id}` }, title)));
+  const advice = h("div", { class: "advice" }, h("h3", {}, "Advice"), h("ul", {}, data.advice.map((line) => h("li", {}, line))));
+  const nothing = hasCalls ? "The cache is empty." : "The function was not called yet: its first call traces it and makes an entry.";
+  const term = ([word, meaning]) => h("div", {}, h("dt", {}, word), h("dd", {}, meaning));
   document.title = `${data.title}: retape report`;
   page.append(
-    h("header", {}, h("div", { class: "top" }, h("strong", {}, "retape"), h("nav", { "aria-label": "Sections" }, links.map(([id, title]) => h("a", { href: `#${id}` }, title))), themeButton()),
+    h("header", {}, h("div", { class: "top" }, h("strong", {}, "retape"), nav, themeButton()),
       h("p", { class: "over" }, "Report on an accelerated function"), h("h1", {}, data.title), circumstances(data)),
     h("main", {},
-      section("cache", "Cache", null, headline(data),
-        data.advice.length > 0 && h("div", { class: "advice" }, h("h3", {}, "Advice"), h("ul", {}, data.advice.map((line) => h("li", {}, line)))),
-        rate && [h("h3", {}, "Hit rate over time"), rate.element]),
-      section("entries", "Entries", data.entries.length > 0 && "One row per compiled signature, most recently used first. Choose one to look inside.",
-        data.entries.length > 0 ? entryTable(data, choose) : h("p", { class: "empty" }, hasCalls ? "The cache is empty." : "The function was not called yet: its first call traces it and makes an entry."), place),
-      section("misses", "Misses", data.misses.length > 0 && `Why calls had to trace, newest first.${data.forgotten ? ` The ${count(data.forgotten)} oldest are forgotten.` : ""}`,
-        data.misses.length > 0 ? missTable(data) : h("p", { class: "empty" }, "No call has missed.")),
-      section("words", "Words", null, h("dl", { class: "words" }, glossary.map(([word, meaning]) => h("div", {}, h("dt", {}, word), h("dd", {}, meaning)))))));
+      section("cache", "Cache", headline(data), data.advice.length > 0 && advice, rate && [h("h3", {}, "Hit rate over time"), rate.element]),
+      section("entries", "Entries", data.entries.length > 0 ? entryTable(data, choose) : empty(nothing), chosen),
+      section("misses", "Misses", data.misses.length > 0 ? missTable(data) : empty("No call has missed.")),
+      section("words", "Words", h("dl", { class: "words" }, words.map(term)))));
   if (rate) rate.start();
   if (data.entries.length) choose(0);
 }

@@ -1,4 +1,4 @@
-// Tables, and what scrolls: both say so where they hold more than they show.
+// Tables and scrolling boxes: both say so where they hold more than they show.
 
 /** `inner` in a box that scrolls, with a shadow on each side where there is more. */
 function scrolling(inner, label) {
@@ -10,8 +10,9 @@ function scrolling(inner, label) {
     const bottom = box.scrollHeight - box.clientHeight - box.scrollTop;
     const more = { left: box.scrollLeft, right, top: box.scrollTop, bottom };
     for (const [side, pixels] of Object.entries(more)) frame.classList.toggle(`more-${side}`, pixels > 1);
-    // What does not scroll is no stop of the tab key.
-    box.tabIndex = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1 ? 0 : -1;
+    // A box that does not scroll is no stop of the tab key.
+    const scrolls = box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1;
+    box.tabIndex = scrolls ? 0 : -1;
   };
   box.addEventListener("scroll", mark, { passive: true });
   const observer = new ResizeObserver(mark);
@@ -27,8 +28,8 @@ function scrolling(inner, label) {
 function table({ label, columns, rows, most = 10, kind = "" }) {
   const align = (column) => (column.number ? "number" : column.class || null);
   const head = columns.map((column) => h("th", { scope: "col", class: align(column) }, column.title));
-  const row = ({ cells, ...attributes }, n) => h("tr", { ...attributes, class: n >= most ? "beyond" : null },
-    cells.map((cell, k) => h("td", { class: align(columns[k]), "data-label": columns[k].title || null }, h("div", {}, cell))));
+  const cell = (inner, k) => h("td", { class: align(columns[k]), "data-label": columns[k].title || null }, h("div", {}, inner));
+  const row = ({ cells, ...attributes }, n) => h("tr", { ...attributes, class: n >= most ? "beyond" : null }, cells.map(cell));
   const body = h("tbody", {}, rows.map(row));
   const element = h("table", { class: kind, "aria-label": label }, h("thead", {}, h("tr", {}, head)), body);
   const frame = scrolling(element, label);
@@ -42,6 +43,11 @@ function table({ label, columns, rows, most = 10, kind = "" }) {
   button.addEventListener("click", () => show(!element.classList.contains("open")));
   show(false);
   return [frame, button];
+}
+
+/** Columns of numbers with these titles. */
+function numbers(...titles) {
+  return titles.map((title) => ({ title, number: true }));
 }
 
 /** A path or a line of a program, which breaks between folders. */
@@ -71,13 +77,15 @@ function chip(id) {
   return h("code", { class: "id" }, id);
 }
 
-/** What tracing and compiling took: a bar of the stages, and all together. */
+/** The cost of tracing and compiling: a bar of the stages, and all together. */
 function stages(times) {
   const names = ["trace", "optimise", "plan", "compile"];
   const total = names.reduce((sum, name) => sum + times[name], 0);
-  const lines = () => [`${time(total)} in all`, ...names.map((name) => `${name} ${time(times[name])}, ${percent(total ? times[name] / total : 0, 0)}`)];
-  const part = (name) => h("span", { class: `stage ${name}`, style: `flex-grow:${total ? times[name] / total : 0}` });
-  const bar = total > 0 && h("div", { class: "stages", role: "img", "aria-label": lines().join("; "), ...explained(lines) }, names.map(part));
+  const share = (name) => (total ? times[name] / total : 0);
+  const lines = () => [`${time(total)} in all`, ...names.map((name) => `${name} ${time(times[name])}, ${percent(share(name), 0)}`)];
+  const part = (name) => h("span", { class: `stage ${name}`, style: `flex-grow:${share(name)}` });
+  const attributes = { class: "stages", role: "img", "aria-label": spoken(lines), ...explained(lines) };
+  const bar = total > 0 && h("div", attributes, names.map(part));
   return { total, bar, keys: names.map((name) => stageKey(name, time(times[name]))) };
 }
 

@@ -1,4 +1,4 @@
-// What a reader could not read or reach in a page: each finding as a line of text.
+// Finds all that a reader could not read or reach in a page: each finding is a line of text.
 (() => {
   const findings = [];
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -49,7 +49,7 @@
     }
   }
 
-  // Nothing is cut off but in boxes that scroll and say so.
+  // Nothing is cut off, except in boxes that scroll and say so.
   for (const element of all("body *").filter((element) => element instanceof HTMLElement && visible(element))) {
     const hides = getComputedStyle(element).overflowX !== "visible";
     const isScroll = element.matches(".scroll, .frame, .stages, .meter");

@@ -18,7 +18,7 @@ pub struct Browser {
     from: Receiver<Value>,
     session: Option<String>,
     n_sent: u64,
-    /// What the browser told of by itself since the page was opened.
+    /// Messages that answer no command, since the page was opened.
     told: Vec<Value>,
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Each view is left as `report/SUBJECT-WIDTH-SCHEME.png` in the target's folder for tests.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
@@ -36,15 +37,18 @@ fn check_drawn(browser: &mut Browser, of: &str) {
 fn check_picture(png: &[u8], view: View, of: &str) {
     let picture = Pixmap::decode_png(png).unwrap();
     assert_eq!(picture.width(), view.width, "{of}");
-    let pixels = picture.pixels();
-    let luma = |at: usize| u32::from(pixels[at].red()) + u32::from(pixels[at].green()) + u32::from(pixels[at].blue());
-    let mean = (0..pixels.len()).map(luma).map(u64::from).sum::<u64>() / (3 * pixels.len() as u64);
+    // A part of the pixels, which no column of the picture escapes.
+    let luma: Vec<u32> = picture
+        .pixels()
+        .iter()
+        .step_by(13)
+        .map(|pixel| u32::from(pixel.red()) + u32::from(pixel.green()) + u32::from(pixel.blue()))
+        .collect();
+    let mean = luma.iter().map(|&luma| u64::from(luma)).sum::<u64>() / (3 * luma.len() as u64);
     assert!(if view.is_dark { (5..100).contains(&mean) } else { (155..254).contains(&mean) }, "{of}: mean {mean}");
     // In any eighth of the page there are letters: both dark and light.
-    let stripe = pixels.len() / 8;
-    for n in 0..8 {
-        let (mut least, mut most) = (u32::MAX, 0);
-        (n * stripe..(n + 1) * stripe).map(luma).for_each(|luma| (least, most) = (least.min(luma), most.max(luma)));
+    for (n, part) in luma.chunks(luma.len().div_ceil(8)).enumerate() {
+        let (least, most) = (part.iter().min().unwrap(), part.iter().max().unwrap());
         assert!(most - least > 300, "{of}: part {n} of 8 is blank");
     }
 }
@@ -56,7 +60,7 @@ fn every_view_is_drawn_and_can_be_read() {
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report");
     std::fs::create_dir_all(&pictures).unwrap();
     let mut findings = vec![];
-    for subject in subjects::all(&folder) {
+    for subject in subjects::all() {
         for view in views() {
             let of = format!("{}-{}-{}", subject.name, view.width, view.scheme());
             browser.open(&subject.page, view);
@@ -127,9 +131,8 @@ fn slowest(detail: &Value) -> u64 {
 fn the_graph_opens_whole_with_the_slowest_group_chosen() {
     let folder = folder("graph");
     let Some(mut browser) = Browser::start(&folder) else { return };
-    let subjects = subjects::all(&folder);
-    let training = subjects.iter().find(|subject| subject.name == "training").unwrap();
-    let data = data(&std::fs::read_to_string(&training.page).unwrap());
+    let training = subjects::named("training");
+    let data = training.data();
     for width in WIDTHS {
         browser.open(&training.page, View { width, is_dark: false });
         let found = browser.evaluate(
@@ -152,10 +155,9 @@ fn the_graph_opens_whole_with_the_slowest_group_chosen() {
 fn the_hit_rate_begins_with_the_first_call() {
     let folder = folder("rate");
     let Some(mut browser) = Browser::start(&folder) else { return };
-    let subjects = subjects::all(&folder);
     for name in ["many_misses", "small", "training"] {
-        let subject = subjects.iter().find(|subject| subject.name == name).unwrap();
-        let data = data(&std::fs::read_to_string(&subject.page).unwrap());
+        let subject = subjects::named(name);
+        let data = subject.data();
         browser.open(&subject.page, DESKTOP);
         let found = browser.evaluate(
             "(() => {
@@ -176,6 +178,40 @@ fn the_hit_rate_begins_with_the_first_call() {
         let expected = data["stats"]["hit_rate"].as_f64().unwrap();
         let (first, last) = (found["first"].as_f64().unwrap(), found["last"].as_f64().unwrap());
         assert!(first.abs() < 0.01 && (last - expected).abs() < 0.01, "{name}: {found} {expected}");
+    }
+}
+
+/// Each miss has a sign in the chart, in the log and in the legends of both, and errors are told.
+#[test]
+fn misses_have_signs_that_are_explained() {
+    let folder = folder("misses");
+    let Some(mut browser) = Browser::start(&folder) else { return };
+    for name in ["many_misses", "errors"] {
+        let subject = subjects::named(name);
+        let data = subject.data();
+        browser.open(&subject.page, DESKTOP);
+        let family = |miss: &Value| match (miss["error"].as_str(), miss["reason"].as_str().unwrap()) {
+            (Some(_), _) => "failed",
+            (None, "first_call") => "first",
+            (None, "evicted") => "evicted",
+            (None, "cleared") => "cleared",
+            (None, _) => "changed",
+        };
+        let misses = list(&data, "/misses");
+        let mut families: BTreeMap<&str, u64> = BTreeMap::new();
+        misses.iter().for_each(|miss| *families.entry(family(miss)).or_default() += 1);
+        assert!(families.len() > 1, "{name}: {families:?}");
+        for (family, n) in families {
+            assert_eq!(count(&mut browser, &format!(".mark.{family}")), n, "{name}: {family}");
+            for place in ["figure .legend", "#misses > .legend", "#misses td"] {
+                assert!(count(&mut browser, &format!("{place} .sign-key.{family}")) > 0, "{name}: {family} in {place}");
+            }
+        }
+        let failed = misses.iter().filter(|miss| !miss["error"].is_null()).count() as u64;
+        assert_eq!(count(&mut browser, "#misses .error"), failed, "{name}");
+        let told =
+            "[...document.querySelectorAll('figure .legend b')].reduce((sum, b) => sum + Number(b.textContent), 0)";
+        assert_eq!(browser.evaluate(told), misses.len(), "{name}");
     }
 }
 

@@ -85,6 +85,16 @@ fn the_page_says_what_the_cache_knows() {
     let reasons: Vec<&str> = list(&data, "/misses").iter().map(|miss| miss["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons[..3], ["first_call", "new_shape", "new_static"]);
     assert_eq!(reasons[11..], ["cleared", "cleared"]);
+    assert_eq!(data["title"], HOSTILE);
+    let machine = &data["machine"];
+    assert_eq!(machine["processor"], serde_json::json!(retape_runtime::processor_model()));
+    assert_eq!(machine["threads"], retape_runtime::n_threads());
+    assert_eq!(machine["instruction_set"], retape_kernels::library::instruction_set());
+    let history: Vec<(u64, u64)> =
+        list(&data, "/history").iter().map(|at| (number(at, "/0"), number(at, "/1"))).collect();
+    assert_eq!((history.len(), history[0], history[12]), (13, (1, 0), (13, 4)));
+    assert_eq!(data["misses"][1]["summary"]["arguments"][0], "Layers (3 tensors, mode \"plain\")");
+    assert_eq!(data["misses"][1]["summary"]["arguments"][1], "f32[7, 8]");
     let change = &list(&data, "/misses/1/changes")[0];
     assert_eq!((&change["path"], &change["old"], &change["new"]), (&"argument 1".into(), &"32".into(), &"7".into()));
     let advice = list(&data, "/advice")[0].as_str().unwrap();

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use crate::network::Training;
 use retape::data::{Digits, one_hot};
 use retape::{Accelerated, Function, Static, Tensor, Tree, accelerate, value_and_grad};
+use serde_json::Value;
 
 /// A page with its name.
 pub(super) struct Subject {
@@ -13,19 +15,37 @@ pub(super) struct Subject {
     pub(super) page: PathBuf,
 }
 
-/// All of them, as files in a folder.
-pub(super) fn all(folder: &Path) -> Vec<Subject> {
-    let page = |name: &'static str| Subject { name, page: folder.join(format!("{name}.html")) };
-    let subjects = ["training", "small", "many_misses", "no_calls", "errors", "long_names", "gradients"].map(page);
-    let [training, small, many_misses, no_calls, errors, long_names, gradients] = &subjects;
-    write_training(&training.page);
-    write_small(&small.page);
-    write_many_misses(&many_misses.page);
-    write(&accelerate(|x: &Tensor| x.sum(..)).named("never_called"), &no_calls.page);
-    write_errors(&errors.page);
-    write_long_names(&long_names.page);
-    write_gradients(&gradients.page);
-    subjects.into()
+/// All of them; they are written once.
+pub(super) fn all() -> &'static [Subject] {
+    static ALL: LazyLock<Vec<Subject>> = LazyLock::new(|| {
+        let folder = super::folder("subjects");
+        let subject = |name: &'static str, write: fn(&Path)| {
+            let page = folder.join(format!("{name}.html"));
+            write(&page);
+            Subject { name, page }
+        };
+        vec![
+            subject("training", training),
+            subject("small", small),
+            subject("many_misses", many_misses),
+            subject("no_calls", no_calls),
+            subject("errors", errors),
+            subject("long_names", long_names),
+            subject("gradients", gradients),
+        ]
+    });
+    &ALL
+}
+
+/// The one with this name.
+pub(super) fn named(name: &str) -> &'static Subject {
+    all().iter().find(|subject| subject.name == name).unwrap()
+}
+
+impl Subject {
+    pub(super) fn data(&self) -> Value {
+        super::data(&std::fs::read_to_string(&self.page).unwrap())
+    }
 }
 
 fn write<F: Function<Args, R>, Args, R: Tree>(f: &Accelerated<F, Args, R>, page: &Path) {
@@ -33,7 +53,7 @@ fn write<F: Function<Args, R>, Args, R: Tree>(f: &Accelerated<F, Args, R>, page:
 }
 
 /// A step of the digit network: some sixty groups.
-fn write_training(page: &Path) {
+fn training(page: &Path) {
     const BATCH: usize = 4;
     let set = Digits::generate(1, BATCH).unwrap();
     let x = Tensor::from_vec(&set.images[..], [BATCH, Digits::SIDE, Digits::SIDE, 1]).unwrap();
@@ -51,8 +71,13 @@ fn write_training(page: &Path) {
     write(&step, page);
 }
 
+/// Nothing has been called.
+fn no_calls(page: &Path) {
+    write(&accelerate(|x: &Tensor| x.sum(..)).named("never_called"), page);
+}
+
 /// One group and no name.
-fn write_small(page: &Path) {
+fn small(page: &Path) {
     let double = accelerate(|x: &Tensor| x + x);
     for _ in 0..2 {
         double.call(Tensor::ones([4])).unwrap();
@@ -61,7 +86,7 @@ fn write_small(page: &Path) {
 }
 
 /// More misses than the log remembers, of many kinds.
-fn write_many_misses(page: &Path) {
+fn many_misses(page: &Path) {
     let f = accelerate(|x: &Tensor, by: &Static<f32>, _: &Vec<bool>| x * by.0).named("scale_rows");
     f.set_capacity(20);
     let call = |n: usize, by: f32, flags: usize| f.call(Tensor::ones([n]), Static(by), vec![true; flags]).unwrap();
@@ -74,7 +99,7 @@ fn write_many_misses(page: &Path) {
 }
 
 /// Calls that fail: shapes that do not fit, a trap, a lock.
-fn write_errors(page: &Path) {
+fn errors(page: &Path) {
     let f = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w).log().sum(..)).named("log_product");
     let ones = |rows: usize, columns: usize| Tensor::ones([rows, columns]);
     f.call(ones(2, 3), ones(3, 2)).unwrap();
@@ -95,7 +120,7 @@ struct ParametersOfTheEncoderWithItsEmbeddingsAndPositions {
 }
 
 /// Names that are longer than a window is wide, with and without places to break.
-fn write_long_names(page: &Path) {
+fn long_names(page: &Path) {
     let f = accelerate(|p: &ParametersOfTheEncoderWithItsEmbeddingsAndPositions, x: &Tensor| {
         p.weights_by_name.values().fold(x.clone(), |y, w| (y.matmul(w) + 1.0_f32).tanh()).sum(..)
     })
@@ -113,7 +138,7 @@ fn write_long_names(page: &Path) {
 }
 
 /// Code for gradients from outside, and a captured tensor.
-fn write_gradients(page: &Path) {
+fn gradients(page: &Path) {
     let shift = Tensor::ones([1, 3]);
     let model = accelerate(|w: &Tensor, x: &Tensor| (x.matmul(w) + &shift).tanh().sum(..)).named("model");
     for rows in [4, 4, 5] {
