@@ -40,7 +40,7 @@ fn the_first_op_of_a_fused_group_is_named() {
     assert_eq!(input.at_first, Some(-4.0));
     assert!(found.group.contains("reduce_sum"), "{found}");
     let text = found.to_string();
-    assert!(text.contains("`log` makes NaN of finite numbers at tests/nonfinite.rs:"), "{text}");
+    assert!(text.contains("`log` makes NaN of finite numbers at tests/engine/nonfinite.rs:"), "{text}");
     assert_eq!((f.stats().checks.trapped, f.stats().hits, f.stats().misses), (1, 1, 1));
 }
 

@@ -32,7 +32,7 @@ fn everything_that_is_seen_is_data() {
         { "path": "argument 1", "value": "true" },
     ]);
     assert_eq!(entry["signature"]["leaves"], leaves);
-    assert!(entry["captures"][0].as_str().unwrap().starts_with("f32[3] at tests/serialize.rs:"));
+    assert!(entry["captures"][0].as_str().unwrap().starts_with("f32[3] at tests/engine/serialize.rs:"));
     let stages = ["compile_seconds", "optimise_seconds", "plan_seconds", "trace_seconds"];
     assert_eq!(names(&entry["times"]), BTreeSet::from(stages));
     assert!((1e-9..60.0).contains(&entry["times"]["compile_seconds"].as_f64().unwrap()));

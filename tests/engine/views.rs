@@ -16,14 +16,14 @@ fn a_graph_shows_what_was_recorded_and_what_became_of_it() {
     f.call(&x, Static(0.5)).unwrap();
     let text = f.graph(&f.signature(&x, Static(0.5))).unwrap();
     let (recorded, optimised) = text.split_once("\n; optimised\n").unwrap();
-    let captured = format!("; %1: captured at tests/views.rs:{}:", first + 1);
+    let captured = format!("; %1: captured at tests/engine/views.rs:{}:", first + 1);
     for part in ["; recorded for (f32[3, 2], 0.5)", "; %0: argument 0", &captured] {
         assert!(recorded.contains(part), "{part}: {text}");
     }
     // Every recorded line says where it comes from.
     for (op, line) in [("neg", first), ("add", first + 1), ("mul", first + 1)] {
         let node = recorded.lines().find(|node| node.contains(&format!(" = {op} "))).unwrap();
-        assert!(node.contains(&format!("; tests/views.rs:{line}:")), "{node}");
+        assert!(node.contains(&format!("; tests/engine/views.rs:{line}:")), "{node}");
     }
     let (recorded, optimised): (Graph, Graph) = (recorded.parse().unwrap(), optimised.parse().unwrap());
     let count = |graph: &Graph, op: &str| graph.nodes().iter().filter(|node| node.op.name() == op).count();

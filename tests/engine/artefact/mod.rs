@@ -121,7 +121,7 @@ fn another_process_loads_what_this_one_saved() {
     assert_eq!((saved.entries, saved.bytes), (3, std::fs::metadata(&path).unwrap().len()));
     assert_eq!(folder.names(), ["step.retape"]);
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "another_process_loads_what_this_one_saved", "--nocapture"]).env(ARTEFACT, &path);
+    child.args(["--exact", "artefact::another_process_loads_what_this_one_saved", "--nocapture"]).env(ARTEFACT, &path);
     let output = child.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
