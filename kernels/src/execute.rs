@@ -420,7 +420,7 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         .collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
-    if scratch > Plan::MOST_BYTES {
+    if scratch > Plan::MOST_SCRATCH {
         return Err(Error::Plan(format!("partial results of {scratch} bytes cannot be addressed")));
     }
     let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };

@@ -172,8 +172,11 @@ impl Work {
 }
 
 impl Plan {
-    /// Bytes of a buffer or of the arena at most: what is added to them for alignment and scratch can still be counted.
-    pub(crate) const MOST_BYTES: usize = isize::MAX as usize / 2;
+    /// Bytes of a verified plan's arena at most: what is added to them for alignment and scratch can still be counted.
+    pub const MOST_ARENA: usize = isize::MAX as usize / 2;
+
+    /// Bytes of scratch at most.
+    pub(crate) const MOST_SCRATCH: usize = isize::MAX as usize / 4;
 
     /// Checks the invariants.
     ///
@@ -208,12 +211,12 @@ impl Plan {
     /// The bytes of outputs that need no memory of their own if all inputs are given.
     pub fn donated_bytes(&self) -> usize {
         let (mut served, mut taken) = (vec![false; self.outputs.len()], vec![false; self.inputs.len()]);
-        let mut bytes = 0;
+        let mut bytes = 0_usize;
         for donation in &self.donations {
             let (output, input) = (donation.output as usize, donation.input as usize);
             if !served[output] && !taken[input] {
                 (served[output], taken[input]) = (true, true);
-                bytes += self.outputs[output].bytes();
+                bytes = self.outputs[output].bytes().saturating_add(bytes);
             }
         }
         bytes
@@ -265,13 +268,13 @@ impl Plan {
     }
 
     fn verify_sizes(&self) -> std::result::Result<(), String> {
-        let most = Plan::MOST_BYTES;
         for (what, types) in [("input", &self.inputs), ("output", &self.outputs)] {
             for (n, ty) in types.iter().enumerate() {
-                ensure!(ty.bytes() <= most, "{what} {n} is {ty}, of more than {most} bytes");
+                ensure!(isize::try_from(ty.bytes()).is_ok(), "{what} {n} is {ty}, which cannot be addressed");
             }
         }
-        ensure!(self.arena_bytes <= most, "the arena has {} bytes, more than {most}", self.arena_bytes);
+        let (bytes, most) = (self.arena_bytes, Plan::MOST_ARENA);
+        ensure!(bytes <= most, "the arena has {bytes} bytes, more than {most}");
         Ok(())
     }
 

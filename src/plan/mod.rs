@@ -92,11 +92,16 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     let later = groups.in_order(&groups.held_up(&values));
     if later != order {
         let other = place(&values, make_steps(&values, &groups, &later));
-        let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).sum::<usize>();
-        let needs = |plan: &Plan| plan.arena_bytes + outputs(plan) - plan.donated_bytes();
+        let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).fold(0, usize::saturating_add);
+        let needs = |plan: &Plan| plan.arena_bytes.saturating_add(outputs(plan)).saturating_sub(plan.donated_bytes());
         if needs(&other.0) < needs(&planned.0) {
             planned = other;
         }
+    }
+    let bytes = planned.0.arena_bytes;
+    if bytes > Plan::MOST_ARENA {
+        let reason = "values that are alive at the same time are more than can be addressed".to_owned();
+        return Err(Error::Device(retape_runtime::Error::Allocation { bytes, reason }));
     }
     if cfg!(debug_assertions) {
         planned.0.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;

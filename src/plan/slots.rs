@@ -18,6 +18,12 @@ struct Span {
     len: usize,
 }
 
+impl Span {
+    fn end(&self) -> usize {
+        self.offset.saturating_add(self.len)
+    }
+}
+
 /// Hands out and takes back spans of an arena that grows as needed.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
@@ -48,7 +54,7 @@ impl Slots {
     /// Places a value.
     pub(super) fn take(&mut self, value: ValueId, n_bytes: usize) {
         let len = n_bytes.next_multiple_of(ALIGNMENT);
-        self.placed += len;
+        self.placed = self.placed.saturating_add(len);
         let gaps = self.free.iter().enumerate().filter(|(_, span)| span.len >= len);
         let span = match gaps.min_by_key(|(_, span)| (span.len, span.offset)).map(|(index, _)| index) {
             Some(index) => {
@@ -68,14 +74,15 @@ impl Slots {
     /// Adds to the end, beginning in the free span that lies there, if one does.
     fn extend(&mut self, len: usize) -> Span {
         let offset = match self.free.last() {
-            Some(last) if last.offset + last.len == self.end => {
+            Some(last) if last.end() == self.end => {
                 let offset = last.offset;
                 self.free.pop();
                 offset
             }
             _ => self.end,
         };
-        self.end = offset + len;
+        // An arena that cannot be counted is as large as can be, and is refused.
+        self.end = offset.saturating_add(len);
         Span { offset, len }
     }
 
@@ -86,7 +93,7 @@ impl Slots {
             Some(span) if span.len == len => {
                 self.held.remove(&from);
                 self.held.insert(to, span);
-                self.placed += len;
+                self.placed = self.placed.saturating_add(len);
                 true
             }
             _ => false,
@@ -101,12 +108,12 @@ impl Slots {
         }
         let index = self.free.partition_point(|other| other.offset < span.offset);
         self.free.insert(index, span);
-        let joins = |a: &Span, b: &Span| a.offset + a.len == b.offset;
+        let joins = |a: &Span, b: &Span| a.end() == b.offset;
         if index + 1 < self.free.len() && joins(&self.free[index], &self.free[index + 1]) {
-            self.free[index].len += self.free.remove(index + 1).len;
+            self.free[index].len = self.free[index].len.saturating_add(self.free.remove(index + 1).len);
         }
         if index > 0 && joins(&self.free[index - 1], &self.free[index]) {
-            self.free[index - 1].len += self.free.remove(index).len;
+            self.free[index - 1].len = self.free[index - 1].len.saturating_add(self.free.remove(index).len);
         }
     }
 }

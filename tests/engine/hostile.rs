@@ -116,6 +116,18 @@ fn counts_that_nothing_can_hold_fail_a_trace() {
 }
 
 #[test]
+fn values_that_are_too_many_at_a_time_are_refused() {
+    let x = Tensor::from([1.0]);
+    // Values of almost 2^62 bytes, of which each can be addressed, and three are alive at a time.
+    let function = accelerate(|x: &Tensor| {
+        let [a, b, c] = [1.0, 2.0, 3.0].map(|n| (x.broadcast_to([(1 << 59) - 64]) + n).cumsum(0));
+        ((&a + &b) * (&b - &c)).cumsum(0) + c.cumsum(0) + a.cumsum(0)
+    });
+    let error = calm(&"a plan", || function.call(&x)).unwrap_err();
+    assert!(matches!(error, Error::Device(_)), "{error}");
+}
+
+#[test]
 fn axes_and_places_that_do_not_exist_are_errors() {
     let x = two_by_three();
     let far = [isize::MIN, isize::MIN + 1, -3, 3, isize::MAX - 1, isize::MAX];

@@ -27,6 +27,8 @@ mod models;
 #[path = "../../examples/digits/network.rs"]
 mod network;
 mod options;
+#[path = "../engine/reference/pooling.rs"]
+mod pooling;
 #[path = "../process/programs.rs"]
 mod programs;
 mod refusals;

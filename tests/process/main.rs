@@ -2,8 +2,10 @@
 //!
 //! They share a program, since linking one is dear, and take turns in it.
 
+mod callbacks;
 mod code_memory;
 mod donation;
+mod ending;
 mod patience;
 mod programs;
 mod threads;

@@ -30,10 +30,10 @@ pub(crate) fn reached(step: usize) -> i64 {
     i64::try_from(step).ok().filter(|_| step <= most).unwrap_or(0)
 }
 
-/// Steps and padded images of more positions than this are refused: sums of a few coordinates must fit.
-const FAR: usize = isize::MAX as usize / 8;
+/// Steps and padded images of more positions than this are refused: the sum of two must fit.
+const FAR: usize = isize::MAX as usize / 2;
 
-/// Refuses a position that a sum of a few like it would leave the integers with.
+/// Refuses a position that a sum of two like it would leave the integers with.
 pub(crate) fn near(what: &str, position: Option<usize>) -> Check {
     match position {
         Some(position) if position <= FAR => Ok(()),

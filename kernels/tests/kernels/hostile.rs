@@ -138,7 +138,7 @@ fn plans_of_impossible_sizes_are_refused() {
     for bytes in [usize::MAX, usize::MAX - 63, isize::MAX as usize] {
         refused(Plan { arena_bytes: bytes, ..sum() }, &bytes.to_string());
     }
-    for len in [usize::MAX, usize::MAX / 4, 1 << 61] {
+    for len in [usize::MAX, usize::MAX / 4, 1 << 61, (isize::MAX as usize / 4) + 1] {
         let ty = BufferType { dtype: DType::F32, len };
         refused(Plan { inputs: vec![ty; 2], ..sum() }, &len.to_string());
         refused(Plan { outputs: vec![ty], ..sum() }, &len.to_string());

@@ -2,7 +2,7 @@
 //!
 //! The fuzz targets use this file as well, so that a run of the fuzzer and a run of the tests check the same.
 
-use retape::{Accelerated, DType, Error, Graph, Tensor, TensorType, accelerate};
+use retape::{Accelerated, DType, Error, Graph, MathMode, Signature, Tensor, TensorType, accelerate};
 
 /// A function that takes and returns tensors of any number and type, so that any graph may be an entry of it.
 pub(crate) type Subject = Accelerated<fn(&Vec<Tensor>) -> Vec<Tensor>, (Vec<Tensor>,), Vec<Tensor>>;
@@ -81,8 +81,24 @@ pub(crate) fn payload_of(graph: &Graph) -> Vec<u8> {
     to
 }
 
+/// The modes of a signature that its entry's code is compiled in: approximations, and the trap. The text of a tensor's
+/// type has no semicolon.
+pub(crate) fn modes_of(signature: &Signature) -> [bool; 2] {
+    let text = signature.to_string();
+    let modes: Vec<&str> = text.split("; ").skip(1).collect();
+    assert!(modes.iter().all(|mode| ["fast math", "trap for non-finite values"].contains(mode)), "{text}");
+    [modes.contains(&"fast math"), modes.contains(&"trap for non-finite values")]
+}
+
+/// Puts a function in these modes.
+pub(crate) fn set_modes(function: &Subject, [is_fast, traps]: [bool; 2]) {
+    function.set_math_mode(if is_fast { MathMode::Fast } else { MathMode::Strict });
+    function.trap_nonfinite(traps);
+}
+
 /// Loads bytes into a fresh function and returns whether it took them. Whatever they are, the load comes back; a
-/// refusal changes nothing; what is taken is a verified graph that can be looked at and, if it is small, called.
+/// refusal changes nothing; what is taken is a verified graph that can be looked at and, if it is small, called: a hit,
+/// if the function is in the modes of the entry.
 pub(crate) fn attack(bytes: &[u8]) -> bool {
     let function = subject();
     let loaded = match function.load_from(bytes) {
@@ -101,12 +117,13 @@ pub(crate) fn attack(bytes: &[u8]) -> bool {
         let graph: Graph = recorded.parse().expect("what was loaded reads");
         graph.verify().expect("what was loaded verifies");
         if let Some(args) = small_arguments(&graph, entry.arena_bytes) {
-            // Calls of this function have no modes, and an entry of a call that had some is none of theirs.
-            let has_modes = entry.signature.to_string().contains("; ");
-            match function.call(&args) {
-                Ok(_) => assert_eq!(function.stats().misses, u64::from(has_modes), "{graph}"),
-                Err(error) => assert!(!matches!(error, Error::Internal(_)), "{error} in {graph}"),
+            let hits = function.stats().hits;
+            set_modes(&function, modes_of(&entry.signature));
+            if let Err(error) = function.call(&args) {
+                assert!(!matches!(error, Error::Internal(_)), "{error} in {graph}");
             }
+            let stats = function.stats();
+            assert_eq!((stats.hits, stats.misses), (hits + 1, 0), "{} of {graph}", entry.signature);
         }
     }
     true

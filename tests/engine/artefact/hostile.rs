@@ -2,9 +2,9 @@
 
 use retape::data::Random;
 use retape::ops::Op;
-use retape::{Args, Graph, Node, TensorType};
+use retape::{Args, Graph, Node, Tensor, TensorType};
 
-use super::attack::{attack, attack_graph, payload_of, sealed, subject};
+use super::attack::{attack, attack_graph, modes_of, payload_of, sealed, set_modes, subject};
 
 /// Numbers at which sums and products go over, and some that do not.
 const NUMBERS: [&str; 16] = [
@@ -173,6 +173,34 @@ impl Parts {
             to.extend(position.to_le_bytes());
         }
         to
+    }
+}
+
+/// A byte says in which modes the code of an entry is: each of the four there are is loaded as just those, and serves
+/// calls in them and no others; there are no more.
+#[test]
+fn modes_are_those_of_the_byte() {
+    for mode in 0..=u8::MAX {
+        let bytes = sealed(&Parts { mode, ..Parts::new() }.payload());
+        assert_eq!(attack(&bytes), mode < 4, "{mode}");
+        if mode >= 4 {
+            let refused = subject().load_from(&bytes[..]).unwrap_err().to_string();
+            assert!(refused.contains(&format!("there are no modes {mode}")), "{refused}");
+            continue;
+        }
+        let modes = [mode & 2 != 0, mode & 1 != 0];
+        for other in [[false, false], [false, true], [true, false], [true, true]] {
+            let function = subject();
+            assert_eq!(function.load_from(&bytes[..]).unwrap().entries, 1);
+            assert_eq!(modes_of(&function.stats().entries[0].signature), modes);
+            set_modes(&function, other);
+            let result = function.call(vec![Tensor::from([1.0_f32, -2.0])]).unwrap();
+            // The entry negates, and the function doubles.
+            let expected = if other == modes { [-1.0, 2.0] } else { [2.0, -4.0] };
+            assert_eq!(result[0].to_vec::<f32>().unwrap(), expected, "{mode} in {other:?}");
+            let stats = function.stats();
+            assert_eq!((stats.hits, stats.misses), if other == modes { (1, 0) } else { (0, 1) }, "{mode}");
+        }
     }
 }
 

@@ -6,52 +6,73 @@ use retape::{DType, Device, Result, Tensor, accelerate, vjp};
 
 use super::file::{Case, cases, elements};
 use super::handlers::apply;
+use super::pooling;
 
 pub(crate) static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases);
 
 /// The bound in `f64`, relative to `max(1, |expected|)`.
 pub(crate) const F64_BOUND: f64 = 1e-10;
 
+/// How far the results of a case in `f32` may be off.
+pub(crate) enum Bound {
+    /// About twice what was measured, for outputs and gradients.
+    Measured(f64),
+    /// By a formula, for outputs and for gradients.
+    Derived(fn(&Case) -> [f64; 2]),
+}
+
+use Bound::Measured;
+
+impl Bound {
+    /// The bounds for outputs and gradients of a case.
+    pub(crate) fn of(&self, case: &Case) -> [f64; 2] {
+        match self {
+            Bound::Measured(bound) => [*bound; 2],
+            Bound::Derived(bounds) => bounds(case),
+        }
+    }
+}
+
 /// Families of ops, how far results in `f32` may be off, and their ops.
-pub(crate) const FAMILIES: &[(&str, f64, &[&str])] = &[
+pub(crate) const FAMILIES: &[(&str, Bound, &[&str])] = &[
     (
         "elementwise",
-        2e-7,
+        Measured(2e-7),
         &["neg", "abs", "sign", "floor", "ceil", "round_half_even", "sqrt", "rsqrt", "reciprocal", "square"],
     ),
     (
         "transcendental",
-        7e-7,
+        Measured(7e-7),
         &[
             "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
             "cosh", "tanh", "asinh", "acosh", "atanh",
         ],
     ),
-    ("special", 3e-7, &["erf", "erfc", "lgamma"]),
+    ("special", Measured(3e-7), &["erf", "erfc", "lgamma"]),
     (
         "activations",
-        3e-7,
+        Measured(3e-7),
         &["sigmoid", "relu", "softplus", "silu", "gelu_tanh", "gelu_erf", "leaky_relu", "elu", "log_sigmoid"],
     ),
-    ("arithmetic", 8e-7, &["add", "sub", "mul", "div", "maximum", "minimum", "atan2", "pow"]),
-    ("comparisons", 1e-7, &["lt", "le", "eq", "ne", "select", "clamp"]),
-    ("folds", 1.3e-6, &["sum", "mean", "max", "min", "prod", "var", "logsumexp", "argmax", "argmin"]),
-    ("scans", 5e-7, &["cumsum", "cumprod"]),
-    ("softmax", 4e-7, &["softmax", "log_softmax"]),
-    ("sorting", 1e-7, &["sort", "argsort"]),
+    ("arithmetic", Measured(8e-7), &["add", "sub", "mul", "div", "maximum", "minimum", "atan2", "pow"]),
+    ("comparisons", Measured(1e-7), &["lt", "le", "eq", "ne", "select", "clamp"]),
+    ("folds", Measured(1.3e-6), &["sum", "mean", "max", "min", "prod", "var", "logsumexp", "argmax", "argmin"]),
+    ("scans", Measured(5e-7), &["cumsum", "cumprod"]),
+    ("softmax", Measured(4e-7), &["softmax", "log_softmax"]),
+    ("sorting", Measured(1e-7), &["sort", "argsort"]),
     (
         "movement",
-        5e-7,
+        Measured(5e-7),
         &["reshape", "permute", "broadcast_to", "slice", "pad", "flip", "concat", "stack", "triu", "tril"],
     ),
-    ("indexing", 2e-7, &["take", "take_along_axis", "scatter_add", "one_hot"]),
-    ("matmul", 2.5e-6, &["matmul", "einsum"]),
-    ("linear_algebra", 2e-7, &["cholesky", "solve_triangular"]),
-    ("convolution", 1.2e-5, &["conv2d", "conv_transpose2d"]),
-    ("pooling", 2e-7, &["max_pool2d", "avg_pool2d"]),
+    ("indexing", Measured(2e-7), &["take", "take_along_axis", "scatter_add", "one_hot"]),
+    ("matmul", Measured(2.5e-6), &["matmul", "einsum"]),
+    ("linear_algebra", Measured(2e-7), &["cholesky", "solve_triangular"]),
+    ("convolution", Measured(1.2e-5), &["conv2d", "conv_transpose2d"]),
+    ("pooling", Bound::Derived(pooling::bounds), &["max_pool2d", "avg_pool2d"]),
     (
         "networks",
-        1e-6,
+        Measured(1e-6),
         &["batch_norm_train", "layer_norm", "softmax_cross_entropy", "half_mse", "attention_causal", "lstm_cell"],
     ),
 ];
@@ -60,7 +81,8 @@ pub(crate) const FAMILIES: &[(&str, f64, &[&str])] = &[
 pub(crate) struct Check<'c> {
     pub(crate) case: &'c Case,
     pub(crate) dtype: DType,
-    pub(crate) bound: f64,
+    /// How far outputs and gradients may be off.
+    pub(crate) bounds: [f64; 2],
     /// Where it runs.
     pub(crate) device: Device,
 }
@@ -134,24 +156,26 @@ impl Check<'_> {
     /// The largest error of outputs and gradients, or what is wrong with them.
     pub(crate) fn compare(&self, (outputs, gradients): &Results) -> Result<f64, String> {
         let expected: Vec<&Tensor> = self.case.grads.iter().map(|(_, grad)| grad).collect();
-        let of_outputs = self.compare_all("output", outputs, &self.case.outputs.iter().collect::<Vec<_>>())?;
-        Ok(of_outputs.max(self.compare_all("gradient", gradients, &expected)?))
+        let [of_outputs, of_gradients] = self.bounds;
+        let worst = self.compare_all("output", outputs, &self.case.outputs.iter().collect::<Vec<_>>(), of_outputs)?;
+        Ok(worst.max(self.compare_all("gradient", gradients, &expected, of_gradients)?))
     }
 
-    fn compare_all(&self, what: &str, actual: &[Tensor], expected: &[&Tensor]) -> Result<f64, String> {
+    fn compare_all(&self, what: &str, actual: &[Tensor], expected: &[&Tensor], bound: f64) -> Result<f64, String> {
         if actual.len() != expected.len() {
             return Err(format!("{} of {what}, expected {}", actual.len(), expected.len()));
         }
         let mut worst = 0.0_f64;
         for (position, (actual, expected)) in actual.iter().zip(expected).enumerate() {
-            let error = self.error(actual, expected).map_err(|message| format!("{what} {position}: {message}"))?;
+            let error =
+                self.error(actual, expected, bound).map_err(|message| format!("{what} {position}: {message}"))?;
             worst = worst.max(error);
         }
         Ok(worst)
     }
 
     /// The largest error of a tensor, relative to `max(1, |expected|)`.
-    fn error(&self, actual: &Tensor, expected: &Tensor) -> Result<f64, String> {
+    fn error(&self, actual: &Tensor, expected: &Tensor, bound: f64) -> Result<f64, String> {
         if let Some(error) = actual.error() {
             return Err(error.to_string());
         }
@@ -165,7 +189,7 @@ impl Check<'_> {
         if actual.dtype() != dtype {
             return Err(format!("dtype {}, expected {dtype}", actual.dtype()));
         }
-        let bound = if float { self.bound } else { 0.0 };
+        let bound = if float { bound } else { 0.0 };
         let mut worst = 0.0_f64;
         for (index, (a, e)) in elements(actual).into_iter().zip(elements(expected)).enumerate() {
             let error = (a - e).abs() / e.abs().max(1.0);

@@ -2,14 +2,16 @@
 //!
 //! Each case of `ops.json` runs four times: in `f64` and, with inputs rounded, in `f32`; op by op and accelerated.
 //! In `f64` a result may be off by 1e-10 of `max(1, |expected|)` (1.6e-14 was measured), in `f32` by the bound of its
-//! family, which is about twice what was measured and includes the rounding of the inputs; the widest, 5.6e-6 for a
-//! convolution that sums 144 products, is what adding them one by one in `f32` costs (6.3e-6). Integers and truth
-//! values must be equal. A call that hits must repeat the bits of the call that traced.
+//! family, which is derived for pooling, and else about twice what was measured, the rounding of the inputs included;
+//! the widest, 5.6e-6 for a convolution that sums 144 products, is what adding them one by one in `f32` costs (6.3e-6).
+//! Integers and truth values must be equal. A call that hits must repeat the bits of the call that traced.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a panic fails the test; measured errors are printed")]
 
 mod check;
 mod file;
 mod handlers;
+mod overlap;
+mod pooling;
 
 use std::collections::BTreeSet;
 
@@ -66,8 +68,8 @@ fn run_family(name: &str) {
     let (mut n_run, mut worst) = (0, [0.0_f64; 2]);
     for case in CASES.iter().filter(|case| ops.contains(&&*case.op)) {
         for (way, dtype) in [DType::F64, DType::F32].into_iter().enumerate() {
-            let bound = if dtype == DType::F64 { F64_BOUND } else { *f32_bound };
-            let check = Check { case, dtype, bound, device: Device::Cpu };
+            let bounds = if dtype == DType::F64 { [F64_BOUND; 2] } else { f32_bound.of(case) };
+            let check = Check { case, dtype, bounds, device: Device::Cpu };
             for (mode, results) in [("eager", check.eager()), ("accelerated", check.accelerated(|again| again()))] {
                 match results.map_err(|e| e.to_string()).and_then(|results| check.compare(&results)) {
                     Ok(error) => worst[way] = worst[way].max(error),
