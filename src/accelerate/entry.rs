@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use retape_kernels::Plan;
-use retape_runtime::{Device, Weight, coarse_now};
+use retape_runtime::{ByteCount, Device, Weight, coarse_now};
 
 use super::check::Turns;
 use super::differentiate::{Common, Recheck, Routine};
@@ -152,6 +152,21 @@ impl Entry {
         self.touch();
         let (outputs, first) = self.code().run_trapped(self.operands(args))?;
         Ok((self.results(args, outputs), first))
+    }
+
+    /// Names the call of a function at a line if a run for it is refused memory, with the bytes that it needs.
+    #[cold]
+    pub(crate) fn refused(&self, error: Error, function: Caller, at: Caller) -> Error {
+        let results = self.code().plan().outputs.iter().map(|output| output.bytes()).sum();
+        let (arena, results) = (ByteCount(self.code().arena_bytes()), ByteCount(results));
+        let by = || {
+            let signature = &self.signature;
+            format!(
+                "a call of the function that was accelerated at {function} for ({signature}), which needs {arena} for \
+                 its arena and {results} for results"
+            )
+        };
+        error.asked_by(by, at)
     }
 
     #[inline]

@@ -295,7 +295,7 @@ impl Tensor {
         if padding == [[0; 2]; 2] {
             return sums / (window[0] * window[1]) as f64;
         }
-        let ones = Tensor::of_scalar(retape_runtime::Scalar::from_f64(1.0, self.dtype()));
+        let ones = Tensor::of_scalar(retape_runtime::Scalar::from_f64(1.0, self.dtype()), at);
         sums.unless_poisoned(|sums| sums / apply_at(pool, &[&ones.broadcast_to([1, image[0], image[1], 1])], at))
     }
 

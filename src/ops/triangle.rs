@@ -123,7 +123,7 @@ impl Tensor {
     /// The unit matrix of the given dtype.
     #[track_caller]
     pub fn eye_of(dtype: DType, n: usize) -> Tensor {
-        Tensor::of_scalar(Scalar::from_f64(1.0, dtype)).broadcast_to([n, n]).tril(0).triu(0)
+        Tensor::of_scalar(Scalar::from_f64(1.0, dtype), Location::caller()).broadcast_to([n, n]).tril(0).triu(0)
     }
 
     /// The elements on and below a diagonal of the last two axes, zeros above it; diagonal `k` lies `k` columns right

@@ -23,12 +23,12 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn from_vec<T: Element>(elements: impl AsRef<[T]>, shape: impl Into<Shape>) -> Result<Tensor> {
-        let (elements, shape) = (elements.as_ref(), shape.into());
+        let (elements, shape, at) = (elements.as_ref(), shape.into(), Location::caller());
         if shape.checked_len() != Some(elements.len()) {
             let message = format!("{} elements do not fill the shape {shape}", elements.len());
-            return Err(Error::Type { op: "from_vec", message, at: Location::caller() });
+            return Err(Error::Type { op: "from_vec", message, at });
         }
-        let bytes = Buffer::copy_of(elements)?;
+        let bytes = Buffer::copy_of(elements).map_err(|error| Error::from(error).of_op("from_vec", at))?;
         Ok(Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes))
     }
 
@@ -99,7 +99,7 @@ fn filled(shape: Shape, value: Scalar, at: Caller) -> Result<Tensor> {
         let message = format!("{ty} has more bytes than can be addressed");
         return Err(Error::Type { op: "full", message, at });
     };
-    let mut bytes = Buffer::zeroed(n_bytes)?;
+    let mut bytes = Buffer::zeroed(n_bytes).map_err(|error| Error::from(error).of_op("full", at))?;
     if value.bits != 0 {
         let pattern = value.bits.to_le_bytes();
         bytes.bytes_mut().chunks_exact_mut(ty.dtype.size()).for_each(|x| x.copy_from_slice(&pattern[..x.len()]));
@@ -108,18 +108,20 @@ fn filled(shape: Shape, value: Scalar, at: Caller) -> Result<Tensor> {
 }
 
 /// A dense tensor; poisoned if the memory is refused.
+#[track_caller]
 pub(super) fn dense<T: Element>(elements: &[T], shape: Shape) -> Tensor {
     match Buffer::copy_of(elements) {
         Ok(bytes) => Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes),
-        Err(e) => Tensor::poisoned(e.into()),
+        Err(e) => Tensor::poisoned(Error::from(e).of_op("from", Location::caller())),
     }
 }
 
 macro_rules! from_scalars {
     ($($t:ty),*) => {$(
         impl From<$t> for Tensor {
+            #[track_caller]
             fn from(value: $t) -> Tensor {
-                Tensor::of_scalar(value.to_scalar())
+                Tensor::of_scalar(value.to_scalar(), Location::caller())
             }
         }
 
@@ -138,24 +140,28 @@ macro_rules! from_scalars {
 from_scalars!(f32, f64, retape_runtime::f16, retape_runtime::bf16, i32, i64, u32, u8, bool);
 
 impl<T: Element> From<&[T]> for Tensor {
+    #[track_caller]
     fn from(elements: &[T]) -> Tensor {
         dense(elements, Shape::new(&[elements.len()]))
     }
 }
 
 impl<T: Element> From<Vec<T>> for Tensor {
+    #[track_caller]
     fn from(elements: Vec<T>) -> Tensor {
         Tensor::from(elements.as_slice())
     }
 }
 
 impl<T: Element> From<&Vec<T>> for Tensor {
+    #[track_caller]
     fn from(elements: &Vec<T>) -> Tensor {
         Tensor::from(elements.as_slice())
     }
 }
 
 impl<T: Element> FromIterator<T> for Tensor {
+    #[track_caller]
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Tensor {
         Tensor::from(elements.into_iter().collect::<Vec<T>>())
     }
@@ -187,6 +193,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
 }
 
 impl<T: Nested, const N: usize> From<[T; N]> for Tensor {
+    #[track_caller]
     fn from(array: [T; N]) -> Tensor {
         let (mut shape, mut elements) = (vec![], vec![]);
         <[T; N]>::extents(&mut shape);

@@ -21,6 +21,7 @@ where
     S: Data<Elem = T>,
     D: Dimension,
 {
+    #[track_caller]
     fn from(array: &ArrayBase<S, D>) -> Tensor {
         let shape = Shape::new(array.shape());
         match array.as_slice() {
@@ -37,6 +38,7 @@ where
     S: Data<Elem = T>,
     D: Dimension,
 {
+    #[track_caller]
     fn from(array: ArrayBase<S, D>) -> Tensor {
         Tensor::from(&array)
     }

@@ -6,7 +6,7 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
 use super::{Repr, Tensor};
-use crate::error::Caller;
+use crate::error::{Caller, Error};
 use crate::graph::TensorType;
 use crate::ops::Splat;
 
@@ -64,17 +64,17 @@ impl Tensor {
             Repr::Traced(traced) => {
                 traced.tape.record(Splat { value: scalar, shape: ty.shape.clone() }.into(), &[], at)
             }
-            Repr::Concrete(_) => Tensor::of_scalar(scalar),
+            Repr::Concrete(_) => Tensor::of_scalar(scalar, at),
             Repr::Poisoned(_) => self.clone(),
         }
     }
 
-    /// A concrete tensor of rank 0.
-    pub(crate) fn of_scalar(scalar: Scalar) -> Tensor {
+    /// A concrete tensor of rank 0; poisoned if the memory is refused.
+    pub(crate) fn of_scalar(scalar: Scalar, at: Caller) -> Tensor {
         let bytes = Buffer::from_bytes(&scalar.bits.to_le_bytes()[..scalar.dtype.size()]);
         match bytes {
             Ok(bytes) => Tensor::concrete(TensorType::new(scalar.dtype, Shape::default()), bytes),
-            Err(e) => Tensor::poisoned(e.into()),
+            Err(e) => Tensor::poisoned(Error::from(e).of_op("scalar", at)),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod code_memory;
 mod donation;
+mod memory;
 mod patience;
 mod programs;
 mod threads;

@@ -25,6 +25,8 @@ use crate::trace::sent;
 /// What all entries of a cache have in common: how often backward code was there when it was needed, and the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
+    /// The line that accelerated the function, if the routine is one.
+    function: Option<Caller>,
     hits: AtomicU64,
     misses: AtomicU64,
     /// Whether what is not there is an error; asked only where something is made.
@@ -32,6 +34,11 @@ pub(crate) struct Common {
 }
 
 impl Common {
+    /// That of a function which was accelerated at a line.
+    pub(crate) fn of(function: Caller) -> Common {
+        Common { function: Some(function), ..Common::default() }
+    }
+
     /// Hits and misses.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.hits.load(Relaxed), self.misses.load(Relaxed))
@@ -141,6 +148,16 @@ impl Routine {
         Routine { graph, captures, target, output_types, code, pull_backs, common, gradient_bytes }
     }
 
+    /// Names the call at a line if a run for it is refused memory.
+    #[cold]
+    pub(super) fn refused(&self, error: Error, at: Caller) -> Error {
+        let by = || match self.common.function {
+            Some(function) => format!("a call inside a gradient of the function that was accelerated at {function}"),
+            None => "a call inside a gradient".to_owned(),
+        };
+        error.asked_by(by, at)
+    }
+
     fn n_inputs(&self) -> usize {
         self.graph.params().len() - self.captures.len()
     }
@@ -217,7 +234,7 @@ impl Routine {
         let outputs: Option<Vec<ValueId>> = outputs.collect();
         let outputs = outputs.ok_or_else(|| Error::Internal("a gradient is not on its tape".into()))?;
         let recorded = tape.finish();
-        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.target.device));
+        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.target.device, Some(at)));
         let captures = self.captures.iter().cloned().map(Ok).chain(added).collect::<Result<Vec<Tensor>>>()?;
         let mut gradient = recorded.graph;
         gradient.set_outputs(outputs);
