@@ -90,9 +90,11 @@ fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Re
     {
         return viewed(ty, only);
     }
-    let compiled = compiled((device, op, args), &types, &ty, at)?;
+    let name = op.name();
+    let compiled = compiled((device, op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
     let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
-    let mut outputs = compiled.code.run(Operands::of(&values))?.into_tensors([&ty]);
+    let outputs = compiled.code.run(Operands::of(&values)).map_err(|error| error.of_op(name, at))?;
+    let mut outputs = outputs.into_tensors([&ty]);
     outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))
 }
 
@@ -209,10 +211,10 @@ impl<'g> Evaluation<'g> {
     }
 
     fn apply(&self, node: &Node) -> Result<Tensor> {
-        if let Op::Splat(splat) = &node.op {
-            return Ok(Tensor::of_scalar(splat.value));
-        }
         let at = node.at.unwrap_or(Location::caller());
+        if let Op::Splat(splat) = &node.op {
+            return Ok(Tensor::of_scalar(splat.value, at));
+        }
         let inputs = node.args.iter().map(|&arg| self.read(arg)).collect::<Result<SmallVec<_>>>()?;
         apply(self.device, node.op.clone(), inputs, at)
     }
@@ -235,10 +237,11 @@ impl<'g> Evaluation<'g> {
     /// A value on its own, in its full shape.
     fn whole(&self, id: ValueId) -> Result<Tensor> {
         let mut read = self.read(id)?;
-        let at = Location::caller();
+        let node = self.graph.node(id);
+        let at = node.at.unwrap_or(Location::caller());
         match read.arg.movements.pop() {
             Some(movement) => apply(self.device, movement, SmallVec::from_iter([read]), at),
-            None => sent(&viewed(read.arg.ty, &read.value)?, self.device),
+            None => sent(&viewed(read.arg.ty, &read.value)?, self.device, Some(at)),
         }
     }
 

@@ -8,7 +8,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
+use retape_runtime::{ByteCount, Shortage};
+
 use crate::accelerate::{ArtefactError, Deviation, NonFinite};
+use crate::method::reported;
 
 /// The source line an op was called from.
 pub type Caller = &'static Location<'static>;
@@ -69,16 +72,57 @@ pub enum Error {
     Artefact(ArtefactError),
     /// Reading a file of data failed.
     Data(String),
+    /// Memory that an op or a call needs was refused, on the processor or on a GPU.
+    Memory(Box<OutOfMemory>),
     /// The device or the operating system refused.
     Device(retape_runtime::Error),
     /// A verifier or an invariant failed: a bug of this library.
     Internal(String),
 }
 
+/// Memory that was refused to an op or a call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutOfMemory {
+    /// The op, such as `` `matmul` ``, or the call, with the line that accelerated the function and the arguments.
+    pub by: String,
+    /// The line of the op or the call.
+    pub at: Caller,
+    /// The bytes that were asked for, those in use, and the limit.
+    pub shortage: Shortage,
+}
+
+/// Such as ``4.0 GiB asked for by `matmul` (at src/main.rs:10:5), 1.2 GiB in use, limit 2.0 GiB``, with the remedy.
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OutOfMemory { by, at, shortage } = self;
+        let (bytes, state, remedy) = (ByteCount(shortage.bytes), shortage.state(), shortage.remedy());
+        write!(f, "{bytes} asked for by {by} (at {at}), {state}; {remedy}")
+    }
+}
+
 impl Error {
     /// Shares the error, as poisoned tensors do.
     pub(crate) fn shared(self) -> Arc<Error> {
         Arc::new(self)
+    }
+
+    /// Names what asked for memory at a line, if the error is a refusal of it that names nobody yet.
+    #[cold]
+    pub(crate) fn asked_by(self, by: impl FnOnce() -> String, at: Caller) -> Error {
+        match self {
+            Error::Device(retape_runtime::Error::Allocation(shortage)) => {
+                Error::Memory(Box::new(OutOfMemory { by: by(), at, shortage }))
+            }
+            other => other,
+        }
+    }
+
+    /// As [`asked_by`](Error::asked_by), for an op.
+    #[cold]
+    pub(crate) fn of_op(self, op: &'static str, at: Caller) -> Error {
+        let (op, at) = reported(op, at);
+        self.asked_by(|| format!("`{op}`"), at)
     }
 }
 
@@ -98,6 +142,7 @@ impl fmt::Display for Error {
             Error::NonFinite(found) => write!(f, "non-finite: {found}"),
             Error::Artefact(source) => write!(f, "artefact: {source}"),
             Error::Data(message) => write!(f, "data: {message}"),
+            Error::Memory(refused) => write!(f, "memory: {refused}"),
             Error::Device(source) => write!(f, "device: {source}"),
             Error::Internal(message) => write!(f, "internal error, please report: {message}"),
         }
@@ -108,6 +153,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Device(source) => Some(source),
+            Error::Memory(refused) => Some(&refused.shortage),
             Error::Artefact(source) => Some(source),
             Error::Type { .. }
             | Error::Traced { .. }

@@ -92,13 +92,14 @@ pub use accelerate::{
     MathMode, Miss, MissReason, NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan,
     RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
-pub use error::{Caller, Error, Result};
+pub use error::{Caller, Error, OutOfMemory, Result};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 
 pub use retape_runtime::{
-    Budget, DType, Device, Element, Scalar, Shape, bf16, f16, n_threads, patience, set_n_threads, set_patience,
+    Budget, ByteCount, DType, Device, Element, Refusal, Scalar, Shape, Shortage, bf16, f16, n_threads, patience,
+    set_n_threads, set_patience,
 };
 pub use tensor::{Tensor, TensorOrScalar};
 pub use trace::trace;

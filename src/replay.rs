@@ -169,7 +169,7 @@ impl Graph {
                 Op::Parameter(parameter) => inputs[parameter.index].clone(),
                 // The code for a broadcast serves all constants.
                 Op::Splat(splat) => {
-                    let (scalar, shape) = (Tensor::of_scalar(splat.value), splat.shape.clone());
+                    let (scalar, shape) = (Tensor::of_scalar(splat.value, at), splat.shape.clone());
                     eager::run_on(device, BroadcastTo { shape }.into(), &[&scalar], at)?
                 }
                 // A token stands for all of them.

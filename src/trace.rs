@@ -71,26 +71,31 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
 /// Sends what is kept in main memory to the device of a trace, and refuses what is on another one.
 pub(crate) fn settle(device: Device, captures: &mut [Capture], sources: &mut [Source]) -> Result<()> {
     for Capture { tensor, at, .. } in captures {
+        let line = at.known();
         if !matches!(tensor.device(), Device::Cpu) && tensor.device() != device {
             let text = format!("a captured {} on {} (at {at})", tensor.type_text(), tensor.device());
             return Err(Error::Tree(format!("{text} meets arguments on {device}; pass it as an argument")));
         }
-        *tensor = sent(tensor, device)?;
+        *tensor = sent(tensor, device, line)?;
     }
     for source in sources {
         if let Source::Constant(tensor) = source
             && tensor.device() == Device::Cpu
         {
-            *tensor = sent(tensor, device)?;
+            *tensor = sent(tensor, device, None)?;
         }
     }
     Ok(())
 }
 
-/// A tensor on a device; fails if that has no room.
-pub(crate) fn sent(tensor: &Tensor, device: Device) -> Result<Tensor> {
-    let sent = tensor.to(device);
-    sent.error().map_or(Ok(sent.clone()), |error| Err(error.clone()))
+/// A concrete tensor on a device; fails if that has no room, naming the line that needs the tensor there if it is known.
+pub(crate) fn sent(tensor: &Tensor, device: Device, at: Option<Caller>) -> Result<Tensor> {
+    let concrete = tensor.as_concrete().filter(|concrete| concrete.device() != device);
+    let Some(concrete) = concrete else { return tensor.error().map_or(Ok(tensor.clone()), |error| Err(error.clone())) };
+    concrete.copied_to(device).map_err(|error| match at {
+        Some(at) => error.asked_by(|| format!("{} that is sent to {device}", tensor.type_text()), at),
+        None => error,
+    })
 }
 
 /// Fresh values on a tape for the arguments of a function that runs inside a trace.

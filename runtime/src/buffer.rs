@@ -15,9 +15,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::pool;
+use crate::shortage::{Refusal, Shortage};
 
 /// The alignment of the pool's blocks: one cache line, and the widest vector register.
 pub(crate) const ALIGN: usize = 64;
@@ -153,10 +155,8 @@ unsafe impl Sync for Buffer {}
 
 /// Converts a number of elements to bytes.
 fn bytes_of<T: Element>(n_elements: usize) -> Result<usize> {
-    n_elements.checked_mul(size_of::<T>()).ok_or_else(|| Error::Allocation {
-        bytes: usize::MAX,
-        reason: format!("{n_elements} elements of {} overflow the address space", T::DTYPE),
-    })
+    let endless = || Error::Allocation(Shortage::unaddressable(usize::MAX, Device::Cpu));
+    n_elements.checked_mul(size_of::<T>()).ok_or_else(endless)
 }
 
 impl Buffer {
@@ -312,11 +312,19 @@ impl Buffer {
     }
 
     /// The elements, copied; a `bool` is a byte other than 0.
-    pub fn to_vec<T: Element>(&self) -> Vec<T> {
-        if T::DTYPE == DType::Bool {
-            return self.bytes().iter().map(|&byte| T::from_f64(byte.into())).collect();
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Allocation`] if the system has no memory for the copy.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        let mut values = Vec::new();
+        let refused = |_| pool::shortage(self.len, pool::live_bytes(), Refusal::System);
+        values.try_reserve_exact(self.len / size_of::<T>()).map_err(refused)?;
+        match T::DTYPE {
+            DType::Bool => values.extend(self.bytes().iter().map(|&byte| T::from_f64(byte.into()))),
+            _ => values.extend_from_slice(self.as_slice::<T>()),
         }
-        self.as_slice::<T>().to_vec()
+        Ok(values)
     }
 }
 
@@ -366,7 +374,7 @@ mod tests {
         fn check<T: Element>(values: &[T]) {
             let buffer = Buffer::copy_of(values).unwrap();
             assert_eq!(buffer.len(), size_of_val(values));
-            assert_eq!(buffer.to_vec::<T>(), values);
+            assert_eq!(buffer.to_vec::<T>().unwrap(), values);
         }
         check(&[1.5_f32, -0.0, f32::INFINITY]);
         check(&[1.5_f64, f64::MIN_POSITIVE]);
@@ -431,7 +439,7 @@ mod tests {
     #[test]
     fn any_byte_but_zero_is_true() {
         let buffer = Buffer::from_bytes(&[0, 1, 2, 255]).unwrap();
-        assert_eq!(buffer.to_vec::<bool>(), [false, true, true, true]);
+        assert_eq!(buffer.to_vec::<bool>().unwrap(), [false, true, true, true]);
     }
 
     #[test]
@@ -470,14 +478,17 @@ mod tests {
         // The last two get as far as the system, which an interpreter of the program does not survive.
         let n_sizes = if cfg!(miri) { 2 } else { 4 };
         for len in [usize::MAX, isize::MAX as usize, isize::MAX as usize / 2, 1 << 60].into_iter().take(n_sizes) {
-            assert!(matches!(Buffer::alloc(len), Err(Error::Allocation { bytes, .. }) if bytes == len), "{len}");
+            assert!(
+                matches!(Buffer::alloc(len), Err(Error::Allocation(Shortage { bytes, .. })) if bytes == len),
+                "{len}"
+            );
         }
     }
 
     #[test]
     fn buffers_cross_threads() {
         let buffer = Buffer::copy_of(&[1_i32, 2, 3]).unwrap();
-        let moved = std::thread::spawn(move || buffer.to_vec::<i32>());
+        let moved = std::thread::spawn(move || buffer.to_vec::<i32>().unwrap());
         assert_eq!(moved.join().unwrap(), [1, 2, 3]);
     }
 }

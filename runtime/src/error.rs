@@ -6,18 +6,14 @@ use std::fmt;
 
 use crate::cache::Deadlock;
 use crate::device::Device;
+use crate::shortage::Shortage;
 
 /// What can go wrong beneath a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// Memory that the limit or the system refuses.
-    Allocation {
-        /// The bytes asked for.
-        bytes: usize,
-        /// Who refused and why.
-        reason: String,
-    },
+    Allocation(Shortage),
     /// Executable memory that the system refuses.
     Code(String),
     /// A device name that no device has.
@@ -46,7 +42,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Allocation { bytes, reason } => write!(f, "cannot allocate {bytes} bytes: {reason}"),
+            Error::Allocation(shortage) => write!(f, "cannot allocate: {shortage}"),
             Error::Code(reason) => write!(f, "cannot map executable memory: {reason}"),
             Error::Device(name) => write!(f, "no device is called `{name}`"),
             Error::Unusable { device, reason } => write!(f, "{device} cannot be used: {reason}"),
@@ -57,3 +53,9 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<Shortage> for Error {
+    fn from(source: Shortage) -> Error {
+        Error::Allocation(source)
+    }
+}

@@ -19,6 +19,7 @@ mod processor;
 mod pulse;
 mod recent;
 mod shape;
+mod shortage;
 mod stats;
 mod stripe;
 mod sync;
@@ -43,6 +44,7 @@ pub use pool::{
 pub use processor::processor_model;
 pub use pulse::{in_user_code, note_progress};
 pub use shape::Shape;
+pub use shortage::{ByteCount, Refusal, Shortage};
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};
 pub use stripe::{Padded, thread_number};
 pub use threads::{n_threads, parallel_for, set_n_threads};

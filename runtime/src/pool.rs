@@ -18,7 +18,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
 use crate::buffer::Block;
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::shortage::{Refusal, Shortage};
 use crate::stripe::{Padded, thread_number};
 
 const N_SHARDS: usize = 8;
@@ -246,8 +248,8 @@ fn kept_bytes() -> usize {
 
 /// A block of at least `len > 0` bytes, and whether it is fresh, hence zeroed.
 pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
-    let refused = |reason: String| Error::Allocation { bytes: len, reason };
-    let class = class_of(len).ok_or_else(|| refused("beyond the address space".to_owned()))?;
+    let endless = || Error::Allocation(Shortage::unaddressable(len, Device::Cpu));
+    let class = class_of(len).ok_or_else(endless)?;
     let bytes = class_bytes(class);
     let live = if pay(bytes) { None } else { Some(charge(len, bytes)?) };
     let found = match reuse(class, bytes) {
@@ -256,7 +258,7 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     };
     let Some(found) = found else {
         LIVE.fetch_sub(bytes, Relaxed);
-        return Err(refused("the system has no more memory".to_owned()));
+        return Err(shortage(len, live_bytes(), Refusal::System));
     };
     if let Some(live) = live.filter(|&live| live > PEAK.load(Relaxed)) {
         PEAK.fetch_max(live, Relaxed);
@@ -309,10 +311,16 @@ fn charge(len: usize, bytes: usize) -> Result<usize> {
     }
     if others.saturating_add(len) > limit {
         LIVE.fetch_sub(bytes, Relaxed);
-        let reason = format!("{others} of {limit} bytes are in use");
-        return Err(Error::Allocation { bytes: len, reason });
+        let refusal = if limit < machine_memory() { Refusal::Limit } else { Refusal::Size };
+        return Err(shortage(len, others, refusal));
     }
     Ok(others.saturating_add(bytes))
+}
+
+/// The error of a request of `bytes` beside those in use.
+#[cold]
+pub(crate) fn shortage(bytes: usize, in_use: usize, refusal: Refusal) -> Error {
+    Error::Allocation(Shortage { bytes, in_use, limit: memory_limit(), device: Device::Cpu, refusal })
 }
 
 /// A kept block of `class`, whose size is `bytes`: from this thread's front, else its shard, else another.

@@ -10,7 +10,7 @@ use std::{env, fs, thread};
 
 use retape_cuda_sim::driver::{Driver, install};
 use retape_runtime::cuda::{Address, Chain, Function, Idle, Launch, Source};
-use retape_runtime::{Device, DeviceBuffer, Error, Gpu};
+use retape_runtime::{ByteCount, Device, DeviceBuffer, Error, Gpu, Refusal, Shortage};
 
 /// The stand-in driver, unless tests run on a real one.
 fn driver() -> Option<Driver> {
@@ -46,7 +46,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 fn floats(buffer: &DeviceBuffer) -> Vec<f32> {
-    buffer.to_host().unwrap().to_vec()
+    buffer.to_host().unwrap().to_vec().unwrap()
 }
 
 /// A kernel that adds `what` to the 64 floats of its first buffer and writes them into its second one.
@@ -249,7 +249,7 @@ fn memory_that_the_driver_refuses_is_an_error() {
     driver.set_memory(0, held + (1 << 20));
     let half = DeviceBuffer::alloc(&gpu, 512 << 10).unwrap();
     let refused = DeviceBuffer::alloc(&gpu, 768 << 10).unwrap_err();
-    assert!(matches!(refused, Error::Allocation { bytes: 786_432, .. }), "{refused}");
+    assert!(matches!(refused, Error::Allocation(Shortage { bytes: 786_432, .. })), "{refused}");
     drop(half);
     assert!(DeviceBuffer::alloc(&gpu, 768 << 10).is_ok(), "what is idle makes way");
     driver.reset();
@@ -378,9 +378,10 @@ fn too_little_memory_is_an_error_and_no_end() {
     let refused = DeviceBuffer::alloc(&gpu, 768 << 10).unwrap_err();
     let in_use = live + (512 << 10);
     let total = live + (1 << 20);
-    let text = format!("cannot allocate 786432 bytes: {in_use} of {total} bytes of cuda:0 are in use by this process");
+    let (used, limit) = (ByteCount(in_use), ByteCount(total));
+    let text = format!("cannot allocate: 768.0 KiB asked for, {used} in use on cuda:0, limit {limit}");
     assert_eq!(refused.to_string(), text);
-    assert!(matches!(refused, Error::Allocation { .. }));
+    assert!(matches!(refused, Error::Allocation(Shortage { bytes: 786_432, refusal: Refusal::Limit, .. })));
     assert_eq!(gpu.memory().live_bytes, in_use, "what was refused is not counted");
     // Kept memory of another size makes way.
     drop(held);

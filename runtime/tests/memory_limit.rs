@@ -6,8 +6,8 @@
 use std::thread;
 
 use retape_runtime::{
-    Buffer, Error, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit,
-    set_pool_capacity, trim,
+    Buffer, ByteCount, Error, Refusal, Shortage, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes,
+    set_memory_limit, set_pool_capacity, trim,
 };
 
 const MIB: usize = 1 << 20;
@@ -68,14 +68,20 @@ fn freed_buffers_pay_for_none_beyond_a_new_limit() {
     drop(Buffer::alloc(SMALL).unwrap());
     set_memory_limit(live_bytes());
     assert_eq!(memory_limit(), MIB);
-    assert!(matches!(Buffer::alloc(SMALL), Err(Error::Allocation { bytes: SMALL, .. })));
+    assert!(matches!(
+        Buffer::alloc(SMALL),
+        Err(Error::Allocation(Shortage { bytes: SMALL, refusal: Refusal::Limit, .. }))
+    ));
     assert_eq!(live_bytes(), MIB);
 
     set_memory_limit(usize::MAX);
     let small = Buffer::alloc(SMALL).unwrap();
     set_memory_limit(MIB / 2);
     drop(small);
-    assert!(matches!(Buffer::alloc(SMALL), Err(Error::Allocation { bytes: SMALL, .. })));
+    assert!(matches!(
+        Buffer::alloc(SMALL),
+        Err(Error::Allocation(Shortage { bytes: SMALL, refusal: Refusal::Limit, .. }))
+    ));
     // Beneath the limit, freed buffers are to be had again.
     set_memory_limit(MIB + SMALL);
     for _ in 0..3 {
@@ -109,7 +115,8 @@ fn small_buffers_are_counted_exactly() {
     let rest = Buffer::alloc(MIB).unwrap();
     let refused = Buffer::alloc(1).unwrap_err().to_string();
     let in_use = expected + MIB;
-    assert_eq!(refused, format!("cannot allocate 1 bytes: {in_use} of {in_use} bytes are in use"));
+    let text = ByteCount(in_use);
+    assert_eq!(refused, format!("cannot allocate: 1 B asked for, {text} in use, limit {text}"));
     drop((rest, theirs, held));
     set_memory_limit(usize::MAX);
     assert_eq!(live_bytes(), 0);
@@ -137,14 +144,14 @@ fn limits_hold() {
     // At first the limit is that of the machine.
     let machine = memory_limit();
     assert!(machine > MIB);
-    assert!(matches!(Buffer::alloc(machine + 1), Err(Error::Allocation { .. })));
+    assert!(matches!(Buffer::alloc(machine + 1), Err(Error::Allocation(Shortage { refusal: Refusal::Size, .. }))));
     assert_eq!(live_bytes(), 0);
 
     // Live bytes count against it, kept ones make room.
     set_memory_limit(8 * MIB);
     let first = Buffer::alloc(6 * MIB).unwrap();
     let refused = Buffer::alloc(4 * MIB).unwrap_err();
-    assert_eq!(refused.to_string(), "cannot allocate 4194304 bytes: 6291456 of 8388608 bytes are in use");
+    assert_eq!(refused.to_string(), "cannot allocate: 4.0 MiB asked for, 6.0 MiB in use, limit 8.0 MiB");
     drop(first);
     assert_eq!((live_bytes(), pool_stats().kept_bytes), (0, 6 * MIB));
     let second = Buffer::alloc(4 * MIB).unwrap();

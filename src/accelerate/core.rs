@@ -107,6 +107,8 @@ pub(super) struct Ready {
     args: Handles,
     given: Given,
     start: Option<Instant>,
+    /// The line of the call.
+    at: Caller,
 }
 
 /// A call that was given arguments by value: to be run when the caller has let go of them, or done already.
@@ -178,11 +180,17 @@ impl Core {
         let Some(entry) = self.find(&leaves.words) else {
             return self.miss(flags, leaves, rim);
         };
-        let tensors = entry.run(&leaves.tensors)?;
+        let tensors = entry.run(&leaves.tensors).map_err(|error| self.refused(error, &entry, rim.caller))?;
         if let Some(start) = start {
             self.timed(flags, &entry, start, &leaves.tensors, rim);
         }
         Ok(Outcome::Ran { entry, tensors })
+    }
+
+    /// Says which call of which function an entry's run was that is refused memory.
+    #[cold]
+    fn refused(&self, error: Error, entry: &Entry, at: Caller) -> Error {
+        entry.refused(error, self.identity(), at)
     }
 
     /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
@@ -215,9 +223,9 @@ impl Core {
                 self.look_for_change(flags, &entry, &args, rim);
                 Instant::now()
             });
-            return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start }));
+            return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start, at: rim.caller }));
         }
-        let tensors = entry.run(&args)?;
+        let tensors = entry.run(&args).map_err(|error| self.refused(error, &entry, rim.caller))?;
         if let Some(start) = start {
             self.timed(flags, &entry, start, &args, rim);
         }
@@ -226,8 +234,8 @@ impl Core {
 
     /// Runs a call whose arguments have been dropped.
     pub(super) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
-        let Ready { entry, args, given, start } = ready;
-        let tensors = entry.run_given(args, &given)?;
+        let Ready { entry, args, given, start, at } = ready;
+        let tensors = entry.run_given(args, &given).map_err(|error| self.refused(error, &entry, at))?;
         if let Some(start) = start {
             entry.stale_turns.ran(self.hit_latency.record(start));
         }
@@ -264,10 +272,13 @@ impl Core {
             }
             None => (self.made(flags, leaves.words, &leaves.tensors, rim)?.into(), None),
         };
+        let refused = |error| self.refused(error, &entry, rim.caller);
         let tensors = if flags & flag::TRAPPED == 0 {
-            if profile::is_watching() { entry.run_profiled(&leaves.tensors)? } else { entry.run(&leaves.tensors)? }
+            let is_watching = profile::is_watching();
+            let tensors = if is_watching { entry.run_profiled(&leaves.tensors) } else { entry.run(&leaves.tensors) };
+            tensors.map_err(refused)?
         } else {
-            let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
+            let (tensors, first) = entry.run_trapped(&leaves.tensors).map_err(refused)?;
             if let Some(group) = first {
                 self.search(&entry.trace, &leaves.tensors, group, rim)?;
             }
@@ -297,7 +308,7 @@ impl Core {
     fn miss(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         let (words, args) = (leaves.words, leaves.tensors);
         let entry = self.made(flags, words, &args, rim)?;
-        let tensors = entry.run(&args)?;
+        let tensors = entry.run(&args).map_err(|error| self.refused(error, &entry, rim.caller))?;
         Ok(Outcome::Ran { entry: entry.into(), tensors })
     }
 
@@ -349,7 +360,12 @@ impl Core {
     fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
         let (mut miss, why, counters) = self.begin_miss(signature, rim.caller);
         let call = counters.hits + counters.misses;
-        let made = self.permit(&why, signature, call, rim.caller).and_then(|()| make(signature, args, rim));
+        let of_function = |error: Error| {
+            let by = || format!("the trace of {} for ({signature})", self.identity().full());
+            error.asked_by(by, rim.caller)
+        };
+        let permitted = self.permit(&why, signature, call, rim.caller);
+        let made = permitted.and_then(|()| make(signature, args, rim)).map_err(of_function);
         match &made {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),

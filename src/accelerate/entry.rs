@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use retape_kernels::Plan;
-use retape_runtime::{Device, Weight, coarse_now};
+use retape_runtime::{ByteCount, Device, Weight, coarse_now};
 
 use super::check::Turns;
 use super::differentiate::{Common, Recheck, Routine};
 use super::function::Given;
+use super::identity::Identity;
 use super::profile::{self, Runs};
 use super::signature::Signature;
 use super::stale::StaleTurns;
@@ -152,6 +153,21 @@ impl Entry {
         self.touch();
         let (outputs, first) = self.code().run_trapped(self.operands(args))?;
         Ok((self.results(args, outputs), first))
+    }
+
+    /// Names the call of a function if a run for it is refused memory, with the bytes that it needs.
+    #[cold]
+    pub(crate) fn refused(&self, error: Error, function: &Identity, at: Caller) -> Error {
+        let results = self.code().plan().outputs.iter().map(|output| output.bytes()).sum();
+        let (arena, results) = (ByteCount(self.code().arena_bytes()), ByteCount(results));
+        let by = || {
+            let signature = &self.signature;
+            format!(
+                "a call of {} for ({signature}), which needs {arena} for its arena and {results} for results",
+                function.full()
+            )
+        };
+        error.asked_by(by, at)
     }
 
     #[inline]

@@ -91,10 +91,11 @@ impl<Args, R: Tree> Pinned<Args, R> {
             // What the arguments hold would have a second owner as long as they exist.
             drop(leaves);
             drop(args);
-            entry.run_given(handles, &given)?
+            entry.run_given(handles, &given)
         } else {
-            entry.run_unnoted(&leaves.tensors)?
+            entry.run_unnoted(&leaves.tensors)
         };
+        let tensors = tensors.map_err(|error| entry.refused(error, &self.held.events.function, at))?;
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
 
@@ -105,7 +106,8 @@ impl<Args, R: Tree> Pinned<Args, R> {
         let mut leaves = Writer::default();
         args.write(&mut leaves);
         self.admit(&leaves, entry.signature.argument_words(), args, at)?;
-        let (tensors, first) = entry.run_trapped(&leaves.tensors)?;
+        let ran = entry.run_trapped(&leaves.tensors);
+        let (tensors, first) = ran.map_err(|error| entry.refused(error, &self.held.events.function, at))?;
         if let Some(group) = first {
             self.held.checks.search(&self.held.events, &entry.trace, &leaves.tensors, group, at)?;
         }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use retape_runtime::ByteCount;
+
 use super::latency::Latency;
 use super::profile::{CallKind, GroupTime, Profile};
 use super::stats::{EntryStats, GradientStats, Stats};
@@ -41,11 +43,7 @@ fn shortened(arguments: &[String]) -> String {
 
 /// Bytes with a unit.
 fn bytes(n: usize) -> String {
-    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.iter().find(|(size, _)| n >= *size) {
-        Some((size, unit)) => format!("{:.1} {unit}", n as f64 / *size as f64),
-        None => format!("{n} B"),
-    }
+    ByteCount(n).to_string()
 }
 
 fn idle(time: Duration) -> String {

@@ -12,6 +12,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use retape_kernels::ir::{Affine, Inst, Kernel, ParamId};
 use retape_kernels::library::{Library, MatMul, Operand as MatMulOperand};
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
+use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
@@ -100,8 +101,7 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     }
     let bytes = planned.0.arena_bytes;
     if bytes > Plan::MOST_ARENA {
-        let reason = "values that are alive at the same time are more than can be addressed".to_owned();
-        return Err(Error::Device(retape_runtime::Error::Allocation { bytes, reason }));
+        return Err(Error::Device(Shortage::unaddressable(bytes, Device::Cpu).into()));
     }
     if cfg!(debug_assertions) {
         planned.0.verify().map_err(|e| Error::Internal(format!("{e:?} in the plan of\n{graph}")))?;

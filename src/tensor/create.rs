@@ -6,7 +6,7 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
 use super::Tensor;
-use crate::error::{Caller, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
 use crate::method::{ill_typed, method};
 
@@ -29,12 +29,13 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn from_vec<'t, T: Element>(elements: impl Into<Cow<'t, [T]>>, shape: impl Into<Shape>) -> Result<Tensor> {
+        let at = Location::caller();
         let (elements, ty) = (elements.into(), TensorType { dtype: T::DTYPE, shape: shape.into() });
         if ty.checked_bytes() != Some(size_of_val(&*elements)) {
             let message = format!("{} elements do not fill the shape {}", elements.len(), ty.shape);
-            return Err(ill_typed("from_vec", message, Location::caller()));
+            return Err(ill_typed("from_vec", message, at));
         }
-        Ok(Tensor::concrete(ty, stored(elements)?))
+        Ok(Tensor::concrete(ty, stored(elements).map_err(|error| Error::from(error).of_op("from_vec", at))?))
     }
 
     /// A tensor whose elements all equal `value`; its dtype is that of `value`.
@@ -127,7 +128,7 @@ impl Tensor {
     #[track_caller]
     pub fn eye_of(dtype: DType, n: usize) -> Tensor {
         let _method = method("eye_of");
-        Tensor::of_scalar(Scalar::from_f64(1.0, dtype)).broadcast_to([n, n]).tril(0).triu(0)
+        Tensor::of_scalar(Scalar::from_f64(1.0, dtype), Location::caller()).broadcast_to([n, n]).tril(0).triu(0)
     }
 
     /// Zeros of the shape and dtype of `self`.
@@ -188,7 +189,7 @@ fn filled(op: &'static str, shape: Shape, value: Scalar, at: Caller) -> Tensor {
     };
     let mut bytes = match Buffer::zeroed(n_bytes) {
         Ok(bytes) => bytes,
-        Err(refused) => return Tensor::poisoned(refused.into()),
+        Err(refused) => return Tensor::poisoned(Error::from(refused).of_op(op, at)),
     };
     if value.bits != 0 {
         let pattern = value.bits.to_le_bytes();
@@ -206,18 +207,20 @@ fn stored<T: Element>(elements: Cow<'_, [T]>) -> retape_runtime::Result<Buffer> 
 }
 
 /// A dense tensor; poisoned if the memory is refused.
+#[track_caller]
 pub(super) fn dense<'t, T: Element>(elements: impl Into<Cow<'t, [T]>>, shape: Shape) -> Tensor {
     match stored(elements.into()) {
         Ok(bytes) => Tensor::concrete(TensorType { dtype: T::DTYPE, shape }, bytes),
-        Err(e) => Tensor::poisoned(e.into()),
+        Err(e) => Tensor::poisoned(Error::from(e).of_op("from", Location::caller())),
     }
 }
 
 macro_rules! from_scalars {
     ($($t:ty),*) => {$(
         impl From<$t> for Tensor {
+            #[track_caller]
             fn from(value: $t) -> Tensor {
-                Tensor::of_scalar(value.to_scalar())
+                Tensor::of_scalar(value.to_scalar(), Location::caller())
             }
         }
 
@@ -236,6 +239,7 @@ macro_rules! from_scalars {
 from_scalars!(f32, f64, retape_runtime::f16, retape_runtime::bf16, i32, i64, u32, u8, bool);
 
 impl<T: Element> From<&[T]> for Tensor {
+    #[track_caller]
     fn from(elements: &[T]) -> Tensor {
         dense(elements, Shape::new(&[elements.len()]))
     }
@@ -243,6 +247,7 @@ impl<T: Element> From<&[T]> for Tensor {
 
 /// A vector of elements, in its memory if that is worth it; see [`Tensor::from_vec`].
 impl<T: Element> From<Vec<T>> for Tensor {
+    #[track_caller]
     fn from(elements: Vec<T>) -> Tensor {
         let shape = Shape::new(&[elements.len()]);
         dense(elements, shape)
@@ -250,12 +255,14 @@ impl<T: Element> From<Vec<T>> for Tensor {
 }
 
 impl<T: Element> From<&Vec<T>> for Tensor {
+    #[track_caller]
     fn from(elements: &Vec<T>) -> Tensor {
         Tensor::from(elements.as_slice())
     }
 }
 
 impl<T: Element> FromIterator<T> for Tensor {
+    #[track_caller]
     fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> Tensor {
         Tensor::from(elements.into_iter().collect::<Vec<T>>())
     }
@@ -287,6 +294,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
 }
 
 impl<T: Nested, const N: usize> From<[T; N]> for Tensor {
+    #[track_caller]
     fn from(array: [T; N]) -> Tensor {
         let (mut shape, mut elements) = (vec![], vec![]);
         <[T; N]>::extents(&mut shape);

@@ -99,6 +99,11 @@ impl Concrete {
         self.memory().as_device()
     }
 
+    /// A tensor with a copy of the elements on a device.
+    pub(crate) fn copied_to(&self, device: Device) -> Result<Tensor> {
+        Ok(Tensor::concrete(self.ty.clone(), self.memory().copied_to(device)?))
+    }
+
     pub(crate) fn n_bytes(&self) -> usize {
         self.memory().len()
     }
@@ -300,16 +305,14 @@ impl Tensor {
         }
         match self.as_concrete() {
             Some(concrete) => {
-                let moved = concrete.memory().copied_to(device);
                 // That there is no such device is a mistake in this line; that it has no room is not.
-                let error = |error| match error {
+                let error = |error: Error| match error {
                     Error::Device(missing @ retape_runtime::Error::Unusable { .. }) => {
                         ill_typed("to", missing.to_string(), at)
                     }
-                    other => other,
+                    other => other.of_op("to", at),
                 };
-                moved
-                    .map_or_else(|e| Tensor::poisoned(error(e)), |memory| Tensor::concrete(concrete.ty.clone(), memory))
+                concrete.copied_to(device).unwrap_or_else(|e| Tensor::poisoned(error(e)))
             }
             None => {
                 let from = self.device();
@@ -356,7 +359,8 @@ impl Tensor {
             let message = format!("the tensor is {}, not {}; cast it first", concrete.ty, T::DTYPE);
             return Err(ill_typed("to_vec", message, at));
         }
-        let mut values = concrete.bytes()?.to_vec::<T>();
+        let read = || Ok(concrete.bytes()?.to_vec::<T>()?);
+        let mut values = read().map_err(|error: Error| error.of_op("to_vec", at))?;
         values.truncate(concrete.ty.n_elements());
         Ok(values)
     }

@@ -22,6 +22,7 @@ where
     S: Data<Elem = T>,
     D: Dimension,
 {
+    #[track_caller]
     fn from(array: &ArrayBase<S, D>) -> Tensor {
         let shape = Shape::new(array.shape());
         match array.as_slice() {
@@ -39,6 +40,7 @@ where
     S: Data<Elem = T>,
     D: Dimension,
 {
+    #[track_caller]
     fn from(array: ArrayBase<S, D>) -> Tensor {
         if !array.is_standard_layout() {
             return Tensor::from(&array);

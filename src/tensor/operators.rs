@@ -63,7 +63,7 @@ impl Tensor {
         };
         match &self.repr {
             Repr::Traced(traced) => traced.tape.record(Splat { value, shape: traced.ty.shape.clone() }.into(), &[], at),
-            Repr::Concrete(_) => Tensor::of_scalar(value),
+            Repr::Concrete(_) => Tensor::of_scalar(value, at),
             Repr::Poisoned(_) => self.clone(),
         }
     }
@@ -81,12 +81,12 @@ impl Tensor {
         })
     }
 
-    /// A concrete tensor of rank 0.
-    pub(crate) fn of_scalar(scalar: Scalar) -> Tensor {
+    /// A concrete tensor of rank 0; poisoned if the memory is refused.
+    pub(crate) fn of_scalar(scalar: Scalar, at: Caller) -> Tensor {
         let bytes = Buffer::from_bytes(&scalar.bits.to_le_bytes()[..scalar.dtype.size()]);
         match bytes {
             Ok(bytes) => Tensor::concrete(TensorType::new(scalar.dtype, Shape::default()), bytes),
-            Err(e) => Tensor::poisoned(e.into()),
+            Err(e) => Tensor::poisoned(Error::from(e).of_op("scalar", at)),
         }
     }
 }

@@ -369,14 +369,14 @@ fn more_elements_than_can_be_counted() {
 
 #[test]
 fn memory_that_does_not_exist() {
-    let is_refused = |tensor: &Tensor| matches!(tensor.error(), Some(Error::Device(_)));
+    let is_refused = |tensor: &Tensor| matches!(tensor.error(), Some(Error::Memory(_)));
     let huge = 1_usize << 55;
     assert!(is_refused(&Tensor::zeros([huge])));
     assert!(is_refused(&Tensor::full([huge], 1.0_f64)));
     let spread = accelerate(|x: &Tensor, n: &usize| x.broadcast_to([*n]).exp());
     for _ in 0..2 {
         let error = spread.call(Tensor::from([0.0_f32]), huge).unwrap_err();
-        assert!(matches!(error, Error::Device(_)), "{error}");
+        assert!(matches!(error, Error::Memory(_)), "{error}");
         assert!(is_refused(&Tensor::from([0.0_f32]).broadcast_to([huge]).exp()));
     }
     assert_eq!(floats(&spread.call(Tensor::from([0.0_f32]), 2_usize).unwrap()), [1.0, 1.0]);

@@ -39,7 +39,9 @@ fn shapes_beyond_memory_are_errors() {
     let gpu = gpu();
     let x = Tensor::ones([1]).to(gpu);
     // The second has more blocks than a launch may have, too.
-    for (n, reason) in [(1_usize << 40, "bytes"), (1 << 45, "more blocks than a launch has")] {
+    for (n, reason) in
+        [(1_usize << 40, "4.0 TiB asked for by a call of the function"), (1 << 45, "more blocks than a launch has")]
+    {
         let f = accelerate(|x: &Tensor| x.broadcast_to([n]) + x.broadcast_to([n]) * 2.0);
         for _ in 0..2 {
             let text = f.call(&x).unwrap_err().to_string();

@@ -79,7 +79,7 @@ fn an_adam_step_allocates_nothing_of_the_size_of_the_parameters() {
     assert!(peak < n / 100, "{peak} bytes for {n} of parameters");
     assert_eq!(pool_stats().fresh, fresh, "nothing comes from the system");
     let refused = step.call(&params, &gradients, &state, 1e-3_f32);
-    assert!(matches!(refused, Err(Error::Device(_))), "by reference there is not enough memory");
+    assert!(matches!(refused, Err(Error::Memory(_))), "by reference there is not enough memory");
     set_memory_limit(limit);
     let watch = Watch::start();
     let by_reference = step.call(&params, &gradients, &state, 1e-3_f32).unwrap();
@@ -263,7 +263,7 @@ fn a_failed_call_consumes_its_arguments_and_nothing_else() {
     set_memory_limit(live_bytes());
     let refused = step.call(given, &b);
     set_memory_limit(limit);
-    assert!(matches!(refused, Err(Error::Device(_))));
+    assert!(matches!(refused, Err(Error::Memory(_))));
     assert_eq!(live_bytes(), live);
     let again = step.call(a, b).unwrap();
     for (a, b) in [(again.0, expected.0), (again.1, expected.1), (again.2, expected.2)] {

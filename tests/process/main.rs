@@ -6,6 +6,7 @@ mod callbacks;
 mod code_memory;
 mod donation;
 mod ending;
+mod memory;
 mod patience;
 mod programs;
 mod threads;

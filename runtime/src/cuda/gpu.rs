@@ -20,6 +20,7 @@ use super::pool::{Block, GpuMemory, Pool};
 use super::staging::Staging;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::shortage::{Refusal, Shortage};
 
 /// The lowest compute capability that code is made for.
 const LOWEST: (u32, u32) = (7, 5);
@@ -215,8 +216,8 @@ impl Gpu {
 
     /// Memory for `len` bytes; frees idle memory if there is too little.
     pub(super) fn obtain(&self, len: usize) -> Result<Block> {
-        let refuse = |reason: String| Error::Allocation { bytes: len, reason };
-        let bytes = lock(&self.pool).size_for(len).ok_or_else(|| refuse("no memory is so large".into()))?;
+        let endless = || Error::Allocation(Shortage::unaddressable(len, self.device()));
+        let bytes = lock(&self.pool).size_for(len).ok_or_else(endless)?;
         if let Some(block) = lock(&self.pool).take(bytes) {
             return Ok(block);
         }
@@ -232,8 +233,14 @@ impl Gpu {
             return Ok(block);
         }
         let pool = lock(&self.pool);
-        let (live, total) = (pool.numbers().live_bytes, self.total_bytes().min(pool.limit));
-        Err(refuse(format!("{live} of {total} bytes of {} are in use by this process", self.device())))
+        let (in_use, total) = (pool.numbers().live_bytes, self.total_bytes());
+        let (limit, refusal) = match in_use.saturating_add(bytes) {
+            wanted if wanted > pool.limit => (pool.limit, Refusal::Limit),
+            wanted if wanted > total => (total, Refusal::Size),
+            // Other processes have it, or the driver.
+            _ => (total, Refusal::System),
+        };
+        Err(Error::Allocation(Shortage { bytes: len, in_use, limit, device: self.device(), refusal }))
     }
 
     /// A block from the driver, if it has one.

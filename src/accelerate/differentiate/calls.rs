@@ -70,7 +70,8 @@ impl<'g> Calls<'g> {
     pub(crate) fn run(&mut self, id: ValueId, inputs: &[Tensor]) -> Result<Vec<(ValueId, Tensor)>> {
         let index = self.of_value.get(&id).copied();
         let index = index.ok_or_else(|| Error::Internal(format!("{id} is not the result of a call")))?;
-        let outputs = self.outputs(index, inputs)?;
+        let (routine, at) = (Arc::clone(&self.calls[index].site.routine), self.calls[index].at);
+        let outputs = self.outputs(index, inputs).map_err(|error| routine.refused(error, at))?;
         let outputs = match &**self.calls[index].site {
             CallSite { check: Some(check), .. } => check.results(inputs, outputs)?,
             CallSite { of: Some((of, pull_back)), .. } => match &of.check {

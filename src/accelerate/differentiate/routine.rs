@@ -150,6 +150,16 @@ impl Routine {
         Routine { graph, captures, target, output_types, code, pull_backs, common, gradient_bytes }
     }
 
+    /// Names the call at a line if a run for it is refused memory.
+    #[cold]
+    pub(super) fn refused(&self, error: Error, at: Caller) -> Error {
+        let by = || match &self.common.function {
+            Some(function) => format!("a call inside a gradient of {}", function.full()),
+            None => "a call inside a gradient".to_owned(),
+        };
+        error.asked_by(by, at)
+    }
+
     fn n_inputs(&self) -> usize {
         self.graph.params().len() - self.captures.len()
     }
@@ -226,7 +236,7 @@ impl Routine {
         let outputs: Option<Vec<ValueId>> = outputs.collect();
         let outputs = outputs.ok_or_else(|| Error::Internal("a gradient is not on its tape".into()))?;
         let recorded = tape.finish();
-        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.target.device));
+        let added = recorded.captures.iter().map(|capture| sent(&capture.tensor, self.target.device, Some(at)));
         let captures = self.captures.iter().cloned().map(Ok).chain(added).collect::<Result<Vec<Tensor>>>()?;
         let mut gradient = recorded.graph;
         gradient.set_outputs(outputs);

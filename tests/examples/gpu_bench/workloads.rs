@@ -136,7 +136,7 @@ impl Work for Copy {
     fn loss(&mut self) -> Result<f64> {
         let copied: Vec<f32> = match self {
             Copy::Here { to, .. } => to.clone(),
-            Copy::There { to, .. } => to.as_ref().map_or(Ok(vec![]), |to| to.to_host().map(|host| host.to_vec()))?,
+            Copy::There { to, .. } => to.as_ref().map_or(Ok(vec![]), |to| to.to_host()?.to_vec())?,
         };
         Ok(copied.iter().map(|&x| f64::from(x)).sum::<f64>() / copied.len() as f64)
     }

@@ -73,7 +73,7 @@ fn reference(library: &Library, inputs: &[Vec<u8>]) -> Vec<f64> {
     let inputs: Vec<Buffer> = inputs.iter().zip(library.inputs()).map(widened).collect();
     let mut output = Buffer::copy_of(&vec![0.5; library.outputs()[0].1]).unwrap();
     double.reference(&inputs.iter().map(Buffer::bytes).collect::<Vec<_>>(), &mut [output.bytes_mut()]);
-    output.to_vec()
+    output.to_vec().unwrap()
 }
 
 /// Compares the launches with the reference, for sums of `terms` products; both orders must give the same bits.
