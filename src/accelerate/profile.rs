@@ -118,6 +118,16 @@ pub struct GroupTime {
 
 impl GroupTime {
     /// The mean over all runs.
+    ///
+    /// ```
+    /// # use retape::{Tensor, accelerate};
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// norm.call(Tensor::ones([4]))?;
+    /// let profile = norm.profile();
+    /// assert_eq!(profile.groups[0].mean(), profile.groups[0].total); // it ran once
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.total.as_secs_f64() / self.count.max(1) as f64)
     }

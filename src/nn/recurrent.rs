@@ -137,6 +137,13 @@ impl Lstm {
     }
 
     /// One step: from input `[batch, in]`, output and cell to the new output and cell, `[batch, n]`.
+    ///
+    /// ```
+    /// # use retape::{Tensor, nn::Lstm};
+    /// let zeros = Tensor::zeros([2, 5]);
+    /// let (h, c) = Lstm::new(1, 3, 5).step(&Tensor::ones([2, 3]), (&zeros, &zeros));
+    /// assert_eq!((h.shape(), c.shape()), (&[2, 5][..], &[2, 5][..]));
+    /// ```
     #[track_caller]
     pub fn step(&self, x: &Tensor, (h, c): (&Tensor, &Tensor)) -> (Tensor, Tensor) {
         let _method = method("Lstm::step");
@@ -181,6 +188,12 @@ impl Gru {
     }
 
     /// One step: from input `[batch, in]` and output `[batch, n]` to the new output.
+    ///
+    /// ```
+    /// # use retape::{Tensor, nn::Gru};
+    /// let h = Gru::new(1, 3, 5).step(&Tensor::ones([2, 3]), &Tensor::zeros([2, 5]));
+    /// assert_eq!(h.shape(), [2, 5]);
+    /// ```
     #[track_caller]
     pub fn step(&self, x: &Tensor, h: &Tensor) -> Tensor {
         let _method = method("Gru::step");

@@ -14,7 +14,8 @@ impl Tensor {
     /// A tensor over row-major elements, a vector's or a slice's.
     ///
     /// A `Vec` of 4 KiB or more becomes the tensor without a copy, unless it has room for more than a quarter beyond
-    /// its elements; its memory goes back to where the vector got it when the tensor is gone. Borrowed elements are copied.
+    /// its elements; its memory goes back to where the vector got it when the tensor is gone. Borrowed elements are copied,
+    /// from 4 MiB on into huge pages where the system has them: worth it for large tensors that are read again and again.
     ///
     /// # Errors
     ///

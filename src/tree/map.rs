@@ -38,11 +38,7 @@ pub fn map<T: Tree>(tree: &T, mut f: impl FnMut(&Tensor) -> Tensor) -> T {
 #[track_caller]
 pub fn zip_map<T: Tree, const N: usize>(trees: [&T; N], mut f: impl FnMut([&Tensor; N]) -> Tensor) -> T {
     const { assert!(N > 0, "a function of no trees has no structure") };
-    let writers = trees.map(|tree| {
-        let mut leaves = Writer::default();
-        tree.write(&mut leaves);
-        leaves
-    });
+    let writers = trees.map(Writer::of);
     let first = &writers[0];
     let n_leaves = first.tensors.len();
     let results: Vec<Tensor> = match writers.iter().position(|leaves| leaves.tensors.len() != n_leaves) {

@@ -131,6 +131,7 @@ fn chunks_come_as_an_array() -> Result<()> {
         assert_eq!(part.shape(), [2, 3, 1]);
         assert_eq!(part.to_vec::<f64>()?, expected(&[0, 1], &[0, 1, 2], &[k]));
     }
+    assert_eq!(x.chunk_array::<3>(1).map(|part| part.at((0, 0, 0)).item::<f64>().unwrap_or(f64::NAN)), [0.0, 4.0, 8.0]);
     let f = |x: &Tensor| {
         let [a, b] = x.chunk_array(2_usize);
         (a * b).sum(..)

@@ -32,3 +32,23 @@ fn views_of_any_layout_are_read_in_their_order() {
 fn another_dtype_is_an_error() {
     assert!(matches!(Tensor::ones([2]).to_ndarray::<f64>(), Err(Error::Type { .. })));
 }
+
+/// Large arrays that own their elements become tensors where they are, also if they show a part of them only.
+#[test]
+fn arrays_that_own_their_elements_are_taken_apart() {
+    let array = || Array2::from_shape_fn([30, 400], |(i, j)| (1000 * i + j) as f32);
+    let parts = [
+        array(),
+        array().slice_move(s![1..29, ..]),
+        array().slice_move(s![..3, ..]),
+        array().slice_move(s![5, ..]).into_shape_with_order([1, 400]).unwrap(),
+        array().reversed_axes(),
+        array().slice_move(s![.., 1..]),
+        array().slice_move(s![7..7, ..]),
+    ];
+    for part in parts {
+        let tensor = Tensor::from(part.clone());
+        assert_eq!((tensor.shape(), tensor.error().is_none()), (part.shape(), true));
+        assert_eq!(tensor.to_vec::<f32>().unwrap(), part.iter().copied().collect::<Vec<_>>());
+    }
+}

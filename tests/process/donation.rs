@@ -50,6 +50,29 @@ impl Watch {
     }
 }
 
+/// A vector becomes a tensor and then a result without a copy; its memory counts meanwhile, and never gets into the pool.
+#[test]
+fn the_memory_of_a_vector_is_written_over() {
+    let _turn = alone();
+    let double = accelerate(|x: &Tensor| x * 2.0);
+    let elements = || (0..MIB).map(|i| i as f32).collect::<Vec<f32>>();
+    double.call(Tensor::from_vec(elements(), [MIB]).unwrap()).unwrap();
+    let bytes = || (live_bytes(), pool_stats().kept_bytes);
+    let (live, kept) = bytes();
+    let watch = Watch::start();
+    let x = Tensor::from_vec(elements(), [MIB]).unwrap();
+    assert_eq!(bytes(), (live + 4 * MIB, kept));
+    let y = double.call(x).unwrap();
+    assert_eq!((bytes(), watch.peak()), ((live + 4 * MIB, kept), 4 * MIB));
+    assert!(y.to_vec::<f32>().unwrap().iter().zip(0..).all(|(y, i)| *y == 2.0 * i as f32));
+    drop(y);
+    assert_eq!(bytes(), (live, kept));
+    // Lent, it stays as it is.
+    let x = Tensor::from(elements());
+    let y = double.call(&x).unwrap();
+    assert_eq!((x.at(-1).item::<f32>().unwrap(), y.at(-1).item::<f32>().unwrap()), (1_048_575.0, 2_097_150.0));
+}
+
 #[test]
 fn an_adam_step_allocates_nothing_of_the_size_of_the_parameters() {
     let _turn = alone();
