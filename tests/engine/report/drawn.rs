@@ -81,6 +81,9 @@ fn every_view_is_drawn_and_can_be_read() {
         let controls = "[...document.querySelectorAll('.tools, .top, button.wide, .shade')]";
         assert_eq!(browser.evaluate(&format!("{controls}.filter((e) => e.checkVisibility()).length")), 0, "{of}");
         assert!(browser.evaluate("document.documentElement.scrollWidth <= innerWidth").as_bool().unwrap(), "{of}");
+        let is_small =
+            "[...document.querySelectorAll('.graph')].some((graph) => graph.getBoundingClientRect().height < 90)";
+        assert_eq!(browser.evaluate(is_small), false, "{of}: the graph has shrunk");
     }
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
