@@ -397,7 +397,7 @@ mod tests {
             assert!(address.is_multiple_of(SYSTEM_ALIGN), "an allocator that aligns to less has its vectors copied");
             let mut buffer = Buffer::from_vec(values).unwrap();
             assert_eq!((buffer.as_ptr().addr(), buffer.len()), (address, ADOPTED), "{}", T::DTYPE);
-            assert_eq!(buffer.to_vec::<T>(), vec![value; n]);
+            assert_eq!(buffer.to_vec::<T>().unwrap(), vec![value; n]);
             // It can be written, also bytes that are no `T`.
             buffer.bytes_mut().fill(0x7f);
             assert!(buffer.bytes().iter().all(|&byte| byte == 0x7f));
