@@ -1,4 +1,4 @@
-//! Advice: patterns in the misses of a function that mean a mistake, each told once.
+//! Advice: patterns in the misses of a function, and in what it records, that mean a mistake, each told once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -7,7 +7,9 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use retape_runtime::Hash32;
 
 use super::explain::{Aspect, Difference, Miss, MissReason};
+use crate::Graph;
 use crate::error::Caller;
+use crate::ops;
 
 /// How many values an axis takes before that is worth a word.
 const MANY_EXTENTS: usize = 8;
@@ -42,6 +44,8 @@ pub enum AdviceKind {
     SmallCapacity,
     /// The cache is cleared again and again, and its entries are needed again.
     RepeatedClears,
+    /// A convolution has a filter that looks like one in the order of another library.
+    FilterOrder,
 }
 
 impl AdviceKind {
@@ -55,11 +59,12 @@ impl AdviceKind {
             AdviceKind::RecreatedFunction => "recreated_function",
             AdviceKind::SmallCapacity => "small_capacity",
             AdviceKind::RepeatedClears => "repeated_clears",
+            AdviceKind::FilterOrder => "filter_order",
         }
     }
 }
 
-/// A pattern in the misses of a function, and what to do about it.
+/// A pattern in the misses of a function, or in what it records, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
@@ -112,17 +117,28 @@ impl Detector {
             let hash = miss.signature.hash();
             self.first = Some(hash);
             if let Some((advice, is_new)) = recreated(hash, made_at) {
-                self.given.insert((advice.kind, advice.subject.clone()), advice.clone());
+                self.give(&advice);
                 told.extend(is_new.then_some(advice));
             }
         }
-        for advice in found {
-            let key = (advice.kind, advice.subject.clone());
-            if self.given.insert(key, advice.clone()).is_none() {
-                told.push(advice);
-            }
-        }
+        told.extend(found.into_iter().filter(|advice| self.give(advice)));
         told
+    }
+
+    /// Takes a recorded graph into account; returns advice that it is the first to justify.
+    pub(crate) fn note_graph(&mut self, graph: &Graph) -> Vec<Advice> {
+        let odd = graph.nodes().iter().filter_map(|node| Some((ops::doubt(graph, node)?, node.at)));
+        let advice = odd.map(|(doubt, at)| {
+            let subject = at.map_or_else(|| "a line that is not known".to_owned(), |at| at.to_string());
+            Advice { kind: AdviceKind::FilterOrder, message: format!("at {subject}: {doubt}"), subject }
+        });
+        let advice: Vec<Advice> = advice.collect();
+        advice.into_iter().filter(|advice| self.give(advice)).collect()
+    }
+
+    /// Keeps advice with the latest counts; whether it is new.
+    fn give(&mut self, advice: &Advice) -> bool {
+        self.given.insert((advice.kind, advice.subject.clone()), advice.clone()).is_none()
     }
 
     /// Takes note that the function, which was made at this line, is dropped after so many calls.

@@ -305,6 +305,8 @@ impl Core {
         }
         self.note(miss, start, counters.clears);
         let entry = made?;
+        let advice = lock(&self.detector).note_graph(&entry.trace.graph);
+        advice.iter().for_each(|advice| self.events.advice(advice));
         let weight = entry.weight();
         Ok((entry, weight))
     }
@@ -632,5 +634,6 @@ fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    profile::apart(|| entered(rim.caller, || (rim.trace)(tape, &mut Reader::new(words, &parameters))))
+    let traced = profile::apart(|| entered(rim.caller, || (rim.trace)(tape, &mut Reader::new(words, &parameters))));
+    traced.map_err(|error| tape.in_words_of_caller(error, |position| (rim.describe)().tensor_path(position)))
 }

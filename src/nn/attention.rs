@@ -4,7 +4,8 @@ use std::panic::Location;
 
 use retape_runtime::DType;
 
-use crate::ops::{Iota, einsum};
+use crate::error::Caller;
+use crate::ops::{Iota, einsum, refused_among};
 use crate::tensor::Tensor;
 
 /// Which positions a query may attend to.
@@ -27,6 +28,9 @@ pub enum Mask {
 /// ```
 #[track_caller]
 pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, mask: Mask) -> Tensor {
+    if let Some(refused) = refused([queries, keys, values], Location::caller()) {
+        return refused;
+    }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
     let scores = match mask {
         Mask::None => scores,
@@ -37,4 +41,23 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
         }
     };
     einsum("bhqk,bkhd->bqhd", &[&scores.softmax(-1), values])
+}
+
+/// The poisoned result if batch, positions, heads or features do not agree.
+fn refused(tensors: [&Tensor; 3], at: Caller) -> Option<Tensor> {
+    if tensors.iter().any(|tensor| tensor.error().is_some()) {
+        return None;
+    }
+    let fits = match tensors.map(Tensor::shape) {
+        [&[batch, _, heads, features], keys @ &[_, positions, _, _], values @ &[_, _, _, _]] => {
+            *keys == [batch, positions, heads, features] && values[..3] == keys[..3]
+        }
+        _ => false,
+    };
+    let [queries, keys, values] = tensors.map(Tensor::type_text);
+    let message = format!(
+        "the queries {queries}, keys {keys} and values {values} must be [batch, position, head, feature], queries and keys \
+         of the same batch, heads and features, keys and values of the same batch, positions and heads"
+    );
+    (!fits).then(|| refused_among("attention", &tensors, message, at))
 }

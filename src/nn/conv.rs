@@ -1,20 +1,39 @@
 //! Convolutional layers.
 
+use std::panic::Location;
+
+use super::fit::Layer;
 use super::{Init, trees};
 use crate::ops::ConvOptions;
 use crate::tensor::Tensor;
 
-/// The convolution of images `x` with a filter `[height, width, channels / groups, out_channels]`, plus a bias.
+/// The convolution of images `x` with a filter `[height, width, channels / groups, out_channels]`, plus a bias
+/// `[out_channels]`.
 #[track_caller]
 pub fn conv2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) -> Tensor {
-    x.conv2d(weight, options) + bias
+    biased("conv2d", x.conv2d(weight, options), weight, bias)
 }
 
 /// The transposed convolution of images `x` with a filter `[height, width, out_channels / groups, channels]`, plus a
 /// bias.
 #[track_caller]
 pub fn conv_transpose2d(x: &Tensor, weight: &Tensor, bias: &Tensor, options: ConvOptions) -> Tensor {
-    x.conv_transpose2d(weight, options) + bias
+    biased("conv_transpose2d", x.conv_transpose2d(weight, options), weight, bias)
+}
+
+/// Adds the bias. One that has an element for each row of the filter tells that its axes are in another order, even
+/// where the filter happens to fit the images.
+#[track_caller]
+fn biased(name: &'static str, y: Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
+    let hint = match weight.rank() == 4 && bias.n_elements() == weight.dim(0) {
+        true => "; this looks like PyTorch's order: permute the filter by [2, 3, 1, 0]",
+        false => "",
+    };
+    let layer = Layer { name, at: Location::caller() };
+    match layer.refused_broadcast(("the convolution", &y), ("the bias", bias), hint) {
+        Some(refused) => refused,
+        None => y + bias,
+    }
 }
 
 /// A convolutional layer: weight `[height, width, channels, out_channels]` and bias `[out_channels]`.
@@ -47,6 +66,21 @@ impl Conv2d {
     pub fn with_init(init: Init, seed: u64, window: [usize; 2], channels: usize, out_channels: usize) -> Conv2d {
         let weight = init.tensor(seed, [window[0], window[1], channels, out_channels]);
         Conv2d { bias: Tensor::zeros_of(weight.dtype(), [out_channels]), weight }
+    }
+
+    /// A layer with the parameters of PyTorch's `Conv2d`: weight `[out_channels, channels / groups, height, width]` and
+    /// bias `[out_channels]`.
+    ///
+    /// ```
+    /// # use retape::{Tensor, nn::Conv2d, ops::ConvOptions};
+    /// let layer = Conv2d::from_pytorch(&Tensor::ones([16, 3, 5, 7]), &Tensor::zeros([16]));
+    /// assert_eq!(layer.weight.shape(), [5, 7, 3, 16]);
+    /// let images = Tensor::zeros([2, 3, 8, 8]).permute(&[0, 2, 3, 1]);
+    /// assert_eq!(layer.apply(&images, ConvOptions::same()).shape(), [2, 8, 8, 16]);
+    /// ```
+    #[track_caller]
+    pub fn from_pytorch(weight: &Tensor, bias: &Tensor) -> Conv2d {
+        Conv2d { weight: weight.permute(&[2, 3, 1, 0]), bias: bias.clone() }
     }
 
     /// The convolution plus the bias.

@@ -1,17 +1,34 @@
 //! Layers that connect everything with everything, and tables of vectors.
 
+use std::panic::Location;
+
+use super::fit::Layer;
 use super::{Init, trees};
+use crate::ops::refused_among;
 use crate::tensor::Tensor;
 
-/// `x weight + bias` for `x` of shape `[.., in]` and `weight` of shape `[in, out]`.
+/// `x weight + bias` for `x` of shape `[.., in]`, `weight` of shape `[in, out]` and `bias` of shape `[out]`.
 #[track_caller]
 pub fn dense(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
-    x.matmul(weight) + bias
+    let layer = Layer { name: "dense", at: Location::caller() };
+    if let Some(refused) = layer.refused_product(("the input", x), ("the weight", weight)) {
+        return refused;
+    }
+    let y = x.matmul(weight);
+    match layer.refused_broadcast(("the product with the weight", &y), ("the bias", bias), "") {
+        Some(refused) => refused,
+        None => y + bias,
+    }
 }
 
 /// The rows of `table` that integer `ids` of any shape name: shape `ids.shape() + [features]`.
 #[track_caller]
 pub fn embedding(table: &Tensor, ids: &Tensor) -> Tensor {
+    let is_float = ids.error().is_none() && !ids.dtype().is_int();
+    if is_float && table.error().is_none() {
+        let message = format!("the ids {} must be integers; cast them", ids.type_text());
+        return refused_among("embedding", &[table, ids], message, Location::caller());
+    }
     table.take(ids, 0)
 }
 
@@ -53,6 +70,18 @@ impl Dense {
     pub fn with_init(init: Init, seed: u64, n_in: usize, n_out: usize) -> Dense {
         let weight = init.tensor(seed, [n_in, n_out]);
         Dense { bias: Tensor::zeros_of(weight.dtype(), [n_out]), weight }
+    }
+
+    /// A layer with the parameters of PyTorch's `Linear`: weight `[out, in]` and bias `[out]`.
+    ///
+    /// ```
+    /// # use retape::{Tensor, nn::Dense};
+    /// let layer = Dense::from_pytorch(&Tensor::ones([2, 3]), &Tensor::zeros([2]));
+    /// assert_eq!(layer.weight.shape(), [3, 2]);
+    /// ```
+    #[track_caller]
+    pub fn from_pytorch(weight: &Tensor, bias: &Tensor) -> Dense {
+        Dense { weight: weight.permute(&[1, 0]), bias: bias.clone() }
     }
 
     /// `x weight + bias`.

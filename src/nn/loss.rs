@@ -1,6 +1,16 @@
 //! Losses: scalars to be made small.
 
+use std::panic::Location;
+
+use super::fit::Layer;
 use crate::tensor::Tensor;
+
+/// The poisoned result if predictions and targets do not broadcast.
+#[track_caller]
+fn refused(name: &'static str, predictions: &Tensor, targets: &Tensor) -> Option<Tensor> {
+    let layer = Layer { name, at: Location::caller() };
+    layer.refused_broadcast(("the predictions", predictions), ("the targets", targets), "")
+}
 
 /// Mean over the batch of the cross-entropy between `targets`, probabilities along the last axis, and the softmax of
 /// `logits`.
@@ -15,6 +25,9 @@ use crate::tensor::Tensor;
 /// ```
 #[track_caller]
 pub fn softmax_cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
+    if let Some(refused) = refused("softmax_cross_entropy", logits, targets) {
+        return refused;
+    }
     -(targets * logits.log_softmax(-1)).sum(-1).mean(..)
 }
 
@@ -27,12 +40,18 @@ pub fn softmax_cross_entropy_labels(logits: &Tensor, labels: &Tensor) -> Tensor 
 /// The mean of the squared differences.
 #[track_caller]
 pub fn mse(predictions: &Tensor, targets: &Tensor) -> Tensor {
-    (predictions - targets).square().mean(..)
+    match refused("mse", predictions, targets) {
+        Some(refused) => refused,
+        None => (predictions - targets).square().mean(..),
+    }
 }
 
 /// Half the sum of the squared differences over the number of examples, which the first axis counts.
 #[track_caller]
 pub fn half_mse(predictions: &Tensor, targets: &Tensor) -> Tensor {
+    if let Some(refused) = refused("half_mse", predictions, targets) {
+        return refused;
+    }
     let n_examples = predictions.shape().first().copied().unwrap_or(1);
     (predictions - targets).square().sum(..) * (0.5 / n_examples.max(1) as f64)
 }

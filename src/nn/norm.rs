@@ -1,5 +1,8 @@
 //! Normalisation: over the batch, and over the features of each example.
 
+use std::panic::Location;
+
+use super::fit::{Layer, Role};
 use super::trees;
 use crate::ops::Axes;
 use crate::tensor::Tensor;
@@ -12,6 +15,9 @@ const EPSILON: f64 = 1e-5;
 /// Returns the normalised tensor, scaled and shifted, and mean and (biased) variance of the batch.
 #[track_caller]
 pub fn batch_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> (Tensor, Tensor, Tensor) {
+    if let Some(refused) = refused("batch_norm", x, [("the scale", scale), ("the offset", offset)]) {
+        return (refused.clone(), refused.clone(), refused);
+    }
     let axes: Vec<isize> = (0..x.rank().saturating_sub(1) as isize).collect();
     let over = || Axes::from(&axes[..]);
     let mean = x.mean(over());
@@ -31,15 +37,35 @@ pub fn batch_norm_inference(
     variance: &Tensor,
     epsilon: f64,
 ) -> Tensor {
-    (x - mean) * ((variance + epsilon).rsqrt() * scale) + offset
+    let parameters = [("the scale", scale), ("the offset", offset), ("the mean", mean), ("the variance", variance)];
+    match refused("batch_norm", x, parameters) {
+        Some(refused) => refused,
+        None => (x - mean) * ((variance + epsilon).rsqrt() * scale) + offset,
+    }
 }
 
 /// Layer normalisation over the last axis: mean zero and variance one for each example, then scaled and shifted.
 #[track_caller]
 pub fn layer_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> Tensor {
+    if let Some(refused) = refused("layer_norm", x, [("the scale", scale), ("the offset", offset)]) {
+        return refused;
+    }
     let centred = x - x.mean(-1).unsqueeze(-1);
     let variance = centred.square().mean(-1).unsqueeze(-1);
     centred * (variance + epsilon).rsqrt() * scale + offset
+}
+
+/// The poisoned result if a parameter does not broadcast with the input, whose last axis is the features.
+#[track_caller]
+fn refused<const N: usize>(name: &'static str, x: &Tensor, parameters: [Role<'_>; N]) -> Option<Tensor> {
+    let layer = Layer { name, at: Location::caller() };
+    parameters.into_iter().find_map(|(role, parameter)| {
+        let hint = match x.rank() == 4 && [x.dim(1)] == parameter.shape() {
+            true => "; images are [batch, height, width, channels], and these look like PyTorch's: permute them by [0, 2, 3, 1]",
+            false => "; the last axis of the input is its features",
+        };
+        layer.refused_broadcast(("the input", x), (role, parameter), hint)
+    })
 }
 
 /// Batch normalisation with parameters for each channel.

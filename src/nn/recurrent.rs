@@ -1,5 +1,8 @@
 //! Recurrent layers, one step at a time.
 
+use std::panic::Location;
+
+use super::fit::Layer;
 use super::{Init, trees};
 use crate::tensor::Tensor;
 
@@ -17,6 +20,12 @@ pub fn lstm_cell(
     hidden_weight: &Tensor,
     bias: &Tensor,
 ) -> (Tensor, Tensor) {
+    let layer = Layer { name: "lstm_cell", at: Location::caller() };
+    let refused = layer.refused_product(("the input", x), ("the input weight", input_weight));
+    let refused = refused.or_else(|| layer.refused_product(("the output", h), ("the hidden weight", hidden_weight)));
+    if let Some(refused) = refused {
+        return (refused.clone(), refused);
+    }
     let gates = x.matmul(input_weight) + h.matmul(hidden_weight) + bias;
     let parts = gates.chunk(-1, 4);
     let [input, forget, candidate, output] = &parts[..] else { return (gates.clone(), gates) };

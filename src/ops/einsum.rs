@@ -4,8 +4,9 @@ use std::panic::Location;
 
 use retape_runtime::Shape;
 
+use super::matmul::refused_among;
 use super::{ReduceSum, Slice};
-use crate::error::{Caller, Error};
+use crate::error::Caller;
 use crate::tensor::{Tensor, apply_at};
 
 /// A sum of products of one or two tensors in index notation, as NumPy's `einsum`.
@@ -30,10 +31,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
         Ok(result) => result,
         Err(message) => {
             let message = format!("`{equation}`: {message}");
-            match operands.iter().find(|operand| operand.is_traced()).or(operands.first()) {
-                Some(operand) => operand.refused("einsum", message, at),
-                None => Tensor::poisoned(Error::Type { op: "einsum", message, at }),
-            }
+            refused_among("einsum", operands, message, at)
         }
     }
 }

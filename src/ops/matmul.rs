@@ -8,7 +8,7 @@ use retape_runtime::{DType, Shape};
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::error::Caller;
+use crate::error::{Caller, Error};
 use crate::graph::TensorType;
 use crate::tensor::{Tensor, apply_at};
 
@@ -97,7 +97,7 @@ impl Tensor {
         }
         if self.shape() != other.shape() {
             let message = format!("{} and {} differ in length", self.type_text(), other.type_text());
-            return refused_pair("dot", [self, other], message, at);
+            return refused_among("dot", &[self, other], message, at);
         }
         (self * other).sum(..)
     }
@@ -129,7 +129,7 @@ impl Tensor {
                 self.type_text(),
                 other.type_text()
             );
-            return refused_pair(op, [self, other], message, at);
+            return refused_among(op, &[self, other], message, at);
         }
         match (self.rank(), other.rank()) {
             (1, 1) => {
@@ -155,7 +155,7 @@ impl Tensor {
             (self.shape().split_at(self.rank() - 2), other.shape().split_at(other.rank() - 2));
         let batch = match check::broadcast(batch_a, batch_b) {
             Ok(batch) => batch,
-            Err(e) => return refused_pair(op, [self, other], format!("batch axes: {e}"), at),
+            Err(e) => return refused_among(op, &[self, other], format!("batch axes: {e}"), at),
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();
@@ -181,12 +181,14 @@ impl Tensor {
         }
         let matrix = [self, other].into_iter().find(|tensor| tensor.rank() != 1)?;
         let message = format!("{} is not a vector; for matrices use `matmul` or `einsum`", matrix.type_text());
-        Some(refused_pair(op, [self, other], message, at))
+        Some(refused_among(op, &[self, other], message, at))
     }
 }
 
-/// The poisoned result of a method of two tensors; a trace that either belongs to remembers the error.
-pub(crate) fn refused_pair(op: &'static str, tensors: [&Tensor; 2], message: String, at: Caller) -> Tensor {
-    let [first, second] = tensors;
-    if second.is_traced() { second.refused(op, message, at) } else { first.refused(op, message, at) }
+/// The poisoned result of a function of some tensors; the trace that one of them belongs to remembers the error.
+pub(crate) fn refused_among(op: &'static str, tensors: &[&Tensor], message: String, at: Caller) -> Tensor {
+    match tensors.iter().find(|tensor| tensor.is_traced()).or(tensors.first()) {
+        Some(tensor) => tensor.refused(op, message, at),
+        None => Tensor::poisoned(Error::Type { op, message, at }),
+    }
 }

@@ -55,9 +55,9 @@ pub(crate) struct Leaf {
     pub(crate) text: String,
 }
 
-/// A path as text, such as `weights[2]`; the tree itself is `value`.
-pub(crate) fn path_text(path: &[Field]) -> String {
-    let mut text = String::new();
+/// A path from a root as text, such as `argument 0.weights[2]`, or `weights[2]` from a root without a name.
+pub(crate) fn path_text(root: &str, path: &[Field]) -> String {
+    let mut text = root.to_owned();
     for field in path {
         match field {
             Field::Named(name) if text.is_empty() => text.push_str(name),
@@ -66,7 +66,7 @@ pub(crate) fn path_text(path: &[Field]) -> String {
             Field::Key(key) => text.push_str(&format!("[{key:?}]")),
         }
     }
-    if text.is_empty() { "value".to_owned() } else { text }
+    text
 }
 
 impl<'t> Writer<'t> {
@@ -75,10 +75,10 @@ impl<'t> Writer<'t> {
         Writer { paths: Some(Paths::default()), ..Writer::default() }
     }
 
-    /// The path of each tensor, as text such as `weights[2]`; empty if paths were not noted.
-    pub(crate) fn tensor_paths(&self) -> Vec<String> {
+    /// The path of each tensor from a root, as text; empty if paths were not noted.
+    pub(crate) fn tensor_paths(&self, root: &str) -> Vec<String> {
         let leaves = self.paths.iter().flat_map(|paths| &paths.leaves);
-        leaves.filter(|leaf| leaf.kind == LeafKind::Tensor).map(|leaf| path_text(&leaf.path)).collect()
+        leaves.filter(|leaf| leaf.kind == LeafKind::Tensor).map(|leaf| path_text(root, &leaf.path)).collect()
     }
 
     /// Writes a word of structure or of a static value.
