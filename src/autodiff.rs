@@ -97,11 +97,9 @@ fn checked(
         match tensor.as_traced() {
             Some(traced) if traced.ty.dtype.is_float() => targets.push(traced.clone()),
             Some(traced) => {
-                return fail(format!(
-                    "{} is {}; only f32 and f64 have gradients, so cast it",
-                    name(position),
-                    traced.ty
-                ));
+                let name = name(position);
+                let message = format!("{name} is {}; only f32 and f64 have gradients, so cast it", traced.ty);
+                return Err(tape_of_all.fail_about(traced.id, &name, Error::Gradient { message, at }));
             }
             None => return fail(format!("{} is not traced: it is a captured constant of this trace", name(position))),
         }
@@ -165,9 +163,9 @@ impl<'w> Backward<'w> {
         let gradient = |(position, target): (usize, &Traced)| match self.cotangents.get(&target.id) {
             Some(ct) => ct.clone(),
             None if unused == Unused::Refuse && !self.is_used(target) => {
-                let message =
-                    format!("the value does not depend on {}; leave it out, or ask for `grad_or_zero`", name(position));
-                self.tape.fail(Error::Gradient { message, at: self.at })
+                let name = name(position);
+                let message = format!("the value does not depend on {name}; leave it out, or ask for `grad_or_zero`");
+                self.tape.fail_about(target.id, &name, Error::Gradient { message, at: self.at })
             }
             None => self.tape.value(target.id, target.ty.clone()).constant_like(0.0, self.at),
         };

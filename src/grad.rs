@@ -29,7 +29,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn grad<T: Tree>(&self, wrt: &T) -> T {
-        gradient(self, wrt, Unused::Refuse, Location::caller())
+        gradient(self, wrt, "", Unused::Refuse, Location::caller())
     }
 
     /// As [`grad`](Tensor::grad), but zero for what this scalar does not depend on.
@@ -43,15 +43,26 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn grad_or_zero<T: Tree>(&self, wrt: &T) -> T {
-        gradient(self, wrt, Unused::Zero, Location::caller())
+        gradient(self, wrt, "", Unused::Zero, Location::caller())
     }
 }
 
-fn gradient<T: Tree>(loss: &Tensor, wrt: &T, unused: Unused, at: Caller) -> T {
+/// The argument of a function that is differentiated, as errors call it.
+const ARGUMENT: &str = "argument 0";
+
+/// How errors call the tensors of a tree, which itself is called `root`, or nothing.
+fn names(leaves: &Writer<'_>, root: &str) -> impl Fn(usize) -> String {
+    let paths = leaves.tensor_paths(root);
+    move |position| match paths.get(position) {
+        Some(path) if !path.is_empty() => path.clone(),
+        _ => "the tensor".to_owned(),
+    }
+}
+
+fn gradient<T: Tree>(loss: &Tensor, wrt: &T, root: &str, unused: Unused, at: Caller) -> T {
     let mut leaves = Writer::with_paths();
     wrt.write(&mut leaves);
-    let paths = leaves.tensor_paths();
-    let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
+    let name = names(&leaves, root);
     let scalar = loss.error().is_some() || loss.n_elements() == 1;
     let gradients = if scalar {
         let one = loss.constant_like(1.0, at);
@@ -85,7 +96,7 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
     let caller = Location::caller();
     run(at, caller, |x: &T| {
         let value = f(x);
-        let gradient = gradient(&value, x, Unused::Refuse, caller);
+        let gradient = gradient(&value, x, ARGUMENT, Unused::Refuse, caller);
         (value, gradient)
     })
 }
@@ -121,8 +132,7 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
     let mut cotangents = Writer::default();
     ct.write(&mut cotangents);
     x.write(&mut wrt);
-    let paths = wrt.tensor_paths();
-    let name = |position: usize| paths.get(position).cloned().unwrap_or_default();
+    let name = names(&wrt, ARGUMENT);
     let gradients = if values.words == cotangents.words {
         let pairs = values.tensors.iter().zip(cotangents.tensors.iter()).map(|(value, ct)| (*value, Tensor::clone(ct)));
         let (floats, others): (Vec<_>, Vec<_>) = pairs.partition(|(value, _)| value.dtype().is_float());
@@ -169,7 +179,8 @@ fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) 
     let tape = Tape::evaluated(common_device("value_and_grad", &leaves.tensors, caller)?);
     let parameter = |tensor: &&Tensor| tape.parameter_on(tensor.ty().expect("concrete").clone(), tensor.device());
     let params: Vec<Tensor> = leaves.tensors.iter().map(parameter).collect();
-    let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))?;
+    let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))
+        .map_err(|error| trace::in_words_of_caller(&tape, error, at))?;
     if tape.is_trapped()
         && let Some(found) = find_nonfinite(&traced, &leaves.tensors, caller)?
     {

@@ -37,6 +37,8 @@ struct State {
     captures: Vec<Capture>,
     captured: HashMap<usize, ValueId>,
     error: Option<Arc<Error>>,
+    /// The explicit input that the error is about, by its position, and how the error calls it.
+    blamed: Option<(usize, String)>,
     finished: bool,
     /// Whether the leaves of the result are to be described.
     describes: bool,
@@ -127,6 +129,7 @@ impl Tape {
             captures: vec![],
             captured: HashMap::new(),
             error: None,
+            blamed: None,
             finished: false,
             describes: false,
             is_trapped: false,
@@ -268,6 +271,30 @@ impl Tape {
         let error = error.shared();
         self.lock().error.get_or_insert_with(|| Arc::clone(&error));
         Tensor::poisoned_shared(error)
+    }
+
+    /// As [`fail`](Tape::fail), with an error about a value that it calls `name`.
+    pub(crate) fn fail_about(&self, id: ValueId, name: &str, error: Error) -> Tensor {
+        let mut state = self.lock();
+        if state.error.is_none() {
+            let parameter = state.graph.params().iter().position(|&parameter| parameter == id);
+            state.blamed = parameter.map(|parameter| (parameter, name.to_owned()));
+        }
+        drop(state);
+        self.fail(error)
+    }
+
+    /// The error of a trace as the caller of the function knows it: if it is about an argument, that is called as
+    /// `argument` does, which knows the explicit inputs by their positions.
+    pub(crate) fn in_words_of_caller(&self, error: Error, argument: impl FnOnce(usize) -> Option<String>) -> Error {
+        let blamed = self.lock().blamed.clone();
+        match (error, blamed) {
+            (Error::Gradient { message, at }, Some((parameter, name))) => {
+                let known = argument(parameter).unwrap_or_else(|| name.clone());
+                Error::Gradient { message: message.replacen(&name, &known, 1), at }
+            }
+            (error, _) => error,
+        }
     }
 
     /// The first error so far.

@@ -138,8 +138,17 @@ pub fn trace<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T) -> Result<Graph> {
         (None, None) => Err(Error::Internal("a tensor is neither typed nor poisoned".into())),
     };
     let parameters = leaves.tensors.iter().map(parameter).collect::<Result<Vec<_>>>()?;
-    let traced = flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &parameters))?)))?;
-    Ok(traced.graph)
+    let traced = flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &parameters))?)));
+    Ok(traced.map_err(|error| in_words_of_caller(&tape, error, at))?.graph)
+}
+
+/// The error of tracing a function of one argument, as its caller knows that.
+pub(crate) fn in_words_of_caller<T: Tree>(tape: &Tape, error: Error, argument: &T) -> Error {
+    tape.in_words_of_caller(error, |position| {
+        let mut leaves = Writer::with_paths();
+        argument.write(&mut leaves);
+        leaves.tensor_paths("argument 0").get(position).cloned()
+    })
 }
 
 /// A flattened result.

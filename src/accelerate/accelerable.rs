@@ -122,19 +122,19 @@ pub trait Names<T> {
 #[derive(Debug)]
 pub enum Unknown {}
 
-impl<'a, X, T> Names<&'a T> for X {
+impl<X, T> Names<&T> for X {
     type Tree = T;
 }
 
-impl<'a, X, T: ?Sized> Names<&'a mut T> for X {
+impl<X, T: ?Sized> Names<&mut T> for X {
     type Tree = Unknown;
 }
 
-impl<'a, X, T> Names<&'a [T]> for X {
+impl<X, T> Names<&[T]> for X {
     type Tree = Unknown;
 }
 
-impl<'a, X> Names<&'a str> for X {
+impl<X> Names<&str> for X {
     type Tree = Unknown;
 }
 

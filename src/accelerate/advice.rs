@@ -1,5 +1,5 @@
-//! Advice: patterns in the misses of a function that mean a mistake, and what it finds changed behind its back; each told
-//! once.
+//! Advice: patterns in the misses of a function and in what it records that mean a mistake, and what it finds changed
+//! behind its back; each told once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -10,7 +10,9 @@ use retape_runtime::Hash32;
 use super::change::Change;
 use super::explain::{Aspect, Difference, Miss, MissReason};
 use super::signature::Signature;
+use crate::Graph;
 use crate::error::Caller;
+use crate::ops;
 
 /// How many values an axis takes before that is worth a word.
 const MANY_EXTENTS: usize = 8;
@@ -47,6 +49,8 @@ pub enum AdviceKind {
     RepeatedClears,
     /// The closure no longer records what the entry computes: it depends on something that is no argument.
     StaleTrace,
+    /// A convolution has a filter that looks like one in the order of another library.
+    FilterOrder,
 }
 
 impl AdviceKind {
@@ -61,6 +65,7 @@ impl AdviceKind {
             AdviceKind::SmallCapacity => "small_capacity",
             AdviceKind::RepeatedClears => "repeated_clears",
             AdviceKind::StaleTrace => "stale_trace",
+            AdviceKind::FilterOrder => "filter_order",
         }
     }
 }
@@ -133,7 +138,7 @@ impl Detector {
             let hash = miss.signature.hash();
             self.first = Some(hash);
             if let Some((advice, is_new)) = recreated(hash, made_at) {
-                self.given.insert((advice.kind, advice.subject.clone()), advice.clone());
+                self.give(&advice);
                 told.extend(is_new.then_some(advice));
             }
         }
@@ -141,7 +146,18 @@ impl Detector {
         told
     }
 
-    /// Puts advice on record; returns whether it is new.
+    /// Takes a recorded graph into account; returns advice that it is the first to justify.
+    pub(crate) fn note_graph(&mut self, graph: &Graph) -> Vec<Advice> {
+        let odd = graph.nodes().iter().filter_map(|node| Some((ops::doubt(graph, node)?, node.at)));
+        let advice = odd.map(|(doubt, at)| {
+            let subject = at.map_or_else(|| "a line that is not known".to_owned(), |at| at.to_string());
+            Advice { kind: AdviceKind::FilterOrder, message: format!("at {subject}: {doubt}"), subject }
+        });
+        let advice: Vec<Advice> = advice.collect();
+        advice.into_iter().filter(|advice| self.give(advice)).collect()
+    }
+
+    /// Puts advice on record, with the latest counts; returns whether it is new.
     pub(crate) fn give(&mut self, advice: &Advice) -> bool {
         self.given.insert((advice.kind, advice.subject.clone()), advice.clone()).is_none()
     }

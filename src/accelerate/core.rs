@@ -372,6 +372,8 @@ impl Core {
         }
         self.note(miss, start, counters.clears);
         let entry = made?;
+        let advice = lock(&self.detector).note_graph(&entry.trace.graph);
+        advice.iter().for_each(|advice| self.events.advice(advice));
         let weight = entry.weight();
         Ok((entry, weight))
     }
@@ -742,5 +744,6 @@ fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
     let trace = || (rim.trace)(tape, &mut Reader::new(words, &parameters));
-    profile::apart(|| entered(rim.caller, || in_user_code(trace)))
+    let traced = profile::apart(|| entered(rim.caller, || in_user_code(trace)));
+    traced.map_err(|error| tape.in_words_of_caller(error, |position| (rim.describe)().tensor_path(position)))
 }

@@ -302,9 +302,9 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.misses()
     }
 
-    /// Advice on what to change, if the calls so far show a mistake: one line for each pattern in the misses, and for each op that
-    /// the closure [no longer records](Accelerated::set_stale_check) as it did. Each is also emitted once as a `tracing`
-    /// event, or written to standard error where nobody listens for that.
+    /// Advice on what to change, if the calls so far show a mistake: one line for each pattern in the misses, or in what
+    /// they recorded, and for each op that the closure [no longer records](Accelerated::set_stale_check) as it did. Each
+    /// is also emitted once as a `tracing` event, or written to standard error where nobody listens for that.
     pub fn advice(&self) -> Vec<Advice> {
         self.core.advice()
     }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::summary::{ArgumentText, type_names};
 use crate::code::Target;
-use crate::tree::{Field, Leaf, LeafKind, Words, Writer};
+use crate::tree::{Field, Leaf, LeafKind, Words, Writer, path_text};
 
 /// Everything that a trace depends on: structure, dtypes, shapes, devices and static values of the arguments, and the
 /// modes of the function that change its code. Compared in full; a hash only finds candidates.
@@ -198,7 +198,7 @@ impl Description {
 
     /// Describes a result; empty if it was written without paths.
     pub(crate) fn of_result(leaves: &Writer<'_>) -> Description {
-        Description::with_paths(leaves, |path| extended("result", path))
+        Description::with_paths(leaves, |path| path_text("result", path))
     }
 
     fn with_paths(leaves: &Writer<'_>, path: impl Fn(&[Field]) -> String) -> Description {
@@ -221,21 +221,9 @@ impl Description {
 /// A path whose first step says which argument it is.
 fn argument_path(path: &[Field]) -> String {
     match path {
-        [Field::Index(index), rest @ ..] => extended(&format!("argument {index}"), rest),
-        _ => extended("", path),
+        [Field::Index(index), rest @ ..] => path_text(&format!("argument {index}"), rest),
+        _ => path_text("", path),
     }
-}
-
-fn extended(root: &str, path: &[Field]) -> String {
-    let mut text = root.to_owned();
-    for field in path {
-        match field {
-            Field::Named(name) => text.extend([".", name]),
-            Field::Index(index) => text.push_str(&format!("[{index}]")),
-            Field::Key(key) => text.push_str(&format!("[{key:?}]")),
-        }
-    }
-    text
 }
 
 impl LeafValue {

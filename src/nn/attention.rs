@@ -4,8 +4,9 @@ use std::panic::Location;
 
 use retape_runtime::DType;
 
+use crate::error::Caller;
 use crate::method::method;
-use crate::ops::{Iota, einsum};
+use crate::ops::{Iota, einsum, refused_among};
 use crate::tensor::Tensor;
 
 /// Which positions a query may attend to.
@@ -29,6 +30,9 @@ pub enum Mask {
 #[track_caller]
 pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, mask: Mask) -> Tensor {
     let (at, _method) = (Location::caller(), method("attention"));
+    if let Some(refused) = refused([queries, keys, values], at) {
+        return refused;
+    }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
     let scores = match mask {
         Mask::None => scores,
@@ -38,4 +42,23 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
         }
     };
     einsum("bhqk,bkhd->bqhd", &[&scores.softmax(-1), values])
+}
+
+/// The poisoned result if batch, positions, heads or features do not agree.
+fn refused(tensors: [&Tensor; 3], at: Caller) -> Option<Tensor> {
+    if tensors.iter().any(|tensor| tensor.error().is_some()) {
+        return None;
+    }
+    let fits = match tensors.map(Tensor::shape) {
+        [&[batch, _, heads, features], keys @ &[_, positions, _, _], values @ &[_, _, _, _]] => {
+            *keys == [batch, positions, heads, features] && values[..3] == keys[..3]
+        }
+        _ => false,
+    };
+    let [queries, keys, values] = tensors.map(Tensor::type_text);
+    let message = format!(
+        "the queries {queries}, keys {keys} and values {values} must be [batch, position, head, feature], queries and keys \
+         of the same batch, heads and features, keys and values of the same batch, positions and heads"
+    );
+    (!fits).then(|| refused_among(&tensors, message, at))
 }

@@ -1,6 +1,7 @@
 //! Convolutional layers.
 
 use super::Init;
+use super::fit::refused_broadcast;
 use crate::method::method;
 use crate::ops::ConvOptions;
 use crate::tensor::Tensor;
@@ -19,7 +20,7 @@ use crate::tree::Tree;
 #[track_caller]
 pub fn conv2d<'t>(x: &Tensor, weight: &Tensor, bias: impl Into<Option<&'t Tensor>>, options: ConvOptions) -> Tensor {
     let _method = method("conv2d");
-    plus(x.conv2d(weight, options), bias.into())
+    biased(x.conv2d(weight, options), weight, bias.into())
 }
 
 /// The transposed convolution of images `x` with a filter `[height, width, out_channels / groups, channels]`, plus a
@@ -39,14 +40,21 @@ pub fn conv_transpose2d<'t>(
     options: ConvOptions,
 ) -> Tensor {
     let _method = method("conv_transpose2d");
-    plus(x.conv_transpose2d(weight, options), bias.into())
+    biased(x.conv_transpose2d(weight, options), weight, bias.into())
 }
 
+/// Adds the bias, if there is one. One that has an element for each row of the filter tells that its axes are in another
+/// order, even where the filter happens to fit the images.
 #[track_caller]
-fn plus(x: Tensor, bias: Option<&Tensor>) -> Tensor {
-    match bias {
-        Some(bias) => x + bias,
-        None => x,
+fn biased(y: Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let Some(bias) = bias else { return y };
+    let hint = match weight.rank() == 4 && bias.n_elements() == weight.dim(0) {
+        true => "; this looks like PyTorch's order: permute the filter by [2, 3, 1, 0]",
+        false => "",
+    };
+    match refused_broadcast(("the convolution", &y), ("the bias", bias), hint) {
+        Some(refused) => refused,
+        None => y + bias,
     }
 }
 
@@ -88,6 +96,21 @@ impl Conv2d {
     #[must_use]
     pub fn without_bias(self) -> Conv2d {
         Conv2d { bias: None, ..self }
+    }
+
+    /// A layer with the parameters of PyTorch's `Conv2d`: weight `[out_channels, channels / groups, height, width]` and
+    /// bias `[out_channels]`, if there is one.
+    ///
+    /// ```
+    /// # use retape::{Tensor, nn::Conv2d, ops::ConvOptions};
+    /// let layer = Conv2d::from_pytorch(&Tensor::ones([16, 3, 5, 7]), &Tensor::zeros([16]));
+    /// assert_eq!(layer.weight.shape(), [5, 7, 3, 16]);
+    /// let images = Tensor::zeros([2, 3, 8, 8]).permute([0, 2, 3, 1]);
+    /// assert_eq!(layer.apply(&images, ConvOptions::same()).shape(), [2, 8, 8, 16]);
+    /// ```
+    #[track_caller]
+    pub fn from_pytorch<'t>(weight: &Tensor, bias: impl Into<Option<&'t Tensor>>) -> Conv2d {
+        Conv2d { weight: weight.permute([2, 3, 1, 0]), bias: bias.into().cloned() }
     }
 
     /// The convolution plus the bias.

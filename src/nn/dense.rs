@@ -1,15 +1,26 @@
 //! Layers that connect everything with everything, and tables of vectors.
 
+use std::panic::Location;
+
 use super::Init;
+use super::fit::{refused_broadcast, refused_product};
 use crate::method::method;
+use crate::ops::refused_among;
 use crate::tensor::Tensor;
 use crate::tree::Tree;
 
-/// `x weight + bias` for `x` of shape `[.., in]` and `weight` of shape `[in, out]`.
+/// `x weight + bias` for `x` of shape `[.., in]`, `weight` of shape `[in, out]` and `bias` of shape `[out]`.
 #[track_caller]
 pub fn dense(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
     let _method = method("dense");
-    x.matmul(weight) + bias
+    if let Some(refused) = refused_product(("the input", x), ("the weight", weight)) {
+        return refused;
+    }
+    let y = x.matmul(weight);
+    match refused_broadcast(("the product with the weight", &y), ("the bias", bias), "") {
+        Some(refused) => refused,
+        None => y + bias,
+    }
 }
 
 /// The rows of `table` that `ids` (`i32`, `i64` or `u32`, of any shape) name: shape `ids.shape() + [features]`.
@@ -18,6 +29,11 @@ pub fn dense(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Tensor {
 #[track_caller]
 pub fn embedding(table: &Tensor, ids: &Tensor) -> Tensor {
     let _method = method("embedding");
+    let is_float = ids.error().is_none() && !ids.dtype().is_int();
+    if is_float && table.error().is_none() {
+        let message = format!("the ids {} must be integers; cast them", ids.type_text());
+        return refused_among(&[table, ids], message, Location::caller());
+    }
     table.take(ids, 0)
 }
 
@@ -57,6 +73,18 @@ impl Dense {
         let _method = method("Dense::with_init");
         let weight = init.tensor(seed, [n_in, n_out]);
         Dense { bias: Tensor::zeros_of(weight.dtype(), [n_out]), weight }
+    }
+
+    /// A layer with the parameters of PyTorch's `Linear`: weight `[out, in]` and bias `[out]`.
+    ///
+    /// ```
+    /// # use retape::{Tensor, nn::Dense};
+    /// let layer = Dense::from_pytorch(&Tensor::ones([2, 3]), &Tensor::zeros([2]));
+    /// assert_eq!(layer.weight.shape(), [3, 2]);
+    /// ```
+    #[track_caller]
+    pub fn from_pytorch(weight: &Tensor, bias: &Tensor) -> Dense {
+        Dense { weight: weight.permute([1, 0]), bias: bias.clone() }
     }
 
     /// `x weight + bias`.

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use crate::error::Caller;
 use crate::method::method;
-use crate::ops::refused_pair;
+use crate::ops::refused_among;
 use crate::tensor::Tensor;
 
 /// Mean over the batch of the cross-entropy between `targets`, probabilities along the last axis, and the softmax of
@@ -149,5 +149,5 @@ fn differently_shaped(names: [&str; 2], tensors: [&Tensor; 2], shape: &[usize], 
         x.type_text(),
         y.type_text()
     );
-    (y.shape() != shape).then(|| refused_pair(tensors, message, at))
+    (y.shape() != shape).then(|| refused_among(&tensors, message, at))
 }

@@ -2,7 +2,9 @@
 //!
 //! A layer knows no global state: parameters, running statistics and random keys are arguments, what changes is
 //! returned. All structs are trees, so they can be arguments of accelerated functions and of gradients. Images are
-//! `[batch, height, width, channels]`.
+//! `[batch, height, width, channels]`, filters `[height, width, in, out]` and weights of dense layers `[in, out]`. PyTorch
+//! has them the other way round: [`Conv2d::from_pytorch`] and [`Dense::from_pytorch`] take its parameters, and images
+//! are permuted by `[0, 2, 3, 1]`. Parameters that do not fit are an error that names the layer and both shapes.
 //!
 //! | what | functions | structs |
 //! |---|---|---|
@@ -32,6 +34,7 @@
 mod attention;
 mod conv;
 mod dense;
+mod fit;
 mod init;
 mod loss;
 mod norm;

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::fit::{Role, refused_broadcast};
 use crate::method::method;
 
 use crate::tensor::Tensor;
@@ -24,6 +25,9 @@ pub fn batch_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> 
         let refused = x.refused(message, Location::caller());
         return (refused.clone(), refused.clone(), refused);
     }
+    if let Some(refused) = refused(x, [("the scale", scale), ("the offset", offset)]) {
+        return (refused.clone(), refused.clone(), refused);
+    }
     let mean = x.mean(..-1);
     let centred = x - &mean;
     let variance = centred.square().mean(..-1);
@@ -42,16 +46,35 @@ pub fn batch_norm_inference(
     epsilon: f64,
 ) -> Tensor {
     let _method = method("batch_norm_inference");
-    (x - mean) * ((variance + epsilon).rsqrt() * scale) + offset
+    let parameters = [("the scale", scale), ("the offset", offset), ("the mean", mean), ("the variance", variance)];
+    match refused(x, parameters) {
+        Some(refused) => refused,
+        None => (x - mean) * ((variance + epsilon).rsqrt() * scale) + offset,
+    }
 }
 
 /// Layer normalisation over the last axis: mean zero and variance one for each example, then scaled and shifted.
 #[track_caller]
 pub fn layer_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> Tensor {
     let _method = method("layer_norm");
+    if let Some(refused) = refused(x, [("the scale", scale), ("the offset", offset)]) {
+        return refused;
+    }
     let centred = x - x.mean(-1).unsqueeze(-1);
     let variance = centred.square().mean(-1).unsqueeze(-1);
     centred * (variance + epsilon).rsqrt() * scale + offset
+}
+
+/// The poisoned result if a parameter does not broadcast with the input, whose last axis is the features.
+#[track_caller]
+fn refused<const N: usize>(x: &Tensor, parameters: [Role<'_>; N]) -> Option<Tensor> {
+    parameters.into_iter().find_map(|(role, parameter)| {
+        let hint = match x.rank() == 4 && [x.dim(1)] == parameter.shape() {
+            true => "; images are [batch, height, width, channels], and these look like PyTorch's: permute them by [0, 2, 3, 1]",
+            false => "; the last axis of the input is its features",
+        };
+        refused_broadcast(("the input", x), (role, parameter), hint)
+    })
 }
 
 /// Batch normalisation with parameters for each channel.

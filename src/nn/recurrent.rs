@@ -8,6 +8,7 @@ use std::panic::Location;
 use retape_runtime::{Scalar, Shape};
 
 use super::Init;
+use super::fit::refused_product;
 use crate::error::Caller;
 use crate::method::method;
 use crate::ops::{Splat, stack};
@@ -38,6 +39,11 @@ pub fn lstm_cell(
     bias: &Tensor,
 ) -> (Tensor, Tensor) {
     let _method = method("lstm_cell");
+    let refused = refused_product(("the input", x), ("the input weight", input_weight));
+    let refused = refused.or_else(|| refused_product(("the output", h), ("the hidden weight", hidden_weight)));
+    if let Some(refused) = refused {
+        return (refused.clone(), refused);
+    }
     let gates = x.matmul(input_weight) + h.matmul(hidden_weight) + bias;
     let [input, forget, candidate, output] = gates.chunk_array(-1);
     let cell = forget.sigmoid() * c + input.sigmoid() * candidate.tanh();

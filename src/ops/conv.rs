@@ -9,7 +9,8 @@ use retape_runtime::DType;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::matmul::refused_pair;
+use super::layout;
+use super::matmul::refused_among;
 use super::window::{self, Padding};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::graph::TensorType;
@@ -88,6 +89,26 @@ impl Conv2d {
         }
     }
 
+    /// The type of the result, for images and a filter of one dtype.
+    fn fit(&self, x: &TensorType, w: &TensorType) -> Result<TensorType, TypeError> {
+        let told = |error: TypeError| TypeError(format!("argument 0 is {x}, argument 1 is {w}: {error}"));
+        let image = window::image(0, x)?;
+        let [height, width, channels, out_channels] = filter_extents(1, w)?;
+        self.check_groups(x.shape[3]).map_err(told)?;
+        self.check_groups(out_channels).map_err(told)?;
+        if channels.checked_mul(self.groups) != Some(x.shape[3]) {
+            let groups = if self.groups == 1 { String::new() } else { format!(" in {} groups", self.groups) };
+            refuse!(
+                "argument 0 is {x}, argument 1 is {w}: the images have {} channels{groups}, so the filter's third axis \
+                 must be {}, not {channels}",
+                x.shape[3],
+                x.shape[3] / self.groups
+            );
+        }
+        let [rows, columns] = self.n_windows(image, [height, width]).map_err(told)?;
+        Ok(x.with_shape([x.shape[0], rows, columns, out_channels]))
+    }
+
     fn kernel(&self, pass: ConvPass, dtype: DType, image: &[usize], filter: &[usize]) -> Lowering {
         Lowering::Library(Library::Conv2d(library::Conv2d {
             dtype,
@@ -144,19 +165,9 @@ fn filter_extents(position: usize, w: &TensorType) -> Result<[usize; 4], TypeErr
 impl OpDef for Conv2d {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
         let [x, w] = pair(args)?;
-        let image = window::image(0, x)?;
-        let [height, width, channels, out_channels] = filter_extents(1, w)?;
-        self.check_groups(x.shape[3])?;
-        self.check_groups(out_channels)?;
-        if channels * self.groups != x.shape[3] {
-            refuse!(
-                "argument 0 is {x}, argument 1 is {w}: with {} groups the filter's third axis must be {}",
-                self.groups,
-                x.shape[3] / self.groups
-            );
-        }
-        let [rows, columns] = self.n_windows(image, [height, width])?;
-        Ok(x.with_shape([x.shape[0], rows, columns, out_channels]))
+        self.fit(x, w).map_err(|error| {
+            layout::with_filter_hint(error, "[height, width, in / groups, out]", [x, w], |x, w| self.fit(x, w).is_ok())
+        })
     }
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
@@ -330,13 +341,50 @@ impl ConvOptions {
         let ConvOptions { stride, padding, dilation, groups } = *self;
         Conv2d { stride, padding: padding.resolve(image, filter, stride, dilation), dilation, groups }
     }
+
+    /// The transposed convolution of images with a filter of one dtype: the cotangent of the images that a convolution
+    /// takes to such ones.
+    fn transposed(&self, x: &TensorType, w: &TensorType) -> Result<Conv2dInputGrad, TypeError> {
+        let images = window::image(0, x)?;
+        let [height, width, _, channels] = filter_extents(1, w)?;
+        if channels != x.shape[3] {
+            refuse!(
+                "argument 0 is {x}, argument 1 is {w}: the images have {} channels, so the filter's last axis must be {0}, \
+                 not {channels}",
+                x.shape[3]
+            );
+        }
+        let along = |axis: usize| {
+            let (windows, stride, filter) = (images[axis], self.stride[axis], [height, width][axis]);
+            let reach = (filter.checked_sub(1)?).checked_mul(self.dilation[axis])?.checked_add(1)?;
+            let steps = windows.checked_mul(stride)?;
+            match self.padding {
+                Padding::Same => Some(steps),
+                Padding::Valid => steps.checked_add(reach.saturating_sub(stride)),
+                Padding::Explicit(padding) => {
+                    let whole = windows.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
+                    whole.checked_sub(padding[axis][0])?.checked_sub(padding[axis][1])
+                }
+            }
+        };
+        let Some(input) = along(0).zip(along(1)).map(|(height, width)| [height, width]) else {
+            refuse!("argument 0 is {x}, argument 1 is {w}: {self:?} leave no image");
+        };
+        let Conv2d { stride, padding, dilation, groups } = self.resolved(input, [height, width]);
+        let op = Conv2dInputGrad { stride, padding, dilation, groups, input };
+        op.infer(&[x, w]).map_err(|error| TypeError(format!("argument 0 is {x}, argument 1 is {w}: {error}")))?;
+        Ok(op)
+    }
 }
 
 impl Tensor {
     /// The convolution of images `[batch, height, width, channels]` with a filter
     /// `[height, width, channels / groups, out_channels]`.
     ///
-    /// As everywhere in machine learning the filter is not flipped.
+    /// As everywhere in machine learning the filter is not flipped. PyTorch's images become such ones by
+    /// `permute(&[0, 2, 3, 1])`, its filters by `permute(&[2, 3, 1, 0])`; errors say so where that would make them fit. A
+    /// filter that fits as it is, such as PyTorch's `[16, 3, 3, 3]` for images of three channels, is taken as it is, with
+    /// 16 x 3 taps; an accelerated function gives [`advice`](crate::Accelerated::advice) on it.
     ///
     /// ```
     /// # use retape::{Tensor, ops::ConvOptions};
@@ -353,7 +401,8 @@ impl Tensor {
 
     /// The transposed convolution: the map of which `conv2d` with the same filter and options is the transpose.
     ///
-    /// The filter is that of the convolution, `[height, width, out_channels / groups, channels]`. Height and width of
+    /// The filter is that of the convolution, `[height, width, out_channels / groups, channels]`; PyTorch's become such ones
+    /// by `permute(&[2, 3, 1, 0])`, as for the convolution. Height and width of
     /// the result are `stride` times those of the image for [`Padding::Same`]; [`Padding::Valid`] adds what the filter
     /// exceeds the stride by.
     ///
@@ -367,27 +416,20 @@ impl Tensor {
     #[track_caller]
     pub fn conv_transpose2d(&self, filter: &Tensor, options: ConvOptions) -> Tensor {
         let (at, _method) = (Location::caller(), method("conv_transpose2d"));
-        if let Some(poisoned) = [self, filter].into_iter().find(|tensor| tensor.error().is_some()) {
-            return poisoned.clone();
+        let (x, w) = match (self.ty(), filter.ty()) {
+            (Some(x), Some(w)) => (x, w),
+            (None, _) => return self.clone(),
+            (_, None) => return filter.clone(),
+        };
+        let fitting = pair(&[x, w]).and_then(|[x, w]| {
+            options.transposed(x, w).map_err(|error| {
+                let fits = |x: &TensorType, w: &TensorType| options.transposed(x, w).is_ok();
+                layout::with_filter_hint(error, "[height, width, out / groups, in]", [x, w], fits)
+            })
+        });
+        match fitting {
+            Ok(op) => apply_at(op, &[self, filter], at),
+            Err(error) => refused_among(&[self, filter], error.0, at),
         }
-        let along = |axis: usize| {
-            let (windows, stride) = (self.dim(axis + 1), options.stride[axis]);
-            let reach = (filter.dim(axis).checked_sub(1)?).checked_mul(options.dilation[axis])?.checked_add(1)?;
-            let steps = windows.checked_mul(stride)?;
-            match options.padding {
-                Padding::Same => Some(steps),
-                Padding::Valid => steps.checked_add(reach.saturating_sub(stride)),
-                Padding::Explicit(padding) => {
-                    let whole = windows.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?;
-                    whole.checked_sub(padding[axis][0])?.checked_sub(padding[axis][1])
-                }
-            }
-        };
-        let Some(input) = along(0).zip(along(1)).map(|(height, width)| [height, width]) else {
-            let message = format!("{} and {} with {options:?} leave no image", self.type_text(), filter.type_text());
-            return refused_pair([self, filter], message, at);
-        };
-        let Conv2d { stride, padding, dilation, groups } = options.resolved(input, [filter.dim(0), filter.dim(1)]);
-        apply_at(Conv2dInputGrad { stride, padding, dilation, groups, input }, &[self, filter], at)
     }
 }

@@ -4,9 +4,10 @@ use std::panic::Location;
 
 use retape_runtime::Shape;
 
+use super::matmul::refused_among;
 use super::{ReduceSum, Slice};
 use crate::error::Caller;
-use crate::method::{ill_typed, method};
+use crate::method::method;
 use crate::tensor::{Tensor, apply_at};
 
 /// A sum of products of one or two tensors in index notation, as NumPy's `einsum`.
@@ -31,10 +32,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
         Ok(result) => result,
         Err(message) => {
             let message = format!("`{equation}`: {message}");
-            match operands.iter().find(|operand| operand.is_traced()).or(operands.first()) {
-                Some(operand) => operand.refused(message, at),
-                None => Tensor::poisoned(ill_typed("einsum", message, at)),
-            }
+            refused_among(operands, message, at)
         }
     }
 }

@@ -7,7 +7,7 @@ use retape_runtime::Shape;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::matmul::refused_pair;
+use super::matmul::refused_among;
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, Slice, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
@@ -281,13 +281,13 @@ impl Tensor {
         }
         if self.rank() < 2 || b.rank() < 2 {
             let message = format!("{} and {} must be matrices", self.type_text(), b.type_text());
-            return refused_pair([self, b], message, at);
+            return refused_among(&[self, b], message, at);
         }
         let ((batch_a, a), (batch_b, last)) =
             (self.shape().split_at(self.rank() - 2), b.shape().split_at(b.rank() - 2));
         let batch = match check::broadcast(batch_a, batch_b) {
             Ok(batch) => batch,
-            Err(e) => return refused_pair([self, b], format!("batch axes: {e}"), at),
+            Err(e) => return refused_among(&[self, b], format!("batch axes: {e}"), at),
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();

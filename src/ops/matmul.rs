@@ -10,7 +10,7 @@ use super::check::{self, refuse};
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::graph::TensorType;
-use crate::method::method;
+use crate::method::{ill_typed, method};
 use crate::tensor::{Tensor, apply_at};
 
 /// The product of each matrix of the last two axes with its partner; the axes before them are equal.
@@ -99,7 +99,7 @@ impl Tensor {
         }
         if self.shape() != other.shape() {
             let message = format!("{} and {} differ in length", self.type_text(), other.type_text());
-            return refused_pair([self, other], message, at);
+            return refused_among(&[self, other], message, at);
         }
         (self * other).sum(..)
     }
@@ -131,7 +131,7 @@ impl Tensor {
                 self.type_text(),
                 other.type_text()
             );
-            return refused_pair([self, other], message, at);
+            return refused_among(&[self, other], message, at);
         }
         match (self.rank(), other.rank()) {
             (1, 1) => {
@@ -157,7 +157,7 @@ impl Tensor {
             (self.shape().split_at(self.rank() - 2), other.shape().split_at(other.rank() - 2));
         let batch = match check::broadcast(batch_a, batch_b) {
             Ok(batch) => batch,
-            Err(e) => return refused_pair([self, other], format!("batch axes: {e}"), at),
+            Err(e) => return refused_among(&[self, other], format!("batch axes: {e}"), at),
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();
@@ -183,12 +183,14 @@ impl Tensor {
         }
         let matrix = [self, other].into_iter().find(|tensor| tensor.rank() != 1)?;
         let message = format!("{} is not a vector; for matrices use `matmul` or `einsum`", matrix.type_text());
-        Some(refused_pair([self, other], message, at))
+        Some(refused_among(&[self, other], message, at))
     }
 }
 
-/// The poisoned result of the method of two tensors that runs; a trace that either belongs to remembers the error.
-pub(crate) fn refused_pair(tensors: [&Tensor; 2], message: String, at: Caller) -> Tensor {
-    let [first, second] = tensors;
-    if second.is_traced() { second.refused(message, at) } else { first.refused(message, at) }
+/// The poisoned result of the method of some tensors that runs; the trace that one of them belongs to remembers the error.
+pub(crate) fn refused_among(tensors: &[&Tensor], message: String, at: Caller) -> Tensor {
+    match tensors.iter().find(|tensor| tensor.is_traced()).or(tensors.first()) {
+        Some(tensor) => tensor.refused(message, at),
+        None => Tensor::poisoned(ill_typed("function of tensors", message, at)),
+    }
 }

@@ -46,6 +46,7 @@ mod define;
 mod einsum;
 mod index;
 mod join;
+mod layout;
 mod leaf;
 mod linalg;
 mod logic;
@@ -104,9 +105,17 @@ pub use trigonometric::*;
 pub use window::Padding;
 
 pub(crate) use check::{addressable, broadcast_all};
-pub(crate) use matmul::refused_pair;
+pub(crate) use matmul::refused_among;
 
-use crate::graph::TensorType;
+use crate::graph::{Graph, Node, TensorType};
+
+/// What is odd about a node that is well-typed, and what would be meant more likely.
+pub(crate) fn doubt(graph: &Graph, node: &Node) -> Option<String> {
+    if let (Op::Conv2d(_), [_, filter]) = (&node.op, &node.args[..]) {
+        return layout::doubt_of_filter(graph.ty(*filter));
+    }
+    None
+}
 
 /// Generates `Op` and its dispatch. Rows hold no code.
 macro_rules! ops {

@@ -10,6 +10,7 @@ use retape_runtime::{Scalar, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
+use super::layout;
 use super::window::{self, Padding};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, Splat, TypeError};
 use crate::graph::TensorType;
@@ -105,11 +106,17 @@ impl Windows {
     /// The type of an image pooled.
     fn pooled(self, x: &TensorType) -> Result<TensorType, TypeError> {
         check::float(0, x)?;
+        self.fit(x).map_err(|error| layout::with_image_hint(error, x, |x| self.fit(x).is_ok()))
+    }
+
+    /// The type of an image of floats pooled.
+    fn fit(self, x: &TensorType) -> Result<TensorType, TypeError> {
         let extent = window::image(0, x)?;
-        let [rows, columns] = window::n_windows(extent, self.window, self.stride, self.padding, [1, 1])?;
+        let [rows, columns] = window::n_windows(extent, self.window, self.stride, self.padding, [1, 1])
+            .map_err(|error| TypeError(format!("argument 0 is {x}: {error}")))?;
         // Else a window could lie in the padding entirely and have no maximum.
         if (0..2).any(|axis| self.padding[axis].iter().any(|&padding| padding >= self.window[axis])) {
-            refuse!("padding {:?} must be less than the window {:?}", self.padding, self.window);
+            refuse!("argument 0 is {x}: padding {:?} must be less than the window {:?}", self.padding, self.window);
         }
         if !self.describe(x, PoolKind::Max, PoolPass::Forward).is_valid() {
             refuse!("windows of {:?} at steps of {:?} over {x} are too large to count", self.window, self.stride);
@@ -293,6 +300,9 @@ impl Tensor {
         let image = [self.dim(1), self.dim(2)];
         let padding = padding.into().resolve(image, window, stride, [1, 1]);
         let pool = SumPool2d { window, stride, padding };
+        if let Some(Err(error)) = self.ty().map(|ty| pool.infer(&[ty])) {
+            return self.refused(error.0, at);
+        }
         apply_at(pool.clone(), &[self], at).unless_poisoned(|sums| {
             if padding == [[0; 2]; 2] {
                 return sums / (window[0] as f64 * window[1] as f64);

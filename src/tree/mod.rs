@@ -36,7 +36,7 @@ pub use retape_derive::Tree;
 pub(crate) use spare::{TensorList, Words};
 pub use statics::{Static, StaticLeaf};
 pub use writer::{Field, Writer};
-pub(crate) use writer::{Leaf, LeafKind};
+pub(crate) use writer::{Leaf, LeafKind, path_text};
 
 use crate::error::Result;
 

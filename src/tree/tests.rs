@@ -53,7 +53,7 @@ fn paths<T: Tree>(tree: &T) -> Vec<(String, LeafKind, String)> {
     let mut leaves = Writer::with_paths();
     tree.write(&mut leaves);
     let paths = leaves.paths.unwrap();
-    paths.leaves.iter().map(|leaf| (path_text(&leaf.path), leaf.kind, leaf.text.clone())).collect()
+    paths.leaves.iter().map(|leaf| (path_text("", &leaf.path), leaf.kind, leaf.text.clone())).collect()
 }
 
 #[derive(Clone, Debug, Tree)]

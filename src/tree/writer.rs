@@ -55,9 +55,9 @@ pub(crate) struct Leaf {
     pub(crate) text: String,
 }
 
-/// A path as text, such as `weights[2]`; the tree itself is `value`.
-pub(crate) fn path_text(path: &[Field]) -> String {
-    let mut text = String::new();
+/// A path from a root as text, such as `argument 0.weights[2]`, or `weights[2]` from a root without a name.
+pub(crate) fn path_text(root: &str, path: &[Field]) -> String {
+    let mut text = root.to_owned();
     for field in path {
         match field {
             Field::Named(name) if text.is_empty() => text.push_str(name),
@@ -66,7 +66,7 @@ pub(crate) fn path_text(path: &[Field]) -> String {
             Field::Key(key) => text.push_str(&format!("[{key:?}]")),
         }
     }
-    if text.is_empty() { "value".to_owned() } else { text }
+    text
 }
 
 /// A path as the name of what it leads to, such as `blocks.3.weight`; the tree itself is `value`.
@@ -100,9 +100,9 @@ impl<'t> Writer<'t> {
         Writer { paths: Some(Paths::default()), ..Writer::default() }
     }
 
-    /// The path of each tensor, as text such as `weights[2]`; empty if paths were not noted.
-    pub(crate) fn tensor_paths(&self) -> Vec<String> {
-        self.tensor_texts(path_text)
+    /// The path of each tensor from a root, as text such as `weights[2]`; empty if paths were not noted.
+    pub(crate) fn tensor_paths(&self, root: &str) -> Vec<String> {
+        self.tensor_texts(|path| path_text(root, path))
     }
 
     /// The name of each tensor, such as `weights.2`; empty if paths were not noted.
