@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../examples/digits/chart.rs"]
-mod chart;
+mod drawing;
 
-use chart::Chart;
+use drawing::Chart;
 
 fn sample() -> Chart {
     Chart {

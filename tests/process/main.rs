@@ -6,6 +6,8 @@ mod callbacks;
 mod code_memory;
 mod donation;
 mod ending;
+#[path = "../engine/heard.rs"]
+mod heard;
 mod memory;
 mod patience;
 mod programs;
