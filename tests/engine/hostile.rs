@@ -124,7 +124,7 @@ fn values_that_are_too_many_at_a_time_are_refused() {
         ((&a + &b) * (&b - &c)).cumsum(0) + c.cumsum(0) + a.cumsum(0)
     });
     let error = calm(&"a plan", || function.call(&x)).unwrap_err();
-    assert!(matches!(error, Error::Device(_)), "{error}");
+    assert!(matches!(error, Error::Memory(_)), "{error}");
 }
 
 #[test]

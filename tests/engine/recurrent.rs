@@ -176,14 +176,16 @@ fn sequences_of_no_step_and_other_shapes() -> Result<()> {
     let flat = Tensor::zeros_of(DType::F64, [BATCH, IN]);
     let (outputs, (h, c)) = lstm().apply(&flat, None);
     let (others, last) = gru().apply(&flat, None);
-    for (poisoned, name) in [(outputs, "lstm"), (h, "lstm"), (c, "lstm"), (others, "gru"), (last, "gru")] {
+    for (poisoned, name) in
+        [(outputs, "Lstm::apply"), (h, "Lstm::apply"), (c, "Lstm::apply"), (others, "Gru::apply"), (last, "Gru::apply")]
+    {
         let Some(Error::Type { op, message, at }) = poisoned.error() else { panic!("{poisoned}") };
         assert_eq!((*op, at.file()), (name, file!()));
         assert!(message.contains("f64[2, 3] must be [batch, time, features]"), "{message}");
     }
     let wide = Tensor::zeros_of(DType::F64, [BATCH, STEPS, IN + 1]);
     let message = gru().apply(&wide, None).0.error().unwrap().to_string();
-    assert!(message.contains("matmul") && message.contains(file!()), "{message}");
+    assert!(message.contains("Gru::apply") && message.contains(file!()), "{message}");
     // Values of another dtype are refused, and the zeros take the dtype of the weights.
     let single = map(&lstm(), |x| x.cast(DType::F32));
     let (outputs, _) = single.apply(&Tensor::zeros([BATCH, STEPS, IN]), None);
