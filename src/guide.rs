@@ -5,6 +5,8 @@
 //! [from-jax]: crate::guide::from_jax
 //! [from-matlab]: crate::guide::from_matlab
 //! [compile-errors]: crate::guide::compile_errors
+//! [cache-change]: crate::guide::cache#closures-that-change
+//! [numerics-ties]: crate::guide::numerics#ties-and-kinks
 #![doc = include_str!("../docs/guide.md")]
 
 /// Traces and their signatures: when a call makes a new one, what can surprise you, and how to look at the cache.
@@ -22,6 +24,7 @@ pub mod numerics {}
 
 /// Functions on NVIDIA GPUs.
 ///
+/// [numerics-special]: crate::guide::numerics#special-values
 #[doc = include_str!("../docs/gpu.md")]
 pub mod gpu {}
 
