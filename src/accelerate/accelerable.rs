@@ -156,9 +156,9 @@ pub trait AtLeastOne<A, R>: Called<A, R> {}
 
 /// A candidate that can be called with references to arguments `A`, a tuple.
 #[diagnostic::on_unimplemented(
-    message = "the types of the parameters are not spelled out: write them, as in `|x: &Tensor| ..`",
-    label = "parameters without types",
-    note = "a type that only follows from how the closure uses it stands for a reference of one lifetime, and each call \
+    message = "the parameters must be references of any lifetimes, with their types spelled out, as in `|x: &Tensor| ..`",
+    label = "not for references of any lifetimes",
+    note = "a type that only follows from how a closure uses its parameter is a reference of one lifetime, and each call \
             has its own"
 )]
 pub trait Called<A, R>: Asks {

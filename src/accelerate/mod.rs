@@ -147,7 +147,7 @@ pub struct Accelerated<F, Args, R> {
 ///
 /// let trainer = Trainer::new(0.1);
 /// let mut params = Params { slope: Tensor::from(0.0_f32), offset: Tensor::from(0.0_f32) };
-/// for _ in 0..200 {
+/// for _ in 0..500 {
 ///     (params, _) = trainer.step.call(params, Tensor::from([1.0_f32, 2.0]))?;
 /// }
 /// assert!((params.slope.item::<f32>()? + params.offset.item::<f32>()? - 1.0).abs() < 1e-2);

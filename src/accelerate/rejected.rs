@@ -1,17 +1,18 @@
-//! What a call finds after a mistake that the compiler has told already.
+//! What a call finds after a mistake that the compiler tells elsewhere.
 //!
 //! [`accelerate`](crate::accelerate) refuses a function of which an argument or the result is no tree, and the methods
 //! that need trees are not there for it. Each use of them would be an error of its own that says nothing new. So an
 //! accelerated function dereferences to [`Rejected`], which has the same methods for any types: the compiler goes there
 //! where it has not found one, that is, after a mistake only.
 //!
-//! No program can call them. They ask for a [`ProofOfTrees`], which no type is, and which a caller does not name: an
-//! error about that, "type annotations needed", is one that the compiler keeps to itself if it has told another one of
-//! the same body. It tells it in generic code that does not ask for trees itself.
+//! In generic code it would go there as well, without a mistake that is told elsewhere, where bounds are missing. So the
+//! types have to be [`Known`], which type parameters are not, or these are asked for. And no program runs the methods:
+//! code that calls them is not compiled to the end.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use super::accelerable::Never;
 use super::bisect::Bisection;
 use super::function::for_each_arity;
 use super::{Accelerated, Loaded, Pinned, Saved, Signature};
@@ -21,17 +22,54 @@ use crate::error::Result;
 pub struct Rejected<F, Args, R>(PhantomData<fn(F, Args) -> R>);
 
 impl<F, Args, R> Rejected<F, Args, R> {
+    /// An error of whoever compiles a call of a method below.
+    const UNPROVEN: () = panic!("generic code that calls an accelerated function needs `Tree` bounds for its types");
+
     pub(super) const fn new() -> Self {
         Rejected(PhantomData)
     }
+
+    /// Ends every method, none of which runs.
+    fn refuse<T>() -> T {
+        let () = Self::UNPROVEN;
+        unreachable!("code with this call is not compiled")
+    }
 }
 
-/// That arguments `Args` and the result `R` are trees. No type implements it; where the compiler misses it, bounds are
-/// missing: each argument and the result must be a [`Tree`](trait@crate::Tree).
-pub trait ProofOfTrees<Args, R> {
-    /// Never called.
-    fn never() -> !;
-}
+/// Types that are no parameters of generic code. There is no such trait; of all that there are, `Unpin` is there for
+/// nearly all types, and nearly no generic code asks for it. Code that does is told when it is compiled for its types:
+///
+/// ```compile_fail,E0080
+/// # use retape::{Accelerated, Tensor, Tree, accelerate};
+/// fn apply<F, A: Unpin, R: Unpin>(f: &Accelerated<F, (A,), R>, x: &A) -> retape::Result<R> {
+///     f.call(x)
+/// }
+///
+/// apply(&accelerate(|x: &Tensor| x.exp()), &Tensor::ones([2]))?;
+/// # Ok::<(), retape::Error>(())
+/// ```
+///
+/// ```
+/// # use retape::{Accelerated, Tensor, Tree, accelerate};
+/// fn apply<F, A: Tree, R: Tree>(f: &Accelerated<F, (A,), R>, x: &A) -> retape::Result<R> {
+///     f.call(x)
+/// }
+///
+/// apply(&accelerate(|x: &Tensor| x.exp()), &Tensor::ones([2]))?;
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "generic code calls an accelerated function, of which each argument and the result need the bound `Tree`: \
+               `{Self}`",
+    label = "not all of these are known to be a `Tree`",
+    note = "these are the arguments, a tuple, and the result"
+)]
+pub trait Known {}
+
+impl<T: Unpin> Known for T {}
+
+// Never holds: where it is the only one, the compiler reports what an `impl` asks for, and of two the trait itself.
+impl<Args, R> Known for (Args, R) where Rejected<(), Args, R>: Never {}
 
 #[doc(hidden)]
 impl<F, Args, R> Deref for Accelerated<F, Args, R> {
@@ -54,9 +92,12 @@ macro_rules! rejected {
     (@method $method:ident, $result:ty, ($($name:ident $type:ident),*)) => {
         #[doc(hidden)]
         #[allow(clippy::too_many_arguments, reason = "one parameter per argument of the function")]
-        pub fn $method<Proof: ProofOfTrees<($($type,)*), R>>(&self, $($name: impl Sized),*) -> $result {
+        pub fn $method(&self, $($name: impl Sized),*) -> $result
+        where
+            (($($type,)*), R): Known,
+        {
             $(let _ = $name;)*
-            Proof::never()
+            Self::refuse()
         }
     };
 }
@@ -75,8 +116,11 @@ macro_rules! files {
         impl<F, Args, R> Rejected<F, Args, R> {
             $(
                 #[doc(hidden)]
-                pub fn $method<Proof: ProofOfTrees<Args, R>>(&self, _: impl Sized) -> Result<$result> {
-                    Proof::never()
+                pub fn $method(&self, _: impl Sized) -> Result<$result>
+                where
+                    (Args, R): Known,
+                {
+                    Self::refuse()
                 }
             )*
         }

@@ -1,11 +1,11 @@
-// Says: type annotations needed
-use retape::{Accelerated, Tensor, accelerate};
+// Says: each argument and the result need the bound `Tree` | `((A,), R)`
+use retape::{Accelerated, Tensor, Tree, accelerate};
 
-fn twice<F, A, R>(f: &Accelerated<F, (A,), R>, x: &A) -> [R; 2] {
-    [f.call(x).unwrap(), f.call(x).unwrap()]
+fn apply<F, A, R: Tree>(f: &Accelerated<F, (A,), R>, x: &A) -> R {
+    f.call(x).unwrap()
 }
 
 fn main() {
     let f = accelerate(|x: &Tensor| x.exp());
-    twice(&f, &Tensor::ones([2]));
+    apply(&f, &Tensor::ones([2]));
 }

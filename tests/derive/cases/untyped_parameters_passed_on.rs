@@ -1,4 +1,4 @@
-// Says: the types of the parameters are not spelled out | `|x: &Tensor| ..`
+// Says: must be references of any lifetimes | types spelled out
 use retape::{Tensor, accelerate};
 
 fn sum(x: &Tensor, y: &Tensor) -> Tensor {
