@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, OnceLock};
 use std::time::Duration;
 
 use crate::heard::{Heard, Listener};
-use retape::{Check, OnDifference, OnRetrace, Tensor, accelerate, value_and_grad};
+use retape::{Boxed, Check, OnDifference, OnRetrace, Tensor, accelerate, set_patience, value_and_grad};
 
 const PAGE: &str = include_str!("../../docs/events.md");
 
@@ -140,9 +141,42 @@ fn warnings_say_what_is_wrong() {
     assert_eq!((found.len(), &*found[0].fields["op"]), (1, "log"));
 }
 
+/// In a process of its own, since patience belongs to the process.
+#[test]
+fn a_call_that_takes_over_is_told() {
+    const CHILD: &str = "RETAPE_TEST_TAKE_OVER";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let output =
+            child.args(["--exact", "events::a_call_that_takes_over_is_told"]).env(CHILD, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        return assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
+    set_patience(Duration::from_millis(10));
+    static F: OnceLock<Boxed<(Tensor,), Tensor>> = OnceLock::new();
+    static ENTERED: AtomicU32 = AtomicU32::new(0);
+    let listening_call = || {
+        let (listener, _listening) = Listener::here();
+        F.get().unwrap().call(ones(1)).unwrap();
+        let heard = listener.heard();
+        [named(&heard, "retape::wait").len(), named(&heard, "retape::take_over").len()]
+    };
+    // The first trace waits for a call that waits for it, and makes the entry after all.
+    let f = F.get_or_init(|| {
+        let body = move |x: &Tensor| {
+            if ENTERED.fetch_add(1, SeqCst) == 0 {
+                assert_eq!(std::thread::spawn(listening_call).join().unwrap(), [1, 1]);
+            }
+            x * 3.0
+        };
+        accelerate(body).boxed()
+    });
+    assert_eq!(f.call(ones(1)).unwrap().to_vec::<f32>().unwrap(), [3.0]);
+}
+
 #[test]
 fn every_event_of_the_page_is_tested_here() {
-    let tests = [include_str!("events.rs"), include_str!("../process/patience.rs")].concat();
+    let tests = include_str!("events.rs");
     let documented = documented();
     assert_eq!(documented.len(), 11);
     for name in documented.keys() {

@@ -1,7 +1,6 @@
 //! A listener for the library's events, shared by tests: it keeps what it hears as data.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![allow(dead_code, reason = "not every program that includes this looks at everything")]
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

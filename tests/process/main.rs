@@ -6,8 +6,6 @@ mod callbacks;
 mod code_memory;
 mod donation;
 mod ending;
-#[path = "../engine/heard.rs"]
-mod heard;
 mod memory;
 mod patience;
 mod programs;

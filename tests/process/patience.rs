@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::heard::Listener;
 use retape::{Accelerated, Error, Result, Tensor, accelerate, set_patience, value_and_grad};
 
 type Boxed = Box<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
@@ -89,28 +88,6 @@ fn a_closure_that_joins_a_call_of_itself_once_has_a_value() {
     let stats = f.stats();
     assert_eq!((stats.hits, stats.misses, stats.waits, stats.rejected), (1, 2, 1, 1));
     assert!(entered.load(SeqCst) >= 2);
-}
-
-#[test]
-fn a_call_that_takes_over_is_told() {
-    let _turn = with_patience(10);
-    let (entered, told) = (AtomicUsize::new(0), Arc::<Mutex<Vec<&'static str>>>::default());
-    let names = Arc::clone(&told);
-    let f = recursive(move |f, x| {
-        if entered.fetch_add(1, SeqCst) > 0 {
-            return x * 3.0_f32;
-        }
-        let listening_call = || {
-            let (listener, _listening) = Listener::here();
-            let y = f.call(ones()).unwrap();
-            names.lock().unwrap().extend(listener.heard().iter().map(|heard| heard.name));
-            y
-        };
-        x * thread::scope(|scope| scope.spawn(listening_call).join().unwrap())
-    });
-    f.get().unwrap().call(ones()).unwrap();
-    let told = told.lock().unwrap();
-    assert!(told.contains(&"retape::wait") && told.contains(&"retape::take_over"), "{told:?}");
 }
 
 #[test]
