@@ -242,7 +242,7 @@ impl<'w> Backward<'w> {
         let value = |(id, ty)| self.tape.value(id, ty);
         let args: Vec<Tensor> = args.into_iter().map(value).collect();
         let output = value(output);
-        // What a rule records, and what is wrong with it, belongs to the op's line.
+        // Nodes and errors of a rule belong to the line of its op.
         let _method = method_at(op.name(), line.unwrap_or(self.at));
         let cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
         debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");

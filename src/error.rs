@@ -25,7 +25,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// An op was given arguments of wrong shapes, dtypes or values.
     Type {
-        /// The op.
+        /// The method that the caller's line calls, or the op of an operator, such as `add`.
         op: &'static str,
         /// What does not fit, with both shapes or dtypes.
         message: String,

@@ -1,8 +1,9 @@
-//! The method that a line of the caller's program names, while it applies ops that the line does not name.
+//! The method of the caller's program that is running: its name for errors, its line for what it records.
 //!
-//! `x.softmax(0)` is made of a maximum, a difference, an exponential and more. Whoever wrote it knows none of these, so
-//! an error in one of them names `softmax`, and what they record stands for the line of `softmax`. A composite says its
-//! name first, and that holds on its thread until it returns; inside another composite the outer name holds.
+//! `x.softmax(0)` applies a maximum, a difference, an exponential and more, none of which its caller wrote. So errors in
+//! these name `softmax`, and the nodes that they record belong to the line of `softmax`. A composite calls [`method`]
+//! first; its name holds on the thread until the guard is dropped, and inside another composite the outer name holds.
+//! Derivative rules run as methods, too, under the name and the line of their op.
 
 use std::cell::Cell;
 use std::marker::PhantomData;

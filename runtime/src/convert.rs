@@ -68,7 +68,7 @@ impl Format {
 
 /// `m / 2^n`, rounded to the nearest integer, of two the even one.
 fn without_bits(m: u64, n: u32) -> u64 {
-    // What is below a quarter rounds as anything else that is.
+    // Any number below a quarter rounds as 2^-2 does.
     let (m, n) = (u128::from(m), n.min(66));
     let (whole, rest) = (m >> n, m & ((1 << n) - 1));
     let half = 1_u128 << n >> 1;

@@ -135,6 +135,9 @@ pub fn gather<T: Copy>(data: &[T], row_len: usize, indices: &[usize]) -> Result<
 
 /// Encodes each label as a row of `n_classes` numbers: one at the label, zero elsewhere.
 ///
+/// A label that is no class is an error here; [`Tensor::one_hot`](crate::Tensor::one_hot), which cannot see the labels
+/// while it is traced, makes a row of NaN of it.
+///
 /// ```
 /// assert_eq!(retape::data::one_hot(&[1], 3)?, [0.0, 1.0, 0.0]);
 /// # Ok::<(), retape::data::DataError>(())

@@ -1,7 +1,7 @@
 //! Losses: scalars to be made small.
 //!
-//! What is compared has one shape, since a difference of `[n, 1]` and `[n]` is a matrix of all pairs, of which the mean
-//! says nothing. A wrong label makes a loss NaN rather than a little better.
+//! Predictions and targets have one shape, since a difference of `[n, 1]` and `[n]` is a matrix of all pairs, of which
+//! the mean says nothing. A wrong label makes a loss NaN rather than a little better.
 
 use std::panic::Location;
 
@@ -126,12 +126,12 @@ fn label_entropies(logits: &Tensor, labels: &Tensor) -> Tensor {
     cross_entropies(logits, &labels.one_hot_of(logits.dtype(), logits.dim(-1)))
 }
 
-/// What a loss of predictions and targets of two shapes is.
+/// The refusal of predictions and targets of two shapes.
 fn not_targets_of(predictions: &Tensor, targets: &Tensor, at: Caller) -> Option<Tensor> {
     differently_shaped(["predictions", "targets"], [predictions, targets], predictions.shape(), at)
 }
 
-/// What a loss of logits and labels that do not fit is.
+/// The refusal of logits and labels that do not fit.
 fn not_labels_of(logits: &Tensor, labels: &Tensor, at: Caller) -> Option<Tensor> {
     let (_, rows) = logits.shape().split_last().unwrap_or((&0, &[]));
     differently_shaped(["logits", "labels"], [logits, labels], rows, at)

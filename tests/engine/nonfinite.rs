@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use retape::ops::{Op, Sample};
+use retape::optim::{Adam, AdamState};
 use retape::{
     DType, Error, Graph, MissReason, NonFinite, Scalar, Tensor, accelerate, bf16, concat, f16, value_and_grad,
 };
@@ -67,6 +68,21 @@ fn the_backward_pass_names_the_line_of_its_op() {
     f.call(Tensor::from([1.0_f64, 4.0])).unwrap();
     let found = trapped(f.call(Tensor::from([1.0_f64, 0.0])));
     assert_eq!((line(&found), found.first, found.value), (ROOT, 1, f64::INFINITY));
+}
+
+/// The ops of a composite belong to its line, those in its closures too.
+#[test]
+fn an_optimiser_names_the_line_of_its_update() {
+    const UPDATE: u32 = line!() + 3;
+    let adam = Adam::new().epsilon(0.0);
+    let f = accelerate(move |p: &Tensor, gradient: &Tensor, state: &AdamState<Tensor>| {
+        adam.update(p, gradient, state, 0.1)
+    });
+    f.trap_nonfinite(true);
+    let p = Tensor::from([1.0_f64, 2.0]);
+    f.call(&p, Tensor::from([1.0_f64, 2.0]), adam.init(&p)).unwrap();
+    let found = trapped(f.call(&p, Tensor::from([1.0_f64, 0.0]), adam.init(&p)));
+    assert_eq!((found.op, line(&found), found.first), ("div", UPDATE, 1));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn scalars(x: &Tensor) -> Vec<Scalar> {
     }
 }
 
-/// What a number is as an element, by exact arithmetic on wider integers; only for dtypes that are no floats.
+/// The element that a number is, by exact arithmetic on wider integers; only for dtypes that are no floats.
 fn whole(x: f64, exact: Option<i64>, dtype: DType) -> Option<i128> {
     let (low, high) = match dtype {
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),

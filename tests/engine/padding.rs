@@ -1,4 +1,4 @@
-//! What is not finite at the edges of images: convolutions, their gradients and pooling against plain loops over images
+//! NaN and infinities at the edges of images: convolutions, their gradients and pooling against plain loops over images
 //! that hold their padding, eagerly, compiled and interpreted.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -3,10 +3,10 @@
 //! Images are channels-last (`NHWC`), filters `HWIO`. No window matrix is ever stored: packing gathers its panels from
 //! the image.
 //!
-//! What lies beyond an edge is zeros that take part in the sums, so that an infinity which meets them gives NaN: beyond
-//! the image in the forward pass and in the filter gradient, where that makes the results those of a padded image, and
-//! beyond the cotangent in the input gradient. There a pixel meets the taps that lie whole strides away from it, and
-//! what lies between strides takes no part.
+//! Zeros beyond an edge take part in the sums, so that an infinity which meets one gives NaN: beyond the image in the
+//! forward pass and in the filter gradient, where that makes the results those of a padded image, and beyond the
+//! cotangent in the input gradient. There a pixel meets the taps that lie whole strides away from it, and nothing
+//! between strides takes part.
 
 use std::ops::Range;
 
