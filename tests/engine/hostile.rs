@@ -134,7 +134,7 @@ fn axes_and_places_that_do_not_exist_are_errors() {
     let make: &[(&str, fn(&Tensor, isize) -> Tensor)] = &[
         ("sum", |x, a| x.sum(a)),
         ("max_keep", |x, a| x.max_keep([a, 0])),
-        ("permute", |x, a| x.permute(&[0, a])),
+        ("permute", |x, a| x.permute([0, a])),
         ("swap_axes", |x, a| x.swap_axes(0, a)),
         ("squeeze", |x, a| x.squeeze(a)),
         ("flatten_from", |x, a| x.flatten_from(a)),

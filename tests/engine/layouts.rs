@@ -62,7 +62,7 @@ fn convolutions_say_the_order_of_axes() {
     check([&[2, 3, 30, 40], &[3, 3, 3, 8]], &["third axis must be 40, not 3", PYTORCH, IMAGES]);
     check([&[2, 8, 8, 3], &[16, 3, 1, 7]], &["third axis must be 3, not 1", PYTORCH, FILTER]);
     // What is advised is true.
-    let [x, w] = [zeros(nchw).permute(&[0, 2, 3, 1]), zeros(&[16, 3, 3, 3]).permute(&[2, 3, 1, 0])];
+    let [x, w] = [zeros(nchw).permute([0, 2, 3, 1]), zeros(&[16, 3, 3, 3]).permute([2, 3, 1, 0])];
     assert_eq!(x.conv2d(&w, ConvOptions::same()).shape(), [2, 32, 32, 16]);
 }
 
@@ -131,7 +131,7 @@ fn pooling_says_the_order_of_axes() {
             assert!(error.contains("[batch, height, width, channels]"), "{error}");
             assert_eq!(error.contains(PYTORCH) && error.contains(IMAGES), is_hinted, "{error}");
         }
-        assert!(pool(&zeros(&[5, 1, 28, 28]).permute(&[0, 2, 3, 1])).error().is_none());
+        assert!(pool(&zeros(&[5, 1, 28, 28]).permute([0, 2, 3, 1])).error().is_none());
     }
 }
 
@@ -188,7 +188,7 @@ fn layers_take_the_parameters_of_pytorch() {
 
     let (oihw, nchw) = (numbers(&[2, 3, 2, 2]), numbers(&[1, 3, 3, 3]));
     let conv = Conv2d::from_pytorch(&oihw, &numbers(&[2]));
-    let y = conv.apply(&nchw.permute(&[0, 2, 3, 1]), ConvOptions::default());
+    let y = conv.apply(&nchw.permute([0, 2, 3, 1]), ConvOptions::default());
     let (w, image) = (oihw.to_vec::<f32>().unwrap(), nchw.to_vec::<f32>().unwrap());
     let at = |o: usize, row: usize, column: usize| {
         let taps = (0..3).flat_map(|c| (0..2).flat_map(move |i| (0..2).map(move |j| (c, i, j))));
@@ -210,13 +210,13 @@ fn layers_name_themselves_and_both_shapes() {
     refused(
         |x| Dense { weight: x[1].clone(), bias: x[2].clone() }.apply(&x[0]),
         &[&[5, 4], &[3, 2], &[2]],
-        "dense",
+        "Dense::apply",
         &words,
     );
     refused(
         |x| Embedding { table: x[0].clone() }.apply(&x[1]),
         &[&[9, 4], &[3]],
-        "embedding",
+        "Embedding::apply",
         &["the ids f32[3] must be integers"],
     );
     refused(
@@ -232,33 +232,37 @@ fn layers_name_themselves_and_both_shapes() {
         &["f32[1, 8, 8, 2]", "the bias f32[5]"],
     );
     refused(
-        |x| LayerNorm { scale: x[1].clone(), offset: x[1].clone() }.apply(&x[0]),
+        |x| LayerNorm { scale: x[1].clone(), offset: x[1].clone(), ..LayerNorm::new(1) }.apply(&x[0]),
         &[&[5, 4], &[3]],
-        "layer_norm",
+        "LayerNorm::apply",
         &["the input f32[5, 4]", "the scale f32[3]"],
     );
     refused(
-        |x| BatchNorm { scale: x[1].clone(), offset: x[2].clone() }.apply(&x[0], &BatchNormState::new(4), 0.9).0,
+        |x| {
+            BatchNorm { scale: x[1].clone(), offset: x[2].clone(), ..BatchNorm::new(1) }
+                .apply(&x[0], &BatchNormState::new(4))
+                .0
+        },
         &[&[5, 4], &[4], &[3]],
-        "batch_norm",
+        "BatchNorm::apply",
         &["the input f32[5, 4]", "the offset f32[3]"],
     );
     refused(
         |x| BatchNorm::new(3).infer(&x[0], &BatchNormState::new(3)),
         &[&[5, 3, 8, 8]],
-        "batch_norm",
+        "BatchNorm::infer",
         &["the scale f32[3]", "PyTorch", "[0, 2, 3, 1]"],
     );
     refused(
-        |x| Lstm::new(1, 3, 5).apply(&x[0], &x[1], &x[1]).0,
+        |x| Lstm::new(1, 3, 5).step(&x[0], (&x[1], &x[1])).0,
         &[&[2, 4], &[2, 5]],
-        "lstm_cell",
+        "Lstm::step",
         &["the input f32[2, 4]", "the input weight f32[3, 20]"],
     );
     refused(
-        |x| Lstm::new(1, 3, 5).apply(&x[0], &x[1], &x[1]).1,
+        |x| Lstm::new(1, 3, 5).step(&x[0], (&x[1], &x[1])).1,
         &[&[2, 3], &[2, 4]],
-        "lstm_cell",
+        "Lstm::step",
         &["the output f32[2, 4]", "the hidden weight f32[5, 20]"],
     );
     refused(

@@ -128,7 +128,7 @@ fn movements() -> Vec<Case> {
     cases! {
         "reshape" g => g.x.reshape([5]);
         "broadcast_to" g => g.x.broadcast_to([3, 2]);
-        "permute" g => g.x.permute(&[0]), g.x.permute(&[0, 7]);
+        "permute" g => g.x.permute([0]), g.x.permute([0, 7]);
         "transpose" g => g.v.transpose();
         "t" g => g.v.t();
         "swap_axes" g => g.x.swap_axes(0, 2);
