@@ -53,7 +53,7 @@ fn vectors_count_while_a_buffer_has_them() {
     let first = Buffer::from_vec(vec![1_u8; MIB]).unwrap();
     assert_eq!(bytes(), (MIB, 0));
     let refused = Buffer::from_vec(vec![1_u8; MIB + 1]).unwrap_err().to_string();
-    assert_eq!(refused, format!("cannot allocate {} bytes: {MIB} of {} bytes are in use", MIB + 1, 2 * MIB));
+    assert_eq!(refused, "cannot allocate: 1.0 MiB asked for, 1.0 MiB in use, limit 2.0 MiB");
     assert_eq!(bytes(), (MIB, 0));
     assert!(Buffer::alloc(MIB + 1).is_err());
     drop(first);

@@ -202,6 +202,12 @@ fn layers_take_the_parameters_of_pytorch() {
 
 #[test]
 fn layers_name_themselves_and_both_shapes() {
+    fn layer_norm(scale: &Tensor) -> LayerNorm {
+        LayerNorm { scale: scale.clone(), offset: scale.clone(), ..LayerNorm::new(1) }
+    }
+    fn batch_norm(scale: &Tensor, offset: &Tensor) -> BatchNorm {
+        BatchNorm { scale: scale.clone(), offset: offset.clone(), ..BatchNorm::new(1) }
+    }
     let words = ["the input f32[5, 4] has 4 features", "the weight f32[3, 2] is [in, out] and takes 3"];
     let message = refused(|x| nn::dense(&x[0], &x[1], &x[2]), &[&[5, 4], &[3, 2], &[2]], "dense", &words);
     assert!(!message.contains("PyTorch"), "{message}");
@@ -232,17 +238,13 @@ fn layers_name_themselves_and_both_shapes() {
         &["f32[1, 8, 8, 2]", "the bias f32[5]"],
     );
     refused(
-        |x| LayerNorm { scale: x[1].clone(), offset: x[1].clone(), ..LayerNorm::new(1) }.apply(&x[0]),
+        |x| layer_norm(&x[1]).apply(&x[0]),
         &[&[5, 4], &[3]],
         "LayerNorm::apply",
         &["the input f32[5, 4]", "the scale f32[3]"],
     );
     refused(
-        |x| {
-            BatchNorm { scale: x[1].clone(), offset: x[2].clone(), ..BatchNorm::new(1) }
-                .apply(&x[0], &BatchNormState::new(4))
-                .0
-        },
+        |x| batch_norm(&x[1], &x[2]).apply(&x[0], &BatchNormState::new(4)).0,
         &[&[5, 4], &[4], &[3]],
         "BatchNorm::apply",
         &["the input f32[5, 4]", "the offset f32[3]"],

@@ -12,7 +12,22 @@ mod programs;
 mod threads;
 mod warnings;
 
+use std::env;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Runs a test in a process of its own; returns whether this is that process, which has to do the work.
+fn is_own_process(test: &str) -> bool {
+    const CHILD: &str = "RETAPE_TEST_CHILD";
+    if env::var(CHILD).as_deref() == Ok(test) {
+        return true;
+    }
+    let mut child = Command::new(env::current_exe().expect("a test has a program"));
+    let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, test).output().expect("it starts");
+    let text = format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    false
+}
 
 /// Keeps every other test of this program waiting until it is dropped.
 fn alone() -> MutexGuard<'static, ()> {

@@ -144,7 +144,7 @@ fn a_number_that_changes_is_told_once() {
         let lines = warnings(case, &[]);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with("constant 0.1 became 0.2 at tests/process/warnings.rs:"), "{lines:?}");
-        assert!(lines[0].contains("[function accelerated at tests/process/warnings.rs:"), "{lines:?}");
+        assert!(lines[0].contains("[the function accelerated at tests/process/warnings.rs:"), "{lines:?}");
         assert!(case == "late" || lines[0].contains(&format!("warnings.rs:{NUMBER}:46: ")), "{lines:?}");
     }
 }

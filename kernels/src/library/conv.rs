@@ -284,8 +284,13 @@ impl Conv2d {
     fn for_each_term(&self, mut body: impl FnMut(Option<usize>, usize, Option<usize>)) {
         let [out_height, out_width] = self.out_extent();
         let [n_in, n_out] = self.channels();
-        // Without terms, the other extents can be any number.
-        if [n_in, n_out, out_height, out_width, self.kernel_height, self.kernel_width].contains(&0) {
+        // Without terms, the other extents can be any number. An image's gradient has some without any window: the zeros
+        // that it multiplies are beyond the edges.
+        let extents = match self.pass {
+            ConvPass::Forward | ConvPass::FilterGradient => [out_height, out_width],
+            ConvPass::InputGradient => [self.height, self.width],
+        };
+        if [n_in, n_out, self.kernel_height, self.kernel_width].contains(&0) || extents.contains(&0) {
             return;
         }
         let (rows, columns) = (self.meetings(0), self.meetings(1));

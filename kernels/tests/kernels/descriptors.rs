@@ -188,7 +188,7 @@ fn refused() -> Vec<(Library, String)> {
         (print(&[half, half]).into(), text(half)),
         (print(&[0, half, half]).into(), text(half)),
     ];
-    for (from, to) in [(DType::F32, DType::F64), (DType::F16, DType::F16), (DType::I32, DType::F16)] {
+    for (from, to) in [(DType::F32, DType::F64), (DType::F16, DType::F16), (DType::I32, DType::F32)] {
         all.push((CastHalf { from, to, len: 1 }.into(), format!("{from} to {to}")));
     }
     all.push((CastHalf { from: DType::F32, to: DType::F16, len: far }.into(), text(far)));
