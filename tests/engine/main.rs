@@ -2,6 +2,7 @@
 //!
 //! They run at the same time, so none may depend on what belongs to the process; `tests/process` is for those.
 
+#![allow(clippy::unwrap_used, clippy::type_complexity, reason = "a test fails by panicking, and names few types")]
 #![allow(unreachable_pub, reason = "the examples' modules are programs of their own")]
 
 mod artefact;

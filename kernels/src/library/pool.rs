@@ -71,8 +71,8 @@ impl Pool2d {
         ensure!(kind == PoolKind::Max || pass != PoolPass::MaxGather, "a sum has no {}", pass.name());
         ensure!(!window.contains(&0), "the window {window:?} is empty");
         ensure!(!stride.contains(&0), "the stride {stride:?} does not move on");
-        for axis in 0..2 {
-            near("the stride", Some(stride[axis]))?;
+        for (axis, stride) in stride.into_iter().enumerate() {
+            near("the stride", Some(stride))?;
             near("the extent of the padded image", Some(self.padded(axis)))?;
         }
         let positions = self.height.saturating_mul(self.width);
