@@ -59,23 +59,23 @@ fn ways() -> Vec<(&'static str, Box<dyn Fn() -> Result<Tensor>>)> {
     add("ops", Box::new(move || result((x() + 1.0).debug_print("x") * 2.0)));
     add("a miss", Box::new(move || printing().call(x())));
     let hits = printing();
-    add("a hit", Box::new(move || hits.call(&x())));
+    add("a hit", Box::new(move || hits.call(x())));
     let given = accelerate(|x: &Tensor| (x + 1.0).debug_print("given"));
     add("a call by value", Box::new(move || given.call(Tensor::ones([1 << 16]))));
     let disabled = printing();
     disabled.set_enabled(false);
-    add("a disabled function", Box::new(move || disabled.call(&x())));
+    add("a disabled function", Box::new(move || disabled.call(x())));
     let profiled = printing();
     profiled.set_profiling(true);
-    add("a profiled call", Box::new(move || profiled.call(&x())));
+    add("a profiled call", Box::new(move || profiled.call(x())));
     let checked = printing();
     checked.set_check_mode(Check { when: CheckWhen::Every, on_difference: OnDifference::Err, ..Check::default() });
-    add("a checked call", Box::new(move || checked.call(&x())));
+    add("a checked call", Box::new(move || checked.call(x())));
     let inner = printing();
     let outer = accelerate(move |x: &Tensor| inner.call(x).unwrap() + 1.0);
-    add("a function inside another", Box::new(move || outer.call(&x())));
+    add("a function inside another", Box::new(move || outer.call(x())));
     let traced = accelerate(move |x: &Tensor| value_and_grad(loss, x).unwrap().1);
-    add("a gradient inside a function", Box::new(move || traced.call(&x())));
+    add("a gradient inside a function", Box::new(move || traced.call(x())));
     add("a gradient", Box::new(move || Ok(value_and_grad(loss, &x())?.1)));
     add("a product with a Jacobian", Box::new(move || Ok(vjp(loss, &x(), &Tensor::from(1.0_f32))?.1)));
     let kept = printing();
@@ -86,7 +86,7 @@ fn ways() -> Vec<(&'static str, Box<dyn Fn() -> Result<Tensor>>)> {
     let function = printing();
     IS_FULL.store(false, Relaxed);
     let pinned = function.pin(x()).unwrap();
-    add("a pinned entry", Box::new(move || pinned.call(&x())));
+    add("a pinned entry", Box::new(move || pinned.call(x())));
     let graph: Graph = trace(|x: &Tensor| (x * 2.0).debug_print("graph").exp(), &x()).unwrap();
     let again = graph.clone();
     add("a graph, applied", Box::new(move || Ok(graph.apply(&[x()])?.remove(0))));
@@ -203,7 +203,7 @@ fn noisy(n: usize) -> Result<()> {
     };
     for _ in 0..2 {
         note(function.call(&x).map(|_| ()));
-        note(function.call(&x.t()).map(|_| ()));
+        note(function.call(x.t()).map(|_| ()));
     }
     note(function.pin(&x).map(|_| ()));
     note(function.bisect(&x).map(|_| ()));

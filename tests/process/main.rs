@@ -3,6 +3,7 @@
 //! They share a program, since linking one is dear, and take turns in it.
 
 #![allow(clippy::unwrap_used, clippy::type_complexity, reason = "a test fails by panicking, and names few types")]
+
 mod callbacks;
 mod code_memory;
 mod donation;
