@@ -84,7 +84,7 @@ fn form(message: &str) -> String {
 #[test]
 fn the_page_on_compile_errors_is_true() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compile_errors.md")).unwrap();
-    let (mistakes, messages) = (blocks(&page, "rust,ignore"), blocks(&page, "text"));
+    let (mistakes, messages) = (blocks(&page, "rs"), blocks(&page, "text"));
     assert_eq!(mistakes.len(), messages.len());
     let cases = Case::all();
     for (mistake, message) in mistakes.iter().zip(&messages) {
