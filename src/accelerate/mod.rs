@@ -262,8 +262,8 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.misses()
     }
 
-    /// What to change, if the misses so far, or what they recorded, show a mistake: one line for each pattern, which is
-    /// also emitted once as a `tracing` event.
+    /// Changes to make, if the misses so far, or the graphs that they recorded, show a mistake: one line for each pattern,
+    /// which is also emitted once as a `tracing` event.
     pub fn advice(&self) -> Vec<Advice> {
         self.core.advice()
     }
