@@ -1,4 +1,4 @@
-//! What cannot be derived, told at the field itself and with what to write instead.
+//! Refusals of forms that cannot be derived, told at the field itself and with what to write instead.
 //!
 //! A macro sees names and not types, so this is about forms only. Which types are trees, and why others are none, the
 //! compiler says of the derived code.

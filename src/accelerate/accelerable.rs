@@ -1,8 +1,8 @@
-//! What `accelerate` asks of a function, in steps of which a mistake fails one alone.
+//! The bound of `accelerate`, in steps of which a mistake fails one alone.
 //!
-//! One bound would do: [`Function`] of trees. But the compiler only says that it does not hold, for a closure that it
-//! prints as a file and a line. So the bound is [`Accelerable`], which holds for any function for which the following
-//! hold, and each of these has its own message.
+//! One condition would do: [`Function`] of trees. But of that the compiler only says that it does not hold, for a closure
+//! that it prints as a file and a line. So the bound is [`Accelerable`], which holds where all of the following do, and
+//! each of these has a message of its own.
 //!
 //! 1. [`Closure`]: the types of its parameters as they are written. Holds for every closure of up to twelve.
 //! 2. [`Parameters`]: each of them is a reference, and there are one to eight. It names the argument types even where
@@ -11,17 +11,20 @@
 //! 4. The arguments are trees, and so is the result.
 //!
 //! A wrong parameter fails 2 and 3 together. The compiler leaves out an error that another one implies if both are about
-//! the same type, which is why 2 and 3 are asked of [`Candidate`], and why the traits in 2 have [`Called`] as a
-//! supertrait. That type is not the function itself, for about one type the compiler prints the message of the outermost
-//! bound, not of the one that fails.
+//! the same type. So 2 and 3 are asked of one type, [`Candidate`], and the traits in 2 have [`Called`] as a supertrait.
+//! The function itself is not that type: if the outermost bound and the one that fails are about the same type, the
+//! compiler prints the message of the outermost.
+//!
+//! This relies on habits of the compiler, and cannot make a program wrong: at worst an error reads worse. The programs in
+//! `tests/derive/cases` hold each message.
 
 use std::marker::PhantomData;
 
 use super::function::{Function, for_each_arity};
 use crate::tree::Tree;
 
-/// What can be accelerated: a function of one to eight arguments, each taken by reference and a [`Tree`], whose result
-/// is a tree.
+/// A function that can be accelerated: of one to eight arguments, each taken by reference and a [`Tree`], with a tree
+/// as result.
 ///
 /// Implemented for all such closures and functions. `How` is for the compiler to find; a function that passes a closure
 /// on to [`accelerate`](crate::accelerate) has the same three parameters.

@@ -1,4 +1,4 @@
-//! What can be accelerated, and what its calls can be given.
+//! Functions that can be accelerated, and values that their calls can be given.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -70,7 +70,7 @@ impl<F, Args, R> Function<Args, R> for Checked<F, Args, R> {
     }
 }
 
-/// What an argument of type `A` can be passed as: `&A`, `A` itself, or a float where `A` is [`Tensor`].
+/// A value that can be passed for an argument of type `A`: `&A`, `A` itself, or a float where `A` is [`Tensor`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed for an argument of type `{A}`: pass `{A}`, `&{A}`, or for a `Tensor` a float \
                such as `1.0_f32`",

@@ -1,4 +1,4 @@
-//! What a call finds after a mistake that the compiler tells elsewhere.
+//! The methods that a call finds after a mistake, which the compiler tells elsewhere.
 //!
 //! [`accelerate`](crate::accelerate) refuses a function of which an argument or the result is no tree, and the methods
 //! that need trees are not there for it. Each use of them would be an error of its own that says nothing new. So an

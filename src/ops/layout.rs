@@ -73,7 +73,7 @@ pub(crate) fn with_filter_hint(
     TypeError(format!("{}; {IMAGES}, filters {filters}{hint}", error.0))
 }
 
-/// What is odd about a filter that fits: a tall window for as many channels as it is wide, which in PyTorch's order is
+/// The doubt about a filter that fits: a tall window for as many channels as it is wide, which in PyTorch's order is
 /// many square windows.
 pub(crate) fn doubt_of_filter(filter: &TensorType) -> Option<String> {
     match *filter.shape {

@@ -109,7 +109,7 @@ pub(crate) use matmul::refused_among;
 
 use crate::graph::{Graph, Node, TensorType};
 
-/// What is odd about a node that is well-typed, and what would be meant more likely.
+/// The doubt about a node that is well-typed, with what would be meant more likely.
 pub(crate) fn doubt(graph: &Graph, node: &Node) -> Option<String> {
     if let (Op::Conv2d(_), [_, filter]) = (&node.op, &node.args[..]) {
         return layout::doubt_of_filter(graph.ty(*filter));

@@ -1,4 +1,4 @@
-//! What derived code calls for each field.
+//! The functions that derived code calls for each field.
 //!
 //! It could call [`Tree`] itself. But where the type of a field is none, the compiler would list what implements the
 //! trait that was asked for, among it the types that do so on a condition that never holds; of these traits it lists

@@ -1,5 +1,5 @@
-//! What the compiler says of programs that use the crate: which it accepts, and of each mistake that it is one error
-//! whose first line names it. `TRYBUILD=overwrite` writes the expected messages anew.
+//! Programs that use the crate: the compiler accepts the right ones, and says of each mistake one error whose first line
+//! names it. `TRYBUILD=overwrite` writes the expected messages anew.
 //!
 //! A program in `cases` begins with the words that the first three lines must have, and goes on to call the function
 //! after its mistake.

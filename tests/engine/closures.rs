@@ -1,4 +1,4 @@
-//! What can be accelerated, in every form that Rust has for a function, and boxes of it.
+//! Functions to accelerate, in every form that Rust has for them, and boxes of accelerated functions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -61,7 +61,7 @@ fn convolutions_say_the_order_of_axes() {
     assert!(!message.contains("PyTorch"), "{message}");
     check([&[2, 3, 30, 40], &[3, 3, 3, 8]], &["third axis must be 40, not 3", PYTORCH, IMAGES]);
     check([&[2, 8, 8, 3], &[16, 3, 1, 7]], &["third axis must be 3, not 1", PYTORCH, FILTER]);
-    // What is advised is true.
+    // The advice is right.
     let [x, w] = [zeros(nchw).permute([0, 2, 3, 1]), zeros(&[16, 3, 3, 3]).permute([2, 3, 1, 0])];
     assert_eq!(x.conv2d(&w, ConvOptions::same()).shape(), [2, 32, 32, 16]);
 }
@@ -285,7 +285,7 @@ fn attention_and_losses_name_themselves_and_both_shapes() {
     );
     refused(|x| nn::mse(&x[0], &x[1]), &[&[4], &[5]], "mse", &["f32[4]", "f32[5]"]);
     refused(|x| nn::half_mse(&x[0], &x[1]), &[&[4], &[5]], "half_mse", &["f32[4]", "f32[5]"]);
-    // What broadcasts is as good as ever.
+    // Parameters that broadcast are as good as ever.
     assert!(nn::dense(&zeros(&[5, 3]), &zeros(&[3, 2]), &Tensor::from(1.0_f32)).error().is_none());
     assert!(nn::dense(&zeros(&[3]), &zeros(&[3, 2]), &zeros(&[2])).error().is_none());
 }
@@ -323,7 +323,7 @@ fn gradients_name_the_argument() {
         let tree = accelerate(|x: &Tensor, p: &Params| (x * &p.used).sum(..).grad(p));
         tree.set_enabled(is_enabled);
         assert_eq!(message(tree.call(x(), params())), depends("argument 1.unused"));
-        // What is no argument has no position.
+        // A value that is no argument has no position.
         let inner = accelerate(|x: &Tensor| x.sum(..).grad(&x.exp()));
         inner.set_enabled(is_enabled);
         assert_eq!(message(inner.call(x())), depends("the tensor"));
