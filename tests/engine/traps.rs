@@ -11,6 +11,9 @@
 //!   `tests/engine/cache.rs: a_captured_tensor_is_a_listed_input_and_keeps_its_value`
 //! - a captured scalar changed between calls: `tests/engine/traps.rs: a_captured_scalar_keeps_its_value_as_documented`
 //! - a changed capture that nobody notices: `tests/engine/traps.rs: what_changed_behind_the_closure_is_found_by_checks`
+//! - a changed number that nobody looks for: `tests/engine/stale.rs: a_number_that_changes_is_found_by_the_next_hit`
+//! - a closure that waits for a call of its function:
+//!   `tests/process/patience.rs: a_closure_that_always_joins_a_call_of_itself_is_an_error`
 //! - side effects skipped on hits: `tests/engine/traps.rs: side_effects_happen_while_tracing_only_as_documented`
 //! - printing skipped on hits: `tests/engine/debug_print.rs: every_call_prints_and_the_value_is_handed_on`
 //! - a traced tensor kept beyond its trace: `tests/engine/traps.rs: a_traced_tensor_that_is_kept_is_an_error`
