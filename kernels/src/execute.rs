@@ -203,6 +203,11 @@ impl Executable {
     /// As [`compile`](Executable::compile).
     pub fn compile_with(plan: Plan, modes: Modes) -> Result<Executable> {
         plan.verify()?;
+        for step in &plan.steps {
+            if let Work::Library(library) = &step.work {
+                library.check_host()?;
+            }
+        }
         let program = program(&plan, modes)?;
         Ok(Executable { plan, program, frames: Default::default() })
     }

@@ -32,7 +32,7 @@ use std::fmt;
 
 use retape_runtime::DType;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ir::VerifyError;
 
 pub use arg_reduce::{ArgReduce, Extreme};
@@ -148,6 +148,16 @@ macro_rules! library {
 }
 
 impl Library {
+    /// Refuses what the kernels for the processor cannot do, though it is a function.
+    pub(crate) fn check_host(&self) -> Result<()> {
+        match self {
+            Library::Sort(sort) if !sort.has_short_lines() => {
+                Err(Error::Unsupported(format!("sorting {} elements along an axis", sort.len)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// As [`run`](Library::run); what the sink of a print throws is an error.
     pub(crate) fn launch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
         match self {
