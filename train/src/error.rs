@@ -1,0 +1,135 @@
+//! What can go wrong: files, their contents, arguments, and the engine.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use retape::data::DataError;
+
+/// The result of anything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or folder could not be read or written.
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The contents of a file are not what they have to be.
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// An argument makes no sense.
+    Argument(String),
+    /// The engine refused.
+    Engine(retape::Error),
+    /// A page could not be served.
+    Network {
+        /// Where it was to be.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A picture could not be drawn or written as text.
+    Drawing(String),
+    /// An example of a data set could not be loaded or augmented.
+    Example {
+        /// The index of the example in its data set.
+        index: usize,
+        /// The error.
+        source: Box<Error>,
+    },
+    /// Code that the caller handed over panicked.
+    Panicked {
+        /// The code that panicked, in words.
+        what: String,
+        /// The message of the panic.
+        message: String,
+    },
+    /// An error of the caller's own, from a data set or an augmentation.
+    Custom(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// Wraps an error of the caller's own, or a message.
+    ///
+    /// ```
+    /// let error = retape_train::Error::custom("sensor 3 is switched off");
+    /// assert_eq!(error.to_string(), "sensor 3 is switched off");
+    /// ```
+    pub fn custom(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+        Error::Custom(error.into())
+    }
+
+    /// The error of an operation on a file or folder.
+    pub(crate) fn io(path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.as_ref().to_owned();
+        move |source| Error::Io { path, source }
+    }
+
+    /// The error of a file whose contents are wrong.
+    pub(crate) fn format(path: impl AsRef<Path>, what: impl Into<String>) -> Error {
+        Error::Format { path: path.as_ref().to_owned(), what: what.into() }
+    }
+
+    /// The error of an argument.
+    pub(crate) fn argument(what: impl Into<String>) -> Error {
+        Error::Argument(what.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
+            Error::Format { path, what } => write!(f, "{}: {what}", path.display()),
+            Error::Network { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
+                write!(f, "{address}: the port is in use; give another one, or 0 for any that is free")
+            }
+            Error::Network { address, source } => write!(f, "{address}: {source}"),
+            Error::Drawing(what) | Error::Argument(what) => f.write_str(what),
+            Error::Engine(error) => fmt::Display::fmt(error, f),
+            Error::Example { index, source } => write!(f, "example {index}: {source}"),
+            Error::Panicked { what, message } => write!(f, "{what} panicked: {message}"),
+            Error::Custom(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } | Error::Network { source, .. } => Some(source),
+            Error::Engine(error) => Some(error),
+            Error::Example { source, .. } => Some(source),
+            Error::Custom(error) => error.source(),
+            Error::Format { .. } | Error::Drawing(_) | Error::Argument(_) | Error::Panicked { .. } => None,
+        }
+    }
+}
+
+impl From<retape::Error> for Error {
+    fn from(error: retape::Error) -> Error {
+        Error::Engine(error)
+    }
+}
+
+impl From<DataError> for Error {
+    fn from(error: DataError) -> Error {
+        match error {
+            DataError::Io { path, source } => Error::Io { path, source },
+            DataError::Format { path, reason } => Error::Format { path, what: reason },
+            DataError::Argument { reason } => Error::Argument(reason),
+            other => Error::custom(other),
+        }
+    }
+}

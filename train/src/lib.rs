@@ -1,0 +1,14 @@
+//! A training kit for [`retape`]: the code that every training needs around its step.
+//!
+//! A plain loop comes first: every piece works alone in a `for` loop of your own, none owns the model, and a model
+//! implements nothing beyond [`retape::Tree`].
+
+#![forbid(unsafe_code)]
+
+pub mod data;
+mod error;
+pub mod metrics;
+pub mod monitor;
+pub mod plot;
+
+pub use error::{Error, Result};
