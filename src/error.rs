@@ -8,7 +8,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Arc;
 
-use retape_runtime::{ByteCount, Shortage};
+use retape_runtime::{ByteCount, Device, Shortage};
 
 use crate::accelerate::{ArtefactError, Deviation, NonFinite};
 use crate::method::reported;
@@ -221,6 +221,10 @@ impl From<retape_kernels::Error> for Error {
         match source {
             retape_kernels::Error::Runtime(source) => Error::Device(source),
             retape_kernels::Error::Panicked(message) => Error::Panicked(message),
+            // A limit of the processor's kernels; those of a GPU say so themselves.
+            retape_kernels::Error::Unsupported(reason) => {
+                Error::Device(retape_runtime::Error::Unusable { device: Device::Cpu, reason })
+            }
             other => Error::Internal(format!("{other:?}")),
         }
     }

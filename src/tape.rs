@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use retape_runtime::{Device, note_progress};
 
-use crate::error::{Caller, Error};
+use crate::error::{Caller, Error, Result, caught};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::method::{ill_typed, reported};
 use crate::ops::{Add, Call, CallSite, Op, Parameter};
@@ -295,6 +295,15 @@ impl Tape {
             }
             (error, _) => error,
         }
+    }
+
+    /// Runs a call on this tape; a panic in it ends the whole trace, whatever the closure makes of the call.
+    pub(crate) fn failing_with_panics<T>(&self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        caught(call).inspect_err(|error| {
+            if let Error::Panicked(_) = error {
+                drop(self.fail(error.clone()));
+            }
+        })
     }
 
     /// The first error so far.

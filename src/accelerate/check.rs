@@ -296,9 +296,10 @@ impl Checks {
                 Ok(false)
             }
             OnDifference::FallBack => {
+                // First, since listeners are the program's code, which may panic.
+                self.quarantine(deviation.signature.argument_words());
                 events.difference(&deviation);
                 events.quarantine(&deviation.signature, deviation.at);
-                self.quarantine(deviation.signature.argument_words());
                 Ok(true)
             }
         }

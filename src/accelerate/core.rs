@@ -30,7 +30,7 @@ use super::signature::{Description, Signature};
 use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
 use crate::eager;
-use crate::error::{Caller, Error, Result, caught};
+use crate::error::{Caller, Error, Result};
 use crate::placement::common_device;
 use crate::report::Subject;
 use crate::settings::Settings;
@@ -449,7 +449,11 @@ impl Core {
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
-    pub(super) fn record(&self, tape: &Arc<Tape>, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    pub(super) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+        tape.failing_with_panics(|| self.recorded(tape, leaves, rim))
+    }
+
+    fn recorded(&self, tape: &Arc<Tape>, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
@@ -494,13 +498,7 @@ impl Core {
             tape.trap();
         }
         let args = stand_ins(tape, &leaves.tensors, caller);
-        let inlined = caught(|| entered(caller, || body(&mut Reader::new(&leaves.words, &args))));
-        // A panic ends the whole trace, whatever the outer closure makes of it.
-        inlined.inspect_err(|error| {
-            if let Error::Panicked(_) = error {
-                drop(tape.fail(error.clone()));
-            }
-        })
+        tape.failing_with_panics(|| entered(caller, || body(&mut Reader::new(&leaves.words, &args))))
     }
 
     /// The name of the function, and its line.

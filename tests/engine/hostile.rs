@@ -394,3 +394,14 @@ fn texts_with_hostile_numbers_are_refused_or_planned() {
     }
     assert!(n_read > 20 && n_refused > 500, "{n_read} are read, {n_refused} refused");
 }
+
+/// Lines that the kernels for the processor cannot count: a limit of this machine, and no fault of the library.
+#[test]
+fn lines_that_are_too_long_to_sort_are_named() {
+    let at = line!() + 1;
+    let sorted = accelerate(|x: &Tensor| x.broadcast_to([1 << 33]).argsort(0).max(..));
+    let error = calm(&"a long sort", || sorted.call(Tensor::from([1.0_f32]))).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::Device(_)) && text.contains("sorting 8589934592 elements"), "{at}: {text}");
+    assert!(!text.contains("please report"), "{text}");
+}

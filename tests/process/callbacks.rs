@@ -239,6 +239,44 @@ fn listeners_that_panic_fail_what_they_listen_to() {
     }
 }
 
+/// A call inside a gradient that a listener makes panic ends the gradient, even if the closure drops the call's error.
+#[test]
+fn a_panic_inside_a_gradient_is_its_error() {
+    if !crate::is_own_process("callbacks::a_panic_inside_a_gradient_is_its_error") {
+        return;
+    }
+    let inner = accelerate(|x: &Tensor| x.exp());
+    let loss = |x: &Tensor| {
+        drop(inner.call(x));
+        x.square().sum(..)
+    };
+    tracing::subscriber::with_default(Fragile("retape::miss"), || {
+        let came = calm(&"a gradient", || value_and_grad(loss, &Tensor::ones([3])));
+        is_panicked("a gradient", came.map(|(value, _)| value), "no more of retape::miss");
+    });
+    value_and_grad(loss, &Tensor::ones([3])).unwrap();
+}
+
+/// A signature whose code is wrong stays in quarantine, though the listener that is told of it panics.
+#[test]
+fn a_listener_that_panics_over_a_difference_prevents_no_quarantine() {
+    if !crate::is_own_process("callbacks::a_listener_that_panics_over_a_difference_prevents_no_quarantine") {
+        return;
+    }
+    let factor = AtomicUsize::new(2);
+    let f = accelerate(|x: &Tensor| x * factor.load(Relaxed) as f32);
+    f.set_stale_check(false);
+    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    let one = Tensor::ones([1]);
+    let value = |y: Result<Tensor>| y.unwrap().to_vec::<f32>().unwrap();
+    assert_eq!(value(f.call(&one)), [2.0]);
+    factor.store(3, Relaxed);
+    tracing::subscriber::with_default(Fragile("retape::difference"), || {
+        is_panicked("a call", calm(&"a call", || f.call(&one)), "no more of retape::difference");
+    });
+    assert_eq!((value(f.call(&one)), f.stats().checks.quarantined_calls), (vec![3.0], 1));
+}
+
 /// When a leaf panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum When {
