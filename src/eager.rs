@@ -109,7 +109,7 @@ fn compiled(key: Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Res
     if let Some(compiled) = KERNELS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(Arc::clone(compiled));
     }
-    let refused = |e: ops::TypeError| Error::Type { op: key.1.name(), message: e.0, at };
+    let refused = |e: ops::TypeError| ill_typed(key.1.name(), e.0, at);
     key.1.check_kernel(types, ty).map_err(refused)?;
     let compiled = compile::compile(&op_graph(&key, ty.clone()), key.0)?;
     let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);

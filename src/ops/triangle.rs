@@ -10,9 +10,9 @@ use super::check::{self, refuse};
 use super::index::absent;
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::eager;
-use crate::error::{Caller, Error};
+use crate::error::Caller;
 use crate::graph::TensorType;
-use crate::method::method;
+use crate::method::{ill_typed, method};
 use crate::tensor::{Tensor, apply, apply_at};
 
 /// The coordinate of each element along an axis.
@@ -162,7 +162,7 @@ impl Tensor {
         let (at, shape) = (Location::caller(), shape.into());
         match axes::resolve(axis, shape.rank()) {
             Ok(axis) => apply_at(Iota { axis, dtype, shape }, &[], at),
-            Err(message) => Tensor::poisoned(Error::Type { op: "iota", message, at }),
+            Err(message) => Tensor::poisoned(ill_typed("iota", message, at)),
         }
     }
 

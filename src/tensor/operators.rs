@@ -9,7 +9,7 @@ use retape_runtime::{Buffer, Element, Scalar, Shape};
 use super::{Repr, Tensor};
 use crate::error::{Caller, Error};
 use crate::graph::TensorType;
-use crate::method::method;
+use crate::method::{ill_typed, method};
 use crate::ops::Splat;
 
 mod sealed {
@@ -200,7 +200,7 @@ impl Sum for Tensor {
         let sum = tensors.reduce(|sum, next| super::broadcast_apply_at(crate::ops::Add, &[&sum, &next], at));
         sum.unwrap_or_else(|| {
             let message = "no tensors have neither a dtype nor a shape; begin with one, by `fold`".to_owned();
-            Tensor::poisoned(Error::Type { op: "sum", message, at })
+            Tensor::poisoned(ill_typed("sum", message, at))
         })
     }
 }

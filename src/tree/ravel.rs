@@ -7,7 +7,7 @@ use retape_runtime::Shape;
 
 use super::{Reader, Tree, Writer};
 use crate::graph::TensorType;
-use crate::method::method;
+use crate::method::{ill_typed, method};
 use crate::ops::concat;
 use crate::tensor::Tensor;
 
@@ -51,7 +51,7 @@ pub fn ravel<T: Tree>(tree: &T) -> (Tensor, Unravel<T>) {
             }
             None if types.is_empty() => {
                 let message = "the tree has no tensors, so its vector has no dtype".to_owned();
-                Tensor::poisoned(crate::error::Error::Type { op: "ravel", message, at })
+                Tensor::poisoned(ill_typed("ravel", message, at))
             }
             None => {
                 let parts: Vec<Tensor> =

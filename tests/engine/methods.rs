@@ -126,6 +126,8 @@ fn pointwise() -> Vec<Case> {
 /// Shapes, parts and indices.
 fn movements() -> Vec<Case> {
     cases! {
+        "iota" g => Tensor::iota(g.x.dtype(), [2], 7), Tensor::iota(DType::U8, [300 * g.x.dim(0)], 0);
+        "arange" g => Tensor::arange(usize::MAX - g.x.dim(0));
         "reshape" g => g.x.reshape([5]);
         "broadcast_to" g => g.x.broadcast_to([3, 2]);
         "permute" g => g.x.permute([0]), g.x.permute([0, 7]);
