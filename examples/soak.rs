@@ -133,7 +133,9 @@ where
     fn settle(&self, failures: &Failures) {
         let name = self.name;
         let stats = self.function.stats();
-        let (calls, traces) = (self.n_calls.load(SeqCst), self.n_traces.load(SeqCst));
+        // A sampled check of a hit for staleness runs the function once more.
+        let n_checks = stats.checks.stale_checks;
+        let (calls, traces) = (self.n_calls.load(SeqCst), self.n_traces.load(SeqCst).wrapping_sub(n_checks));
         println!(
             "{name:>8}: {calls} calls, {} hits, {} misses, {} waits, {} un-accelerated",
             stats.hits,
@@ -141,7 +143,10 @@ where
             stats.waits,
             traces.wrapping_sub(stats.misses)
         );
-        println!("          {} evictions, {} not kept, {} clears", stats.evictions, stats.rejected, stats.clears);
+        println!(
+            "          {} evictions, {} not kept, {} clears, {n_checks} checks for staleness",
+            stats.evictions, stats.rejected, stats.clears
+        );
         // A call is a hit, or it ran the function: to trace it for a miss, or because the cache was switched off.
         failures.check(stats.hits + traces == calls && stats.misses <= traces, || {
             format!("{name}: {} hits, {} misses and {traces} traces in {calls} calls", stats.hits, stats.misses)
