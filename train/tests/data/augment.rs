@@ -244,7 +244,7 @@ fn rotations_follow_the_formula() {
 
 #[test]
 fn rotations_are_those_of_the_engine_s_digits() {
-    let digits = Digits::generate(1, 5);
+    let digits = Digits::generate(1, 5).unwrap();
     let turned = digits.rotated(9);
     for index in 0..5 {
         let pixels = digits.image(index).unwrap().to_vec();

@@ -186,7 +186,7 @@ fn differences_have_a_bar_for_each_parameter() {
 
 #[test]
 fn a_contact_sheet_shows_every_pixel() {
-    let digits = retape::data::Digits::generate(3, 24);
+    let digits = retape::data::Digits::generate(3, 24).unwrap();
     let side = retape::data::Digits::SIDE;
     let images = Tensor::from_vec(&digits.images[..], [24, side, side]).unwrap();
     let captions: Vec<String> = digits.labels.iter().map(|label| format!("label {label}")).collect();
