@@ -10,5 +10,6 @@ mod error;
 pub mod metrics;
 pub mod monitor;
 pub mod plot;
+pub mod progress;
 
 pub use error::{Error, Result};

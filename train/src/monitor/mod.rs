@@ -30,7 +30,6 @@
 
 mod json_lines;
 mod record;
-mod stop;
 mod tensor_board;
 mod terminal;
 #[cfg(feature = "web")]
@@ -44,12 +43,12 @@ use retape::{Accelerated, Function, Miss, Tree};
 
 pub use json_lines::{JsonLines, read_json_lines};
 pub use record::{CacheReport, Event, MissReport, Phase, Record, Sink};
-pub use stop::Stop;
 pub use tensor_board::TensorBoard;
 #[cfg(feature = "web")]
 pub use web::{Page, Web};
 
 use self::terminal::Terminal;
+use crate::progress::Stop;
 use crate::{Error, Result};
 
 /// Tells of a training as it goes, and hears of requests to stop it.

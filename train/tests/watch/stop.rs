@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use retape_train::monitor::{Monitor, Stop};
+use retape_train::monitor::Monitor;
+use retape_train::progress::Stop;
 
 use super::{child, given};
 

@@ -25,7 +25,7 @@ use self::guard::Guard;
 use self::history::History;
 use self::server::{MAX_BEHIND, Shared};
 use super::record::{Event, Sink};
-use super::stop::Stop;
+use crate::progress::Stop;
 use crate::{Error, Result};
 
 /// Where and to whom a page is served.
@@ -92,7 +92,8 @@ impl Web {
 /// A page on one run, served until it is dropped: a sink that works without a [`Monitor`](super::Monitor) too.
 ///
 /// ```
-/// use retape_train::monitor::{Event, Page, Sink, Stop, Web};
+/// use retape_train::monitor::{Event, Page, Sink, Web};
+/// use retape_train::progress::Stop;
 ///
 /// let stop = Stop::new(); // what the page's button asks for
 /// let mut page = Page::serve("run", Web::default(), stop.clone())?;

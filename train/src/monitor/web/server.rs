@@ -31,7 +31,7 @@ use super::guard::{Guard, Refusal};
 use super::history::{History, Message, Status};
 use super::patience::Impatient;
 use super::secret;
-use crate::monitor::stop::Stop;
+use crate::progress::Stop;
 
 /// Messages that a viewer may be behind; one that is further behind gets the history again.
 pub(super) const MAX_BEHIND: usize = 4096;

@@ -13,7 +13,7 @@ const INTERRUPTED: i32 = 130;
 /// A request to stop after the current step; clones share it.
 ///
 /// ```
-/// use retape_train::monitor::Stop;
+/// use retape_train::progress::Stop;
 ///
 /// let stop = Stop::new();
 /// let other = stop.clone();
@@ -63,7 +63,7 @@ impl Stop {
     /// Fails if the program has a handler of its own, or the system takes none.
     ///
     /// ```no_run
-    /// use retape_train::monitor::Stop;
+    /// use retape_train::progress::Stop;
     ///
     /// let stop = Stop::new();
     /// stop.on_ctrl_c()?;
