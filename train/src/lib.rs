@@ -5,11 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod data;
 mod error;
+mod files;
+mod json;
 pub mod metrics;
 pub mod monitor;
+pub mod optimise;
 pub mod plot;
 pub mod progress;
+pub mod state;
 
 pub use error::{Error, Result};
