@@ -8,7 +8,9 @@
 pub mod checkpoint;
 pub mod data;
 mod error;
+mod execution;
 mod files;
+mod guarded;
 mod json;
 pub mod metrics;
 pub mod monitor;
@@ -16,5 +18,7 @@ pub mod optimise;
 pub mod plot;
 pub mod progress;
 pub mod state;
+pub mod sweep;
 
 pub use error::{Error, Result};
+pub use execution::{DeviceTable, Execution};
