@@ -77,6 +77,11 @@ pub fn gru_cell(
     candidate_bias: &Tensor,
 ) -> Tensor {
     let _method = method("gru_cell");
+    let refused = refused_product(("the input", x), ("the input weight", input_weight));
+    let refused = refused.or_else(|| refused_product(("the output", h), ("the hidden weight", hidden_weight)));
+    if let Some(refused) = refused {
+        return refused;
+    }
     let [x_reset, x_update, x_candidate] = (x.matmul(input_weight) + bias).chunk_array(-1);
     let [h_reset, h_update, h_candidate] = h.matmul(hidden_weight).chunk_array(-1);
     let (reset, update) = ((x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid());
@@ -183,12 +188,15 @@ impl Lstm {
 
 impl Gru {
     /// Glorot's uniform weights and zero biases.
+    #[track_caller]
     pub fn new(seed: u64, n_in: usize, n: usize) -> Gru {
         let init = Init::glorot_uniform();
+        // If that does not fit, it is still more than can be addressed.
+        let gates = n.saturating_mul(3);
         Gru {
-            input_weight: init.tensor(seed, [n_in, 3 * n]),
-            hidden_weight: init.tensor(seed.wrapping_add(1), [n, 3 * n]),
-            bias: Tensor::zeros([3 * n]),
+            input_weight: init.tensor(seed, [n_in, gates]),
+            hidden_weight: init.tensor(seed.wrapping_add(1), [n, gates]),
+            bias: Tensor::zeros([gates]),
             candidate_bias: Tensor::zeros([n]),
         }
     }

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use retape::data::{self, Digits, MiniBatches};
-use retape::nn::{BatchNorm, Conv2d, Dense, Embedding, Init, LayerNorm, Lstm};
+use retape::nn::{BatchNorm, Conv2d, Dense, Embedding, Gru, Init, LayerNorm, Lstm};
 use retape::ops::{ConvOptions, Op, Padding, Parameter};
 use retape::random::{self, Key};
 use retape::{Args, DType, Error, Graph, Node, Shape, Tensor, TensorType, ValueId, accelerate, concat, einsum, stack};
@@ -74,6 +74,7 @@ const MAKE: &[(&str, Make)] = &[
     ("embedding", |_, n| Embedding::new(1, n, 3).table),
     ("conv", |_, n| Conv2d::new(1, [n, n], n, n).weight),
     ("lstm", |_, n| Lstm::new(1, 1, n).bias),
+    ("gru", |_, n| Gru::new(1, 1, n).bias),
     ("lstm weights", |_, n| Lstm::new(1, n, n).input_weight),
     ("layer norm", |_, n| LayerNorm::new(n).scale),
     ("batch norm", |_, n| BatchNorm::new(n).offset),
