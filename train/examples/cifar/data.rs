@@ -5,7 +5,7 @@ use std::path::Path;
 use retape::data::Partial;
 use retape_train::data::augment::{Border, Normalisation, Pipeline, RandomCrop, Reflection, Resize};
 use retape_train::data::synthetic::Objects;
-use retape_train::data::{Augmented, Cifar10, Dataset, FolderOptions, Image, ImageFolder, Labelled, Loader};
+use retape_train::data::{Augmented, Cifar10, Dataset, Image, ImageFolder, Labelled, Loader};
 
 use crate::AnyError;
 use crate::options::Options;
@@ -51,9 +51,9 @@ fn on_disk(folder: &Path, seed: u64) -> Result<(Images, Images, Vec<String>), An
         let classes = Cifar10::CLASSES.map(str::to_owned).into();
         return Ok((Box::new(Cifar10::train(folder)?), Box::new(Cifar10::test(folder)?), classes));
     }
-    let images = ImageFolder::open(folder, FolderOptions::default())?;
-    let classes = images.classes().to_vec();
+    let images = ImageFolder::open(folder)?;
+    let classes = images.classes().iter().map(|name| name.to_string_lossy().into_owned()).collect();
     let (train, test) = images.split_by_label(0.1, seed)?;
-    let resized = |images| Pipeline::new().then(Resize::new(32, 32)).clone().over(images);
-    Ok((Box::new(resized(train)), Box::new(resized(test)), classes))
+    let resize = || Pipeline::new().then(Resize::to(32, 32));
+    Ok((Box::new(train.augment(seed, resize())), Box::new(test.augment(seed, resize())), classes))
 }
