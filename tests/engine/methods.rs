@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask};
+use retape::nn::{
+    self, BatchNorm, BatchNormState, Conv2d, ConvTranspose2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask,
+};
 use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::optim::{Adam, AdamState, Sgd, SgdState, clip_by_global_norm};
 use retape::random::{self, Key};
@@ -313,6 +315,8 @@ fn layers() -> Vec<Case> {
             nn::dropout(&g.x, &Key::from_tensor(g.v.clone()), 0.5, true);
         "Dense::with_init" _g => Dense::with_init(nn::Init::he_normal().dtype(DType::U8), 1, 2, 2).weight;
         "Conv2d::with_init" _g => Conv2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], 2, 2).weight;
+        "ConvTranspose2d::with_init" _g =>
+            ConvTranspose2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], [1, 1], 2, 2).weight;
         "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
     }
 }
