@@ -9,7 +9,7 @@ use retape::nn::{
 use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::optim::{Adam, AdamState, Sgd, SgdState, clip_by_global_norm};
 use retape::random::{self, Key};
-use retape::{DType, Error, Tensor, concat, einsum, stack, trace};
+use retape::{DType, Error, Tensor, concat, einsum, stack, trace, tree};
 
 /// Tensors to call methods on.
 #[derive(Clone, retape::Tree)]
@@ -318,6 +318,8 @@ fn layers() -> Vec<Case> {
         "ConvTranspose2d::with_init" _g =>
             ConvTranspose2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], [1, 1], 2, 2).weight;
         "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
+        "ravel" g => tree::ravel(&(g.x.clone(), g.wide.clone())).0;
+        "Unravel::apply" g => tree::ravel(&g.x).1.apply(&g.v), tree::ravel(&g.x).1.apply(&g.wide);
     }
 }
 
