@@ -161,6 +161,8 @@ impl Lstm {
 
     /// The outputs of all steps of sequences `[batch, time, in]`, as `[batch, time, n]`, and the last output and cell,
     /// `[batch, n]`; from an initial output and cell, or from zeros.
+    ///
+    /// Poisoned if a sequence has more than 2^20 steps, since each is recorded.
     #[track_caller]
     pub fn apply<'s>(
         &self,
@@ -214,6 +216,8 @@ impl Gru {
 
     /// The outputs of all steps of sequences `[batch, time, in]`, as `[batch, time, n]`, and the last one, `[batch, n]`;
     /// from an initial output, or from zeros.
+    ///
+    /// Poisoned if a sequence has more than 2^20 steps, since each is recorded.
     #[track_caller]
     pub fn apply<'s>(&self, x: &Tensor, initial: impl Into<Option<&'s Tensor>>) -> (Tensor, Tensor) {
         let _method = method("Gru::apply");
