@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use retape_runtime::{Device, Shape, note_progress};
+use retape_runtime::{Device, Shape, at_work};
 use smallvec::SmallVec;
 
 use crate::accelerate::Calls;
@@ -70,8 +70,12 @@ fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
     Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, value: tensor.clone() })
 }
 
+/// Applies an op. However long that takes, threads that wait for the closure in which it is applied know that it ends.
 fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
-    note_progress();
+    at_work(|| applied(device, op, inputs, at))
+}
+
+fn applied(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     let typed = |e: ops::TypeError, op: &Op| ill_typed(op.name(), e.0, at);
     let (args, values): (SmallVec<[Arg; 3]>, SmallVec<[Tensor; 3]>) =
         inputs.into_iter().map(|input| (input.arg, input.value)).unzip();

@@ -44,7 +44,7 @@ pub use pool::{
     trim,
 };
 pub use processor::processor_model;
-pub use pulse::{in_user_code, note_progress};
+pub use pulse::{at_work, in_user_code, note_progress};
 pub use shape::Shape;
 pub use shortage::{ByteCount, Refusal, Shortage};
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};

@@ -158,7 +158,7 @@ impl Entry {
     /// Names the call of a function if a run for it is refused memory, with the bytes that it needs.
     #[cold]
     pub(crate) fn refused(&self, error: Error, function: &Identity, at: Caller) -> Error {
-        let results = self.code().plan().outputs.iter().map(|output| output.bytes()).sum();
+        let results = self.code().plan().outputs.iter().map(|output| output.bytes()).fold(0, usize::saturating_add);
         let (arena, results) = (ByteCount(self.code().arena_bytes()), ByteCount(results));
         let by = || {
             let signature = &self.signature;

@@ -15,6 +15,9 @@ use crate::ops::{Splat, stack};
 use crate::tensor::Tensor;
 use crate::tree::Tree;
 
+/// Steps of a sequence at most: each is recorded.
+const MOST_STEPS: usize = 1 << 20;
+
 /// One step of a long short-term memory (Hochreiter and Schmidhuber, 1997): from input `x`, output `h` and cell `c` to
 /// the new output and cell.
 ///
@@ -163,6 +166,8 @@ impl Lstm {
 
     /// The outputs of all steps of sequences `[batch, time, in]`, as `[batch, time, n]`, and the last output and cell,
     /// `[batch, n]`; from an initial output and cell, or from zeros.
+    ///
+    /// Poisoned if a sequence has more than 2^20 steps, since each is recorded.
     #[track_caller]
     pub fn apply<'s>(
         &self,
@@ -216,6 +221,8 @@ impl Gru {
 
     /// The outputs of all steps of sequences `[batch, time, in]`, as `[batch, time, n]`, and the last one, `[batch, n]`;
     /// from an initial output, or from zeros.
+    ///
+    /// Poisoned if a sequence has more than 2^20 steps, since each is recorded.
     #[track_caller]
     pub fn apply<'s>(&self, x: &Tensor, initial: impl Into<Option<&'s Tensor>>) -> (Tensor, Tensor) {
         let _method = method("Gru::apply");
@@ -237,6 +244,10 @@ impl Gru {
 /// The number of steps of sequences; else the poisoned result.
 fn n_steps(x: &Tensor, at: Caller) -> Result<usize, Tensor> {
     match (x.error(), x.shape()) {
+        (None, &[_, n_steps, _]) if n_steps > MOST_STEPS => {
+            let message = format!("{} has {n_steps} steps, but {MOST_STEPS} at most are recorded", x.type_text());
+            Err(x.refused(message, at))
+        }
         (None, &[_, n_steps, _]) => Ok(n_steps),
         _ => Err(x.refused(format!("{} must be [batch, time, features]", x.type_text()), at)),
     }

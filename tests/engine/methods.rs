@@ -5,11 +5,13 @@
 
 use std::iter::Sum;
 
-use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask};
+use retape::nn::{
+    self, BatchNorm, BatchNormState, Conv2d, ConvTranspose2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask,
+};
 use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::optim::{Adam, AdamState, Sgd, SgdState, clip_by_global_norm};
 use retape::random::{self, Key};
-use retape::{DType, Error, Tensor, concat, einsum, stack, trace};
+use retape::{DType, Error, Tensor, concat, einsum, stack, trace, tree};
 
 /// Tensors to call methods on.
 #[derive(Clone, retape::Tree)]
@@ -316,7 +318,11 @@ fn layers() -> Vec<Case> {
             nn::dropout(&g.x, &Key::from_tensor(g.v.clone()), 0.5, true);
         "Dense::with_init" _g => Dense::with_init(nn::Init::he_normal().dtype(DType::U8), 1, 2, 2).weight;
         "Conv2d::with_init" _g => Conv2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], 2, 2).weight;
+        "ConvTranspose2d::with_init" _g =>
+            ConvTranspose2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], [1, 1], 2, 2).weight;
         "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
+        "ravel" g => tree::ravel(&(g.x.clone(), g.wide.clone())).0;
+        "Unravel::apply" g => tree::ravel(&g.x).1.apply(&g.v), tree::ravel(&g.x).1.apply(&g.wide);
     }
 }
 
