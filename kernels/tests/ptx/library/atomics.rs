@@ -38,7 +38,7 @@ fn exact_sums_are_those_of_the_twin() {
             let launches = launches(scatter, sm, true);
             // Few indices are read by each thread, and integers are sorted as ever.
             if !has_atomics(&launches) {
-                let (plain, sm) = (self::launches(scatter, sm, false), sm);
+                let plain = self::launches(scatter, sm, false);
                 let texts = |launches: &Launches| launches.launches.iter().map(|l| l.module.text()).collect::<Vec<_>>();
                 assert_eq!(texts(&launches), texts(&plain), "{kernel} on sm_{sm}");
                 continue;
@@ -65,7 +65,7 @@ fn rounded(dtype: DType) -> (ScatterAdd, Vec<f64>, Vec<Vec<u8>>) {
         ScatterAdd { dtype, index_dtype: DType::I32, outer: 1, len: 3, inner: 1, n_indices, along: false };
     let mut draw = Draw::new(21);
     let update = |draw: &mut Draw| (draw.below(2000) as f64 - 999.5) * 0.37 * 10_f64.powi(draw.below(7) as i32 - 3);
-    let updates: Vec<f64> = (0..n_indices).map(|_| f64::from(update(&mut draw) as f32)).collect();
+    let updates: Vec<f64> = (0..n_indices).map(|_| update(&mut draw)).collect();
     let element = |x: f64| if dtype == DType::F32 { (x as f32).to_scalar() } else { x.to_scalar() };
     let indices = (0..n_indices).map(|k| ((k * k % 7 % 3) as i32).to_scalar());
     let inputs = vec![
