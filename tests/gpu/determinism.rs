@@ -127,13 +127,14 @@ fn every_way_to_run_follows_the_switch() {
 fn entries_keep_their_state() {
     in_own_process("determinism::entries_keep_their_state", &[], || {
         let (table, ids, cotangents) = batch(DType::F32);
-        let f = accelerate(gradient);
+        let make = || accelerate(gradient);
+        let f = make();
         let on = f.pin(&table, &ids, &cotangents).unwrap();
         set_deterministic(false);
         let off = f.pin(&table, &ids, &cotangents).unwrap();
         let mut bytes = vec![];
         assert_eq!(f.save_to(&mut bytes).unwrap().entries, 2);
-        let loaded = accelerate(gradient);
+        let loaded = make();
         assert_eq!(loaded.load_from(&bytes[..]).unwrap().entries, 2);
         for is_on in [true, false] {
             set_deterministic(is_on);
