@@ -21,7 +21,7 @@ static IS_OFF: Padded<AtomicBool> = Padded(AtomicBool::new(false));
 /// Entries keep the state that they were made in, be they pinned or loaded, and so do gradients that are taken of them.
 /// Calls that run at the time of a change are of either state.
 ///
-/// ```standalone_crate
+/// ```rust,standalone_crate
 /// use retape::set_deterministic;
 ///
 /// let previous = set_deterministic(false);

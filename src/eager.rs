@@ -91,7 +91,8 @@ fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Re
         return viewed(ty, only);
     }
     let name = op.name();
-    let compiled = compiled((Target::of_ops_on(device), op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
+    let compiled =
+        compiled((Target::of_ops_on(device), op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
     let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
     let outputs = compiled.code.run(Operands::of(&values)).map_err(|error| error.of_op(name, at))?;
     let mut outputs = outputs.into_tensors([&ty]);

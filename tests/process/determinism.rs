@@ -142,9 +142,8 @@ fn every_way_to_run_knows_the_state() {
     }
     let (indices, updates) = updates();
     let x = Tensor::zeros([3]);
-    let f = accelerate(|x: &Tensor, indices: &Tensor, updates: &Tensor| {
-        scattered(x, indices, updates).square().sum(..)
-    });
+    let f =
+        accelerate(|x: &Tensor, indices: &Tensor, updates: &Tensor| scattered(x, indices, updates).square().sum(..));
     let all = || {
         let (value, gradient) =
             value_and_grad(|updates: &Tensor| f.call(&x, &indices, updates).unwrap(), &updates).unwrap();

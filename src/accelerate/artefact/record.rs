@@ -175,11 +175,9 @@ impl Record {
         Ok(Record {
             words: from.words()?,
             modes: match from.u8()? {
-                modes @ 0..8 => CallModes {
-                    traps: modes & 1 != 0,
-                    is_fast: modes & 2 != 0,
-                    is_nondeterministic: modes & 4 != 0,
-                },
+                modes @ 0..8 => {
+                    CallModes { traps: modes & 1 != 0, is_fast: modes & 2 != 0, is_nondeterministic: modes & 4 != 0 }
+                }
                 modes => return Err(malformed(format!("there are no modes {modes}"))),
             },
             devices: from.words()?,

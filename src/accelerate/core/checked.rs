@@ -162,11 +162,7 @@ fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance)
 #[inline]
 pub(super) fn modes(flags: u32) -> CallModes {
     let has = |flag: u32| flags & flag != 0;
-    CallModes {
-        is_fast: has(flag::FAST),
-        traps: has(flag::TRAPPED),
-        is_nondeterministic: has(flag::NONDETERMINISTIC),
-    }
+    CallModes { is_fast: has(flag::FAST), traps: has(flag::TRAPPED), is_nondeterministic: has(flag::NONDETERMINISTIC) }
 }
 
 /// Adds the modes that change code to the words of the arguments.

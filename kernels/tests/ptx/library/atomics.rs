@@ -61,8 +61,7 @@ fn exact_sums_are_those_of_the_twin() {
 /// Many numbers of many magnitudes for three places.
 fn rounded(dtype: DType) -> (ScatterAdd, Vec<f64>, Vec<Vec<u8>>) {
     let n_indices = 700;
-    let scatter =
-        ScatterAdd { dtype, index_dtype: DType::I32, outer: 1, len: 3, inner: 1, n_indices, along: false };
+    let scatter = ScatterAdd { dtype, index_dtype: DType::I32, outer: 1, len: 3, inner: 1, n_indices, along: false };
     let mut draw = Draw::new(21);
     let update = |draw: &mut Draw| (draw.below(2000) as f64 - 999.5) * 0.37 * 10_f64.powi(draw.below(7) as i32 - 3);
     let updates: Vec<f64> = (0..n_indices).map(|_| update(&mut draw)).collect();
