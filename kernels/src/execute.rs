@@ -150,13 +150,16 @@ impl Inputs for [&Buffer] {
     }
 }
 
-/// How a plan is compiled. No mode changes a bit of a result.
+/// How a plan is compiled. No mode but [`nondeterministic`](Modes::nondeterministic) changes a bit of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modes {
     /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
     pub trap: bool,
     /// Whether small nests stay functions of their own instead of being merged.
     pub separate: bool,
+    /// Whether a GPU may add numbers in an order that differs between runs, where that is faster. The processor has no
+    /// such code.
+    pub nondeterministic: bool,
 }
 
 /// The bytes of a flag.

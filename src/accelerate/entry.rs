@@ -232,8 +232,8 @@ impl Entry {
         self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
-            let (compiled, is_fast) = (Arc::clone(&self.compiled), self.signature.modes().is_fast);
-            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, is_fast, Arc::clone(common)))
+            let (compiled, target) = (Arc::clone(&self.compiled), self.signature.target());
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, target, Arc::clone(common)))
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],
