@@ -22,3 +22,8 @@ pub mod sweep;
 
 pub use error::{Error, Result};
 pub use execution::{DeviceTable, Execution};
+
+/// The page of the guide, whose programs run as tests.
+#[cfg(all(doctest, feature = "web"))]
+#[doc = include_str!("../../docs/train.md")]
+mod guide {}

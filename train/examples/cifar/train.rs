@@ -148,8 +148,8 @@ where
         let batch = batch?;
         let logits = predict.call(training, batch.data.0.to(device))?.to(Device::Cpu);
         // Rows that only fill the last batch up do not count.
-        let n = batch.rows() as isize;
-        let (logits, labels) = (logits.slice(0, 0..n), batch.data.1.slice(0, 0..n));
+        let n = batch.rows();
+        let (logits, labels) = (logits.slice_axis(0, 0..n), batch.data.1.slice_axis(0, 0..n));
         loss.add(&retape::nn::softmax_cross_entropy_labels(&logits, &labels), batch.rows())?;
         confusion.add(&logits, &labels)?;
     }
