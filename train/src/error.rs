@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use retape::data::DataError;
 
-use crate::state::Problem;
+use crate::problem::Problem;
 
 /// The result of anything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

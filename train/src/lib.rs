@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod monitor;
 pub mod optimise;
 pub mod plot;
+mod problem;
 pub mod progress;
 pub mod state;
 pub mod sweep;

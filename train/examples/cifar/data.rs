@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use retape::data::Partial;
+use retape_train::Result;
 use retape_train::data::augment::{Border, Normalisation, Pipeline, RandomCrop, Reflection, Resize};
 use retape_train::data::synthetic::Objects;
 use retape_train::data::{Augmented, Cifar10, Dataset, Image, ImageFolder, Labelled, Loader};
 
-use crate::AnyError;
 use crate::options::Options;
 
 /// Any images with labels.
@@ -20,7 +20,7 @@ pub(crate) struct Data {
     pub(crate) classes: Vec<String>,
 }
 
-pub(crate) fn data(options: &Options) -> Result<Data, AnyError> {
+pub(crate) fn data(options: &Options) -> Result<Data> {
     let (train, test, classes) = match &options.data {
         None => synthetic(options),
         Some(folder) => on_disk(folder, options.seed)?,
@@ -46,7 +46,7 @@ fn synthetic(options: &Options) -> (Images, Images, Vec<String>) {
     (Box::new(Objects::generate(1, options.train)), Box::new(Objects::generate(2, options.test)), classes)
 }
 
-fn on_disk(folder: &Path, seed: u64) -> Result<(Images, Images, Vec<String>), AnyError> {
+fn on_disk(folder: &Path, seed: u64) -> Result<(Images, Images, Vec<String>)> {
     if folder.join("data_batch_1.bin").exists() {
         let classes = Cifar10::CLASSES.map(str::to_owned).into();
         return Ok((Box::new(Cifar10::train(folder)?), Box::new(Cifar10::test(folder)?), classes));

@@ -39,7 +39,10 @@ fn main() -> std::result::Result<(), AnyError> {
     print!("{}", Table(&confusion));
     println!("ended        {}", end.map_or("before the first step".to_owned(), |end| format!("{end:?}")));
     println!("loss         {loss:.4} of the last batch");
-    println!("speed        {examples_per_second:.0} images per second, {:.1} % of the time waiting for data", 100.0 * waiting);
+    println!(
+        "speed        {examples_per_second:.0} images per second, {:.1} % of the time waiting for data",
+        100.0 * waiting
+    );
     println!("accuracy     {:.2} % of {} images held out", 100.0 * confusion.accuracy(), confusion.n());
     println!("plots, log, model and checkpoints are in {}", options.out.display());
     Ok(())

@@ -5,6 +5,7 @@ use std::path::Path;
 use retape::optim::Schedule;
 use retape::{Accelerated, Device, Function, Tensor, accelerate, map};
 use retape_train::checkpoint::{Checkpoint, Checkpoints};
+use retape_train::data::Dataset;
 use retape_train::metrics::{Accuracy, Confusion, Mean, Throughput};
 use retape_train::monitor::Monitor;
 use retape_train::plot::{ConfusionMatrix, Curves, Plot};
@@ -71,7 +72,10 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
     monitor = monitor.steps(steps.n_steps().unwrap_or(0));
     monitor.info("device", device);
     monitor.info("parameters", state::Summary::of(&training.params).n_parameters());
-    monitor.info("images", format!("{} to learn from, {} held out", data.train.dataset().len(), data.test.dataset().len()));
+    monitor.info(
+        "images",
+        format!("{} to learn from, {} held out", data.train.dataset().len(), data.test.dataset().len()),
+    );
 
     let mut history = History::default();
     let mut throughput = Throughput::new();

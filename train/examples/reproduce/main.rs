@@ -116,7 +116,8 @@ fn said(title: &str, a: &Training, b: &Training, must: bool) -> Result<bool> {
 /// Noisy images `[32, 32, 1]` with clean ones as targets; every pixel of the noise follows from seed, epoch and index.
 fn pairs(n: usize, images: u64, seed: u64) -> Result<impl Dataset<Item = (Image, Image)> + 'static> {
     let digits = Digits::generate(images, n)?;
-    let (resize, noise) = (Pipeline::new().then(Resize::to(SIDE, SIDE)), Pipeline::new().then(SaltAndPepper::new(0.2)?));
+    let (resize, noise) =
+        (Pipeline::new().then(Resize::to(SIDE, SIDE)), Pipeline::new().then(SaltAndPepper::new(0.2)?));
     let image = move |index: usize| {
         let pixels = digits.images[index * Digits::PIXELS..][..Digits::PIXELS].to_vec();
         let image = Image::from_f32(pixels, [Digits::SIDE, Digits::SIDE, 1])?;
@@ -135,7 +136,8 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
 
     let mut training = map(&Training::new(run.seed), |x| x.to(run.device));
     let (mut position, mut patience) = (Position::default(), Patience::new(5, Goal::Lowest));
-    let mut checkpoints = run.folder.map(|folder| Ok::<_, Error>(Checkpoints::open(folder)?.keep_last(2))).transpose()?;
+    let mut checkpoints =
+        run.folder.map(|folder| Ok::<_, Error>(Checkpoints::open(folder)?.keep_last(2))).transpose()?;
     if let Some(restored) = checkpoints.as_ref().map(|saved| saved.latest(&training)).transpose()?.flatten() {
         patience = restored.manifest.value("patience")?.unwrap_or(patience);
         (training, position) = (restored.tree, restored.manifest.position);
@@ -217,15 +219,8 @@ fn draw_images(options: &Options, training: &Training) -> Result<()> {
 }
 
 fn options() -> std::result::Result<Options, AnyError> {
-    let mut options = Options {
-        epochs: 5,
-        train: 4000,
-        test: 1000,
-        batch: 500,
-        seed: 1,
-        out: "out/reproduce".into(),
-        child: None,
-    };
+    let mut options =
+        Options { epochs: 5, train: 4000, test: 1000, batch: 500, seed: 1, out: "out/reproduce".into(), child: None };
     let mut args = env::args().skip(1);
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use retape::{Tensor, Tree, tree};
 
 use super::format::{Reading, type_text};
-use super::problem::Problem;
 use super::shards::Index;
 use crate::error::{Error, Result};
 use crate::files::parent;
+use crate::problem::Problem;
 
 /// Reads a tree of the structure of `like`, with its static values, from a file of [`save`](super::save), or from
 /// several with an index; [`Load`] has the options.

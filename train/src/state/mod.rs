@@ -26,14 +26,13 @@
 mod format;
 mod frozen;
 mod load;
-mod problem;
 mod save;
 mod shards;
 mod summary;
 
+pub use crate::problem::Problem;
 pub use frozen::Frozen;
 pub use load::{Load, Loaded, load};
-pub use problem::Problem;
 pub(crate) use save::tensors_of;
 pub use save::{Save, save};
 pub use summary::{Summary, SummaryRow};

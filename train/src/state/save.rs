@@ -7,10 +7,10 @@ use blake3::Hasher;
 use retape::{Tensor, Tree, tree};
 
 use super::format;
-use super::problem::Problem;
 use super::shards::{Index, divide};
 use crate::error::{Error, Result};
 use crate::files::{parent, write_json};
+use crate::problem::Problem;
 
 /// Writes the tensors of a tree as one file of safetensors; [`Save`] has the options.
 ///

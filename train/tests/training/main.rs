@@ -11,6 +11,7 @@ mod example;
 mod execution;
 mod frozen;
 mod hostile;
+mod layers;
 mod optimise;
 mod resume;
 mod state;
