@@ -52,6 +52,7 @@ struct Hits {
 }
 
 impl Hits {
+    #[track_caller]
     fn add(&mut self, op: &str, k: usize, logits: &Tensor, labels: &Tensor, at: Caller) -> Result<()> {
         let examples = Examples::read(op, logits, labels, self.ignore, at)?;
         if k > examples.n_classes() {

@@ -14,6 +14,7 @@ pub(super) struct Examples {
 
 impl Examples {
     /// Reads a batch for `op`; examples with the label `ignore` have none.
+    #[track_caller]
     pub(super) fn read(
         op: &str,
         logits: &Tensor,
@@ -57,6 +58,7 @@ impl Examples {
 }
 
 /// The classes that a tensor of integers holds, in `0..n_classes` or `ignore`.
+#[track_caller]
 pub(super) fn classes(
     op: &str,
     name: &str,
@@ -81,6 +83,7 @@ pub(super) fn classes(
 }
 
 /// The classes of rows with one 1 and zeros; a row of zeros is what one-hot makes of a label to ignore.
+#[track_caller]
 fn one_hot(op: &str, labels: &Tensor, n_classes: usize, ignore: Option<i64>, at: Caller) -> Result<Vec<Option<usize>>> {
     let values = numbers(labels)?;
     let class = |(example, row): (usize, &[f64])| {

@@ -20,6 +20,7 @@ pub(crate) fn type_of(x: &Tensor) -> String {
 }
 
 /// The elements of a tensor of floats, all of which an `f64` holds exactly.
+#[track_caller]
 pub(crate) fn floats(op: &str, name: &str, x: &Tensor, at: Caller) -> Result<Vec<f64>> {
     if x.error().is_none() && !x.dtype().is_float() && !x.dtype().is_half() {
         return Err(refuse(op, &format!("the {name} are {}, not floats", type_of(x)), at));
@@ -28,6 +29,7 @@ pub(crate) fn floats(op: &str, name: &str, x: &Tensor, at: Caller) -> Result<Vec
 }
 
 /// The elements of any tensor, those of `i64` rounded.
+#[track_caller]
 pub(crate) fn numbers(x: &Tensor) -> Result<Vec<f64>> {
     match x.dtype() {
         DType::F32 => elements::<f32>(x),
@@ -42,12 +44,15 @@ pub(crate) fn numbers(x: &Tensor) -> Result<Vec<f64>> {
     }
 }
 
+#[track_caller]
 fn elements<T: Element>(x: &Tensor) -> Result<Vec<f64>> {
     Ok(x.to_vec::<T>()?.into_iter().map(T::to_f64).collect())
 }
 
 /// The elements of a tensor of integers.
+#[track_caller]
 pub(crate) fn integers(op: &str, name: &str, x: &Tensor, at: Caller) -> Result<Vec<i64>> {
+    #[track_caller]
     fn wide<T: Element + Into<i64>>(x: &Tensor) -> Result<Vec<i64>> {
         Ok(x.to_vec::<T>()?.into_iter().map(T::into).collect())
     }

@@ -147,20 +147,28 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that keeps what is written to it.
+    /// A terminal that keeps what is written to it, and goes on in a new line where one is full.
     #[derive(Clone, Debug, Default)]
     struct Screen(Arc<Mutex<String>>);
 
+    const WIDTH: u16 = 80;
+
     impl Screen {
         fn add(&self, text: &str) -> io::Result<()> {
-            self.0.lock().unwrap().push_str(text);
+            let mut seen = self.0.lock().unwrap();
+            for c in text.chars() {
+                if seen.chars().rev().take_while(|c| *c != '\n').count() == usize::from(WIDTH) {
+                    seen.push('\n');
+                }
+                seen.push(c);
+            }
             Ok(())
         }
     }
 
     impl TermLike for Screen {
         fn width(&self) -> u16 {
-            70
+            WIDTH
         }
         fn move_cursor_up(&self, _: usize) -> io::Result<()> {
             Ok(())
@@ -207,6 +215,6 @@ mod tests {
         let validation = "cifar: step 20/40, validation, epoch 2, loss 0.1235, a very long name 1.000e-9";
         assert!(lines.contains(&validation) && lines.contains(&"cifar: a checkpoint was written"), "{seen}");
         let bars = lines.iter().filter(|line| line.contains('━'));
-        assert!(bars.clone().count() > 0 && bars.clone().all(|line| line.chars().count() <= 70), "{seen}");
+        assert!(bars.clone().count() > 0 && bars.clone().all(|line| line.contains(" left")), "{seen}");
     }
 }

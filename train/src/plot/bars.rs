@@ -5,6 +5,7 @@ use std::fmt::Write;
 use plotters::prelude::DrawingBackend;
 
 use super::canvas::{ACCENT, AXIS, Canvas, Draw, EDGE, INK, PALETTE, SOFT, Type, WHITE};
+use super::number::{three_digits, typeset};
 use super::ticks::Axis;
 use crate::Result;
 
@@ -18,7 +19,7 @@ const HEIGHT: u32 = 420;
 /// let bars = Bars::new("Time of an epoch", "s").bar("eager", 12.0).bar("accelerated", 3.0).note("4 times as fast");
 /// assert!(bars.svg()?.contains("accelerated"));
 /// let lines = bars.terminal(40);
-/// assert!(lines.contains("  eager       ██████████████████████ 12.0"), "{lines}");
+/// assert!(lines.contains("  eager       █████████████████████ 12.0"), "{lines}");
 /// # Ok::<(), retape_train::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ impl Bars {
     /// The bars as lines of at most `width` characters; names and values are never cut. A negative value has no bar.
     pub fn terminal(&self, width: usize) -> String {
         let columns = |text: &str| text.chars().count();
-        let values: Vec<String> = self.bars.iter().map(|&(_, value)| number(value)).collect();
+        let values: Vec<String> = self.bars.iter().map(|&(_, value)| three_digits(value)).collect();
         let names = self.bars.iter().map(|(name, _)| columns(name)).max().unwrap_or(0);
         let digits = values.iter().map(|value| columns(value)).max().unwrap_or(0);
         // Two columns of margin and one between each two of name, bar and value.
@@ -80,12 +81,6 @@ impl Bars {
     }
 }
 
-/// Writes a value with three significant digits.
-fn number(value: f64) -> String {
-    let decimals = if value.is_finite() && value != 0.0 { 2.0 - value.abs().log10().floor() } else { 0.0 };
-    format!("{value:.*}", decimals.clamp(0.0, 9.0) as usize)
-}
-
 impl Draw for Bars {
     fn size(&self) -> (u32, u32) {
         // Bars of two or three have the same width as those of four.
@@ -110,7 +105,7 @@ impl Draw for Bars {
             (low, high) => (1.12 * low, 1.12 * high),
         };
         let n_bars = self.bars.len().max(1) as f64;
-        let frame = canvas.axes(102.0, EDGE, &Axis::bare(0.0, n_bars), &Axis::rounded(low, high, 5))?;
+        let frame = canvas.axes(102.0, EDGE, &Axis::bare(0.0, n_bars), &Axis::rounded(low, high, 5), "")?;
         let slot = (frame.to.0 - frame.from.0) / n_bars;
         let (thick, value_type) = ((0.56 * slot).min(84.0), Type::new(14.0, INK).bold().middle());
         let name_type = Type::new(13.0, INK).middle();
@@ -119,7 +114,7 @@ impl Draw for Bars {
             let (middle, end) = frame.at(n as f64 + 0.5, shown);
             let (_, zero) = frame.at(0.0, 0.0);
             canvas.rectangle((middle - thick / 2.0, end), (middle + thick / 2.0, zero), &PALETTE[n % PALETTE.len()])?;
-            let text = number(*value);
+            let text = typeset(&three_digits(*value));
             let height = if shown < 0.0 { end + 13.0 } else { end - 13.0 };
             // Keeps the lines of the grid from crossing the value.
             let half = (value_type.width(&text) / 2.0 + 4.0).min(slot / 2.0);

@@ -209,16 +209,21 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
         let (large, small) = (Type::new(18.0, INK).bold(), Type::new(13.0, SOFT));
         self.text(&large.fitted(title, room), (EDGE, 30.0), large)?;
         if note.is_empty() {
-            return Ok(48.0);
+            return Ok(60.0);
         }
         self.text(&small.fitted(note, room), (EDGE, 54.0), small)?;
-        Ok(72.0)
+        Ok(80.0)
     }
 
-    /// Draws two axes with a horizontal grid, `top` from the upper edge and `right` from the right one, and gives where
-    /// the values of `x` and `y` are.
-    pub(super) fn axes(&self, top: f64, right: f64, x: &Axis, y: &Axis) -> Result<Frame> {
+    /// Draws two axes with a horizontal grid, `top` from the upper edge and at least `right` from the right one, with
+    /// the name of the horizontal axis at its end; gives where the values of `x` and `y` are.
+    pub(super) fn axes(&self, top: f64, right: f64, x: &Axis, y: &Axis, name: &str) -> Result<Frame> {
         let label = Type::new(12.0, SOFT);
+        let name = label.fitted(name, 160.0);
+        // The last mark may stand at the very end.
+        let half = x.marks.last().map_or(0.0, |(_, text)| label.width(text) / 2.0);
+        let beyond = (half + 10.0).max(12.0);
+        let right = if name.is_empty() { right } else { right.max(beyond + label.width(&name) + EDGE) };
         let widest = y.marks.iter().map(|(_, text)| label.width(text)).fold(0.0, f64::max);
         let (width, height) = self.area.dim_in_pixel();
         let size = (f64::from(width) / self.unit, f64::from(height) / self.unit);
@@ -235,6 +240,7 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
             self.line(&[(middle, from.1), (middle, from.1 + 5.0)], &AXIS, 1.0)?;
             self.text(text, (middle, from.1 + 17.0), label.middle())?;
         }
+        self.text(&name, (to.0 + beyond, from.1 + 17.0), label)?;
         Ok(frame)
     }
 }

@@ -15,6 +15,9 @@ const ALL: RGBColor = RGBColor(0x06, 0x33, 0x58);
 /// Up to how many classes every square has its count.
 const MAX_COUNTED: usize = 30;
 
+/// The size of the smallest counts.
+const MIN_COUNT: f64 = 6.0;
+
 /// A confusion matrix: a row for each true class, a column for each predicted one.
 ///
 /// The colour of a square says what share of the class of its row it is, and the number how many examples.
@@ -81,12 +84,24 @@ impl ConfusionMatrix {
         (11.0 / self.side()).ceil() as usize
     }
 
+    /// The size of all counts, in which the longest one has room; none if that is too small to be read.
+    fn count_size(&self) -> Option<f64> {
+        let usual = (0.3 * self.side()).clamp(MIN_COUNT, 14.0);
+        let counts = self.confusion.value().into_iter().flatten().map(|count| grouped(&count.to_string()));
+        let widest = counts.map(|text| Type::new(usual, INK).width(&text)).fold(0.0, f64::max);
+        let size = usual.min(usual * (self.side() - 4.0) / widest);
+        (self.names.len() <= MAX_COUNTED && size >= MIN_COUNT).then_some(size)
+    }
+
     fn name_type(&self) -> Type {
         Type::new(type_size(self.side()), INK)
     }
 
     fn note(&self) -> String {
         let count = |n: u64| grouped(&n.to_string());
+        if self.confusion.n() == 0 {
+            return "no examples".to_owned();
+        }
         let accuracy = 100.0 * self.confusion.accuracy();
         let mut note = format!("{accuracy:.1} % of {} are right", count(self.confusion.n()));
         let unpredicted: u64 = self.confusion.unpredicted().iter().sum();
@@ -161,10 +176,10 @@ impl Draw for ConfusionMatrix {
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>) -> Result<()> {
         canvas.clear()?;
-        let top = canvas.heading(&self.title, &self.note())? + 8.0;
+        let top = canvas.heading(&self.title, &self.note())?;
         let (side, left) = (self.side(), EDGE + self.margins().0 - 22.0);
         let gap = if side > 8.0 { 1.0 } else { 0.0 };
-        let squares = side * self.names.len() as f64;
+        let (squares, size) = (side * self.names.len() as f64, self.count_size());
         canvas.rectangle((left - gap, top - gap), (left + squares, top + squares), &GRID)?;
         for (class, row) in self.confusion.value().into_iter().enumerate() {
             let n = row.iter().sum::<u64>() + self.confusion.unpredicted()[class];
@@ -172,14 +187,9 @@ impl Draw for ConfusionMatrix {
                 let (x, y) = (left + predicted as f64 * side, top + class as f64 * side);
                 let share = if n > 0 { count as f64 / n as f64 } else { 0.0 };
                 canvas.rectangle((x, y), (x + side - gap, y + side - gap), &color(share))?;
-                if self.names.len() <= MAX_COUNTED && count > 0 {
-                    let type_ =
-                        Type::new((0.3 * side).clamp(6.0, 14.0), if share > 0.45 { WHITE } else { INK }).middle();
-                    let text = grouped(&count.to_string());
-                    // A count that has no room is left to the colour.
-                    if type_.width(&text) < side - 2.0 {
-                        canvas.text(&text, (x + side / 2.0, y + side / 2.0), type_)?;
-                    }
+                if let Some(size) = size.filter(|_| count > 0) {
+                    let type_ = Type::new(size, if share > 0.45 { WHITE } else { INK }).middle();
+                    canvas.text(&grouped(&count.to_string()), (x + side / 2.0, y + side / 2.0), type_)?;
                 }
             }
         }

@@ -147,6 +147,7 @@ impl ContactSheet {
 }
 
 /// Bytes from 0, black, to 255, white.
+#[track_caller]
 fn bytes(image: &Tensor, at: Caller) -> Result<Vec<u8>> {
     let scale = match image.dtype() {
         DType::U8 => 1.0,

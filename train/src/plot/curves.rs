@@ -2,7 +2,7 @@
 
 use plotters::prelude::{Color, DrawingBackend, RGBColor};
 
-use super::canvas::{Canvas, Draw, Frame, PALETTE, SOFT, Type, WHITE};
+use super::canvas::{Canvas, Draw, EDGE, Frame, PALETTE, SOFT, Type, WHITE};
 use super::ticks::{Axis, around};
 use crate::Result;
 
@@ -76,21 +76,27 @@ impl Curves {
         self
     }
 
+    /// Whether a point can be drawn.
+    fn is_shown(&self, (x, y): (f64, f64)) -> bool {
+        x.is_finite() && y.is_finite() && (!self.is_log || y > 0.0)
+    }
+
     /// The points that can be drawn.
     fn shown(&self) -> impl Iterator<Item = (f64, f64)> + Clone {
-        let points = self.curves.iter().flat_map(|(_, points)| points.iter().copied());
-        points.filter(|&(x, y)| x.is_finite() && y.is_finite() && (!self.is_log || y > 0.0))
+        self.curves.iter().flat_map(|(_, points)| points.iter().copied()).filter(|&point| self.is_shown(point))
     }
 
     fn axes(&self) -> (Axis, Axis) {
         let (xs, ys) = (self.shown().map(|(x, _)| x), self.shown().map(|(_, y)| y));
-        let (left, right) = (xs.clone().fold(f64::INFINITY, f64::min), xs.fold(f64::NEG_INFINITY, f64::max));
+        let (left, right) = (xs.clone().fold(f64::INFINITY, f64::min), xs.clone().fold(f64::NEG_INFINITY, f64::max));
+        // Between two steps there is nothing to mark.
+        let axis = if xs.clone().all(|x| x.fract() == 0.0) { Axis::counts } else { Axis::linear };
         let x = match right - left {
-            span if span > 0.0 && left >= 0.0 && left < 0.1 * right => Axis::linear(0.0, right, 8),
-            span if span > 0.0 => Axis::linear(left, right, 8),
+            span if span > 0.0 && left >= 0.0 && left < 0.1 * right => axis(0.0, right, 8),
+            span if span > 0.0 => axis(left, right, 8),
             // A single step, or nothing at all.
-            0.0 => Axis::linear(left - 0.5, right + 0.5, 4),
-            _ => Axis::linear(0.0, 1.0, 4),
+            0.0 => axis(left - 0.5, right + 0.5, 4),
+            _ => axis(0.0, 1.0, 4),
         };
         let y = if self.is_log && self.shown().next().is_some() {
             let (low, high) = (ys.clone().fold(f64::INFINITY, f64::min), ys.fold(0.0, f64::max));
@@ -104,6 +110,7 @@ impl Curves {
     }
 
     fn draw_curve<DB: DrawingBackend>(
+        &self,
         canvas: &Canvas<'_, DB>,
         frame: &Frame,
         y: &Axis,
@@ -111,7 +118,7 @@ impl Curves {
         color: RGBColor,
     ) -> Result<()> {
         let place = |x: f64, value: f64| y.place(value).map(|at| frame.at(x, at));
-        for run in runs(points, |(x, value)| x.is_finite() && y.place(value).is_some()) {
+        for run in runs(points, |point| self.is_shown(point)) {
             let parts = condensed(run, PARTS);
             if parts.len() < run.len() {
                 let upper = parts.iter().filter_map(|part| place(part.x, part.max));
@@ -196,12 +203,12 @@ impl Draw for Curves {
         let widest = (0..self.curves.len()).map(|n| label.width(&name(n))).fold(0.0, f64::max);
         let (x, y) = self.axes();
         // Names stand at the ends of their curves.
-        let frame = canvas.axes(top, widest + 30.0, &x, &y)?;
+        let frame = canvas.axes(top, widest + 10.0 + EDGE, &x, &y, &self.x_name)?;
         let mut ends = vec![];
         for (n, (_, points)) in self.curves.iter().enumerate() {
             let color = PALETTE[n % PALETTE.len()];
-            Curves::draw_curve(canvas, &frame, &y, points, color)?;
-            let last = points.iter().rev().find_map(|&(_, value)| y.place(value));
+            self.draw_curve(canvas, &frame, &y, points, color)?;
+            let last = points.iter().rev().find(|&&point| self.is_shown(point)).and_then(|(_, value)| y.place(*value));
             ends.push(frame.at(x.high, last.unwrap_or(y.low)).1);
         }
         let heights = apart(&ends, 18.0, frame.to.1, frame.from.1);
@@ -209,8 +216,7 @@ impl Draw for Curves {
             let type_ = Type::new(13.0, PALETTE[n % PALETTE.len()]).bold();
             canvas.text(&name(n), (frame.to.0 + 10.0, height), type_)?;
         }
-        let below = f64::from(HEIGHT) - 26.0;
-        canvas.text(&self.x_name, (frame.to.0 + 12.0, below), Type::new(12.0, SOFT))
+        Ok(())
     }
 }
 

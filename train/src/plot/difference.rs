@@ -3,9 +3,9 @@
 use std::panic::Location;
 
 use plotters::prelude::DrawingBackend;
-use retape::{Tensor, Tree, map};
+use retape::{Tensor, Tree, tree};
 
-use super::canvas::{AXIS, Canvas, Draw, GRID, PALETTE, SOFT, Type};
+use super::canvas::{AXIS, Canvas, Draw, EDGE, Frame, GRID, PALETTE, SOFT, Type};
 use super::number::{grouped, short};
 use super::ticks::Axis;
 use crate::Result;
@@ -14,14 +14,21 @@ use crate::metrics::numbers::{numbers, refuse, type_of};
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 400;
 
-/// Up to how many leaves the places where one ends are marked.
-const MAX_LEAVES: usize = 60;
+/// Up to how many tensors the places where one ends are marked.
+const MAX_TENSORS: usize = 60;
+
+/// The room for names of tensors above the bars.
+const NAMES: f64 = 22.0;
+
+/// How much of a name has to be readable.
+const MIN_NAME: f64 = 24.0;
 
 /// The differences of two trees of weights as bars by the number of the parameter.
 ///
 /// Parameters are numbered through all tensors of floats, in the order of the tree and row by row. Where there are more of
 /// them than the picture is wide, a bar reaches from the least to the largest difference of its parameters, zero
-/// included.
+/// included. Above the bars of a tensor stands its name in the tree, as [`retape::tree::named`] gives it, if there is
+/// room.
 ///
 /// ```
 /// use retape::Tensor;
@@ -38,8 +45,8 @@ const MAX_LEAVES: usize = 60;
 pub struct Difference {
     title: String,
     values: Vec<f64>,
-    /// Where each leaf ends.
-    ends: Vec<usize>,
+    /// The name of each tensor, and where it ends.
+    tensors: Vec<(String, usize)>,
 }
 
 impl Difference {
@@ -47,26 +54,33 @@ impl Difference {
     ///
     /// # Errors
     ///
-    /// Fails if the trees differ in the number or shapes of their tensors of floats, or one is poisoned or being traced.
+    /// Fails if the trees differ in the names or shapes of their tensors of floats, or one is poisoned or being traced.
     #[track_caller]
     pub fn between<T: Tree>(title: &str, before: &T, after: &T) -> Result<Difference> {
         let at = Location::caller();
-        let (before, after) = (leaves(before), leaves(after));
+        let (before, after) = (floats(before), floats(after));
         if before.len() != after.len() {
             let what = format!("{} tensors before, and {} after", before.len(), after.len());
             return Err(refuse("difference", &what, at));
         }
-        let (mut values, mut ends) = (vec![], vec![]);
-        for (n, (before, after)) in before.iter().zip(&after).enumerate() {
+        let (mut values, mut tensors) = (vec![], vec![]);
+        for ((name, before), (other, after)) in before.into_iter().zip(after) {
+            if name != other {
+                return Err(refuse(
+                    "difference",
+                    &format!("tensor {name} before stands where {other} stands after"),
+                    at,
+                ));
+            }
             let (old, new) = (numbers(before)?, numbers(after)?);
             if before.shape() != after.shape() {
-                let what = format!("tensor {n} is {} before, and {} after", type_of(before), type_of(after));
+                let what = format!("tensor {name} is {} before, and {} after", type_of(before), type_of(after));
                 return Err(refuse("difference", &what, at));
             }
             values.extend(new.iter().zip(&old).map(|(new, old)| new - old));
-            ends.push(values.len());
+            tensors.push((name, values.len()));
         }
-        Ok(Difference { title: title.to_owned(), values, ends })
+        Ok(Difference { title: title.to_owned(), values, tensors })
     }
 
     /// The difference of each parameter.
@@ -89,16 +103,34 @@ impl Difference {
         }
         note
     }
+
+    /// Marks where tensors end, and names those whose part is wide enough.
+    fn draw_tensors<DB: DrawingBackend>(&self, canvas: &Canvas<'_, DB>, frame: &Frame) -> Result<()> {
+        if self.tensors.len() > MAX_TENSORS {
+            return Ok(());
+        }
+        let type_ = Type::new(11.0, SOFT);
+        let mut start = 0;
+        for (name, end) in &self.tensors {
+            let [left, right] = [start, *end].map(|n| frame.at(n as f64, 0.0).0);
+            if right < frame.to.0 - 0.5 {
+                canvas.line(&[(right, frame.from.1), (right, frame.to.1 - NAMES)], &GRID, 1.0)?;
+            }
+            let room = right - left - 8.0;
+            if room >= MIN_NAME {
+                canvas.text(&type_.fitted(name, room), (left + 4.0, frame.to.1 - 0.6 * NAMES), type_)?;
+            }
+            start = *end;
+        }
+        Ok(())
+    }
 }
 
-fn leaves<T: Tree>(tree: &T) -> Vec<Tensor> {
-    let mut leaves = vec![];
-    map(tree, |leaf| {
-        leaves.push(leaf.clone());
-        leaf.clone()
-    });
-    leaves.retain(|leaf| leaf.error().is_some() || leaf.dtype().is_float() || leaf.dtype().is_half());
-    leaves
+/// The tensors of floats of a tree by name.
+fn floats<T: Tree>(tree: &T) -> Vec<(String, &Tensor)> {
+    let mut named = tree::named(tree);
+    named.retain(|(_, leaf)| leaf.error().is_some() || leaf.dtype().is_float() || leaf.dtype().is_half());
+    named
 }
 
 impl Draw for Difference {
@@ -118,13 +150,8 @@ impl Draw for Difference {
         let (low, high) = if low == high { (-1.0, 1.0) } else { (1.05 * low, 1.05 * high) };
         let n = self.values.len().max(1);
         let (x, y) = (Axis::counts(0.0, n as f64, 8), Axis::linear(low, high, 6));
-        let frame = canvas.axes(top, 90.0, &x, &y)?;
-        let inner = &self.ends[..self.ends.len().saturating_sub(1)];
-        if inner.len() <= MAX_LEAVES {
-            for &end in inner {
-                canvas.line(&[frame.at(end as f64, low), frame.at(end as f64, high)], &GRID, 1.0)?;
-            }
-        }
+        let frame = canvas.axes(top + NAMES, EDGE, &x, &y, "parameter")?;
+        self.draw_tensors(canvas, &frame)?;
         let columns = (frame.to.0 - frame.from.0) as usize;
         let size = n.div_ceil(columns);
         // Few parameters have a gap between their bars.
@@ -140,8 +167,6 @@ impl Draw for Difference {
                 }
             }
         }
-        canvas.line(&[frame.at(0.0, 0.0), frame.at(n as f64, 0.0)], &AXIS, 1.0)?;
-        let below = f64::from(HEIGHT) - 26.0;
-        canvas.text("parameter", (frame.to.0 + 12.0, below), Type::new(12.0, SOFT))
+        canvas.line(&[frame.at(0.0, 0.0), frame.at(n as f64, 0.0)], &AXIS, 1.0)
     }
 }

@@ -20,7 +20,10 @@ impl Axis {
 
     /// An axis from `low` to `high` with about `n` marks at multiples of one, two or five times a power of ten.
     pub(super) fn linear(low: f64, high: f64, n: usize) -> Axis {
-        let step = step(low, high, n);
+        Axis::with_step(low, high, step(low, high, n))
+    }
+
+    fn with_step(low: f64, high: f64, step: f64) -> Axis {
         let (first, last) = ((low / step - 1e-9).ceil() as i64, (high / step + 1e-9).floor() as i64);
         let mark = |k: i64| (k as f64 * step, multiple(k as f64 * step, step));
         Axis { low, high, marks: (first..=last).map(mark).collect(), is_log: false }
@@ -29,13 +32,13 @@ impl Axis {
     /// As [`linear`](Axis::linear), from a multiple to a multiple, so that the ends have marks too.
     pub(super) fn rounded(low: f64, high: f64, n: usize) -> Axis {
         let step = step(low, high, n);
-        Axis::linear((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step, n)
+        Axis::with_step((low / step + 1e-9).floor() * step, (high / step - 1e-9).ceil() * step, step)
     }
 
     /// An axis of whole numbers.
     pub(super) fn counts(low: f64, high: f64, n: usize) -> Axis {
         let mut axis = Axis::linear(low, high, n);
-        axis.marks.retain(|(at, _)| at.fract().abs() < 1e-9);
+        axis.marks.retain(|(at, _)| (at - at.round()).abs() < 1e-9);
         for (at, text) in &mut axis.marks {
             *text = multiple(at.round(), 1.0);
         }

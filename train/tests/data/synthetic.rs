@@ -43,7 +43,7 @@ fn the_same_bits_as_ever() {
             sum = sum.rotate_left(5).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(byte);
         }
     }
-    assert_eq!(sum, 0);
+    assert_eq!(sum, 2_462_697_038_082_674_022);
 }
 
 /// The share of held-out examples whose nearest class mean, by some features of an image, is their own.
@@ -93,24 +93,29 @@ fn a_linear_model_does_not_learn_them() {
     let step = accelerate(move |model: &Linear, x: &Tensor, labels: &Tensor| {
         let loss = nn::softmax_cross_entropy_labels(&logits(model, x), labels);
         let gradient: Linear = loss.grad(model);
-        let rate = 0.02;
+        let rate = 0.15;
         let next = Linear { weight: &model.weight - gradient.weight * rate, bias: &model.bias - gradient.bias * rate };
         (loss, next)
     });
-    let mut model = Linear { weight: Tensor::zeros([VALUES, 10]), bias: Tensor::zeros([10]) };
-    let mut losses = vec![];
-    for _ in 0..8 {
-        for batch in 0..n_train / batch_size {
+    let batches: Vec<(Tensor, Tensor)> = (0..n_train / batch_size)
+        .map(|batch| {
             let rows: Vec<usize> = (batch * batch_size..(batch + 1) * batch_size).collect();
             let x = Tensor::from_vec(gather(&images, VALUES, &rows).unwrap(), [batch_size, VALUES]).unwrap();
-            let (loss, next) = step.call(&model, &x, &Tensor::from(&labels[rows[0]..][..batch_size])).unwrap();
+            (x, Tensor::from(&labels[rows[0]..][..batch_size]))
+        })
+        .collect();
+    let mut model = Linear { weight: Tensor::zeros([VALUES, 10]), bias: Tensor::zeros([10]) };
+    let mut losses = vec![];
+    for _ in 0..15 {
+        for (x, labels) in &batches {
+            let (loss, next) = step.call(&model, x, labels).unwrap();
             losses.push(loss.item::<f32>().unwrap());
             model = next;
         }
     }
     // It does learn what it can: the images it has seen.
     let last = losses[losses.len() - 15..].iter().sum::<f32>() / 15.0;
-    assert!(last < 2.1, "{last} after {}", losses[0]);
+    assert!(last < 2.0, "{last} after {}", losses[0]);
     let x = Tensor::from_vec(test_images, [n_test, VALUES]).unwrap();
     let right = logits(&model, &x).argmax(-1).cast(retape::DType::I32).eq(&Tensor::from(test_labels));
     let accuracy = right.cast(retape::DType::F32).mean(..).item::<f32>().unwrap();

@@ -70,10 +70,20 @@ impl Browser {
         let body = body.map_or(String::new(), |body| body.to_string());
         let head = format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n");
         write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let mut answer: Value = serde_json::from_str(body).unwrap();
+        // The driver says how long its answer is, and leaves the connection open.
+        let (mut stream, mut line, mut length) = (BufReader::new(stream), String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            assert!(stream.read_line(&mut line).unwrap() > 0, "{method} {path}: the driver is gone");
+            if let Some((_, value)) =
+                line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).unwrap();
+        let mut answer: Value = serde_json::from_slice(&body).unwrap();
         assert!(answer["value"]["error"].is_null(), "{method} {path}: {}", answer["value"]);
         answer["value"].take()
     }

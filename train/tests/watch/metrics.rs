@@ -98,7 +98,8 @@ fn a_confusion_matrix_counts_every_pair() {
         let right = expected[class][class] as f64;
         let (recall, precision) = (right / row as f64, right / column as f64);
         assert_eq!((confusion.recall(class), confusion.precision(class)), (recall, precision));
-        assert!((confusion.f1(class) - 2.0 * recall * precision / (recall + precision)).abs() < 1e-12);
+        let f1 = if right > 0.0 { 2.0 * recall * precision / (recall + precision) } else { 0.0 };
+        assert!((confusion.f1(class) - f1).abs() < 1e-12, "{} {f1}", confusion.f1(class));
     }
     assert!(Confusion::new(2).unwrap().recall(0).is_nan() && Confusion::new(2).unwrap().accuracy().is_nan());
     assert_eq!((confusion.count_of(CLASSES, 0), confusion.count_of(0, CLASSES)), (0, 0));
@@ -124,8 +125,11 @@ fn ignored_labels_do_not_count() {
     let labels = Tensor::from([[0_i64, -100], [1, -100]]);
     let mut accuracy = Accuracy::new().ignore(-100);
     accuracy.add(&logits, &labels).unwrap();
-    // One-hot rows of such a label are zeros.
-    accuracy.add(&logits, &labels.one_hot(2)).unwrap();
+    // A row of zeros is of no class; what `one_hot` makes of such a label is NaN, as of a wrong one.
+    let rows = Tensor::from([[[1.0_f32, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]);
+    accuracy.add(&logits, &rows).unwrap();
+    let error = accuracy.add(&logits, &labels.one_hot(2)).unwrap_err().to_string();
+    assert!(error.contains("row 1 of the labels f32[2, 2, 2] is not one-hot"), "{error}");
     accuracy.add_predictions(&logits.argmax(-1), &labels).unwrap();
     assert_eq!((accuracy.n_right(), accuracy.n()), (3, 6));
     let mut confusion = Confusion::new(2).unwrap().ignore(-100);
@@ -168,13 +172,14 @@ fn what_does_not_fit_is_refused_and_not_counted() {
     let error = rmse.add(&Tensor::zeros([2]), &Tensor::zeros([2, 1])).unwrap_err().to_string();
     assert!(error.contains("f32[2], and the targets f32[2, 1]"), "{error}");
     assert!(Mean::new().add(&Tensor::zeros([2]), 2).unwrap_err().to_string().contains("one number, not f32[2]"));
-    // Inside a trace there are no values yet.
+    // Inside a trace there are no values yet; the error is that of the call, too.
     let traced = accelerate(|x: &Tensor| {
-        let error = Accuracy::new().add(x, &Tensor::from([0_i64])).unwrap_err();
-        assert!(error.to_string().contains("traced"), "{error}");
+        let error = Accuracy::new().add(x, &Tensor::from([0_i64])).unwrap_err().to_string();
+        assert!(error.contains("traced") && error.contains("watch/metrics.rs"), "{error}");
         x * 2.0
     });
-    traced.call(Tensor::zeros([1, 2])).unwrap();
+    let error = traced.call(Tensor::zeros([1, 2])).unwrap_err().to_string();
+    assert!(error.contains("traced") && error.contains("watch/metrics.rs"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Pictures: sizes, marks where the numbers say, nothing cut off, no text that becomes markup.
 
+use std::collections::BTreeMap;
+
 use image::{Rgb, RgbImage};
-use retape::Tensor;
+use retape::nn::Dense;
+use retape::{Tensor, map};
 use retape_train::metrics::Confusion;
 use retape_train::plot::{Bars, ConfusionMatrix, ContactSheet, Curves, Difference, Plot};
 
@@ -170,8 +173,19 @@ fn differences_have_a_bar_for_each_parameter() {
     let (up, down) = (height_of(&picture, BLUE) as f64, height_of(&picture, VERMILION) as f64);
     assert!((up / down - 2.0).abs() < 0.1, "{up} {down}");
     let before = vec![tensor(&[784, 100], 0.1), tensor(&[100], 0.1), tensor(&[100, 10], 0.4), tensor(&[10], 0.1)];
-    let after = retape::map(&before, |x| x + &tensor(x.shape(), 1e-3) * x);
+    let after = map(&before, |x| x + &tensor(x.shape(), 1e-3) * x);
     drawn("difference", &Difference::between("Compiled less interpreted, after an epoch", &before, &after).unwrap());
+    let net = (Dense::new(1, 30, 20), vec![Dense::new(2, 20, 10)]);
+    let other = map(&net, |x| x * 0.99);
+    let named = Difference::between("Names", &net, &other).unwrap();
+    drawn("difference-named", &named);
+    let svg = named.svg().unwrap();
+    let has = |name: &str| svg.contains(&format!("\n{name}\n"));
+    // Of 830 parameters, 20 and 10 are biases, over which no name has room.
+    assert!(has("0.weight") && has("1.0.weight") && !svg.contains("bias"), "{svg}");
+    let tree = |name: &str| BTreeMap::from([(name.to_owned(), Tensor::ones([2]))]);
+    let error = Difference::between("Names", &tree("old"), &tree("new")).unwrap_err().to_string();
+    assert!(error.contains("tensor old before stands where new stands after (at "), "{error}");
     let nan = vec![Tensor::from([f32::NAN, 1.0, 2.0])];
     let finite = vec![Tensor::from([1.0_f32, 1.0, 1.0])];
     drawn("difference-nan", &Difference::between("NaN", &nan, &finite).unwrap());

@@ -14,9 +14,11 @@ use crate::data::image::{Image, Pixels, Value};
 ///     let image = Image::from_u8(vec![1, 2, 3], [1, 3, 1]).expect("three bytes");
 ///     RandomCrop::new(5, 7).padding(2, border).apply(image, &mut Random::new(0, 0, 0))
 /// };
-/// let row = |border| match padded(border)?.into_pixels() {
-///     Pixels::U8(values) => Ok(values[14..21].to_vec()),
-///     Pixels::F32(_) => unreachable!("bytes stay bytes"),
+/// let row = |border| -> retape_train::Result<Vec<u8>> {
+///     match padded(border)?.into_pixels() {
+///         Pixels::U8(values) => Ok(values[14..21].to_vec()),
+///         Pixels::F32(_) => unreachable!("bytes stay bytes"),
+///     }
 /// };
 /// assert_eq!(row(Border::Constant(1.0))?, [255, 255, 1, 2, 3, 255, 255]);
 /// assert_eq!(row(Border::Edge)?, [1, 1, 1, 2, 3, 3, 3]);

@@ -41,15 +41,14 @@ impl Shape {
             Shape::Square => rectangle((x, y), (0.74, 0.74)),
             Shape::Triangle => triangle(x, y),
             Shape::Cross => rectangle((x, y), (0.92, 0.27)).min(rectangle((x, y), (0.27, 0.92))),
-            Shape::Stripes => [-0.64, 0.0, 0.64]
-                .map(|middle| rectangle((x, y - middle), (0.85, 0.19)))
-                .into_iter()
-                .fold(9.0, f32::min),
+            Shape::Stripes => {
+                [-0.58, 0.0, 0.58].map(|middle| rectangle((x, y - middle), (0.8, 0.17))).into_iter().fold(9.0, f32::min)
+            }
             Shape::Star => star(x, y),
             Shape::Crescent => (length(x, y) - 0.92).max(0.8 - length(x - 0.5, y)),
-            Shape::Angle => rectangle((x + 0.5, y), (0.28, 0.88)).min(rectangle((x, y - 0.6), (0.78, 0.28))),
+            Shape::Angle => rectangle((x + 0.48, y), (0.26, 0.8)).min(rectangle((x, y - 0.54), (0.74, 0.26))),
             // The normal of the slanted edges has length one: 0.6 squared and 0.8 squared.
-            Shape::BowTie => (x.abs() - 0.88).max(0.8 * y.abs() - 0.6 * x.abs() - 0.06),
+            Shape::BowTie => (x.abs() - 0.84).max(0.8 * y.abs() - 0.6 * x.abs() - 0.06),
         }
     }
 }

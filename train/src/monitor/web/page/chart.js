@@ -56,9 +56,10 @@ const HEIGHT = 210, TOP = 10, BOTTOM = 26, RIGHT = 12;
 
 // Curves of one scalar over steps, one for each phase, with a band from the least to the largest value of each bin.
 class Chart {
-  constructor(title, names) {
+  constructor(title, { names = {}, isCount = false } = {}) {
     this.title = title;
-    this.names = names || {};
+    this.names = names;
+    this.isCount = isCount;
     this.curves = new Map();
     this.last = new Map();
     this.isLog = false;
@@ -109,7 +110,8 @@ class Chart {
     const touchesZero = !this.isLog && low >= 0 && low - room < 0;
     [low, high] = [touchesZero ? 0 : low - room, high + room];
     const from = Math.min(...bins.map((bin) => bin.from)), to = Math.max(...bins.map((bin) => bin.to));
-    const marks = this.isLog ? logTicks(low, high, 5) : ticks(low, high, 5);
+    const linear = ticks(low, high, 5).filter((at) => !this.isCount || Number.isInteger(at));
+    const marks = this.isLog ? logTicks(low, high, 5) : linear;
     const texts = marks.map((at) => short(this.isLog ? 10 ** at : at));
     const width = Math.max(200, this.plot.clientWidth);
     const left = 14 + 6.9 * Math.max(2, ...texts.map((text) => text.length));
@@ -134,8 +136,8 @@ class Chart {
     parts.push(svg("line", { class: "axis", x1: left, x2: width - RIGHT, y1: bottom, y2: bottom }));
     for (const at of ticks(scale.from, Math.max(scale.to, scale.from + 1), Math.max(2, Math.floor((width - left) / 85)))) {
       if (!Number.isInteger(at) || at > scale.to) continue;
-      const anchor = x(at) > width - 30 ? "end" : "middle";
-      parts.push(svg("text", { x: anchor === "end" ? width - 2 : x(at), y: HEIGHT - 8, "text-anchor": anchor }, count(at)));
+      const text = count(at), half = 3.5 * text.length;
+      parts.push(svg("text", { x: Math.min(x(at), width - 2 - half), y: HEIGHT - 8, "text-anchor": "middle" }, text));
     }
     for (const phase of PHASES) if (this.curves.has(phase)) this.drawCurve(phase, scale, parts);
     this.plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);

@@ -94,8 +94,8 @@ function cacheOf(name) {
   let cache = state.caches.get(name);
   if (!cache) {
     cache = {
-      rate: new Chart(`hit rate of ${name}`, { training: "hit rate" }),
-      misses: new Chart(`misses of ${name}`, { training: "misses" }),
+      rate: new Chart(`hit rate of ${name}`, { names: { training: "hit rate" } }),
+      misses: new Chart(`misses of ${name}`, { names: { training: "misses" }, isCount: true }),
       facts: html("ul", { class: "facts" }),
       advice: html("ul", { class: "advice", hidden: "" }),
       rows: html("tbody"),
