@@ -7,6 +7,7 @@ use retape_kernels::{DeviceExecutable, Executable, Input, Inputs, LaunchTime, Mo
 use retape_runtime::{Buffer, Device, DeviceBuffer, Gpu};
 use smallvec::SmallVec;
 
+use crate::determinism;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use crate::tape::Capture;
@@ -22,9 +23,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The usual code for a device.
-    pub(crate) fn on(device: Device) -> Target {
-        Target { device, ..Target::default() }
+    /// The code of single ops on a device, exact and in the present state of the process.
+    pub(crate) fn of_ops_on(device: Device) -> Target {
+        let nondeterministic = device != Device::Cpu && determinism::is_off();
+        Target { device, is_fast: false, modes: Modes { nondeterministic, ..Modes::default() } }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Device, Hash32, in_user_code};
+use retape_runtime::{Hash32, in_user_code};
 use smallvec::SmallVec;
 
 use crate::code::{Code, Target};
@@ -56,12 +56,7 @@ impl Stages {
     }
 }
 
-/// Compiles a graph for a device, or finds that an identical one has been compiled.
-pub(crate) fn compile(graph: &Graph, device: Device) -> Result<Arc<Compiled>> {
-    compile_for(graph, Target::on(device), &mut Stages::default())
-}
-
-/// As [`compile`], for a target; notes what it took.
+/// Compiles a graph for a target, or finds that an identical one has been compiled; notes what it took.
 pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     // Those who listen for the stages are called from everywhere, also from ops outside of calls.
     caught(|| optimised_and_compiled(graph, target, stages))

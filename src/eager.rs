@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use retape_runtime::{Device, Shape, note_progress};
+use retape_runtime::{Device, Shape, at_work};
 use smallvec::SmallVec;
 
 use crate::accelerate::Calls;
-use crate::code::Operands;
-use crate::compile::{self, Compiled};
+use crate::code::{Operands, Target};
+use crate::compile::{self, Compiled, Stages};
 use crate::error::{Caller, Error, Result};
 use crate::graph::{Args, Graph, Node, TensorType, ValueId};
 use crate::method::ill_typed;
@@ -25,8 +25,8 @@ use crate::trace::{Trace, sent};
 /// How many op graphs are kept; beyond it all are dropped and made again as needed.
 const CAPACITY: usize = 4096;
 
-/// Where an op runs, the op, and the movements that bring its arguments into shape.
-type Key = (Device, Op, SmallVec<[Arg; 3]>);
+/// What an op is compiled for, the op, and the movements that bring its arguments into shape.
+type Key = (Target, Op, SmallVec<[Arg; 3]>);
 
 /// An argument of an op graph: the type of its input, and the movements applied to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,8 +70,12 @@ fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
     Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, value: tensor.clone() })
 }
 
+/// Applies an op. However long that takes, threads that wait for the closure in which it is applied know that it ends.
 fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
-    note_progress();
+    at_work(|| applied(device, op, inputs, at))
+}
+
+fn applied(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     let typed = |e: ops::TypeError, op: &Op| ill_typed(op.name(), e.0, at);
     let (args, values): (SmallVec<[Arg; 3]>, SmallVec<[Tensor; 3]>) =
         inputs.into_iter().map(|input| (input.arg, input.value)).unzip();
@@ -91,7 +95,8 @@ fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Re
         return viewed(ty, only);
     }
     let name = op.name();
-    let compiled = compiled((device, op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
+    let compiled =
+        compiled((Target::of_ops_on(device), op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
     let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
     let outputs = compiled.code.run(Operands::of(&values)).map_err(|error| error.of_op(name, at))?;
     let mut outputs = outputs.into_tensors([&ty]);
@@ -111,7 +116,7 @@ fn compiled(key: Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Res
     }
     let refused = |e: ops::TypeError| ill_typed(key.1.name(), e.0, at);
     key.1.check_kernel(types, ty).map_err(refused)?;
-    let compiled = compile::compile(&op_graph(&key, ty.clone()), key.0)?;
+    let compiled = compile::compile_for(&op_graph(&key, ty.clone()), key.0, &mut Stages::default())?;
     let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
     if kernels.len() >= CAPACITY {
         kernels.clear();

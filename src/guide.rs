@@ -7,24 +7,40 @@
 //! [compile-errors]: crate::guide::compile_errors
 //! [cache-change]: crate::guide::cache#closures-that-change
 //! [numerics-ties]: crate::guide::numerics#ties-and-kinks
+//! [determinism]: crate::guide::determinism
 #![doc = include_str!("../docs/guide.md")]
 
 /// Traces and their signatures: when a call makes a new one, what can surprise you, and how to look at the cache.
 ///
 /// [guide]: crate::guide
 /// [events]: crate::guide::events
+/// [determinism]: crate::guide::determinism
 #[doc = include_str!("../docs/cache.md")]
 pub mod cache {}
 
 /// Determinism, error bounds, special values.
 ///
 /// [gpu-numbers]: crate::guide::gpu#numbers
+/// [determinism]: crate::guide::determinism
 #[doc = include_str!("../docs/numerics.md")]
 pub mod numerics {}
+
+/// Equal bits in every run: what gives them, which tests show it, and the switch.
+///
+/// [numerics-reductions]: crate::guide::numerics#reductions
+/// [numerics-eager]: crate::guide::numerics#what-differs-between-eager-and-compiled-results
+/// [gpu-shown]: crate::guide::gpu#what-has-been-shown-where
+/// [guide-random]: crate::guide#random-numbers
+/// [guide-warm]: crate::guide#starting-warm-pinned-and-locked
+/// [cache-signature]: crate::guide::cache#what-is-in-the-signature
+/// [cache-checks]: crate::guide::cache#check-mode
+#[doc = include_str!("../docs/determinism.md")]
+pub mod determinism {}
 
 /// Functions on NVIDIA GPUs.
 ///
 /// [numerics-special]: crate::guide::numerics#special-values
+/// [determinism]: crate::guide::determinism
 #[doc = include_str!("../docs/gpu.md")]
 pub mod gpu {}
 
@@ -42,6 +58,7 @@ pub mod ir {}
 ///
 /// [guide]: crate::guide
 /// [cache]: crate::guide::cache
+/// [determinism]: crate::guide::determinism
 #[doc = include_str!("../docs/from_pytorch.md")]
 pub mod from_pytorch {}
 
@@ -49,6 +66,7 @@ pub mod from_pytorch {}
 ///
 /// [guide]: crate::guide
 /// [cache]: crate::guide::cache
+/// [determinism]: crate::guide::determinism
 #[doc = include_str!("../docs/from_jax.md")]
 pub mod from_jax {}
 
@@ -56,6 +74,7 @@ pub mod from_jax {}
 ///
 /// [guide]: crate::guide
 /// [cache]: crate::guide::cache
+/// [determinism]: crate::guide::determinism
 #[doc = include_str!("../docs/from_matlab.md")]
 pub mod from_matlab {}
 

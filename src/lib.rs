@@ -37,8 +37,9 @@
 //! # Where to look
 //!
 //! - [`guide`]: the user's guide, with pages on [the cache](guide::cache), [numerics](guide::numerics),
-//!   [GPUs](guide::gpu), [events](guide::events) and [the text forms](guide::ir); for those who come
+//!   [determinism](guide::determinism), [GPUs](guide::gpu), [events](guide::events) and [the text forms](guide::ir); for those who come
 //!   [from PyTorch](guide::from_pytorch), [from JAX](guide::from_jax) or [from MATLAB](guide::from_matlab).
+//!   [Common compile errors](guide::compile_errors) has what the compiler says of mistakes around [`accelerate`].
 //! - [`Tensor`]: arrays, operators and every op as a method; [`concat()`], [`stack`], [`einsum`]. [`ops`] lists the
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
@@ -50,7 +51,8 @@
 //! - [`Graph`]: the recorded form, with text that prints and reads back, for tests and tools.
 //! - [`Error`]: formulas never panic; an ill-typed op gives a poisoned tensor, and whatever leaves the world of tensors
 //!   returns its error with the caller's line.
-//! - [`set_n_threads`]: threads, which change no bit of a result.
+//! - [`set_n_threads`]: threads, which change no bit of a result; [`set_deterministic`]: whether a GPU may change some
+//!   from run to run.
 #![forbid(unsafe_code)]
 
 // Derived code names the crate from outside, also when it stands inside.
@@ -64,6 +66,7 @@ mod autodiff;
 mod code;
 mod compile;
 pub mod data;
+mod determinism;
 mod eager;
 mod error;
 mod grad;
@@ -92,13 +95,14 @@ pub use accelerate::{
     MathMode, Miss, MissReason, NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan,
     RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
 };
+pub use determinism::{deterministic, set_deterministic};
 pub use error::{Caller, Error, OutOfMemory, Result};
 pub use grad::{value_and_grad, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 
 pub use retape_runtime::{
-    Budget, ByteCount, DType, Device, Element, Refusal, Scalar, Shape, Shortage, bf16, f16, n_threads, patience,
+    Budget, ByteCount, DType, Device, DeviceInfo, Element, Refusal, Scalar, Shape, Shortage, bf16, f16, n_threads, patience,
     set_n_threads, set_patience,
 };
 pub use tensor::{Tensor, TensorOrScalar};

@@ -19,8 +19,8 @@ use crate::settings::Settings;
 /// The most lines that are written: signatures may be ever new.
 const MAX_LINES: usize = 1000;
 
-/// A function, and what a line about it says: a kind of warning, for a signature perhaps.
-type Subject = (Caller, &'static str, Option<Hash32>);
+/// A function, and what a line about it says: a kind of warning, and what that is about.
+type Subject = (Caller, &'static str, Hash32);
 
 static WRITTEN: LazyLock<Mutex<HashSet<Subject>>> = LazyLock::new(Mutex::default);
 
@@ -50,19 +50,14 @@ fn are_on() -> bool {
 
 /// Writes a warning about the function that was accelerated at a line, unless it has been written before.
 #[cold]
-pub(crate) fn write(
-    function: &Identity,
-    kind: &'static str,
-    signature: Option<Hash32>,
-    message: &dyn std::fmt::Display,
-) {
+pub(crate) fn write(function: &Identity, kind: &'static str, subject: Hash32, message: &dyn std::fmt::Display) {
     // Work that is done again has said what there is to say.
     if !are_on() || is_muted() {
         return;
     }
     let is_new = {
         let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
-        written.len() < MAX_LINES && written.insert((function.made_at(), kind, signature))
+        written.len() < MAX_LINES && written.insert((function.made_at(), kind, subject))
     };
     if is_new {
         write_line(&format!("retape: warning: {message} [{}]", function.full()));

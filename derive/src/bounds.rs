@@ -19,7 +19,7 @@ use crate::check;
 pub(crate) fn with_bounds(input: &DeriveInput) -> Result<Generics> {
     let mut uses = Uses::default();
     for field in fields(&input.data) {
-        match check::is_static(field)? {
+        match check::options(field)?.is_static {
             true => names(field.ty.to_token_stream(), &mut uses.statics),
             false => uses.of_tree(&field.ty),
         }

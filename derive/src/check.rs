@@ -3,28 +3,75 @@
 //! A macro sees names and not types, so this is about forms only. Which types are trees, and why others are none, the
 //! compiler says of the derived code.
 
-use syn::{Attribute, Error, Field, GenericArgument, GenericParam, Generics, PathArguments, Result, Type};
+use std::collections::HashSet;
 
-/// Whether a field is marked `#[tree(static)]`.
-pub(crate) fn is_static(field: &Field) -> Result<bool> {
-    let mut found = false;
+use syn::ext::IdentExt;
+use syn::{
+    Attribute, Error, Field, Fields, GenericArgument, GenericParam, Generics, LitStr, PathArguments, Result, Type,
+};
+
+/// What `#[tree(..)]` says of a field.
+#[derive(Default)]
+pub(crate) struct Options {
+    /// Whether the field is a static leaf.
+    pub(crate) is_static: bool,
+    /// The name of the field in paths and files, if it is another one.
+    pub(crate) rename: Option<LitStr>,
+}
+
+/// Reads what is said of a field.
+pub(crate) fn options(field: &Field) -> Result<Options> {
+    let mut options = Options::default();
     for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("tree")) {
         attribute.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("static") {
-                return Err(meta.error("the one thing to say here is `static`"));
+            if meta.path.is_ident("static") {
+                options.is_static = true;
+                return Ok(());
             }
-            found = true;
+            if !meta.path.is_ident("rename") {
+                return Err(meta.error("the things to say here are `static` and `rename = \"..\"`"));
+            }
+            let name: LitStr = meta.value()?.parse()?;
+            let text = name.value();
+            if text.is_empty() || text.contains(['.', '"']) {
+                let message = "a name is not empty and has no dot and no quote: dots join the names of nested fields";
+                return Err(Error::new(name.span(), message));
+            }
+            if field.ident.is_none() {
+                return Err(Error::new(name.span(), "a field without a name is called by its position"));
+            }
+            options.rename = Some(name);
             Ok(())
         })?;
     }
-    Ok(found)
+    Ok(options)
+}
+
+/// Refuses two fields of one name.
+pub(crate) fn distinct(fields: &Fields) -> Result<()> {
+    let mut seen = HashSet::new();
+    // Rust itself refuses two fields of one name, so a clash is the work of a `rename`: it is told there.
+    let (mut renamed, mut plain) = (vec![], vec![]);
+    for field in fields {
+        match options(field)?.rename {
+            Some(name) => renamed.push(name),
+            None => plain.extend(field.ident.as_ref().map(|name| name.unraw().to_string())),
+        }
+    }
+    seen.extend(plain);
+    for name in renamed {
+        if !seen.insert(name.value()) {
+            return Err(Error::new(name.span(), "another field has this name"));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses `#[tree(..)]` anywhere but on a field.
 pub(crate) fn attributes(attributes: &[Attribute], place: &str) -> Result<()> {
     match attributes.iter().find(|attribute| attribute.path().is_ident("tree")) {
         Some(attribute) => {
-            Err(Error::new_spanned(attribute, format!("`#[tree(static)]` belongs on a field, not on {place}")))
+            Err(Error::new_spanned(attribute, format!("`#[tree(..)]` belongs on a field, not on {place}")))
         }
         None => Ok(()),
     }

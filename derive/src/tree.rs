@@ -106,18 +106,19 @@ fn enum_body(name: &Ident, data: &DataEnum) -> Result<(TokenStream, TokenStream)
 
 fn parts(fields: &Fields) -> Result<Parts> {
     let (mut patterns, mut writes, mut reads) = (vec![], vec![], vec![]);
+    check::distinct(fields)?;
     for (index, field) in fields.iter().enumerate() {
-        let ty = &field.ty;
+        let (ty, options) = (&field.ty, check::options(field)?);
         let variable = Ident::new(&format!("field_{index}"), ty.span());
         let step = match &field.ident {
             Some(name) => {
-                let text = name.unraw().to_string();
+                let text = options.rename.map_or_else(|| name.unraw().to_string(), |rename| rename.value());
                 quote!(::retape::Field::Named(#text))
             }
             None => quote!(::retape::Field::Index(#index)),
         };
         // Both halves name the trait in the same words and at the same place: if it does not hold, that is one error.
-        let part = if check::is_static(field)? {
+        let part = if options.is_static {
             quote_spanned!(ty.span()=> <Self as ::retape::HasStaticField<#ty>>)
         } else {
             check::field_type(ty)?;

@@ -150,13 +150,16 @@ impl Inputs for [&Buffer] {
     }
 }
 
-/// How a plan is compiled. No mode changes a bit of a result.
+/// How a plan is compiled. No mode but [`nondeterministic`](Modes::nondeterministic) changes a bit of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Modes {
     /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
     pub trap: bool,
     /// Whether small nests stay functions of their own instead of being merged.
     pub separate: bool,
+    /// Whether a GPU may add numbers in an order that differs between runs, where that is faster. The processor has no
+    /// such code.
+    pub nondeterministic: bool,
 }
 
 /// The bytes of a flag.
@@ -275,33 +278,30 @@ impl Executable {
             return Err(Error::Buffers("the inputs do not fit the plan".into()));
         }
         let mut outputs = self.new_outputs()?;
-        let mut arena = vec![0u8; self.plan.arena_bytes];
+        let mut arena = Buffer::zeroed(self.plan.arena_bytes)?;
         for step in &self.plan.steps {
-            let (types, n_read) = step.work.signature();
-            let reads: Vec<Vec<u8>> = step.operands[..n_read]
-                .iter()
-                .map(|o| {
-                    let bytes = o.ty().bytes();
-                    match o.place {
-                        Place::Input(n) => inputs[n as usize].bytes().to_vec(),
-                        Place::Output(n) => outputs[n as usize].bytes().to_vec(),
-                        Place::Constant(n) => self.plan.constants[n as usize].bytes().to_vec(),
-                        Place::Slot { offset } => arena[offset..offset + bytes].to_vec(),
-                    }
+            let (_, n_read) = step.work.signature();
+            let read = |o: &Operand| {
+                Buffer::from_bytes(match o.place {
+                    Place::Input(n) => inputs[n as usize].bytes(),
+                    Place::Output(n) => outputs[n as usize].bytes(),
+                    Place::Constant(n) => self.plan.constants[n as usize].bytes(),
+                    Place::Slot { offset } => &arena.bytes()[offset..offset + o.ty().bytes()],
                 })
-                .collect();
-            let mut writes: Vec<Vec<u8>> = types[n_read..].iter().map(|ty| vec![0; ty.bytes()]).collect();
-            for (operand, write) in step.operands[n_read..].iter().zip(&mut writes) {
-                write.copy_from_slice(memory(operand, &mut outputs, &mut arena));
-            }
-            let reads: Vec<&[u8]> = reads.iter().map(Vec::as_slice).collect();
-            let mut slices: Vec<&mut [u8]> = writes.iter_mut().map(Vec::as_mut_slice).collect();
+            };
+            let reads = step.operands[..n_read].iter().map(read).collect::<std::result::Result<Vec<Buffer>, _>>()?;
+            let mut writes = step.operands[n_read..]
+                .iter()
+                .map(|operand| Buffer::from_bytes(memory(operand, &mut outputs, arena.bytes_mut())))
+                .collect::<std::result::Result<Vec<Buffer>, _>>()?;
+            let reads: Vec<&[u8]> = reads.iter().map(Buffer::bytes).collect();
+            let mut slices: Vec<&mut [u8]> = writes.iter_mut().map(Buffer::bytes_mut).collect();
             match &step.work {
                 Work::Kernel(kernel) => evaluate(kernel, &reads, &mut slices),
                 Work::Library(library) => library.evaluate(&reads, &mut slices)?,
             }
             for (operand, write) in step.operands[n_read..].iter().zip(&writes) {
-                memory(operand, &mut outputs, &mut arena).copy_from_slice(write);
+                memory(operand, &mut outputs, arena.bytes_mut()).copy_from_slice(write.bytes());
             }
         }
         Ok(outputs)

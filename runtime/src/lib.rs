@@ -9,6 +9,7 @@ mod code;
 mod convert;
 pub mod cuda;
 mod device;
+mod device_info;
 mod dtype;
 mod error;
 mod flight;
@@ -32,6 +33,7 @@ pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use cuda::{DeviceBuffer, Gpu};
 pub use device::Device;
+pub use device_info::DeviceInfo;
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Error, Result};
 pub use half::{bf16, f16};
@@ -42,7 +44,7 @@ pub use pool::{
     trim,
 };
 pub use processor::processor_model;
-pub use pulse::{in_user_code, note_progress};
+pub use pulse::{at_work, in_user_code, note_progress};
 pub use shape::Shape;
 pub use shortage::{ByteCount, Refusal, Shortage};
 pub use stats::{Budget, CacheStats, Capacity, Event, EventKind, Weight};

@@ -62,8 +62,9 @@ pub fn in_user_code<R>(work: impl FnOnce() -> R) -> R {
     run(true, work)
 }
 
-/// Runs code that ends, perhaps on behalf of a user's code.
-pub(crate) fn at_work<R>(work: impl FnOnce() -> R) -> R {
+/// Runs code that ends, perhaps on behalf of a user's code: no thread that waits loses its patience meanwhile. Code of a
+/// user within it is run by [`in_user_code`] again.
+pub fn at_work<R>(work: impl FnOnce() -> R) -> R {
     run(false, work)
 }
 

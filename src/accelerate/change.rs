@@ -7,9 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::tolerance::{Gap, Tolerance, compare, shown};
+use super::tolerance::{Gap, Tolerance, compare, equal, shown};
 use crate::error::Caller;
 use crate::graph::{Graph, Node, TensorType, ValueId};
 use crate::ops::Op;
@@ -108,15 +109,23 @@ fn has_equal_elements(old: &Capture, new: &Capture) -> bool {
     are_equal(&old.tensor, &new.tensor)
 }
 
+/// Whether two concrete tensors are of one type and have equal elements. A tensor is compared with many, so this looks no
+/// further than the first difference.
 fn are_equal(old: &Tensor, new: &Tensor) -> bool {
-    old.ty() == new.ty() && gap(old, new).is_none()
+    old.ty() == new.ty() && looked_at(old, new, equal).unwrap_or(true)
 }
 
-/// How the elements of two concrete tensors of one type differ. Elements that do not come from their device count as equal.
+/// How the elements of two concrete tensors of one type differ.
 fn gap(old: &Tensor, new: &Tensor) -> Option<Gap> {
+    looked_at(old, new, |dtype, was, is| compare(dtype, was, is, &Tolerance::EXACT))?
+}
+
+/// What a comparison says of the elements of two concrete tensors of one type; nothing if they do not come from their
+/// device, so that they count as equal.
+fn looked_at<R>(old: &Tensor, new: &Tensor, compare: impl FnOnce(DType, &[u8], &[u8]) -> R) -> Option<R> {
     let (old, new): (&Concrete, &Concrete) = (old.as_concrete()?, new.as_concrete()?);
     let dtype = old.ty().dtype;
-    old.read(|was| new.read(|is| compare(dtype, was, is, &Tolerance::EXACT))).ok()?.ok()?
+    old.read(|was| new.read(|is| compare(dtype, was, is))).ok()?.ok()
 }
 
 /// The value of captured tensor `n`.
@@ -201,11 +210,40 @@ fn changed_op(old: &Graph, new: &Graph, was: &[usize], is: &[usize]) -> Option<C
             (Op::Splat(was), Op::Splat(is)) if was.value.dtype == is.value.dtype => {
                 format!("constant {} became {}{place}", shown(was.value), shown(is.value))
             }
-            (was, is) if was.name() != is.name() => format!("`{}` became `{}`{place}", was.name(), is.name()),
-            _ => format!("`{}` became `{}`{place}", old.node_text(gone), new.node_text(come)),
+            (one, other) => match changed_constant(old, new, was, is, at) {
+                Some((was, is)) => format!("constant {} became {}{place}", shown(was), shown(is)),
+                None if one.name() != other.name() => format!("`{}` became `{}`{place}", one.name(), other.name()),
+                None => format!("`{}` became `{}`{place}", old.node_text(gone), new.node_text(come)),
+            },
         },
     };
     Some(Change { at, text })
+}
+
+/// The first constant in the place of another one, among the arguments of ops that a line records in both graphs. Other
+/// ops may use either as well, so that it is neither gone nor new.
+fn changed_constant(
+    old: &Graph,
+    new: &Graph,
+    was: &[usize],
+    is: &[usize],
+    at: Option<Caller>,
+) -> Option<(Scalar, Scalar)> {
+    let at = Some(at?);
+    let of_line = |graph: &'_ Graph| -> Vec<ValueId> {
+        graph.iter().filter(|(_, node)| node.at == at && !node.args.is_empty()).map(|(id, _)| id).collect()
+    };
+    let pairs = of_line(old).into_iter().zip(of_line(new));
+    let (before, now) = pairs.into_iter().find(|(before, now)| was[before.index()] != is[now.index()])?;
+    let (before, now) = (old.node(before), new.node(now));
+    let args = before.args.iter().zip(&now.args).filter(|_| before.op == now.op);
+    let mut constants = args.map(|(&before, &now)| (&old.node(before).op, &new.node(now).op));
+    constants.find_map(|constants| match constants {
+        (Op::Splat(was), Op::Splat(is)) if was.value.dtype == is.value.dtype && was != is => {
+            Some((was.value, is.value))
+        }
+        _ => None,
+    })
 }
 
 /// The numbers of the values that outputs need.

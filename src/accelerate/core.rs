@@ -29,6 +29,7 @@ use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature};
 use super::stats::{CompileTimes, EntryStats, Stats};
 use crate::compile::Stages;
+use crate::determinism;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::placement::common_device;
@@ -68,8 +69,10 @@ mod flag {
     pub(super) const FAST: u32 = 1 << 5;
     /// No hit enters the closure to look for changes.
     pub(super) const TRUSTED: u32 = 1 << 6;
+    /// A GPU may add in an order that differs between runs; a flag of the process and none of the function.
+    pub(super) const NONDETERMINISTIC: u32 = 1 << 7;
     /// Those that alone do not make a call more than a lookup and a run.
-    pub(super) const CHEAP: u32 = FAST | TRUSTED;
+    pub(super) const CHEAP: u32 = FAST | TRUSTED | NONDETERMINISTIC;
 }
 
 pub(super) struct Core {
@@ -160,12 +163,18 @@ impl Core {
         }
     }
 
+    /// The flags of the function, and those of the process.
+    #[inline]
+    fn flags(&self) -> u32 {
+        self.flags.load(Relaxed) | if determinism::is_off() { flag::NONDETERMINISTIC } else { 0 }
+    }
+
     /// The hot path: a lookup and a run.
     pub(super) fn call(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
         }
@@ -200,7 +209,7 @@ impl Core {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
         }
@@ -441,7 +450,7 @@ impl Core {
     /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
     pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
         let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         let tape = tapes.next().filter(|tape| tape.is_evaluated() && !tape.is_finished())?;
         let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
@@ -458,7 +467,7 @@ impl Core {
             return Err(error.clone());
         }
         // Such a call is not trapped: that is the affair of the gradient that it is part of.
-        let flags = self.flags.load(Relaxed) & flag::FAST;
+        let flags = self.flags() & (flag::FAST | flag::NONDETERMINISTIC);
         note_modes(flags, &mut leaves);
         let (words, args) = (leaves.words, leaves.tensors);
         let known = if is_unseen() { self.cache.peek(&hash_words(&words), &words[..]).map(Found::from) } else { None };
@@ -469,7 +478,7 @@ impl Core {
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         if is_hit && sampled_start().is_some() {
-            self.look_for_change(self.flags.load(Relaxed), &entry, &args, rim);
+            self.look_for_change(self.flags(), &entry, &args, rim);
         }
         let tensors = entry.record(tape, &args, &self.common, check, rim.caller);
         if let Some(weight) = entry.grown() {
@@ -557,7 +566,7 @@ impl Core {
         if self.checks.has_in_quarantine(&leaves.words) {
             return Err(pin::in_quarantine(self.identity(), &(rim.describe)(), rim.caller));
         }
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         note_modes(flags, &mut leaves);
         let entry = match self.find(&leaves.words) {
             Some(entry) => entry.to_shared(),

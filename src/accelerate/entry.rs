@@ -158,7 +158,7 @@ impl Entry {
     /// Names the call of a function if a run for it is refused memory, with the bytes that it needs.
     #[cold]
     pub(crate) fn refused(&self, error: Error, function: &Identity, at: Caller) -> Error {
-        let results = self.code().plan().outputs.iter().map(|output| output.bytes()).sum();
+        let results = self.code().plan().outputs.iter().map(|output| output.bytes()).fold(0, usize::saturating_add);
         let (arena, results) = (ByteCount(self.code().arena_bytes()), ByteCount(results));
         let by = || {
             let signature = &self.signature;
@@ -232,8 +232,8 @@ impl Entry {
         self.touch();
         let routine = self.routine.get_or_init(|| {
             let captures = self.trace.captures.iter().map(|capture| capture.tensor.clone()).collect();
-            let (compiled, is_fast) = (Arc::clone(&self.compiled), self.signature.modes().is_fast);
-            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, is_fast, Arc::clone(common)))
+            let (compiled, target) = (Arc::clone(&self.compiled), self.signature.target());
+            Arc::new(Routine::compiled(self.trace.graph.clone(), captures, compiled, target, Arc::clone(common)))
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],

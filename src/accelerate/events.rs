@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use retape_runtime::in_user_code;
+use retape_runtime::{Hash32, in_user_code};
 use tracing::level_filters::{LevelFilter, STATIC_MAX_LEVEL};
 use tracing::{Level, event, event_enabled};
 
@@ -92,18 +92,19 @@ impl Events {
     pub(super) fn retrace(&self, why: &Explanation, signature: &Signature, at: Caller) {
         let reason = why.reason.name();
         let event = || tell!(self, "retape::retrace", WARN, %at, reason, "a new trace: {why}");
-        self.warn("retrace", Some(signature), &format_args!("a new trace: {why} (at {at})"), event);
+        self.warn("retrace", signature.hash(), &format_args!("a new trace: {why} (at {at})"), event);
     }
 
     pub(super) fn advice(&self, advice: &Advice) {
         let (kind, subject) = (advice.kind.name(), &*advice.subject);
-        self.warn(kind, None, advice, || tell!(self, "retape::advice", WARN, kind, subject, "{advice}"));
+        let told = *blake3::hash(subject.as_bytes()).as_bytes();
+        self.warn(kind, told, advice, || tell!(self, "retape::advice", WARN, kind, subject, "{advice}"));
     }
 
     pub(super) fn difference(&self, found: &Deviation) {
         let at = found.at;
         let event = || tell!(self, "retape::difference", WARN, %at, path = &*found.path, "{found}");
-        self.warn("difference", Some(&found.signature), found, event);
+        self.warn("difference", found.signature.hash(), found, event);
     }
 
     pub(super) fn quarantine(&self, signature: &Signature, at: Caller) {
@@ -116,7 +117,7 @@ impl Events {
         };
         let message =
             format_args!("calls with the arguments ({signature}) are served un-accelerated from now on (at {at})");
-        self.warn("quarantine", Some(signature), &message, event);
+        self.warn("quarantine", signature.hash(), &message, event);
     }
 
     pub(super) fn take_over(&self, signature: &Signature) {
@@ -124,7 +125,7 @@ impl Events {
             tell!(self, "retape::take_over", WARN, entry = signature.id(), arguments = %signature, "{TAKE_OVER}");
         };
         let message = format_args!("{TAKE_OVER}; the arguments are ({signature})");
-        self.warn("take_over", Some(signature), &message, event);
+        self.warn("take_over", signature.hash(), &message, event);
     }
 
     /// A call that says so itself: it fails.
@@ -133,13 +134,13 @@ impl Events {
         tell!(self, "retape::nonfinite", WARN, %at, op, "{found}");
     }
 
-    /// Tells those who listen, or else writes a line, once for each kind and signature.
-    fn warn(&self, kind: &'static str, signature: Option<&Signature>, message: &dyn fmt::Display, tell: impl FnOnce()) {
+    /// Tells those who listen, or else writes a line, once for each kind and what it is about.
+    fn warn(&self, kind: &'static str, subject: Hash32, message: &dyn fmt::Display, tell: impl FnOnce()) {
         in_user_code(|| {
             if are_warnings_heard() {
                 tell();
             } else {
-                warnings::write(&self.function, kind, signature.map(Signature::hash), message);
+                warnings::write(&self.function, kind, subject, message);
             }
         });
     }

@@ -29,7 +29,8 @@ pub enum MissReason {
     FirstCall,
     /// A collection has another length, an enum another variant, an option came or went.
     NewStructure,
-    /// A mode of the function that changes its code was switched, such as the trap for non-finite values.
+    /// A mode that changes the code was switched: the trap for non-finite values, the math mode, or for the whole
+    /// process [`set_deterministic`](crate::set_deterministic).
     ModeChanged,
     /// A tensor has another dtype.
     NewDtype,

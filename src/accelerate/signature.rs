@@ -32,10 +32,13 @@ pub(crate) struct CallModes {
     pub(crate) is_fast: bool,
     /// The code notes NaN and infinities.
     pub(crate) traps: bool,
+    /// A GPU may add in an order that differs between runs. This mode is that of the process.
+    pub(crate) is_nondeterministic: bool,
 }
 
 const FAST: &str = "fast math";
 const TRAP: &str = "trap for non-finite values";
+const NONDETERMINISTIC: &str = "nondeterministic algorithms";
 
 impl CallModes {
     /// Adds the words of the modes.
@@ -47,11 +50,14 @@ impl CallModes {
         if self.traps {
             word(u64::from_le_bytes(*b"mod:trap"));
         }
+        if self.is_nondeterministic {
+            word(u64::from_le_bytes(*b"mod:ndet"));
+        }
     }
 
     /// The modes for people.
     pub(crate) fn texts(self) -> Vec<&'static str> {
-        [(self.is_fast, FAST), (self.traps, TRAP)]
+        [(self.is_fast, FAST), (self.traps, TRAP), (self.is_nondeterministic, NONDETERMINISTIC)]
             .into_iter()
             .filter(|(is_on, _)| *is_on)
             .map(|(_, text)| text)
@@ -92,17 +98,17 @@ impl Signature {
 
     /// What its code is compiled for: the device of the arguments, in the modes.
     pub(crate) fn target(&self) -> Target {
-        Target {
-            device: self.devices().find(|&device| device != Device::Cpu).unwrap_or_default(),
-            is_fast: self.modes().is_fast,
-            modes: Modes { trap: self.modes().traps, ..Modes::default() },
-        }
+        let CallModes { is_fast, traps: trap, is_nondeterministic } = self.modes();
+        let device = self.devices().find(|&device| device != Device::Cpu).unwrap_or_default();
+        // The processor has one code for both.
+        let nondeterministic = is_nondeterministic && device != Device::Cpu;
+        Target { device, is_fast, modes: Modes { trap, nondeterministic, ..Modes::default() } }
     }
 
     /// The modes that its code is compiled in.
     pub(crate) fn modes(&self) -> CallModes {
         let is_on = |mode| self.description.modes.contains(&mode);
-        CallModes { is_fast: is_on(FAST), traps: is_on(TRAP) }
+        CallModes { is_fast: is_on(FAST), traps: is_on(TRAP), is_nondeterministic: is_on(NONDETERMINISTIC) }
     }
 
     /// The devices of the tensors, in order.

@@ -133,6 +133,12 @@ pub(crate) fn compare(dtype: DType, expected: &[u8], got: &[u8], tolerance: &Tol
     gap.map(|gap| Gap { n_elements: got.len() / dtype.size(), ..gap })
 }
 
+/// Whether two buffers of equal length have [equal](Tolerance::EXACT) elements.
+pub(crate) fn equal(dtype: DType, expected: &[u8], got: &[u8]) -> bool {
+    let mut pairs = elements(dtype, expected).zip(elements(dtype, got));
+    expected == got || pairs.all(|(expected, got)| distance(expected, got, &Tolerance::EXACT).is_none())
+}
+
 struct Distance {
     absolute: f64,
     relative: f64,

@@ -144,6 +144,7 @@ impl ConvTranspose2d {
     ///
     /// An output takes part in `taps / stride` windows, on average: so many times `channels` are its incoming
     /// connections, and not those of the convolution, whose outputs are the inputs here.
+    #[track_caller]
     pub fn new(
         seed: u64,
         window: [usize; 2],
@@ -155,6 +156,7 @@ impl ConvTranspose2d {
     }
 
     /// A layer with weights by another rule; give `out_channels / groups` and `channels / groups` for one in groups.
+    #[track_caller]
     pub fn with_init(
         init: Init,
         seed: u64,
@@ -163,6 +165,7 @@ impl ConvTranspose2d {
         channels: usize,
         out_channels: usize,
     ) -> ConvTranspose2d {
+        let _method = method("ConvTranspose2d::with_init");
         let [taps, steps] = [window, stride].map(|pair| pair[0] as f64 * pair[1] as f64);
         let connections = [channels as f64 * taps / steps.max(1.0), out_channels as f64 * taps];
         let shape = [window[0], window[1], out_channels, channels];

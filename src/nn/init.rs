@@ -7,7 +7,7 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Shape};
 
 use crate::data::Random;
-use crate::error::{Caller, Result};
+use crate::error::{Caller, Error, Result};
 use crate::graph::TensorType;
 use crate::method::{ill_typed, method};
 use crate::tensor::Tensor;
@@ -148,7 +148,7 @@ fn drawn<T: Element>(shape: Shape, mut draw: impl FnMut() -> f64, at: Caller) ->
         let message = format!("{ty} has more bytes than can be addressed");
         return Err(ill_typed("tensor", message, at));
     };
-    let mut buffer = Buffer::zeroed(n_bytes)?;
+    let mut buffer = Buffer::zeroed(n_bytes).map_err(|error| Error::from(error).of_op("tensor", at))?;
     buffer.as_mut_slice::<T>().iter_mut().for_each(|x| *x = T::from_f64(draw()));
     Ok(Tensor::concrete(ty, buffer))
 }

@@ -34,7 +34,8 @@ pub fn softmax_cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
 ///
 /// A label that is no class, negative ones too, makes the loss NaN; [`trap_nonfinite`] then names this function's line
 /// and the label. For labels that are to be left out, such as -1 or 255, there is
-/// [`softmax_cross_entropy_labels_ignoring`].
+/// [`softmax_cross_entropy_labels_ignoring`]. A logit of minus infinity rules a class out: it takes no part in the loss,
+/// which is infinite where that class is the label.
 ///
 /// ```
 /// use retape::{Tensor, nn};
@@ -117,13 +118,17 @@ pub fn half_mse(predictions: &Tensor, targets: &Tensor) -> Tensor {
 /// The cross-entropy of each row.
 #[track_caller]
 fn cross_entropies(logits: &Tensor, targets: &Tensor) -> Tensor {
-    -(targets * logits.log_softmax(-1)).sum(-1)
+    -(logits.log_softmax(-1) * targets).sum(-1)
 }
 
 /// The cross-entropy of each row with the class that its label names.
+///
+/// A class that a mask has ruled out by a logit of minus infinity has an infinite term, of which 0 times is NaN, so terms
+/// of other classes than the label's are left out rather than multiplied by 0. Where the label is no class, none is.
 #[track_caller]
 fn label_entropies(logits: &Tensor, labels: &Tensor) -> Tensor {
-    cross_entropies(logits, &labels.one_hot_of(logits.dtype(), logits.dim(-1)))
+    let targets = labels.one_hot_of(logits.dtype(), logits.dim(-1));
+    -(targets.eq(0.0).select(0.0, logits.log_softmax(-1)) * targets).sum(-1)
 }
 
 /// The refusal of predictions and targets of two shapes.

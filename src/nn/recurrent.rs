@@ -15,6 +15,9 @@ use crate::ops::{Splat, stack};
 use crate::tensor::Tensor;
 use crate::tree::Tree;
 
+/// Steps of a sequence at most: each is recorded.
+const MOST_STEPS: usize = 1 << 20;
+
 /// One step of a long short-term memory (Hochreiter and Schmidhuber, 1997): from input `x`, output `h` and cell `c` to
 /// the new output and cell.
 ///
@@ -77,6 +80,11 @@ pub fn gru_cell(
     candidate_bias: &Tensor,
 ) -> Tensor {
     let _method = method("gru_cell");
+    let refused = refused_product(("the input", x), ("the input weight", input_weight));
+    let refused = refused.or_else(|| refused_product(("the output", h), ("the hidden weight", hidden_weight)));
+    if let Some(refused) = refused {
+        return refused;
+    }
     let [x_reset, x_update, x_candidate] = (x.matmul(input_weight) + bias).chunk_array(-1);
     let [h_reset, h_update, h_candidate] = h.matmul(hidden_weight).chunk_array(-1);
     let (reset, update) = ((x_reset + h_reset).sigmoid(), (x_update + h_update).sigmoid());
@@ -158,6 +166,8 @@ impl Lstm {
 
     /// The outputs of all steps of sequences `[batch, time, in]`, as `[batch, time, n]`, and the last output and cell,
     /// `[batch, n]`; from an initial output and cell, or from zeros.
+    ///
+    /// Poisoned if a sequence has more than 2^20 steps, since each is recorded.
     #[track_caller]
     pub fn apply<'s>(
         &self,
@@ -183,12 +193,15 @@ impl Lstm {
 
 impl Gru {
     /// Glorot's uniform weights and zero biases.
+    #[track_caller]
     pub fn new(seed: u64, n_in: usize, n: usize) -> Gru {
         let init = Init::glorot_uniform();
+        // If that does not fit, it is still more than can be addressed.
+        let gates = n.saturating_mul(3);
         Gru {
-            input_weight: init.tensor(seed, [n_in, 3 * n]),
-            hidden_weight: init.tensor(seed.wrapping_add(1), [n, 3 * n]),
-            bias: Tensor::zeros([3 * n]),
+            input_weight: init.tensor(seed, [n_in, gates]),
+            hidden_weight: init.tensor(seed.wrapping_add(1), [n, gates]),
+            bias: Tensor::zeros([gates]),
             candidate_bias: Tensor::zeros([n]),
         }
     }
@@ -208,6 +221,8 @@ impl Gru {
 
     /// The outputs of all steps of sequences `[batch, time, in]`, as `[batch, time, n]`, and the last one, `[batch, n]`;
     /// from an initial output, or from zeros.
+    ///
+    /// Poisoned if a sequence has more than 2^20 steps, since each is recorded.
     #[track_caller]
     pub fn apply<'s>(&self, x: &Tensor, initial: impl Into<Option<&'s Tensor>>) -> (Tensor, Tensor) {
         let _method = method("Gru::apply");
@@ -229,6 +244,10 @@ impl Gru {
 /// The number of steps of sequences; else the poisoned result.
 fn n_steps(x: &Tensor, at: Caller) -> Result<usize, Tensor> {
     match (x.error(), x.shape()) {
+        (None, &[_, n_steps, _]) if n_steps > MOST_STEPS => {
+            let message = format!("{} has {n_steps} steps, but {MOST_STEPS} at most are recorded", x.type_text());
+            Err(x.refused(message, at))
+        }
         (None, &[_, n_steps, _]) => Ok(n_steps),
         _ => Err(x.refused(format!("{} must be [batch, time, features]", x.type_text()), at)),
     }

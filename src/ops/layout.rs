@@ -30,11 +30,13 @@ fn turned_images(images: &TensorType) -> Option<TensorType> {
     (short * own_long >= own_short * long).then_some(turned)
 }
 
-/// A filter in our order, if it is more likely in PyTorch's: if it has fewer taps then.
+/// A filter in our order, if it is more likely in PyTorch's: if it has fewer taps then, and does not give up a square
+/// window for one that is none, as `[3, 3, 1, 8]` would.
 fn turned_filter(filter: &TensorType) -> Option<TensorType> {
     let turned = permuted(filter, TO_FILTER)?;
     let n_taps = |ty: &TensorType| ty.shape[0] as u128 * ty.shape[1] as u128;
-    (n_taps(&turned) < n_taps(filter)).then_some(turned)
+    let is_square = |ty: &TensorType| ty.shape[0] == ty.shape[1];
+    (n_taps(&turned) < n_taps(filter) && (is_square(&turned) || !is_square(filter))).then_some(turned)
 }
 
 /// Adds to an error about images that they fit after a permutation, if they do.

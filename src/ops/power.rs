@@ -65,6 +65,9 @@ impl OpDef for IntPow {
         if self.exponent < 0 && x.dtype.is_int() {
             refuse!("{x} has no power {}: integers have none below 0; cast to a float first", self.exponent);
         }
+        if self.exponent == i64::MIN {
+            refuse!("the power {} is too low: its derivative is of a lower one, which is no i64", self.exponent);
+        }
         Ok(x.clone())
     }
 

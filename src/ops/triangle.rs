@@ -213,7 +213,7 @@ impl Tensor {
         self.one_hot_of(DType::F32, n)
     }
 
-    /// As [`one_hot`](Tensor::one_hot), of the given dtype.
+    /// As [`one_hot`](Tensor::one_hot), of the given dtype; of `bool`, the row of an index out of range is true.
     ///
     /// ```
     /// # use retape::{DType, Tensor};

@@ -47,6 +47,22 @@ pub enum Schedule {
         /// After how many steps it applies once.
         steps: u32,
     },
+    /// `from * factor ^ floor(step / steps)`: the rate drops by a factor every `steps` steps.
+    Step {
+        /// The first rate.
+        from: f64,
+        /// The factor.
+        factor: f64,
+        /// After how many steps it applies once more.
+        steps: u32,
+    },
+    /// One rate after another, each from a step on.
+    Piecewise {
+        /// The first rate.
+        from: f64,
+        /// Steps, and the rates from these on; of those whose step has come the last in the list counts.
+        then: Vec<(u32, f64)>,
+    },
     /// Rises to the schedule's first rate along a line over `steps` steps, and then follows it.
     Warmup {
         /// How many steps.
@@ -63,6 +79,32 @@ impl Schedule {
         Schedule::Warmup { steps, then: Box::new(self) }
     }
 
+    /// This schedule with every rate times `factor`, such as a batch size over the one that the rates were found for
+    /// (linear scaling; Goyal et al., 2017).
+    ///
+    /// ```
+    /// # use retape::optim::Schedule;
+    /// let schedule = Schedule::Step { from: 0.1, factor: 0.1, steps: 1000 }.scaled(512.0 / 256.0);
+    /// assert_eq!(schedule.rate(0), 0.2);
+    /// ```
+    #[must_use]
+    pub fn scaled(self, factor: f64) -> Schedule {
+        match self {
+            Schedule::Constant(rate) => Schedule::Constant(rate * factor),
+            Schedule::Linear { from, to, steps } => Schedule::Linear { from: from * factor, to: to * factor, steps },
+            Schedule::Cosine { from, to, steps } => Schedule::Cosine { from: from * factor, to: to * factor, steps },
+            Schedule::Exponential { from, factor: per_steps, steps } => {
+                Schedule::Exponential { from: from * factor, factor: per_steps, steps }
+            }
+            Schedule::Step { from, factor: drop, steps } => Schedule::Step { from: from * factor, factor: drop, steps },
+            Schedule::Piecewise { from, then } => {
+                let then = then.into_iter().map(|(step, rate)| (step, rate * factor)).collect();
+                Schedule::Piecewise { from: from * factor, then }
+            }
+            Schedule::Warmup { steps, then } => Schedule::Warmup { steps, then: Box::new(then.scaled(factor)) },
+        }
+    }
+
     /// The rate at a step, as a number.
     pub fn rate(&self, step: u64) -> f64 {
         let done = |steps: u32| (step as f64 / f64::from(steps.max(1))).min(1.0);
@@ -72,6 +114,11 @@ impl Schedule {
             Schedule::Cosine { from, to, steps } => to + (from - to) * 0.5 * (1.0 + (PI * done(steps)).cos()),
             Schedule::Exponential { from, factor, steps } => {
                 from * (factor.ln() * (step as f64 / f64::from(steps.max(1)))).exp()
+            }
+            Schedule::Step { from, factor, steps } => from * factor.powf((step / u64::from(steps.max(1))) as f64),
+            Schedule::Piecewise { from, ref then } => {
+                let come = then.iter().rfind(|(at, _)| u64::from(*at) <= step);
+                come.map_or(from, |&(_, rate)| rate)
             }
             Schedule::Warmup { steps, ref then } => match step.checked_sub(u64::from(steps)) {
                 Some(step) => then.rate(step),
@@ -93,6 +140,12 @@ impl Schedule {
             Schedule::Exponential { from, factor, steps } => {
                 (&step * (factor.ln() / f64::from(steps.max(1)))).exp() * from
             }
+            Schedule::Step { from, factor, steps } => {
+                ((&step / f64::from(steps.max(1))).floor() * factor.ln()).exp() * from
+            }
+            Schedule::Piecewise { from, ref then } => then.iter().fold(step.full_like(from), |rate, &(at, next)| {
+                step.lt(f64::from(at)).select(rate, next)
+            }),
             Schedule::Warmup { steps, ref then } => {
                 let rising = (&step + 1.0) * (then.rate(0) / f64::from(steps.max(1)));
                 let later = then.traced_rate(&(&step - f64::from(steps)).maximum(0.0));
@@ -107,12 +160,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn steps_and_pieces_begin_where_they_say() {
+        let steps = Schedule::Step { from: 0.8, factor: 0.5, steps: 3 };
+        let rates: Vec<f64> = (0..7).map(|step| steps.rate(step)).collect();
+        assert_eq!(rates, [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2]);
+        let pieces = Schedule::Piecewise { from: 1.0, then: vec![(2, 0.5), (4, 0.25)] }.scaled(2.0);
+        let rates: Vec<f64> = (0..6).map(|step| pieces.rate(step)).collect();
+        assert_eq!(rates, [2.0, 2.0, 1.0, 1.0, 0.5, 0.5]);
+    }
+
+    #[test]
     fn numbers_and_tensors_agree() {
         let schedules = [
             Schedule::Constant(0.3),
             Schedule::Linear { from: 1.0, to: 0.1, steps: 7 },
             Schedule::Cosine { from: 1.0, to: 0.1, steps: 7 }.warmup(3),
             Schedule::Exponential { from: 0.5, factor: 0.1, steps: 5 },
+            Schedule::Step { from: 0.5, factor: 0.1, steps: 4 },
+            Schedule::Piecewise { from: 0.5, then: vec![(3, 0.2), (7, 0.1)] }.warmup(2).scaled(4.0),
         ];
         for schedule in schedules {
             for step in 0..12_u64 {

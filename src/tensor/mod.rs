@@ -5,6 +5,7 @@
 //! (`to_vec`, `item`, a call of an accelerated function) returns that error.
 
 mod apply;
+mod bytes;
 mod create;
 mod display;
 mod memory;

@@ -1,12 +1,15 @@
 //! Tensors from arrays of the crate `ndarray`, and back.
 
+use std::panic::Location;
+
 use ::ndarray::{ArrayBase, ArrayD, Data, Dimension, IxDyn};
-use retape_runtime::{Element, Shape};
+use retape_runtime::{Buffer, Element, Shape};
 
 use super::Tensor;
 use super::create::dense;
-use crate::error::{Error, Result};
-use crate::method::method;
+use crate::error::{Caller, Error, Result};
+use crate::graph::TensorType;
+use crate::method::{ill_typed, method};
 
 /// Copies the elements, in whatever order the array holds them; poisoned if the memory is refused.
 ///
@@ -27,9 +30,25 @@ where
         let shape = Shape::new(array.shape());
         match array.as_slice() {
             Some(elements) => dense(elements, shape),
-            None => dense(array.iter().copied().collect::<Vec<T>>(), shape),
+            None => gathered(array.iter(), shape, Location::caller()),
         }
     }
+}
+
+/// A tensor of elements in row-major order. A view may repeat what there is more often than memory can hold.
+fn gathered<'e, T: Element>(elements: impl Iterator<Item = &'e T>, shape: Shape, at: Caller) -> Tensor {
+    let ty = TensorType { dtype: T::DTYPE, shape };
+    let Some(n_bytes) = ty.checked_bytes() else {
+        return Tensor::poisoned(ill_typed("from", format!("{ty} has more bytes than can be addressed"), at));
+    };
+    let mut bytes = match Buffer::alloc(n_bytes) {
+        Ok(bytes) => bytes,
+        Err(refused) => return Tensor::poisoned(Error::from(refused).of_op("from", at)),
+    };
+    for (place, element) in bytes.bytes_mut().chunks_exact_mut(size_of::<T>()).zip(elements) {
+        place.copy_from_slice(&element.to_scalar().bits.to_le_bytes()[..size_of::<T>()]);
+    }
+    Tensor::concrete(ty, bytes)
 }
 
 /// As from a reference, but an array that owns its elements, in row-major order, becomes the tensor without a copy; see

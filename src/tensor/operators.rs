@@ -9,7 +9,7 @@ use retape_runtime::{Buffer, Element, Scalar, Shape};
 use super::{Repr, Tensor};
 use crate::error::{Caller, Error};
 use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
+use crate::method::{ill_typed, method, method_at};
 use crate::ops::Splat;
 
 mod sealed {
@@ -196,20 +196,27 @@ scalar_operands!(f32, f64, i32, i64, u32, u8);
 impl Sum for Tensor {
     #[track_caller]
     fn sum<I: Iterator<Item = Tensor>>(tensors: I) -> Tensor {
-        let at = Location::caller();
-        let sum = tensors.reduce(|sum, next| super::broadcast_apply_at(crate::ops::Add, &[&sum, &next], at));
-        sum.unwrap_or_else(|| {
-            let message = "no tensors have neither a dtype nor a shape; begin with one, by `fold`".to_owned();
-            Tensor::poisoned(ill_typed("sum", message, at))
-        })
+        sum_at(tensors, Location::caller())
     }
 }
 
 impl<'t> Sum<&'t Tensor> for Tensor {
     #[track_caller]
     fn sum<I: Iterator<Item = &'t Tensor>>(tensors: I) -> Tensor {
-        tensors.cloned().sum()
+        sum_at(tensors.cloned(), Location::caller())
     }
+}
+
+fn sum_at(tensors: impl Iterator<Item = Tensor>, at: Caller) -> Tensor {
+    let sum = tensors.reduce(|sum, next| {
+        // For the addition alone: what the iterator computes has its own names and lines.
+        let _method = method_at("sum", at);
+        super::broadcast_apply_at(crate::ops::Add, &[&sum, &next], at)
+    });
+    sum.unwrap_or_else(|| {
+        let message = "no tensors have neither a dtype nor a shape; begin with one, by `fold`".to_owned();
+        Tensor::poisoned(ill_typed("sum", message, at))
+    })
 }
 
 impl Neg for Tensor {

@@ -2,11 +2,10 @@
 
 use std::panic::Location;
 
-use retape_runtime::{DType, Device};
+use retape_runtime::Device;
 
 use super::{Tree, Writer, map};
-use crate::error::{Caller, Result};
-use crate::tensor::Tensor;
+use crate::error::Result;
 
 /// Whether two trees have the same structure, equal static values, and tensors of the same types with equal bits: those
 /// of NaN count, and 0.0 is not -0.0. On which devices they are does not matter.
@@ -29,18 +28,14 @@ pub fn same_bits<T: Tree>(a: &T, b: &T) -> Result<bool> {
     let [a, b] = [a, b].map(|tree| map(tree, |x| if x.is_traced() { x.clone() } else { x.to(Device::Cpu) }));
     let (a, b) = (Writer::of(&a), Writer::of(&b));
     // A tensor without elements to compare is an error, whatever else differs.
-    let bits = |leaves: &Writer<'_>| leaves.tensors.iter().map(|leaf| bits(leaf, at)).collect::<Result<Vec<_>>>();
-    let (a_bits, b_bits) = (bits(&a)?, bits(&b)?);
-    Ok(a.words == b.words && a_bits == b_bits)
-}
-
-/// The bytes of the elements; of truth values those that their kernels would write.
-fn bits(tensor: &Tensor, at: Caller) -> Result<Vec<u8>> {
-    let concrete = tensor.value_for("same_bits", at)?;
-    let ty = concrete.ty();
-    let bytes = &concrete.bytes()?.bytes()[..ty.n_elements() * ty.dtype.size()];
-    Ok(match ty.dtype {
-        DType::Bool => bytes.iter().map(|&byte| u8::from(byte != 0)).collect(),
-        _ => bytes.to_vec(),
-    })
+    let values = |leaves: &Writer<'_>| {
+        leaves.tensors.iter().map(|leaf| leaf.value_for("same_bits", at).cloned()).collect::<Result<Vec<_>>>()
+    };
+    let (a_values, b_values) = (values(&a)?, values(&b)?);
+    for (a, b) in a_values.iter().zip(&b_values) {
+        if a.element_bytes()? != b.element_bytes()? {
+            return Ok(false);
+        }
+    }
+    Ok(a.words == b.words)
 }

@@ -46,7 +46,22 @@ use crate::error::Result;
 /// signature, so a new value means a new trace. Floats are no leaves: pass a number that changes as a [`Tensor`]
 /// (calls convert `f32` and `f64` for you), and one that never changes in [`Static`].
 ///
-/// Use `#[derive(Tree)]` for structs and enums.
+/// Use `#[derive(Tree)]` for structs and enums. A field marked `#[tree(static)]` is a static leaf, and one marked
+/// `#[tree(rename = "..")]` has another name in paths, messages and files than in Rust:
+///
+/// ```
+/// use retape::{Tensor, Tree, tree};
+///
+/// #[derive(Tree)]
+/// struct Linear {
+///     #[tree(rename = "weight")]
+///     w: Tensor,
+///     #[tree(static)]
+///     slope: f32,
+/// }
+///
+/// assert_eq!(tree::named(&Linear { w: Tensor::zeros([2]), slope: 0.1 })[0].0, "weight");
+/// ```
 ///
 /// [`Tensor`]: crate::Tensor
 #[diagnostic::on_unimplemented(

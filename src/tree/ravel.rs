@@ -83,7 +83,7 @@ impl<T: Tree> Unravel<T> {
     /// All its tensors are poisoned if the vector is of another type, or if the ravel was poisoned.
     #[track_caller]
     pub fn apply(&self, vector: &Tensor) -> T {
-        let (at, _method) = (Location::caller(), method("unravel"));
+        let (at, _method) = (Location::caller(), method("Unravel::apply"));
         let tensors = match self.refusal(vector) {
             Some(Ok(poisoned)) => vec![poisoned; self.n_leaves],
             Some(Err(message)) => vec![vector.refused(message, at); self.n_leaves],

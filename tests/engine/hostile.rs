@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use retape::data::{self, Digits, MiniBatches};
-use retape::nn::{BatchNorm, Conv2d, Dense, Embedding, Init, LayerNorm, Lstm};
+use retape::nn::{BatchNorm, Conv2d, ConvTranspose2d, Dense, Embedding, Gru, Init, LayerNorm, Lstm};
 use retape::ops::{ConvOptions, Op, Padding, Parameter};
 use retape::random::{self, Key};
 use retape::{Args, DType, Error, Graph, Node, Shape, Tensor, TensorType, ValueId, accelerate, concat, einsum, stack};
@@ -75,6 +75,11 @@ const MAKE: &[(&str, Make)] = &[
     ("conv", |_, n| Conv2d::new(1, [n, n], n, n).weight),
     ("lstm", |_, n| Lstm::new(1, 1, n).bias),
     ("lstm weights", |_, n| Lstm::new(1, n, n).input_weight),
+    ("gru", |_, n| Gru::new(1, 1, n).bias),
+    ("gru weights", |_, n| Gru::new(1, n, n).hidden_weight),
+    ("transposed conv", |_, n| ConvTranspose2d::new(1, [n, n], [n, n], n, n).weight),
+    ("lstm steps", |x, n| Lstm::new(1, 3, 2).apply(&x.slice_axis(0, 0..0).reshape([0, n, 3]), None).0),
+    ("gru steps", |x, n| Gru::new(1, 3, 2).apply(&x.slice_axis(0, 0..0).reshape([0, n, 3]), None).0),
     ("layer norm", |_, n| LayerNorm::new(n).scale),
     ("batch norm", |_, n| BatchNorm::new(n).offset),
 ];
@@ -125,6 +130,44 @@ fn values_that_are_too_many_at_a_time_are_refused() {
     });
     let error = calm(&"a plan", || function.call(&x)).unwrap_err();
     assert!(matches!(error, Error::Memory(_)), "{error}");
+}
+
+/// Each result can be addressed, and their bytes together cannot be counted.
+#[test]
+fn results_that_are_too_many_together_are_refused() {
+    let results = accelerate(|x: &Tensor| [1.0, 2.0, 3.0, 4.0, 5.0].map(|n| x.broadcast_to([1 << 60]) + n).to_vec());
+    let error = calm(&"results", || results.call(Tensor::from([1.0_f32]))).unwrap_err();
+    assert!(matches!(error, Error::Memory(_)), "{error}");
+}
+
+#[test]
+fn memory_refused_to_layers_names_their_lines() {
+    let made: &[(&str, u32, fn() -> Tensor)] = &[
+        ("Init::tensor", line!(), || Init::he_normal().tensor(1, [1 << 44])),
+        ("Init::tensor", line!(), || Init::he_normal().dtype(DType::F64).tensor(1, [1 << 44])),
+        ("Conv2d::with_init", line!(), || Conv2d::new(1, [1 << 20, 1 << 20], 1, 16).weight),
+        ("ConvTranspose2d::with_init", line!(), || ConvTranspose2d::new(1, [1 << 20, 1 << 20], [1, 1], 1, 16).weight),
+        ("Init::tensor", line!(), || Gru::new(1, 1 << 44, 1).input_weight),
+        ("zeros", line!(), || Gru::new(1, 0, 1 << 44).bias),
+    ];
+    for (method, line, make) in made {
+        let made = make();
+        let Some(Error::Memory(refused)) = made.error() else { panic!("{method}: {made}") };
+        assert_eq!((refused.by.as_str(), refused.at.line()), (&*format!("`{method}`"), *line), "{made}");
+        assert_eq!(refused.at.file(), file!());
+    }
+}
+
+/// A power has a derivative of the power below it, which the lowest one has not.
+#[test]
+fn the_lowest_power_is_refused() {
+    for (exponent, is_valid) in [(i64::MIN, false), (i64::MIN + 1, true), (i64::MAX, true)] {
+        let text =
+            format!("graph (%0: f32[]) {{\n  %1 = int_pow %0 {{exponent={exponent}}} : f32[]\n  return %1\n}}\n");
+        let slope = calm(&exponent, || text.parse::<Graph>().ok()?.with_gradient().ok()?.with_gradient().ok());
+        assert_eq!(calm(&exponent, || text.parse::<Graph>()).is_ok_and(|graph| graph.verify().is_ok()), is_valid);
+        assert_eq!(slope.is_some(), exponent == i64::MAX, "{exponent}");
+    }
 }
 
 #[test]

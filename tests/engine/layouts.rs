@@ -50,6 +50,8 @@ fn convolutions_say_the_order_of_axes() {
     assert!(!message.contains("PyTorch"), "{message}");
     let message = check([images, &[3, 3, 32, 16]], &["third axis must be 3, not 32"]);
     assert!(!message.contains("PyTorch"), "{message}");
+    let message = check([images, &[3, 3, 1, 8]], &["third axis must be 3, not 1"]);
+    assert!(!message.contains("PyTorch"), "{message}");
     // Filters, images, and both.
     check([&[2, 32, 32, 4], &[16, 4, 3, 3]], &["third axis must be 4, not 3", PYTORCH, FILTER]);
     check([nchw, &[5, 5, 3, 16]], &["third axis must be 32, not 3", PYTORCH, IMAGES]);
@@ -255,6 +257,13 @@ fn layers_name_themselves_and_both_shapes() {
         "BatchNorm::infer",
         &["the scale f32[3]", "PyTorch", "[0, 2, 3, 1]"],
     );
+    let message = refused(
+        |x| BatchNorm::new(8).apply(&x[0], &BatchNormState::new(8)).0,
+        &[&[2, 8, 8, 3]],
+        "BatchNorm::apply",
+        &["the last axis of the input is its features"],
+    );
+    assert!(!message.contains("PyTorch"), "8 is the height: {message}");
     refused(
         |x| Lstm::new(1, 3, 5).step(&x[0], (&x[1], &x[1])).0,
         &[&[2, 4], &[2, 5]],

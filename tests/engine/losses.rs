@@ -50,6 +50,37 @@ fn of_all_dtypes(labels: [i64; 4]) -> Vec<Tensor> {
 }
 
 #[test]
+fn a_logit_of_minus_infinity_rules_a_class_out() {
+    let ruled_out = f64::NEG_INFINITY;
+    let logits = Tensor::from([[0.5, -1.0, ruled_out], [ruled_out, 0.2, 0.3]]);
+    let expected = (entropy([0.5, -1.0, ruled_out], 1) + entropy([ruled_out, 0.2, 0.3], 2)) / 2.0;
+    let slopes = [slope([0.5, -1.0, ruled_out], 1), slope([ruled_out, 0.2, 0.3], 2)].concat();
+    for (value, gradient) in everywhere(nn::softmax_cross_entropy_labels, &logits, &Tensor::from([1_i64, 2])) {
+        assert!(close(value, expected), "{value}, expected {expected}");
+        assert!(gradient.iter().zip(&slopes).all(|(x, y)| close(*x, y / 2.0)), "{gradient:?}, expected {slopes:?} / 2");
+    }
+    let ignoring = |logits: &Tensor, labels: &Tensor| nn::softmax_cross_entropy_labels_ignoring(logits, labels, -1);
+    for (value, gradient) in everywhere(ignoring, &logits, &Tensor::from([1_i64, -1])) {
+        assert!(close(value, entropy([0.5, -1.0, ruled_out], 1)), "{value}");
+        assert!(gradient.iter().all(|x| x.is_finite()), "{gradient:?}");
+    }
+    // A label of a class that is ruled out has an infinite loss; a label that is no class still makes it NaN.
+    for (value, _) in everywhere(nn::softmax_cross_entropy_labels, &logits, &Tensor::from([2_i64, 2])) {
+        assert_eq!(value, f64::INFINITY);
+    }
+    for (value, _) in everywhere(nn::softmax_cross_entropy_labels, &logits, &Tensor::from([1_i64, 3])) {
+        assert!(value.is_nan(), "{value}");
+    }
+}
+
+#[test]
+fn dtypes_that_differ_are_told_by_the_positions_of_the_call() {
+    let targets = Tensor::from([[0_i64, 1, 0]; 4]);
+    let message = nn::softmax_cross_entropy(&Tensor::from(LOGITS), &targets).error().unwrap().to_string();
+    assert!(message.contains("argument 1 is i64[4, 3], argument 0 is f64[4, 3]"), "{message}");
+}
+
+#[test]
 fn a_label_that_is_no_class_makes_the_loss_nan() {
     let logits = Tensor::from(LOGITS);
     let mut checked = 0;

@@ -3,11 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask};
+use std::iter::Sum;
+
+use retape::nn::{
+    self, BatchNorm, BatchNormState, Conv2d, ConvTranspose2d, Dense, Embedding, Gru, LayerNorm, Lstm, Mask,
+};
 use retape::ops::{ConvOptions, Padding, Triangular};
 use retape::optim::{Adam, AdamState, Sgd, SgdState, clip_by_global_norm};
 use retape::random::{self, Key};
-use retape::{DType, Error, Tensor, concat, einsum, stack, trace};
+use retape::{DType, Error, Tensor, concat, einsum, stack, trace, tree};
 
 /// Tensors to call methods on.
 #[derive(Clone, retape::Tree)]
@@ -176,7 +180,8 @@ fn movements() -> Vec<Case> {
 /// Folds, scans and what is made of them.
 fn folds() -> Vec<Case> {
     cases! {
-        "sum" g => g.truth.sum(0), g.x.sum(2), g.half.sum(..);
+        "sum" g => g.truth.sum(0), g.x.sum(2), g.half.sum(..), Sum::sum([g.x.clone(), g.v.clone()].into_iter()),
+            Sum::sum([&g.x, &g.wide].into_iter());
         "sum_keep" g => g.truth.sum_keep(0), g.x.sum_keep([0, 0]);
         "prod" g => g.truth.prod(0);
         "prod_keep" g => g.truth.prod_keep(0);
@@ -313,7 +318,11 @@ fn layers() -> Vec<Case> {
             nn::dropout(&g.x, &Key::from_tensor(g.v.clone()), 0.5, true);
         "Dense::with_init" _g => Dense::with_init(nn::Init::he_normal().dtype(DType::U8), 1, 2, 2).weight;
         "Conv2d::with_init" _g => Conv2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], 2, 2).weight;
+        "ConvTranspose2d::with_init" _g =>
+            ConvTranspose2d::with_init(nn::Init::he_normal().dtype(DType::Bool), 1, [2, 2], [1, 1], 2, 2).weight;
         "Init::tensor" _g => nn::Init::he_normal().dtype(DType::I32).tensor(1, [2, 2]);
+        "ravel" g => tree::ravel(&(g.x.clone(), g.wide.clone())).0;
+        "Unravel::apply" g => tree::ravel(&g.x).1.apply(&g.v), tree::ravel(&g.x).1.apply(&g.wide);
     }
 }
 
@@ -415,4 +424,13 @@ fn errors_name_the_method_of_the_line() {
         checked += 1;
     }
     assert!(checked > 250, "{checked}");
+}
+
+#[test]
+fn a_sum_of_an_iterator_names_itself_and_not_what_it_is_given() {
+    let g = Given::new();
+    let of_pairs: Tensor = [&g.x, &g.v].into_iter().sum();
+    assert!(matches!(of_pairs.error(), Some(Error::Type { op: "sum", .. })), "{of_pairs}");
+    let of_formulas: Tensor = (0..2).map(|_| g.x.matmul(&g.x)).sum();
+    assert!(matches!(of_formulas.error(), Some(Error::Type { op: "matmul", .. })), "{of_formulas}");
 }

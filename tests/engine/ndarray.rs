@@ -52,3 +52,15 @@ fn arrays_that_own_their_elements_are_taken_apart() {
         assert_eq!(tensor.to_vec::<f32>().unwrap(), part.iter().copied().collect::<Vec<_>>());
     }
 }
+
+/// A view repeats its elements without memory, and a tensor cannot.
+#[test]
+fn views_that_memory_cannot_hold_are_refused() {
+    let one = arr0(1.0_f32);
+    let (tensor, line) = (Tensor::from(one.broadcast([1_usize << 44]).unwrap()), line!());
+    let Some(Error::Memory(refused)) = tensor.error() else { panic!("{:?}", tensor.shape()) };
+    assert_eq!((refused.by.as_str(), refused.at.file(), refused.at.line()), ("`from`", file!(), line));
+    let repeated = arr0(true);
+    let repeated = Tensor::from(repeated.broadcast([2, 3]).unwrap());
+    assert_eq!((repeated.shape(), repeated.to_vec::<bool>().unwrap()), (&[2, 3][..], vec![true; 6]));
+}

@@ -186,6 +186,10 @@ fn sequences_of_no_step_and_other_shapes() -> Result<()> {
     let wide = Tensor::zeros_of(DType::F64, [BATCH, STEPS, IN + 1]);
     let message = gru().apply(&wide, None).0.error().unwrap().to_string();
     assert!(message.contains("Gru::apply") && message.contains(file!()), "{message}");
+    assert!(message.contains("has 4 features, but the input weight f64[3, 15] is [in, out] and takes 3"), "{message}");
+    let output = Tensor::zeros_of(DType::F64, [BATCH, N + 1]);
+    let message = gru().apply(&tensor(&[BATCH, STEPS, IN], 1), &output).0.error().unwrap().to_string();
+    assert!(message.contains("the output") && message.contains("the hidden weight"), "{message}");
     // Values of another dtype are refused, and the zeros take the dtype of the weights.
     let single = map(&lstm(), |x| x.cast(DType::F32));
     let (outputs, _) = single.apply(&Tensor::zeros([BATCH, STEPS, IN]), None);

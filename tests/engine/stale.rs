@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::heard::Listener;
 use crate::printed;
@@ -83,6 +85,20 @@ fn a_number_that_changes_is_found_by_the_next_hit() {
     assert_ne!(floats(&f.call(ones()).unwrap()), first, "a new entry is made with the number of now");
 }
 
+/// Another op goes on with the old number, or had the new one before.
+#[test]
+fn a_number_that_others_share_is_found() {
+    for (plus, by) in [(0.5_f32, 4.0_f32), (4.0, 4.0)] {
+        let case = Case::new();
+        let f = accelerate(|x: &Tensor| x * case.rate() + plus);
+        f.call(ones()).unwrap();
+        case.rate.store(by.to_bits(), SeqCst);
+        f.call(ones()).unwrap();
+        let message = told(&f, line!() - 4);
+        assert!(message.starts_with("constant 0.5 became 4.0 at "), "{message}");
+    }
+}
+
 #[test]
 fn captured_tensors_that_are_replaced_are_found() {
     let case = Case::new();
@@ -109,6 +125,21 @@ fn captured_tensors_that_are_replaced_are_found() {
     (0..4).for_each(|_| drop(viewed.call(ones()).unwrap()));
     // The op does not fit any more, and what does not work twice is nobody's affair.
     assert_eq!((stale(&viewed), at > 0), (vec![], true));
+}
+
+/// Each tensor is compared with all that the entry has, and none of these comparisons may go on beyond a difference.
+#[test]
+fn many_tensors_that_are_replaced_are_found_in_no_time() {
+    const N: usize = 100;
+    let made = |first: f32| (0..N).map(|n| Tensor::full([1 << 17], first + n as f32)).collect::<Vec<_>>();
+    let weights = RefCell::new(made(0.0));
+    let f = accelerate(|x: &Tensor| weights.borrow().iter().map(|w| (w * x).sum(..)).sum::<Tensor>());
+    f.call(1.0_f32).unwrap();
+    *weights.borrow_mut() = made(N as f32);
+    let start = Instant::now();
+    f.call(1.0_f32).unwrap();
+    assert_eq!((stale(&f).len(), f.stats().checks.stale_checks), (1, 1));
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
 
 #[test]

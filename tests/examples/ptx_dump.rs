@@ -2,8 +2,8 @@
 //! running them: `RETAPE_PTX_DUMP=FOLDER ptx_dump SM` leaves their texts in the folder, for an assembler.
 //!
 //! The graphs are every op on its samples with their gradients, all workloads that are timed on processors and, at full
-//! size, on GPUs (`tests/examples/gpu_bench`), and products of other sizes, in both modes of arithmetic. `tests/ptxas.sh`
-//! assembles them. Shapes are constants of the texts, so that another size is another kernel.
+//! size, on GPUs (`tests/examples/gpu_bench`), and products of other sizes, in both modes of arithmetic, and sums that
+//! need not be deterministic. `tests/ptxas.sh` assembles them. Shapes are constants of the texts, so that another size is another kernel.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
@@ -62,6 +62,7 @@ fn main() -> Result<(), AnyError> {
     let gpu = Device::cuda(0)?;
     let n_ops = ops(gpu)?;
     let n_workloads = workloads(gpu)? + measured(gpu)?;
+    nondeterministic(gpu)?;
     let n_kernels = driver.counters().modules;
     println!("sm_{sm}: {n_ops} graphs of ops, {n_workloads} of workloads, {n_kernels} kernels");
     Ok(())
@@ -112,6 +113,23 @@ fn measured(gpu: Device) -> Result<usize, AnyError> {
         measured::make(name, Scale::Full, gpu)?.step()?;
     }
     Ok(MEASURED.len())
+}
+
+/// What is another kernel with the switch of determinism off.
+fn nondeterministic(gpu: Device) -> Result<()> {
+    let previous = retape::set_deterministic(false);
+    let sums = accelerate(|x: &Tensor, ids: &Tensor, along: &Tensor, cts: &Tensor| {
+        (x.scatter_add(0, ids, cts), x.scatter_add_along(0, along, cts))
+    });
+    for dtype in [DType::F32, DType::F64] {
+        for index_dtype in [DType::I32, DType::I64, DType::U32] {
+            let [x, cts] = [10, 900].map(|rows| Tensor::zeros_of(dtype, [rows, 48]).to(gpu));
+            let along = Tensor::zeros_of(index_dtype, [900, 48]).to(gpu);
+            sums.call(&x, along.at((.., 0)), &along, &cts)?;
+        }
+    }
+    retape::set_deterministic(previous);
+    Ok(())
 }
 
 /// A graph of every function that has a fast form.

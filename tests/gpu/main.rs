@@ -10,6 +10,7 @@ mod cases;
 mod check;
 mod compare;
 mod corners;
+mod determinism;
 mod device;
 mod edges;
 mod faults;

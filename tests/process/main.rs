@@ -6,6 +6,7 @@
 
 mod callbacks;
 mod code_memory;
+mod determinism;
 mod donation;
 mod ending;
 mod memory;

@@ -175,6 +175,25 @@ fn threads_that_wait_for_a_long_trace_share_it() {
 }
 
 #[test]
+fn threads_that_wait_for_one_long_op_share_it() {
+    let _turn = with_patience(10);
+    let n_entered = AtomicUsize::new(0);
+    let values = Tensor::iota(retape::DType::F32, [1 << 20], 0).sin();
+    let f = accelerate(|x: &Tensor| {
+        n_entered.fetch_add(1, SeqCst);
+        // No other op tells meanwhile that this one gets on.
+        x + values.argsort(0).at(0).cast(retape::DType::F32) * 0.0_f32
+    });
+    thread::scope(|scope| {
+        let calls: Vec<_> = (0..3).map(|_| scope.spawn(|| f.call(ones()))).collect();
+        for call in calls {
+            assert_eq!(call.join().unwrap().unwrap().to_vec::<f32>().unwrap(), [1.0; 4]);
+        }
+    });
+    assert_eq!((n_entered.load(SeqCst), f.stats().hits, f.stats().misses), (1, 2, 1));
+}
+
+#[test]
 fn threads_that_wait_for_a_blocked_trace_all_have_a_value() {
     let _turn = with_patience(2);
     let is_over = AtomicBool::new(false);

@@ -75,6 +75,23 @@ fn failed_checks(consequence: OnDifference) {
     }
 }
 
+/// Two numbers change behind the closure's back, each found by hits of another signature.
+fn two_numbers() {
+    let (by, plus) = (Cell::new(1.0_f32), Cell::new(5.0_f32));
+    let line = accelerate(|x: &Tensor| {
+        let product = x * by.get();
+        product + plus.get()
+    });
+    let call = |n: usize| (0..5).for_each(|_| drop(line.call(ones(n)).unwrap()));
+    [2, 3].into_iter().for_each(|n| drop(line.call(ones(n)).unwrap()));
+    by.set(2.0);
+    call(2);
+    by.set(1.0);
+    plus.set(3.0);
+    call(3);
+    assert_eq!(line.advice().len(), 2);
+}
+
 /// An axis that takes ten extents; a new trace after the first is one too many.
 fn many_shapes() {
     let sum = accelerate(|x: &Tensor| x.sum(..));
@@ -118,6 +135,7 @@ fn a_case_in_a_process_of_its_own() {
         "checks" => failed_checks(OnDifference::Warn),
         "fall back" => failed_checks(OnDifference::FallBack),
         "shapes" => many_shapes(),
+        "two numbers" => two_numbers(),
         other => panic!("there is no case {other}"),
     }
 }
@@ -146,6 +164,15 @@ fn a_number_that_changes_is_told_once() {
         assert!(lines[0].starts_with("constant 0.1 became 0.2 at tests/process/warnings.rs:"), "{lines:?}");
         assert!(lines[0].contains("[the function accelerated at tests/process/warnings.rs:"), "{lines:?}");
         assert!(case == "late" || lines[0].contains(&format!("warnings.rs:{NUMBER}:46: ")), "{lines:?}");
+    }
+}
+
+#[test]
+fn each_number_that_changes_is_told() {
+    let lines = warnings("two numbers", &[]);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    for (line, change) in lines.iter().zip(["constant 1.0 became 2.0 at ", "constant 5.0 became 3.0 at "]) {
+        assert!(line.starts_with(change), "{line}");
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use retape::data::DataError;
 
+use crate::problem::Problem;
+
 /// The result of anything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -27,6 +29,20 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// A file was written by a newer version of this crate.
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Which version it is of, and which can be read.
+        message: String,
+    },
+    /// A file of a state does not fit the tree that it is to be read into.
+    State {
+        /// The file, or the index of several.
+        path: PathBuf,
+        /// All differences.
+        problems: Vec<Problem>,
     },
     /// An argument makes no sense.
     Argument(String),
@@ -91,11 +107,18 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { path, source } => write!(f, "{}: {source}", path.display()),
-            Error::Format { path, what } => write!(f, "{}: {what}", path.display()),
+            Error::Format { path, what } | Error::Version { path, message: what } => {
+                write!(f, "{}: {what}", path.display())
+            }
             Error::Network { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
                 write!(f, "{address}: the port is in use; give another one, or 0 for any that is free")
             }
             Error::Network { address, source } => write!(f, "{address}: {source}"),
+            Error::State { path, problems } => {
+                let places = if problems.len() == 1 { "place" } else { "places" };
+                write!(f, "{} does not fit the tree in {} {places}:", path.display(), problems.len())?;
+                problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+            }
             Error::Drawing(what) | Error::Argument(what) => f.write_str(what),
             Error::Engine(error) => fmt::Display::fmt(error, f),
             Error::Example { index, source } => write!(f, "example {index}: {source}"),
@@ -112,7 +135,12 @@ impl std::error::Error for Error {
             Error::Engine(error) => Some(error),
             Error::Example { source, .. } => Some(source),
             Error::Custom(error) => error.source(),
-            Error::Format { .. } | Error::Drawing(_) | Error::Argument(_) | Error::Panicked { .. } => None,
+            Error::Format { .. }
+            | Error::Version { .. }
+            | Error::State { .. }
+            | Error::Drawing(_)
+            | Error::Argument(_)
+            | Error::Panicked { .. } => None,
         }
     }
 }

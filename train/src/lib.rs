@@ -5,11 +5,26 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod data;
 mod error;
+mod execution;
+mod files;
+mod guarded;
+mod json;
 pub mod metrics;
 pub mod monitor;
+pub mod optimise;
 pub mod plot;
+mod problem;
 pub mod progress;
+pub mod state;
+pub mod sweep;
 
 pub use error::{Error, Result};
+pub use execution::{DeviceTable, Execution};
+
+/// The page of the guide, whose programs run as tests.
+#[cfg(all(doctest, feature = "web"))]
+#[doc = include_str!("../../docs/train.md")]
+mod guide {}

@@ -102,7 +102,7 @@ impl DeviceExecutable {
         plan.verify()?;
         let (major, minor) = gpu.capability();
         let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
-        let target = Target { sm: 10 * major + minor, fast };
+        let target = Target { sm: 10 * major + minor, fast, nondeterministic: modes.nondeterministic };
         let (drafts, scratch) = draft::drafts(&plan, target, modes.separate).map_err(|error| told_by(&gpu, error))?;
         let tasks = draft::tasks(&drafts);
         let parts = parts(&plan, &gpu, drafts, scratch_at)?;

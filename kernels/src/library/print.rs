@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use retape_runtime::{DType, Shape};
+use retape_runtime::{DType, Shape, in_user_code};
 
 use super::extents::{Check, countable};
 use super::text::{Field, descriptor};
@@ -133,7 +133,10 @@ fn write_line(line: &str) -> Result<()> {
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner).clone();
     match sink {
         // Whatever a sink leaves half done is its own; a plan that runs has nothing half done while it prints.
-        Some(sink) => catch_unwind(AssertUnwindSafe(|| sink(line))).map_err(|thrown| Error::Panicked(message(thrown))),
+        Some(sink) => {
+            let told = catch_unwind(AssertUnwindSafe(|| in_user_code(|| sink(line))));
+            told.map_err(|thrown| Error::Panicked(message(thrown)))
+        }
         None => {
             // A closed standard error is no reason to stop.
             let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());

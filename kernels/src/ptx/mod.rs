@@ -4,8 +4,9 @@
 //! code. Nothing here talks to a driver: text goes in and out, and is the same on every machine.
 //!
 //! Laws of all kernels: no result depends on the order of blocks, warps or memory operations; no atomic operation
-//! on floats; the tree of every reduction follows from the shape; operations on floats say how they round, so that
-//! the assembler contracts nothing; what is called fast is used only if [`Target::fast`] says so.
+//! on floats, unless [`Target::nondeterministic`] allows it; the tree of every reduction follows from the shape;
+//! operations on floats say how they round, so that the assembler contracts nothing; what is called fast is used only
+//! if [`Target::fast`] says so.
 
 mod beside;
 mod cast;
@@ -46,6 +47,8 @@ pub struct Target {
     pub sm: u32,
     /// Whether approximations of the hardware may stand for exact operations.
     pub fast: bool,
+    /// Whether numbers may be added in an order that differs between runs.
+    pub nondeterministic: bool,
 }
 
 /// A module with one kernel.
@@ -90,6 +93,11 @@ pub struct Launches {
 }
 
 impl Target {
+    /// Exact and deterministic code for a device of this compute capability, times ten.
+    pub const fn new(sm: u32) -> Target {
+        Target { sm, fast: false, nondeterministic: false }
+    }
+
     /// The target that text names: the newest whose features are used, which runs on every later device too.
     pub(crate) const fn arch(self) -> u32 {
         match self.sm {

@@ -205,7 +205,7 @@ fn descriptors_that_describe_nothing_are_refused_with_their_number() {
         assert!(plan.to_string().contains(library.name()));
         let refused = plan.verify().expect_err(&library.to_string()).to_string();
         assert!(refused.contains("step 0 (hostile)") && refused.contains(&error), "{refused}");
-        assert!(ptx::lower(&plan.steps[0], Target { sm: 80, fast: false }).is_err(), "{library}");
+        assert!(ptx::lower(&plan.steps[0], Target::new(80)).is_err(), "{library}");
         assert!(Executable::compile(plan).is_err(), "{library}");
         assert_eq!(Library::parse(&library.to_string()), None, "what is refused is not read back");
     }
@@ -336,7 +336,7 @@ fn mutated_descriptors_are_refused_or_stay_in_bounds() {
             if let Some(library) = &mutant {
                 // Code for a GPU may be refused; numbers that cannot be counted must not come up in it.
                 for sm in [75, 90] {
-                    let _ = ptx::lower(&plan(library).steps[0], Target { sm, fast: true });
+                    let _ = ptx::lower(&plan(library).steps[0], Target { fast: true, ..Target::new(sm) });
                 }
             }
             match mutant {

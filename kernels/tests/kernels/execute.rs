@@ -112,7 +112,7 @@ fn steps_show_what_they_wrote() {
 fn the_first_steps_that_store_what_is_not_finite_are_told() {
     for (rows, columns) in [(3, 5), (300, 333), (1, 100_000)] {
         let plain = Executable::compile(softmax(rows, columns)).unwrap();
-        let modes = Modes { trap: true, separate: true };
+        let modes = Modes { trap: true, separate: true, ..Modes::default() };
         let trapped = Executable::compile_with(softmax(rows, columns), modes).unwrap();
         let mut values = ramp(rows * columns).as_slice::<f32>().to_vec();
         // A frame is used again, so flags of the call before must be gone.

@@ -145,6 +145,16 @@ fn plans_of_impossible_sizes_are_refused() {
     }
 }
 
+/// The evaluator has an arena of its own.
+#[test]
+fn arenas_that_memory_cannot_hold_are_refused() {
+    let executable = Executable::compile(Plan { arena_bytes: Plan::MOST_ARENA, ..sum() }).unwrap();
+    let (a, b) = (ramp(N), ramp(N));
+    for refused in [executable.run(&[&a, &b]), executable.evaluate(&[&a, &b])] {
+        assert!(matches!(refused, Err(Error::Runtime(_))), "{refused:?}");
+    }
+}
+
 #[test]
 fn partial_results_that_cannot_be_addressed_are_refused() {
     // Many sums over 2^62 points, each of one element again and again and with partial results of its own.

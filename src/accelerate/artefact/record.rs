@@ -135,7 +135,8 @@ impl Record {
 
     fn encode(&self, to: &mut Encoder) {
         to.words(&self.words);
-        to.u8(u8::from(self.modes.traps) | u8::from(self.modes.is_fast) << 1);
+        let CallModes { is_fast, traps, is_nondeterministic } = self.modes;
+        to.u8(u8::from(traps) | u8::from(is_fast) << 1 | u8::from(is_nondeterministic) << 2);
         to.words(&self.devices);
         to.text(&self.arguments);
         to.text(&self.text);
@@ -174,7 +175,9 @@ impl Record {
         Ok(Record {
             words: from.words()?,
             modes: match from.u8()? {
-                modes @ 0..4 => CallModes { traps: modes & 1 != 0, is_fast: modes & 2 != 0 },
+                modes @ 0..8 => {
+                    CallModes { traps: modes & 1 != 0, is_fast: modes & 2 != 0, is_nondeterministic: modes & 4 != 0 }
+                }
                 modes => return Err(malformed(format!("there are no modes {modes}"))),
             },
             devices: from.words()?,

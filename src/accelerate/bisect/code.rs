@@ -19,8 +19,9 @@ impl Search<'_> {
         let expected = values(graph, &self.inputs())?;
         let plan = self.entry.code().plan();
         // In code that is not merged every step can be looked at; but it is the merged code that runs.
-        let modes = Modes { separate: true, ..Modes::default() };
-        let apart = Code::compile(plan.clone(), Target { modes, ..self.entry.signature.target() })?;
+        let target = self.entry.signature.target();
+        let modes = Modes { separate: true, trap: false, ..target.modes };
+        let apart = Code::compile(plan.clone(), Target { modes, ..target })?;
         for code in [&apart, self.entry.code()] {
             if let Some((step, id, gap)) = self.first_wrong_step(code, &expected)? {
                 let label = plan.steps[step].label.clone();

@@ -106,7 +106,7 @@ impl Core {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
-        let flags = self.flags.load(Relaxed);
+        let flags = self.flags();
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
         let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, rim))?;
@@ -161,7 +161,8 @@ fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance)
 /// The modes that change code.
 #[inline]
 pub(super) fn modes(flags: u32) -> CallModes {
-    CallModes { is_fast: flags & flag::FAST != 0, traps: flags & flag::TRAPPED != 0 }
+    let has = |flag: u32| flags & flag != 0;
+    CallModes { is_fast: has(flag::FAST), traps: has(flag::TRAPPED), is_nondeterministic: has(flag::NONDETERMINISTIC) }
 }
 
 /// Adds the modes that change code to the words of the arguments.

@@ -120,15 +120,14 @@ struct Split {
 }
 
 impl Routine {
-    /// A routine whose code is there, of an entry; `is_fast` is the mode of arithmetic that it was compiled in.
+    /// A routine whose code is there, of an entry that was compiled for `target`.
     pub(crate) fn compiled(
         graph: Graph,
         captures: Vec<Tensor>,
         code: Arc<Compiled>,
-        is_fast: bool,
+        target: Target,
         common: Arc<Common>,
     ) -> Routine {
-        let target = Target { is_fast, ..Target::on(code.code.device()) };
         let code = Lazy::of(Code::known(&graph, code));
         Routine { code, ..Routine::new(graph, captures, target, common, Arc::default()) }
     }

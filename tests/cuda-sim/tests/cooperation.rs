@@ -183,6 +183,20 @@ AGAIN:
     assert_eq!(run(shared, [1; 3], [64, 1, 1], 64), vec![64; 64]);
 }
 
+/// Global memory flushes singles that are added in it; shared memory does not, and nothing flushes doubles.
+#[test]
+fn atomic_sums_of_subnormal_numbers() {
+    // Half of the least normal number, 32 times.
+    let half = "mov.f32 %f1, 0f00400000;";
+    assert_eq!(warp(&format!("{half} red.global.add.f32 [%rd1], %f1;"))[0], 0);
+    let shared = format!(
+        "{half} .shared .align 4 .f32 sum; setp.ne.u32 %p1, %r1, 0; @!%p1 st.shared.u32 [sum], 0; bar.sync 0;
+  atom.shared.add.f32 %f2, [sum], %f1; bar.sync 0; ld.shared.u32 %r3, [sum]; st.global.u32 [%rd2], %r3;"
+    );
+    assert_eq!(warp(&shared), vec![f32::MIN_POSITIVE.to_bits() + (4 << 23); 32]);
+    assert_eq!(warp("mov.f64 %d1, 0d0000000000000001; red.global.add.f64 [%rd1], %d1;")[0], 32);
+}
+
 #[test]
 fn barriers_of_some_warps() {
     // Two pairs of warps exchange words, each pair at a barrier of its own.

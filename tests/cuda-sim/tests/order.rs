@@ -4,7 +4,7 @@
 
 use retape_cuda_sim::{Machine, Module, Order};
 
-/// A sum by atomics of floats, which no kernel of ours may use.
+/// A sum by atomics of floats, which no kernel of ours uses unless a program allows it.
 const ATOMIC: &str = ".version 7.0
 .target sm_75
 .address_size 64

@@ -1,4 +1,4 @@
-// Says: the one thing to say here is `static`
+// Says: the things to say here are `static` and `rename = ".."`
 use retape::{Tensor, Tree, accelerate};
 
 #[derive(Tree)]

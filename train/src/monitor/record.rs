@@ -3,11 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use retape::{Miss, Stats};
-use serde::de::{self, MapAccess, Visitor};
+use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Result;
+use crate::json::Number;
 
 /// Which data the scalars of a record are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,34 +78,6 @@ impl Record {
 pub(super) fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as f64 / 1000.0
-}
-
-/// A number as JSON; NaN and infinities are texts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Number(pub(super) f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        if self.0.is_finite() { serializer.serialize_f64(self.0) } else { serializer.collect_str(&self.0) }
-    }
-}
-
-impl<'de> Deserialize<'de> for Number {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Number, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(f64),
-            Text(String),
-        }
-        match Written::deserialize(deserializer)? {
-            Written::Number(value) => Ok(Number(value)),
-            Written::Text(text) => match text.parse() {
-                Ok(value) if ["NaN", "inf", "-inf"].contains(&text.as_str()) => Ok(Number(value)),
-                _ => Err(de::Error::custom(format!("{text:?} is no number"))),
-            },
-        }
-    }
 }
 
 /// Scalars as an object that keeps their order.

@@ -1,5 +1,15 @@
 //! How far a training is, and when it ends.
 
+mod every;
+mod nonfinite;
+mod patience;
+mod position;
+mod steps;
 mod stop;
 
+pub use every::Every;
+pub use nonfinite::nonfinite_error;
+pub use patience::{BestState, Goal, Patience, Verdict};
+pub use position::Position;
+pub use steps::{End, Loop, Moment, Step};
 pub use stop::Stop;

@@ -3,6 +3,9 @@
 //!
 //! Few indices are all read by each thread. Many are sorted first, stably and by destination; the entries of a
 //! destination then lie side by side, from a start that is found by bisection.
+//!
+//! Where the order is left open, many updates of `f32` and `f64` are added by atomic operations instead: a thread for
+//! each update, and no sorting.
 
 use retape_runtime::DType;
 
@@ -10,7 +13,7 @@ use super::entry::{Form, Keys, MAX_PACKED, destination, load_index};
 use super::sort::{Goal, Sorter, bisect};
 use super::{BLOCK, Code, Number, aligned, blocks};
 use crate::library::ScatterAdd;
-use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target};
+use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
 
 /// So few indices are read by each thread.
 const FEW: usize = 32;
@@ -28,6 +31,11 @@ pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launch
         return Launches::default();
     }
     let [base, indices, updates, out] = [0, 1, 2, 3].map(Argument::Operand);
+    let is_atomic = target.nondeterministic && matches!(kernel.dtype, DType::F32 | DType::F64);
+    if n_indices > FEW && is_atomic {
+        let operands = [base, indices, updates, out];
+        return Launches { launches: vec![emit.copy(&operands), emit.add_atomically(&operands)], scratch: 0 };
+    }
     let sortable = n_indices < MAX_PACKED && len < MAX_PACKED;
     if n_indices <= FEW || !sortable {
         return Launches { launches: vec![emit.few(&[base, indices, updates, out])], scratch: 0 };
@@ -109,6 +117,40 @@ impl Emit<'_> {
             });
         });
         c.launch(blocks, BLOCK, arguments)
+    }
+
+    /// The base, for atomic operations to add to.
+    fn copy(&self, arguments: &[Argument]) -> Launch {
+        let mut c = self.code("scatter_base", arguments.len());
+        let blocks = self.each_element(&mut c, |_, _, _| {});
+        c.launch(blocks, BLOCK, arguments)
+    }
+
+    /// Each thread adds one update to its destination; which comes first is left to the device. Sums of `f32` that are
+    /// subnormal become zero there, and so do such terms.
+    fn add_atomically(&self, arguments: &[Argument]) -> Launch {
+        let ScatterAdd { outer, len, inner, n_indices, index_dtype, along, .. } = *self.kernel;
+        let mut c = self.code("scatter_atomic", arguments.len());
+        let [indices, updates, out] = [1, 2, 3].map(|n| c.param(n));
+        let items = outer * n_indices * inner;
+        let element = c.global_thread(BLOCK);
+        let exists = c.test("lt", element, items);
+        c.if_then(exists, |c| {
+            let (at, column) = c.div_rem(element, inner);
+            let (outer, k) = c.div_rem(at, n_indices);
+            let index = load_index(c, index_dtype, indices, if along { element } else { k });
+            let (row, exists) = destination(c, index, len);
+            c.if_then(exists, |c| {
+                let from = c.at(updates, element, self.number.size());
+                let update = c.load(self.number, from, 0);
+                let row = if c.position == Class::B32 { c.low(row) } else { row };
+                let to = c.mad(outer, len, row);
+                let to = c.mad(to, inner, column);
+                let to = c.at(out, to, self.number.size());
+                ptx!(c, "red.global.add.{} [{to}], {update}", self.number.0);
+            });
+        });
+        c.launch(blocks(items), BLOCK, arguments)
     }
 
     /// Where the entries of each destination of each line start, and where the last end: `[lines, len + 1]`.

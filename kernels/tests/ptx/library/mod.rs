@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod atomics;
 mod cases;
 mod data;
 mod machine;
@@ -68,7 +69,7 @@ fn check_on(kernel: &Library, inputs: &[Vec<u8>]) {
     let expected = expected(kernel, inputs);
     let step = Step { work: Work::Library(kernel.clone()), operands: Default::default(), label: String::new() };
     for sm in ARCHITECTURES {
-        let launches = ptx::lower(&step, ptx::Target { sm, fast: false }).unwrap();
+        let launches = ptx::lower(&step, ptx::Target::new(sm)).unwrap();
         let sizes: Vec<usize> = expected.iter().map(Vec::len).collect();
         let run = |order: Order| {
             machine::run(&launches, inputs, &sizes, order)

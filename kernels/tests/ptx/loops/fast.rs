@@ -7,7 +7,7 @@ use retape_runtime::{DType, Element};
 use super::machine::{expected, outputs, scalars};
 use super::{kernel, lowered, step};
 
-const FAST: Target = Target { sm: 80, fast: true };
+const FAST: Target = Target { fast: true, ..Target::new(80) };
 
 fn call(name: &str, n: usize) -> String {
     format!(

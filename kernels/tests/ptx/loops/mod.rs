@@ -16,11 +16,7 @@ use retape_kernels::ptx::{Launches, Target, lower};
 use retape_kernels::{Operand, Place, Step, Work};
 
 /// The targets that code is made for.
-const TARGETS: [Target; 3] = [target(75), target(80), target(90)];
-
-const fn target(sm: u32) -> Target {
-    Target { sm, fast: false }
-}
+const TARGETS: [Target; 3] = [Target::new(75), Target::new(80), Target::new(90)];
 
 /// The kernel that a text describes.
 fn kernel(text: &str) -> Kernel {

@@ -8,7 +8,7 @@ use retape_runtime::DType;
 
 use super::machine::{check_step, check_within, expected, outputs, same, scalars};
 use super::samples::{adam, bias, channels, columns, gather, gelu_backward, mixed, rows, square, transpose};
-use super::{TARGETS, kernel, lowered, step, target};
+use super::{TARGETS, kernel, lowered, step};
 
 /// Checks the kernel that a text describes on one of the targets.
 fn check(text: &str, n: usize) {
@@ -171,7 +171,7 @@ fn precisions_mix() {
 fn nothing_to_do_is_no_launch() {
     for text in [square(0, "f32"), rows(0, 5, "f32", "sum"), transpose(0, 9, "f32")] {
         let kernel = kernel(&text);
-        assert!(lowered(&step(&kernel), target(80)).launches.is_empty());
+        assert!(lowered(&step(&kernel), Target::new(80)).launches.is_empty());
     }
     check(&rows(5, 0, "f32", "max"), 0);
 }
@@ -216,7 +216,7 @@ fn operands_at_any_address() {
     ];
     for text in &texts {
         for distance in [0, 1, 2, 4, 8, 12, 16, 32, 100] {
-            let sm = Target { sm: [75, 80][distance % 2], fast: false };
+            let sm = Target::new([75, 80][distance % 2]);
             check_step(&shifted(text, distance), &kernel(text), sm, distance as u64, 1e-4);
         }
     }
@@ -276,7 +276,7 @@ fn results_in_place_of_operands() {
             len: p.len,
         });
         let step = Step { operands: operands.collect(), work: Work::Kernel(kernel.clone()), label: "in place".into() };
-        check_step(&step, &kernel, target(80), 3, 0.0);
+        check_step(&step, &kernel, Target::new(80), 3, 0.0);
     }
 }
 
@@ -310,7 +310,7 @@ fn positions_beyond_32_bits() {
     for (axes, input, end) in cases {
         let [small, huge] = [1, (1 << 31) + 3].map(|len| kernel(&scaled(len, axes, input, &end)));
         let inputs = random_inputs(&small, 5);
-        for target in [target(75), target(90)] {
+        for target in [Target::new(75), Target::new(90)] {
             let text = lowered(&step(&huge), target).launches[0].module.text();
             assert!(text.contains("mul.lo.s64") || text.contains("mad.lo.s64"), "{text}");
             let found = outputs(&step(&huge), &huge, &inputs, target);

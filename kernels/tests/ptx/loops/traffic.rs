@@ -2,10 +2,11 @@
 
 use retape_kernels::ir::Kernel;
 use retape_kernels::ir::random::random_inputs;
+use retape_kernels::ptx::Target;
 
 use super::machine::counts;
 use super::samples::{bias, columns, rows, square, transpose};
-use super::{kernel, step, target};
+use super::{kernel, step};
 
 /// The bytes of the operands that are read and of those that are written.
 fn bytes(kernel: &Kernel) -> [u64; 2] {
@@ -30,7 +31,7 @@ fn every_element_is_loaded_once_and_few_instructions_are_needed() {
     ];
     for (name, text, more, instructions) in cases {
         let kernel = kernel(&text);
-        let counts = counts(&step(&kernel), &kernel, &random_inputs(&kernel, 1), target(80));
+        let counts = counts(&step(&kernel), &kernel, &random_inputs(&kernel, 1), Target::new(80));
         let [read, written] = bytes(&kernel);
         assert!(counts.global_loaded >= read && counts.global_stored >= written, "{name}: {counts:?}");
         assert!(counts.global_loaded * 100 <= read * (100 + more), "{name} loads {} of {read}", counts.global_loaded);

@@ -20,7 +20,7 @@ const TARGETS: [Target; 4] = [target(75, false), target(80, false), target(90, f
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 const fn target(sm: u32, fast: bool) -> Target {
-    Target { sm, fast }
+    Target { fast, ..Target::new(sm) }
 }
 
 /// A small generator of test data (xorshift); seeded, so that a failure repeats.

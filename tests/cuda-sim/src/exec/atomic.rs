@@ -1,4 +1,6 @@
 //! Atomics: lane by lane in ascending order.
+//!
+//! Singles that are added in global memory are flushed: subnormal ones count as zero, before and after.
 
 use super::Env;
 use super::access::{check_aligned, from_bytes, in_lane, visitor};
@@ -7,7 +9,7 @@ use crate::check::Touch;
 use crate::fault::{Stop, stop};
 use crate::kernel::{Atomic, AtomicOp, Space};
 use crate::lanes::lanes;
-use crate::round;
+use crate::round::{self, flush};
 use crate::types::Ty;
 
 impl Warp {
@@ -31,7 +33,9 @@ impl Warp {
             };
             let memory = memory.map_err(|what| in_lane(what, lane))?;
             let old = from_bytes(memory);
-            memory.copy_from_slice(&combine(atomic.op, atomic.ty, old, a, b).to_le_bytes()[..size]);
+            let is_flushed = space != Space::Shared && (atomic.op, atomic.ty) == (AtomicOp::Add, Ty::F32);
+            let new = if is_flushed { add_flushed(old, a) } else { combine(atomic.op, atomic.ty, old, a, b) };
+            memory.copy_from_slice(&new.to_le_bytes()[..size]);
             match atomic.d {
                 Some(d) if size == 8 => self.regs.wide[usize::from(d)][lane] = old,
                 Some(d) => self.regs.narrow[usize::from(d)][lane] = old as u32,
@@ -40,6 +44,12 @@ impl Warp {
         }
         Ok(())
     }
+}
+
+/// The sum of two singles as global memory makes it.
+fn add_flushed(old: u64, a: u64) -> u64 {
+    let [old, a] = [old, a].map(|bits| flush(f32::from_bits(bits as u32)));
+    u64::from(flush(old + a).to_bits())
 }
 
 /// What an atomic writes.

@@ -4,7 +4,6 @@
 //! one makes the batch. The consumer takes batches from the front. Invariant: at most `prefetch` batches are open, which
 //! means claimed in part and not yet taken.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::mem;
 use std::ops::Range;
@@ -19,6 +18,7 @@ use super::stats::lock;
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
 use crate::error::{Error, Result};
+use crate::guarded::{guarded, message};
 
 /// The numbers of an epoch.
 pub(super) struct Plan {
@@ -249,16 +249,4 @@ fn is_broken(error: &Error) -> bool {
 
 fn wait_on<'s, T>(condition: &Condvar, state: MutexGuard<'s, T>) -> MutexGuard<'s, T> {
     condition.wait(state).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs code of the caller's; a panic becomes an error.
-fn guarded<T>(what: impl FnOnce() -> String, code: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(code))
-        .unwrap_or_else(|payload| Err(Error::Panicked { what: what(), message: message(payload.as_ref()) }))
-}
-
-/// The text of a panic.
-fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use super::series::Series;
-use crate::monitor::record::{CacheReport, Event, Number, Phase, Record, now};
+use crate::json::Number;
+use crate::monitor::record::{CacheReport, Event, Phase, Record, now};
 
 /// How many curves, info fields, functions and notes are kept. Of notes the last ones stay, of everything else the first.
 const MAX_CURVES: usize = 128;

@@ -1,0 +1,113 @@
+//! Trains the network of a published experiment with CIFAR-10's images, a folder of images, or synthetic objects in ten
+//! classes, with everything around it: augmentation, schedule, validation, checkpoints, plots, a page to watch it, and
+//! several trainings side by side. `--help` lists the options.
+
+#![allow(clippy::print_stdout, reason = "an example talks to its user")]
+
+mod data;
+mod network;
+mod options;
+mod train;
+
+use std::fs;
+
+use options::{Options, options};
+use retape_train::metrics::Confusion;
+use retape_train::monitor::Monitor;
+#[cfg(feature = "web")]
+use retape_train::monitor::Web;
+use retape_train::sweep::Sweep;
+use retape_train::{DeviceTable, Result};
+use train::{Trained, train};
+
+type AnyError = Box<dyn std::error::Error>;
+
+fn main() -> std::result::Result<(), AnyError> {
+    let options = options(std::env::args().skip(1))?;
+    if options.devices {
+        print!("{}", DeviceTable::read());
+        return Ok(());
+    }
+    if options.models > 1 {
+        return side_by_side(&options);
+    }
+    fs::create_dir_all(&options.out)?;
+    let device = options.device.device()?;
+    let trained = train(&options, device, &options.out, monitor(&options)?)?;
+    let Trained { confusion, loss, examples_per_second, waiting, end } = trained;
+    println!();
+    print!("{}", Table(&confusion));
+    println!("ended        {}", end.map_or("before the first step".to_owned(), |end| format!("{end:?}")));
+    println!("loss         {loss:.4} of the last batch");
+    println!(
+        "speed        {examples_per_second:.0} images per second, {:.1} % of the time waiting for data",
+        100.0 * waiting
+    );
+    println!("accuracy     {:.2} % of {} images held out", 100.0 * confusion.accuracy(), confusion.n());
+    println!("plots, log, model and checkpoints are in {}", options.out.display());
+    Ok(())
+}
+
+fn monitor(options: &Options) -> Result<Monitor> {
+    let monitor = Monitor::new("cifar").json_lines(options.out.join("log.jsonl"))?.stop_on_ctrl_c()?;
+    let monitor = monitor.tensor_board(options.out.join("board"))?;
+    if !options.web {
+        return Ok(monitor);
+    }
+    #[cfg(feature = "web")]
+    return monitor.web(Web::default());
+    #[cfg(not(feature = "web"))]
+    Err(retape_train::Error::custom("--web needs the feature: run it with `--features web`"))
+}
+
+/// Several trainings side by side, which differ in seed and rate.
+fn side_by_side(options: &Options) -> std::result::Result<(), AnyError> {
+    let rates = [1.0, 0.5, 2.0];
+    let one = |number: usize| Options {
+        seed: options.seed + number as u64,
+        rate: options.rate * rates[number % rates.len()],
+        out: options.out.join(format!("model-{number}")),
+        ..options.clone()
+    };
+    let devices = options.device.devices()?;
+    let sweep = Sweep::new((0..options.models).map(one).map(Named)).devices(devices);
+    let outcomes = sweep.run(|trial| {
+        let Named(options) = trial.options;
+        let options = Options { loaders: options.loaders.min(trial.n_threads), ..options.clone() };
+        fs::create_dir_all(&options.out).map_err(retape_train::Error::custom)?;
+        train(&options, trial.device, &options.out, Monitor::new(&format!("model {}", trial.number)))
+    });
+    let table = outcomes.table(|trained| {
+        let accuracy = format!("{:.2} %", 100.0 * trained.confusion.accuracy());
+        vec![("accuracy", accuracy), ("loss", format!("{:.4}", trained.loss))]
+    });
+    print!("\n{table}");
+    match outcomes.ranked(|trained| -trained.confusion.accuracy()).next() {
+        Some(best) => println!("the best: {}", best.options),
+        None => return Err("all trainings failed".into()),
+    }
+    Ok(())
+}
+
+/// Options by what tells the trainings apart.
+struct Named(Options);
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "seed {}, rate {}", self.0.seed, self.0.rate)
+    }
+}
+
+/// A confusion matrix as text: a row for each class, a column for each that it was taken for.
+struct Table<'c>(&'c Confusion);
+
+impl std::fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (class, counts) in self.0.value().iter().enumerate() {
+            write!(f, "class {class:<3}")?;
+            counts.iter().try_for_each(|n| write!(f, "{n:>6}"))?;
+            writeln!(f, "   {:>5.1} % found", 100.0 * self.0.recall(class))?;
+        }
+        Ok(())
+    }
+}

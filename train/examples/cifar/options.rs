@@ -1,0 +1,101 @@
+//! The options of the command line.
+
+use std::path::PathBuf;
+
+use retape_train::Execution;
+
+use crate::AnyError;
+
+pub(crate) const USAGE: &str = "\
+usage: cifar [options]
+  --epochs N        epochs (3)
+  --batch N         examples per step (256); the rate grows with it
+  --rate R          initial rate for a batch of 256 (0.1)
+  --drop-every N    epochs after which the rate drops by 0.1 (45)
+  --l2 R            strength of the L2 penalty of weights (1e-10)
+  --train N         synthetic images to learn from (10240)
+  --test N          synthetic images held out (2000)
+  --data FOLDER     CIFAR-10's binary files, or a folder of images with a subfolder per class
+  --seed N          (1)
+  --device D        auto, cpu, cuda:N (cpu)
+  --threads N       threads of the engine (all)
+  --loaders N       threads that load and augment (2)
+  --models N        N trainings side by side, with seeds from --seed on and other rates
+  --out FOLDER      plots, log and checkpoints (out/cifar)
+  --resume          goes on from the newest checkpoint
+  --dry-run         one step of everything
+  --overfit         every step has the first batch
+  --web             serves a page to watch it
+  --devices         lists the devices, and does nothing else";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) epochs: u64,
+    pub(crate) batch: usize,
+    pub(crate) rate: f64,
+    pub(crate) drop_every: u64,
+    pub(crate) l2: f64,
+    pub(crate) train: usize,
+    pub(crate) test: usize,
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) seed: u64,
+    pub(crate) device: Execution,
+    pub(crate) loaders: usize,
+    pub(crate) models: usize,
+    pub(crate) out: PathBuf,
+    pub(crate) resume: bool,
+    pub(crate) dry_run: bool,
+    pub(crate) overfit: bool,
+    pub(crate) web: bool,
+    pub(crate) devices: bool,
+}
+
+pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options, AnyError> {
+    let mut options = Options {
+        epochs: 3,
+        batch: 256,
+        rate: 0.1,
+        drop_every: 45,
+        l2: 1e-10,
+        train: 10_240,
+        test: 2000,
+        data: None,
+        seed: 1,
+        device: Execution::On(retape::Device::Cpu),
+        loaders: 2,
+        models: 1,
+        out: "out/cifar".into(),
+        resume: false,
+        dry_run: false,
+        overfit: false,
+        web: false,
+        devices: false,
+    };
+    while let Some(name) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"));
+        match name.as_str() {
+            "--epochs" => options.epochs = value()?.parse()?,
+            "--batch" => options.batch = value()?.parse()?,
+            "--rate" => options.rate = value()?.parse()?,
+            "--drop-every" => options.drop_every = value()?.parse()?,
+            "--l2" => options.l2 = value()?.parse()?,
+            "--train" => options.train = value()?.parse()?,
+            "--test" => options.test = value()?.parse()?,
+            "--data" => options.data = Some(value()?.into()),
+            "--seed" => options.seed = value()?.parse()?,
+            "--device" => options.device = value()?.parse()?,
+            "--threads" => retape::set_n_threads(value()?.parse()?),
+            "--loaders" => options.loaders = value()?.parse()?,
+            "--models" => options.models = value()?.parse()?,
+            "--out" => options.out = value()?.into(),
+            "--resume" => options.resume = true,
+            "--dry-run" => options.dry_run = true,
+            "--overfit" => options.overfit = true,
+            "--web" => options.web = true,
+            "--devices" => options.devices = true,
+            "--help" | "-h" => return Err(USAGE.into()),
+            _ => return Err(format!("{name} is not an option\n{USAGE}").into()),
+        }
+    }
+    Ok(options)
+}

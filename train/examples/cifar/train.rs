@@ -1,0 +1,177 @@
+//! One training, with everything around it.
+
+use std::path::Path;
+
+use retape::optim::Schedule;
+use retape::{Accelerated, Device, Function, Tensor, accelerate, map};
+use retape_train::checkpoint::{Checkpoint, Checkpoints};
+use retape_train::data::Dataset;
+use retape_train::metrics::{Accuracy, Confusion, Mean, Throughput};
+use retape_train::monitor::Monitor;
+use retape_train::plot::{ConfusionMatrix, Curves, Plot};
+use retape_train::progress::{End, Every, Goal, Loop, Position, Step, nonfinite_error};
+use retape_train::{Result, state};
+
+use crate::data::Data;
+use crate::network::Training;
+use crate::options::Options;
+
+/// What a training came to.
+pub(crate) struct Trained {
+    pub(crate) confusion: Confusion,
+    pub(crate) loss: f64,
+    pub(crate) examples_per_second: f64,
+    pub(crate) waiting: f64,
+    pub(crate) end: Option<End>,
+}
+
+/// The curves of a training: points of steps and values.
+#[derive(Default)]
+struct History {
+    loss: Vec<(f64, f64)>,
+    validation_loss: Vec<(f64, f64)>,
+    accuracy: Vec<(f64, f64)>,
+    validation_accuracy: Vec<(f64, f64)>,
+}
+
+type Predict<F> = Accelerated<F, (Training, Tensor), Tensor>;
+
+/// Trains in the folder `out`, told of by `monitor`.
+pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: Monitor) -> Result<Trained> {
+    let data = crate::data::data(options)?;
+    let n_classes = data.classes.len();
+    let l2 = options.l2;
+    let step = accelerate(move |t: &Training, x: &Tensor, labels: &Tensor, rate: &Tensor| t.step(x, labels, rate, l2));
+    let step = step.named("train_step");
+    let predict = accelerate(|t: &Training, x: &Tensor| t.params.predict(&t.norms, x)).named("predict");
+
+    let mut training = map(&Training::new(options.seed, n_classes), |x| x.to(device));
+    let mut position = Position::default();
+    let mut checkpoints =
+        Checkpoints::open(out.join("checkpoints"))?.keep_last(2).keep_best(1, "accuracy", Goal::Highest);
+    if options.resume {
+        if let Some(restored) = checkpoints.latest(&training)? {
+            (training, position) = (restored.tree, restored.manifest.position);
+            monitor.note(&format!("goes on from {}", restored.path.display()));
+        }
+    }
+    let per_epoch = data.train.n_batches() as u64;
+    let drop_steps = u32::try_from(per_epoch * options.drop_every).unwrap_or(u32::MAX);
+    let schedule = Schedule::Step { from: options.rate, factor: 0.1, steps: drop_steps };
+    let schedule = schedule.scaled(options.batch as f64 / 256.0);
+
+    let stop = monitor.stop();
+    let mut steps = Loop::new(&data.train)
+        .resume(position)
+        .epochs(options.epochs)
+        .validate(Every::Epochs(1))
+        .save(Every::Epochs(1))
+        .until(&stop)
+        .dry_run(options.dry_run)
+        .overfit(options.overfit);
+    monitor = monitor.steps(steps.n_steps().unwrap_or(0));
+    monitor.info("device", device);
+    monitor.info("parameters", state::Summary::of(&training.params).n_parameters());
+    monitor.info(
+        "images",
+        format!("{} to learn from, {} held out", data.train.dataset().len(), data.test.dataset().len()),
+    );
+
+    let mut history = History::default();
+    let mut throughput = Throughput::new();
+    let mut confusion = Confusion::new(n_classes)?;
+    let mut last_loss = f64::NAN;
+    while let Some(batch) = throughput.wait(|| steps.next()) {
+        let batch = batch?;
+        let (x, labels) = (batch.batch.data.0.to(device), batch.batch.data.1.to(device));
+        let rate = schedule.rate(batch.position.step);
+        // By reference: if the loss is not finite, the step is done again to find the op.
+        let (loss, logits, after) = step.call(&training, &x, &labels, rate as f32)?;
+        let loss = f64::from(loss.item::<f32>()?);
+        if !loss.is_finite() {
+            return Err(nonfinite_error(&step, |step| step.call(&training, &x, &labels, rate as f32).map(|_| ())));
+        }
+        training = after;
+        last_loss = loss;
+        let mut accuracy = Accuracy::new();
+        accuracy.add(&logits, &labels)?;
+        throughput.add(batch.batch.rows());
+        let scalars = [
+            ("loss", loss),
+            ("accuracy", accuracy.value()),
+            ("rate", rate),
+            ("examples per second", throughput.value()),
+            ("waiting for data", throughput.waiting()),
+        ];
+        monitor.step(batch.after.step, batch.position.epoch, &scalars);
+        let now = batch.after.step as f64;
+        history.loss.push((now, loss));
+        history.accuracy.push((now, accuracy.value()));
+        if batch.validates() {
+            let validation;
+            (validation, confusion) = validate(&predict, &training, &data, &batch, device)?;
+            let scalars = [("loss", validation), ("accuracy", confusion.accuracy())];
+            monitor.validation(batch.after.step, batch.position.epoch, &scalars);
+            monitor.cache("train_step", &step);
+            history.validation_loss.push((now, validation));
+            history.validation_accuracy.push((now, confusion.accuracy()));
+        }
+        if batch.saves() {
+            let checkpoint = Checkpoint::at(batch.after).seed(options.seed).metric("loss", loss);
+            checkpoints.save(checkpoint.metric("accuracy", confusion.accuracy()), &training)?;
+        }
+        throughput.restart();
+    }
+    checkpoints.wait()?;
+    state::save(&training.params, out.join("model.safetensors"))?;
+    draw(&history, &confusion, &data.classes, out)?;
+    let end = steps.end();
+    monitor.finish()?;
+    Ok(Trained {
+        confusion,
+        loss: last_loss,
+        examples_per_second: throughput.value(),
+        waiting: throughput.waiting(),
+        end,
+    })
+}
+
+/// The mean loss over the images held out, and which classes were taken for which.
+fn validate<F, B>(
+    predict: &Predict<F>,
+    training: &Training,
+    data: &Data,
+    step: &Step<B>,
+    device: Device,
+) -> Result<(f64, Confusion)>
+where
+    F: Function<(Training, Tensor), Tensor>,
+{
+    let (mut loss, mut confusion) = (Mean::new(), Confusion::new(data.classes.len())?);
+    for batch in step.batches_of(&data.test) {
+        let batch = batch?;
+        let logits = predict.call(training, batch.data.0.to(device))?.to(Device::Cpu);
+        // Rows that only fill the last batch up do not count.
+        let n = batch.rows();
+        let (logits, labels) = (logits.slice_axis(0, 0..n), batch.data.1.slice_axis(0, 0..n));
+        loss.add(&retape::nn::softmax_cross_entropy_labels(&logits, &labels), batch.rows())?;
+        confusion.add(&logits, &labels)?;
+    }
+    Ok((loss.value(), confusion))
+}
+
+fn draw(history: &History, confusion: &Confusion, classes: &[String], out: &Path) -> Result<()> {
+    let curves = |title: &str, training: &[(f64, f64)], validation: &[(f64, f64)]| {
+        let curves = Curves::new(title).x_name("step").curve("training", training.iter().copied());
+        curves.curve("validation", validation.iter().copied())
+    };
+    let loss = curves("Loss", &history.loss, &history.validation_loss).log();
+    let accuracy = curves("Accuracy", &history.accuracy, &history.validation_accuracy);
+    let matrix = ConfusionMatrix::new("Images held out", confusion).names(classes.iter().cloned())?;
+    for ending in ["svg", "png"] {
+        loss.save(out.join(format!("loss.{ending}")))?;
+        accuracy.save(out.join(format!("accuracy.{ending}")))?;
+        matrix.save(out.join(format!("confusion.{ending}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! Which checkpoints there are, and what is in them.
+
+use std::fs;
+
+use retape::{Tensor, tree};
+use retape_train::Error;
+use retape_train::checkpoint::{Checkpoint, Checkpoints, Manifest};
+use retape_train::progress::{Goal, Position};
+
+use crate::Folder;
+
+fn at(step: u64) -> Checkpoint {
+    Checkpoint::at(Position { step, epoch: step / 10, batch: step as usize % 10 })
+}
+
+fn steps(checkpoints: &Checkpoints) -> Vec<u64> {
+    checkpoints.list().unwrap().iter().map(|saved| saved.step).collect()
+}
+
+#[test]
+fn the_last_and_the_best_are_kept() {
+    let folder = Folder::new("keep");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_last(2).keep_best(2, "loss", Goal::Lowest);
+    for (step, loss) in [(1, 0.5), (2, f64::NAN), (3, 0.1), (4, 0.9), (5, 0.2), (6, 0.8), (7, 0.7)] {
+        checkpoints.save(at(step).metric("loss", loss), &Tensor::from(step as i64)).unwrap();
+    }
+    checkpoints.save(at(8), &Tensor::from(8_i64)).unwrap();
+    checkpoints.wait().unwrap();
+    assert_eq!(steps(&checkpoints), [3, 5, 7, 8]);
+    let zero = Tensor::from(0_i64);
+    let best = checkpoints.best(&zero).unwrap().unwrap();
+    assert_eq!((best.manifest.position.step, best.tree.item::<i64>().unwrap()), (3, 3));
+    assert_eq!(checkpoints.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 8);
+    assert_eq!(checkpoints.at(5, &zero).unwrap().manifest.metrics["loss"], 0.2);
+    let message = checkpoints.at(6, &zero).unwrap_err().to_string();
+    assert!(message.contains("no checkpoint of step 6; there are 3, 5, 7, 8"), "{message}");
+}
+
+#[test]
+fn the_manifest_says_everything_and_any_program_can_read_it() {
+    let folder = Folder::new("manifest");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let given = at(123).seed(7).metric("loss", f64::INFINITY).value("notes", &("a", [1, 2])).unwrap();
+    let tensor = Tensor::from([1.0_f32, 2.0]);
+    checkpoints.save(given, &tensor).unwrap();
+    checkpoints.wait().unwrap();
+    let path = folder.path().join("step-0000000123");
+    let json: serde_json::Value = serde_json::from_slice(&fs::read(path.join("manifest.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&json["format"], &json["step"], &json["epoch"], &json["batch"]),
+        (&1.into(), &123.into(), &12.into(), &3.into())
+    );
+    assert_eq!((&json["seed"], &json["metrics"]["loss"]), (&7.into(), &"inf".into()));
+    let state = fs::read(path.join("state.safetensors")).unwrap();
+    let info = &json["files"]["state.safetensors"];
+    assert_eq!(info["bytes"], state.len());
+    assert_eq!(info["blake3"], blake3::hash(&state).to_hex().as_str());
+    let restored = checkpoints.latest(&tensor).unwrap().unwrap();
+    assert_eq!(restored.manifest.metrics["loss"], f64::INFINITY);
+    assert_eq!(restored.manifest.value::<(String, [u8; 2])>("notes").unwrap().unwrap(), ("a".to_owned(), [1, 2]));
+    assert_eq!(restored.manifest.value::<u8>("nothing").unwrap(), None);
+    assert!(restored.manifest.value::<u8>("notes").unwrap_err().to_string().contains("`notes`"));
+}
+
+#[test]
+fn writing_goes_on_beside_the_training_and_a_snapshot_is_of_its_moment() {
+    let folder = Folder::new("snapshot");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_last(100);
+    let step = retape::accelerate(|w: &Tensor| w * 1.5 + 1.0);
+    let mut w = Tensor::ones([300_000]);
+    let mut expected = vec![];
+    for number in 1..=20 {
+        // By value: the step writes over what no snapshot holds.
+        w = step.call(w).unwrap();
+        checkpoints.save(at(number), &w).unwrap();
+        expected.push(w.to_vec::<f32>().unwrap()[7]);
+    }
+    checkpoints.wait().unwrap();
+    for (number, expected) in (1..=20).zip(expected) {
+        let restored = checkpoints.at(number, &w).unwrap().tree.to_vec::<f32>().unwrap();
+        assert!(restored.iter().all(|&x| x == expected), "step {number}");
+    }
+}
+
+#[test]
+fn the_same_step_again_takes_the_place_of_the_first() {
+    let folder = Folder::new("again");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_last(1);
+    for value in [1.0_f32, 2.0] {
+        checkpoints.save(at(5), &Tensor::from(value)).unwrap();
+        checkpoints.wait().unwrap();
+        assert_eq!(checkpoints.latest(&Tensor::from(0.0_f32)).unwrap().unwrap().tree.item::<f32>().unwrap(), value);
+    }
+    assert_eq!(checkpoints.list().unwrap().len(), 1);
+}
+
+#[test]
+fn a_damaged_file_is_passed_over_and_said_to_be() {
+    let folder = Folder::new("damaged");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    for step in 1..=3 {
+        checkpoints.save(at(step), &Tensor::full([50], step as f32)).unwrap();
+    }
+    checkpoints.wait().unwrap();
+    let file = |step: u64, name: &str| folder.path().join(format!("step-{step:010}")).join(name);
+    let mut bytes = fs::read(file(3, "state.safetensors")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(file(3, "state.safetensors"), &bytes).unwrap();
+    fs::write(file(2, "manifest.json"), "{\"format\": 1").unwrap();
+    let like = Tensor::zeros([50]);
+    let restored = checkpoints.latest(&like).unwrap().unwrap();
+    assert_eq!(restored.manifest.position.step, 1);
+    let told: Vec<String> = restored.passed_over.iter().map(ToString::to_string).collect();
+    assert!(told[0].contains("state.safetensors: was changed") && told[1].contains("no manifest"), "{told:?}");
+    fs::remove_file(file(1, "state.safetensors")).unwrap();
+    assert!(checkpoints.latest(&like).unwrap_err().to_string().contains("was changed"));
+}
+
+#[test]
+fn a_tree_that_does_not_fit_is_an_error_and_not_a_reason_to_go_back() {
+    let folder = Folder::new("unfit");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    checkpoints.save(at(1), &Tensor::zeros([2])).unwrap();
+    checkpoints.save(at(2), &Tensor::zeros([3])).unwrap();
+    checkpoints.wait().unwrap();
+    let error = checkpoints.latest(&Tensor::zeros([2])).unwrap_err();
+    assert!(error.to_string().contains("`value` is f32[3] instead of f32[2]"), "{error}");
+}
+
+#[test]
+fn a_newer_format_is_an_error_and_not_a_reason_to_go_back() {
+    let folder = Folder::new("newer");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    for step in 1..=2 {
+        checkpoints.save(at(step), &Tensor::zeros([1])).unwrap();
+    }
+    checkpoints.wait().unwrap();
+    let path = folder.path().join("step-0000000002/manifest.json");
+    fs::write(&path, "{\"format\": 2, \"anything\": []}").unwrap();
+    let error = checkpoints.latest(&Tensor::zeros([1])).unwrap_err();
+    assert!(matches!(error, Error::Version { .. }), "{error}");
+    assert!(error.to_string().contains("is of format 2; this version of retape-train reads up to 1"), "{error}");
+    assert_eq!(checkpoints.at(1, &Tensor::zeros([1])).unwrap().manifest.position.step, 1);
+}
+
+#[test]
+fn what_a_process_left_in_the_middle_is_no_checkpoint_and_is_removed() {
+    let folder = Folder::new("middle");
+    for name in [".writing-step-0000000009", ".removing-step-0000000001"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("state.safetensors"), "half").unwrap();
+    }
+    fs::create_dir(folder.path().join("notes")).unwrap();
+    fs::write(folder.path().join("step-7"), "a file").unwrap();
+    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    assert!(checkpoints.list().unwrap().is_empty());
+    assert_eq!(folder.names(), [".lock", "notes", "step-7"]);
+    assert!(checkpoints.latest(&Tensor::zeros([1])).unwrap().is_none());
+}
+
+#[test]
+fn a_folder_belongs_to_one_run_at_a_time() {
+    let folder = Folder::new("lock");
+    let first = Checkpoints::open(folder.path()).unwrap();
+    let message = Checkpoints::open(folder.path()).err().unwrap().to_string();
+    assert!(message.contains("in use by another run"), "{message}");
+    drop(first);
+    assert!(Checkpoints::open(folder.path()).is_ok());
+}
+
+#[cfg(unix)]
+#[test]
+fn the_error_of_writing_is_told_by_a_later_call_and_the_checkpoints_before_it_stay() {
+    let folder = Folder::new("gone");
+    let mut checkpoints = Checkpoints::open(folder.path().join("run")).unwrap();
+    checkpoints.save(at(1), &Tensor::zeros([1])).unwrap();
+    checkpoints.wait().unwrap();
+    fs::rename(folder.path().join("run"), folder.path().join("moved")).unwrap();
+    checkpoints.save(at(2), &Tensor::zeros([1])).unwrap();
+    let error = checkpoints.wait().unwrap_err();
+    assert!(matches!(&error, Error::Io { path, .. } if path.starts_with(folder.path())), "{error}");
+    fs::rename(folder.path().join("moved"), folder.path().join("run")).unwrap();
+    checkpoints.save(at(3), &Tensor::zeros([1])).unwrap();
+    checkpoints.wait().unwrap();
+    assert_eq!(steps(&checkpoints), [1, 3]);
+}
+
+#[test]
+fn the_manifest_of_every_checkpoint_can_be_read_alone() {
+    let folder = Folder::new("alone");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    checkpoints.save(at(4).metric("accuracy", 0.5), &vec![Tensor::zeros([1]), Tensor::ones([2])]).unwrap();
+    checkpoints.wait().unwrap();
+    let manifest: Manifest = checkpoints.list().unwrap()[0].manifest().unwrap();
+    assert_eq!((manifest.position.step, manifest.metrics["accuracy"]), (4, 0.5));
+    let state = folder.path().join("step-0000000004/state.safetensors");
+    let tensors = vec![Tensor::ones([1]), Tensor::zeros([2])];
+    let loaded = retape_train::state::load(&tensors, state).unwrap();
+    assert!(tree::same_bits(&loaded, &vec![Tensor::zeros([1]), Tensor::ones([2])]).unwrap());
+}
