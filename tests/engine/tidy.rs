@@ -139,55 +139,6 @@ fn lower_layers_know_no_higher_one() {
     assert_eq!(own_dependencies("Cargo.toml"), ["retape-derive", "retape-kernels", "retape-runtime"]);
 }
 
-/// The modules of the training kit, the lowest first: each uses those before it only.
-const KIT: [&str; 11] = [
-    "error",
-    "state",
-    "metrics",
-    "plot",
-    "execution",
-    "data",
-    "optimise",
-    "checkpoint",
-    "progress",
-    "monitor",
-    "sweep",
-];
-
-/// The modules of a crate that a file of it names, comments aside.
-fn modules_used(text: &str) -> BTreeSet<String> {
-    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or(line)).collect();
-    let mut found = BTreeSet::new();
-    for path in code.split("crate::").skip(1) {
-        let listed = path.strip_prefix('{').and_then(|rest| rest.split('}').next());
-        let paths = listed.map_or_else(|| vec![path], |listed| listed.split(',').collect());
-        let first = |path: &str| -> String {
-            path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
-        };
-        // Types of the crate's root are of its lowest layer.
-        found.extend(paths.into_iter().map(first).filter(|name| name.starts_with(char::is_lowercase)));
-    }
-    found
-}
-
-#[test]
-fn layers_of_the_training_kit_point_down() {
-    let text = "use crate::{Error, Result};\nuse crate::data::Image; // crate::plot\nuse crate::{monitor::Stop, state};";
-    assert_eq!(Vec::from_iter(modules_used(text)), ["data", "monitor", "state"]);
-    let mut against = vec![];
-    for path in sources().into_iter().filter(|path| path.starts_with("train/src")) {
-        let module = path.iter().nth(2).map(Path::new).and_then(Path::file_stem).and_then(|name| name.to_str()).unwrap();
-        if module == "lib" {
-            continue;
-        }
-        let rank = |name: &str| KIT.iter().position(|layer| *layer == name);
-        let own = rank(module).unwrap_or_else(|| panic!("{module} has no place among the layers of the training kit"));
-        let higher = modules_used(&read(&path)).into_iter().filter(|name| rank(name).is_none_or(|rank| rank > own));
-        against.extend(higher.map(|name| format!("{} uses {name}", path.display())));
-    }
-    assert_eq!(against, [""; 0]);
-}
-
 /// Whether a file has unsafe code, comments aside.
 fn is_unsafe(text: &str) -> bool {
     let has = |code: &str| {
