@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use retape::data::{Digits, Random};
 use retape_train::Error;
 use retape_train::data::augment::{
-    Augment, Border, CentreCrop, ColourJitter, Normalisation, Pipeline, RandomCrop, Reflection, Resize, Rotation,
-    Translation,
+    Augment, Border, CentreCrop, ColourJitter, GaussianNoise, Normalisation, Pipeline, RandomCrop, Reflection, Resize,
+    Rotation, SaltAndPepper, Translation,
 };
 use retape_train::data::{ExampleRandom, Image, Pixels};
 
@@ -345,7 +345,7 @@ fn every_stage_has_numbers_of_its_own_by_its_name() {
 
 #[test]
 fn bytes_stay_bytes_and_floats_floats() {
-    let stages: [Box<dyn Augment>; 7] = [
+    let stages: [Box<dyn Augment>; 9] = [
         Box::new(Reflection::vertical()),
         Box::new(Translation::within(1, 1)),
         Box::new(RandomCrop::new(4, 4)),
@@ -353,6 +353,8 @@ fn bytes_stay_bytes_and_floats_floats() {
         Box::new(Resize::to(3, 9)),
         Box::new(Rotation::within(20.0).unwrap()),
         Box::new(ColourJitter::new().brightness(0.5).hue(0.2)),
+        Box::new(SaltAndPepper::new(0.3).unwrap()),
+        Box::new(GaussianNoise::new(0.1).unwrap()),
     ];
     for stage in stages {
         for image in both_kinds([6, 5, 3]) {

@@ -12,6 +12,7 @@ mod idx;
 mod image;
 mod loader;
 mod loader_failures;
+mod noise;
 mod place;
 mod resize;
 mod synthetic;

@@ -1,8 +1,8 @@
 //! Augmentation: images changed at random, or in one way for all, each change a function of an image and random numbers.
 //!
 //! Every change keeps the kind of pixels (bytes are interpolated in `f32` and rounded, halves up), except
-//! [`Normalisation`], whose results are floats. Only additions, multiplications, divisions and comparisons are used, so
-//! results have the same bits on every platform.
+//! [`Normalisation`], whose results are floats. Only additions, multiplications, divisions, square roots and comparisons
+//! are used, so results have the same bits on every platform.
 //!
 //! By hand, with any stream of random numbers:
 //!
@@ -19,6 +19,8 @@
 
 mod colour;
 mod crop;
+mod noise;
+mod normal;
 mod normalise;
 mod pipeline;
 mod resize;
@@ -27,6 +29,7 @@ mod window;
 
 pub use colour::ColourJitter;
 pub use crop::{CentreCrop, RandomCrop, Reflection, Translation};
+pub use noise::{GaussianNoise, SaltAndPepper};
 pub use normalise::Normalisation;
 pub use pipeline::{Augment, Pipeline};
 pub use resize::Resize;
