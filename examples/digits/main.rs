@@ -2,9 +2,8 @@
 //! and reports times, hit rates, accuracy and the error of the angle.
 //!
 //! `--epochs N` (20), `--train N` and `--test N` images (5000 each), `--out FOLDER` for the charts (`out`),
-//! `--data FOLDER` with MNIST's IDX files in place of the synthetic digits, `--threads N`, `--device auto|cpu|cuda:N`
-//! (`cpu`); `--report FILE` for a page on the cache of the training step, and `--profile FILE` for a trace of one more
-//! epoch.
+//! `--threads N`, `--device auto|cpu|cuda:N` (`cpu`); `--report FILE` for a page on the cache of the training step, and
+//! `--profile FILE` for a trace of one more epoch.
 
 #![allow(clippy::print_stdout, reason = "an example talks to its user")]
 
@@ -19,7 +18,7 @@ use std::time::{Duration, Instant};
 use chart::Chart;
 use indicatif::{ProgressBar, ProgressStyle};
 use network::{Params, State, Training};
-use retape::data::{Digits, MiniBatches, Partial, gather, load_mnist, one_hot};
+use retape::data::{Digits, MiniBatches, Partial, gather, one_hot};
 use retape::{Accelerated, CompileTimes, Device, Tensor, accelerate, map};
 
 const BATCH: usize = 32;
@@ -33,7 +32,6 @@ struct Options {
     train: usize,
     test: usize,
     out: PathBuf,
-    data: Option<PathBuf>,
     device: Device,
     report: Option<PathBuf>,
     profile: Option<PathBuf>,
@@ -41,7 +39,7 @@ struct Options {
 
 fn main() -> Result<(), AnyError> {
     let options = options()?;
-    let (train_set, test_set) = data(&options)?;
+    let (train_set, test_set) = (Digits::generate(1, options.train)?, Digits::generate(2, options.test)?);
     let (n_train, n_test) = (train_set.len(), test_set.len());
     println!("{n_train} training images, {n_test} test images, {} epochs, on {}", options.epochs, options.device);
 
@@ -203,31 +201,12 @@ fn progress(title: &str, n: u64) -> ProgressBar {
     ProgressBar::new(n).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-fn data(options: &Options) -> Result<(Digits, Digits), AnyError> {
-    match &options.data {
-        None => Ok((Digits::generate(1, options.train)?, Digits::generate(2, options.test)?)),
-        Some(folder) => {
-            let mnist = load_mnist(folder)?;
-            let first = |set: Digits, n: usize| {
-                let n = n.min(set.len());
-                Digits {
-                    images: set.images[..n * Digits::PIXELS].to_vec(),
-                    labels: set.labels[..n].to_vec(),
-                    angles: set.angles[..n].to_vec(),
-                }
-            };
-            Ok((first(mnist.train, options.train).rotated(1), first(mnist.test, options.test).rotated(2)))
-        }
-    }
-}
-
 fn options() -> Result<Options, AnyError> {
     let mut options = Options {
         epochs: 20,
         train: 5000,
         test: 5000,
         out: "out".into(),
-        data: None,
         device: Device::Cpu,
         report: None,
         profile: None,
@@ -240,7 +219,6 @@ fn options() -> Result<Options, AnyError> {
             "--train" => options.train = value()?.parse()?,
             "--test" => options.test = value()?.parse()?,
             "--out" => options.out = value()?.into(),
-            "--data" => options.data = Some(value()?.into()),
             "--device" => options.device = device::chosen(&value()?)?,
             "--report" => options.report = Some(value()?.into()),
             "--profile" => options.profile = Some(value()?.into()),

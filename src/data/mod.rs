@@ -3,8 +3,9 @@
 //! Nothing here knows tensors: images are row-major `f32`, labels are `u8`, a batch is a slice of indices.
 //! Guarantees that everything random depends on a seed and an index alone, never on threads or platform.
 //!
-//! [`Digits`] are images to learn from, made or loaded ([`load_mnist`], [`read_idx`]); [`MiniBatches`] divides rows into
-//! batches, [`gather`] and [`one_hot`] copy a batch into one piece; [`Random`] is the generator beneath.
+//! [`Digits`] are images to learn from; [`MiniBatches`] divides rows into batches, [`gather`] and [`one_hot`] copy a batch
+//! into one piece; [`Random`] is the generator beneath. Data on disk, MNIST among it, is read by the crate
+//! `retape-train`.
 //!
 //! ```
 //! use retape::Tensor;
@@ -21,7 +22,6 @@
 
 mod digits;
 mod error;
-mod idx;
 mod minibatch;
 mod pen;
 mod random;
@@ -30,6 +30,5 @@ mod strokes;
 
 pub use digits::Digits;
 pub use error::DataError;
-pub use idx::{IdxArray, IdxValues, Mnist, load_mnist, parse_idx, read_idx};
 pub use minibatch::{Epoch, MiniBatches, Partial, gather, one_hot};
 pub use random::Random;

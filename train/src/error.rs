@@ -154,8 +154,6 @@ impl From<retape::Error> for Error {
 impl From<DataError> for Error {
     fn from(error: DataError) -> Error {
         match error {
-            DataError::Io { path, source } => Error::Io { path, source },
-            DataError::Format { path, reason } => Error::Format { path, what: reason },
             DataError::Argument { reason } => Error::Argument(reason),
             other => Error::custom(other),
         }

@@ -1,7 +1,7 @@
 //! Data sets, augmentation of images, and loaders that make batches in the background.
 //!
-//! A [`Dataset`] has a length and gives any example by its index: an [`ImageFolder`], [`Cifar10`], [`IdxImages`], arrays
-//! in memory ([`Array`], [`Items`]), images made here ([`synthetic`]), or a type of the caller's own. Its methods make
+//! A [`Dataset`] has a length and gives any example by its index: an [`ImageFolder`], [`Cifar10`], [`IdxImages`] (MNIST and
+//! what has its form), arrays in memory ([`Array`], [`Items`]), images made here ([`synthetic`]), or a type of the caller's own. Its methods make
 //! other data sets of it: [`map`](Dataset::map), [`augment`](Dataset::augment), [`split`](Dataset::split),
 //! [`shard`](Dataset::shard) and more. A [`Loader`] makes the batches of an epoch on threads.
 //!
@@ -55,7 +55,7 @@ pub use collate::{Collate, Row, Stack, Stacked};
 pub use dataset::{Dataset, Labelled};
 pub use decode::{Channels, Decoding};
 pub use folder::{FolderOptions, ImageFolder};
-pub use idx::IdxImages;
+pub use idx::{IdxArray, IdxImages, IdxValues, parse_idx, read_idx};
 pub use image::{Image, Pixels};
 pub use keyed::ExampleRandom;
 pub use loader::{Batch, Batches, Loader, LoaderStats};

@@ -1,16 +1,15 @@
-//! Reader of IDX files, the format of MNIST, plain or compressed by gzip.
+//! Reader of IDX files, plain or compressed by gzip.
 //!
 //! A header of two zero bytes, a type code, the number of axes and their extents, then the values, all big endian.
 //! Never trusts a header: memory grows with the bytes that are there, not with those that are promised.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::digits::Digits;
-use super::error::DataError;
+use crate::error::{Error, Result};
 
 /// The values of an IDX file.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,11 +87,11 @@ pub struct IdxArray {
 ///
 /// # Errors
 ///
-/// If the file cannot be read or decompressed, or is not IDX from its first to its last byte.
-pub fn read_idx(path: impl AsRef<Path>) -> Result<IdxArray, DataError> {
+/// Fails with the path if the file cannot be read or decompressed, or is not IDX from its first to its last byte.
+pub fn read_idx(path: impl AsRef<Path>) -> Result<IdxArray> {
     let path = path.as_ref();
-    let mut file = BufReader::new(File::open(path).map_err(|source| DataError::io(path, source))?);
-    let start = file.fill_buf().map_err(|source| DataError::io(path, source))?;
+    let mut file = BufReader::new(File::open(path).map_err(Error::io(path))?);
+    let start = file.fill_buf().map_err(Error::io(path))?;
     let array = if start.starts_with(&[0x1F, 0x8B]) { parse(MultiGzDecoder::new(file)) } else { parse(file) };
     array.map_err(|error| error.at(path))
 }
@@ -100,18 +99,18 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<IdxArray, DataError> {
 /// Reads IDX, plain or compressed, from memory.
 ///
 /// ```
-/// use retape::data::{IdxValues, parse_idx};
+/// use retape_train::data::{IdxValues, parse_idx};
 ///
 /// let array = parse_idx(&[0, 0, 0x08, 1, 0, 0, 0, 3, 5, 6, 7])?;
 /// assert_eq!(array.extents, [3]);
 /// assert_eq!(array.values, IdxValues::U8(vec![5, 6, 7]));
-/// # Ok::<(), retape::data::DataError>(())
+/// # Ok::<(), retape_train::Error>(())
 /// ```
 ///
 /// # Errors
 ///
-/// If the bytes cannot be decompressed, or are not IDX from the first to the last.
-pub fn parse_idx(bytes: &[u8]) -> Result<IdxArray, DataError> {
+/// Fails if the bytes cannot be decompressed, or are not IDX from the first to the last.
+pub fn parse_idx(bytes: &[u8]) -> Result<IdxArray> {
     let array = if bytes.starts_with(&[0x1F, 0x8B]) { parse(MultiGzDecoder::new(bytes)) } else { parse(bytes) };
     array.map_err(|error| error.at(Path::new("bytes in memory")))
 }
@@ -123,10 +122,10 @@ enum ParseError {
 }
 
 impl ParseError {
-    fn at(self, path: &Path) -> DataError {
+    fn at(self, path: &Path) -> Error {
         match self {
-            ParseError::Io(source) => DataError::io(path, source),
-            ParseError::Format(reason) => DataError::format(path, reason),
+            ParseError::Io(source) => Error::io(path)(source),
+            ParseError::Format(what) => Error::format(path, what),
         }
     }
 }
@@ -179,67 +178,3 @@ fn byte_length(extents: &[usize], width: usize) -> Option<usize> {
     let n_bytes = extents.iter().try_fold(width, |n, &extent| n.checked_mul(extent))?;
     isize::try_from(n_bytes).is_ok().then_some(n_bytes)
 }
-
-/// The two parts of MNIST, or of a data set in its form.
-///
-/// The images are upright; [`Digits::rotated`] turns them by known angles.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mnist {
-    /// The images to learn from.
-    pub train: Digits,
-    /// The images to be tested on.
-    pub test: Digits,
-}
-
-/// Loads MNIST from the four files in `folder`, by their usual names, with or without `.gz`.
-///
-/// # Errors
-///
-/// If a file is missing or damaged, images are not 28 by 28 bytes, labels are not below ten, or their counts differ.
-pub fn load_mnist(folder: impl AsRef<Path>) -> Result<Mnist, DataError> {
-    let folder = folder.as_ref();
-    Ok(Mnist { train: load_part(folder, "train")?, test: load_part(folder, "t10k")? })
-}
-
-fn load_part(folder: &Path, part: &str) -> Result<Digits, DataError> {
-    let images_path = find(folder, &format!("{part}-images"), "idx3-ubyte")?;
-    let labels_path = find(folder, &format!("{part}-labels"), "idx1-ubyte")?;
-    let images = read_idx(&images_path)?;
-    let side = Digits::SIDE;
-    let (n, pixels) = match (images.extents.as_slice(), images.values) {
-        (&[n, rows, columns], IdxValues::U8(pixels)) if (rows, columns) == (side, side) => (n, pixels),
-        (extents, _) => {
-            let reason = format!("holds {extents:?}, not bytes of shape [count, {side}, {side}]");
-            return Err(DataError::format(&images_path, reason));
-        }
-    };
-    let labels = read_idx(&labels_path)?;
-    let labels = match (labels.extents.as_slice(), labels.values) {
-        (&[_], IdxValues::U8(labels)) => labels,
-        (extents, _) => {
-            return Err(DataError::format(&labels_path, format!("holds {extents:?}, not bytes of shape [count]")));
-        }
-    };
-    if labels.len() != n {
-        let reason = format!("holds {} labels for {n} images in {}", labels.len(), images_path.display());
-        return Err(DataError::format(&labels_path, reason));
-    }
-    if let Some(label) = labels.iter().find(|&&label| usize::from(label) >= Digits::CLASSES) {
-        return Err(DataError::format(&labels_path, format!("holds label {label}, which is no digit")));
-    }
-    let images = pixels.iter().map(|&pixel| f32::from(pixel) / 255.0).collect();
-    Ok(Digits { images, labels, angles: vec![0.0; n] })
-}
-
-/// The first file in `folder` with one of the names in use.
-fn find(folder: &Path, stem: &str, kind: &str) -> Result<PathBuf, DataError> {
-    let names = ["-", "."].map(|joint| format!("{stem}{joint}{kind}"));
-    let paths = names.iter().flat_map(|name| ["", ".gz"].map(|end| folder.join(format!("{name}{end}"))));
-    paths.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        let reason = format!("found no {} or {}, nor either with .gz", names[0], names[1]);
-        DataError::io(folder, io::Error::new(io::ErrorKind::NotFound, reason))
-    })
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,12 +1,12 @@
-//! Images and labels from IDX files, the format of MNIST and Fashion-MNIST.
+//! Images and labels of IDX files as a data set.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use retape::data::{IdxValues, read_idx};
-
-use super::dataset::{Dataset, Labelled, check_index};
-use super::image::Image;
+use super::file::{IdxValues, read_idx};
+use crate::data::dataset::{Dataset, Labelled, check_index};
+use crate::data::image::Image;
 use crate::error::{Error, Result};
 
 /// Images and labels of two IDX files, plain or compressed by gzip, held in main memory.
@@ -17,8 +17,10 @@ use crate::error::{Error, Result};
 /// ```no_run
 /// use retape_train::data::{Dataset, IdxImages};
 ///
-/// let train = IdxImages::open("mnist/train-images-idx3-ubyte.gz", "mnist/train-labels-idx1-ubyte.gz")?;
-/// assert_eq!(train.get(0)?.0.shape(), [28, 28, 1]);
+/// let train = IdxImages::train("mnist")?;
+/// let (image, label) = train.get(0)?;
+/// assert_eq!(image.shape(), [28, 28, 1]);
+/// println!("{} images, the first of a {label}", train.len());
 /// # Ok::<(), retape_train::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,31 @@ pub struct IdxImages {
 }
 
 impl IdxImages {
+    /// The training images of MNIST, or of a data set in its form such as Fashion-MNIST: `train-images-idx3-ubyte` and
+    /// `train-labels-idx1-ubyte` in `folder`, also with a dot before `idx`, and with `.gz` at the end.
+    ///
+    /// # Errors
+    ///
+    /// Fails if one of them is missing, and as [`open`](IdxImages::open).
+    pub fn train(folder: impl AsRef<Path>) -> Result<IdxImages> {
+        IdxImages::part(folder.as_ref(), "train")
+    }
+
+    /// The test images: `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte`, with names as those of
+    /// [`train`](IdxImages::train).
+    ///
+    /// # Errors
+    ///
+    /// As [`train`](IdxImages::train).
+    pub fn test(folder: impl AsRef<Path>) -> Result<IdxImages> {
+        IdxImages::part(folder.as_ref(), "t10k")
+    }
+
+    fn part(folder: &Path, part: &str) -> Result<IdxImages> {
+        let images = find(folder, &format!("{part}-images"), "idx3-ubyte")?;
+        IdxImages::open(images, find(folder, &format!("{part}-labels"), "idx1-ubyte")?)
+    }
+
     /// Reads a file of images, bytes of shape `[n, height, width]` or `[n, height, width, channels]`, and one of labels,
     /// bytes of shape `[n]`.
     ///
@@ -59,6 +86,16 @@ impl IdxImages {
             (extents, _) => Err(Error::format(labels, format!("holds {extents:?}, not bytes of shape [count]"))),
         }
     }
+}
+
+/// The first file in `folder` with one of the names in use.
+fn find(folder: &Path, stem: &str, kind: &str) -> Result<PathBuf> {
+    let names = ["-", "."].map(|joint| format!("{stem}{joint}{kind}"));
+    let paths = names.iter().flat_map(|name| ["", ".gz"].map(|end| folder.join(format!("{name}{end}"))));
+    paths.into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        let what = format!("found no {} or {}, nor either with .gz", names[0], names[1]);
+        Error::io(folder)(io::Error::new(io::ErrorKind::NotFound, what))
+    })
 }
 
 impl Dataset for IdxImages {
