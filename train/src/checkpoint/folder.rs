@@ -51,7 +51,7 @@ impl Saved {
 
     /// The one of this step that is not there yet.
     pub(super) fn next(folder: &Path, step: u64) -> Result<Saved> {
-        let last = list(folder)?.into_iter().filter(|saved| saved.step == step).next_back();
+        let last = list(folder)?.into_iter().rfind(|saved| saved.step == step);
         let number = last.map_or(0, |saved| saved.number + 1);
         let name = if number == 0 { format!("step-{step:010}") } else { format!("step-{step:010}-{number}") };
         Ok(Saved { step, number, path: folder.join(name) })

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use retape::{Tensor, Tree, tree};
 
 use super::format::{Reading, type_text};
+use super::save::Rename;
 use super::shards::Index;
 use crate::error::{Error, Result};
 use crate::files::parent;
@@ -39,6 +40,9 @@ pub fn load<T: Tree>(like: &T, path: impl AsRef<Path>) -> Result<T> {
     Ok(Load::new().read(like, path)?.tree)
 }
 
+/// Makes of a tensor of a file the one for the tree, by its name there.
+type Convert<'f> = Box<dyn Fn(&str, Tensor) -> Tensor + 'f>;
+
 /// How a tree is read.
 ///
 /// A file of another framework, with other names and another order of axes:
@@ -68,8 +72,8 @@ pub fn load<T: Tree>(like: &T, path: impl AsRef<Path>) -> Result<T> {
 /// ```
 #[derive(Default)]
 pub struct Load<'f> {
-    names: Option<Box<dyn Fn(&str) -> String + 'f>>,
-    convert: Option<Box<dyn Fn(&str, Tensor) -> Tensor + 'f>>,
+    names: Option<Rename<'f>>,
+    convert: Option<Convert<'f>>,
     is_partial: bool,
     casts: bool,
 }

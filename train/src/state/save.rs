@@ -34,6 +34,9 @@ pub fn save<T: Tree>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     Save::new().write(tree, path)
 }
 
+/// Makes of a name in a tree the one in a file.
+pub(super) type Rename<'f> = Box<dyn Fn(&str) -> String + 'f>;
+
 /// How a tree is written.
 ///
 /// ```
@@ -53,7 +56,7 @@ pub fn save<T: Tree>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
 /// ```
 #[derive(Default)]
 pub struct Save<'f> {
-    names: Option<Box<dyn Fn(&str) -> String + 'f>>,
+    names: Option<Rename<'f>>,
     metadata: BTreeMap<String, String>,
     shard_bytes: Option<u64>,
 }
