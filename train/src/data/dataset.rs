@@ -12,6 +12,17 @@ use super::keyed::ExampleRandom;
 use super::partition;
 use crate::error::{Error, Result};
 
+/// The examples to learn from, and those held out; made by [`Dataset::split`] and [`Labelled::split_by_label`].
+///
+/// ```
+/// use retape_train::data::{Dataset, Items, Split};
+///
+/// let (train, held_out): Split<Items<char>> = Items::from(vec!['a', 'b', 'c']).split(0.3, 1)?;
+/// assert_eq!((train.len(), held_out.len()), (2, 1));
+/// # Ok::<(), retape_train::Error>(())
+/// ```
+pub type Split<D> = (Subset<Arc<D>>, Subset<Arc<D>>);
+
 /// Examples with indices `0..len()`.
 ///
 /// The trait is object-safe: a `Box<dyn Dataset<Item = T>>` is a data set. A type of the caller's own needs two methods:
@@ -156,7 +167,7 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     ///
     /// Fails if `fraction` is not in `[0, 1]`.
-    fn split(self, fraction: f64, seed: u64) -> Result<(Subset<Arc<Self>>, Subset<Arc<Self>>)>
+    fn split(self, fraction: f64, seed: u64) -> Result<Split<Self>>
     where
         Self: Sized,
     {
@@ -257,7 +268,7 @@ pub trait Labelled: Dataset {
     /// # Errors
     ///
     /// Fails if `fraction` is not in `[0, 1]`.
-    fn split_by_label(self, fraction: f64, seed: u64) -> Result<(Subset<Arc<Self>>, Subset<Arc<Self>>)>
+    fn split_by_label(self, fraction: f64, seed: u64) -> Result<Split<Self>>
     where
         Self: Sized,
     {

@@ -52,7 +52,7 @@ pub use adapt::{Augmented, Concat, FromFn, Map, MapRandom, Subset, Zip, from_fn}
 pub use array::{Array, Items};
 pub use cifar::Cifar10;
 pub use collate::{Collate, Row, Stack, Stacked};
-pub use dataset::{Dataset, Labelled};
+pub use dataset::{Dataset, Labelled, Split};
 pub use decode::{Channels, Decoding};
 pub use folder::{FolderOptions, ImageFolder};
 pub use idx::{IdxArray, IdxImages, IdxValues, parse_idx, read_idx};

@@ -280,7 +280,7 @@ mod unix {
         let place = Place::new();
         let path = place.file("a/1.png", &dot(1));
         let folder = ImageFolder::open(place.path()).unwrap();
-        let close = |path: &PathBuf| fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+        let close = |path: &PathBuf| fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
         close(&path);
         if fs::read(&path).is_ok() {
             // The superuser reads everything; the tests above cover the errors of the system for it.

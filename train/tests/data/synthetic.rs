@@ -46,13 +46,16 @@ fn the_same_bits_as_ever() {
     assert_eq!(sum, 2_462_697_038_082_674_022);
 }
 
+/// Features of an image, and its label.
+type Features = (Vec<f32>, i32);
+
 /// The share of held-out examples whose nearest class mean, by some features of an image, is their own.
 fn accuracy_by_mean(features: impl Fn(&Image) -> Vec<f32>) -> f64 {
     let of = |seed, n| {
         let objects = Objects::generate(seed, n);
         (0..n).map(|index| objects.get(index).unwrap()).map(|(image, label)| (features(&image), label)).collect()
     };
-    let (train, test): (Vec<(Vec<f32>, i32)>, Vec<(Vec<f32>, i32)>) = (of(1, 1000), of(2, 500));
+    let (train, test): (Vec<Features>, Vec<Features>) = (of(1, 1000), of(2, 500));
     let mut means = vec![vec![0.0; train[0].0.len()]; 10];
     for (features, label) in &train {
         means[*label as usize].iter_mut().zip(features).for_each(|(sum, feature)| *sum += feature / 100.0);
@@ -117,7 +120,7 @@ fn a_linear_model_does_not_learn_them() {
     let last = losses[losses.len() - 15..].iter().sum::<f32>() / 15.0;
     assert!(last < 2.0, "{last} after {}", losses[0]);
     let x = Tensor::from_vec(test_images, [n_test, VALUES]).unwrap();
-    let right = logits(&model, &x).argmax(-1).cast(retape::DType::I32).eq(&Tensor::from(test_labels));
+    let right = logits(&model, &x).argmax(-1).cast(retape::DType::I32).eq(Tensor::from(test_labels));
     let accuracy = right.cast(retape::DType::F32).mean(..).item::<f32>().unwrap();
     assert!(accuracy < 0.6, "a linear model has {accuracy}");
 }

@@ -1,6 +1,7 @@
 //! Tests of what watches a training: metrics, monitors and pictures.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, reason = "a child tells its parent how far it is")]
 
 mod board;
 mod browser;

@@ -39,11 +39,14 @@ pub(super) struct Outcome<B> {
     pub(super) skipped: Vec<Error>,
 }
 
+/// Copies an example, for the rows that only fill a batch up.
+pub(super) type Fill<T> = fn(&T) -> T;
+
 pub(super) struct Job<D: Dataset, C: Collate<D::Item>> {
     dataset: Arc<D>,
     collate: Arc<C>,
     pub(super) plan: Plan,
-    fill: Option<fn(&D::Item) -> D::Item>,
+    fill: Option<Fill<D::Item>>,
     state: Mutex<State<D::Item, C::Batch>>,
     /// Whether threads are to end. Written under the lock of the state, so that whoever waits for it hears of it.
     is_over: AtomicBool,
@@ -79,7 +82,7 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
         dataset: Arc<D>,
         collate: Arc<C>,
         plan: Plan,
-        fill: Option<fn(&D::Item) -> D::Item>,
+        fill: Option<Fill<D::Item>>,
         first: usize,
     ) -> Job<D, C> {
         let state = State { front: first, open: VecDeque::new(), next: (first, 0), panic: None };

@@ -86,7 +86,7 @@ pub struct Loader<D: Dataset, C = Stacked> {
     n_threads: usize,
     prefetch: Option<usize>,
     skip_broken: bool,
-    fill: Option<fn(&D::Item) -> D::Item>,
+    fill: Option<job::Fill<D::Item>>,
     totals: Arc<Mutex<LoaderStats>>,
 }
 
