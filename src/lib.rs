@@ -102,8 +102,8 @@ pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError}
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 
 pub use retape_runtime::{
-    Budget, ByteCount, DType, Device, DeviceInfo, Element, Refusal, Scalar, Shape, Shortage, bf16, f16, n_threads, patience,
-    set_n_threads, set_patience,
+    Budget, ByteCount, DType, Device, DeviceInfo, Element, Refusal, Scalar, Shape, Shortage, bf16, f16, n_threads,
+    patience, set_n_threads, set_patience,
 };
 pub use tensor::{Tensor, TensorOrScalar};
 pub use trace::trace;

@@ -143,9 +143,9 @@ impl Schedule {
             Schedule::Step { from, factor, steps } => {
                 ((&step / f64::from(steps.max(1))).floor() * factor.ln()).exp() * from
             }
-            Schedule::Piecewise { from, ref then } => then.iter().fold(step.full_like(from), |rate, &(at, next)| {
-                step.lt(f64::from(at)).select(rate, next)
-            }),
+            Schedule::Piecewise { from, ref then } => {
+                then.iter().fold(step.full_like(from), |rate, &(at, next)| step.lt(f64::from(at)).select(rate, next))
+            }
             Schedule::Warmup { steps, ref then } => {
                 let rising = (&step + 1.0) * (then.rate(0) / f64::from(steps.max(1)));
                 let later = then.traced_rate(&(&step - f64::from(steps)).maximum(0.0));

@@ -13,7 +13,7 @@ usage: cifar [options]
   --rate R          initial rate for a batch of 256 (0.1)
   --drop-every N    epochs after which the rate drops by 0.1 (45)
   --l2 R            strength of the L2 penalty of weights (1e-10)
-  --train N         synthetic images to learn from (10240)
+  --train N         synthetic images to learn from (20480)
   --test N          synthetic images held out (2000)
   --data FOLDER     CIFAR-10's binary files, or a folder of images with a subfolder per class
   --seed N          (1)
@@ -57,7 +57,7 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
         rate: 0.1,
         drop_every: 45,
         l2: 1e-10,
-        train: 10_240,
+        train: 20_480,
         test: 2000,
         data: None,
         seed: 1,
