@@ -1,4 +1,4 @@
-//! What can go wrong: files, their contents, arguments, and the engine.
+//! The errors: of files, their contents, arguments, and the engine.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use crate::problem::Problem;
 /// The result of anything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// An error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,14 +20,14 @@ pub enum Error {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The contents of a file are not what they have to be.
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, in words.
         what: String,
     },
     /// A file was written by a newer version of this crate.
@@ -52,7 +52,7 @@ pub enum Error {
     Network {
         /// Where it was to be.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A picture could not be drawn or written as text.

@@ -109,7 +109,7 @@ impl DeviceTable {
         let row = |device: Device| (device, device.info().map_err(|error| error.to_string()));
         let mut rows: Vec<_> = Device::available().into_iter().map(row).collect();
         if rows.len() == 1 {
-            // That there is no GPU has a reason, which people look for here.
+            // The absence of a GPU has a reason, which people look for here.
             rows.push(row(Device::Cuda(0)));
         }
         DeviceTable { rows }

@@ -110,20 +110,20 @@ pub struct Trial<'o, O> {
     pub n_threads: usize,
 }
 
-/// What became of a training.
+/// The outcome of a training.
 #[derive(Debug)]
 pub struct Outcome<O, R> {
     /// Its options.
     pub options: O,
     /// Its device.
     pub device: Device,
-    /// What it gave, or how it failed.
+    /// Its result, or how it failed.
     pub result: Result<R>,
     /// How long it took.
     pub time: Duration,
 }
 
-/// What became of all trainings, in the order of their options.
+/// The outcomes of all trainings, in the order of their options.
 #[derive(Debug)]
 pub struct Outcomes<O, R>(pub Vec<Outcome<O, R>>);
 

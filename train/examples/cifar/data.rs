@@ -13,7 +13,7 @@ use crate::options::Options;
 /// Any images with labels.
 pub(crate) type Images = Box<dyn Dataset<Item = (Image, i32)>>;
 
-/// What is learned and what is held out, with the names of the classes.
+/// The images to learn from and those held out, with the names of the classes.
 pub(crate) struct Data {
     pub(crate) train: Loader<Augmented<Images>>,
     pub(crate) test: Loader<Augmented<Images>>,

@@ -27,7 +27,7 @@ pub(crate) struct Params {
     head: Dense,
 }
 
-/// What training carries from step to step.
+/// The state that training carries from step to step.
 #[derive(Clone, Debug, Tree)]
 pub(crate) struct Training {
     pub(crate) params: Params,

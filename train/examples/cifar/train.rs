@@ -16,7 +16,7 @@ use crate::data::Data;
 use crate::network::Training;
 use crate::options::Options;
 
-/// What a training came to.
+/// The outcome of a training.
 pub(crate) struct Trained {
     pub(crate) confusion: Confusion,
     pub(crate) loss: f64,

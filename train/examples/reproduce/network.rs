@@ -14,7 +14,7 @@ pub(crate) struct Params {
     last: Conv2d,
 }
 
-/// What training carries from step to step.
+/// The state that training carries from step to step.
 #[derive(Clone, Debug, Tree)]
 pub(crate) struct Training {
     pub(crate) params: Params,

@@ -34,10 +34,10 @@ pub struct Manifest {
     pub position: Position,
     /// The seed of the run, if it was given.
     pub seed: Option<u64>,
-    /// What was measured, by name.
+    /// The measured values, by name.
     #[serde(serialize_with = "numbers", deserialize_with = "from_numbers")]
     pub metrics: BTreeMap<String, f64>,
-    /// What else was to be kept, by name; see [`Manifest::value`].
+    /// Other values that were to be kept, by name; see [`Manifest::value`].
     pub values: BTreeMap<String, serde_json::Value>,
     /// The files beside the manifest.
     pub files: BTreeMap<String, FileInfo>,
@@ -47,7 +47,7 @@ pub struct Manifest {
     pub time: u64,
 }
 
-/// What a file of a checkpoint has to be.
+/// The length and hash that a file of a checkpoint must have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileInfo {
     /// Its length.
@@ -56,7 +56,7 @@ pub struct FileInfo {
     pub blake3: String,
 }
 
-/// What is said of a checkpoint before it is written.
+/// A checkpoint before it is written.
 ///
 /// ```
 /// use retape_train::checkpoint::Checkpoint;

@@ -1,4 +1,4 @@
-//! What optimisers are given: gradients with weight decay by group, clipped, or accumulated over several batches.
+//! Gradients for optimisers: with weight decay by group, clipped, or accumulated over several batches.
 //!
 //! Pure functions on trees, to be traced within the step like the optimisers of [`retape::optim`], whose
 //! [`Schedule`](retape::optim::Schedule) has the learning rates.

@@ -4,6 +4,7 @@ mod every;
 mod nonfinite;
 mod patience;
 mod position;
+mod step;
 mod steps;
 mod stop;
 
@@ -11,5 +12,6 @@ pub use every::Every;
 pub use nonfinite::nonfinite_error;
 pub use patience::{BestState, Goal, Patience, Verdict};
 pub use position::Position;
-pub use steps::{End, Loop, Moment, Step};
+pub use step::Step;
+pub use steps::{End, Loop, Moment};
 pub use stop::Stop;

@@ -1,10 +1,10 @@
 //! The steps of a training as an iterator.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::step::{Plan, Shared, Step};
 use super::{Every, Position, Stop};
 use crate::data::{Batch, Batches, Collate, Dataset, Loader, Stacked};
 use crate::error::{Error, Result};
@@ -84,100 +84,6 @@ pub struct Loop<'l, D: Dataset, C: Collate<D::Item> = Stacked> {
 struct Only<B> {
     batch: Option<Batch<B>>,
     clone: fn(&Batch<B>) -> Batch<B>,
-}
-
-/// What was asked for.
-#[derive(Clone, Debug)]
-struct Plan {
-    epochs: Option<u64>,
-    steps: Option<u64>,
-    time: Option<Duration>,
-    validate: Option<Every>,
-    save: Option<Every>,
-    is_dry: bool,
-}
-
-/// What a step and its loop tell each other.
-struct Shared {
-    stop: RefCell<Stop>,
-    deadline: Cell<Option<Instant>>,
-    /// Whether a step has said, when it was asked if it saves, that it is the last.
-    has_said_last: Cell<bool>,
-}
-
-impl Shared {
-    fn is_over(&self) -> Option<End> {
-        if self.stop.borrow().is_requested() {
-            return Some(End::Stopped);
-        }
-        self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline).then_some(End::Time)
-    }
-}
-
-/// A step to be done.
-pub struct Step<B> {
-    /// The batch for it.
-    pub batch: Batch<B>,
-    /// How many steps and epochs were done before it: the position of its batch.
-    pub position: Position,
-    /// The position behind it, which a checkpoint after it keeps.
-    pub after: Position,
-    plan: Plan,
-    /// Whether it is the last whatever happens.
-    is_last: bool,
-    shared: Rc<Shared>,
-}
-
-impl<B> fmt::Debug for Step<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").field("position", &self.position).field("is_last", &self.is_last).finish_non_exhaustive()
-    }
-}
-
-impl<B> Step<B> {
-    /// Whether to validate after this step: it is due, or it is the last step.
-    ///
-    /// Nothing is, if no [`Loop::validate`] was asked for.
-    pub fn validates(&self) -> bool {
-        self.plan.validate.is_some_and(|every| every.is_due(self.after) || self.is_last)
-    }
-
-    /// Whether to save after this step: it is due, or it is the last step, also because of a [`Stop`] or the time.
-    ///
-    /// Ask behind the step itself. Once it has said yes because of a stop, no step follows; if it was not asked since the
-    /// stop, one more does, so that nothing is lost.
-    pub fn saves(&self) -> bool {
-        let Some(every) = self.plan.save else { return false };
-        let is_last = self.is_last || self.shared.is_over().is_some();
-        if is_last {
-            self.shared.has_said_last.set(true);
-        }
-        is_last || every.is_due(self.after)
-    }
-
-    /// Whether this step ends its epoch.
-    pub fn ends_epoch(&self) -> bool {
-        self.after.batch == 0
-    }
-
-    /// Asks for the end of the training after this step, as a patience that is exhausted does.
-    pub fn stop(&self) {
-        self.shared.stop.borrow().request();
-    }
-
-    /// The batches of `loader`, such as all those of a validation; in a dry run the first alone.
-    pub fn batches_of<D, C>(
-        &self,
-        loader: &Loader<D, C>,
-    ) -> impl Iterator<Item = Result<Batch<C::Batch>>> + use<D, C, B>
-    where
-        D: Dataset + 'static,
-        D::Item: Send,
-        C: Collate<D::Item> + 'static,
-        C::Batch: Send,
-    {
-        loader.epoch(0).take(if self.plan.is_dry { 1 } else { usize::MAX })
-    }
 }
 
 impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {

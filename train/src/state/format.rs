@@ -166,7 +166,7 @@ impl Reading {
         self.header.offset_keys()
     }
 
-    /// What was said of the whole file.
+    /// The texts that say something of the whole file.
     pub(super) fn metadata(&self) -> BTreeMap<String, String> {
         self.header.metadata().iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect()
     }

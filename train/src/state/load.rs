@@ -87,7 +87,7 @@ pub struct Loaded<T> {
     pub missing: Vec<String>,
     /// The names in the file of the tensors that the tree does not have.
     pub extra: Vec<String>,
-    /// What the file says of itself.
+    /// The texts of the file that say something of the whole.
     pub metadata: BTreeMap<String, String>,
 }
 

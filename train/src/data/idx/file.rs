@@ -115,7 +115,7 @@ pub fn parse_idx(bytes: &[u8]) -> Result<IdxArray> {
     array.map_err(|error| error.at(Path::new("bytes in memory")))
 }
 
-/// What went wrong, before it is known where.
+/// An error, before it is known where.
 enum ParseError {
     Io(io::Error),
     Format(String),
