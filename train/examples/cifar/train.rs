@@ -45,20 +45,10 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
     let step = step.named("train_step");
     let predict = accelerate(|t: &Training, x: &Tensor| t.params.predict(&t.norms, x)).named("predict");
 
-    let mut training = map(&Training::new(options.seed, n_classes), |x| x.to(device));
-    let mut position = Position::default();
     let mut checkpoints =
         Checkpoints::open(out.join("checkpoints"))?.keep_last(2).keep_best(1, "accuracy", Goal::Highest);
-    if options.resume {
-        if let Some(restored) = checkpoints.latest(&training)? {
-            (training, position) = (restored.tree, restored.manifest.position);
-            monitor.note(&format!("goes on from {}", restored.path.display()));
-        }
-    }
-    let per_epoch = data.train.n_batches() as u64;
-    let drop_steps = u32::try_from(per_epoch * options.drop_every).unwrap_or(u32::MAX);
-    let schedule = Schedule::Step { from: options.rate, factor: 0.1, steps: drop_steps };
-    let schedule = schedule.scaled(options.batch as f64 / 256.0);
+    let (mut training, position) = begin(options, device, n_classes, &checkpoints, &mut monitor)?;
+    let schedule = schedule(options, data.train.n_batches() as u64);
 
     let stop = monitor.stop();
     let mut steps = Loop::new(&data.train)
@@ -70,12 +60,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
         .dry_run(options.dry_run)
         .overfit(options.overfit);
     monitor = monitor.steps(steps.n_steps().unwrap_or(0));
-    monitor.info("device", device);
-    monitor.info("parameters", state::Summary::of(&training.params).n_parameters());
-    monitor.info(
-        "images",
-        format!("{} to learn from, {} held out", data.train.dataset().len(), data.test.dataset().len()),
-    );
+    describe(&mut monitor, device, &training, &data);
 
     let mut history = History::default();
     let mut throughput = Throughput::new();
@@ -134,6 +119,38 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
         waiting: throughput.waiting(),
         end,
     })
+}
+
+/// Where to begin: at the newest checkpoint, if there is one and it is asked for.
+fn begin(
+    options: &Options,
+    device: Device,
+    n_classes: usize,
+    checkpoints: &Checkpoints,
+    monitor: &mut Monitor,
+) -> Result<(Training, Position)> {
+    let training = map(&Training::new(options.seed, n_classes), |x| x.to(device));
+    if options.resume
+        && let Some(restored) = checkpoints.latest(&training)?
+    {
+        monitor.note(&format!("goes on from {}", restored.path.display()));
+        return Ok((restored.tree, restored.manifest.position));
+    }
+    Ok((training, Position::default()))
+}
+
+/// Says what is trained, and where.
+fn describe(monitor: &mut Monitor, device: Device, training: &Training, data: &Data) {
+    let [n_train, n_test] = [&data.train, &data.test].map(|loader| loader.dataset().len());
+    monitor.info("device", device);
+    monitor.info("parameters", state::Summary::of(&training.params).n_parameters());
+    monitor.info("images", format!("{n_train} to learn from, {n_test} held out"));
+}
+
+fn schedule(options: &Options, per_epoch: u64) -> Schedule {
+    let steps = u32::try_from(per_epoch * options.drop_every).unwrap_or(u32::MAX);
+    let schedule = Schedule::Step { from: options.rate, factor: 0.1, steps };
+    schedule.scaled(options.batch as f64 / 256.0)
 }
 
 /// The mean loss over the images held out, and which classes were taken for which.
