@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use plotters::prelude::DrawingBackend;
 
-use super::canvas::{ACCENT, AXIS, Canvas, Draw, EDGE, INK, PALETTE, SOFT, Type, WHITE};
+use super::canvas::{ACCENT, AXIS, Canvas, Draw, EDGE, INK, PALETTE, SOFT, WHITE};
+use super::lettering::Type;
 use super::number::{three_digits, typeset};
 use super::ticks::Axis;
 use crate::Result;

@@ -1,21 +1,15 @@
 //! The canvas of pictures, in units that do not depend on the format.
 
 use std::error::Error as StdError;
-use std::sync::OnceLock;
 
 use plotters::coord::Shift;
 use plotters::element::{Circle, PathElement, Polygon, Rectangle};
 use plotters::prelude::{DrawingArea, DrawingAreaErrorKind, DrawingBackend};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{
-    Color, FontDesc, FontFamily, FontStyle, FontTransform, RGBColor, ShapeStyle, TextStyle, register_font,
-};
+use plotters::style::{Color, RGBColor, ShapeStyle};
 
+use super::lettering::Type;
 use super::ticks::Axis;
 use crate::{Error, Result};
-
-/// The fonts of all texts: the first one draws PNGs, and browsers take the first that they have.
-const FAMILY: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
 pub(super) const INK: RGBColor = RGBColor(0x1f, 0x29, 0x33);
 pub(super) const SOFT: RGBColor = RGBColor(0x5b, 0x67, 0x74);
@@ -55,94 +49,13 @@ pub(super) fn drawn<E: StdError + Send + Sync>(error: DrawingAreaErrorKind<E>) -
     Error::Drawing(error.to_string())
 }
 
-/// Makes the fonts known to the library that draws, once.
-pub(super) fn register_fonts() -> Result<()> {
-    static DONE: OnceLock<bool> = OnceLock::new();
-    let register = |style, bytes| register_font(FAMILY, style, bytes).is_ok();
-    let is_done = *DONE.get_or_init(|| {
-        register(FontStyle::Normal, dejavu::sans::regular()) && register(FontStyle::Bold, dejavu::sans::bold())
-    });
-    if is_done { Ok(()) } else { Err(Error::Drawing("the font of the pictures cannot be read".to_owned())) }
-}
-
-/// A text's size in units, weight, colour, and which part of it is at its position.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Type {
-    size: f64,
-    color: RGBColor,
-    is_bold: bool,
-    /// From 0, the left end, to 2, the right end.
-    at: u8,
-    is_upward: bool,
-}
-
-impl Type {
-    pub(super) const fn new(size: f64, color: RGBColor) -> Type {
-        Type { size, color, is_bold: false, at: 0, is_upward: false }
-    }
-
-    pub(super) const fn bold(mut self) -> Type {
-        self.is_bold = true;
-        self
-    }
-
-    /// With its middle at the position.
-    pub(super) const fn middle(mut self) -> Type {
-        self.at = 1;
-        self
-    }
-
-    /// With its right end at the position.
-    pub(super) const fn end(mut self) -> Type {
-        self.at = 2;
-        self
-    }
-
-    /// Read from below.
-    pub(super) const fn upward(mut self) -> Type {
-        self.is_upward = true;
-        self
-    }
-
-    fn font(&self, unit: f64) -> FontDesc<'static> {
-        let style = if self.is_bold { FontStyle::Bold } else { FontStyle::Normal };
-        // The library's size is 1.24 of the em.
-        let font = FontDesc::new(FontFamily::Name(FAMILY), self.size * 1.24 * unit, style);
-        if self.is_upward { font.transform(FontTransform::Rotate270) } else { font }
-    }
-
-    fn style(&self, unit: f64) -> TextStyle<'static> {
-        let horizontal = [HPos::Left, HPos::Center, HPos::Right][usize::from(self.at)];
-        let pos = Pos::new(horizontal, VPos::Center);
-        TextStyle { font: self.font(unit), color: self.color.to_backend_color(), pos }
-    }
-
-    /// How wide a text is, in units.
-    pub(super) fn width(&self, text: &str) -> f64 {
-        // Measured large, since the library counts in whole pixels.
-        const LARGE: f64 = 16.0;
-        let flat = Type { is_upward: false, ..*self };
-        flat.font(LARGE).box_size(text).map_or(0.0, |(width, _)| f64::from(width) / LARGE)
-    }
-
-    /// The text, or its beginning and an ellipsis if it is wider than `room`.
-    pub(super) fn fitted(&self, text: &str, room: f64) -> String {
-        if self.width(text) <= room {
-            return text.to_owned();
-        }
-        let ends = text.char_indices().map(|(at, _)| at).rev();
-        let shortened = ends.map(|end| format!("{}…", text[..end].trim_end()));
-        shortened.into_iter().find(|text| self.width(text) <= room).unwrap_or_default()
-    }
-}
-
 /// An area to draw on; positions are from its left upper corner, in units.
 pub struct Canvas<'a, DB: DrawingBackend> {
     area: &'a DrawingArea<DB, Shift>,
     /// Pixels of the area per unit.
     unit: f64,
-    /// How much lower than the library puts them texts are, by their size.
-    drop: f64,
+    /// Whether texts are drawn pixel by pixel, or left to those who read the picture.
+    is_raster: bool,
 }
 
 /// A point, in units.
@@ -151,14 +64,12 @@ type Point = (f64, f64);
 impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
     /// A canvas for the text of an SVG.
     pub(super) fn vector(area: &'a DrawingArea<DB, Shift>) -> Canvas<'a, DB> {
-        // The library lowers texts by half the height of an x; half a capital letter is a little more.
-        Canvas { area, unit: 1.0, drop: 0.09 }
+        Canvas { area, unit: 1.0, is_raster: false }
     }
 
     /// A canvas for pixels, `unit` of them per unit.
     pub(super) fn raster(area: &'a DrawingArea<DB, Shift>, unit: f64) -> Canvas<'a, DB> {
-        // The library puts the base line 0.12 of the size below the position, and half a capital letter has 0.38.
-        Canvas { area, unit, drop: 0.26 }
+        Canvas { area, unit, is_raster: true }
     }
 
     fn pixels(&self, units: f64) -> i32 {
@@ -180,9 +91,16 @@ impl<'a, DB: DrawingBackend> Canvas<'a, DB> {
 
     /// Draws a text whose capital letters have their middle at the height of `at`.
     pub(super) fn text(&self, text: &str, (x, y): Point, type_: Type) -> Result<()> {
-        let drop = self.drop * type_.size;
-        let at = if type_.is_upward { (x + drop, y) } else { (x, y + drop) };
-        self.area.draw_text(text, &type_.style(self.unit), self.point(at)).map_err(drawn)
+        if self.is_raster {
+            let at = (x * self.unit, y * self.unit);
+            return type_.pixels(self.unit, text, at, |at, covered| {
+                self.area.draw_pixel(at, &type_.color().mix(f64::from(covered))).map_err(drawn)
+            });
+        }
+        // The library lowers texts by half the height of an x; half a capital letter is a little more.
+        let drop = 0.09 * type_.size();
+        let at = if type_.is_upward() { (x + drop, y) } else { (x, y + drop) };
+        self.area.draw_text(text, &type_.style(), self.point(at)).map_err(drawn)
     }
 
     pub(super) fn rectangle(&self, from: Point, to: Point, color: &impl Color) -> Result<()> {

@@ -2,7 +2,8 @@
 
 use plotters::prelude::{DrawingBackend, RGBColor};
 
-use super::canvas::{Canvas, Draw, EDGE, GRID, INK, SOFT, Type, WHITE};
+use super::canvas::{Canvas, Draw, EDGE, GRID, INK, SOFT, WHITE};
+use super::lettering::Type;
 use super::number::grouped;
 use crate::metrics::Confusion;
 use crate::{Error, Result};

@@ -7,7 +7,8 @@ use image::{Rgb, RgbImage};
 use plotters::prelude::DrawingBackend;
 use retape::{DType, Tensor};
 
-use super::canvas::{Canvas, Draw, EDGE, INK, Type};
+use super::canvas::{Canvas, Draw, EDGE, INK};
+use super::lettering::Type;
 use super::{PIXELS, encoded, write};
 use crate::metrics::numbers::{Caller, numbers, refuse, type_of};
 use crate::{Error, Result};

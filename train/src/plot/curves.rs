@@ -2,7 +2,8 @@
 
 use plotters::prelude::{Color, DrawingBackend, RGBColor};
 
-use super::canvas::{Canvas, Draw, EDGE, Frame, PALETTE, SOFT, Type, WHITE};
+use super::canvas::{Canvas, Draw, EDGE, Frame, PALETTE, SOFT, WHITE};
+use super::lettering::Type;
 use super::ticks::{Axis, around};
 use crate::Result;
 

@@ -5,7 +5,8 @@ use std::panic::Location;
 use plotters::prelude::DrawingBackend;
 use retape::{Tensor, Tree, tree};
 
-use super::canvas::{AXIS, Canvas, Draw, EDGE, Frame, GRID, PALETTE, SOFT, Type};
+use super::canvas::{AXIS, Canvas, Draw, EDGE, Frame, GRID, PALETTE, SOFT};
+use super::lettering::Type;
 use super::number::{grouped, short};
 use super::ticks::Axis;
 use crate::Result;

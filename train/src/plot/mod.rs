@@ -20,6 +20,7 @@ mod confusion_matrix;
 mod contact_sheet;
 mod curves;
 mod difference;
+mod lettering;
 pub(crate) mod number;
 mod ticks;
 
@@ -34,7 +35,7 @@ pub use contact_sheet::ContactSheet;
 pub use curves::Curves;
 pub use difference::Difference;
 
-use self::canvas::{Canvas, Draw, drawn, register_fonts};
+use self::canvas::{Canvas, Draw, drawn};
 use crate::{Error, Result};
 
 /// Pixels of a PNG for each unit.
@@ -51,7 +52,6 @@ pub trait Plot: Draw {
     ///
     /// Fails if the picture cannot be drawn: a defect of this library.
     fn svg(&self) -> Result<String> {
-        register_fonts()?;
         let (width, height) = self.size();
         let mut text = String::new();
         {
@@ -108,7 +108,6 @@ fn named(text: &str, title: &str) -> String {
 
 /// The pixels of a picture.
 fn pixels<D: Draw + ?Sized>(picture: &D) -> Result<image::RgbImage> {
-    register_fonts()?;
     let unit = PIXELS * SAMPLES;
     let (width, height) = (picture.size().0 as usize * unit, picture.size().1 as usize * unit);
     let mut samples = vec![255; 3 * width * height];
