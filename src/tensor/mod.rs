@@ -5,13 +5,13 @@
 //! (`to_vec`, `item`, a call of an accelerated function) returns that error.
 
 mod apply;
-mod bytes;
 mod create;
 mod display;
 mod memory;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod operators;
+mod raw;
 
 use std::borrow::Borrow;
 use std::panic::Location;
