@@ -1,4 +1,4 @@
-// Says: `#[tree(static)]` belongs on a field
+// Says: `#[tree(..)]` belongs on a field
 use retape::{Tensor, Tree, accelerate};
 
 #[derive(Tree)]
