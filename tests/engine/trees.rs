@@ -230,6 +230,6 @@ fn sums_of_iterators_are_left_to_right() -> Result<()> {
     let nothing: Tensor = std::iter::empty::<Tensor>().sum();
     assert!(matches!(nothing.error(), Some(Error::Type { op: "sum", message, .. }) if message.contains("fold")));
     let mixed: Tensor = [Tensor::ones([2]), Tensor::ones([3]), Tensor::ones([2])].iter().sum();
-    assert!(matches!(mixed.error(), Some(Error::Type { op: "add", .. })));
+    assert!(matches!(mixed.error(), Some(Error::Type { op: "sum", .. })));
     Ok(())
 }
