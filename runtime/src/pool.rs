@@ -301,20 +301,29 @@ pub(crate) fn adopt(block: Block) -> Result<Block> {
 }
 
 /// Counts `bytes` for a request of `len` as live; returns the count.
+///
+/// A request that is refused is never counted, not even for a moment: others that come meanwhile must not fail for it.
 fn charge(len: usize, bytes: usize) -> Result<usize> {
     let limit = memory_limit();
-    let mut others = LIVE.fetch_add(bytes, Relaxed);
-    // The request itself, not its class, is what a caller can compare with the limit.
-    if others.saturating_add(len) > limit {
-        settle_credits();
-        others = LIVE.load(Relaxed).saturating_sub(bytes);
+    let mut others = LIVE.load(Relaxed);
+    let mut is_settled = false;
+    loop {
+        // The request itself, not its class, is what a caller can compare with the limit.
+        if others.saturating_add(len) <= limit {
+            let live = others.saturating_add(bytes);
+            match LIVE.compare_exchange_weak(others, live, Relaxed, Relaxed) {
+                Ok(_) => return Ok(live),
+                Err(now) => others = now,
+            }
+        } else if is_settled {
+            let refusal = if limit < machine_memory() { Refusal::Limit } else { Refusal::Size };
+            return Err(shortage(len, others, refusal));
+        } else {
+            settle_credits();
+            is_settled = true;
+            others = LIVE.load(Relaxed);
+        }
     }
-    if others.saturating_add(len) > limit {
-        LIVE.fetch_sub(bytes, Relaxed);
-        let refusal = if limit < machine_memory() { Refusal::Limit } else { Refusal::Size };
-        return Err(shortage(len, others, refusal));
-    }
-    Ok(others.saturating_add(bytes))
 }
 
 /// The error of a request of `bytes` beside those in use.

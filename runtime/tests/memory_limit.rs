@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use retape_runtime::{
@@ -14,11 +16,30 @@ const MIB: usize = 1 << 20;
 
 #[test]
 fn limits_hold_and_threads_share() {
+    a_request_that_is_refused_stands_in_nobodys_way();
     limits_hold();
     freed_memory_crosses_threads();
     small_buffers_are_counted_exactly();
     freed_buffers_pay_for_none_beyond_a_new_limit();
     vectors_count_while_a_buffer_has_them();
+}
+
+/// Other threads are granted what there is room for, also in the moment in which one is refused what there is none for.
+fn a_request_that_is_refused_stands_in_nobodys_way() {
+    let is_over = AtomicBool::new(false);
+    let granted = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                assert!(Buffer::alloc(1 << 60).is_err());
+            }
+        });
+        // Too large for blocks that are paid for in advance, so that each asks.
+        let granted = (0..50_000).filter(|_| Buffer::alloc(3 * MIB).is_ok()).count();
+        is_over.store(true, Relaxed);
+        granted
+    });
+    assert_eq!(granted, 50_000);
+    trim();
 }
 
 /// The memory of a vector is live while a buffer has it, is asked for like the rest, and is never kept.
