@@ -112,9 +112,7 @@ impl Schedule {
             Schedule::Constant(rate) => rate,
             Schedule::Linear { from, to, steps } => from + (to - from) * done(steps),
             Schedule::Cosine { from, to, steps } => to + (from - to) * 0.5 * (1.0 + (PI * done(steps)).cos()),
-            Schedule::Exponential { from, factor, steps } => {
-                from * (factor.ln() * (step as f64 / f64::from(steps.max(1)))).exp()
-            }
+            Schedule::Exponential { from, factor, steps } => from * factor.powf(step as f64 / f64::from(steps.max(1))),
             Schedule::Step { from, factor, steps } => from * factor.powf((step / u64::from(steps.max(1))) as f64),
             Schedule::Piecewise { from, ref then } => {
                 let come = then.iter().rfind(|(at, _)| u64::from(*at) <= step);
@@ -138,10 +136,10 @@ impl Schedule {
             Schedule::Linear { from, to, steps } => done(steps) * (to - from) + from,
             Schedule::Cosine { from, to, steps } => ((done(steps) * PI).cos() + 1.0) * (0.5 * (from - to)) + to,
             Schedule::Exponential { from, factor, steps } => {
-                (&step * (factor.ln() / f64::from(steps.max(1)))).exp() * from
+                step.full_like(factor).pow(&step / f64::from(steps.max(1))) * from
             }
             Schedule::Step { from, factor, steps } => {
-                ((&step / f64::from(steps.max(1))).floor() * factor.ln()).exp() * from
+                step.full_like(factor).pow((&step / f64::from(steps.max(1))).floor()) * from
             }
             Schedule::Piecewise { from, ref then } => {
                 then.iter().fold(step.full_like(from), |rate, &(at, next)| step.lt(f64::from(at)).select(rate, next))
@@ -177,6 +175,8 @@ mod tests {
             Schedule::Cosine { from: 1.0, to: 0.1, steps: 7 }.warmup(3),
             Schedule::Exponential { from: 0.5, factor: 0.1, steps: 5 },
             Schedule::Step { from: 0.5, factor: 0.1, steps: 4 },
+            Schedule::Step { from: 0.5, factor: 0.0, steps: 4 },
+            Schedule::Exponential { from: 0.5, factor: 0.0, steps: 4 },
             Schedule::Piecewise { from: 0.5, then: vec![(3, 0.2), (7, 0.1)] }.warmup(2).scaled(4.0),
         ];
         for schedule in schedules {

@@ -26,12 +26,11 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// A crash at any moment leaves the file that was there before, or the new one.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let folder = parent(path);
-    let mut file = NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
+    let mut file = temporary_in(folder).map_err(Error::io(folder))?;
     let mut to = BufWriter::with_capacity(1 << 20, file.as_file_mut());
     write(&mut to)?;
     to.flush().map_err(Error::io(path))?;
     drop(to);
-    readable(file.as_file()).map_err(Error::io(path))?;
     file.as_file().sync_all().map_err(Error::io(path))?;
     file.persist(path).map_err(|error| Error::io(path)(error.error))?;
     sync_folder(folder)
@@ -43,16 +42,24 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     write_whole(path, |to| writeln!(to, "{text}").map_err(Error::io(path)))
 }
 
-/// Gives a temporary file the permissions of any other new file, where the system has such.
+/// A temporary file with the permissions of any other new file, which on Unix the user's mask says.
 #[cfg(unix)]
-fn readable(file: &File) -> io::Result<()> {
+fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
     use std::os::unix::fs::PermissionsExt;
-    file.set_permissions(fs::Permissions::from_mode(0o644))
+    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder)
 }
 
 #[cfg(not(unix))]
-fn readable(_: &File) -> io::Result<()> {
-    Ok(())
+fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
+    NamedTempFile::new_in(folder)
+}
+
+/// Makes a folder and those that it is in, and flushes their names to the disk.
+pub(crate) fn create_folder(folder: &Path) -> Result<()> {
+    let is_missing = |part: &&Path| !part.as_os_str().is_empty() && !part.exists();
+    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    missing.into_iter().try_for_each(|part| sync_folder(parent(part)))
 }
 
 /// Flushes the names in a folder to the disk.
@@ -76,5 +83,6 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, most: u64) 
         return Err(Error::format(path, format!("{n_bytes} bytes are more than such a file has ({most})")));
     }
     let text = fs::read(path).map_err(Error::io(path))?;
-    serde_json::from_slice(&text).map_err(|error| Error::format(path, format!("is no such file: {error}")))
+    serde_json::from_slice(&text)
+        .map_err(|error| Error::format(path, format!("is not the JSON that it has to be: {error}")))
 }

@@ -23,9 +23,9 @@
 //! # Ok::<(), retape_train::Error>(())
 //! ```
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,8 @@ pub fn random<O>(n: usize, seed: u64, mut draw: impl FnMut(&mut Random) -> O) ->
 #[derive(Clone, Debug)]
 pub struct Sweep<O> {
     options: Vec<O>,
-    n_parallel: usize,
+    /// How many run at a time, if it was said.
+    n_parallel: Option<usize>,
     devices: Vec<Device>,
 }
 
@@ -130,16 +131,20 @@ pub struct Outcomes<O, R>(pub Vec<Outcome<O, R>>);
 impl<O: Send + Sync> Sweep<O> {
     /// A training for each of these options, on the processor.
     pub fn new(options: impl IntoIterator<Item = O>) -> Sweep<O> {
-        Sweep { options: options.into_iter().collect(), n_parallel: n_cores(), devices: vec![Device::Cpu] }
+        Sweep { options: options.into_iter().collect(), n_parallel: None, devices: vec![Device::Cpu] }
     }
 
     /// Sets how many run at a time: at least one, and at most as many as there are processor cores.
+    ///
+    /// Unless it is set, they are as many as there are cores; if there is a GPU among the devices, whose memory they would
+    /// share, one on each device.
     #[must_use]
     pub fn parallel(self, n: usize) -> Sweep<O> {
-        Sweep { n_parallel: n.clamp(1, n_cores()), ..self }
+        Sweep { n_parallel: Some(n), ..self }
     }
 
-    /// Sets the devices, which are given out in turn: training `i` gets device `i` modulo their number.
+    /// Sets the devices, which are given out in turn: training `i` gets device `i` modulo their number. No device has more
+    /// than its share of those that run at a time, rounded up.
     #[must_use]
     pub fn devices(self, devices: impl IntoIterator<Item = Device>) -> Sweep<O> {
         let devices: Vec<Device> = devices.into_iter().collect();
@@ -148,19 +153,23 @@ impl<O: Send + Sync> Sweep<O> {
 
     /// Does all trainings. One that fails or panics is an error in its place.
     pub fn run<R: Send>(self, train: impl Fn(&Trial<'_, O>) -> Result<R> + Sync) -> Outcomes<O, R> {
-        let n_parallel = self.n_parallel.min(self.options.len());
+        let n_devices = self.devices.len();
+        let has_gpu = self.devices.iter().any(|device| *device != Device::Cpu);
+        let n_parallel = self.n_parallel.unwrap_or(if has_gpu { n_devices } else { n_cores() });
+        let n_parallel = n_parallel.clamp(1, n_cores()).min(self.options.len());
         let n_threads = (n_cores() / n_parallel.max(1)).max(1);
-        let next = AtomicUsize::new(0);
+        let queue = Mutex::new(Queue::new(self.options.len(), n_devices, n_parallel.div_ceil(n_devices)));
         let done = Mutex::new(vec![]);
-        let device = |number: usize| self.devices[number % self.devices.len()];
+        // In a closure, so that the lock is not held for as long as the training runs.
+        let next = || lock(&queue).start();
         let work = || {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(options) = self.options.get(number) else { return };
+            while let Some(number) = next() {
                 let start = Instant::now();
-                let trial = Trial { number, options, device: device(number), n_threads };
+                let device = self.devices[number % n_devices];
+                let trial = Trial { number, options: &self.options[number], device, n_threads };
                 let result = guarded(|| format!("training {number}"), || train(&trial));
-                done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((number, result, start.elapsed()));
+                lock(&queue).n_running[number % n_devices] -= 1;
+                lock(&done).push((number, result, start.elapsed()));
             }
         };
         thread::scope(|scope| {
@@ -170,7 +179,7 @@ impl<O: Send + Sync> Sweep<O> {
             }
             work();
         });
-        let mut done = done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
         done.sort_by_key(|(number, ..)| *number);
         let devices = self.devices;
         let outcomes = self.options.into_iter().zip(done).map(|(options, (number, result, time))| Outcome {
@@ -181,6 +190,33 @@ impl<O: Send + Sync> Sweep<O> {
         });
         Outcomes(outcomes.collect())
     }
+}
+
+/// The trainings that have not begun, and how many run on each device.
+struct Queue {
+    waiting: VecDeque<usize>,
+    n_running: Vec<usize>,
+    /// How many may run on a device.
+    most: usize,
+}
+
+impl Queue {
+    fn new(n: usize, n_devices: usize, most: usize) -> Queue {
+        Queue { waiting: (0..n).collect(), n_running: vec![0; n_devices], most }
+    }
+
+    /// The first training whose device has room. If there is none, those that run on the devices begin what is left.
+    fn start(&mut self) -> Option<usize> {
+        let n_devices = self.n_running.len();
+        let place = self.waiting.iter().position(|number| self.n_running[number % n_devices] < self.most)?;
+        let number = self.waiting.remove(place)?;
+        self.n_running[number % n_devices] += 1;
+        Some(number)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<O, R> Outcomes<O, R> {

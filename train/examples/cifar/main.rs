@@ -10,8 +10,9 @@ mod options;
 mod train;
 
 use std::fs;
+use std::process::ExitCode;
 
-use options::{Options, options};
+use options::{Options, USAGE, options};
 use retape_train::metrics::Confusion;
 use retape_train::monitor::Monitor;
 #[cfg(feature = "web")]
@@ -22,8 +23,26 @@ use train::{Trained, train};
 
 type AnyError = Box<dyn std::error::Error>;
 
-fn main() -> std::result::Result<(), AnyError> {
-    let options = options(std::env::args().skip(1))?;
+fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> std::result::Result<(), AnyError> {
+    let mut options = options(std::env::args().skip(1))?;
+    if options.dry_run {
+        // Its accuracy is that of one batch, and may be better than any.
+        options.out.push("dry-run");
+    }
     if options.devices {
         print!("{}", DeviceTable::read());
         return Ok(());

@@ -1,6 +1,8 @@
 //! The options of the command line.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use retape_train::Execution;
 
@@ -74,28 +76,32 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"));
         match name.as_str() {
-            "--epochs" => options.epochs = value()?.parse()?,
-            "--batch" => options.batch = value()?.parse()?,
-            "--rate" => options.rate = value()?.parse()?,
-            "--drop-every" => options.drop_every = value()?.parse()?,
-            "--l2" => options.l2 = value()?.parse()?,
-            "--train" => options.train = value()?.parse()?,
-            "--test" => options.test = value()?.parse()?,
+            "--epochs" => options.epochs = parsed(&name, &value()?)?,
+            "--batch" => options.batch = parsed(&name, &value()?)?,
+            "--rate" => options.rate = parsed(&name, &value()?)?,
+            "--drop-every" => options.drop_every = parsed(&name, &value()?)?,
+            "--l2" => options.l2 = parsed(&name, &value()?)?,
+            "--train" => options.train = parsed(&name, &value()?)?,
+            "--test" => options.test = parsed(&name, &value()?)?,
             "--data" => options.data = Some(value()?.into()),
-            "--seed" => options.seed = value()?.parse()?,
-            "--device" => options.device = value()?.parse()?,
-            "--threads" => retape::set_n_threads(value()?.parse()?),
-            "--loaders" => options.loaders = value()?.parse()?,
-            "--models" => options.models = value()?.parse()?,
+            "--seed" => options.seed = parsed(&name, &value()?)?,
+            "--device" => options.device = parsed(&name, &value()?)?,
+            "--threads" => retape::set_n_threads(parsed(&name, &value()?)?),
+            "--loaders" => options.loaders = parsed(&name, &value()?)?,
+            "--models" => options.models = parsed(&name, &value()?)?,
             "--out" => options.out = value()?.into(),
             "--resume" => options.resume = true,
             "--dry-run" => options.dry_run = true,
             "--overfit" => options.overfit = true,
             "--web" => options.web = true,
             "--devices" => options.devices = true,
-            "--help" | "-h" => return Err(USAGE.into()),
             _ => return Err(format!("{name} is not an option\n{USAGE}").into()),
         }
     }
     Ok(options)
+}
+
+/// The value of an option; the error names both.
+fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, AnyError> {
+    text.parse().map_err(|error| format!("{name} {text}: {error}").into())
 }

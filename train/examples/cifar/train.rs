@@ -5,12 +5,13 @@ use std::path::Path;
 use retape::optim::Schedule;
 use retape::{Accelerated, Device, Function, Tensor, accelerate, map};
 use retape_train::checkpoint::{Checkpoint, Checkpoints};
-use retape_train::data::Dataset;
+use retape_train::data::{Batch, Dataset};
 use retape_train::metrics::{Accuracy, Confusion, Mean, Throughput};
 use retape_train::monitor::Monitor;
 use retape_train::plot::{ConfusionMatrix, Curves, Plot};
-use retape_train::progress::{End, Every, Goal, Loop, Position, Step, nonfinite_error};
-use retape_train::{Result, state};
+use retape_train::progress::{End, Every, Goal, Loop, Position, nonfinite_error};
+use retape_train::{Error, Result, state};
+use serde::{Deserialize, Serialize};
 
 use crate::data::Data;
 use crate::network::Training;
@@ -25,13 +26,26 @@ pub(crate) struct Trained {
     pub(crate) end: Option<End>,
 }
 
-/// The curves of a training: points of steps and values.
-#[derive(Default)]
+/// The curves of a training: points of steps and values, which a checkpoint keeps.
+#[derive(Default, Serialize, Deserialize)]
 struct History {
     loss: Vec<(f64, f64)>,
     validation_loss: Vec<(f64, f64)>,
     accuracy: Vec<(f64, f64)>,
     validation_accuracy: Vec<(f64, f64)>,
+}
+
+impl History {
+    fn trained(&mut self, after: Position, loss: f64, accuracy: f64) {
+        self.loss.push((after.step as f64, loss));
+        self.accuracy.push((after.step as f64, accuracy));
+    }
+
+    fn validated(&mut self, after: Position, loss: f64, accuracy: f64) {
+        // A loss that is not finite has no place on a chart, nor in JSON.
+        self.validation_loss.extend(loss.is_finite().then_some((after.step as f64, loss)));
+        self.validation_accuracy.push((after.step as f64, accuracy));
+    }
 }
 
 type Predict<F> = Accelerated<F, (Training, Tensor), Tensor>;
@@ -47,7 +61,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
 
     let mut checkpoints =
         Checkpoints::open(out.join("checkpoints"))?.keep_last(2).keep_best(1, "accuracy", Goal::Highest);
-    let (mut training, position) = begin(options, device, n_classes, &checkpoints, &mut monitor)?;
+    let (mut training, position, mut history) = begin(options, device, n_classes, &checkpoints, &mut monitor)?;
     let schedule = schedule(options, data.train.n_batches() as u64);
 
     let stop = monitor.stop();
@@ -62,10 +76,9 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
     monitor = monitor.steps(steps.n_steps().unwrap_or(0));
     describe(&mut monitor, device, &training, &data);
 
-    let mut history = History::default();
     let mut throughput = Throughput::new();
     let mut confusion = Confusion::new(n_classes)?;
-    let mut last_loss = f64::NAN;
+    let (mut last_loss, mut is_validated) = (f64::NAN, false);
     while let Some(batch) = throughput.wait(|| steps.next()) {
         let batch = batch?;
         let (x, labels) = (batch.batch.data.0.to(device), batch.batch.data.1.to(device));
@@ -89,25 +102,28 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
             ("waiting for data", throughput.waiting()),
         ];
         monitor.step(batch.after.step, batch.position.epoch, &scalars);
-        let now = batch.after.step as f64;
-        history.loss.push((now, loss));
-        history.accuracy.push((now, accuracy.value()));
+        history.trained(batch.after, loss, accuracy.value());
+        let mut checkpoint = Checkpoint::at(batch.after).seed(options.seed).metric("loss", loss);
         if batch.validates() {
             let validation;
-            (validation, confusion) = validate(&predict, &training, &data, &batch, device)?;
+            (validation, confusion) = validate(&predict, &training, &data, batch.batches_of(&data.test), device)?;
             let scalars = [("loss", validation), ("accuracy", confusion.accuracy())];
             monitor.validation(batch.after.step, batch.position.epoch, &scalars);
             monitor.cache("train_step", &step);
-            history.validation_loss.push((now, validation));
-            history.validation_accuracy.push((now, confusion.accuracy()));
+            history.validated(batch.after, validation, confusion.accuracy());
+            checkpoint = checkpoint.metric("accuracy", confusion.accuracy());
         }
         if batch.saves() {
-            let checkpoint = Checkpoint::at(batch.after).seed(options.seed).metric("loss", loss);
-            checkpoints.save(checkpoint.metric("accuracy", confusion.accuracy()), &training)?;
+            checkpoints.save(checkpoint.value("history", &history)?.value("batch", &options.batch)?, &training)?;
         }
+        is_validated = batch.validates();
         throughput.restart();
     }
     checkpoints.wait()?;
+    if !is_validated {
+        // It was stopped between two validations, or had come to its end before.
+        (_, confusion) = validate(&predict, &training, &data, data.test.epoch(0), device)?;
+    }
     state::save(&training.params, out.join("model.safetensors"))?;
     draw(&history, &confusion, &data.classes, out)?;
     let end = steps.end();
@@ -128,15 +144,23 @@ fn begin(
     n_classes: usize,
     checkpoints: &Checkpoints,
     monitor: &mut Monitor,
-) -> Result<(Training, Position)> {
+) -> Result<(Training, Position, History)> {
     let training = map(&Training::new(options.seed, n_classes), |x| x.to(device));
     if options.resume
         && let Some(restored) = checkpoints.latest(&training)?
     {
+        restored.passed_over.iter().for_each(|error| monitor.note(&format!("passed over: {error}")));
         monitor.note(&format!("goes on from {}", restored.path.display()));
-        return Ok((restored.tree, restored.manifest.position));
+        let given = (Some(options.seed), Some(options.batch));
+        let found = (restored.manifest.seed, restored.manifest.value("batch")?);
+        if given != found {
+            let what = format!("{} is of seed and batch size {found:?}, not {given:?}", restored.path.display());
+            return Err(Error::custom(what));
+        }
+        let history = restored.manifest.value("history")?.unwrap_or_default();
+        return Ok((restored.tree, restored.manifest.position, history));
     }
-    Ok((training, Position::default()))
+    Ok((training, Position::default(), History::default()))
 }
 
 /// Says what is trained, and where.
@@ -148,24 +172,24 @@ fn describe(monitor: &mut Monitor, device: Device, training: &Training, data: &D
 }
 
 fn schedule(options: &Options, per_epoch: u64) -> Schedule {
-    let steps = u32::try_from(per_epoch * options.drop_every).unwrap_or(u32::MAX);
+    let steps = u32::try_from(per_epoch.saturating_mul(options.drop_every)).unwrap_or(u32::MAX);
     let schedule = Schedule::Step { from: options.rate, factor: 0.1, steps };
     schedule.scaled(options.batch as f64 / 256.0)
 }
 
 /// The mean loss over the images held out, and which classes were taken for which.
-fn validate<F, B>(
+fn validate<F>(
     predict: &Predict<F>,
     training: &Training,
     data: &Data,
-    step: &Step<B>,
+    batches: impl Iterator<Item = Result<Batch<(Tensor, Tensor)>>>,
     device: Device,
 ) -> Result<(f64, Confusion)>
 where
     F: Function<(Training, Tensor), Tensor>,
 {
     let (mut loss, mut confusion) = (Mean::new(), Confusion::new(data.classes.len())?);
-    for batch in step.batches_of(&data.test) {
+    for batch in batches {
         let batch = batch?;
         let logits = predict.call(training, batch.data.0.to(device))?.to(Device::Cpu);
         // Rows that only fill the last batch up do not count.

@@ -8,9 +8,11 @@
 
 mod network;
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
+use std::str::FromStr;
 use std::{env, fs};
 
 use network::Training;
@@ -21,8 +23,8 @@ use retape_train::data::augment::{Pipeline, Resize, SaltAndPepper};
 use retape_train::data::{Dataset, ExampleRandom, Image, Loader, from_fn};
 use retape_train::metrics::Mean;
 use retape_train::plot::{ContactSheet, Difference, Plot};
-use retape_train::progress::{End, Every, Goal, Loop, Patience, Position, Verdict};
-use retape_train::{DeviceTable, Error, Result};
+use retape_train::progress::{End, Every, Goal, Loop, Patience, Position, Stop, Verdict};
+use retape_train::{DeviceTable, Error, Execution, Result};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -51,7 +53,17 @@ struct Run<'r> {
     folder: Option<&'r Path>,
 }
 
-fn main() -> std::result::Result<(), AnyError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> std::result::Result<(), AnyError> {
     let options = options()?;
     if let Some(folder) = &options.child {
         train(&options, &Run { folder: Some(folder), ..first(&options) }, |step| println!("step {step}"))?;
@@ -96,7 +108,7 @@ fn compare(options: &Options) -> std::result::Result<(), AnyError> {
         are_right &= said(&format!("threads: {n_threads}, and {}", base.n_threads), &one, &threaded, true)?;
     }
     retape::set_n_threads(base.n_threads);
-    if let Some(&device) = Device::available().get(1) {
+    if let Ok(device) = Execution::EveryGpu.device() {
         let on_gpu = Run { device, ..base.clone() };
         are_right &= said(&format!("twice on {device}"), &quietly(&on_gpu)?.0, &quietly(&on_gpu)?.0, true)?;
     }
@@ -142,8 +154,13 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
         patience = restored.manifest.value("patience")?.unwrap_or(patience);
         (training, position) = (restored.tree, restored.manifest.position);
     }
-    let mut steps =
-        Loop::new(&loader).epochs(options.epochs).resume(position).validate(Every::Steps(4)).save(Every::Steps(1));
+    let stop = Stop::new();
+    if patience.is_exhausted() {
+        // It had come to its end before it was resumed.
+        stop.request();
+    }
+    let mut steps = Loop::new(&loader).epochs(options.epochs).resume(position).until(&stop);
+    steps = steps.validate(Every::Steps(4)).save(Every::Steps(1));
     let mut validation = f64::NAN;
     for batch in &mut steps {
         let batch = batch?;
@@ -199,6 +216,9 @@ fn killed_and_resumed(options: &Options, run: &Run<'_>) -> std::result::Result<(
     // No process can handle this signal: nothing is tidied up.
     child.kill()?;
     child.wait()?;
+    if n_done == 0 {
+        return Err("the training that was to be killed did not begin".into());
+    }
     let (training, _) = train(options, &Run { folder: Some(&folder), ..run.clone() }, |_| ())?;
     Ok((training, n_done))
 }
@@ -225,15 +245,20 @@ fn options() -> std::result::Result<Options, AnyError> {
     while let Some(name) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
         match name.as_str() {
-            "--epochs" => options.epochs = value()?.parse()?,
-            "--train" => options.train = value()?.parse()?,
-            "--test" => options.test = value()?.parse()?,
-            "--batch" => options.batch = value()?.parse()?,
-            "--seed" => options.seed = value()?.parse()?,
+            "--epochs" => options.epochs = parsed(&name, &value()?)?,
+            "--train" => options.train = parsed(&name, &value()?)?,
+            "--test" => options.test = parsed(&name, &value()?)?,
+            "--batch" => options.batch = parsed(&name, &value()?)?,
+            "--seed" => options.seed = parsed(&name, &value()?)?,
             "--out" => options.out = value()?.into(),
             "--child" => options.child = Some(value()?.into()),
             _ => return Err(format!("{name} is not an option").into()),
         }
     }
     Ok(options)
+}
+
+/// The value of an option; the error names both.
+fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> std::result::Result<T, AnyError> {
+    text.parse().map_err(|error| format!("{name} {text}: {error}").into())
 }

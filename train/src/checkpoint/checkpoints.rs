@@ -1,6 +1,6 @@
 //! The checkpoints of a run.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use retape::Tree;
@@ -9,12 +9,16 @@ use super::folder::{self, Best, Keep, Saved};
 use super::manifest::{Checkpoint, Manifest};
 use super::writer::{Job, STATE, Writer};
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 use crate::progress::Goal;
 use crate::state;
 
 /// The checkpoints of a run, in one folder.
 ///
 /// The [module's page](super) has an example. By default the last three are kept.
+///
+/// When this is dropped it waits for what is being written, but nobody hears of an error then: [`wait`](Checkpoints::wait)
+/// tells of it.
 pub struct Checkpoints {
     folder: PathBuf,
     keep: Keep,
@@ -44,7 +48,7 @@ impl Checkpoints {
     /// Fails if the folder cannot be made or read, or another run has it open.
     pub fn open(folder: impl AsRef<Path>) -> Result<Checkpoints> {
         let folder = folder.as_ref().to_owned();
-        fs::create_dir_all(&folder).map_err(Error::io(&folder))?;
+        create_folder(&folder)?;
         let path = folder.join(".lock");
         let lock = File::options().create(true).append(true).open(&path).map_err(Error::io(&path))?;
         match lock.try_lock() {
@@ -59,7 +63,10 @@ impl Checkpoints {
         Ok(Checkpoints { folder, keep: Keep { last: 3, best: None }, writer, _lock: lock })
     }
 
-    /// Keeps the last `n`, at least one; older ones are removed once a newer one is complete.
+    /// Keeps the last `n` that were written, at least one; older ones are removed once a newer one is complete.
+    ///
+    /// A training that goes back, to an older checkpoint or to its start, writes newer ones than those of more steps that
+    /// are there; these go in their turn.
     #[must_use]
     pub fn keep_last(mut self, n: usize) -> Checkpoints {
         self.keep.last = n.max(1);
@@ -95,7 +102,7 @@ impl Checkpoints {
         self.writer.wait()
     }
 
-    /// The checkpoints that are there, the oldest step first.
+    /// The checkpoints that are there, in the order in which they were written: the oldest first.
     ///
     /// # Errors
     ///
@@ -104,7 +111,8 @@ impl Checkpoints {
         folder::list(&self.folder)
     }
 
-    /// Reads the newest checkpoint that is whole into a tree of the structure of `like`; nothing if there is none.
+    /// Reads the checkpoint that was written last, of those that are whole, into a tree of the structure of `like`; nothing
+    /// if there is none.
     ///
     /// Files that were damaged are passed over, and said to be ([`Restored::passed_over`]): since a training resumes
     /// exactly, one that goes on from an older checkpoint comes to the same end.
@@ -137,7 +145,7 @@ impl Checkpoints {
         ranked.first().map(|(_, saved)| restore(saved, like)).transpose()
     }
 
-    /// Reads the checkpoint after `step` steps.
+    /// Reads the checkpoint after `step` steps; the newest one, if there are several.
     ///
     /// # Errors
     ///

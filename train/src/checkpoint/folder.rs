@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
 use crate::error::{Error, Result};
+use crate::files::{parent, sync_folder};
 use crate::progress::Goal;
 
 /// The beginning of names of folders that are being written.
@@ -14,13 +16,14 @@ pub(super) const WRITING: &str = ".writing-";
 /// The beginning of names of folders that are being removed.
 const REMOVING: &str = ".removing-";
 
-/// A checkpoint on the disk.
+/// A checkpoint on the disk; later ones are greater.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Saved {
+    /// How often the training had gone back before it, to an older checkpoint or to its start: from then on steps come
+    /// again, and the newest checkpoint is not that of the most steps.
+    pub number: u64,
     /// How many steps were done.
     pub step: u64,
-    /// Which one of this step, from 0: a run that was resumed from an older one comes to the same step again.
-    pub number: u64,
     /// Its folder.
     pub path: PathBuf,
 }
@@ -46,19 +49,19 @@ impl Saved {
             }
             (step.parse().ok()?, number.parse().ok()?)
         };
-        Some(Saved { step, number, path })
+        Some(Saved { number, step, path })
     }
 
-    /// The one of this step that is not there yet.
+    /// The one to be written next, which comes after all that are there.
     pub(super) fn next(folder: &Path, step: u64) -> Result<Saved> {
-        let last = list(folder)?.into_iter().rfind(|saved| saved.step == step);
-        let number = last.map_or(0, |saved| saved.number + 1);
+        let newest = list(folder)?.pop();
+        let number = newest.map_or(0, |newest| newest.number.saturating_add(u64::from(step <= newest.step)));
         let name = if number == 0 { format!("step-{step:010}") } else { format!("step-{step:010}-{number}") };
-        Ok(Saved { step, number, path: folder.join(name) })
+        Ok(Saved { number, step, path: folder.join(name) })
     }
 }
 
-/// The checkpoints in a folder, the oldest step first.
+/// The checkpoints in a folder, the oldest first.
 pub(super) fn list(folder: &Path) -> Result<Vec<Saved>> {
     let mut found = vec![];
     for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
@@ -106,6 +109,13 @@ impl Keep {
         let mut kept: HashSet<PathBuf> = all.iter().rev().take(self.last).map(|saved| saved.path.clone()).collect();
         if let Some(best) = &self.best {
             kept.extend(best.ranked(&all).into_iter().take(best.n).map(|(_, saved)| saved.path));
+            // A manifest that cannot be read now may be that of the best.
+            let is_unknown = |saved: &&Saved| match saved.manifest() {
+                Err(Error::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
+                Err(Error::Version { .. }) => true,
+                _ => false,
+            };
+            kept.extend(all.iter().filter(is_unknown).map(|saved| saved.path.clone()));
         }
         all.iter().filter(|saved| !kept.contains(&saved.path)).try_for_each(|saved| remove(&saved.path))
     }
@@ -115,7 +125,11 @@ impl Keep {
 fn remove(path: &Path) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let removing = path.with_file_name(format!("{REMOVING}{name}"));
+    if removing.exists() {
+        fs::remove_dir_all(&removing).map_err(Error::io(&removing))?;
+    }
     fs::rename(path, &removing).map_err(Error::io(path))?;
+    sync_folder(parent(path))?;
     fs::remove_dir_all(&removing).map_err(Error::io(&removing))
 }
 

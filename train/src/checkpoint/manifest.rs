@@ -107,9 +107,12 @@ impl Checkpoint {
 
     /// Adds anything else that the run needs to go on, such as a [`Patience`](crate::progress::Patience).
     ///
+    /// JSON has no NaN and no infinities: as a value of your own they become `null`, which [`Manifest::value`] reads into
+    /// an [`Option`] only. Metrics keep them.
+    ///
     /// # Errors
     ///
-    /// Fails if the value has no form in JSON.
+    /// Fails if the value has no form in JSON, such as a map whose keys are no texts.
     pub fn value(mut self, name: impl Into<String>, value: &impl Serialize) -> Result<Checkpoint> {
         let name = name.into();
         let value = serde_json::to_value(value).map_err(|error| Error::argument(format!("`{name}`: {error}")))?;

@@ -12,6 +12,7 @@ use super::folder::{Keep, Saved, WRITING};
 use super::manifest::{FileInfo, MANIFEST, Manifest};
 use crate::error::{Error, Result};
 use crate::files::{sync_folder, write_json};
+use crate::guarded::guarded;
 use crate::state::Save;
 
 /// The name of the file with the tensors.
@@ -40,7 +41,9 @@ impl Writer {
         let (done, results) = sync_channel(usize::from(u16::MAX));
         let work = move || {
             while let Ok(job) = to_do.recv() {
-                if done.send(write(&folder, job)).is_err() {
+                let step = job.manifest.position.step;
+                let what = || format!("writing the checkpoint of step {step}");
+                if done.send(guarded(what, || write(&folder, job))).is_err() {
                     return;
                 }
             }
@@ -52,15 +55,16 @@ impl Writer {
 
     /// Hands over a job; gives the error of an earlier one, after which this one is handed over all the same.
     pub(super) fn give(&mut self, job: Job) -> Result<()> {
-        let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        self.n_open += usize::from(given);
-        let mut outcome =
-            if given { Ok(()) } else { Err(Error::argument("the thread that writes checkpoints has ended")) };
+        let mut outcome = Ok(());
+        // Before the job is given, so that its own result always comes with a later call.
         while let Ok(result) = self.results.try_recv() {
             self.n_open -= 1;
             outcome = outcome.and(result);
         }
-        outcome
+        let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        self.n_open += usize::from(given);
+        let ended = || Err(Error::argument("the thread that writes checkpoints has ended"));
+        outcome.and_then(|()| if given { Ok(()) } else { ended() })
     }
 
     /// Waits for all jobs; gives the first error.

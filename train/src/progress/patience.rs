@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::json::Number;
+
 /// Whether small or large values of a metric are good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -13,19 +15,20 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// Whether `value` is better than `than` by more than `by`; NaN is better than nothing, and nothing is better than it.
+    /// Whether `value` is better than `than` by more than `by`. NaN never is, and any number is better than NaN or none.
     pub fn is_better(self, value: f64, than: Option<f64>, by: f64) -> bool {
         let better = |than: f64| match self {
             Goal::Lowest => value < than - by,
             Goal::Highest => value > than + by,
         };
-        !value.is_nan() && than.is_none_or(better)
+        !value.is_nan() && than.is_none_or(|than| than.is_nan() || better(than))
     }
 }
 
 /// Stops a training whose validations get no better (early stopping; Prechelt, 1998).
 ///
-/// It is serialised with a checkpoint, so that a resumed run stops where the whole one would have.
+/// It is serialised with a checkpoint, so that a resumed run stops where the whole one would have; one that had already
+/// stopped asks [`is_exhausted`](Patience::is_exhausted) before its first step.
 ///
 /// ```
 /// use retape_train::progress::{Goal, Patience, Verdict};
@@ -41,7 +44,7 @@ pub struct Patience {
     most: u64,
     goal: Goal,
     least_change: f64,
-    best: Option<f64>,
+    best: Option<Number>,
     n_worse: u64,
 }
 
@@ -71,8 +74,8 @@ impl Patience {
 
     /// Takes in the value of a validation. NaN is worse than any number.
     pub fn observe(&mut self, value: f64) -> Verdict {
-        if self.goal.is_better(value, self.best, self.least_change) {
-            (self.best, self.n_worse) = (Some(value), 0);
+        if self.goal.is_better(value, self.best(), self.least_change) {
+            (self.best, self.n_worse) = (Some(Number(value)), 0);
             return Verdict::Best;
         }
         self.n_worse += 1;
@@ -81,7 +84,7 @@ impl Patience {
 
     /// The best value so far.
     pub fn best(&self) -> Option<f64> {
-        self.best
+        self.best.map(|Number(best)| best)
     }
 
     /// Whether there is no patience left.

@@ -25,6 +25,8 @@ pub(super) struct Plan {
 /// The things that a step and its loop tell each other.
 pub(super) struct Shared {
     pub(super) stop: RefCell<Stop>,
+    /// Whether a step has asked for the end of this training.
+    pub(super) is_ended: Cell<bool>,
     pub(super) deadline: Cell<Option<Instant>>,
     /// Whether a step has said, when it was asked if it saves, that it is the last.
     pub(super) has_said_last: Cell<bool>,
@@ -32,7 +34,7 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn is_over(&self) -> Option<End> {
-        if self.stop.borrow().is_requested() {
+        if self.is_ended.get() || self.stop.borrow().is_requested() {
             return Some(End::Stopped);
         }
         self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline).then_some(End::Time)
@@ -86,8 +88,10 @@ impl<B> Step<B> {
     }
 
     /// Asks for the end of the training after this step, as a patience that is exhausted does.
+    ///
+    /// Other trainings that share the [`Stop`] of this one go on.
     pub fn stop(&self) {
-        self.shared.stop.borrow().request();
+        self.shared.is_ended.set(true);
     }
 
     /// The batches of `loader`, such as all those of a validation; in a dry run the first alone.

@@ -70,6 +70,8 @@ pub struct Loop<'l, D: Dataset, C: Collate<D::Item> = Stacked> {
     plan: Plan,
     position: Position,
     batches: Option<Batches<D, C>>,
+    /// The batch for the step after this one, where it had to be asked for to know whether this one ends the epoch.
+    ahead: Option<Result<Batch<C::Batch>>>,
     /// The batch that all steps have, in a run that is to over-fit it.
     only: Option<Only<C::Batch>>,
     hooks: Vec<Hook<'l>>,
@@ -89,12 +91,18 @@ struct Only<B> {
 impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
     /// All batches of the loader, epoch after epoch, without an end.
     pub fn new(loader: &'l Loader<D, C>) -> Loop<'l, D, C> {
-        let shared = Shared { stop: RefCell::default(), deadline: Cell::new(None), has_said_last: Cell::new(false) };
+        let shared = Shared {
+            stop: RefCell::default(),
+            is_ended: Cell::new(false),
+            deadline: Cell::new(None),
+            has_said_last: Cell::new(false),
+        };
         Loop {
             loader,
             plan: Plan { epochs: None, steps: None, time: None, validate: None, save: None, is_dry: false },
             position: Position::default(),
             batches: None,
+            ahead: None,
             only: None,
             hooks: vec![],
             shared: Rc::new(shared),
@@ -152,7 +160,8 @@ impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
         self
     }
 
-    /// One step of everything: its validation has one batch ([`Step::batches_of`]), and it saves.
+    /// One step of everything: its validation has one batch ([`Step::batches_of`]), and it saves. Give it a folder of its
+    /// own: a metric of one batch may be better than that of any whole validation.
     ///
     /// To be run before a long training, whose last line would otherwise be the first time that it is run.
     #[must_use]
@@ -244,7 +253,10 @@ where
         if self.loader.n_batches() == 0 {
             return Some(Err(Error::argument("there is no batch to learn from")));
         }
-        let batch = self.batches.get_or_insert_with(|| self.loader.epoch_from(epoch, batch)).next()?;
+        let batch = match self.ahead.take() {
+            Some(batch) => batch,
+            None => self.batches.get_or_insert_with(|| self.loader.epoch_from(epoch, batch)).next()?,
+        };
         if let Ok(batch) = &batch {
             // Batches of which nothing was left are passed over.
             self.position.batch = batch.number;
@@ -253,6 +265,19 @@ where
             }
         }
         Some(batch)
+    }
+
+    /// The position behind that of a step. Its epoch is over too if all batches that it has left are skipped.
+    fn after(&mut self) -> Position {
+        let after = self.position.after(self.loader.n_batches());
+        let batches = if after.batch == 0 { None } else { self.batches.as_mut() };
+        if let Some(batches) = batches.filter(|_| self.loader.skips_broken() && self.only.is_none()) {
+            self.ahead = batches.next();
+            if self.ahead.is_none() {
+                return Position { epoch: after.epoch + 1, batch: 0, ..after };
+            }
+        }
+        after
     }
 
     /// The end, or the next batch, with the hooks of what lies between.
@@ -313,7 +338,7 @@ where
             }
         };
         let position = self.position;
-        let after = position.after(self.loader.n_batches());
+        let after = self.after();
         if after.batch == 0 {
             // The threads of the next epoch begin when it does.
             self.batches = None;

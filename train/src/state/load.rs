@@ -140,7 +140,7 @@ impl<'f> Load<'f> {
             if !seen.insert(in_file.clone()) {
                 problems.push(Problem::Twice { name: in_file });
             } else if !files.has(&in_file) {
-                problems.extend((!self.is_partial).then_some(Problem::Missing { name: in_file, wanted }));
+                problems.push(Problem::Missing { name: in_file, wanted });
                 missing.push(name);
             } else {
                 match self.tensor(&mut files, &name, &in_file, old)? {
@@ -154,7 +154,9 @@ impl<'f> Load<'f> {
             tensors.push(old.clone());
         }
         let extra: Vec<String> = files.names().into_iter().filter(|name| !seen.contains(name)).collect();
-        if !self.is_partial || (missing.len() == tensors.len() && !tensors.is_empty()) {
+        if self.is_partial && (missing.len() < tensors.len() || tensors.is_empty()) {
+            problems.retain(|problem| !matches!(problem, Problem::Missing { .. }));
+        } else {
             let found = |name: &String| Problem::Extra { name: name.clone(), found: files.type_text(name) };
             problems.extend(extra.iter().map(found));
         }

@@ -9,7 +9,7 @@ use retape::{Tensor, Tree, tree};
 use super::format;
 use super::shards::{Index, divide};
 use crate::error::{Error, Result};
-use crate::files::{parent, write_json};
+use crate::files::{parent, sync_folder, write_json};
 use crate::problem::Problem;
 
 /// Writes the tensors of a tree as one file of safetensors; [`Save`] has the options.
@@ -125,6 +125,8 @@ impl<'f> Save<'f> {
         write_json(&index_path, &index)?;
         if path.exists() {
             std::fs::remove_file(path).map_err(Error::io(path))?;
+            // Otherwise a crash could bring it back, and it comes before the index.
+            sync_folder(parent(path))?;
         }
         index.remove_others(&before, path);
         Ok(Default::default())

@@ -40,9 +40,16 @@ impl Index {
         self.weight_map.values().map(String::as_str).collect()
     }
 
-    /// Removes files of an earlier state that this one does not have; they are no part of anything any more.
+    /// Removes shards of an earlier state in the same place; they are no part of anything any more.
+    ///
+    /// An index may name any file beside it, so that only those go that are called like shards of this state.
     pub(super) fn remove_others(&self, before: &Index, path: &Path) {
-        for file in before.files().difference(&self.files()) {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let is_shard = |file: &str| {
+            let rest = file.strip_prefix(&*stem).and_then(|rest| rest.strip_suffix(".safetensors"));
+            rest.is_some_and(|rest| rest.starts_with('-'))
+        };
+        for file in before.files().difference(&self.files()).filter(|file| is_shard(file)) {
             // It only takes up room if it stays.
             let _ = std::fs::remove_file(parent(path).join(file));
         }

@@ -198,3 +198,58 @@ fn the_manifest_of_every_checkpoint_can_be_read_alone() {
     let loaded = retape_train::state::load(&tensors, state).unwrap();
     assert!(tree::same_bits(&loaded, &vec![Tensor::zeros([1]), Tensor::ones([2])]).unwrap());
 }
+
+#[test]
+fn a_training_that_begins_again_or_goes_back_keeps_what_it_writes() {
+    let folder = Folder::new("back");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_last(2);
+    let mut write = |steps_to_do: &[u64]| {
+        for &step in steps_to_do {
+            checkpoints.save(at(step), &Tensor::from(step as i64)).unwrap();
+        }
+        checkpoints.wait().unwrap();
+        let latest = checkpoints.latest(&Tensor::from(0_i64)).unwrap().unwrap();
+        assert_eq!(latest.manifest.position.step, *steps_to_do.last().unwrap());
+        steps(&checkpoints)
+    };
+    assert_eq!(write(&[10, 20, 30]), [20, 30]);
+    assert_eq!(write(&[5]), [30, 5]);
+    assert_eq!(write(&[6]), [5, 6]);
+    // A second time, and beyond where the first ones came to.
+    assert_eq!(write(&[2, 40]), [2, 40]);
+    assert_eq!(folder.names(), [".lock", "step-0000000002-2", "step-0000000040-2"]);
+}
+
+#[test]
+fn the_best_stays_while_its_manifest_cannot_be_read() {
+    let folder = Folder::new("unreadable");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_last(1).keep_best(1, "loss", Goal::Lowest);
+    checkpoints.save(at(1).metric("loss", 0.1), &Tensor::from(1_i64)).unwrap();
+    checkpoints.wait().unwrap();
+    let manifest = folder.path().join("step-0000000001/manifest.json");
+    let aside = folder.path().join("aside");
+    fs::rename(&manifest, &aside).unwrap();
+    // A folder cannot be read as a file.
+    fs::create_dir(&manifest).unwrap();
+    checkpoints.save(at(2).metric("loss", 0.5), &Tensor::from(2_i64)).unwrap();
+    checkpoints.save(at(3).metric("loss", 0.4), &Tensor::from(3_i64)).unwrap();
+    checkpoints.wait().unwrap();
+    fs::remove_dir(&manifest).unwrap();
+    fs::rename(&aside, &manifest).unwrap();
+    let best = checkpoints.best(&Tensor::from(0_i64)).unwrap().unwrap();
+    assert_eq!(best.tree.item::<i64>().unwrap(), 1);
+}
+
+#[test]
+fn what_was_not_wholly_removed_is_removed_with_its_namesake() {
+    let folder = Folder::new("namesake");
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_last(1);
+    let removing = folder.path().join(".removing-step-0000000001");
+    fs::create_dir(&removing).unwrap();
+    fs::write(removing.join("state.safetensors"), "half").unwrap();
+    for step in 1..=2 {
+        checkpoints.save(at(step), &Tensor::zeros([1])).unwrap();
+    }
+    checkpoints.wait().unwrap();
+    assert_eq!(folder.names(), [".lock", "step-0000000002"]);
+}

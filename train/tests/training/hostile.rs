@@ -81,7 +81,7 @@ fn indices_that_lie() {
         ("{\"value\": \"\"}", "not beside it"),
         ("{\"weight\": \"part.safetensors\"}", "does not say that `bias` is in part.safetensors"),
         (&whole.replace("bias", "bios"), "`bios` is in part.safetensors, where it is not"),
-        ("[1]", "is no such file"),
+        ("[1]", "is not the JSON that it has to be"),
     ];
     for (map, expected) in cases {
         index(map);

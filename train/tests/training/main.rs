@@ -10,6 +10,7 @@ mod checkpoint;
 mod example;
 mod execution;
 mod frozen;
+mod guide;
 mod hostile;
 mod layers;
 mod optimise;

@@ -192,3 +192,57 @@ fn a_summary_is_a_table_with_a_total() {
     assert!(lines[1].starts_with("blocks.0.kernel  f32[2, 1]"), "{text}");
     assert!(lines[7].starts_with("total") && lines[7].ends_with("14"), "{text}");
 }
+
+#[test]
+fn an_index_that_was_there_takes_no_file_with_it_that_is_no_shard() {
+    let folder = Folder::new("others");
+    let path = folder.path().join("model.safetensors");
+    let map = "{\"a\": \"model.safetensors\", \"b\": \"notes.txt\", \"c\": \"model-00001-of-00002.safetensors\"}";
+    fs::write(folder.path().join("model.safetensors.index.json"), format!("{{\"weight_map\": {map}}}")).unwrap();
+    for name in ["notes.txt", "model-00001-of-00002.safetensors"] {
+        fs::write(folder.path().join(name), "old").unwrap();
+    }
+    let layer = Dense::new(1, 2, 3);
+    save(&layer, &path).unwrap();
+    assert_eq!(folder.names(), ["model.safetensors", "notes.txt"]);
+    assert!(tree::same_bits(&load(&Dense::new(2, 2, 3), &path).unwrap(), &layer).unwrap());
+}
+
+#[test]
+fn a_partial_load_of_nothing_lists_both_sides() {
+    let folder = Folder::new("both");
+    let path = folder.path().join("a.safetensors");
+    let partial = |path| Load::new().names(|name| format!("modle.{name}")).partial().read(&Dense::new(1, 2, 2), path);
+    save(&Dense::new(1, 2, 2), &path).unwrap();
+    let message = partial(&path).unwrap_err().to_string();
+    assert!(
+        message.contains("`modle.weight` is missing") && message.contains("`weight` is not in the tree"),
+        "{message}"
+    );
+    save(&Vec::<Tensor>::new(), &path).unwrap();
+    assert!(matches!(partial(&path), Err(Error::State { .. })));
+}
+
+/// Only a child of the test below has a path.
+#[cfg(unix)]
+#[test]
+fn child_that_saves() {
+    if let Some(path) = std::env::var_os("RETAPE_TRAIN_TEST_MASK") {
+        save(&Tensor::zeros([1]), path).unwrap();
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_has_the_permissions_that_the_user_gives_to_new_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("mask");
+    for (mask, mode) in [("077", 0o600), ("022", 0o644), ("002", 0o664)] {
+        let path = folder.path().join(mask);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &format!("umask {mask}; exec \"$0\" --exact state::child_that_saves")]);
+        let output = shell.arg(std::env::current_exe().unwrap()).env("RETAPE_TRAIN_TEST_MASK", &path).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "umask {mask}");
+    }
+}

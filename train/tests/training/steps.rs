@@ -243,3 +243,53 @@ fn patience_counts_from_the_best_and_survives_a_checkpoint() {
     assert!((0..100).all(|_| never.observe(f64::NAN) == Verdict::Worse));
     assert_eq!((never.observe(1.0), never.observe(f64::NEG_INFINITY)), (Verdict::Best, Verdict::Best));
 }
+
+#[test]
+fn an_epoch_whose_last_batches_are_skipped_is_validated_and_saved_all_the_same() {
+    let number: fn(usize) -> Result<f32> =
+        |index| if index >= 8 { Err(Error::custom("torn")) } else { Ok(index as f32) };
+    // The third batch of each epoch has nothing that can be read.
+    let loader = Loader::new(from_fn(10, number), 4).unwrap().skip_broken();
+    let mut steps = Loop::new(&loader).epochs(2).validate(Every::Epochs(1)).save(Every::Epochs(1));
+    let mut heard = vec![];
+    for step in &mut steps {
+        let step = step.unwrap();
+        heard.push((step.after, step.validates(), step.saves(), step.ends_epoch()));
+    }
+    let at = |step, epoch, batch| Position { step, epoch, batch };
+    let expected = [
+        (at(1, 0, 1), false, false, false),
+        (at(2, 1, 0), true, true, true),
+        (at(3, 1, 1), false, false, false),
+        (at(4, 2, 0), true, true, true),
+    ];
+    assert_eq!((&heard[..], steps.end()), (&expected[..], Some(End::Epochs)));
+    // Going on from any of these positions gives the same steps.
+    for done in 1..4 {
+        let rest: Vec<_> =
+            Loop::new(&loader).epochs(2).resume(heard[done - 1].0).map(|step| step.unwrap().after).collect();
+        assert_eq!(rest, heard[done..].iter().map(|step| step.0).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_step_ends_its_own_training_and_not_those_that_share_its_stop() {
+    let loader = loader();
+    let stop = Stop::new();
+    let mut one = Loop::new(&loader).until(&stop).epochs(2);
+    one.next().unwrap().unwrap().stop();
+    assert!(one.next().is_none() && !stop.is_requested());
+    assert_eq!(one.end(), Some(End::Stopped));
+    assert_eq!(Loop::new(&loader).until(&stop).epochs(2).count(), 6);
+}
+
+#[test]
+fn infinite_losses_are_as_patient_after_a_checkpoint_as_before() {
+    let mut patience = Patience::new(2, Goal::Lowest);
+    assert_eq!(patience.observe(f64::INFINITY), Verdict::Best);
+    let kept = serde_json::to_value(patience).unwrap();
+    let mut again: Patience = serde_json::from_value(kept).unwrap();
+    assert_eq!(again.best(), Some(f64::INFINITY));
+    assert_eq!(again.observe(f64::INFINITY), Verdict::Worse);
+    assert!(Goal::Lowest.is_better(1.0, Some(f64::NAN), 0.0) && !Goal::Lowest.is_better(f64::NAN, Some(1.0), 0.0));
+}

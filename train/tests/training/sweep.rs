@@ -94,3 +94,25 @@ fn grids_and_random_options() {
     assert_eq!(many.iter().collect::<HashSet<_>>().len(), 5);
     assert_ne!(random(3, 2, |r| r.bits()), few);
 }
+
+#[test]
+fn a_gpu_has_one_training_at_a_time_unless_more_are_asked_for() {
+    let devices = [Device::Cuda(0), Device::Cuda(1)];
+    let most_on = |sweep: Sweep<usize>| {
+        let now = [const { AtomicUsize::new(0) }; 2];
+        let most = AtomicUsize::new(0);
+        let outcomes = sweep.run(|trial| {
+            let now = &now[devices.iter().position(|device| *device == trial.device).unwrap()];
+            most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // Those of one device take longer, so that the others run ahead.
+            thread::sleep(Duration::from_millis(if trial.device == devices[0] { 20 } else { 1 }));
+            now.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        });
+        assert!(outcomes.0.len() == 8 && outcomes.0.iter().all(|outcome| outcome.result.is_ok()));
+        most.into_inner()
+    };
+    assert_eq!(most_on(Sweep::new(0..8).devices(devices)), 1);
+    assert_eq!(most_on(Sweep::new(0..8).devices(devices).parallel(2)), 1);
+    assert_eq!(most_on(Sweep::new(0..8).devices([devices[0]])), 1);
+}

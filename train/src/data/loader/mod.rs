@@ -197,6 +197,11 @@ impl<D: Dataset, C> Loader<D, C> {
         &self.dataset
     }
 
+    /// Whether examples that cannot be loaded are left out.
+    pub(crate) fn skips_broken(&self) -> bool {
+        self.skip_broken
+    }
+
     /// The number of examples in a full batch.
     pub fn batch_size(&self) -> usize {
         self.batch_size
