@@ -112,6 +112,9 @@ pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
 pub use tree::{HasField, HasStaticField};
 pub use warnings::set_warnings;
 
+/// The version of this crate, for files that say what wrote them.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The examples of the front page, run as tests; those of other pages are in [`guide`].
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

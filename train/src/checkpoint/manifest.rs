@@ -77,7 +77,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// A checkpoint of a training that goes on at `position`: the step to be done next.
     pub fn at(position: Position) -> Checkpoint {
-        let versions = [("retape-train", env!("CARGO_PKG_VERSION"))];
+        let versions = [("retape", retape::VERSION), ("retape-train", env!("CARGO_PKG_VERSION"))];
         let manifest = Manifest {
             format: FORMAT,
             position,

@@ -52,6 +52,7 @@ fn the_manifest_says_everything_and_any_program_can_read_it() {
     );
     assert_eq!((&json["seed"], &json["metrics"]["loss"]), (&7.into(), &"inf".into()));
     let state = fs::read(path.join("state.safetensors")).unwrap();
+    assert_eq!(json["versions"]["retape"], retape::VERSION);
     let info = &json["files"]["state.safetensors"];
     assert_eq!(info["bytes"], state.len());
     assert_eq!(info["blake3"], blake3::hash(&state).to_hex().as_str());
