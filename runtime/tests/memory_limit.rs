@@ -26,6 +26,11 @@ fn limits_hold_and_threads_share() {
 
 /// Other threads are granted what there is room for, also in the moment in which one is refused what there is none for.
 fn a_request_that_is_refused_stands_in_nobodys_way() {
+    if cfg!(miri) {
+        // Its threads take turns, and those that spin take nearly all of them.
+        return;
+    }
+    let n = 200_000;
     let is_over = AtomicBool::new(false);
     let granted = thread::scope(|scope| {
         for _ in 0..4 {
@@ -36,11 +41,11 @@ fn a_request_that_is_refused_stands_in_nobodys_way() {
             });
         }
         // Too large for blocks that are paid for in advance, so that each asks.
-        let granted = (0..200_000).filter(|_| Buffer::alloc(3 * MIB).is_ok()).count();
+        let granted = (0..n).filter(|_| Buffer::alloc(3 * MIB).is_ok()).count();
         is_over.store(true, Relaxed);
         granted
     });
-    assert_eq!(granted, 200_000);
+    assert_eq!(granted, n);
     trim();
 }
 
@@ -167,7 +172,10 @@ fn limits_hold() {
     // At first the limit is that of the machine.
     let machine = memory_limit();
     assert!(machine > MIB);
-    assert!(matches!(Buffer::alloc(machine + 1), Err(Error::Allocation(Shortage { refusal: Refusal::Size, .. }))));
+    // Where the system does not say how much memory it has, that of the address space counts.
+    let expected = if machine == isize::MAX as usize { Refusal::AddressSpace } else { Refusal::Size };
+    let error = Buffer::alloc(machine + 1).unwrap_err();
+    assert!(matches!(error, Error::Allocation(Shortage { refusal, .. }) if refusal == expected), "{error}");
     assert_eq!(live_bytes(), 0);
 
     // Live bytes count against it, kept ones make room.
