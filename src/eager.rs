@@ -25,7 +25,7 @@ use crate::trace::{Trace, sent};
 /// How many op graphs are kept; beyond it all are dropped and made again as needed.
 const CAPACITY: usize = 4096;
 
-/// What an op is compiled for, the op, and the movements that bring its arguments into shape.
+/// The key of a compiled op: its target, the op, and the movements that bring its arguments into shape.
 type Key = (Target, Op, SmallVec<[Arg; 3]>);
 
 /// An argument of an op graph: the type of its input, and the movements applied to it.

@@ -10,7 +10,7 @@ use syn::{
     Attribute, Error, Field, Fields, GenericArgument, GenericParam, Generics, LitStr, PathArguments, Result, Type,
 };
 
-/// What `#[tree(..)]` says of a field.
+/// The words of `#[tree(..)]` on a field.
 #[derive(Default)]
 pub(crate) struct Options {
     /// Whether the field is a static leaf.

@@ -20,16 +20,16 @@ fn limits_hold_and_threads_share() {
     freed_memory_crosses_threads();
     small_buffers_are_counted_exactly();
     freed_buffers_pay_for_none_beyond_a_new_limit();
-    vectors_count_while_a_buffer_has_them();
-    a_request_that_is_refused_stands_in_nobodys_way();
+    // Miri gives vectors addresses that are no multiple of 16, so that each is copied; and of its threads, which take
+    // turns, those that spin take nearly all.
+    if !cfg!(miri) {
+        vectors_count_while_a_buffer_has_them();
+        a_request_that_is_refused_stands_in_nobodys_way();
+    }
 }
 
 /// Other threads are granted what there is room for, also in the moment in which one is refused what there is none for.
 fn a_request_that_is_refused_stands_in_nobodys_way() {
-    if cfg!(miri) {
-        // Its threads take turns, and those that spin take nearly all of them.
-        return;
-    }
     let n = 200_000;
     let is_over = AtomicBool::new(false);
     let granted = thread::scope(|scope| {
@@ -58,8 +58,8 @@ fn vectors_count_while_a_buffer_has_them() {
         (stats.live_bytes, stats.kept_bytes)
     };
     // Room beyond the elements is held, too.
-    let mut values: Vec<u8> = Vec::with_capacity(MIB);
-    values.resize(MIB - 1000, 7);
+    let mut values = vec![0_u8; MIB];
+    values.truncate(MIB - 1000);
     let address = values.as_ptr().addr();
     reset_peak_bytes();
     let buffer = Buffer::from_vec(values).unwrap();
@@ -78,9 +78,9 @@ fn vectors_count_while_a_buffer_has_them() {
     set_memory_limit(2 * MIB);
     drop(Buffer::alloc(MIB + MIB / 2).unwrap());
     assert_eq!(bytes(), (0, MIB + MIB / 2));
-    let first = Buffer::from_vec(vec![1_u8; MIB]).unwrap();
+    let first = Buffer::from_vec(vec![0_u8; MIB]).unwrap();
     assert_eq!(bytes(), (MIB, 0));
-    let refused = Buffer::from_vec(vec![1_u8; MIB + 1]).unwrap_err().to_string();
+    let refused = Buffer::from_vec(vec![0_u8; MIB + 1]).unwrap_err().to_string();
     assert_eq!(refused, "cannot allocate: 1.0 MiB asked for, 1.0 MiB in use, limit 2.0 MiB");
     assert_eq!(bytes(), (MIB, 0));
     assert!(Buffer::alloc(MIB + 1).is_err());

@@ -120,7 +120,7 @@ fn gap(old: &Tensor, new: &Tensor) -> Option<Gap> {
     looked_at(old, new, |dtype, was, is| compare(dtype, was, is, &Tolerance::EXACT))?
 }
 
-/// What a comparison says of the elements of two concrete tensors of one type; nothing if they do not come from their
+/// The outcome of a comparison of the elements of two concrete tensors of one type; nothing if they do not come from their
 /// device, so that they count as equal.
 fn looked_at<R>(old: &Tensor, new: &Tensor, compare: impl FnOnce(DType, &[u8], &[u8]) -> R) -> Option<R> {
     let (old, new): (&Concrete, &Concrete) = (old.as_concrete()?, new.as_concrete()?);

@@ -32,3 +32,4 @@ pub use digits::Digits;
 pub use error::DataError;
 pub use minibatch::{Epoch, MiniBatches, Partial, gather, one_hot};
 pub use random::Random;
+pub use rotate::sin_cos_degrees;

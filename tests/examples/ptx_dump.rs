@@ -115,7 +115,7 @@ fn measured(gpu: Device) -> Result<usize, AnyError> {
     Ok(MEASURED.len())
 }
 
-/// What is another kernel with the switch of determinism off.
+/// Kernels that are others with the switch of determinism off.
 fn nondeterministic(gpu: Device) -> Result<()> {
     let previous = retape::set_deterministic(false);
     let sums = accelerate(|x: &Tensor, ids: &Tensor, along: &Tensor, cts: &Tensor| {

@@ -156,7 +156,7 @@ fn entries_keep_their_state() {
     });
 }
 
-/// What the switch has no other algorithm for keeps its bits: few indices, integers, everything that is not scattered.
+/// Ops for which the switch has no other algorithm keep their bits: few indices, integers, everything that is not scattered.
 #[test]
 fn the_rest_keeps_its_bits() {
     in_own_process("determinism::the_rest_keeps_its_bits", &[], || {

@@ -3,6 +3,7 @@
 use retape::{Accelerated, Function, Tree};
 
 use crate::error::Error;
+use crate::guarded::guarded;
 
 /// Does a step once more with the trap for NaN and infinities, and gives its error, which names the op and its line.
 ///
@@ -30,10 +31,11 @@ where
 {
     let was_on = step.traps_nonfinite();
     step.trap_nonfinite(true);
-    let outcome = call(step);
+    // A panic must not leave the trap on.
+    let outcome = guarded(|| "the step".to_owned(), || Ok(call(step)?));
     step.trap_nonfinite(was_on);
     match outcome {
-        Err(error) => error.into(),
+        Err(error) => error,
         Ok(()) => {
             Error::custom("the loss is not finite, but no op of the step made a value that is not from finite ones")
         }

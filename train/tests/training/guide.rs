@@ -153,7 +153,7 @@ mod page {
         let (_, program) = page.split_once("```rust,no_run\n").unwrap();
         let (program, _) = program.split_once("```").unwrap();
         assert!(program.starts_with("use retape") && program.contains("fn main()"), "{program}");
-        // What is pasted has no line that only a documentation tool understands.
+        // A program that is pasted has no line that only a documentation tool understands.
         assert!(!program.lines().any(|line| line == "#" || line.starts_with("# ") || line.starts_with("#  ")));
         assert!(source.contains(program), "the page and `guide.rs` differ");
     }

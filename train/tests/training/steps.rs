@@ -228,6 +228,8 @@ fn a_loss_that_is_not_finite_is_traced_to_its_op() {
     assert!(!step.traps_nonfinite());
     let fine = nonfinite_error(&step, |step| step.call(&x, &x).map(|_| ()));
     assert!(fine.to_string().contains("no op of the step"), "{fine}");
+    let torn = nonfinite_error(&step, |_| panic!("torn"));
+    assert!(torn.to_string().contains("the step panicked: torn") && !step.traps_nonfinite(), "{torn}");
 }
 
 #[test]

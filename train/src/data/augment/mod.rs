@@ -34,5 +34,4 @@ pub use normalise::Normalisation;
 pub use pipeline::{Augment, Pipeline};
 pub use resize::Resize;
 pub use rotate::Rotation;
-pub(super) use rotate::sin_cos_degrees;
 pub use window::Border;

@@ -1,6 +1,6 @@
 //! Rotation by an angle, bilinear between pixels.
 
-use retape::data::Random;
+use retape::data::{Random, sin_cos_degrees};
 
 use super::pipeline::Augment;
 use super::window::Border;
@@ -101,28 +101,4 @@ fn rotated<T: Value>(values: &[T], shape: [usize; 3], degrees: f64, border: Bord
         }
     }
     out
-}
-
-/// The sine and cosine of an angle in degrees, with the same bits everywhere.
-///
-/// The standard library's functions differ between platforms in their last bits. After an exact reduction to `[-45, 45]`
-/// degrees, Taylor series that end below 3e-17.
-pub(in crate::data) fn sin_cos_degrees(degrees: f64) -> (f64, f64) {
-    let within_turn = degrees % 360.0;
-    let quarter = (within_turn / 90.0).round();
-    let x = (within_turn - 90.0 * quarter) * (std::f64::consts::PI / 180.0);
-    let square = x * x;
-    let (mut sin, mut cos) = (1.0, 1.0);
-    for k in (1..=8).rev() {
-        let k = f64::from(k);
-        sin = 1.0 - square / (2.0 * k * (2.0 * k + 1.0)) * sin;
-        cos = 1.0 - square / ((2.0 * k - 1.0) * 2.0 * k) * cos;
-    }
-    sin *= x;
-    match (quarter as i64).rem_euclid(4) {
-        0 => (sin, cos),
-        1 => (cos, -sin),
-        2 => (-sin, -cos),
-        _ => (-cos, sin),
-    }
 }

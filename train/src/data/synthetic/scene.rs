@@ -1,10 +1,9 @@
 //! An object before a ground: where it lies, its colours, and the pixels.
 
-use retape::data::Random;
+use retape::data::{Random, sin_cos_degrees};
 
 use super::Objects;
 use super::shape::Shape;
-use crate::data::augment::sin_cos_degrees;
 
 type Colour = [f32; 3];
 
