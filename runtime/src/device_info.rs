@@ -70,6 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri does not execute `cpuid`")]
     fn the_processor_says_what_it_is() {
         let info = Device::Cpu.info().unwrap();
         assert!(!info.name.is_empty() && info.n_units > 0, "{info:?}");
