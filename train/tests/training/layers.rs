@@ -45,7 +45,7 @@ fn modules_know_only_those_below_them() {
         named("use crate::error::{A, B}; // x\n/// crate::state\nlet y = crate::Result::Ok(crate::data::f());"),
         ["error", "data"]
     );
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src");
     let mut files = vec![];
     sources(&root, &mut files);
     let mut n_imports = 0;
