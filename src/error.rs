@@ -62,6 +62,8 @@ pub enum Error {
     /// Code of the program that was called back panicked: a closure, a sink of printed lines, a listener for events, or
     /// the methods of a type of an argument or a result.
     Panicked(String),
+    /// Workers that do not come to a collective, come to another one, or traced other graphs.
+    Communication(String),
     /// The cache refused: a nested call for the signature being traced, or a locked cache.
     Cache(String),
     /// A checked call computed something else than the un-accelerated path.
@@ -137,6 +139,7 @@ impl fmt::Display for Error {
             Error::Gradient { message, at } => write!(f, "gradient: {message} (at {at})"),
             Error::Tree(message) => write!(f, "tree: {message}"),
             Error::Panicked(message) => write!(f, "code that was called back panicked: {message}"),
+            Error::Communication(message) => write!(f, "communication: {message}"),
             Error::Cache(message) => write!(f, "cache: {message}"),
             Error::Check(deviation) => write!(f, "check: {deviation}"),
             Error::NonFinite(found) => write!(f, "non-finite: {found}"),
@@ -161,6 +164,7 @@ impl std::error::Error for Error {
             | Error::Gradient { .. }
             | Error::Tree(_)
             | Error::Panicked(_)
+            | Error::Communication(_)
             | Error::Cache(_)
             | Error::Check(_)
             | Error::NonFinite(_)
@@ -221,6 +225,7 @@ impl From<retape_kernels::Error> for Error {
         match source {
             retape_kernels::Error::Runtime(source) => Error::Device(source),
             retape_kernels::Error::Panicked(message) => Error::Panicked(message),
+            retape_kernels::Error::Communication(message) => Error::Communication(message),
             // A limit of the processor's kernels; those of a GPU say so themselves.
             retape_kernels::Error::Unsupported(reason) => {
                 Error::Device(retape_runtime::Error::Unusable { device: Device::Cpu, reason })

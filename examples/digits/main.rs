@@ -73,8 +73,8 @@ fn main() -> Result<(), AnyError> {
     println!("  angle      {:.2} degrees root mean square error", found.angle_error);
     println!("\n{}\n", step.stats());
 
-    draw(&options, "training", plain.time, fast.time)?;
-    draw(&options, "prediction", plain_found.time, found.time)?;
+    Chart { work: "training", plain: plain.time, fast: fast.time }.save(&options.out)?;
+    Chart { work: "prediction", plain: plain_found.time, fast: found.time }.save(&options.out)?;
     if options.report.is_some() || options.profile.is_some() {
         step.set_profiling(true);
         let one = Options { epochs: 1, ..options };
@@ -174,21 +174,6 @@ fn tensors(set: &Digits, batch: &[usize], device: Device) -> Result<(Tensor, Ten
 fn report(what: &str, plain: Duration, fast: Duration) {
     let (plain, fast) = (plain.as_secs_f64(), fast.as_secs_f64());
     println!("{what}: {plain:.3} s un-accelerated, {fast:.3} s accelerated, {:.2} times faster", plain / fast);
-}
-
-fn draw(options: &Options, what: &str, plain: Duration, fast: Duration) -> Result<(), AnyError> {
-    let (plain, fast) = (plain.as_secs_f64(), fast.as_secs_f64());
-    let chart = Chart {
-        title: format!("Time of {what}"),
-        unit: "s".into(),
-        bars: vec![("un-accelerated".into(), plain), ("accelerated".into(), fast)],
-        note: format!("{:.2} times faster", plain / fast),
-    };
-    std::fs::create_dir_all(&options.out)?;
-    std::fs::write(options.out.join(format!("{what}.svg")), chart.svg())?;
-    chart.png(options.out.join(format!("{what}.png")))?;
-    println!("{}", chart.terminal(72));
-    Ok(())
 }
 
 fn progress(title: &str, n: u64) -> ProgressBar {

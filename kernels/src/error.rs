@@ -18,6 +18,8 @@ pub enum Error {
     Buffers(String),
     /// The sink of printed lines panicked, with this message.
     Panicked(String),
+    /// Workers that do not come to a collective, or come to another one.
+    Communication(String),
     /// The machine is not one that code can be made for.
     Unsupported(String),
     /// A broken assumption of this crate.
@@ -46,6 +48,7 @@ impl fmt::Display for Error {
             Error::Runtime(error) => error.fmt(f),
             Error::Buffers(reason) => write!(f, "wrong buffers: {reason}"),
             Error::Panicked(message) => write!(f, "the sink of printed lines panicked: {message}"),
+            Error::Communication(reason) => f.write_str(reason),
             Error::Unsupported(reason) => write!(f, "no code for this machine: {reason}"),
             Error::Internal(reason) => write!(f, "internal error: {reason}"),
         }

@@ -8,7 +8,6 @@
 mod artefact;
 mod bad_input;
 mod cache;
-mod chart;
 mod check;
 mod closures;
 mod debug_print;

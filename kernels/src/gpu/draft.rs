@@ -5,15 +5,14 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::error::Result;
-use crate::library::Library;
 use crate::plan::{Operand, Plan, Work};
 use crate::ptx::{self, Argument, FusedStep, Launch, Target};
 
 /// What runs without the host in between, or on the host.
 pub(super) enum Draft {
     Launches(Vec<Placed>),
-    /// The step that prints.
-    Print(usize),
+    /// The step that the host does.
+    Host(usize),
 }
 
 /// A launch that knows what its arguments are.
@@ -46,9 +45,11 @@ pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec
     let (mut drafts, mut scratch) = (vec![], 0);
     let mut row = Row { plan, fused: &fused, separate, done: vec![], open: vec![] };
     for (n, step) in fused.iter().enumerate() {
-        if let Work::Library(Library::Print(_)) = &plan.steps[step.last()].work {
+        if let Work::Library(library) = &plan.steps[step.last()].work
+            && library.has_effect()
+        {
             drafts.extend(row.take());
-            drafts.push(Draft::Print(step.last()));
+            drafts.push(Draft::Host(step.last()));
             continue;
         }
         let lowered = step.lower(plan, target)?;
@@ -62,10 +63,10 @@ pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec
     Ok((drafts, scratch))
 }
 
-/// What each launch and each print does: the steps, and those whose results are stored by then.
+/// What each launch and each step of the host does: the steps, and those whose results are stored by then.
 pub(super) fn tasks(drafts: &[Draft]) -> Vec<Task> {
     let tasks = drafts.iter().flat_map(|draft| match draft {
-        Draft::Print(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::new() }],
+        Draft::Host(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::from([*n]) }],
         Draft::Launches(launches) => launches.iter().map(|placed| placed.task.clone()).collect(),
     });
     tasks.collect()

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
-use retape_runtime::{DeviceBuffer, Gpu};
+use retape_runtime::{Buffer, DeviceBuffer, Gpu};
 
 use crate::error::{Error, Result};
 use crate::execute::{LaunchTime, Modes};
@@ -36,7 +36,7 @@ pub struct DeviceExecutable {
     /// Each step has launches of its own.
     separate: bool,
     parts: Vec<Part>,
-    /// What each launch and each print does.
+    /// What each launch and each step of the host does.
     tasks: Vec<Task>,
     constants: Vec<DeviceBuffer>,
     /// Arena and scratch.
@@ -48,10 +48,10 @@ pub struct DeviceExecutable {
 #[derive(Debug)]
 enum Part {
     Chain(Chain),
-    /// Reads what it prints from here.
-    Print {
-        library: Library,
-        operand: Operand,
+    /// A step of the host, with what it reads and then writes.
+    Host {
+        library: Box<Library>,
+        operands: Vec<Operand>,
     },
 }
 
@@ -133,7 +133,7 @@ impl DeviceExecutable {
             format!("{}\n// {size}\n{}\n", head(&placed.task.steps), module.text())
         };
         let text = |draft: &Draft| match draft {
-            Draft::Print(n) => format!("{}\n// on the host\n\n", head(&(*n..n + 1))),
+            Draft::Host(n) => format!("{}\n// on the host\n\n", head(&(*n..n + 1))),
             Draft::Launches(launches) => launches.iter().map(launch).collect(),
         };
         Ok(drafts.iter().map(text).collect())
@@ -201,8 +201,8 @@ impl DeviceExecutable {
                             nanos: span.nanos,
                         }))
                     }
-                    Part::Print { library, operand } => {
-                        self.print(library, operand, buffers)?;
+                    Part::Host { library, operands } => {
+                        self.run_on_host(library, operands, buffers)?;
                         times.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
                     }
                 }
@@ -218,7 +218,7 @@ impl DeviceExecutable {
         self.tasks.iter().map(|task| task.steps.clone())
     }
 
-    /// The number of launches that the steps became, and of prints.
+    /// The number of launches that the steps became, and of steps of the host.
     pub fn n_launches(&self) -> usize {
         self.tasks.len()
     }
@@ -232,7 +232,7 @@ impl DeviceExecutable {
     pub fn code_bytes(&self) -> usize {
         let chains = self.parts.iter().filter_map(|part| match part {
             Part::Chain(chain) => Some(chain),
-            Part::Print { .. } => None,
+            Part::Host { .. } => None,
         });
         chains.flat_map(Chain::launches).map(|launch| launch.function.bytes()).sum()
     }
@@ -282,8 +282,8 @@ impl DeviceExecutable {
             Some(arena) => arena,
             None => DeviceBuffer::alloc(&self.gpu, self.arena_bytes)?,
         };
-        // Who sees a print may run the same plan again: it gets another arena.
-        let held = if self.prints() { None } else { Some(&mut place) };
+        // A print's sink may run the same plan again: it gets another arena.
+        let held = if self.enters_host() { None } else { Some(&mut place) };
         let buffers: Vec<&DeviceBuffer> =
             [&arena].into_iter().chain(&self.constants).chain(inputs.iter().copied()).chain(outputs).collect();
         match held {
@@ -301,25 +301,35 @@ impl DeviceExecutable {
         }
     }
 
-    fn prints(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Print { .. }))
+    fn enters_host(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Host { .. }))
     }
 
     fn queue(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
         for part in &self.parts {
             match part {
                 Part::Chain(chain) => call::run(chain, buffers)?,
-                Part::Print { library, operand } => self.print(library, operand, buffers)?,
+                Part::Host { library, operands } => self.run_on_host(library, operands, buffers)?,
             }
         }
         Ok(())
     }
 
-    /// Waits for an array and prints it.
-    fn print(&self, library: &Library, operand: &Operand, buffers: &[&DeviceBuffer]) -> Result<()> {
-        let mut bytes = vec![0; operand.ty().bytes()];
-        self.read(operand, buffers, &mut bytes)?;
-        library.launch(&[&bytes, &[]], &mut [&mut []])
+    /// Waits for what a kernel reads, runs it on the host, and sends back what it wrote.
+    fn run_on_host(&self, library: &Library, operands: &[Operand], buffers: &[&DeviceBuffer]) -> Result<()> {
+        let mut host = Buffer::alloc_all(&operands.iter().map(|operand| operand.ty().bytes()).collect::<Vec<_>>())?;
+        let (read, written) = host.split_at_mut(library.inputs().len());
+        for (operand, bytes) in operands.iter().zip(&mut *read) {
+            self.read(operand, buffers, bytes.bytes_mut())?;
+        }
+        let inputs: Vec<&[u8]> = read.iter().map(Buffer::bytes).collect();
+        let mut outputs: Vec<&mut [u8]> = written.iter_mut().map(Buffer::bytes_mut).collect();
+        library.launch(&inputs, &mut outputs)?;
+        for (operand, bytes) in operands[inputs.len()..].iter().zip(&outputs) {
+            let Address { base, offset } = address(&self.plan, operand);
+            buffers[base].write_at(offset, bytes)?;
+        }
+        Ok(())
     }
 
     /// Waits for an operand and copies it to the host.
@@ -354,7 +364,7 @@ fn told_by(gpu: &Gpu, error: Error) -> Error {
 fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> Result<Vec<Part>> {
     let launches = drafts.iter().flat_map(|draft| match draft {
         Draft::Launches(launches) => launches.as_slice(),
-        Draft::Print(_) => &[],
+        Draft::Host(_) => &[],
     });
     let texts: Vec<(&str, String)> =
         launches.map(|placed| (placed.launch.module.name.as_str(), placed.launch.module.text())).collect();
@@ -364,10 +374,10 @@ fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> 
     let mut parts = vec![];
     for draft in drafts {
         match draft {
-            Draft::Print(n) => {
+            Draft::Host(n) => {
                 let Step { work, operands, .. } = &plan.steps[n];
                 if let Work::Library(library) = work {
-                    parts.push(Part::Print { library: library.clone(), operand: operands[0] });
+                    parts.push(Part::Host { library: Box::new(library.clone()), operands: operands.to_vec() });
                 }
             }
             Draft::Launches(launches) => {

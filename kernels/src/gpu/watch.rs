@@ -4,6 +4,7 @@ use retape_runtime::DeviceBuffer;
 
 use super::{DeviceExecutable, Part, call};
 use crate::error::Result;
+use crate::library::Library;
 use crate::plan::Step;
 use crate::watch::{has_nonfinite, written};
 
@@ -24,13 +25,17 @@ impl DeviceExecutable {
         self.call(inputs, &outputs, |buffers| {
             let mut tasks = self.tasks.iter();
             for part in &self.parts {
-                // What prints writes tokens only, which have no bytes.
-                let Part::Chain(chain) = part else {
-                    tasks.next();
-                    continue;
+                let n_tasks = match part {
+                    Part::Chain(chain) => chain.launches().len(),
+                    Part::Host { .. } => 1,
                 };
-                for (n, task) in tasks.by_ref().take(chain.launches().len()).enumerate() {
-                    call::run_some(chain, n..n + 1, buffers)?;
+                for (n, task) in tasks.by_ref().take(n_tasks).enumerate() {
+                    match part {
+                        Part::Chain(chain) => call::run_some(chain, n..n + 1, buffers)?,
+                        // It writes tokens only, which have no bytes.
+                        Part::Host { library, .. } if matches!(**library, Library::Print(_)) => continue,
+                        Part::Host { library, operands } => self.run_on_host(library, operands, buffers)?,
+                    }
                     task.finished.iter().try_for_each(|step| self.show(*step, buffers, see))?;
                 }
             }

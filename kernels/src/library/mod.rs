@@ -8,6 +8,8 @@
 
 mod arg_reduce;
 mod cast_half;
+mod collective;
+mod communicator;
 mod conv;
 mod dense;
 mod extents;
@@ -37,6 +39,8 @@ use crate::ir::VerifyError;
 
 pub use arg_reduce::{ArgReduce, Extreme};
 pub use cast_half::CastHalf;
+pub use collective::{Collective, CollectiveKind};
+pub use communicator::{Communicator, communicator, set_communicator, share};
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};
@@ -148,6 +152,12 @@ macro_rules! library {
 }
 
 impl Library {
+    /// Whether the kernel is called for what it does besides computing: on the host wherever the plan runs, and in an
+    /// order that tokens fix.
+    pub(crate) fn has_effect(&self) -> bool {
+        matches!(self, Library::Print(_) | Library::Collective(_))
+    }
+
     /// Refuses what the kernels for the processor cannot do, though it is a function.
     pub(crate) fn check_host(&self) -> Result<()> {
         match self {
@@ -158,10 +168,11 @@ impl Library {
         }
     }
 
-    /// As [`run`](Library::run); what the sink of a print throws is an error.
+    /// As [`run`](Library::run); what the sink of a print throws, or a communicator says, is an error.
     pub(crate) fn launch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
         match self {
             Library::Print(print) => print.try_run(inputs, outputs),
+            Library::Collective(collective) => collective.try_run(inputs, outputs),
             other => {
                 other.run(inputs, outputs);
                 Ok(())
@@ -169,10 +180,11 @@ impl Library {
         }
     }
 
-    /// As [`reference`](Library::reference); what the sink of a print throws is an error.
+    /// As [`reference`](Library::reference); what the sink of a print throws, or a communicator says, is an error.
     pub(crate) fn evaluate(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
         match self {
             Library::Print(print) => print.try_run(inputs, outputs),
+            Library::Collective(collective) => collective.try_run(inputs, outputs),
             other => {
                 other.reference(inputs, outputs);
                 Ok(())
@@ -185,6 +197,7 @@ library! {
     ArgReduce,
     CastHalf,
     Cholesky,
+    Collective,
     Conv2d,
     MatMul,
     Philox,

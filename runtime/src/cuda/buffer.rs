@@ -47,14 +47,32 @@ impl DeviceBuffer {
     /// [`Error::Gpu`] if there are not as many bytes as the buffer has, or if earlier work failed.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.verify_len(bytes.len())?;
+        self.write_at(0, bytes)
+    }
+
+    /// Queues a copy of `bytes` to `offset`, as work of the stream: what was queued before sees what was there before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if the buffer has too few bytes, or if earlier work failed.
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.verify_range("to", offset, bytes.len())?;
         match self.block {
-            Some(block) => {
+            Some(block) if !bytes.is_empty() => {
                 let gpu = &self.gpu;
                 let mut staging = lock(&gpu.staging);
-                gpu.check(|driver| staging.send(driver, bytes, block.address))
+                gpu.check(|driver| staging.send(driver, bytes, block.address + offset as u64))
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
+    }
+
+    fn verify_range(&self, way: &str, offset: usize, len: usize) -> Result<()> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            let reason = format!("{len} bytes at {offset} are copied {way} a buffer of {}", self.len);
+            return Err(Error::Gpu { device: self.gpu.device(), reason });
+        }
+        Ok(())
     }
 
     /// Waits for the work that was queued before and copies the bytes to the host.
@@ -84,10 +102,7 @@ impl DeviceBuffer {
     ///
     /// [`Error::Gpu`] if the buffer has too few bytes, or if earlier work failed.
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
-        if offset.checked_add(bytes.len()).is_none_or(|end| end > self.len) {
-            let reason = format!("{} bytes from {offset} on are copied from a buffer of {}", bytes.len(), self.len);
-            return Err(Error::Gpu { device: self.gpu.device(), reason });
-        }
+        self.verify_range("from", offset, bytes.len())?;
         match self.block {
             Some(block) if !bytes.is_empty() => {
                 self.gpu.check(|driver| driver.receive(block.address + offset as u64, bytes))

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
-use tiny_skia::Pixmap;
 
 use super::browser::{Browser, View};
 use super::{data, folder, list, page, subjects};
@@ -35,15 +34,11 @@ fn check_drawn(browser: &mut Browser, of: &str) {
 
 /// Fails if a picture shows nothing, or is not in its scheme.
 fn check_picture(png: &[u8], view: View, of: &str) {
-    let picture = Pixmap::decode_png(png).unwrap();
+    let picture = image::load_from_memory(png).unwrap().into_rgb8();
     assert_eq!(picture.width(), view.width, "{of}");
     // A part of the pixels, which no column of the picture escapes.
-    let luma: Vec<u32> = picture
-        .pixels()
-        .iter()
-        .step_by(13)
-        .map(|pixel| u32::from(pixel.red()) + u32::from(pixel.green()) + u32::from(pixel.blue()))
-        .collect();
+    let luma: Vec<u32> =
+        picture.pixels().iter().step_by(13).map(|pixel| pixel.0.map(u32::from).into_iter().sum()).collect();
     let mean = luma.iter().map(|&luma| u64::from(luma)).sum::<u64>() / (3 * luma.len() as u64);
     assert!(if view.is_dark { (5..100).contains(&mean) } else { (155..254).contains(&mean) }, "{of}: mean {mean}");
     // In any eighth of the page there are letters: both dark and light.

@@ -1,0 +1,60 @@
+//! The workers that compute together: moving bytes between them is left to others, adding is not.
+//!
+//! A program that trains on several machines registers a [`Communicator`], which knows how bytes get from one worker to
+//! another. Steps of a plan name the group by its number only, so that all workers run the same plan.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// One worker's connection to the others of its group.
+///
+/// All methods are called on the thread that runs a plan, or that traces.
+pub trait Communicator: Send + Sync {
+    /// The number of the worker that calls, from 0.
+    fn rank(&self) -> usize;
+
+    /// The number of workers.
+    fn size(&self) -> usize;
+
+    /// Sends `sends[r]` to worker `r` and receives `receives[r]` from it, for all workers but the caller itself, whose
+    /// own parts are left alone. Returns when all have arrived.
+    ///
+    /// `call` says which exchange it is: the texts of all workers must be equal, and lengths must fit each other.
+    ///
+    /// # Errors
+    ///
+    /// Fails, rather than waits for ever, if another worker is in another exchange, or does not come at all.
+    fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String>;
+}
+
+static GROUPS: RwLock<Option<HashMap<usize, Arc<dyn Communicator>>>> = RwLock::new(None);
+
+/// Makes a group known to the plans that name its number, in place of an older one of that number; `None` forgets it.
+pub fn set_communicator(group: usize, communicator: Option<Arc<dyn Communicator>>) {
+    let mut groups = GROUPS.write().unwrap_or_else(PoisonError::into_inner);
+    let groups = groups.get_or_insert_default();
+    match communicator {
+        Some(communicator) => groups.insert(group, communicator),
+        None => groups.remove(&group),
+    };
+}
+
+/// The group of a number, if it is known.
+pub fn communicator(group: usize) -> Option<Arc<dyn Communicator>> {
+    GROUPS.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&group).cloned()
+}
+
+/// The shards that a worker holds, of `n` that are numbered through over `size` workers: equal shares, the first workers
+/// one more where they cannot be equal.
+///
+/// ```
+/// use retape_kernels::library::share;
+///
+/// assert_eq!([0, 1, 2].map(|rank| share(4, rank, 3)), [0..2, 2..3, 3..4]);
+/// ```
+pub fn share(n: usize, rank: usize, size: usize) -> Range<usize> {
+    let (each, more) = (n / size.max(1), n % size.max(1));
+    let start = |rank: usize| rank * each + rank.min(more);
+    start(rank)..start(rank + 1)
+}
