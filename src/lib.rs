@@ -64,6 +64,7 @@ mod tensor;
 mod accelerate;
 mod autodiff;
 mod code;
+pub mod collective;
 mod compile;
 pub mod data;
 mod determinism;
