@@ -1,0 +1,50 @@
+//! In which lines the texts of workers differ.
+
+/// How much of a line is shown.
+const WIDTH: usize = 200;
+
+/// How many lines that differ are shown of each pair.
+const LINES: usize = 3;
+
+/// The workers that differ from the first one, and the first lines in which they do.
+pub(crate) fn differences(what: &str, digests: &[Vec<u8>], texts: &[Vec<u8>]) -> String {
+    let mut kinds: Vec<(&Vec<u8>, Vec<usize>)> = vec![];
+    for (rank, digest) in digests.iter().enumerate() {
+        match kinds.iter_mut().find(|(known, _)| *known == digest) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => kinds.push((digest, vec![rank])),
+        }
+    }
+    let names: Vec<String> = kinds.iter().map(|(_, ranks)| crate::wire::ranks(ranks)).collect();
+    let mut report = format!("{what} differs between workers: {}", names.join(" | "));
+    let Some((_, first)) = kinds.first() else { return report };
+    for (_, other) in kinds.iter().skip(1).take(LINES) {
+        let (a, b) = (first[0], other[0]);
+        let (left, right) = (String::from_utf8_lossy(&texts[a]), String::from_utf8_lossy(&texts[b]));
+        let pairs = lines(&left, &right);
+        if pairs.is_empty() {
+            report += &format!("\nranks {a} and {b} differ in their digests, and not in their texts");
+        }
+        for (line, left, right) in pairs {
+            report += &format!("\nline {line} of rank {a}: {left}\nline {line} of rank {b}: {right}");
+        }
+    }
+    report
+}
+
+/// The numbers and the contents of the first lines that differ.
+fn lines<'t>(left: &'t str, right: &'t str) -> Vec<(usize, &'t str, &'t str)> {
+    let line = |text: Option<&'t str>| text.map_or("(no such line)", |text| &text[..text.floor_char_boundary(WIDTH)]);
+    let (mut left, mut right) = (left.lines(), right.lines());
+    let mut found = vec![];
+    for number in 1.. {
+        let pair = (left.next(), right.next());
+        if pair == (None, None) || found.len() == LINES {
+            break;
+        }
+        if pair.0 != pair.1 {
+            found.push((number, line(pair.0), line(pair.1)));
+        }
+    }
+    found
+}

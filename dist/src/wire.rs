@@ -1,0 +1,337 @@
+//! Exchanges of bytes that are checked: all workers are in the same call, and lengths fit, or all of them learn why not.
+//!
+//! Each message begins with a head that names the call. A worker that finds another one elsewhere reports both calls, and
+//! tells the others. One that finds nobody reports who is missing. Either way the world is broken from then on, and each
+//! later call fails with the first error: a worker never waits for one that is gone.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use retape_kernels::library::Communicator;
+
+use crate::frame::{self, Call, Frame, Kind};
+use crate::transport::{Incoming, Outgoing, Transport, Undone};
+
+/// Workers wait for each other this long if nothing else is said. One may be compiling.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A worker that knows of a disagreement waits this long for the workers of which it does not know yet where they are.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// What a worker is at that has come to its end.
+const END: &str = "the end of its work";
+
+/// One worker's end of all messages of a world.
+pub(crate) struct Wire {
+    transport: Box<dyn Transport>,
+    state: Mutex<State>,
+    timeout_ms: AtomicU64,
+}
+
+struct State {
+    /// The exchanges that have begun.
+    n_exchanges: u64,
+    /// Frames of each worker that have arrived before this one waits for them.
+    early: Vec<VecDeque<Frame>>,
+    /// The first error, or that the world is at its end.
+    broken: Option<String>,
+}
+
+/// Why an exchange failed.
+enum Failure {
+    /// By an error that this worker is the first to see: the others are to be told.
+    Own(String),
+    /// By an error of which another worker has told.
+    Told(String),
+}
+
+impl Wire {
+    pub(crate) fn new(transport: Box<dyn Transport>) -> Wire {
+        let early = (0..transport.size()).map(|_| VecDeque::new()).collect();
+        let state = Mutex::new(State { n_exchanges: 0, early, broken: None });
+        let wire = Wire { transport, state, timeout_ms: AtomicU64::new(0) };
+        wire.set_timeout(TIMEOUT);
+        wire
+    }
+
+    pub(crate) fn transport(&self) -> &dyn Transport {
+        &*self.transport
+    }
+
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        self.timeout_ms.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms.load(Ordering::Relaxed))
+    }
+
+    /// Breaks the world with an error of this worker, if it is not broken yet, and tells the others.
+    pub(crate) fn fail(&self, message: &str) {
+        let mut state = self.lock();
+        if state.broken.is_none() {
+            state.broken = Some(message.to_owned());
+            self.tell(&state, message);
+        }
+    }
+
+    /// Whether the world is broken, or at its end.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.lock().broken.is_some()
+    }
+
+    /// Waits until all workers have come to their end, and ends the transport.
+    pub(crate) fn leave(&self) -> Result<(), String> {
+        let nothing = vec![[].as_slice(); self.size()];
+        let mut nowhere: Vec<&mut [u8]> = (0..self.size()).map(|_| [].as_mut_slice()).collect();
+        self.exchange(END, &nothing, &mut nowhere)?;
+        let mut state = self.lock();
+        state.broken = Some(format!("rank {}: the world has come to its end", self.rank()));
+        self.transport.finish();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn peers(&self) -> impl Iterator<Item = usize> {
+        let rank = self.rank();
+        (0..self.size()).filter(move |&peer| peer != rank)
+    }
+
+    fn tell(&self, state: &State, message: &str) {
+        for peer in self.peers() {
+            // A worker that cannot be told is gone, or finds out by its own time-out.
+            let _ = self.transport.send(peer, frame::failed(state.n_exchanges, message));
+        }
+    }
+
+    fn try_exchange(
+        &self,
+        state: &mut State,
+        call: &Call,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+    ) -> Result<(), Failure> {
+        for peer in self.peers() {
+            let frame = frame::call(call, sends[peer], receives[peer].len());
+            self.transport.send(peer, frame).map_err(|error| self.of_transport(call, &error))?;
+        }
+        let heads = self.heads(state, call)?;
+        self.check_lengths(call, &heads, sends, receives)?;
+        let mut rests: Vec<Incoming<'_>> = vec![];
+        for (peer, receive) in receives.iter_mut().enumerate() {
+            let Some(head) = &heads[peer] else { continue };
+            let (first, rest) = receive.split_at_mut(head.payload.len());
+            first.copy_from_slice(&head.payload);
+            if !rest.is_empty() {
+                rests.push((peer, rest));
+            }
+        }
+        let tails = self.peers().map(|peer| (peer, &sends[peer][frame::in_head(call, sends[peer].len())..]));
+        let tails: Vec<Outgoing<'_>> = tails.filter(|(_, tail)| !tail.is_empty()).collect();
+        if rests.is_empty() && tails.is_empty() { Ok(()) } else { self.bodies(state, call, &tails, &mut rests) }
+    }
+
+    /// Waits for the heads of all others, which must be in the same call.
+    fn heads(&self, state: &mut State, call: &Call) -> Result<Vec<Option<Frame>>, Failure> {
+        let timeout = self.timeout();
+        let mut deadline = Instant::now() + timeout;
+        let mut heads: Vec<Option<Frame>> = (0..self.size()).map(|_| None).collect();
+        let (mut differs, mut told) = (false, None);
+        loop {
+            for peer in self.peers() {
+                let frames = &mut state.early[peer];
+                let has_failed = |frame: &Frame| frame.kind == Kind::Failed;
+                if let Some(failed) = frames.iter().find(|frame| has_failed(frame)) {
+                    told.get_or_insert_with(|| failed.call.text.clone());
+                }
+                if heads[peer].is_none() {
+                    heads[peer] = frames.pop_front_if(|frame| !has_failed(frame));
+                    if heads[peer].as_ref().is_some_and(|head| !head.call.is(call)) && !differs {
+                        differs = true;
+                        deadline = deadline.min(Instant::now() + GRACE);
+                    }
+                }
+            }
+            let is_complete = self.peers().all(|peer| heads[peer].is_some());
+            if differs && (is_complete || told.is_some()) {
+                return Err(Failure::Own(self.disagreement(call, &heads)));
+            }
+            if let Some(message) = told {
+                return Err(Failure::Told(message));
+            }
+            if is_complete {
+                return Ok(heads);
+            }
+            let patience = deadline.saturating_duration_since(Instant::now());
+            if patience.is_zero() && differs {
+                return Err(Failure::Own(self.disagreement(call, &heads)));
+            }
+            if patience.is_zero() {
+                let missing = self.peers().filter(|&peer| heads[peer].is_none()).collect();
+                return Err(Failure::Own(self.too_late(call, timeout, missing)));
+            }
+            self.take_in(state, call, patience)?;
+        }
+    }
+
+    /// Receives a frame, if one comes in time.
+    fn take_in(&self, state: &mut State, call: &Call, patience: Duration) -> Result<(), Failure> {
+        let arrived = self.transport.receive(patience).map_err(|error| self.of_transport(call, &error))?;
+        if let Some((from, bytes)) = arrived {
+            let Some(frame) = frame::decode(&bytes) else {
+                let rank = self.rank();
+                return Err(Failure::Own(format!(
+                    "rank {rank} received a message from rank {from} that it cannot read: do all workers run the same \
+                     program?"
+                )));
+            };
+            state.early[from].push_back(frame);
+        }
+        Ok(())
+    }
+
+    fn check_lengths(
+        &self,
+        call: &Call,
+        heads: &[Option<Frame>],
+        sends: &[&[u8]],
+        receives: &[&mut [u8]],
+    ) -> Result<(), Failure> {
+        let fail = |from: usize, sent: u64, to: usize, wanted: u64| {
+            let Call { number, text, .. } = call;
+            Err(Failure::Own(format!(
+                "rank {from} sends {sent} bytes to rank {to}, which waits for {wanted}, both at `{text}` (exchange \
+                 {number})"
+            )))
+        };
+        let rank = self.rank();
+        for (peer, head) in heads.iter().enumerate() {
+            let Some(head) = head else { continue };
+            let (sent, wanted) = (sends[peer].len() as u64, receives[peer].len() as u64);
+            if head.sent != wanted {
+                return fail(peer, head.sent, rank, wanted);
+            }
+            if head.wanted != sent {
+                return fail(rank, sent, peer, head.wanted);
+            }
+        }
+        Ok(())
+    }
+
+    fn bodies(
+        &self,
+        state: &mut State,
+        call: &Call,
+        sends: &[Outgoing<'_>],
+        receives: &mut [Incoming<'_>],
+    ) -> Result<(), Failure> {
+        let timeout = self.timeout();
+        let mut deadline = Instant::now() + timeout;
+        let mut failure = None;
+        let mut gives_up = |has_arrived: bool| {
+            if has_arrived {
+                deadline = Instant::now() + timeout;
+            }
+            let taken = self.take_in(state, call, Duration::ZERO);
+            let mut frames = state.early.iter().flatten();
+            let told = frames.find(|frame| frame.kind == Kind::Failed).map(|frame| frame.call.text.clone());
+            failure = taken.err().or(told.map(Failure::Told));
+            failure.is_some() || Instant::now() >= deadline
+        };
+        match self.transport.bodies(sends, receives, &mut gives_up) {
+            Ok(()) => Ok(()),
+            Err(Undone::Failed(error)) => Err(self.of_transport(call, &error)),
+            Err(Undone::GivenUp(missing)) => {
+                Err(failure.unwrap_or_else(|| Failure::Own(self.too_late(call, timeout, missing))))
+            }
+        }
+    }
+
+    fn of_transport(&self, call: &Call, error: &str) -> Failure {
+        Failure::Own(format!("rank {} failed at `{}` (exchange {}): {error}", self.rank(), call.text, call.number))
+    }
+
+    fn too_late(&self, call: &Call, timeout: Duration, missing: Vec<usize>) -> String {
+        let (rank, Call { number, text, .. }, missing) = (self.rank(), call, ranks(&missing));
+        format!("rank {rank} waited {timeout:?} at `{text}` (exchange {number}) for {missing}")
+    }
+
+    /// The calls in which the workers are, as far as it is known.
+    fn disagreement(&self, call: &Call, heads: &[Option<Frame>]) -> String {
+        let mut calls: Vec<(&Call, Vec<usize>)> = vec![];
+        let mut missing = vec![];
+        for (rank, head) in heads.iter().enumerate() {
+            let theirs = match head {
+                Some(head) => &head.call,
+                None if rank == self.rank() => call,
+                None => {
+                    missing.push(rank);
+                    continue;
+                }
+            };
+            match calls.iter_mut().find(|(known, _)| known.is(theirs)) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => calls.push((theirs, vec![rank])),
+            }
+        }
+        let is_cut = calls.iter().any(|(a, _)| calls.iter().any(|(b, _)| a.text == b.text && !a.is(b)));
+        let mut places: Vec<String> = vec![];
+        for (Call { number, text, digest }, at) in &calls {
+            let are = if at.len() == 1 { "is" } else { "are" };
+            let digest = if is_cut { format!(", digest {digest:032x}") } else { String::new() };
+            places.push(format!("{} {are} at `{text}` (exchange {number}{digest})", ranks(at)));
+        }
+        if !missing.is_empty() {
+            places.push(format!("nothing is known of {}", ranks(&missing)));
+        }
+        places.join(", ")
+    }
+}
+
+/// The names of some workers.
+pub(crate) fn ranks(ranks: &[usize]) -> String {
+    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    match names.as_slice() {
+        [] => "nobody".to_owned(),
+        [one] => format!("rank {one}"),
+        [first @ .., last] => format!("ranks {} and {last}", first.join(", ")),
+    }
+}
+
+impl Communicator for Wire {
+    fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.transport.size()
+    }
+
+    fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String> {
+        let size = self.size();
+        if sends.len() != size || receives.len() != size {
+            return Err(format!("{} and {} parts at `{call}`, for {size} workers", sends.len(), receives.len()));
+        }
+        let mut state = self.lock();
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        state.n_exchanges += 1;
+        let call = Call::new(state.n_exchanges, call);
+        let error = match self.try_exchange(&mut state, &call, sends, receives) {
+            Ok(()) => return Ok(()),
+            Err(Failure::Own(error)) => {
+                self.tell(&state, &error);
+                error
+            }
+            Err(Failure::Told(error)) => error,
+        };
+        state.broken = Some(error.clone());
+        Err(error)
+    }
+}

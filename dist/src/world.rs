@@ -1,0 +1,299 @@
+//! One worker's view of all workers.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use retape_kernels::library::{Communicator, set_communicator, share};
+
+use crate::error::{Error, Result};
+use crate::transport::Lone;
+use crate::wire::Wire;
+use crate::{agree, threads};
+
+/// The group of the processes that a launcher started.
+const PROCESSES: usize = 1;
+
+/// One worker's view of all workers: cheap to clone.
+///
+/// Calls that need all workers fail with [`Error::Broken`], on every worker, if they are not in the same call, if one has
+/// failed, or does not come before the time-out.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+    n_shards: usize,
+}
+
+/// What all clones share.
+struct Shared {
+    wire: Arc<Wire>,
+    group: usize,
+    local_rank: usize,
+    hosts: Vec<String>,
+    /// Whether the world ends with the last clone; a world of threads ends with the threads.
+    ends: bool,
+}
+
+impl World {
+    /// Runs `work` in `n` threads of this process, each of which is a worker, and gives back their results by rank.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of a worker, or with its panic: all others are told, and end with the same error when
+    /// they need each other the next time.
+    pub fn threads<T: Send>(
+        n: usize,
+        work: impl Fn(World) -> std::result::Result<T, threads::Failure> + Sync,
+    ) -> Result<Vec<T>> {
+        threads::run(n, work)
+    }
+
+    pub(crate) fn of_threads(wire: Arc<Wire>, group: usize) -> World {
+        let hosts = vec![wire.transport().host(); wire.size()];
+        let (n_shards, local_rank) = (wire.size(), wire.rank());
+        World { shared: Arc::new(Shared { wire, group, local_rank, hosts, ends: false }), n_shards }
+    }
+
+    /// The number of this worker, from 0.
+    pub fn rank(&self) -> usize {
+        self.shared.wire.rank()
+    }
+
+    /// The number of workers.
+    pub fn size(&self) -> usize {
+        self.shared.wire.size()
+    }
+
+    /// The number of this worker among those of its machine, from 0.
+    pub fn local_rank(&self) -> usize {
+        self.shared.local_rank
+    }
+
+    /// The name of the machine of each worker.
+    pub fn hosts(&self) -> &[String] {
+        &self.shared.hosts
+    }
+
+    /// The number under which steps of a graph find these workers.
+    pub fn group(&self) -> usize {
+        self.shared.group
+    }
+
+    /// The number of the GPU that this worker takes: the one that `RETAPE_DEVICES` (`0,2,3`) lists for the local rank, or
+    /// else the local rank itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the list has too few entries, or one that is not a number.
+    pub fn device_ordinal(&self) -> Result<usize> {
+        let local = self.local_rank();
+        let Ok(list) = std::env::var("RETAPE_DEVICES") else { return Ok(local) };
+        let entry = list.split(',').nth(local).map(str::trim);
+        let ordinal = entry.and_then(|entry| entry.parse().ok());
+        ordinal.ok_or_else(|| Error::Argument(format!("RETAPE_DEVICES={list} has no device for local rank {local}")))
+    }
+
+    /// The number of shards into which the work is divided: as many as workers, if nothing else is said.
+    pub fn n_shards(&self) -> usize {
+        self.n_shards
+    }
+
+    /// The same world with another number of shards, which is the same for all workers.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are fewer shards than workers.
+    pub fn with_shards(&self, n: usize) -> Result<World> {
+        if n < self.size() {
+            return Err(Error::Argument(format!("{n} shards for {} workers: each must hold one", self.size())));
+        }
+        Ok(World { shared: self.shared.clone(), n_shards: n })
+    }
+
+    /// The shards that this worker holds.
+    pub fn shards(&self) -> Range<usize> {
+        share(self.n_shards, self.rank(), self.size())
+    }
+
+    /// Sets how long this worker waits for others, 5 minutes or `RETAPE_DIST_TIMEOUT` seconds if nothing else is said:
+    /// longer than what any of them does between two calls, compiling and reading of files included.
+    pub fn set_timeout(&self, timeout: Duration) {
+        self.shared.wire.set_timeout(timeout);
+    }
+
+    /// Waits until all workers are here.
+    ///
+    /// # Errors
+    ///
+    /// As [`World`] says.
+    pub fn barrier(&self) -> Result<()> {
+        self.all_to_all("barrier", &[], &vec![0; self.size()]).map(drop)
+    }
+
+    /// Whether any worker says so. Needs all workers.
+    ///
+    /// # Errors
+    ///
+    /// As [`World`] says.
+    pub fn any(&self, mine: bool) -> Result<bool> {
+        let all = self.all_to_all("any", &[u8::from(mine)], &vec![1; self.size()])?;
+        Ok(all.iter().any(|bytes| bytes != &[0]))
+    }
+
+    /// The bytes of all workers, by rank, on each of them; lengths may differ. Needs all workers.
+    ///
+    /// # Errors
+    ///
+    /// As [`World`] says.
+    pub fn gather_bytes(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let lens =
+            self.all_to_all("gather: lengths", &mine.len().to_le_bytes(), &vec![size_of::<usize>(); self.size()])?;
+        let lens: Vec<usize> = lens.iter().filter_map(|bytes| length(bytes)).collect();
+        self.all_to_all("gather", mine, &lens)
+    }
+
+    /// Replaces the bytes of each worker by those of worker 0, whatever their length. Needs all workers.
+    ///
+    /// # Errors
+    ///
+    /// As [`World`] says.
+    pub fn broadcast_bytes(&self, bytes: &mut Vec<u8>) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        let root = |len: usize| (0..size).map(|from| if from == 0 { len } else { 0 }).collect::<Vec<_>>();
+        let of_root = |bytes: &'_ [u8]| if rank == 0 { bytes.to_vec() } else { vec![] };
+        let len = of_root(&bytes.len().to_le_bytes());
+        let len = self.all_to_all("broadcast: length", &len, &root(size_of::<usize>()))?;
+        let len = length(&len[0]).unwrap_or(0);
+        if rank != 0 {
+            bytes.clear();
+            bytes.resize(len, 0);
+        }
+        // Long messages go out in parts, one to each worker, and the workers pass them on to each other.
+        let is_short = size <= 2 || len <= 64 << 10;
+        let part = |to: usize| if is_short { 0..len } else { share(len, to, size) };
+        let mut nowhere: Vec<&mut [u8]> = (0..size).map(|_| [].as_mut_slice()).collect();
+        if rank == 0 {
+            let sends: Vec<&[u8]> = (0..size).map(|to| &bytes[part(to)]).collect();
+            self.exchange("broadcast", &sends, &mut nowhere)?;
+        } else {
+            nowhere[0] = &mut bytes[part(rank)];
+            self.exchange("broadcast", &vec![[].as_slice(); size], &mut nowhere)?;
+        }
+        if is_short { Ok(()) } else { self.pass_on(bytes, &part) }
+    }
+
+    /// Each worker sends the part that it holds to all others.
+    fn pass_on(&self, bytes: &mut [u8], part: &dyn Fn(usize) -> Range<usize>) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        let mine = bytes[part(rank)].to_vec();
+        // Worker 0 has all parts, and receives none.
+        let sends: Vec<&[u8]> = (0..size).map(|to| if to == 0 { [].as_slice() } else { &mine }).collect();
+        let mut rest = bytes;
+        let mut receives: Vec<&mut [u8]> = vec![];
+        for from in 0..size {
+            let (here, others) = rest.split_at_mut(part(from).len());
+            receives.push(if rank == 0 || from == rank { &mut [] } else { here });
+            rest = others;
+        }
+        self.exchange("broadcast: parts", &sends, &mut receives)
+    }
+
+    /// Makes sure that all workers have the same of something, by its digest. `text` shows it, and is made only if it
+    /// differs. Needs all workers.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Disagreement`], on every worker, if digests differ: the error says whose, and shows the first
+    /// lines in which the texts do. Otherwise as [`World`] says.
+    pub fn agree(&self, what: &str, digest: &[u8], text: &dyn Fn() -> String) -> Result<()> {
+        let len = digest.len();
+        let call = format!("agreement on {what} by {len} bytes");
+        let digests = self.all_to_all(&call, digest, &vec![len; self.size()])?;
+        if digests.iter().all(|other| other == digest) {
+            return Ok(());
+        }
+        let texts = self.gather_bytes(text().as_bytes())?;
+        Err(Error::Disagreement(agree::differences(what, &digests, &texts)))
+    }
+
+    /// Ends the job, all workers of it, with a message that names this one. Does not need the others.
+    ///
+    /// # Panics
+    ///
+    /// In a world of threads, for the other threads end when they need this one.
+    pub fn abort(&self, message: &str) -> ! {
+        let wire = &self.shared.wire;
+        wire.transport().abort(&format!("rank {} of {} ends the job: {message}", self.rank(), self.size()))
+    }
+
+    /// Sends the same bytes to all, and receives as many from each as `lens` says.
+    fn all_to_all(&self, call: &str, mine: &[u8], lens: &[usize]) -> Result<Vec<Vec<u8>>> {
+        let rank = self.rank();
+        let mut all: Vec<Vec<u8>> = lens
+            .iter()
+            .enumerate()
+            .map(|(from, &len)| if from == rank { mine.to_vec() } else { vec![0; len] })
+            .collect();
+        let mut receives: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        self.exchange(call, &vec![mine; self.size()], &mut receives)?;
+        Ok(all)
+    }
+
+    fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<()> {
+        self.shared.wire.exchange(call, sends, receives).map_err(Error::Broken)
+    }
+}
+
+/// A length that was sent.
+fn length(bytes: &[u8]) -> Option<usize> {
+    Some(usize::from_le_bytes(bytes.try_into().ok()?))
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "World(rank {} of {}, {} shards)", self.rank(), self.size(), self.n_shards)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.ends {
+            return;
+        }
+        set_communicator(self.group, None);
+        if std::thread::panicking() {
+            self.wire.fail(&format!("rank {} panicked", self.wire.rank()));
+        } else if !self.wire.is_broken()
+            && let Err(error) = self.wire.leave()
+        {
+            // There is nobody left to return it to.
+            eprintln!("{error}");
+        }
+    }
+}
+
+/// The world of this process, while it exists.
+static STARTED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+
+/// The world that the launcher of this process started, or a world of one if there was none.
+///
+/// Further calls give the same world. It ends when its last clone is dropped, which waits for the other workers to come
+/// to their end, so it is kept until the end of `main`.
+///
+/// # Errors
+///
+/// Fails if there is a launcher and no library of MPI that belongs to it.
+pub fn init() -> Result<World> {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shared) = started.upgrade() {
+        let n_shards = shared.wire.size();
+        return Ok(World { shared, n_shards });
+    }
+    let wire = Arc::new(Wire::new(Box::new(Lone)));
+    set_communicator(PROCESSES, Some(wire.clone()));
+    let shared =
+        Arc::new(Shared { hosts: vec![wire.transport().host()], wire, group: PROCESSES, local_rank: 0, ends: true });
+    *started = Arc::downgrade(&shared);
+    let n_shards = shared.wire.size();
+    Ok(World { shared, n_shards })
+}

@@ -1,0 +1,2 @@
+//! A worker.
+fn main() {}

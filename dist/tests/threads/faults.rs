@@ -1,0 +1,204 @@
+//! Calls that do not fit each other, workers that fail, and workers that do not come.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use retape_dist::{Error, World};
+use retape_kernels::library::communicator;
+
+/// What each worker is told, of work that must fail on all of them within two seconds.
+fn errors(size: usize, work: impl Fn(&World) -> Result<(), Error> + Sync) -> Vec<String> {
+    let seen = Mutex::new(vec![String::new(); size]);
+    let start = Instant::now();
+    let outcome = World::threads(size, |world| {
+        let outcome = work(&world);
+        seen.lock().unwrap()[world.rank()] = outcome.as_ref().map_or_else(Error::to_string, |()| "no error".to_owned());
+        Ok(outcome?)
+    });
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let seen = seen.into_inner().unwrap();
+    let first = outcome.unwrap_err().to_string();
+    assert!(seen.contains(&first), "{first} is none of {seen:?}");
+    seen
+}
+
+fn exchange(world: &World, call: &str, sent: usize, wanted: usize) -> Result<(), Error> {
+    let group = communicator(world.group()).expect("the group of this world");
+    let mut receives = vec![vec![0; wanted]; world.size()];
+    let mut receives: Vec<&mut [u8]> = receives.iter_mut().map(Vec::as_mut_slice).collect();
+    let outcome = group.exchange(call, &vec![vec![0; sent].as_slice(); world.size()], &mut receives);
+    outcome.map_err(Error::Broken)
+}
+
+#[test]
+fn another_order_of_calls_is_found_by_all() {
+    for size in [2, 3, 4, 8] {
+        let seen = errors(size, |world| {
+            world.barrier()?;
+            match world.rank() {
+                1 => world.any(true).map(drop),
+                _ => world.barrier(),
+            }
+        });
+        for (rank, error) in seen.iter().enumerate() {
+            assert!(error.contains("rank 1 is at `any` (exchange 2)"), "rank {rank} of {size}: {error}");
+            assert!(error.contains("at `barrier` (exchange 2)"), "rank {rank} of {size}: {error}");
+        }
+    }
+}
+
+#[test]
+fn all_places_are_told_where_all_are_known() {
+    let error = errors(4, |world| exchange(world, ["a", "b", "a", "c"][world.rank()], 1, 1)).swap_remove(0);
+    assert!(error.contains("is at `b` (exchange 1)") || error.contains("is at `c` (exchange 1)"), "{error}");
+    let error = errors(2, |world| exchange(world, ["sum of f32[3]", "sum of f32[4]"][world.rank()], 12, 12));
+    let wanted = "rank 0 is at `sum of f32[3]` (exchange 1), rank 1 is at `sum of f32[4]` (exchange 1)";
+    assert_eq!(error, [wanted, wanted]);
+}
+
+#[test]
+fn calls_that_differ_far_behind_are_told_by_their_digests() {
+    let text = |rank: usize| format!("{}{rank}", "x".repeat(5000));
+    for error in errors(2, |world| exchange(world, &text(world.rank()), 0, 0)) {
+        assert_eq!(error.matches("digest").count(), 2, "{error}");
+    }
+}
+
+#[test]
+fn a_call_that_one_worker_leaves_out_is_found_by_all() {
+    let seen = errors(3, |world| {
+        let n_calls = if world.rank() == 2 { 4 } else { 5 };
+        (0..n_calls).try_for_each(|_| world.barrier())
+    });
+    for error in &seen[..2] {
+        assert!(error.contains("rank 2 is at `the end of its work` (exchange 5)"), "{error}");
+        assert!(error.contains("at `barrier` (exchange 5)"), "{error}");
+    }
+    // The last worker learns of it after its work, when it waits for the others.
+    assert_eq!(seen[2], "no error");
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_found_by_both() {
+    for (sent, wanted) in [(8, 12), (12, 8), (1 << 20, 8), (8, 1 << 20)] {
+        let seen = errors(2, |world| match world.rank() {
+            0 => exchange(world, "sum", sent, 8),
+            _ => exchange(world, "sum", 8, wanted),
+        });
+        let text = format!("rank 0 sends {sent} bytes to rank 1, which waits for {wanted}, both at `sum` (exchange 1)");
+        assert_eq!(seen, [text.clone(), text]);
+    }
+}
+
+#[test]
+fn a_disagreement_shows_the_lines_that_differ_and_breaks_nothing() {
+    let start = Instant::now();
+    let seen = World::threads(3, |world| {
+        let odd = world.rank() == 1;
+        let text = || format!("first\n{}\nthird", if odd { "y = cos x" } else { "y = sin x" });
+        let error = world.agree("the graph of `step`", &[u8::from(odd); 32], &text).unwrap_err();
+        Ok((error, world.any(odd)?))
+    });
+    assert!(start.elapsed() < Duration::from_secs(1));
+    let wanted = "the graph of `step` differs between workers: ranks 0 and 2 | rank 1\n\
+                  line 2 of rank 0: y = sin x\nline 2 of rank 1: y = cos x";
+    assert_eq!(seen.unwrap(), vec![(Error::Disagreement(wanted.to_owned()), true); 3]);
+}
+
+#[test]
+fn a_panic_reaches_the_workers_that_wait() {
+    for size in [2, 3, 8] {
+        let start = Instant::now();
+        let seen = Mutex::new(vec![]);
+        let outcome = World::threads(size, |world| {
+            assert!(world.rank() != 1, "no more {}", "tape");
+            let error = world.barrier().unwrap_err();
+            seen.lock().unwrap().push(error.clone());
+            Err::<(), _>(error.into())
+        });
+        let wanted = Error::Broken("rank 1 panicked: no more tape".to_owned());
+        assert_eq!(outcome, Err(wanted.clone()));
+        assert_eq!(seen.into_inner().unwrap(), vec![wanted; size - 1]);
+        assert!(start.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_failure_reaches_a_worker_that_waits_for_a_long_message() {
+    // The heads of both others fit those of worker 0, which then waits for bodies that are never sent.
+    let seen = errors(3, |world| {
+        let group = communicator(world.group()).expect("the group of this world");
+        let long = |a: usize, b: usize| if a + b == 3 { 1 << (18 + a) } else { 1 << 20 };
+        let sent: Vec<Vec<u8>> = (0..3).map(|to| vec![1; long(world.rank(), to)]).collect();
+        let mut received: Vec<Vec<u8>> = (0..3).map(|from| vec![0; long(world.rank(), from)]).collect();
+        let sends: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
+        let mut receives: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
+        group.exchange("sum", &sends, &mut receives).map_err(Error::Broken)
+    });
+    for error in seen {
+        assert!(error.contains("both at `sum` (exchange 1)") && error.contains(&(1 << 19).to_string()), "{error}");
+    }
+}
+
+#[test]
+fn an_error_of_any_type_reaches_the_others() {
+    let outcome = World::threads(2, |world| {
+        if world.rank() == 0 {
+            world.barrier()?;
+        }
+        Ok("no number".parse::<u32>()?)
+    });
+    assert_eq!(outcome, Err(Error::Broken("rank 1 failed: invalid digit found in string".to_owned())));
+}
+
+#[test]
+fn an_abort_ends_the_others() {
+    let outcome = World::threads(2, |world| {
+        if world.rank() == 1 {
+            world.abort("no disk");
+        }
+        Ok(world.barrier()?)
+    });
+    assert_eq!(outcome, Err(Error::Broken("rank 1 panicked: rank 1 of 2 ends the job: no disk".to_owned())));
+}
+
+#[test]
+fn a_time_out_names_who_is_missing() {
+    let seen = Mutex::new(vec![]);
+    let start = Instant::now();
+    let outcome = World::threads(4, |world| {
+        world.set_timeout(Duration::from_millis(200));
+        if world.rank() % 2 == 1 {
+            std::thread::sleep(Duration::from_millis(900));
+        }
+        let error = world.barrier().unwrap_err();
+        seen.lock().unwrap().push(error.to_string());
+        Err::<(), _>(error.into())
+    });
+    assert!(start.elapsed() < Duration::from_secs(3));
+    let wanted = "waited 200ms at `barrier` (exchange 1) for ranks 1 and 3";
+    // Those that come late are told as well.
+    for error in seen.into_inner().unwrap().into_iter().chain([outcome.unwrap_err().to_string()]) {
+        assert!(error.contains(wanted) && (error.starts_with("rank 0 ") || error.starts_with("rank 2 ")), "{error}");
+    }
+}
+
+#[test]
+fn later_calls_fail_at_once_with_the_first_error() {
+    let seen = errors(2, |world| {
+        let first = exchange(world, ["a", "b"][world.rank()], 0, 0).unwrap_err();
+        let start = Instant::now();
+        for later in [world.barrier(), world.any(true).map(drop), world.gather_bytes(b"x").map(drop)] {
+            assert_eq!(later, Err(first.clone()));
+        }
+        assert!(start.elapsed() < Duration::from_millis(100));
+        Err(first)
+    });
+    assert_eq!(seen[0], "rank 0 is at `a` (exchange 1), rank 1 is at `b` (exchange 1)");
+}
+
+#[test]
+fn a_world_that_is_kept_beyond_its_end_says_so() {
+    let worlds = World::threads(2, Ok).unwrap();
+    assert_eq!(worlds[1].barrier(), Err(Error::Broken("rank 1: the world has come to its end".to_owned())));
+}
