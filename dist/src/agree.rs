@@ -1,5 +1,32 @@
 //! In which lines the texts of workers differ.
 
+use retape_kernels::library::Communicator;
+
+use crate::wire::Wire;
+
+/// Fails, on every worker, unless all workers have the same text.
+pub(crate) fn on_text(wire: &Wire, what: &str, text: &str) -> Result<(), String> {
+    let digest = blake3::hash(text.as_bytes());
+    let digests = gathered(wire, &format!("agreement on {what}"), digest.as_bytes(), &vec![32; wire.size()])?;
+    if digests.iter().all(|other| other[..] == digest.as_bytes()[..]) {
+        return Ok(());
+    }
+    let call = format!("agreement on {what}: lengths");
+    let lens = gathered(wire, &call, &text.len().to_le_bytes(), &vec![size_of::<usize>(); wire.size()])?;
+    let lens: Vec<usize> = lens.iter().filter_map(|len| Some(usize::from_le_bytes(len[..].try_into().ok()?))).collect();
+    let texts = gathered(wire, &format!("agreement on {what}: texts"), text.as_bytes(), &lens)?;
+    Err(differences(what, &digests, &texts))
+}
+
+/// The bytes of all workers, whose lengths are known.
+fn gathered(wire: &Wire, call: &str, mine: &[u8], lens: &[usize]) -> Result<Vec<Vec<u8>>, String> {
+    let mut all: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
+    all[wire.rank()] = mine.to_vec();
+    let mut receives: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+    wire.exchange(call, &vec![mine; wire.size()], &mut receives)?;
+    Ok(all)
+}
+
 /// How much of a line is shown.
 const WIDTH: usize = 200;
 

@@ -43,8 +43,10 @@ mod agree;
 mod error;
 mod frame;
 mod mailbox;
+mod norm;
 mod threads;
 mod transport;
+mod trees;
 mod wire;
 mod world;
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use retape_kernels::library::Communicator;
 
+use crate::agree;
 use crate::frame::{self, Call, Frame, Kind};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 
@@ -333,5 +334,9 @@ impl Communicator for Wire {
         };
         state.broken = Some(error.clone());
         Err(error)
+    }
+
+    fn agree(&self, text: &str) -> Result<(), String> {
+        agree::on_text(self, "the graph of a function", text)
     }
 }
