@@ -173,19 +173,15 @@ fn nothing_yet() -> Splat {
     Splat { value: Scalar { dtype: library::Token::DTYPE, bits: 0 }, shape: Shape::new(&[0]) }
 }
 
-/// Fails if the workers of a group traced other graphs.
+/// Fails if the workers of a group traced other collectives, or workers with arguments of the same types other graphs.
 ///
-/// Where workers hold unequal numbers of shards, their graphs differ for a reason: then only what they exchange must agree.
+/// Where workers hold unequal numbers of shards, or of rows, their graphs differ for a reason.
 pub(crate) fn agree(graph: &Graph) -> Result<()> {
-    let collectives: Vec<&Collective> = graph
-        .nodes()
-        .iter()
-        .filter_map(|node| match &node.op {
-            Op::Collective(op) => Some(op),
-            _ => None,
-        })
-        .collect();
-    let mut groups: Vec<Group> = collectives.iter().map(|op| op.group()).filter(|group| group.size > 1).collect();
+    let collectives = graph.nodes().iter().filter_map(|node| match &node.op {
+        Op::Collective(op) if op.size > 1 => Some(op.group()),
+        _ => None,
+    });
+    let mut groups: Vec<Group> = collectives.collect();
     groups.sort_by_key(|group| group.number);
     groups.dedup_by_key(|group| group.number);
     for group in groups {
@@ -193,9 +189,9 @@ pub(crate) fn agree(graph: &Graph) -> Result<()> {
             let Group { number, size, .. } = group;
             return Err(Error::Communication(format!("group {number} of {size} workers is not known in this process")));
         };
-        let is_even = collectives.iter().all(|op| op.shards % op.size == 0);
-        let text = if is_even { graph.to_string() } else { exchanged(graph) };
-        communicator.agree(&text).map_err(Error::Communication)?;
+        let arguments: Vec<String> = graph.params().iter().map(|&id| graph.ty(id).to_string()).collect();
+        communicator.agree("", &exchanged(graph)).map_err(Error::Communication)?;
+        communicator.agree(&arguments.join(" "), &graph.to_string()).map_err(Error::Communication)?;
     }
     Ok(())
 }

@@ -58,9 +58,9 @@ impl Communicator for Group {
         wire.exchange(call, sends, receives)
     }
 
-    fn agree(&self, text: &str) -> std::result::Result<(), String> {
+    fn agree(&self, class: &str, text: &str) -> std::result::Result<(), String> {
         match self.wire() {
-            Some(wire) => wire.agree(text),
+            Some(wire) => wire.agree(class, text),
             None => Err(format!("a thread that is none of the {} of group {} traced for it", self.size, self.number)),
         }
     }

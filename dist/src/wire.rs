@@ -336,7 +336,7 @@ impl Communicator for Wire {
         Err(error)
     }
 
-    fn agree(&self, text: &str) -> Result<(), String> {
-        agree::on_text(self, "the graph of a function", text)
+    fn agree(&self, class: &str, text: &str) -> Result<(), String> {
+        agree::on_text(self, "the graph of a function", class, text)
     }
 }

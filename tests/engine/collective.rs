@@ -72,10 +72,11 @@ impl Communicator for Threads {
         Ok(())
     }
 
-    fn agree(&self, text: &str) -> Result<(), String> {
-        let received = self.round(&vec![text.as_bytes().to_vec(); self.size])?;
-        let other =
-            received.iter().enumerate().find(|(from, theirs)| *from != self.rank() && theirs[..] != *text.as_bytes());
+    fn agree(&self, class: &str, text: &str) -> Result<(), String> {
+        let own = [class, "\0", text].concat().into_bytes();
+        let received = self.round(&vec![own.clone(); self.size])?;
+        let is_other = |theirs: &[u8]| theirs.starts_with(&own[..=class.len()]) && theirs != own;
+        let other = received.iter().enumerate().find(|(from, theirs)| *from != self.rank() && is_other(theirs));
         other.map_or(Ok(()), |(from, _)| Err(format!("worker {from} traced another graph")))
     }
 }

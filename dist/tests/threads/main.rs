@@ -3,3 +3,4 @@
 mod calls;
 mod faults;
 mod groups;
+mod trees;
