@@ -53,3 +53,8 @@ mod world;
 pub use error::{Error, Result};
 pub use threads::Failure;
 pub use world::{World, init};
+
+/// The page of the guide, whose programs run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/distributed.md")]
+mod guide {}
