@@ -51,9 +51,7 @@ impl Wire {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Wire {
         let early = (0..transport.size()).map(|_| VecDeque::new()).collect();
         let state = Mutex::new(State { n_exchanges: 0, early, broken: None });
-        let wire = Wire { transport, state, timeout_ms: AtomicU64::new(0) };
-        wire.set_timeout(TIMEOUT);
-        wire
+        Wire { transport, state, timeout_ms: AtomicU64::new(TIMEOUT.as_millis() as u64) }
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {
