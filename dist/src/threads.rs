@@ -126,7 +126,7 @@ fn one<T>(
     let result = catch_unwind(AssertUnwindSafe(|| work(world)));
     WORKS_IN.with_borrow_mut(|all| all.retain(|(number, _)| *number != group));
     let failed = match result {
-        Ok(Ok(value)) => return wire.leave().map(|()| value).map_err(Error::Broken),
+        Ok(Ok(value)) => return wire.end().map(|()| value).map_err(Error::Broken),
         // The error of a call that failed says itself who is to blame.
         Ok(Err(error)) => match error.downcast::<Error>() {
             Ok(error) if wire.is_broken() => return Err(*error),

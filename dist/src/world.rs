@@ -168,8 +168,7 @@ impl World {
         let len = self.all_to_all("broadcast: length", &len, &root(size_of::<usize>()))?;
         let len = length(&len[0]).unwrap_or(0);
         if rank != 0 {
-            bytes.clear();
-            bytes.resize(len, 0);
+            *bytes = vec![0; len];
         }
         // Long messages go out in parts, one to each worker, and the workers pass them on to each other.
         let is_short = size <= 2 || len <= 64 << 10;
@@ -266,9 +265,8 @@ impl Drop for Shared {
         set_communicator(self.group, None);
         if std::thread::panicking() {
             self.wire.fail(&format!("rank {} panicked", self.wire.rank()));
-        } else if !self.wire.is_broken()
-            && let Err(error) = self.wire.leave()
-        {
+        }
+        if let Err(error) = self.wire.end() {
             // There is nobody left to return it to.
             eprintln!("{error}");
         }

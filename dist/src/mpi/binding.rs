@@ -86,7 +86,7 @@ pub(super) fn open(names: &[String]) -> Result<(Library, String), String> {
         // Its plug-ins look for its symbols among the global ones.
         match unsafe { unix::Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
             Ok(library) => return Ok((Library(std::mem::ManuallyDrop::new(library)), name.clone())),
-            Err(error) => errors.push(error.to_string()),
+            Err(error) => errors.push(reason(&error)),
         }
     }
     Err(errors.join("; "))
@@ -164,8 +164,15 @@ impl Library {
     /// `T` is the symbol's type if it is a function, or a pointer if it is an object.
     unsafe fn symbol<T: Copy>(&self, name: &str) -> Result<T, String> {
         // SAFETY: the caller's promise; the library stays open, so the address stays valid.
-        unsafe { self.0.get::<T>(name) }.map(|symbol| *symbol).map_err(|error| error.to_string())
+        unsafe { self.0.get::<T>(name) }
+            .map(|symbol| *symbol)
+            .map_err(|error| format!("{name} is missing: {}", reason(&error)))
     }
+}
+
+/// The system's own words, if there are any.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl<H: Handle> Binding<H> {

@@ -26,8 +26,7 @@ const LAST: Duration = Duration::from_secs(1);
 pub(crate) fn connect(launcher: &Launcher) -> Result<Box<dyn Transport>> {
     let (library, name) = binding::open(&launcher.libraries).map_err(|errors| {
         Error::Launch(format!(
-            "{} says that a launcher of MPI started this process, but its library cannot be opened: {errors}; \
-             RETAPE_MPI=PATH names the file",
+            "the library of MPI that belongs to {} cannot be opened: {errors}; RETAPE_MPI=PATH names the file",
             launcher.evidence
         ))
     })?;
@@ -163,7 +162,7 @@ impl<H: Handle> Transport for Mpi<H> {
         self.binding.move_bodies(sends, receives, gives_up)
     }
 
-    fn finish(&self) {
+    fn finish(&self, is_clean: bool) {
         let Ok(mut frames) = self.frames() else { return };
         let start = Instant::now();
         let mut pause = Patience::default();
@@ -171,9 +170,10 @@ impl<H: Handle> Transport for Mpi<H> {
         while self.look(&mut frames).is_ok() && !frames.outgoing.is_empty() && start.elapsed() < LAST {
             pause.wait();
         }
-        let is_quiet = frames.standing.drain(..).flatten().all(|pending| self.binding.withdraw(pending));
         self.has_ended.store(true, Ordering::Release);
-        if is_quiet {
+        // The end of MPI waits for all workers, and so is left out if one may be gone. The launcher notices, and ends the
+        // others.
+        if is_clean && frames.standing.drain(..).flatten().all(|pending| self.binding.withdraw(pending)) {
             self.binding.finalize();
         }
     }

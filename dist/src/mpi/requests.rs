@@ -34,12 +34,18 @@ pub(super) struct Patience {
 }
 
 impl Patience {
+    /// How often a worker spins, and then yields: for some milliseconds, since what is under way moves only while MPI is
+    /// called. Sleeps are for workers that compute meanwhile.
+    const N_SPINS: u32 = 50;
+    const N_YIELDS: u32 = 10_000;
+    const LONGEST_US: u32 = 50;
+
     pub(super) fn wait(&mut self) {
         self.n_waits = self.n_waits.saturating_add(1);
-        match self.n_waits {
-            0..50 => std::hint::spin_loop(),
-            50..500 => std::thread::yield_now(),
-            n => std::thread::sleep(Duration::from_micros(u64::from((n - 499).min(50)))),
+        match self.n_waits.checked_sub(Self::N_SPINS) {
+            None => std::hint::spin_loop(),
+            Some(0..Self::N_YIELDS) => std::thread::yield_now(),
+            Some(n) => std::thread::sleep(Duration::from_micros((n - Self::N_YIELDS).min(Self::LONGEST_US).into())),
         }
     }
 }

@@ -142,7 +142,7 @@ fn calls(world: &World) -> Result<String, Error> {
 fn large(world: &World) -> Result<String, Error> {
     let len = 1_usize << 30;
     let word = |n: usize| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    let mut held = if world.rank() == 0 { (0..len / 8).flat_map(word).collect() } else { vec![] };
+    let mut held = if world.rank() == 0 { (0..len / 8).flat_map(word).collect() } else { vec![1; len] };
     world.barrier()?;
     let start = Instant::now();
     world.broadcast_bytes(&mut held)?;
@@ -152,14 +152,18 @@ fn large(world: &World) -> Result<String, Error> {
     Ok(format!("1 GiB in {seconds:.2} s"))
 }
 
-/// The time of calls with few bytes, and of exchanges with many.
+/// The time of exchanges of few bytes and of many.
 fn latency(world: &World) -> Result<String, Error> {
+    let group = communicator(world.group()).expect("the group of this world");
     let mut line = vec![];
     for (len, n) in [(0, 1000), (3000, 1000), (100_000, 300), (1 << 20, 100), (16 << 20, 10)] {
+        let sent = vec![1; len];
+        let mut received = vec![vec![2; len]; world.size()];
         world.barrier()?;
         let start = Instant::now();
         for _ in 0..n {
-            exchange(world, len, len)?;
+            let mut receives: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
+            group.exchange("parts", &vec![sent.as_slice(); world.size()], &mut receives).map_err(Error::Broken)?;
         }
         line.push(format!("{len} B: {:.1} us", start.elapsed().as_secs_f64() * 1e6 / f64::from(n)));
     }
