@@ -42,7 +42,11 @@
 mod agree;
 mod error;
 mod frame;
+mod launcher;
 mod mailbox;
+#[cfg(unix)]
+#[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
+mod mpi;
 mod norm;
 mod threads;
 mod transport;

@@ -116,7 +116,7 @@ impl Transport for Threads {
         }
     }
 
-    fn finish(&self) {}
+    fn finish(&self, _: bool) {}
 
     fn abort(&self, message: &str) -> ! {
         // The other threads are told by the worker that catches the panic.

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use retape_kernels::library::{Communicator, set_communicator};
 
 use crate::error::{Error, Result};
+use crate::launcher;
 use crate::mailbox::Threads;
-use crate::wire::Wire;
+use crate::wire::{TIMEOUT, Wire};
 use crate::world::World;
 
 /// Any error of a worker's work.
@@ -83,6 +84,7 @@ pub(crate) fn run<T: Send>(
     if size == 0 {
         return Err(Error::Argument("a world of no threads".to_owned()));
     }
+    let timeout = launcher::timeout()?.unwrap_or(TIMEOUT);
     let number = NEXT_GROUP.fetch_add(1, Ordering::Relaxed);
     set_communicator(number, Some(Arc::new(Group { number, size })));
     let _registered = Registered(number);
@@ -91,6 +93,7 @@ pub(crate) fn run<T: Send>(
         let (work, first_error) = (&work, &first_error);
         let spawn = |(rank, transport): (usize, Threads)| {
             let wire = Arc::new(Wire::new(Box::new(transport)));
+            wire.set_timeout(timeout);
             let thread = std::thread::Builder::new().name(format!("worker {rank}"));
             let spawned = {
                 let wire = wire.clone();
@@ -126,11 +129,11 @@ fn one<T>(
 ) -> Result<T> {
     WORKS_IN.with_borrow_mut(|all| all.push((group, wire.clone())));
     let rank = wire.rank();
-    let world = World::of_threads(wire.clone(), group);
+    let world = World::over(wire.clone(), group);
     let result = catch_unwind(AssertUnwindSafe(|| work(world)));
     WORKS_IN.with_borrow_mut(|all| all.retain(|(number, _)| *number != group));
     let failed = match result {
-        Ok(Ok(value)) => return wire.leave().map(|()| value).map_err(Error::Broken),
+        Ok(Ok(value)) => return wire.end().map(|()| value).map_err(Error::Broken),
         // The error of a call that failed says itself who is to blame.
         Ok(Err(error)) => match error.downcast::<Error>() {
             Ok(error) if wire.is_broken() => return Err(*error),

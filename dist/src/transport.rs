@@ -39,8 +39,8 @@ pub(crate) trait Transport: Send + Sync {
         gives_up: &mut dyn FnMut(bool) -> bool,
     ) -> Result<(), Undone>;
 
-    /// Ends the transport, after all workers have said that they will.
-    fn finish(&self);
+    /// Ends the transport, after frames on their way have left. It is clean if all workers have said that they end.
+    fn finish(&self, is_clean: bool);
 
     /// Ends the job, all workers of it.
     fn abort(&self, message: &str) -> !;
@@ -87,7 +87,7 @@ impl Transport for Lone {
         Ok(())
     }
 
-    fn finish(&self) {}
+    fn finish(&self, _: bool) {}
 
     fn abort(&self, message: &str) -> ! {
         eprintln!("{message}");

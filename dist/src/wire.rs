@@ -52,9 +52,7 @@ impl Wire {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Wire {
         let early = (0..transport.size()).map(|_| VecDeque::new()).collect();
         let state = Mutex::new(State { n_exchanges: 0, early, broken: None });
-        let wire = Wire { transport, state, timeout_ms: AtomicU64::new(0) };
-        wire.set_timeout(TIMEOUT);
-        wire
+        Wire { transport, state, timeout_ms: AtomicU64::new(TIMEOUT.as_millis() as u64) }
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {
@@ -83,14 +81,21 @@ impl Wire {
         self.lock().broken.is_some()
     }
 
-    /// Waits until all workers have come to their end, and ends the transport.
-    pub(crate) fn leave(&self) -> Result<(), String> {
+    /// Waits until all workers have come to their end, and ends the transport. A world that is broken already has no
+    /// error at its end.
+    pub(crate) fn end(&self) -> Result<(), String> {
+        let is_broken = self.is_broken();
+        let outcome = if is_broken { Ok(()) } else { self.leave() };
+        self.transport.finish(!is_broken && outcome.is_ok());
+        outcome
+    }
+
+    /// Waits until all workers have come to their end.
+    fn leave(&self) -> Result<(), String> {
         let nothing = vec![[].as_slice(); self.size()];
         let mut nowhere: Vec<&mut [u8]> = (0..self.size()).map(|_| [].as_mut_slice()).collect();
         self.exchange(END, &nothing, &mut nowhere)?;
-        let mut state = self.lock();
-        state.broken = Some(format!("rank {}: the world has come to its end", self.rank()));
-        self.transport.finish();
+        self.lock().broken = Some(format!("rank {}: the world has come to its end", self.rank()));
         Ok(())
     }
 
@@ -159,11 +164,13 @@ impl Wire {
                 }
             }
             let is_complete = self.peers().all(|peer| heads[peer].is_some());
-            if differs && (is_complete || told.is_some()) {
+            if differs && is_complete {
                 return Err(Failure::Own(self.disagreement(call, &heads)));
             }
-            if let Some(message) = told {
-                return Err(Failure::Told(message));
+            // A worker that saw the disagreement first has said so: the others are still waited for a little, so that
+            // all know as much.
+            if let (Some(message), false) = (&told, differs) {
+                return Err(Failure::Told(message.clone()));
             }
             if is_complete {
                 return Ok(heads);

@@ -1,14 +1,16 @@
 //! One worker's view of all workers.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use retape_kernels::library::{Communicator, set_communicator, share};
 
 use crate::error::{Error, Result};
-use crate::transport::Lone;
-use crate::wire::Wire;
+use crate::launcher::{self, Launcher};
+use crate::transport::{Lone, Transport};
+use crate::wire::{TIMEOUT, Wire};
 use crate::{agree, threads};
 
 /// The group of the processes that a launcher started.
@@ -48,7 +50,8 @@ impl World {
         threads::run(n, work)
     }
 
-    pub(crate) fn of_threads(wire: Arc<Wire>, group: usize) -> World {
+    /// The world at the end of a wire, which somebody else ends.
+    pub(crate) fn over(wire: Arc<Wire>, group: usize) -> World {
         let hosts = vec![wire.transport().host(); wire.size()];
         let (n_shards, local_rank) = (wire.size(), wire.rank());
         World { shared: Arc::new(Shared { wire, group, local_rank, hosts, ends: false }), n_shards }
@@ -165,8 +168,7 @@ impl World {
         let len = self.all_to_all("broadcast: length", &len, &root(size_of::<usize>()))?;
         let len = length(&len[0]).unwrap_or(0);
         if rank != 0 {
-            bytes.clear();
-            bytes.resize(len, 0);
+            *bytes = vec![0; len];
         }
         // Long messages go out in parts, one to each worker, and the workers pass them on to each other.
         let is_short = size <= 2 || len <= 64 << 10;
@@ -263,9 +265,8 @@ impl Drop for Shared {
         set_communicator(self.group, None);
         if std::thread::panicking() {
             self.wire.fail(&format!("rank {} panicked", self.wire.rank()));
-        } else if !self.wire.is_broken()
-            && let Err(error) = self.wire.leave()
-        {
+        }
+        if let Err(error) = self.wire.end() {
             // There is nobody left to return it to.
             eprintln!("{error}");
         }
@@ -289,11 +290,37 @@ pub fn init() -> Result<World> {
         let n_shards = shared.wire.size();
         return Ok(World { shared, n_shards });
     }
-    let wire = Arc::new(Wire::new(Box::new(Lone)));
+    let timeout = launcher::timeout()?;
+    let launcher = launcher::launcher()?;
+    let transport = match &launcher {
+        Some(launcher) => connect(launcher)?,
+        None => Box::new(Lone),
+    };
+    let wire = Arc::new(Wire::new(transport));
+    wire.set_timeout(timeout.unwrap_or(TIMEOUT));
+    let first = World::over(wire.clone(), PROCESSES);
+    let names = first.gather_bytes(wire.transport().host().as_bytes())?;
+    let hosts: Vec<String> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let rank = wire.rank();
+    let on_this_machine = hosts[..rank].iter().filter(|&host| *host == hosts[rank]).count();
+    let local_rank = launcher.and_then(|launcher| launcher.local_rank).unwrap_or(on_this_machine);
     set_communicator(PROCESSES, Some(wire.clone()));
-    let shared =
-        Arc::new(Shared { hosts: vec![wire.transport().host()], wire, group: PROCESSES, local_rank: 0, ends: true });
+    let n_shards = wire.size();
+    let shared = Arc::new(Shared { wire, group: PROCESSES, local_rank, hosts, ends: true });
     *started = Arc::downgrade(&shared);
-    let n_shards = shared.wire.size();
     Ok(World { shared, n_shards })
+}
+
+#[cfg(unix)]
+fn connect(launcher: &Launcher) -> Result<Box<dyn Transport>> {
+    static HAS_CONNECTED: AtomicBool = AtomicBool::new(false);
+    if HAS_CONNECTED.swap(true, Ordering::Relaxed) {
+        return Err(Error::Launch("MPI starts once in a process: keep the first world until the end".to_owned()));
+    }
+    crate::mpi::connect(launcher)
+}
+
+#[cfg(not(unix))]
+fn connect(launcher: &Launcher) -> Result<Box<dyn Transport>> {
+    Err(Error::Launch(format!("{}: launchers of MPI are served on Unix only", launcher.evidence)))
 }

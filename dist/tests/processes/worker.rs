@@ -1,2 +1,179 @@
-//! A worker.
-fn main() {}
+//! A worker that launchers of MPI start: it does what its argument says, and prints what came of it.
+
+#![allow(clippy::print_stdout, reason = "the tests read what workers print")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use retape_dist::{Error, World};
+use retape_kernels::library::communicator;
+
+fn main() -> ExitCode {
+    let case = std::env::args().nth(1).unwrap_or_default();
+    let world = match retape_dist::init() {
+        Ok(world) => world,
+        Err(error) => {
+            eprintln!("init: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&case, &world) {
+        Ok(line) => {
+            println!("rank {} of {}: {line}", world.rank(), world.size());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("rank {} of {} failed: {error}", world.rank(), world.size());
+            // Time for the others to say the same: the launcher ends them when one has ended.
+            std::thread::sleep(Duration::from_millis(500));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(case: &str, world: &World) -> Result<String, Error> {
+    let (rank, size) = (world.rank(), world.size());
+    match case {
+        "calls" => calls(world),
+        "large" => large(world),
+        "latency" => latency(world),
+        "order" => {
+            world.barrier()?;
+            if rank == 1 {
+                world.any(true).map(drop)?
+            } else {
+                world.barrier()?
+            }
+            Ok("no error".to_owned())
+        }
+        "left out" => {
+            for _ in 0..if rank == 1 { 4 } else { 5 } {
+                world.barrier()?;
+            }
+            Ok("no error".to_owned())
+        }
+        "lengths" => {
+            let (sent, wanted) = if rank == 0 { (1 << 20, 8) } else { (8, 8) };
+            exchange(world, sent, wanted)?;
+            Ok("no error".to_owned())
+        }
+        "agree" => {
+            let text = || format!("same\nshape of rank {}", if rank == 1 { "one" } else { "any" });
+            let error = world.agree("the graph", &[u8::from(rank == 1)], &text);
+            world.barrier()?;
+            Ok(error.map_or_else(|error| error.to_string().replace('\n', "; "), |()| "no error".to_owned()))
+        }
+        "killed" => {
+            world.barrier()?;
+            if rank == 1 {
+                kill();
+            }
+            world.barrier()?;
+            Ok("no error".to_owned())
+        }
+        "panic" => {
+            world.barrier()?;
+            assert!(rank != 1, "on purpose");
+            world.barrier()?;
+            Ok("no error".to_owned())
+        }
+        "abort" => {
+            if rank == 1 {
+                world.abort("on purpose");
+            }
+            world.barrier()?;
+            Ok("no error".to_owned())
+        }
+        "late" => {
+            world.barrier()?;
+            if rank == 1 {
+                std::thread::sleep(Duration::from_secs(60));
+            }
+            world.barrier()?;
+            Ok("no error".to_owned())
+        }
+        "again" => {
+            let other = retape_dist::init()?;
+            other.barrier()?;
+            Ok(format!("same world: {}", (other.rank(), other.size()) == (rank, size)))
+        }
+        _ => Err(Error::Argument(format!("no such case: {case}"))),
+    }
+}
+
+/// As `kill -9` does it, from outside.
+fn kill() -> ! {
+    let id = std::process::id().to_string();
+    let _ = std::process::Command::new("kill").args(["-9", &id]).status();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn bytes(rank: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n.wrapping_mul(31) ^ (n >> 8) ^ rank.wrapping_mul(97)) as u8).collect()
+}
+
+/// Each call against what it must give.
+fn calls(world: &World) -> Result<String, Error> {
+    let (rank, size) = (world.rank(), world.size());
+    world.barrier()?;
+    for len in [0, 1, 3935, 3936, 3937, 100_000, 3_000_001] {
+        let all = world.gather_bytes(&bytes(rank, len * rank))?;
+        assert!(all.iter().enumerate().all(|(from, all)| *all == bytes(from, len * from)), "gather of {len}");
+        let mut held = bytes(rank, len);
+        world.broadcast_bytes(&mut held)?;
+        assert!(held == bytes(0, len), "broadcast of {len}");
+    }
+    assert!(!world.any(false)?);
+    for from in 0..size {
+        assert!(world.any(from == rank)?);
+    }
+    world.agree("nothing", &[], &String::new)?;
+    assert_eq!(communicator(world.group()).map(|group| (group.rank(), group.size())), Some((rank, size)));
+    let shards = world.gather_bytes(&world.with_shards(9)?.shards().map(|shard| shard as u8).collect::<Vec<_>>())?;
+    assert_eq!(shards.concat(), (0..9).collect::<Vec<u8>>());
+    assert_eq!(world.hosts(), vec![world.hosts()[0].clone(); size]);
+    let ordinal = world.device_ordinal().map_or_else(|error| error.to_string(), |ordinal| ordinal.to_string());
+    Ok(format!("local {} device {ordinal}", world.local_rank()))
+}
+
+/// A broadcast of more than counts of MPI hold in one message of any of its pieces.
+fn large(world: &World) -> Result<String, Error> {
+    let len = 1_usize << 30;
+    let word = |n: usize| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    let mut held = if world.rank() == 0 { (0..len / 8).flat_map(word).collect() } else { vec![1; len] };
+    world.barrier()?;
+    let start = Instant::now();
+    world.broadcast_bytes(&mut held)?;
+    let seconds = start.elapsed().as_secs_f64();
+    assert_eq!(held.len(), len);
+    assert!(held.chunks_exact(8).enumerate().all(|(n, bytes)| *bytes == word(n)));
+    Ok(format!("1 GiB in {seconds:.2} s"))
+}
+
+/// The time of exchanges of few bytes and of many.
+fn latency(world: &World) -> Result<String, Error> {
+    let group = communicator(world.group()).expect("the group of this world");
+    let mut line = vec![];
+    for (len, n) in [(0, 1000), (3000, 1000), (100_000, 300), (1 << 20, 100), (16 << 20, 10)] {
+        let sent = vec![1; len];
+        let mut received = vec![vec![2; len]; world.size()];
+        world.barrier()?;
+        let start = Instant::now();
+        for _ in 0..n {
+            let mut receives: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
+            group.exchange("parts", &vec![sent.as_slice(); world.size()], &mut receives).map_err(Error::Broken)?;
+        }
+        line.push(format!("{len} B: {:.1} us", start.elapsed().as_secs_f64() * 1e6 / f64::from(n)));
+    }
+    Ok(line.join(", "))
+}
+
+fn exchange(world: &World, sent: usize, wanted: usize) -> Result<(), Error> {
+    let group = communicator(world.group()).expect("the group of this world");
+    let sent = vec![1; sent];
+    let mut receives = vec![vec![0; wanted]; world.size()];
+    let mut receives: Vec<&mut [u8]> = receives.iter_mut().map(Vec::as_mut_slice).collect();
+    group.exchange("parts", &vec![sent.as_slice(); world.size()], &mut receives).map_err(Error::Broken)
+}
