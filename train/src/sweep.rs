@@ -25,6 +25,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,11 +49,13 @@ impl Choice {
     /// # Errors
     ///
     /// Fails if there is none, and lists the names that there are.
+    #[track_caller]
     pub fn get(&self, name: &str) -> Result<f64> {
+        let at = Location::caller();
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|&(_, value)| value).ok_or_else(|| {
             let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-            Error::argument(format!("no option is called `{name}`; there are {}", names.join(", ")))
+            Error::argument_at(format!("no option is called `{name}`; there are {}", names.join(", ")), Some(at))
         })
     }
 }

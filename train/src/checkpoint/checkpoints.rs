@@ -88,6 +88,7 @@ impl Checkpoints {
     ///
     /// Fails at once if a tensor is poisoned or being traced. The error of writing comes with a later call, or with
     /// [`wait`](Checkpoints::wait).
+    #[track_caller]
     pub fn save<T: Tree>(&mut self, checkpoint: Checkpoint, tree: &T) -> Result<()> {
         let tensors = state::tensors_of(tree)?;
         self.writer.give(Job { manifest: checkpoint.manifest, tensors, keep: self.keep.clone() })
@@ -137,6 +138,7 @@ impl Checkpoints {
     /// # Errors
     ///
     /// Fails if no metric was said, or the checkpoint is damaged, does not fit the tree or is of a newer format.
+    #[track_caller]
     pub fn best<T: Tree>(&self, like: &T) -> Result<Option<Restored<T>>> {
         let Some(best) = &self.keep.best else {
             return Err(Error::argument("the best by which metric? `keep_best` says so"));

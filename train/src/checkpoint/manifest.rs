@@ -113,9 +113,13 @@ impl Checkpoint {
     /// # Errors
     ///
     /// Fails if the value has no form in JSON, such as a map whose keys are no texts.
+    #[track_caller]
     pub fn value(mut self, name: impl Into<String>, value: &impl Serialize) -> Result<Checkpoint> {
         let name = name.into();
-        let value = serde_json::to_value(value).map_err(|error| Error::argument(format!("`{name}`: {error}")))?;
+        let value = match serde_json::to_value(value) {
+            Ok(value) => value,
+            Err(error) => return Err(Error::argument(format!("`{name}`: {error}"))),
+        };
         self.manifest.values.insert(name, value);
         Ok(self)
     }
@@ -127,12 +131,13 @@ impl Manifest {
     /// # Errors
     ///
     /// Fails if it is of another form.
+    #[track_caller]
     pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let read = |value: &serde_json::Value| {
-            T::deserialize(value)
-                .map_err(|error| Error::argument(format!("the value `{name}` of the checkpoint: {error}")))
-        };
-        self.values.get(name).map(read).transpose()
+        let Some(value) = self.values.get(name) else { return Ok(None) };
+        match T::deserialize(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => Err(Error::argument(format!("the value `{name}` of the checkpoint: {error}"))),
+        }
     }
 
     pub(super) fn read(folder: &Path) -> Result<Manifest> {

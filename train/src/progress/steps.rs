@@ -1,8 +1,11 @@
 //! The steps of a training as an iterator.
 
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use retape::Caller;
 
 use super::step::{Plan, Shared, Step};
 use super::{Every, Position, Stop};
@@ -67,6 +70,8 @@ type Hook<'l> = Box<dyn FnMut(Moment) + 'l>;
 /// ```
 pub struct Loop<'l, D: Dataset, C: Collate<D::Item> = Stacked> {
     loader: &'l Loader<D, C>,
+    /// The line that made the loop.
+    at: Caller,
     plan: Plan,
     position: Position,
     batches: Option<Batches<D, C>>,
@@ -90,6 +95,7 @@ struct Only<B> {
 
 impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
     /// All batches of the loader, epoch after epoch, without an end.
+    #[track_caller]
     pub fn new(loader: &'l Loader<D, C>) -> Loop<'l, D, C> {
         let shared = Shared {
             stop: RefCell::default(),
@@ -99,6 +105,7 @@ impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
         };
         Loop {
             loader,
+            at: Location::caller(),
             plan: Plan { epochs: None, steps: None, time: None, validate: None, save: None, is_dry: false },
             position: Position::default(),
             batches: None,
@@ -251,7 +258,7 @@ where
         }
         let Position { epoch, batch, .. } = self.position;
         if self.loader.n_batches() == 0 {
-            return Some(Err(Error::argument("there is no batch to learn from")));
+            return Some(Err(Error::argument_at("there is no batch to learn from", Some(self.at))));
         }
         let batch = match self.ahead.take() {
             Some(batch) => batch,

@@ -1,6 +1,7 @@
 //! Writing a tree.
 
 use std::collections::{BTreeMap, HashSet};
+use std::panic::Location;
 use std::path::Path;
 
 use blake3::Hasher;
@@ -30,6 +31,7 @@ use crate::problem::Problem;
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[track_caller]
 pub fn save<T: Tree>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     Save::new().write(tree, path)
 }
@@ -95,6 +97,7 @@ impl<'f> Save<'f> {
     /// # Errors
     ///
     /// As [`save`]; also if two tensors get the same name.
+    #[track_caller]
     pub fn write<T: Tree>(&self, tree: &T, path: impl AsRef<Path>) -> Result<()> {
         self.write_tensors(&tensors_of(tree)?, path.as_ref()).map(|_| ())
     }
@@ -154,11 +157,13 @@ impl<'f> Save<'f> {
 }
 
 /// The tensors of a tree with their names, all of which have elements.
+#[track_caller]
 pub(crate) fn tensors_of<T: Tree>(tree: &T) -> Result<Vec<(String, Tensor)>> {
+    let at = Location::caller();
     let whole = |(name, tensor): (String, &Tensor)| match tensor.error() {
         Some(error) => Err(error.clone().into()),
         None if tensor.is_traced() => {
-            Err(Error::argument(format!("`{name}` is being traced and has no elements to write")))
+            Err(Error::argument_at(format!("`{name}` is being traced and has no elements to write"), Some(at)))
         }
         None => Ok((name, tensor.clone())),
     };

@@ -8,6 +8,7 @@ mod batches;
 mod job;
 mod stats;
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -96,6 +97,7 @@ impl<D: Dataset> Loader<D> {
     /// # Errors
     ///
     /// Fails if `batch_size` is zero.
+    #[track_caller]
     pub fn new(dataset: D, batch_size: usize) -> Result<Loader<D>> {
         let batches = MiniBatches::new(dataset.len(), batch_size)?;
         Ok(Loader {
@@ -228,6 +230,7 @@ where
     /// The batches of epoch number `epoch`; threads begin to load at once.
     ///
     /// Dropping the iterator stops and joins them.
+    #[track_caller]
     pub fn epoch(&self, epoch: u64) -> Batches<D, C> {
         self.epoch_from(epoch, 0)
     }
@@ -235,6 +238,7 @@ where
     /// The batches of epoch number `epoch` from number `batch` on: the same bits as the whole epoch has there.
     ///
     /// If the epoch has fewer batches than `batch`, the iterator gives an error.
+    #[track_caller]
     pub fn epoch_from(&self, epoch: u64, batch: usize) -> Batches<D, C> {
         let prefetch = self.prefetch.unwrap_or_else(|| 2 + (2 * self.n_threads).div_ceil(self.batch_size));
         let plan = job::Plan {
@@ -248,6 +252,6 @@ where
             skip_broken: self.skip_broken,
         };
         let job = job::Job::new(self.dataset.clone(), self.collate.clone(), plan, self.fill, batch);
-        Batches::start(job, self.n_threads, self.totals.clone(), batch)
+        Batches::start(job, self.n_threads, self.totals.clone(), batch, Location::caller())
     }
 }
