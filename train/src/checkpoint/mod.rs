@@ -56,11 +56,13 @@
 mod checkpoints;
 mod folder;
 mod manifest;
+mod reader;
 mod writer;
 
-pub use checkpoints::{Checkpoints, Restored};
+pub use checkpoints::Checkpoints;
 pub use folder::Saved;
 pub use manifest::{Checkpoint, FileInfo, Manifest};
+pub use reader::{Reader, Restored};
 
 #[cfg(doc)]
 use crate::progress::Position;

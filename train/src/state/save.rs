@@ -15,7 +15,8 @@ use crate::problem::Problem;
 
 /// Writes the tensors of a tree as one file of safetensors; [`Save`] has the options.
 ///
-/// The file is written beside its place, flushed to the disk and renamed: a crash leaves the old file or the new one.
+/// The file is written beside its place, flushed to the disk and renamed: a crash leaves the old file or the new one. Its
+/// name until then is `.retape-` and more; such a file that a crash leaves goes when the folder is written to next.
 /// Static values are no part of it; they come from the tree that [`load`](super::load) is given.
 ///
 /// # Errors

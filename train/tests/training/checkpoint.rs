@@ -169,6 +169,66 @@ fn a_folder_belongs_to_one_run_at_a_time() {
     assert!(Checkpoints::open(folder.path()).is_ok());
 }
 
+#[test]
+fn checkpoints_are_read_beside_a_training_and_where_nothing_may_be_written() {
+    let folder = Folder::new("reader");
+    let zero = Tensor::from(0_i64);
+    assert!(matches!(Checkpoints::read(folder.path().join("none")), Err(Error::Io { .. })));
+    let mut training = Checkpoints::open(folder.path()).unwrap().keep_best(1, "loss", Goal::Lowest);
+    for (step, loss) in [(1, 0.5), (2, 0.1), (3, 0.4), (4, 0.3), (5, 0.2)] {
+        training.save(at(step).metric("loss", loss), &Tensor::from(step as i64)).unwrap();
+    }
+    training.wait().unwrap();
+    let saved = Checkpoints::read(folder.path()).unwrap();
+    assert_eq!(saved.list().unwrap(), training.list().unwrap());
+    assert_eq!(saved.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 5);
+    assert_eq!(saved.best("loss", Goal::Lowest, &zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 2);
+    assert_eq!(saved.best("loss", Goal::Highest, &zero).unwrap().unwrap().manifest.metrics["loss"], 0.4);
+    assert!(saved.best("accuracy", Goal::Highest, &zero).unwrap().is_none());
+    assert_eq!(saved.at(3, &zero).unwrap().manifest.position.step, 3);
+    drop(training);
+
+    // A copy on a medium that is read only: no lock is there, and none is made.
+    fs::remove_file(folder.path().join(".lock")).unwrap();
+    let before = folder.names();
+    let writable = fs::metadata(folder.path()).unwrap().permissions();
+    let mut read_only = writable.clone();
+    read_only.set_readonly(true);
+    fs::set_permissions(folder.path(), read_only).unwrap();
+    let latest = Checkpoints::read(folder.path()).and_then(|saved| saved.latest(&zero));
+    fs::set_permissions(folder.path(), writable).unwrap();
+    assert_eq!(latest.unwrap().unwrap().manifest.position.step, 5);
+    assert_eq!(folder.names(), before);
+}
+
+#[test]
+fn a_reader_finds_the_newest_and_the_best_while_others_are_removed() {
+    let folder = Folder::new("beside");
+    let mut training = Checkpoints::open(folder.path()).unwrap().keep_last(1).keep_best(1, "loss", Goal::Lowest);
+    training.save(at(1).metric("loss", -1.0), &Tensor::from(1_i64)).unwrap();
+    training.wait().unwrap();
+    let saved = Checkpoints::read(folder.path()).unwrap();
+    let writer = std::thread::spawn(move || {
+        for step in 2..=150 {
+            // Better each time, so that the one before is removed.
+            training.save(at(step).metric("loss", -(step as f64)), &Tensor::from(step as i64)).unwrap();
+        }
+        training.wait().unwrap();
+    });
+    let (zero, mut seen) = (Tensor::from(0_i64), [0, 0]);
+    while !writer.is_finished() {
+        let found = [saved.latest(&zero), saved.best("loss", Goal::Lowest, &zero)].map(|found| {
+            let found = found.unwrap().unwrap();
+            assert!(found.passed_over.is_empty(), "{:?}", found.passed_over);
+            found.tree.item::<i64>().unwrap()
+        });
+        assert!(found[0] >= seen[0] && found[1] >= seen[1], "{found:?} after {seen:?}");
+        seen = found;
+    }
+    writer.join().unwrap();
+    assert_eq!(saved.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 150);
+}
+
 #[cfg(unix)]
 #[test]
 fn the_error_of_writing_is_told_by_a_later_call_and_the_checkpoints_before_it_stay() {
