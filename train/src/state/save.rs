@@ -21,7 +21,8 @@ use crate::problem::Problem;
 ///
 /// # Errors
 ///
-/// Fails if a tensor is poisoned or being traced, or the file cannot be written.
+/// Fails if a tensor is poisoned or being traced, the name ends in `.json` as that of an index, or the file cannot be
+/// written.
 ///
 /// ```
 /// use retape::nn::Dense;
@@ -97,10 +98,15 @@ impl<'f> Save<'f> {
     ///
     /// # Errors
     ///
-    /// As [`save`]; also if two tensors get the same name.
+    /// As [`save`]; also if two tensors get the same name in the file.
     #[track_caller]
     pub fn write<T: Tree>(&self, tree: &T, path: impl AsRef<Path>) -> Result<()> {
-        self.write_tensors(&tensors_of(tree)?, path.as_ref()).map(|_| ())
+        let path = path.as_ref();
+        if Index::is_at(path) {
+            let message = "is read as the index of several files; let the name end in .safetensors";
+            return Err(Error::argument(format!("{}: a name in .json {message}", path.display())));
+        }
+        self.write_tensors(&tensors_of(tree)?, path).map(|_| ())
     }
 
     /// Writes tensors with their names in the tree; gives the hash and length of the file if it is one.

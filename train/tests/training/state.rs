@@ -265,3 +265,15 @@ fn a_file_that_a_killed_process_was_writing_goes_with_the_next_save() {
     save(&tensor, path("model.safetensors")).unwrap();
     assert!(!path(".retape-locked.tmp").exists());
 }
+
+#[test]
+fn a_name_that_would_be_read_as_an_index_is_not_written() {
+    let folder = Folder::new("json");
+    let tensor = Tensor::ones([2]);
+    for path in ["m.json", "model.safetensors.index.json"].map(|name| folder.path().join(name)) {
+        let message = save(&tensor, &path).unwrap_err().to_string();
+        assert!(message.starts_with(&path.display().to_string()) && message.contains("index"), "{message}");
+        assert!(message.contains(file!()), "{message}");
+    }
+    assert!(folder.names().is_empty());
+}
