@@ -10,7 +10,7 @@ use retape_train::metrics::{Accuracy, Confusion, Mean, Throughput};
 use retape_train::monitor::Monitor;
 use retape_train::plot::{ConfusionMatrix, Curves, Plot};
 use retape_train::progress::{End, Every, Goal, Loop, Position, nonfinite_error};
-use retape_train::{Error, Result, state};
+use retape_train::{Result, state};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Data;
@@ -61,7 +61,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
 
     let mut checkpoints =
         Checkpoints::open(out.join("checkpoints"))?.keep_last(2).keep_best(1, "accuracy", Goal::Highest);
-    let (mut training, position, mut history) = begin(options, device, n_classes, &checkpoints, &mut monitor)?;
+    let (mut training, position, mut history) = begin(options, device, &data, &checkpoints, &mut monitor)?;
     let schedule = schedule(options, data.train.n_batches() as u64);
 
     let stop = monitor.stop();
@@ -103,7 +103,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
         ];
         monitor.step(batch.after.step, batch.position.epoch, &scalars);
         history.trained(batch.after, loss, accuracy.value());
-        let mut checkpoint = Checkpoint::at(batch.after).seed(options.seed).metric("loss", loss);
+        let mut checkpoint = Checkpoint::at(batch.after).of(&data.train).seed(options.seed).metric("loss", loss);
         if batch.validates() {
             let validation;
             (validation, confusion) = validate(&predict, &training, &data, batch.batches_of(&data.test), device)?;
@@ -114,7 +114,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
             checkpoint = checkpoint.metric("accuracy", confusion.accuracy());
         }
         if batch.saves() {
-            checkpoints.save(checkpoint.value("history", &history)?.value("batch", &options.batch)?, &training)?;
+            checkpoints.save(checkpoint.value("history", &history)?, &training)?;
         }
         is_validated = batch.validates();
         throughput.restart();
@@ -141,24 +141,19 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
 fn begin(
     options: &Options,
     device: Device,
-    n_classes: usize,
+    data: &Data,
     checkpoints: &Checkpoints,
     monitor: &mut Monitor,
 ) -> Result<(Training, Position, History)> {
-    let training = map(&Training::new(options.seed, n_classes), |x| x.to(device));
+    let training = map(&Training::new(options.seed, data.classes.len()), |x| x.to(device));
     if options.resume
         && let Some(restored) = checkpoints.latest(&training)?
     {
         restored.passed_over.iter().for_each(|error| monitor.note(&format!("passed over: {error}")));
         monitor.note(&format!("goes on from {}", restored.path.display()));
-        let given = (Some(options.seed), Some(options.batch));
-        let found = (restored.manifest.seed, restored.manifest.value("batch")?);
-        if given != found {
-            let what = format!("{} is of seed and batch size {found:?}, not {given:?}", restored.path.display());
-            return Err(Error::custom(what));
-        }
         let history = restored.manifest.value("history")?.unwrap_or_default();
-        return Ok((restored.tree, restored.manifest.position, history));
+        let position = restored.manifest.position_in(&data.train)?;
+        return Ok((restored.tree, position, history));
     }
     Ok((training, Position::default(), History::default()))
 }

@@ -152,7 +152,7 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
         run.folder.map(|folder| Ok::<_, Error>(Checkpoints::open(folder)?.keep_last(2))).transpose()?;
     if let Some(restored) = checkpoints.as_ref().map(|saved| saved.latest(&training)).transpose()?.flatten() {
         patience = restored.manifest.value("patience")?.unwrap_or(patience);
-        (training, position) = (restored.tree, restored.manifest.position);
+        (training, position) = (restored.tree, restored.manifest.position_in(&loader)?);
     }
     let stop = Stop::new();
     if patience.is_exhausted() {
@@ -181,7 +181,8 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
             }
         }
         if let Some(checkpoints) = checkpoints.as_mut().filter(|_| batch.saves()) {
-            checkpoints.save(Checkpoint::at(batch.after).seed(run.seed).value("patience", &patience)?, &training)?;
+            let checkpoint = Checkpoint::at(batch.after).of(&loader).seed(run.seed);
+            checkpoints.save(checkpoint.value("patience", &patience)?, &training)?;
         }
         done(batch.after.step);
     }

@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use retape::data::Partial;
 use retape::{Tensor, tree};
 use retape_train::Error;
 use retape_train::checkpoint::{Checkpoint, Checkpoints, Manifest};
+use retape_train::data::{Loader, from_fn};
 use retape_train::progress::{Goal, Position};
 
 use crate::Folder;
@@ -167,6 +169,41 @@ fn a_folder_belongs_to_one_run_at_a_time() {
     assert!(message.contains("in use by another run"), "{message}");
     drop(first);
     assert!(Checkpoints::open(folder.path()).is_ok());
+}
+
+#[test]
+fn a_position_is_refused_in_the_batches_of_another_loader() {
+    let folder = Folder::new("batching");
+    let loader = |n: usize, size: usize| Loader::new(from_fn(n, |index| Ok(index as f32)), size).unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let zero = Tensor::zeros([1]);
+    let mut restored = |checkpoint: Checkpoint| {
+        checkpoints.save(checkpoint, &zero).unwrap();
+        checkpoints.wait().unwrap();
+        checkpoints.latest(&zero).unwrap().unwrap().manifest
+    };
+    let manifest = restored(at(12).of(&loader(40, 4).shuffled(7)));
+    // Threads and a limit on what is loaded ahead change no batch.
+    let same = loader(40, 4).shuffled(7).threads(3).prefetch(9);
+    assert_eq!(manifest.position_in(&same).unwrap(), manifest.position);
+    let cases = [
+        (loader(40, 5).shuffled(7), "the batch size was 4 and is 5"),
+        (loader(41, 4).shuffled(7), "the number of examples was 40 and is 41"),
+        (loader(40, 4).shuffled(8), "the seed of the shuffling was 7 and is 8"),
+        (loader(40, 4), "the seed of the shuffling was 7 and is none"),
+        (loader(40, 4).shuffled(7).partial(Partial::Discard), "not full was kept and is left out"),
+        (loader(20, 8), "was 40 and is 20; the batch size was 4 and is 8; the seed"),
+    ];
+    for (other, differences) in cases {
+        let message = manifest.position_in(&other).unwrap_err().to_string();
+        assert!(message.contains(differences) && message.contains("step 12"), "{message}");
+        assert!(message.contains(file!()), "{message}");
+    }
+    // One that says nothing of its data, as those of older versions.
+    let mut json = serde_json::to_value(restored(at(13))).unwrap();
+    json.as_object_mut().unwrap().remove("data").unwrap();
+    let silent: Manifest = serde_json::from_value(json).unwrap();
+    assert_eq!(silent.position_in(&loader(3, 1)).unwrap().step, 13);
 }
 
 #[test]
