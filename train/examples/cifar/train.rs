@@ -20,10 +20,18 @@ use crate::options::Options;
 /// The outcome of a training.
 pub(crate) struct Trained {
     pub(crate) confusion: Confusion,
+    /// None if a resumed training had no step left.
+    pub(crate) steps: Option<Steps>,
+    pub(crate) end: Option<End>,
+}
+
+/// The steps of a run.
+pub(crate) struct Steps {
+    /// The loss of the last batch.
     pub(crate) loss: f64,
     pub(crate) examples_per_second: f64,
+    /// The share of the time that was spent waiting for data.
     pub(crate) waiting: f64,
-    pub(crate) end: Option<End>,
 }
 
 /// The curves of a training: points of steps and values, which a checkpoint keeps.
@@ -78,7 +86,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
 
     let mut throughput = Throughput::new();
     let mut confusion = Confusion::new(n_classes)?;
-    let (mut last_loss, mut is_validated) = (f64::NAN, false);
+    let (mut last_loss, mut is_validated) = (None, false);
     while let Some(batch) = throughput.wait(|| steps.next()) {
         let batch = batch?;
         let (x, labels) = (batch.batch.data.0.to(device), batch.batch.data.1.to(device));
@@ -90,7 +98,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
             return Err(nonfinite_error(&step, |step| step.call(&training, &x, &labels, rate as f32).map(|_| ())));
         }
         training = after;
-        last_loss = loss;
+        last_loss = Some(loss);
         let mut accuracy = Accuracy::new();
         accuracy.add(&logits, &labels)?;
         throughput.add(batch.batch.rows());
@@ -128,13 +136,8 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
     draw(&history, &confusion, &data.classes, out)?;
     let end = steps.end();
     monitor.finish()?;
-    Ok(Trained {
-        confusion,
-        loss: last_loss,
-        examples_per_second: throughput.value(),
-        waiting: throughput.waiting(),
-        end,
-    })
+    let (examples_per_second, waiting) = (throughput.value(), throughput.waiting());
+    Ok(Trained { confusion, steps: last_loss.map(|loss| Steps { loss, examples_per_second, waiting }), end })
 }
 
 /// Where to begin: at the newest checkpoint, if there is one and it is asked for.
