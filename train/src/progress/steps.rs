@@ -34,7 +34,8 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Moment {
-    /// Before the first step of an epoch, or the first of a run that was resumed within one.
+    /// Before the first step of an epoch, or the first of a run that was resumed within one. Its first batches are already
+    /// being loaded.
     EpochStart(Position),
     /// After the last step of an epoch.
     EpochEnd(Position),
@@ -346,12 +347,13 @@ where
         };
         let position = self.position;
         let after = self.after();
-        if after.batch == 0 {
-            // The threads of the next epoch begin when it does.
-            self.batches = None;
-        }
         self.position = after;
         let is_last = self.planned_end(after, false).is_some();
+        if after.batch == 0 {
+            // The next epoch is loaded beside the last step of this one, and what comes between the two.
+            let is_wanted = !is_last && self.only.is_none();
+            self.batches = is_wanted.then(|| self.loader.epoch_from(after.epoch, 0));
+        }
         Some(Ok(Step { batch, position, after, plan: self.plan.clone(), is_last, shared: self.shared.clone() }))
     }
 }
