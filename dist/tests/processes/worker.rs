@@ -13,22 +13,29 @@ fn main() -> ExitCode {
     let world = match retape_dist::init() {
         Ok(world) => world,
         Err(error) => {
-            eprintln!("init: {error}");
+            say(format!("init: {error}\n"));
             return ExitCode::from(2);
         }
     };
+    let start = Instant::now();
     match run(&case, &world) {
         Ok(line) => {
             println!("rank {} of {}: {line}", world.rank(), world.size());
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("rank {} of {} failed: {error}", world.rank(), world.size());
+            let ms = start.elapsed().as_millis();
+            say(format!("rank {} of {} failed after {ms} ms: {error}\n", world.rank(), world.size()));
             // Time for the others to say the same: the launcher ends them when one has ended.
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_secs(1));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes in one piece, as the lines of several workers go to one place.
+fn say(line: String) {
+    eprint!("{line}");
 }
 
 fn run(case: &str, world: &World) -> Result<String, Error> {
@@ -91,6 +98,10 @@ fn run(case: &str, world: &World) -> Result<String, Error> {
             }
             world.barrier()?;
             Ok("no error".to_owned())
+        }
+        "alone" => {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            Ok(format!("{}, with a library of MPI: {}", calls(world)?, maps.contains("libmpi")))
         }
         "again" => {
             let other = retape_dist::init()?;
