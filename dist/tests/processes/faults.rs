@@ -51,6 +51,16 @@ fn lengths_that_do_not_fit_are_errors() {
 }
 
 #[test]
+fn a_worker_that_waits_for_a_long_message_learns_that_none_comes() {
+    for launcher in LAUNCHERS {
+        let Some(job) = launch(launcher, 3, "long", &[]) else { continue };
+        // The first worker cannot take back what it sends: it gives the reason, and ends the job.
+        assert!(!job.is_ok && !job.has("no error"), "{job:#?}");
+        assert!(job.has("both at `parts` (exchange "), "{job:#?}");
+    }
+}
+
+#[test]
 fn a_disagreement_is_shown_by_all_and_breaks_nothing() {
     for launcher in LAUNCHERS {
         let Some(job) = launch(launcher, 3, "agree", &[]) else { continue };

@@ -1,5 +1,8 @@
 //! Worlds of threads: each call against what it must give, and each way to go wrong against the error it must give.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod calls;
 mod faults;
 mod groups;
+mod layers;
