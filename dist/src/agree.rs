@@ -2,10 +2,8 @@
 
 use retape_kernels::library::Communicator;
 
-use crate::wire::Wire;
-
 /// Fails, on every worker, unless all workers of a class have the same text.
-pub(crate) fn on_text(wire: &Wire, what: &str, class: &str, text: &str) -> Result<(), String> {
+pub(crate) fn on_text(wire: &dyn Communicator, what: &str, class: &str, text: &str) -> Result<(), String> {
     let digest = [class, text].map(|text| *blake3::hash(text.as_bytes()).as_bytes()).concat();
     let digests = gathered(wire, &format!("agreement on {what}"), &digest, &vec![digest.len(); wire.size()])?;
     let class_of = |rank: usize| &digests[rank][..32];
@@ -24,7 +22,7 @@ pub(crate) fn on_text(wire: &Wire, what: &str, class: &str, text: &str) -> Resul
 }
 
 /// The bytes of all workers, whose lengths are known.
-fn gathered(wire: &Wire, call: &str, mine: &[u8], lens: &[usize]) -> Result<Vec<Vec<u8>>, String> {
+fn gathered(wire: &dyn Communicator, call: &str, mine: &[u8], lens: &[usize]) -> Result<Vec<Vec<u8>>, String> {
     let mut all: Vec<Vec<u8>> = lens.iter().map(|&len| vec![0; len]).collect();
     all[wire.rank()] = mine.to_vec();
     let mut receives: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
@@ -48,7 +46,7 @@ pub(crate) fn differences(what: &str, among: &[usize], digests: &[Vec<u8>], text
             None => kinds.push((digest, vec![rank])),
         }
     }
-    let names: Vec<String> = kinds.iter().map(|(_, ranks)| crate::wire::ranks(ranks)).collect();
+    let names: Vec<String> = kinds.iter().map(|(_, alike)| ranks(alike)).collect();
     let mut report = format!("{what} differs between workers: {}", names.join(" | "));
     let Some((_, first)) = kinds.first() else { return report };
     for (_, other) in kinds.iter().skip(1).take(LINES) {
@@ -80,4 +78,14 @@ fn lines<'t>(left: &'t str, right: &'t str) -> Vec<(usize, &'t str, &'t str)> {
         }
     }
     found
+}
+
+/// The names of some workers.
+pub(crate) fn ranks(ranks: &[usize]) -> String {
+    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
+    match names.as_slice() {
+        [] => "nobody".to_owned(),
+        [one] => format!("rank {one}"),
+        [first @ .., last] => format!("ranks {} and {last}", first.join(", ")),
+    }
 }

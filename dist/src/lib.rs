@@ -37,6 +37,22 @@
 //! );
 //! ```
 
+//!
+//! Nobody waits for ever: calls end with an error after [`World::set_timeout`], 5 minutes if nothing else is said, which
+//! names who is missing. A world with an error is not used any more. Workers are started again, from a checkpoint.
+//!
+//! # Launchers
+//!
+//! | launcher | known by | library |
+//! |---|---|---|
+//! | Open MPI's `mpirun` | `OMPI_COMM_WORLD_SIZE` | `libmpi.so.40` |
+//! | MPICH's `mpiexec`, `srun --mpi=pmi2` | `PMI_SIZE`, `PMI_RANK` | `libmpich.so.12`, `libmpi.so.12` |
+//! | `srun --mpi=pmix` | `PMIX_RANK` | the first of these that is there |
+//!
+//! `RETAPE_MPI=PATH` names another library, `RETAPE_DIST_TIMEOUT=SECONDS` another time-out, and `RETAPE_DEVICES=0,2,3` the
+//! GPUs that the workers of a machine take. A library that does not belong to the launcher finds itself alone: [`init`]
+//! refuses it, for otherwise each worker would train a model of its own.
+
 #![deny(unsafe_code)]
 
 mod agree;

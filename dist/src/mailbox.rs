@@ -81,7 +81,7 @@ impl Transport for Threads {
         &self,
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
-        gives_up: &mut dyn FnMut(bool) -> bool,
+        gives_up: &mut dyn FnMut(bool) -> Option<String>,
     ) -> Result<(), Undone> {
         for &(to, bytes) in sends {
             let mailbox = &self.mailboxes[to];
@@ -110,7 +110,7 @@ impl Transport for Threads {
             if missing.is_empty() {
                 return Ok(());
             }
-            if gives_up(missing.len() < n_missing) {
+            if gives_up(missing.len() < n_missing).is_some() {
                 return Err(Undone::GivenUp(missing.iter().map(|(from, _)| *from).collect()));
             }
         }

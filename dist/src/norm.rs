@@ -6,7 +6,7 @@
 use retape::Tensor;
 use retape::nn::{BatchNorm, BatchNormState};
 
-use crate::World;
+use crate::world::World;
 
 impl World {
     /// Normalises the shards that this worker holds by the mean and the variance of all shards of all workers, each

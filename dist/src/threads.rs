@@ -76,11 +76,23 @@ impl Drop for Registered {
     }
 }
 
+impl World {
+    /// Runs `work` in `n` threads of this process, each of which is a worker, and gives back their results by rank.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of a worker, or with its panic: all others are told, and end with the same error when
+    /// they need each other the next time.
+    pub fn threads<T: Send>(
+        n: usize,
+        work: impl Fn(World) -> std::result::Result<T, Failure> + Sync,
+    ) -> Result<Vec<T>> {
+        run(n, work)
+    }
+}
+
 /// Runs `work` in each thread of a new world.
-pub(crate) fn run<T: Send>(
-    size: usize,
-    work: impl Fn(World) -> std::result::Result<T, Failure> + Sync,
-) -> Result<Vec<T>> {
+fn run<T: Send>(size: usize, work: impl Fn(World) -> std::result::Result<T, Failure> + Sync) -> Result<Vec<T>> {
     if size == 0 {
         return Err(Error::Argument("a world of no threads".to_owned()));
     }

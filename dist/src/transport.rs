@@ -29,14 +29,15 @@ pub(crate) trait Transport: Send + Sync {
     fn receive(&self, patience: Duration) -> Result<Option<(usize, Vec<u8>)>, String>;
 
     /// Sends and receives bodies, each of the length that the receiver expects. `gives_up` is asked again and again
-    /// whether to give up, and told whether a body has arrived since it was asked last.
+    /// whether there is a reason to give up, and told whether a body has arrived since it was asked last.
     ///
-    /// Fails with the workers whose bodies are missing if it is given up.
+    /// Fails with the workers whose bodies are missing if it is given up. Where bytes that are lent cannot be taken back
+    /// then, the job is aborted, with the reason.
     fn bodies(
         &self,
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
-        gives_up: &mut dyn FnMut(bool) -> bool,
+        gives_up: &mut dyn FnMut(bool) -> Option<String>,
     ) -> Result<(), Undone>;
 
     /// Ends the transport, after frames on their way have left. It is clean if all workers have said that they end.
@@ -82,7 +83,7 @@ impl Transport for Lone {
         &self,
         _: &[Outgoing<'_>],
         _: &mut [Incoming<'_>],
-        _: &mut dyn FnMut(bool) -> bool,
+        _: &mut dyn FnMut(bool) -> Option<String>,
     ) -> Result<(), Undone> {
         Ok(())
     }

@@ -6,7 +6,7 @@
 use retape::collective::{self, Group};
 use retape::{DType, Tensor, Tree, map, tree, value_and_grad_aux};
 
-use crate::World;
+use crate::world::World;
 
 impl World {
     /// The sum of the trees of all workers, on each of them. Its bits depend on the number of workers; those of

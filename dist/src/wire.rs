@@ -19,7 +19,7 @@ use crate::transport::{Incoming, Outgoing, Transport, Undone};
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A worker that knows of a disagreement waits this long for the workers of which it does not know yet where they are.
-const GRACE: Duration = Duration::from_millis(300);
+pub(crate) const GRACE: Duration = Duration::from_millis(300);
 
 /// What a worker is at that has come to its end.
 const END: &str = "the end of its work";
@@ -180,8 +180,8 @@ impl Wire {
                 return Err(Failure::Own(self.disagreement(call, &heads)));
             }
             if patience.is_zero() {
-                let missing = self.peers().filter(|&peer| heads[peer].is_none()).collect();
-                return Err(Failure::Own(self.too_late(call, timeout, missing)));
+                let missing: Vec<usize> = self.peers().filter(|&peer| heads[peer].is_none()).collect();
+                return Err(Failure::Own(self.too_late(call, timeout, &missing)));
             }
             self.take_in(state, call, patience)?;
         }
@@ -249,13 +249,16 @@ impl Wire {
             let mut frames = state.early.iter().flatten();
             let told = frames.find(|frame| frame.kind == Kind::Failed).map(|frame| frame.call.text.clone());
             failure = taken.err().or(told.map(Failure::Told));
-            failure.is_some() || Instant::now() >= deadline
+            match &failure {
+                Some(Failure::Own(reason) | Failure::Told(reason)) => Some(reason.clone()),
+                None => (Instant::now() >= deadline).then(|| self.too_late(call, timeout, &[])),
+            }
         };
         match self.transport.bodies(sends, receives, &mut gives_up) {
             Ok(()) => Ok(()),
             Err(Undone::Failed(error)) => Err(self.of_transport(call, &error)),
             Err(Undone::GivenUp(missing)) => {
-                Err(failure.unwrap_or_else(|| Failure::Own(self.too_late(call, timeout, missing))))
+                Err(failure.unwrap_or_else(|| Failure::Own(self.too_late(call, timeout, &missing))))
             }
         }
     }
@@ -264,8 +267,9 @@ impl Wire {
         Failure::Own(format!("rank {} failed at `{}` (exchange {}): {error}", self.rank(), call.text, call.number))
     }
 
-    fn too_late(&self, call: &Call, timeout: Duration, missing: Vec<usize>) -> String {
-        let (rank, Call { number, text, .. }, missing) = (self.rank(), call, ranks(&missing));
+    fn too_late(&self, call: &Call, timeout: Duration, missing: &[usize]) -> String {
+        let (rank, Call { number, text, .. }) = (self.rank(), call);
+        let missing = if missing.is_empty() { "others".to_owned() } else { agree::ranks(missing) };
         format!("rank {rank} waited {timeout:?} at `{text}` (exchange {number}) for {missing}")
     }
 
@@ -292,22 +296,12 @@ impl Wire {
         for (Call { number, text, digest }, at) in &calls {
             let are = if at.len() == 1 { "is" } else { "are" };
             let digest = if is_cut { format!(", digest {digest:032x}") } else { String::new() };
-            places.push(format!("{} {are} at `{text}` (exchange {number}{digest})", ranks(at)));
+            places.push(format!("{} {are} at `{text}` (exchange {number}{digest})", agree::ranks(at)));
         }
         if !missing.is_empty() {
-            places.push(format!("nothing is known of {}", ranks(&missing)));
+            places.push(format!("nothing is known of {}", agree::ranks(&missing)));
         }
         places.join(", ")
-    }
-}
-
-/// The names of some workers.
-pub(crate) fn ranks(ranks: &[usize]) -> String {
-    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
-    match names.as_slice() {
-        [] => "nobody".to_owned(),
-        [one] => format!("rank {one}"),
-        [first @ .., last] => format!("ranks {} and {last}", first.join(", ")),
     }
 }
 

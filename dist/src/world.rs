@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use retape_kernels::library::{Communicator, set_communicator, share};
 
+use crate::agree;
 use crate::error::{Error, Result};
 use crate::launcher::{self, Launcher};
 use crate::transport::{Lone, Transport};
-use crate::wire::{TIMEOUT, Wire};
-use crate::{agree, threads};
+use crate::wire::{GRACE, TIMEOUT, Wire};
 
 /// The group of the processes that a launcher started.
 const PROCESSES: usize = 1;
@@ -37,19 +37,6 @@ struct Shared {
 }
 
 impl World {
-    /// Runs `work` in `n` threads of this process, each of which is a worker, and gives back their results by rank.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the first error of a worker, or with its panic: all others are told, and end with the same error when
-    /// they need each other the next time.
-    pub fn threads<T: Send>(
-        n: usize,
-        work: impl Fn(World) -> std::result::Result<T, threads::Failure> + Sync,
-    ) -> Result<Vec<T>> {
-        threads::run(n, work)
-    }
-
     /// The world at the end of a wire, which somebody else ends.
     pub(crate) fn over(wire: Arc<Wire>, group: usize) -> World {
         let hosts = vec![wire.transport().host(); wire.size()];
@@ -267,8 +254,9 @@ impl Drop for Shared {
             self.wire.fail(&format!("rank {} panicked", self.wire.rank()));
         }
         if let Err(error) = self.wire.end() {
-            // There is nobody left to return it to.
-            eprintln!("{error}");
+            // There is nobody left to return it to, and without an abort this worker would count as one that ended well.
+            std::thread::sleep(GRACE);
+            self.wire.transport().abort(&error);
         }
     }
 }
@@ -279,7 +267,8 @@ static STARTED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
 /// The world that the launcher of this process started, or a world of one if there was none.
 ///
 /// Further calls give the same world. It ends when its last clone is dropped, which waits for the other workers to come
-/// to their end, so it is kept until the end of `main`.
+/// to their end, so it is kept until the end of `main`. A worker that comes to its end while others wait for it in a call
+/// ends the job.
 ///
 /// # Errors
 ///

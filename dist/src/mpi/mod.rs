@@ -157,7 +157,7 @@ impl<H: Handle> Transport for Mpi<H> {
         &self,
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
-        gives_up: &mut dyn FnMut(bool) -> bool,
+        gives_up: &mut dyn FnMut(bool) -> Option<String>,
     ) -> std::result::Result<(), Undone> {
         self.binding.move_bodies(sends, receives, gives_up)
     }

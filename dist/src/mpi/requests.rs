@@ -123,16 +123,16 @@ impl<H: Handle> Binding<H> {
         &self,
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
-        gives_up: &mut dyn FnMut(bool) -> bool,
+        gives_up: &mut dyn FnMut(bool) -> Option<String>,
     ) -> Result<(), Undone> {
-        let mut transfer = Transfer { binding: self, open: vec![] };
+        let mut transfer = Transfer { binding: self, open: vec![], reason: String::new() };
         // Receives first, so that what is sent finds its place.
-        transfer.post(sends, receives).map_err(Undone::Failed)?;
+        transfer.post(sends, receives).map_err(|error| transfer.fail(error))?;
         let mut pause = Patience::default();
         let (mut last_look, mut has_arrived) = (Instant::now(), false);
         loop {
             let n_open = transfer.open.len();
-            transfer.look().map_err(Undone::Failed)?;
+            transfer.look().map_err(|error| transfer.fail(error))?;
             if transfer.open.is_empty() {
                 return Ok(());
             }
@@ -141,7 +141,8 @@ impl<H: Handle> Binding<H> {
                 pause = Patience::default();
             }
             if last_look.elapsed() >= LOOK {
-                if gives_up(std::mem::take(&mut has_arrived)) {
+                if let Some(reason) = gives_up(std::mem::take(&mut has_arrived)) {
+                    transfer.reason = reason;
                     let mut peers: Vec<usize> = transfer.open.iter().map(|(peer, _)| *peer).collect();
                     peers.sort_unstable();
                     peers.dedup();
@@ -201,6 +202,8 @@ struct Transfer<'b, H: Handle> {
     binding: &'b Binding<H>,
     /// The other worker of each request that is not done.
     open: Vec<(usize, H)>,
+    /// Why the transfer is given up, if it is.
+    reason: String,
 }
 
 impl<H: Handle> Transfer<'_, H> {
@@ -220,6 +223,11 @@ impl<H: Handle> Transfer<'_, H> {
             }
         }
         Ok(())
+    }
+
+    fn fail(&mut self, error: String) -> Undone {
+        self.reason.clone_from(&error);
+        Undone::Failed(error)
     }
 
     /// Forgets the requests that are done, and those that have failed, which are done as well.
@@ -255,7 +263,8 @@ impl<H: Handle> Drop for Transfer<'_, H> {
             let _ = self.look();
             if start.elapsed() > WITHDRAWAL {
                 // The bytes cannot be given back to their owner while MPI uses them.
-                self.binding.abort("messages to workers that do not take them cannot be withdrawn: the job ends");
+                self.binding
+                    .abort(&format!("{}; the job ends, as messages under way cannot be withdrawn", self.reason));
             }
             std::thread::yield_now();
         }

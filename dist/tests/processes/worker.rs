@@ -13,22 +13,29 @@ fn main() -> ExitCode {
     let world = match retape_dist::init() {
         Ok(world) => world,
         Err(error) => {
-            eprintln!("init: {error}");
+            say(format!("init: {error}\n"));
             return ExitCode::from(2);
         }
     };
+    let start = Instant::now();
     match run(&case, &world) {
         Ok(line) => {
             println!("rank {} of {}: {line}", world.rank(), world.size());
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("rank {} of {} failed: {error}", world.rank(), world.size());
+            let ms = start.elapsed().as_millis();
+            say(format!("rank {} of {} failed after {ms} ms: {error}\n", world.rank(), world.size()));
             // Time for the others to say the same: the launcher ends them when one has ended.
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_secs(1));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes in one piece, as the lines of several workers go to one place.
+fn say(line: String) {
+    eprint!("{line}");
 }
 
 fn run(case: &str, world: &World) -> Result<String, Error> {
@@ -55,6 +62,10 @@ fn run(case: &str, world: &World) -> Result<String, Error> {
         "lengths" => {
             let (sent, wanted) = if rank == 0 { (1 << 20, 8) } else { (8, 8) };
             exchange(world, sent, wanted)?;
+            Ok("no error".to_owned())
+        }
+        "long" => {
+            long(world)?;
             Ok("no error".to_owned())
         }
         "agree" => {
@@ -92,6 +103,10 @@ fn run(case: &str, world: &World) -> Result<String, Error> {
             world.barrier()?;
             Ok("no error".to_owned())
         }
+        "alone" => {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+            Ok(format!("{}, with a library of MPI: {}", calls(world)?, maps.contains("libmpi")))
+        }
         "again" => {
             let other = retape_dist::init()?;
             other.barrier()?;
@@ -99,6 +114,19 @@ fn run(case: &str, world: &World) -> Result<String, Error> {
         }
         _ => Err(Error::Argument(format!("no such case: {case}"))),
     }
+}
+
+/// Bodies of lengths on which two workers do not agree, while the third one sends to both.
+fn long(world: &World) -> Result<(), Error> {
+    let (rank, size) = (world.rank(), world.size());
+    // The heads of both others fit those of worker 0, which then waits for bodies that are never sent.
+    let len = |peer: usize| if rank + peer == 3 { 1 << (18 + rank) } else { 1 << 20 };
+    let sent: Vec<Vec<u8>> = (0..size).map(|to| vec![1; len(to)]).collect();
+    let mut received: Vec<Vec<u8>> = (0..size).map(|from| vec![0; len(from)]).collect();
+    let sends: Vec<&[u8]> = sent.iter().map(Vec::as_slice).collect();
+    let mut receives: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
+    let group = communicator(world.group()).expect("the group of this world");
+    group.exchange("parts", &sends, &mut receives).map_err(Error::Broken)
 }
 
 /// As `kill -9` does it, from outside.
@@ -140,15 +168,20 @@ fn calls(world: &World) -> Result<String, Error> {
 
 /// A broadcast of more than counts of MPI hold in one message of any of its pieces.
 fn large(world: &World) -> Result<String, Error> {
+    /// Between two places that are looked at.
+    const STEP: usize = 1 << 10;
     let len = 1_usize << 30;
     let word = |n: usize| (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    let mut held = if world.rank() == 0 { (0..len / 8).flat_map(word).collect() } else { vec![1; len] };
+    let mut held = vec![1; len];
+    if world.rank() == 0 {
+        held.chunks_exact_mut(STEP).enumerate().for_each(|(n, bytes)| bytes[..8].copy_from_slice(&word(n)));
+    }
     world.barrier()?;
     let start = Instant::now();
     world.broadcast_bytes(&mut held)?;
     let seconds = start.elapsed().as_secs_f64();
     assert_eq!(held.len(), len);
-    assert!(held.chunks_exact(8).enumerate().all(|(n, bytes)| *bytes == word(n)));
+    assert!(held.chunks_exact(STEP).enumerate().all(|(n, bytes)| bytes[..8] == word(n)));
     Ok(format!("1 GiB in {seconds:.2} s"))
 }
 

@@ -5,4 +5,5 @@
 mod calls;
 mod faults;
 mod groups;
+mod layers;
 mod trees;
