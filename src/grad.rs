@@ -101,6 +101,31 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
     })
 }
 
+/// As [`value_and_grad`], for a function that returns more than the scalar: new statistics of a layer, say, or scores.
+/// That has no part in the gradient.
+///
+/// # Errors
+///
+/// As [`value_and_grad`].
+///
+/// ```
+/// use retape::{Tensor, value_and_grad_aux};
+///
+/// let x = Tensor::from([3.0_f32, 4.0]);
+/// let ((norm, largest), dx) = value_and_grad_aux(|x: &Tensor| (x.square().sum(..).sqrt(), x.max(..)), &x)?;
+/// assert_eq!((norm.item::<f32>()?, largest.item::<f32>()?, dx.to_vec::<f32>()?), (5.0, 4.0, vec![0.6, 0.8]));
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn value_and_grad_aux<T: Tree, A: Tree>(f: impl Fn(&T) -> (Tensor, A), at: &T) -> Result<((Tensor, A), T)> {
+    let caller = Location::caller();
+    run(at, caller, |x: &T| {
+        let (value, aux) = f(x);
+        let gradient = gradient(&value, x, ARGUMENT, Unused::Refuse, caller);
+        ((value, aux), gradient)
+    })
+}
+
 /// The value of a function and the product of `cotangents` with its Jacobian. Cotangents of integers and truth values
 /// among the results are not looked at.
 ///

@@ -64,6 +64,7 @@ mod tensor;
 mod accelerate;
 mod autodiff;
 mod code;
+pub mod collective;
 mod compile;
 pub mod data;
 mod determinism;
@@ -97,7 +98,7 @@ pub use accelerate::{
 };
 pub use determinism::{deterministic, set_deterministic};
 pub use error::{Caller, Error, OutOfMemory, Result};
-pub use grad::{value_and_grad, vjp};
+pub use grad::{value_and_grad, value_and_grad_aux, vjp};
 pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
 pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
 

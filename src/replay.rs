@@ -156,12 +156,16 @@ impl Graph {
     }
 
     /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each with
-    /// its arguments. Effects do not happen. What nothing needs any more is freed.
+    /// its arguments. Effects do not happen, and the first op that takes other workers ends it. What nothing needs any more
+    /// is freed.
     pub(crate) fn each_value(&self, inputs: &[&Tensor], see: &mut SeeValue<'_>) -> Result<()> {
         let mut values: Vec<Option<Tensor>> = vec![None; self.n_nodes()];
         let mut uses = self.use_counts();
         let device = device_of(inputs.iter().copied());
         for (id, node) in self.iter() {
+            if node.op.takes_workers() {
+                return Ok(());
+            }
             let at = node.at.unwrap_or(Location::caller());
             let args: SmallVec<[Tensor; 3]> = node.args.iter().filter_map(|arg| values[arg.index()].clone()).collect();
             let args: SmallVec<[&Tensor; 3]> = args.iter().collect();

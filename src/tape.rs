@@ -193,7 +193,7 @@ impl Tape {
         }
         let (_, at) = reported(op.name(), at);
         let mut ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
-        if op.has_effect()
+        if op.takes_token()
             && let (Some(before), Some(last)) = (ids.last_mut(), state.last_effect)
         {
             // A graph that is replayed here had an order of its own; now it goes on after what there is.

@@ -31,6 +31,9 @@ pub(crate) fn options(field: &Field) -> Result<Options> {
             if !meta.path.is_ident("rename") {
                 return Err(meta.error("the things to say here are `static` and `rename = \"..\"`"));
             }
+            if options.rename.is_some() {
+                return Err(meta.error("a field has one other name, and this is the second"));
+            }
             let name: LitStr = meta.value()?.parse()?;
             let text = name.value();
             if text.is_empty() || text.contains(['.', '"']) {

@@ -63,11 +63,18 @@ mod mailbox;
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
 mod mpi;
+mod norm;
 mod threads;
 mod transport;
+mod trees;
 mod wire;
 mod world;
 
 pub use error::{Error, Result};
 pub use threads::Failure;
 pub use world::{World, init};
+
+/// The page of the guide, whose programs run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/distributed.md")]
+mod guide {}

@@ -58,6 +58,13 @@ impl Communicator for Group {
         };
         wire.exchange(call, sends, receives)
     }
+
+    fn agree(&self, class: &str, text: &str) -> std::result::Result<(), String> {
+        match self.wire() {
+            Some(wire) => wire.agree(class, text),
+            None => Err(format!("a thread that is none of the {} of group {} traced for it", self.size, self.number)),
+        }
+    }
 }
 
 /// Forgets a group when its world ends, whatever the end.

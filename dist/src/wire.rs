@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use retape_kernels::library::Communicator;
 
+use crate::agree::{self, ranks};
 use crate::frame::{self, Call, Frame, Kind};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 
@@ -304,16 +305,6 @@ impl Wire {
     }
 }
 
-/// The names of some workers.
-pub(crate) fn ranks(ranks: &[usize]) -> String {
-    let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
-    match names.as_slice() {
-        [] => "nobody".to_owned(),
-        [one] => format!("rank {one}"),
-        [first @ .., last] => format!("ranks {} and {last}", first.join(", ")),
-    }
-}
-
 impl Communicator for Wire {
     fn rank(&self) -> usize {
         self.transport.rank()
@@ -344,5 +335,9 @@ impl Communicator for Wire {
         };
         state.broken = Some(error.clone());
         Err(error)
+    }
+
+    fn agree(&self, class: &str, text: &str) -> Result<(), String> {
+        agree::on_text(self, "the graph of a function", class, text)
     }
 }

@@ -202,7 +202,7 @@ impl World {
             return Ok(());
         }
         let texts = self.gather_bytes(text().as_bytes())?;
-        Err(Error::Disagreement(agree::differences(what, &digests, &texts)))
+        Err(Error::Disagreement(agree::differences(what, &(0..self.size()).collect::<Vec<_>>(), &digests, &texts)))
     }
 
     /// Ends the job, all workers of it, with a message that names this one. Does not need the others.

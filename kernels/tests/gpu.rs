@@ -11,7 +11,7 @@ use std::{env, fs, thread};
 use retape_cuda_sim::Order;
 use retape_cuda_sim::driver::{Driver, install};
 use retape_kernels::ir::parse;
-use retape_kernels::library::{Library, MatMul, Print, set_print_sink};
+use retape_kernels::library::{Library, MatMul, Print, Token, set_print_sink};
 use retape_kernels::{
     BufferType, DeviceExecutable, Donation, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work,
 };
@@ -85,7 +85,7 @@ fn printing(n: usize) -> Plan {
     let mut plan = chain(n);
     let print = |label: &str, place: Place| {
         let print = Print { label: label.into(), dtype: DType::F32, shape: Shape::new(&[n]) };
-        let token = Operand { place: Place::Slot { offset: 0 }, dtype: Print::TOKEN, len: 0 };
+        let token = Operand { place: Place::Slot { offset: 0 }, dtype: Token::DTYPE, len: 0 };
         let operands = [Operand { place, dtype: DType::F32, len: n }, token, token].into_iter().collect();
         Step { work: Work::Library(Library::from(print)), operands, label: label.into() }
     };

@@ -28,6 +28,7 @@ use super::policy::{OnRetrace, RetracePolicy};
 use super::profile::{self, CallKind, Profile, Recorder};
 use super::signature::{Description, Signature};
 use super::stats::{CompileTimes, EntryStats, Stats};
+use crate::collective;
 use crate::compile::Stages;
 use crate::determinism;
 use crate::eager;
@@ -738,6 +739,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>) -> Result<Entry> {
     let mut stages = Stages::default();
     let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, rim))?;
+    collective::agree(&traced.graph)?;
     Entry::new(signature.clone(), traced, stages)
 }
 

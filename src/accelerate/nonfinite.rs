@@ -134,6 +134,27 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
     Ok(found)
 }
 
+/// What is known if the first op is not before the first collective of several workers, behind which one worker cannot
+/// compute alone; none if there is no such collective, or an argument is not finite.
+pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Option<NonFinite> {
+    let node = trace.graph.nodes().iter().find(|node| node.op.takes_workers())?;
+    let captures = trace.captures.iter().map(|capture| &capture.tensor);
+    args.iter().copied().chain(captures).all(is_finite).then(|| NonFinite {
+        function: None,
+        op: node.op.name(),
+        node: "of several workers, or what is computed from it".to_owned(),
+        at: node.at,
+        group: String::new(),
+        n_elements: 0,
+        n_nan: 0,
+        n_infinite: 0,
+        first: 0,
+        value: f64::NAN,
+        inputs: vec![],
+        called_at,
+    })
+}
+
 /// Whether an op puts a constant that is not finite between the elements of its argument.
 fn adds_constants(op: &Op) -> bool {
     matches!(op, Op::Pad(pad) if !pad.value.to_f64().is_finite())

@@ -1,4 +1,4 @@
-//! Printing values while a graph runs: the one op with an effect.
+//! Printing values while a graph runs.
 //!
 //! A node is kept only if an output needs it, and two that are equal are one; an effect must be neither lost nor merged
 //! nor moved before another. So it makes a value that stands for having happened, a *token* of type `u8[0]`, and takes
@@ -7,12 +7,13 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_kernels::library::{Label, Print, set_print_sink};
-use retape_runtime::{DType, Scalar};
+use retape_kernels::library::{Label, Print, Token, set_print_sink};
+use retape_runtime::DType;
 
 use super::attribute::{Attribute, attributes};
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, Splat, TypeError};
+use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
+use crate::collective::token_before;
 use crate::graph::TensorType;
 use crate::tensor::{Tensor, apply_at};
 
@@ -39,8 +40,8 @@ impl Attribute for Label {
 }
 
 /// The type of a token.
-fn token() -> TensorType {
-    TensorType::new(Print::TOKEN, [0])
+pub(crate) fn token() -> TensorType {
+    TensorType::new(Token::DTYPE, [0])
 }
 
 impl OpDef for DebugPrint {
@@ -73,10 +74,10 @@ impl OpDef for DebugPrint {
 }
 
 impl Op {
-    /// Whether applying the op does something besides computing its value: it must happen on every run, once, and
-    /// in order. The last argument and the value of such an op are tokens.
+    /// Whether the value of the op stands for an effect, which must happen on every run, once, and in order. The last
+    /// argument and the value of such an op are tokens.
     pub fn has_effect(&self) -> bool {
-        matches!(self, Op::DebugPrint(_))
+        matches!(self, Op::DebugPrint(_) | Op::Token(_))
     }
 }
 
@@ -117,19 +118,10 @@ impl Tensor {
             let printed = Print { label, dtype, shape }.try_run(&[bytes, &[]], &mut [&mut []]);
             return printed.map_or_else(|error| Tensor::poisoned(error.into()), |()| self.clone());
         }
-        let tape = self.as_traced().map(|traced| &traced.tape).filter(|tape| !tape.is_finished());
-        let before = match tape {
-            Some(tape) => tape.last_effect().unwrap_or_else(|| tape.record(nothing_yet().into(), &[], at)),
-            None => self.clone(),
-        };
+        let before = token_before(self.as_traced().map(|traced| &traced.tape), self, at);
         let printed = apply_at(DebugPrint { label }, &[self, &before], at);
         if printed.error().is_some() { printed } else { self.clone() }
     }
-}
-
-/// The token before the first effect.
-fn nothing_yet() -> Splat {
-    Splat { value: Scalar { dtype: Print::TOKEN, bits: 0 }, shape: token().shape }
 }
 
 /// Sends what [`Tensor::debug_print`] prints from now on to a function, line by line, instead of standard error.

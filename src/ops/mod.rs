@@ -29,6 +29,7 @@
 //! | linear algebra | `cholesky`, `solve_triangular`, `solve_positive_definite`, `logdet_positive_definite`, `diagonal`, `trace` |
 //! | images | `conv2d`, `conv_transpose2d`, `max_pool2d`, `avg_pool2d`, `global_avg_pool2d`; see [`ConvOptions`] |
 //! | printing | `debug_print` |
+//! | several workers | [`sum`](crate::collective::sum), [`sum_each`](crate::collective::sum_each), [`gather`](crate::collective::gather), [`broadcast`](crate::collective::broadcast) |
 //! | random | [`RandomBits`], behind [`crate::random`] |
 
 mod activation;
@@ -38,6 +39,7 @@ pub(crate) mod attribute;
 mod axes;
 mod call;
 mod check;
+mod collective;
 mod compare;
 mod conv;
 mod convert;
@@ -76,6 +78,8 @@ pub(crate) use axes::resolve as resolve_axis;
 pub use axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 pub use call::Call;
 pub(crate) use call::CallSite;
+pub(crate) use collective::parts;
+pub use collective::{Collective, Token};
 pub use compare::*;
 pub use conv::*;
 pub use convert::*;
@@ -233,6 +237,8 @@ ops! {
     "cast" => convert::Cast,
     "stop_gradient" => convert::StopGradient,
     "debug_print" => debug::DebugPrint,
+    "collective" => collective::Collective,
+    "token" => collective::Token,
     "and" => logic::And,
     "or" => logic::Or,
     "xor" => logic::Xor,

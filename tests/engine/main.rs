@@ -10,6 +10,7 @@ mod bad_input;
 mod cache;
 mod check;
 mod closures;
+mod collective;
 mod debug_print;
 mod docs;
 mod events;

@@ -39,7 +39,7 @@ const SUMS: [&str; 4] = ["reduce_sum", "reduce_prod", "matmul", "einsum"];
 #[test]
 fn graphs_without_sums_have_the_bits_of_the_processor() {
     let compared = std::cell::Cell::new(0);
-    for_each_graph(400, Kind::Any, |graph, random| {
+    for_each_graph(420, Kind::Any, |graph, random| {
         let inputs = inputs(random, graph, true);
         let there = to(&inputs, gpu());
         let compiled = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap());

@@ -1,8 +1,13 @@
 //! The throughput of loaders, and their share of a training step.
 //!
-//! `cargo bench -p retape-train --bench loader` measures; `-- --test` runs everything once on small sizes.
+//! `cargo bench -p retape-train --bench loader` measures, and fails if steps of the example `cifar` wait for data for more
+//! than 5 % of their time; `-- --test` runs everything once on small sizes.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints numbers")]
+
+#[expect(dead_code, reason = "steps are measured here, and the example predicts too")]
+#[path = "../examples/cifar/network.rs"]
+mod network;
 
 use std::error::Error;
 use std::fs;
@@ -11,11 +16,9 @@ use std::time::{Duration, Instant};
 
 use image::ImageEncoder;
 use image::codecs::jpeg::JpegEncoder;
+use network::Training;
 use retape::data::Random;
-use retape::nn::{self, Conv2d, Dense};
-use retape::ops::{ConvOptions, Padding};
-use retape::optim::{Sgd, SgdState};
-use retape::{Tensor, Tree, accelerate};
+use retape::{Tensor, accelerate};
 use retape_train::data::augment::{
     Augment, Border, CentreCrop, ColourJitter, Normalisation, Pipeline, RandomCrop, Reflection, Resize, Rotation,
 };
@@ -30,15 +33,36 @@ struct Amount {
     n_objects: usize,
     n_photographs: usize,
     n_steps: usize,
+    batch_size: usize,
+    /// Epochs of steps, besides the one that compiles.
+    n_rounds: u64,
     /// Repetitions of what takes microseconds.
     n_images: u64,
+    /// Whether times say anything.
+    is_measured: bool,
 }
 
 fn main() -> Outcome {
     let is_test = std::env::args().any(|argument| argument == "--test");
     let amount = match is_test {
-        true => Amount { n_objects: 200, n_photographs: 4, n_steps: 2, n_images: 2 },
-        false => Amount { n_objects: 20_000, n_photographs: 200, n_steps: 150, n_images: 500 },
+        true => Amount {
+            n_objects: 200,
+            n_photographs: 4,
+            n_steps: 1,
+            n_rounds: 1,
+            batch_size: 4,
+            n_images: 2,
+            is_measured: false,
+        },
+        false => Amount {
+            n_objects: 20_000,
+            n_photographs: 200,
+            n_steps: 4,
+            n_rounds: 5,
+            batch_size: 256,
+            n_images: 500,
+            is_measured: true,
+        },
     };
     let start = Instant::now();
     let objects = Objects::generate(1, amount.n_objects);
@@ -138,53 +162,40 @@ fn photographs_in(root: &Path, amount: Amount) -> Outcome {
     threads("photographs", &folder.augment(1, pipeline), 32)
 }
 
-/// A small convolutional network.
-#[derive(Clone, Tree)]
-struct Network {
-    first: Conv2d,
-    second: Conv2d,
-    out: Dense,
-}
+/// The share of its time that a training may wait for data.
+const MOST_WAITING: f64 = 0.05;
 
-impl Network {
-    fn apply(&self, x: &Tensor) -> Tensor {
-        let halved = |x: Tensor| x.relu().max_pool2d([2, 2], [2, 2], Padding::Valid);
-        let x = halved(self.first.apply(x, ConvOptions::same()));
-        let x = halved(self.second.apply(&x, ConvOptions::same()));
-        self.out.apply(&x.flatten_from(1))
-    }
-}
-
-/// The loader's share of training steps, with the default number of threads.
+/// The loader's share of training steps of the example `cifar`, with two threads; too large a share is an error, where it
+/// is measured.
 fn step(amount: Amount, objects: Objects) -> Outcome {
-    let sgd = Sgd::new().momentum(0.9);
-    let step = accelerate(|net: &Network, state: &SgdState<Network>, x: &Tensor, labels: &Tensor, rate: &Tensor| {
-        let loss = nn::softmax_cross_entropy_labels(&net.apply(x), labels);
-        let gradient = loss.grad(net);
-        (loss, sgd.update(net, &gradient, state, rate))
+    let step = accelerate(|training: &Training, x: &Tensor, labels: &Tensor, rate: &Tensor| {
+        let (loss, _, training) = training.step(x, labels, rate, 1e-10);
+        (loss, training)
     });
-    let mut net = Network {
-        first: Conv2d::new(1, [3, 3], 3, 16),
-        second: Conv2d::new(2, [3, 3], 16, 32),
-        out: Dense::new(3, 8 * 8 * 32, 10),
-    };
-    let mut state = sgd.init(&net);
-    let loader = Loader::new(objects.augment(1, small()), 64)?.shuffled(1).filled();
-    for epoch in 0.. {
+    let mut training = Training::new(1, Objects::CLASSES.len());
+    let loader = Loader::new(objects.augment(1, small()), amount.batch_size)?.shuffled(1).threads(2);
+    let mut shares = vec![];
+    for epoch in 0..=amount.n_rounds {
         let mut batches = loader.epoch(epoch);
         for batch in batches.by_ref().take(amount.n_steps) {
             let (images, labels) = batch?.data;
-            let (loss, next) = step.call(net, state, &images, &labels, 0.01_f32)?;
+            let loss;
+            (loss, training) = step.call(training, &images, &labels, 0.01_f32)?;
             loss.item::<f32>()?;
-            (net, state) = next;
         }
         let stats = batches.stats();
         let seconds = stats.elapsed.as_secs_f64() / stats.batches as f64;
-        println!("step       epoch {epoch}: {:.2} ms for 64 examples; {stats}", 1e3 * seconds);
+        println!("step       epoch {epoch}: {:.2} ms for {} examples; {stats}", 1e3 * seconds, amount.batch_size);
         // The first compiles the step.
-        if epoch == 1 {
-            break;
+        if epoch > 0 {
+            shares.push(stats.waiting_share());
         }
+    }
+    shares.sort_by(f64::total_cmp);
+    let median = shares[shares.len() / 2];
+    println!("step       {:.2} % of the time waiting for data, the median of {} rounds", 100.0 * median, shares.len());
+    if amount.is_measured && median > MOST_WAITING {
+        return Err(format!("more than {:.0} % of the time is spent waiting for data", 100.0 * MOST_WAITING).into());
     }
     Ok(())
 }

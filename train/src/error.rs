@@ -3,8 +3,10 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 
+use retape::Caller;
 use retape::data::DataError;
 
 use crate::problem::Problem;
@@ -45,7 +47,13 @@ pub enum Error {
         problems: Vec<Problem>,
     },
     /// An argument makes no sense.
-    Argument(String),
+    Argument {
+        /// The fault, in words.
+        message: String,
+        /// The caller's line. None where no call of the program's is at fault: an example that was read does not fit an
+        /// augmentation or its batch, or a text does not say what it has to.
+        at: Option<Caller>,
+    },
     /// The engine refused.
     Engine(retape::Error),
     /// A page could not be served.
@@ -97,9 +105,20 @@ impl Error {
         Error::Format { path: path.as_ref().to_owned(), what: what.into() }
     }
 
-    /// The error of an argument.
-    pub(crate) fn argument(what: impl Into<String>) -> Error {
-        Error::Argument(what.into())
+    /// The error of an argument, given where the function that is tracked was called.
+    #[track_caller]
+    pub(crate) fn argument(message: impl Into<String>) -> Error {
+        Error::argument_at(message, Some(Location::caller()))
+    }
+
+    /// The error of an example that does not fit, which a thread of a loader may meet: no line of the program is at fault.
+    pub(crate) fn example(message: impl Into<String>) -> Error {
+        Error::argument_at(message, None)
+    }
+
+    /// The error of an argument that was given at a line, or at none.
+    pub(crate) fn argument_at(message: impl Into<String>, at: Option<Caller>) -> Error {
+        Error::Argument { message: message.into(), at }
     }
 }
 
@@ -119,7 +138,8 @@ impl fmt::Display for Error {
                 write!(f, "{} does not fit the tree in {} {places}:", path.display(), problems.len())?;
                 problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
             }
-            Error::Drawing(what) | Error::Argument(what) => f.write_str(what),
+            Error::Argument { message, at: Some(at) } => write!(f, "{message} (at {at})"),
+            Error::Drawing(what) | Error::Argument { message: what, at: None } => f.write_str(what),
             Error::Engine(error) => fmt::Display::fmt(error, f),
             Error::Example { index, source } => write!(f, "example {index}: {source}"),
             Error::Panicked { what, message } => write!(f, "{what} panicked: {message}"),
@@ -139,7 +159,7 @@ impl std::error::Error for Error {
             | Error::Version { .. }
             | Error::State { .. }
             | Error::Drawing(_)
-            | Error::Argument(_)
+            | Error::Argument { .. }
             | Error::Panicked { .. } => None,
         }
     }
@@ -152,9 +172,10 @@ impl From<retape::Error> for Error {
 }
 
 impl From<DataError> for Error {
+    #[track_caller]
     fn from(error: DataError) -> Error {
         match error {
-            DataError::Argument { reason } => Error::Argument(reason),
+            DataError::Argument { reason } => Error::argument(reason),
             other => Error::custom(other),
         }
     }

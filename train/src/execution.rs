@@ -1,6 +1,7 @@
 //! Where a training runs: `auto`, `cpu`, `cuda:N` or every GPU; and a table of the devices that there are.
 
 use std::fmt;
+use std::panic::Location;
 use std::str::FromStr;
 
 use retape::{ByteCount, Device, DeviceInfo};
@@ -38,9 +39,9 @@ impl FromStr for Execution {
         match text {
             "auto" => Ok(Execution::Auto),
             "cuda:all" => Ok(Execution::EveryGpu),
-            name => Device::parse(name)
-                .map(Execution::On)
-                .map_err(|_| Error::argument(format!("{name:?} is none of `auto`, `cpu`, `cuda:N` and `cuda:all`"))),
+            name => Device::parse(name).map(Execution::On).map_err(|_| {
+                Error::argument_at(format!("{name:?} is none of `auto`, `cpu`, `cuda:N` and `cuda:all`"), None)
+            }),
         }
     }
 }
@@ -85,8 +86,10 @@ impl Execution {
     /// # Errors
     ///
     /// As [`devices`](Execution::devices).
+    #[track_caller]
     pub fn device(self) -> Result<Device> {
-        self.devices()?.first().copied().ok_or_else(|| Error::argument("no GPU can be used"))
+        let at = Location::caller();
+        self.devices()?.first().copied().ok_or_else(|| Error::argument_at("no GPU can be used", Some(at)))
     }
 }
 

@@ -23,9 +23,11 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Writes a file beside its place, flushes it to the disk, and only then gives it its name.
 ///
-/// A crash at any moment leaves the file that was there before, or the new one.
+/// A crash at any moment leaves the file that was there before, or the new one. Besides it may leave a temporary file, which
+/// is never read and is removed when a file is written to that folder next.
 pub(crate) fn write_whole(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let folder = parent(path);
+    remove_left_over(folder);
     let mut file = temporary_in(folder).map_err(Error::io(folder))?;
     let mut to = BufWriter::with_capacity(1 << 20, file.as_file_mut());
     write(&mut to)?;
@@ -42,16 +44,42 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     write_whole(path, |to| writeln!(to, "{text}").map_err(Error::io(path)))
 }
 
-/// A temporary file with the permissions of any other new file, which on Unix the user's mask says.
-#[cfg(unix)]
+/// The beginning and the end of the names of files that are being written.
+const WRITING: [&str; 2] = [".retape-", ".tmp"];
+
+/// A temporary file, locked as long as it is written, so that it can be told from that of a process which was killed.
 fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
-    use std::os::unix::fs::PermissionsExt;
-    tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o666)).tempfile_in(folder)
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(WRITING[0]).suffix(WRITING[1]);
+    // Those of any other new file, which the user's mask says.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    loop {
+        let file = builder.tempfile_in(folder)?;
+        // On a file system without locks nobody takes it for left over either.
+        let _ = file.as_file().lock();
+        // Before it was locked, another process may have done so.
+        if file.path().exists() {
+            return Ok(file);
+        }
+    }
 }
 
-#[cfg(not(unix))]
-fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
-    NamedTempFile::new_in(folder)
+/// Removes temporary files of processes that were killed while they wrote to the folder.
+///
+/// They only take up room, so that a failure to remove one is no error of the caller's.
+fn remove_left_over(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        let is_ours = name.to_str().is_some_and(|name| name.starts_with(WRITING[0]) && name.ends_with(WRITING[1]));
+        // Locked until it is gone.
+        if is_ours
+            && let Ok(file) = File::options().append(true).open(&path)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(&path);
+        }
+    }
 }
 
 /// Makes a folder and those that it is in, and flushes their names to the disk.

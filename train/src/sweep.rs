@@ -25,6 +25,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::Location;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -38,26 +39,28 @@ use crate::guarded::guarded;
 /// The stream of random numbers for options.
 const CHOICE: u64 = 0x63686F696365;
 
-/// Numbers by name: a point of a [`grid`].
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Choice(Vec<(String, f64)>);
+/// Values by name: a point of a [`grid`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice<V = f64>(Vec<(String, V)>);
 
-impl Choice {
-    /// The number of this name.
+impl<V: Clone> Choice<V> {
+    /// The value of this name.
     ///
     /// # Errors
     ///
     /// Fails if there is none, and lists the names that there are.
-    pub fn get(&self, name: &str) -> Result<f64> {
+    #[track_caller]
+    pub fn get(&self, name: &str) -> Result<V> {
+        let at = Location::caller();
         let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|&(_, value)| value).ok_or_else(|| {
+        found.map(|(_, value)| value.clone()).ok_or_else(|| {
             let names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
-            Error::argument(format!("no option is called `{name}`; there are {}", names.join(", ")))
+            Error::argument_at(format!("no option is called `{name}`; there are {}", names.join(", ")), Some(at))
         })
     }
 }
 
-impl fmt::Display for Choice {
+impl<V: fmt::Display> fmt::Display for Choice<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = self.0.iter().map(|(name, value)| format!("{name} {value}")).collect();
         f.write_str(&parts.join(", "))
@@ -65,15 +68,34 @@ impl fmt::Display for Choice {
 }
 
 /// Every combination of the values of each option; the last option changes first.
-pub fn grid(axes: &[(&str, &[f64])]) -> Vec<Choice> {
-    let mut choices = vec![Choice::default()];
+///
+/// The values have one type. Options of several types are variants of an enum:
+///
+/// ```
+/// use retape_train::sweep::{Choice, grid};
+///
+/// #[derive(Clone, Debug, PartialEq)]
+/// enum Value {
+///     Rate(f64),
+///     Optimiser(&'static str),
+/// }
+/// use Value::{Optimiser, Rate};
+///
+/// let choices: Vec<Choice<Value>> =
+///     grid(&[("optimiser", &[Optimiser("sgd"), Optimiser("adam")]), ("rate", &[Rate(0.1), Rate(0.01), Rate(0.001)])]);
+/// assert_eq!(choices.len(), 6);
+/// assert_eq!((choices[4].get("optimiser")?, choices[4].get("rate")?), (Optimiser("adam"), Rate(0.01)));
+/// # Ok::<(), retape_train::Error>(())
+/// ```
+pub fn grid<V: Clone>(axes: &[(&str, &[V])]) -> Vec<Choice<V>> {
+    let mut choices = vec![Choice(vec![])];
     for (name, values) in axes {
-        let with = |choice: &Choice, value: f64| {
+        let with = |choice: &Choice<V>, value: &V| {
             let mut choice = choice.clone();
-            choice.0.push(((*name).to_owned(), value));
+            choice.0.push(((*name).to_owned(), value.clone()));
             choice
         };
-        choices = choices.iter().flat_map(|choice| values.iter().map(move |&value| with(choice, value))).collect();
+        choices = choices.iter().flat_map(|choice| values.iter().map(move |value| with(choice, value))).collect();
     }
     choices
 }

@@ -4,8 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules, lowest first; those of one line do not know each other.
-const LAYERS: &[&[&str]] =
-    &[&["error", "frame", "transport"], &["launcher", "mailbox", "wire"], &["mpi", "agree"], &["world"], &["threads"]];
+const LAYERS: &[&[&str]] = &[
+    &["error", "frame", "transport", "agree"],
+    &["launcher", "mailbox", "wire"],
+    &["mpi"],
+    &["world"],
+    &["threads", "trees", "norm"],
+];
 
 fn layer(module: &str) -> usize {
     let found = LAYERS.iter().position(|layer| layer.contains(&module));

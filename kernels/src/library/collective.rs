@@ -17,6 +17,7 @@ use retape_runtime::{DType, Shape};
 use super::communicator::{Communicator, communicator, share};
 use super::extents::{Check, count, countable};
 use super::text::{alternatives, descriptor};
+use super::token::Token;
 use super::view::only;
 use crate::error::{Error, Result, ensure};
 
@@ -31,6 +32,8 @@ alternatives! {
         Gather = "gather",
         /// The arrays of worker 0.
         Broadcast = "broadcast",
+        /// From an array with a part for each worker to the sum of this worker's parts of all workers.
+        ReduceScatter = "reduce_scatter",
     }
 }
 
@@ -62,20 +65,28 @@ const ONE_ROUND: usize = 64 << 10;
 const BLOCK: usize = 8 << 10;
 
 impl Collective {
-    /// The dtype of tokens, of which there are no elements.
-    pub const TOKEN: DType = DType::U8;
-
     fn check(&self) -> Check {
         let Collective { kind, size, shards, held, dtype, lens, .. } = self;
         ensure!(*size >= 1, "a group of no workers");
-        let is_sum = matches!(kind, CollectiveKind::Sum | CollectiveKind::SumEach);
-        ensure!(*held == 1 || is_sum, "{held} shards instead of 1");
-        ensure!(!is_sum || *dtype != DType::Bool, "bool is not added up");
+        ensure!(*held == 1 || self.is_over_shards(), "{held} shards instead of 1");
+        let adds = self.is_over_shards() || *kind == CollectiveKind::ReduceScatter;
+        ensure!(!adds || *dtype != DType::Bool, "bool is not added up");
         ensure!((1..=*shards).contains(held), "{held} of {shards} shards");
         ensure!(*size <= *shards, "{shards} shards for {size} workers");
         let total = lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len));
         let Some(total) = total else { return Err(format!("arrays of {lens} elements are more than can be counted")) };
+        if *kind == CollectiveKind::ReduceScatter {
+            ensure!(
+                lens.len() == 1 && total % size == 0,
+                "arrays of {lens} elements have no part for each of {size} workers"
+            );
+        }
         countable("the result", &[total.max(1), *shards, *size])
+    }
+
+    /// Whether it adds up over shards.
+    fn is_over_shards(&self) -> bool {
+        matches!(self.kind, CollectiveKind::Sum | CollectiveKind::SumEach)
     }
 
     /// The number of elements of all arrays of a shard.
@@ -87,18 +98,26 @@ impl Collective {
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         let shard = self.lens.iter().map(|&len| (self.dtype, len));
         let shards = (0..self.held).flat_map(|_| shard.clone());
-        shards.chain([(Collective::TOKEN, 0)]).collect()
+        shards.chain([(Token::DTYPE, 0)]).collect()
     }
 
     /// The dtype and the number of elements of each output.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, count(&[self.n_rows(), self.total()]))]
+        vec![(self.dtype, count(&[self.n_rows(), self.row()]))]
+    }
+
+    /// The number of elements of a row of the result.
+    fn row(&self) -> usize {
+        match self.kind {
+            CollectiveKind::ReduceScatter => self.total() / self.size.max(1),
+            _ => self.total(),
+        }
     }
 
     /// How many rows of all arrays the result has.
     pub fn n_rows(&self) -> usize {
         match self.kind {
-            CollectiveKind::Sum | CollectiveKind::Broadcast => 1,
+            CollectiveKind::Sum | CollectiveKind::Broadcast | CollectiveKind::ReduceScatter => 1,
             CollectiveKind::SumEach => self.held,
             CollectiveKind::Gather => self.size,
         }
@@ -138,12 +157,12 @@ impl Collective {
         let wanted: Vec<usize> = self.inputs().iter().map(|(dtype, len)| dtype.size() * len).collect();
         assert_eq!(lens, wanted, "lengths of the inputs of {self}");
         let out = only(outputs);
-        let row = self.total() * self.dtype.size();
+        let row = self.row() * self.dtype.size();
         assert_eq!(out.len(), self.n_rows() * row, "length of the output of {self}");
         let arrays = &inputs[..inputs.len() - 1];
         let peers = if self.size == 1 { None } else { Some(Peers::of(self)?) };
         match self.kind {
-            CollectiveKind::Sum => self.sum(arrays, out, peers.as_ref()),
+            CollectiveKind::Sum | CollectiveKind::ReduceScatter => self.sum(arrays, out, peers.as_ref()),
             CollectiveKind::SumEach => {
                 let (first, others) = out.split_at_mut(row);
                 self.sum(arrays, first, peers.as_ref())?;
@@ -176,6 +195,28 @@ impl Collective {
     }
 
     fn sum_of<T: Addend>(&self, arrays: &[&[u8]], out: &mut [u8], peers: Option<&Peers<'_>>) -> Result<()> {
+        match (self.kind, peers) {
+            (CollectiveKind::ReduceScatter, None) => {
+                out.copy_from_slice(arrays[0]);
+                Ok(())
+            }
+            (CollectiveKind::ReduceScatter, Some(peers)) => self.reduce_scatter::<T>(arrays[0], out, peers),
+            _ => self.sum_over_shards::<T>(arrays, out, peers),
+        }
+    }
+
+    fn reduce_scatter<T: Addend>(&self, rows: &[u8], out: &mut [u8], peers: &Peers<'_>) -> Result<()> {
+        let part = |rank: usize| &rows[rank * out.len()..(rank + 1) * out.len()];
+        let sends: Vec<&[u8]> = (0..self.size).map(part).collect();
+        let mut received = vec![vec![0; out.len()]; self.size];
+        peers.exchange(&sends, &mut received)?;
+        received[peers.rank].copy_from_slice(sends[peers.rank]);
+        let sources: Vec<Source<'_>> = received.iter().enumerate().map(|(n, bytes)| (n..n + 1, &bytes[..])).collect();
+        add_up::<T>(&(0..self.size), &sources, out, false);
+        Ok(())
+    }
+
+    fn sum_over_shards<T: Addend>(&self, arrays: &[&[u8]], out: &mut [u8], peers: Option<&Peers<'_>>) -> Result<()> {
         let (rank, size) = peers.map_or((0, 1), |peers| (peers.rank, self.size));
         let held = share(self.shards, rank, size);
         let all = 0..self.shards;
@@ -259,8 +300,7 @@ impl<'c> Peers<'c> {
         }
         let rank = communicator.rank();
         let share = share(shards, rank, size).len();
-        let is_sum = matches!(collective.kind, CollectiveKind::Sum | CollectiveKind::SumEach);
-        if is_sum && share != held {
+        if collective.is_over_shards() && share != held {
             return fail(format!("worker {rank} of {size} holds {share} of {shards} shards, the step is for {held}"));
         }
         Ok(Peers { communicator, collective, rank })

@@ -26,6 +26,14 @@ pub trait Communicator: Send + Sync {
     ///
     /// Fails, rather than waits for ever, if another worker is in another exchange, or does not come at all.
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String>;
+
+    /// Fails unless workers of the same class have the same text; called by each of them when it has traced, before it
+    /// compiles.
+    ///
+    /// # Errors
+    ///
+    /// Fails, rather than waits for ever, with where the texts differ.
+    fn agree(&self, class: &str, text: &str) -> Result<(), String>;
 }
 
 static GROUPS: RwLock<Option<HashMap<usize, Arc<dyn Communicator>>>> = RwLock::new(None);

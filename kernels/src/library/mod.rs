@@ -28,6 +28,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod text;
+mod token;
 mod view;
 
 use std::fmt;
@@ -53,6 +54,7 @@ pub use print::{Label, Print, is_muted, set_print_sink, without_prints};
 pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;
+pub use token::Token;
 
 /// The instruction set that matrix products and convolutions use on this machine, such as `AVX2 and FMA`.
 ///
@@ -206,5 +208,6 @@ library! {
     Scan,
     ScatterAdd,
     Sort,
+    Token,
     TriangularSolve,
 }

@@ -16,6 +16,7 @@ use retape_runtime::{DType, Shape, in_user_code};
 
 use super::extents::{Check, countable};
 use super::text::{Field, descriptor};
+use super::token::Token;
 use super::view::{exactly, only};
 use crate::array_text::ArrayText;
 use crate::error::{Error, Result};
@@ -33,21 +34,18 @@ descriptor! {
 }
 
 impl Print {
-    /// The dtype of tokens, of which there are no elements.
-    pub const TOKEN: DType = DType::U8;
-
     fn check(&self) -> Check {
         countable("the array", &self.shape)
     }
 
     /// The dtype and the number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, self.shape.n_elements()), (Print::TOKEN, 0)]
+        vec![(self.dtype, self.shape.n_elements()), (Token::DTYPE, 0)]
     }
 
     /// The dtype and the number of elements of each output.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(Print::TOKEN, 0)]
+        vec![(Token::DTYPE, 0)]
     }
 
     /// Prints the line.

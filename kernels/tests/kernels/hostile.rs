@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use retape_kernels::ir::parse;
-use retape_kernels::library::{Label, Print, set_print_sink};
+use retape_kernels::library::{Label, Print, Token, set_print_sink};
 use retape_kernels::{
     BufferType, Donation, Error, Executable, Input, Inputs, Operand, Place, Plan, Result, Step, Work,
 };
@@ -189,7 +189,7 @@ fn printing() -> Plan {
         "kernel (p0: f32[{N}], p1: f32[{N}] out) {{\n  axes a0 = {N}\n%0 = load p0[a0]\nstore p1[a0], %0\n}}\n"
     ));
     let print = Print { label: Label::from("hostile"), dtype: DType::F32, shape: Shape::new(&[N]) };
-    let token = |place| Operand { place, dtype: Print::TOKEN, len: 0 };
+    let token = |place| Operand { place, dtype: Token::DTYPE, len: 0 };
     let x = operand(Place::Input(0), N);
     let steps = vec![
         Step {
@@ -203,7 +203,7 @@ fn printing() -> Plan {
             label: "copy".into(),
         },
     ];
-    let (floats, tokens) = (BufferType { dtype: DType::F32, len: N }, BufferType { dtype: Print::TOKEN, len: 0 });
+    let (floats, tokens) = (BufferType { dtype: DType::F32, len: N }, BufferType { dtype: Token::DTYPE, len: 0 });
     Plan { inputs: vec![floats, tokens], outputs: vec![floats, tokens], steps, ..Plan::default() }
 }
 

@@ -18,6 +18,7 @@ use super::super::signature::{CallModes, Description, Signature};
 use super::super::tolerance::Tolerance;
 use super::stale::quietly;
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
+use crate::collective;
 use crate::eager;
 use crate::error::{Caller, Error, Result};
 use crate::tape::Tape;
@@ -110,6 +111,11 @@ impl Core {
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
         let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, rim))?;
+        if collective::takes_workers(&fresh.graph) {
+            let message = "a function that takes other workers cannot be run op by op on one of them; \
+                           bisect it in a world of one";
+            return Err(Error::Communication(message.to_owned()));
+        }
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {
@@ -140,7 +146,9 @@ impl Checks {
         group: String,
         at: Caller,
     ) -> Result<()> {
-        let Some(found) = nonfinite::find(trace, args, at)? else { return Ok(()) };
+        let Some(found) = nonfinite::find(trace, args, at)?.or_else(|| nonfinite::beyond(trace, args, at)) else {
+            return Ok(());
+        };
         let found = NonFinite { function: Some(events.function.name()), group, ..found };
         self.count_trap();
         events.nonfinite(&found, at);

@@ -19,7 +19,7 @@ use retape_train::monitor::Monitor;
 use retape_train::monitor::Web;
 use retape_train::sweep::Sweep;
 use retape_train::{DeviceTable, Result};
-use train::{Trained, train};
+use train::{Steps, Trained, train};
 
 type AnyError = Box<dyn std::error::Error>;
 
@@ -53,15 +53,20 @@ fn run() -> std::result::Result<(), AnyError> {
     fs::create_dir_all(&options.out)?;
     let device = options.device.device()?;
     let trained = train(&options, device, &options.out, monitor(&options)?)?;
-    let Trained { confusion, loss, examples_per_second, waiting, end } = trained;
+    let Trained { confusion, steps, end } = trained;
     println!();
     print!("{}", Table(&confusion));
     println!("ended        {}", end.map_or("before the first step".to_owned(), |end| format!("{end:?}")));
-    println!("loss         {loss:.4} of the last batch");
-    println!(
-        "speed        {examples_per_second:.0} images per second, {:.1} % of the time waiting for data",
-        100.0 * waiting
-    );
+    match steps {
+        Some(Steps { loss, examples_per_second: speed, waiting }) => {
+            println!("loss         {loss:.4} of the last batch");
+            println!(
+                "speed        {speed:.0} images per second, {:.1} % of the time waiting for data",
+                100.0 * waiting
+            );
+        }
+        None => println!("steps        none was left to be done; a larger --epochs goes on"),
+    }
     println!("accuracy     {:.2} % of {} images held out", 100.0 * confusion.accuracy(), confusion.n());
     println!("plots, log, model and checkpoints are in {}", options.out.display());
     Ok(())
@@ -98,7 +103,8 @@ fn side_by_side(options: &Options) -> std::result::Result<(), AnyError> {
     });
     let table = outcomes.table(|trained| {
         let accuracy = format!("{:.2} %", 100.0 * trained.confusion.accuracy());
-        vec![("accuracy", accuracy), ("loss", format!("{:.4}", trained.loss))]
+        let loss = trained.steps.as_ref().map_or("no step was left".to_owned(), |steps| format!("{:.4}", steps.loss));
+        vec![("accuracy", accuracy), ("loss", loss)]
     });
     print!("\n{table}");
     match outcomes.ranked(|trained| -trained.confusion.accuracy()).next() {

@@ -10,7 +10,7 @@ use retape_train::metrics::{Accuracy, Confusion, Mean, Throughput};
 use retape_train::monitor::Monitor;
 use retape_train::plot::{ConfusionMatrix, Curves, Plot};
 use retape_train::progress::{End, Every, Goal, Loop, Position, nonfinite_error};
-use retape_train::{Error, Result, state};
+use retape_train::{Result, state};
 use serde::{Deserialize, Serialize};
 
 use crate::data::Data;
@@ -20,10 +20,18 @@ use crate::options::Options;
 /// The outcome of a training.
 pub(crate) struct Trained {
     pub(crate) confusion: Confusion,
+    /// None if a resumed training had no step left.
+    pub(crate) steps: Option<Steps>,
+    pub(crate) end: Option<End>,
+}
+
+/// The steps of a run.
+pub(crate) struct Steps {
+    /// The loss of the last batch.
     pub(crate) loss: f64,
     pub(crate) examples_per_second: f64,
+    /// The share of the time that was spent waiting for data.
     pub(crate) waiting: f64,
-    pub(crate) end: Option<End>,
 }
 
 /// The curves of a training: points of steps and values, which a checkpoint keeps.
@@ -61,7 +69,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
 
     let mut checkpoints =
         Checkpoints::open(out.join("checkpoints"))?.keep_last(2).keep_best(1, "accuracy", Goal::Highest);
-    let (mut training, position, mut history) = begin(options, device, n_classes, &checkpoints, &mut monitor)?;
+    let (mut training, position, mut history) = begin(options, device, &data, &checkpoints, &mut monitor)?;
     let schedule = schedule(options, data.train.n_batches() as u64);
 
     let stop = monitor.stop();
@@ -78,7 +86,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
 
     let mut throughput = Throughput::new();
     let mut confusion = Confusion::new(n_classes)?;
-    let (mut last_loss, mut is_validated) = (f64::NAN, false);
+    let (mut last_loss, mut is_validated) = (None, false);
     while let Some(batch) = throughput.wait(|| steps.next()) {
         let batch = batch?;
         let (x, labels) = (batch.batch.data.0.to(device), batch.batch.data.1.to(device));
@@ -90,7 +98,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
             return Err(nonfinite_error(&step, |step| step.call(&training, &x, &labels, rate as f32).map(|_| ())));
         }
         training = after;
-        last_loss = loss;
+        last_loss = Some(loss);
         let mut accuracy = Accuracy::new();
         accuracy.add(&logits, &labels)?;
         throughput.add(batch.batch.rows());
@@ -103,7 +111,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
         ];
         monitor.step(batch.after.step, batch.position.epoch, &scalars);
         history.trained(batch.after, loss, accuracy.value());
-        let mut checkpoint = Checkpoint::at(batch.after).seed(options.seed).metric("loss", loss);
+        let mut checkpoint = Checkpoint::at(batch.after).of(&data.train).seed(options.seed).metric("loss", loss);
         if batch.validates() {
             let validation;
             (validation, confusion) = validate(&predict, &training, &data, batch.batches_of(&data.test), device)?;
@@ -114,7 +122,7 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
             checkpoint = checkpoint.metric("accuracy", confusion.accuracy());
         }
         if batch.saves() {
-            checkpoints.save(checkpoint.value("history", &history)?.value("batch", &options.batch)?, &training)?;
+            checkpoints.save(checkpoint.value("history", &history)?, &training)?;
         }
         is_validated = batch.validates();
         throughput.restart();
@@ -128,37 +136,27 @@ pub(crate) fn train(options: &Options, device: Device, out: &Path, mut monitor: 
     draw(&history, &confusion, &data.classes, out)?;
     let end = steps.end();
     monitor.finish()?;
-    Ok(Trained {
-        confusion,
-        loss: last_loss,
-        examples_per_second: throughput.value(),
-        waiting: throughput.waiting(),
-        end,
-    })
+    let (examples_per_second, waiting) = (throughput.value(), throughput.waiting());
+    Ok(Trained { confusion, steps: last_loss.map(|loss| Steps { loss, examples_per_second, waiting }), end })
 }
 
 /// Where to begin: at the newest checkpoint, if there is one and it is asked for.
 fn begin(
     options: &Options,
     device: Device,
-    n_classes: usize,
+    data: &Data,
     checkpoints: &Checkpoints,
     monitor: &mut Monitor,
 ) -> Result<(Training, Position, History)> {
-    let training = map(&Training::new(options.seed, n_classes), |x| x.to(device));
+    let training = map(&Training::new(options.seed, data.classes.len()), |x| x.to(device));
     if options.resume
         && let Some(restored) = checkpoints.latest(&training)?
     {
         restored.passed_over.iter().for_each(|error| monitor.note(&format!("passed over: {error}")));
         monitor.note(&format!("goes on from {}", restored.path.display()));
-        let given = (Some(options.seed), Some(options.batch));
-        let found = (restored.manifest.seed, restored.manifest.value("batch")?);
-        if given != found {
-            let what = format!("{} is of seed and batch size {found:?}, not {given:?}", restored.path.display());
-            return Err(Error::custom(what));
-        }
         let history = restored.manifest.value("history")?.unwrap_or_default();
-        return Ok((restored.tree, restored.manifest.position, history));
+        let position = restored.manifest.position_in(&data.train)?;
+        return Ok((restored.tree, position, history));
     }
     Ok((training, Position::default(), History::default()))
 }

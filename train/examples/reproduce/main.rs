@@ -15,9 +15,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
 use std::{env, fs};
 
-use network::Training;
+use network::{Functions, Training};
 use retape::data::Digits;
-use retape::{Device, accelerate, map, tree};
+use retape::{Device, map, tree};
 use retape_train::checkpoint::{Checkpoint, Checkpoints};
 use retape_train::data::augment::{Pipeline, Resize, SaltAndPepper};
 use retape_train::data::{Dataset, ExampleRandom, Image, Loader, from_fn};
@@ -66,7 +66,9 @@ fn main() -> ExitCode {
 fn run() -> std::result::Result<(), AnyError> {
     let options = options()?;
     if let Some(folder) = &options.child {
-        train(&options, &Run { folder: Some(folder), ..first(&options) }, |step| println!("step {step}"))?;
+        train(&Functions::new(), &options, &Run { folder: Some(folder), ..first(&options) }, |step| {
+            println!("step {step}")
+        })?;
         return Ok(());
     }
     fs::create_dir_all(&options.out)?;
@@ -87,7 +89,8 @@ fn first(options: &Options) -> Run<'static> {
 fn compare(options: &Options) -> std::result::Result<(), AnyError> {
     let base = first(options);
     println!("\n{} images, {} epochs with batches of {}", options.train, options.epochs, options.batch);
-    let quietly = |run: &Run<'_>| train(options, run, |_| ());
+    let functions = Functions::new();
+    let quietly = |run: &Run<'_>| train(&functions, options, run, |_| ());
     let (one, loss) = quietly(&base)?;
     println!("mean squared error of {} images held out: {loss:.5}\n", options.test);
     draw_images(options, &one)?;
@@ -112,7 +115,7 @@ fn compare(options: &Options) -> std::result::Result<(), AnyError> {
         let on_gpu = Run { device, ..base.clone() };
         are_right &= said(&format!("twice on {device}"), &quietly(&on_gpu)?.0, &quietly(&on_gpu)?.0, true)?;
     }
-    let (resumed, n_done) = killed_and_resumed(options, &base)?;
+    let (resumed, n_done) = killed_and_resumed(&functions, options, &base)?;
     are_right &= said(&format!("killed after step {n_done}, and resumed"), &one, &resumed, true)?;
     println!("\npictures are in {}", options.out.display());
     if are_right { Ok(()) } else { Err("a comparison did not come out as it must".into()) }
@@ -139,12 +142,16 @@ fn pairs(n: usize, images: u64, seed: u64) -> Result<impl Dataset<Item = (Image,
 }
 
 /// Trains to the end, or until a validation has not been better for five of them; the last state, and its loss.
-fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<(Training, f64)> {
+fn train(
+    functions: &Functions,
+    options: &Options,
+    run: &Run<'_>,
+    mut done: impl FnMut(u64),
+) -> Result<(Training, f64)> {
+    let Functions { step, clean } = functions;
     retape::set_n_threads(run.n_threads);
     let loader = Loader::new(pairs(options.train, 1, run.seed)?, options.batch)?.shuffled(run.seed);
     let held_out = Loader::new(pairs(options.test, 2, 0)?, options.batch)?.filled();
-    let step = accelerate(Training::step).named("train_step");
-    let clean = accelerate(|training: &Training, noisy: &retape::Tensor| training.params.clean(noisy)).named("clean");
 
     let mut training = map(&Training::new(run.seed), |x| x.to(run.device));
     let (mut position, mut patience) = (Position::default(), Patience::new(5, Goal::Lowest));
@@ -152,7 +159,7 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
         run.folder.map(|folder| Ok::<_, Error>(Checkpoints::open(folder)?.keep_last(2))).transpose()?;
     if let Some(restored) = checkpoints.as_ref().map(|saved| saved.latest(&training)).transpose()?.flatten() {
         patience = restored.manifest.value("patience")?.unwrap_or(patience);
-        (training, position) = (restored.tree, restored.manifest.position);
+        (training, position) = (restored.tree, restored.manifest.position_in(&loader)?);
     }
     let stop = Stop::new();
     if patience.is_exhausted() {
@@ -181,7 +188,8 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
             }
         }
         if let Some(checkpoints) = checkpoints.as_mut().filter(|_| batch.saves()) {
-            checkpoints.save(Checkpoint::at(batch.after).seed(run.seed).value("patience", &patience)?, &training)?;
+            let checkpoint = Checkpoint::at(batch.after).of(&loader).seed(run.seed);
+            checkpoints.save(checkpoint.value("patience", &patience)?, &training)?;
         }
         done(batch.after.step);
     }
@@ -193,7 +201,11 @@ fn train(options: &Options, run: &Run<'_>, mut done: impl FnMut(u64)) -> Result<
 }
 
 /// A training in a process that is killed in its middle, and resumed here.
-fn killed_and_resumed(options: &Options, run: &Run<'_>) -> std::result::Result<(Training, u64), AnyError> {
+fn killed_and_resumed(
+    functions: &Functions,
+    options: &Options,
+    run: &Run<'_>,
+) -> std::result::Result<(Training, u64), AnyError> {
     let folder = options.out.join("killed");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -219,7 +231,7 @@ fn killed_and_resumed(options: &Options, run: &Run<'_>) -> std::result::Result<(
     if n_done == 0 {
         return Err("the training that was to be killed did not begin".into());
     }
-    let (training, _) = train(options, &Run { folder: Some(&folder), ..run.clone() }, |_| ())?;
+    let (training, _) = train(functions, options, &Run { folder: Some(&folder), ..run.clone() }, |_| ())?;
     Ok((training, n_done))
 }
 

@@ -4,7 +4,7 @@
 use retape::nn::{self, Conv2d, ConvTranspose2d};
 use retape::ops::{ConvOptions, Padding};
 use retape::optim::{Adam, AdamState};
-use retape::{Tensor, Tree};
+use retape::{Boxed, Tensor, Tree, accelerate};
 
 /// Everything that is learned.
 #[derive(Clone, Debug, Tree)]
@@ -57,3 +57,18 @@ impl Training {
 }
 
 const RATE: f64 = 1e-3;
+
+/// The functions of a training, accelerated once for all trainings: a second one finds what the first has compiled.
+pub(crate) struct Functions {
+    /// A step, with noisy and clean images.
+    pub(crate) step: Boxed<(Training, Tensor, Tensor), (Tensor, Training)>,
+    /// Images without their noise.
+    pub(crate) clean: Boxed<(Training, Tensor), Tensor>,
+}
+
+impl Functions {
+    pub(crate) fn new() -> Functions {
+        let clean = accelerate(|training: &Training, noisy: &Tensor| training.params.clean(noisy));
+        Functions { step: accelerate(Training::step).named("train_step").boxed(), clean: clean.named("clean").boxed() }
+    }
+}

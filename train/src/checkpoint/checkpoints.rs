@@ -1,13 +1,14 @@
 //! The checkpoints of a run.
 
 use std::fs::{File, TryLockError};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use retape::Tree;
 
 use super::folder::{self, Best, Keep, Saved};
-use super::manifest::{Checkpoint, Manifest};
-use super::writer::{Job, STATE, Writer};
+use super::manifest::Checkpoint;
+use super::reader::{Reader, Restored};
+use super::writer::{Job, Writer};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::progress::Goal;
@@ -20,28 +21,15 @@ use crate::state;
 /// When this is dropped it waits for what is being written, but nobody hears of an error then: [`wait`](Checkpoints::wait)
 /// tells of it.
 pub struct Checkpoints {
-    folder: PathBuf,
+    reader: Reader,
     keep: Keep,
     writer: Writer,
     /// Held as long as this is there: two runs in one folder would remove each other's checkpoints.
     _lock: File,
 }
 
-/// A training as a checkpoint has it.
-#[derive(Debug)]
-pub struct Restored<T> {
-    /// The tensors, with the static values of the tree that was given.
-    pub tree: T,
-    /// Everything else: the position, the metrics, the values.
-    pub manifest: Manifest,
-    /// The folder.
-    pub path: PathBuf,
-    /// Why newer checkpoints were passed over: files that were damaged after they were written.
-    pub passed_over: Vec<Error>,
-}
-
 impl Checkpoints {
-    /// Opens a folder of checkpoints, and makes it if it is not there.
+    /// Opens a folder of checkpoints to write to, and makes it if it is not there; [`read`](Checkpoints::read) only reads.
     ///
     /// # Errors
     ///
@@ -60,7 +48,18 @@ impl Checkpoints {
         }
         folder::tidy(&folder)?;
         let writer = Writer::start(folder.clone())?;
-        Ok(Checkpoints { folder, keep: Keep { last: 3, best: None }, writer, _lock: lock })
+        Ok(Checkpoints { reader: Reader { folder }, keep: Keep { last: 3, best: None }, writer, _lock: lock })
+    }
+
+    /// The checkpoints in a folder, to be read only: nothing is made or changed there, and a training may have it open.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder is not there or cannot be read.
+    pub fn read(folder: impl AsRef<Path>) -> Result<Reader> {
+        let reader = Reader { folder: folder.as_ref().to_owned() };
+        reader.list()?;
+        Ok(reader)
     }
 
     /// Keeps the last `n` that were written, at least one; older ones are removed once a newer one is complete.
@@ -88,6 +87,7 @@ impl Checkpoints {
     ///
     /// Fails at once if a tensor is poisoned or being traced. The error of writing comes with a later call, or with
     /// [`wait`](Checkpoints::wait).
+    #[track_caller]
     pub fn save<T: Tree>(&mut self, checkpoint: Checkpoint, tree: &T) -> Result<()> {
         let tensors = state::tensors_of(tree)?;
         self.writer.give(Job { manifest: checkpoint.manifest, tensors, keep: self.keep.clone() })
@@ -108,71 +108,37 @@ impl Checkpoints {
     ///
     /// Fails if the folder cannot be read.
     pub fn list(&self) -> Result<Vec<Saved>> {
-        folder::list(&self.folder)
+        self.reader.list()
     }
 
-    /// Reads the checkpoint that was written last, of those that are whole, into a tree of the structure of `like`; nothing
-    /// if there is none.
-    ///
-    /// Files that were damaged are passed over, and said to be ([`Restored::passed_over`]): since a training resumes
-    /// exactly, one that goes on from an older checkpoint comes to the same end.
+    /// Reads the checkpoint that was written last, as [`Reader::latest`].
     ///
     /// # Errors
     ///
-    /// Fails if the newest whole one does not fit the tree or is of a newer format, or if all are damaged.
+    /// As [`Reader::latest`].
     pub fn latest<T: Tree>(&self, like: &T) -> Result<Option<Restored<T>>> {
-        let mut passed_over = vec![];
-        for saved in self.list()?.into_iter().rev() {
-            match restore(&saved, like) {
-                Ok(restored) => return Ok(Some(Restored { passed_over, ..restored })),
-                Err(error @ (Error::Io { .. } | Error::Format { .. })) => passed_over.push(error),
-                Err(other) => return Err(other),
-            }
-        }
-        passed_over.into_iter().next().map_or(Ok(None), Err)
+        self.reader.latest(like)
     }
 
     /// Reads the best checkpoint by the metric of [`keep_best`](Checkpoints::keep_best); nothing if none has it.
     ///
     /// # Errors
     ///
-    /// Fails if no metric was said, or the checkpoint is damaged, does not fit the tree or is of a newer format.
+    /// Fails if no metric was said, or as [`Reader::best`].
+    #[track_caller]
     pub fn best<T: Tree>(&self, like: &T) -> Result<Option<Restored<T>>> {
-        let Some(best) = &self.keep.best else {
-            return Err(Error::argument("the best by which metric? `keep_best` says so"));
-        };
-        let ranked = best.ranked(&self.list()?);
-        ranked.first().map(|(_, saved)| restore(saved, like)).transpose()
+        match &self.keep.best {
+            Some(best) => self.reader.best_by(best, like),
+            None => Err(Error::argument("the best by which metric? `keep_best` says so")),
+        }
     }
 
-    /// Reads the checkpoint after `step` steps; the newest one, if there are several.
+    /// Reads the checkpoint after `step` steps, as [`Reader::at`].
     ///
     /// # Errors
     ///
-    /// Fails if there is none, or it is damaged, does not fit the tree or is of a newer format.
+    /// As [`Reader::at`].
     pub fn at<T: Tree>(&self, step: u64, like: &T) -> Result<Restored<T>> {
-        let all = self.list()?;
-        match all.iter().rev().find(|saved| saved.step == step) {
-            Some(saved) => restore(saved, like),
-            None => {
-                let steps: Vec<String> = all.iter().map(|saved| saved.step.to_string()).collect();
-                let there = if steps.is_empty() { "none".to_owned() } else { steps.join(", ") };
-                Err(Error::format(&self.folder, format!("has no checkpoint of step {step}; there are {there}")))
-            }
-        }
+        self.reader.at(step, like)
     }
-}
-
-fn restore<T: Tree>(saved: &Saved, like: &T) -> Result<Restored<T>> {
-    let manifest = saved.manifest()?;
-    if manifest.position.step != saved.step {
-        let what = format!("says it is of step {}, not {}", manifest.position.step, saved.step);
-        return Err(Error::format(&saved.path, what));
-    }
-    manifest.verify(&saved.path)?;
-    if !manifest.files.contains_key(STATE) {
-        return Err(Error::format(&saved.path, format!("says nothing of {STATE}")));
-    }
-    let tree = state::load(like, saved.path.join(STATE))?;
-    Ok(Restored { tree, manifest, path: saved.path.clone(), passed_over: vec![] })
 }

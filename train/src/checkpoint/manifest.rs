@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::data::{Batching, Dataset, Loader};
 use crate::error::{Error, Result};
 use crate::files::is_plain_name;
 use crate::json::Number;
@@ -32,6 +33,9 @@ pub struct Manifest {
     /// Where the training goes on.
     #[serde(flatten)]
     pub position: Position,
+    /// The batches that the position counts, if they were given; see [`Manifest::position_in`].
+    #[serde(default)]
+    pub data: Option<Batching>,
     /// The seed of the run, if it was given.
     pub seed: Option<u64>,
     /// The measured values, by name.
@@ -60,9 +64,12 @@ pub struct FileInfo {
 ///
 /// ```
 /// use retape_train::checkpoint::Checkpoint;
+/// use retape_train::data::{Loader, from_fn};
 /// use retape_train::progress::Position;
 ///
+/// let loader = Loader::new(from_fn(500, |index| Ok(index as f32)), 10)?.shuffled(7);
 /// let checkpoint = Checkpoint::at(Position { step: 120, epoch: 2, batch: 20 })
+///     .of(&loader)
 ///     .seed(7)
 ///     .metric("validation/loss", 0.31)
 ///     .value("notes", &["first try"])?;
@@ -81,6 +88,7 @@ impl Checkpoint {
         let manifest = Manifest {
             format: FORMAT,
             position,
+            data: None,
             seed: None,
             metrics: BTreeMap::new(),
             values: BTreeMap::new(),
@@ -89,6 +97,13 @@ impl Checkpoint {
             time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
         };
         Checkpoint { manifest }
+    }
+
+    /// Notes the batches that the position counts, so that [`Manifest::position_in`] refuses those of another loader.
+    #[must_use]
+    pub fn of<D: Dataset, C>(mut self, loader: &Loader<D, C>) -> Checkpoint {
+        self.manifest.data = Some(loader.batching());
+        self
     }
 
     /// Notes the seed of the run.
@@ -113,26 +128,46 @@ impl Checkpoint {
     /// # Errors
     ///
     /// Fails if the value has no form in JSON, such as a map whose keys are no texts.
+    #[track_caller]
     pub fn value(mut self, name: impl Into<String>, value: &impl Serialize) -> Result<Checkpoint> {
         let name = name.into();
-        let value = serde_json::to_value(value).map_err(|error| Error::argument(format!("`{name}`: {error}")))?;
+        let value = match serde_json::to_value(value) {
+            Ok(value) => value,
+            Err(error) => return Err(Error::argument(format!("`{name}`: {error}"))),
+        };
         self.manifest.values.insert(name, value);
         Ok(self)
     }
 }
 
 impl Manifest {
+    /// Where the training goes on in the batches of a loader.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the position counts batches of another size, number or order ([`Checkpoint::of`]), and says what differs.
+    #[track_caller]
+    pub fn position_in<D: Dataset, C>(&self, loader: &Loader<D, C>) -> Result<Position> {
+        let differences = self.data.map_or(vec![], |data| data.differences(&loader.batching()));
+        if differences.is_empty() {
+            return Ok(self.position);
+        }
+        let (step, differences) = (self.position.step, differences.join("; "));
+        Err(Error::argument(format!("the checkpoint of step {step} cannot go on with this loader: {differences}")))
+    }
+
     /// A value that was kept by [`Checkpoint::value`]; nothing if there is none of this name.
     ///
     /// # Errors
     ///
     /// Fails if it is of another form.
+    #[track_caller]
     pub fn value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
-        let read = |value: &serde_json::Value| {
-            T::deserialize(value)
-                .map_err(|error| Error::argument(format!("the value `{name}` of the checkpoint: {error}")))
-        };
-        self.values.get(name).map(read).transpose()
+        let Some(value) = self.values.get(name) else { return Ok(None) };
+        match T::deserialize(value) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => Err(Error::argument(format!("the value `{name}` of the checkpoint: {error}"))),
+        }
     }
 
     pub(super) fn read(folder: &Path) -> Result<Manifest> {

@@ -36,7 +36,7 @@
 //! let mut training = Training { sgd: Sgd::new().init(&w), w };
 //! let mut position = Position::default();
 //! if let Some(restored) = checkpoints.latest(&training)? {
-//!     (position, training) = (restored.manifest.position, restored.tree);
+//!     (position, training) = (restored.manifest.position_in(&loader)?, restored.tree);
 //! }
 //! for epoch in position.epoch..3 {
 //!     for batch in loader.epoch_from(epoch, position.batch) {
@@ -44,7 +44,7 @@
 //!         let loss;
 //!         (loss, training) = step.call(&training, &batch.data)?;
 //!         position = position.after(loader.n_batches());
-//!         checkpoints.save(Checkpoint::at(position).metric("loss", loss.item::<f32>()?.into()), &training)?;
+//!         checkpoints.save(Checkpoint::at(position).of(&loader).metric("loss", loss.item::<f32>()?.into()), &training)?;
 //!     }
 //! }
 //! checkpoints.wait()?;
@@ -56,11 +56,13 @@
 mod checkpoints;
 mod folder;
 mod manifest;
+mod reader;
 mod writer;
 
-pub use checkpoints::{Checkpoints, Restored};
+pub use checkpoints::Checkpoints;
 pub use folder::Saved;
 pub use manifest::{Checkpoint, FileInfo, Manifest};
+pub use reader::{Reader, Restored};
 
 #[cfg(doc)]
 use crate::progress::Position;

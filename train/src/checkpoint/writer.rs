@@ -49,7 +49,7 @@ impl Writer {
             }
         };
         let thread = thread::Builder::new().name("checkpoints".to_owned()).spawn(work);
-        let thread = thread.map_err(|error| Error::argument(format!("no thread to write checkpoints: {error}")))?;
+        let thread = thread.map_err(|error| Error::custom(format!("no thread to write checkpoints: {error}")))?;
         Ok(Writer { jobs: Some(jobs), results, n_open: 0, thread: Some(thread) })
     }
 
@@ -63,7 +63,7 @@ impl Writer {
         }
         let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         self.n_open += usize::from(given);
-        let ended = || Err(Error::argument("the thread that writes checkpoints has ended"));
+        let ended = || Err(Error::custom("the thread that writes checkpoints has ended"));
         outcome.and_then(|()| if given { Ok(()) } else { ended() })
     }
 
@@ -71,7 +71,7 @@ impl Writer {
     pub(super) fn wait(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         while self.n_open > 0 {
-            let ended = || Err(Error::argument("the thread that writes checkpoints has ended"));
+            let ended = || Err(Error::custom("the thread that writes checkpoints has ended"));
             match self.results.recv() {
                 Ok(result) => {
                     self.n_open -= 1;

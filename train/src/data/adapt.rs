@@ -2,8 +2,10 @@
 //!
 //! Every adapter hands the epoch on, so that random augmentation beneath it works as if it stood alone.
 
+use std::panic::Location;
+
 use super::augment::Pipeline;
-use super::dataset::{Dataset, Labelled, check_index};
+use super::dataset::{Dataset, Labelled, check_index, check_index_at};
 use super::image::Image;
 use super::keyed::ExampleRandom;
 use crate::error::{Error, Result};
@@ -209,9 +211,11 @@ pub struct Subset<D> {
 }
 
 impl<D: Dataset> Subset<D> {
+    #[track_caller]
     pub(super) fn new(inner: D, indices: Vec<usize>) -> Result<Subset<D>> {
         let n = inner.len();
-        indices.iter().try_for_each(|&index| check_index(index, n))?;
+        let at = Some(Location::caller());
+        indices.iter().try_for_each(|&index| check_index_at(index, n, at))?;
         Ok(Subset { inner, indices })
     }
 
@@ -328,6 +332,7 @@ pub struct Zip<A, B> {
 }
 
 impl<A: Dataset, B: Dataset> Zip<A, B> {
+    #[track_caller]
     pub(super) fn new(first: A, second: B) -> Result<Zip<A, B>> {
         let (n, m) = (first.len(), second.len());
         if n != m {

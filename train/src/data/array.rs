@@ -66,6 +66,7 @@ impl<T: Element> Array<T> {
     /// # Errors
     ///
     /// Fails if the shape has no axis, or the number of values is not the product of its extents.
+    #[track_caller]
     pub fn new(values: Vec<T>, shape: impl Into<Shape>) -> Result<Array<T>> {
         let shape = shape.into();
         let Some((&n_examples, row)) = shape.split_first() else {
@@ -83,6 +84,7 @@ impl<T: Element> Array<T> {
     /// # Errors
     ///
     /// Fails if the tensor has no axis, holds another dtype, or has no elements because it is poisoned or traced.
+    #[track_caller]
     pub fn from_tensor(tensor: &Tensor) -> Result<Array<T>> {
         Array::new(tensor.to_vec()?, tensor.shape())
     }

@@ -94,7 +94,7 @@ impl Stack for Image {
     type Batch = Tensor;
 
     fn stack(items: Vec<Image>) -> Result<Tensor> {
-        Image::stack_f32(&items)
+        Image::stack_at(&items, None)
     }
 }
 
@@ -180,7 +180,7 @@ impl Stack for Tensor {
 /// The rows as one tensor with a first axis more.
 fn stack_rows<T: Element, R>(rows: &[R], parts: impl Fn(&R) -> (&[T], Shape)) -> Result<Tensor> {
     let Some(first) = rows.first() else {
-        return Err(Error::argument("no rows to stack"));
+        return Err(Error::example("no rows to stack"));
     };
     let (values, shape) = parts(first);
     let mut all = Vec::with_capacity(rows.len() * values.len());
@@ -188,7 +188,7 @@ fn stack_rows<T: Element, R>(rows: &[R], parts: impl Fn(&R) -> (&[T], Shape)) ->
         let (values, other) = parts(row);
         if other != shape {
             let message = format!("rows of one batch have one shape: row 0 is {shape}, row {place} is {other}");
-            return Err(Error::argument(message));
+            return Err(Error::example(message));
         }
         all.extend_from_slice(values);
     }

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use retape::Caller;
+
 use super::adapt::{Augmented, Concat, Map, MapRandom, Subset, Zip};
 use super::augment::Pipeline;
 use super::image::Image;
@@ -145,6 +147,7 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     ///
     /// Fails if an index is out of range.
+    #[track_caller]
     fn subset(self, indices: Vec<usize>) -> Result<Subset<Self>>
     where
         Self: Sized,
@@ -167,6 +170,7 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     ///
     /// Fails if `fraction` is not in `[0, 1]`.
+    #[track_caller]
     fn split(self, fraction: f64, seed: u64) -> Result<Split<Self>>
     where
         Self: Sized,
@@ -191,6 +195,7 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     ///
     /// Fails if `index` is not below `count`.
+    #[track_caller]
     fn shard(self, index: usize, count: usize) -> Result<Subset<Self>>
     where
         Self: Sized,
@@ -229,6 +234,7 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     ///
     /// Fails if the two have different lengths.
+    #[track_caller]
     fn zip<B>(self, other: B) -> Result<Zip<Self, B>>
     where
         Self: Sized,
@@ -268,6 +274,7 @@ pub trait Labelled: Dataset {
     /// # Errors
     ///
     /// Fails if `fraction` is not in `[0, 1]`.
+    #[track_caller]
     fn split_by_label(self, fraction: f64, seed: u64) -> Result<Split<Self>>
     where
         Self: Sized,
@@ -281,10 +288,15 @@ pub trait Labelled: Dataset {
 
 /// Fails if there is no example `index` among `n`.
 pub(super) fn check_index(index: usize, n: usize) -> Result<()> {
+    check_index_at(index, n, None)
+}
+
+/// Fails if there is no example `index` among `n`, of a list that was given at a line.
+pub(super) fn check_index_at(index: usize, n: usize, at: Option<Caller>) -> Result<()> {
     if index < n {
         return Ok(());
     }
-    Err(Error::argument(format!("there is no example {index} among {n}")))
+    Err(Error::argument_at(format!("there is no example {index} among {n}"), at))
 }
 
 /// Hands everything on to the data set behind a pointer.

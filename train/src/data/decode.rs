@@ -111,7 +111,7 @@ impl Decoding {
     /// Fails if the bytes are of another format, damaged, cut off, more than allowed, or promise more pixels than
     /// allowed.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
-        self.decoded(bytes).map_err(Error::Argument)
+        self.decoded(bytes).map_err(|what| Error::argument_at(what, None))
     }
 
     /// As [`decode`](Decoding::decode), with the error in words that follow a path.

@@ -80,6 +80,7 @@ impl ImageFolder {
     ///
     /// As [`open`](ImageFolder::open); also if a subfolder is none of the classes of the options, or a class is named
     /// twice.
+    #[track_caller]
     pub fn open_with(root: impl AsRef<Path>, options: FolderOptions) -> Result<ImageFolder> {
         let root = root.as_ref();
         let mut scan = Scan::default();
@@ -128,6 +129,7 @@ impl ImageFolder {
 }
 
 /// The classes asked for, if they hold all that were found.
+#[track_caller]
 fn checked_classes(root: &Path, found: &[OsString], classes: Vec<OsString>) -> Result<Vec<OsString>> {
     if let Some(name) = found.iter().find(|name| !classes.contains(name)) {
         return Err(Error::format(root.join(name), "is none of the classes asked for"));

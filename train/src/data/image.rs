@@ -2,7 +2,9 @@
 //!
 //! A byte `b` stands for the number `b / 255`, so both kinds of pixels have the range `[0, 1]`; floats may leave it.
 
-use retape::Tensor;
+use std::panic::Location;
+
+use retape::{Caller, Tensor};
 
 use crate::error::{Error, Result};
 
@@ -63,6 +65,7 @@ impl Image {
     /// # Errors
     ///
     /// Fails if an extent is zero or the number of bytes is not the product of the extents.
+    #[track_caller]
     pub fn from_u8(values: Vec<u8>, shape: [usize; 3]) -> Result<Image> {
         Image::new(Pixels::U8(values), shape)
     }
@@ -72,6 +75,7 @@ impl Image {
     /// # Errors
     ///
     /// Fails if an extent is zero or the number of floats is not the product of the extents.
+    #[track_caller]
     pub fn from_f32(values: Vec<f32>, shape: [usize; 3]) -> Result<Image> {
         Image::new(Pixels::F32(values), shape)
     }
@@ -81,6 +85,7 @@ impl Image {
     /// # Errors
     ///
     /// Fails if an extent is zero or the number of values is not the product of the extents.
+    #[track_caller]
     pub fn new(pixels: Pixels, shape: [usize; 3]) -> Result<Image> {
         let [height, width, channels] = shape;
         let n_values = height.checked_mul(width).and_then(|n| n.checked_mul(channels));
@@ -212,8 +217,14 @@ impl Image {
     /// # Errors
     ///
     /// Fails if there are no images, or their shapes differ.
+    #[track_caller]
     pub fn stack_f32(images: &[Image]) -> Result<Tensor> {
-        let shape = Image::stacked_shape(images)?;
+        Image::stack_at(images, Some(Location::caller()))
+    }
+
+    /// As [`stack_f32`](Image::stack_f32), at a line of the program or at none.
+    pub(super) fn stack_at(images: &[Image], at: Option<Caller>) -> Result<Tensor> {
+        let shape = Image::stacked_shape(images, at)?;
         let mut values = Vec::with_capacity(shape.iter().product());
         images.iter().for_each(|image| image.append_floats(&mut values));
         Ok(Tensor::from_vec(values, shape)?)
@@ -226,8 +237,9 @@ impl Image {
     /// # Errors
     ///
     /// Fails if there are no images, their shapes differ, or one of them has float pixels.
+    #[track_caller]
     pub fn stack_u8(images: &[Image]) -> Result<Tensor> {
-        let shape = Image::stacked_shape(images)?;
+        let shape = Image::stacked_shape(images, Some(Location::caller()))?;
         let mut values = Vec::with_capacity(shape.iter().product());
         for (place, image) in images.iter().enumerate() {
             let Pixels::U8(bytes) = &image.pixels else {
@@ -239,16 +251,17 @@ impl Image {
     }
 
     /// The shape of the batch of these images.
-    fn stacked_shape(images: &[Image]) -> Result<[usize; 4]> {
+    fn stacked_shape(images: &[Image], at: Option<Caller>) -> Result<[usize; 4]> {
         let Some(first) = images.first() else {
-            return Err(Error::argument("no images to stack"));
+            return Err(Error::argument_at("no images to stack", at));
         };
         if let Some(place) = images.iter().position(|image| image.shape != first.shape) {
             let other = images[place].shape;
-            return Err(Error::argument(format!(
-                "images of one batch have one shape: image 0 is {:?}, image {place} is {other:?}; resize or crop them",
-                first.shape
-            )));
+            let first = first.shape;
+            let message = format!(
+                "images of one batch have one shape: image 0 is {first:?}, image {place} is {other:?}; resize or crop them"
+            );
+            return Err(Error::argument_at(message, at));
         }
         let [height, width, channels] = first.shape;
         Ok([images.len(), height, width, channels])

@@ -10,11 +10,13 @@ use crate::error::{Error, Result};
 const SPLIT: u64 = 0x73706C6974;
 
 /// The indices to learn from and those held out, each in ascending order.
+#[track_caller]
 pub(super) fn split(n: usize, fraction: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>)> {
     split_by_label(&vec![0; n], fraction, seed)
 }
 
 /// As [`split`], within each label.
+#[track_caller]
 pub(super) fn split_by_label(labels: &[i32], fraction: f64, seed: u64) -> Result<(Vec<usize>, Vec<usize>)> {
     if !(0.0..=1.0).contains(&fraction) {
         return Err(Error::argument(format!("{fraction} is no fraction of the examples to hold out")));
@@ -33,6 +35,7 @@ pub(super) fn split_by_label(labels: &[i32], fraction: f64, seed: u64) -> Result
 }
 
 /// The indices of part `index` of `count`.
+#[track_caller]
 pub(super) fn shard(n: usize, index: usize, count: usize) -> Result<Vec<usize>> {
     if index >= count {
         return Err(Error::argument(format!("there is no shard {index} among {count}")));

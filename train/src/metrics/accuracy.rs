@@ -2,10 +2,10 @@
 
 use std::panic::Location;
 
-use retape::Tensor;
+use retape::{Caller, Tensor};
 
 use super::examples::{Examples, check_pair, rank};
-use super::numbers::{Caller, integers, refuse};
+use super::numbers::{integers, refuse};
 use crate::Result;
 
 /// The share of examples whose class has the largest logit, in `[0, 1]`.

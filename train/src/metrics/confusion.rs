@@ -2,10 +2,10 @@
 
 use std::panic::Location;
 
-use retape::Tensor;
+use retape::{Caller, Tensor};
 
 use super::examples::{Examples, check_pair, classes, predicted};
-use super::numbers::{Caller, refuse};
+use super::numbers::refuse;
 use crate::Result;
 
 /// How often each class was predicted for examples of each class.

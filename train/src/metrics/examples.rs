@@ -1,8 +1,8 @@
 //! Logits and labels of a batch, checked.
 
-use retape::Tensor;
+use retape::{Caller, Tensor};
 
-use super::numbers::{Caller, floats, integers, numbers, refuse, type_of};
+use super::numbers::{floats, integers, numbers, refuse, type_of};
 use crate::Result;
 
 /// The examples of a batch: a row of logits each, and its class unless it is ignored.

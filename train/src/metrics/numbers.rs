@@ -1,17 +1,12 @@
 //! The elements of tensors as numbers of one type, and refusals that name the line of the caller.
 
-use std::panic::Location;
-
-use retape::{DType, Element, Tensor, bf16, f16};
+use retape::{Caller, DType, Element, Tensor, bf16, f16};
 
 use crate::{Error, Result};
 
-/// The line of the program that called.
-pub(crate) type Caller = &'static Location<'static>;
-
 /// The error of an argument of `op`.
 pub(crate) fn refuse(op: &str, what: &str, at: Caller) -> Error {
-    Error::argument(format!("{op}: {what} (at {at})"))
+    Error::argument_at(format!("{op}: {what}"), Some(at))
 }
 
 /// The shape and dtype, such as `f32[3, 4]`.

@@ -124,6 +124,7 @@ impl Monitor {
     ///
     /// Fails if the settings make no sense, or the page cannot be served there: a port that is in use is named.
     #[cfg(feature = "web")]
+    #[track_caller]
     pub fn web(mut self, settings: Web) -> Result<Monitor> {
         let page = Page::serve(&self.name, settings, self.stop.clone())?;
         // For the terminal alone: the address has the token.
@@ -172,6 +173,7 @@ impl Monitor {
     /// # Errors
     ///
     /// Fails if the program has a handler of its own, or the system takes none.
+    #[track_caller]
     pub fn stop_on_ctrl_c(self) -> Result<Monitor> {
         self.stop.on_ctrl_c()?;
         Ok(self)

@@ -53,6 +53,7 @@ impl ConfusionMatrix {
     /// # Errors
     ///
     /// Fails if there are more or fewer than classes.
+    #[track_caller]
     pub fn names<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Result<ConfusionMatrix> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
         if names.len() != self.names.len() {

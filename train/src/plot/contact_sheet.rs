@@ -5,12 +5,12 @@ use std::path::Path;
 
 use image::{Rgb, RgbImage};
 use plotters::prelude::DrawingBackend;
-use retape::{DType, Tensor};
+use retape::{Caller, DType, Tensor};
 
 use super::canvas::{Canvas, Draw, EDGE, INK};
 use super::lettering::Type;
 use super::{PIXELS, encoded, write};
-use crate::metrics::numbers::{Caller, numbers, refuse, type_of};
+use crate::metrics::numbers::{numbers, refuse, type_of};
 use crate::{Error, Result};
 
 /// How large an image is shown at least, in units, by whole pixels for each of its own.
@@ -46,6 +46,7 @@ impl ContactSheet {
     /// # Errors
     ///
     /// Fails if there are no columns.
+    #[track_caller]
     pub fn new(title: &str, columns: usize) -> Result<ContactSheet> {
         if columns == 0 {
             return Err(Error::argument("contact sheet: there are no columns"));

@@ -76,6 +76,7 @@ pub trait Plot: Draw {
     /// # Errors
     ///
     /// Fails if the name ends otherwise, or the system refuses.
+    #[track_caller]
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_ascii_lowercase);

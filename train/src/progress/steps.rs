@@ -1,8 +1,11 @@
 //! The steps of a training as an iterator.
 
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+
+use retape::Caller;
 
 use super::step::{Plan, Shared, Step};
 use super::{Every, Position, Stop};
@@ -31,7 +34,8 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Moment {
-    /// Before the first step of an epoch, or the first of a run that was resumed within one.
+    /// Before the first step of an epoch, or the first of a run that was resumed within one. Its first batches are already
+    /// being loaded.
     EpochStart(Position),
     /// After the last step of an epoch.
     EpochEnd(Position),
@@ -67,6 +71,8 @@ type Hook<'l> = Box<dyn FnMut(Moment) + 'l>;
 /// ```
 pub struct Loop<'l, D: Dataset, C: Collate<D::Item> = Stacked> {
     loader: &'l Loader<D, C>,
+    /// The line that made the loop.
+    at: Caller,
     plan: Plan,
     position: Position,
     batches: Option<Batches<D, C>>,
@@ -90,6 +96,7 @@ struct Only<B> {
 
 impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
     /// All batches of the loader, epoch after epoch, without an end.
+    #[track_caller]
     pub fn new(loader: &'l Loader<D, C>) -> Loop<'l, D, C> {
         let shared = Shared {
             stop: RefCell::default(),
@@ -99,6 +106,7 @@ impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
         };
         Loop {
             loader,
+            at: Location::caller(),
             plan: Plan { epochs: None, steps: None, time: None, validate: None, save: None, is_dry: false },
             position: Position::default(),
             batches: None,
@@ -251,7 +259,7 @@ where
         }
         let Position { epoch, batch, .. } = self.position;
         if self.loader.n_batches() == 0 {
-            return Some(Err(Error::argument("there is no batch to learn from")));
+            return Some(Err(Error::argument_at("there is no batch to learn from", Some(self.at))));
         }
         let batch = match self.ahead.take() {
             Some(batch) => batch,
@@ -339,12 +347,13 @@ where
         };
         let position = self.position;
         let after = self.after();
-        if after.batch == 0 {
-            // The threads of the next epoch begin when it does.
-            self.batches = None;
-        }
         self.position = after;
         let is_last = self.planned_end(after, false).is_some();
+        if after.batch == 0 {
+            // The next epoch is loaded beside the last step of this one, and what comes between the two.
+            let is_wanted = !is_last && self.only.is_none();
+            self.batches = is_wanted.then(|| self.loader.epoch_from(after.epoch, 0));
+        }
         Some(Ok(Step { batch, position, after, plan: self.plan.clone(), is_last, shared: self.shared.clone() }))
     }
 }

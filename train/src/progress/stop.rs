@@ -72,11 +72,13 @@ impl Stop {
     /// }
     /// # Ok::<(), retape_train::Error>(())
     /// ```
+    #[track_caller]
     pub fn on_ctrl_c(&self) -> Result<()> {
         let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
         if !listeners.is_installed {
-            ctrlc::set_handler(interrupt)
-                .map_err(|error| Error::argument(format!("Ctrl-C cannot be listened to: {error}")))?;
+            if let Err(error) = ctrlc::set_handler(interrupt) {
+                return Err(Error::argument(format!("Ctrl-C cannot be listened to: {error}")));
+            }
             listeners.is_installed = true;
         }
         listeners.flags.retain(|flags| flags.strong_count() > 0);

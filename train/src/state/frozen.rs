@@ -47,6 +47,7 @@ impl Frozen {
     /// # Errors
     ///
     /// Fails if the tree has nothing of such a name, and lists the names that it has.
+    #[track_caller]
     pub fn parts<T: Tree, S: Into<String>>(tree: &T, parts: impl IntoIterator<Item = S>) -> Result<Frozen> {
         let parts: Vec<String> = parts.into_iter().map(Into::into).collect();
         let names: Vec<String> = tree::named(tree).into_iter().map(|(name, _)| name).collect();

@@ -198,7 +198,7 @@ struct Files {
 impl Files {
     fn open(path: &Path) -> Result<Files> {
         let index = Index::path_of(path);
-        let is_index = path.extension().is_some_and(|extension| extension == "json");
+        let is_index = Index::is_at(path);
         let folder = parent(path).to_owned();
         if is_index || (!path.exists() && index.exists()) {
             let index_path = if is_index { path } else { &index };

@@ -1,6 +1,7 @@
 //! Writing a tree.
 
 use std::collections::{BTreeMap, HashSet};
+use std::panic::Location;
 use std::path::Path;
 
 use blake3::Hasher;
@@ -14,12 +15,14 @@ use crate::problem::Problem;
 
 /// Writes the tensors of a tree as one file of safetensors; [`Save`] has the options.
 ///
-/// The file is written beside its place, flushed to the disk and renamed: a crash leaves the old file or the new one.
+/// The file is written beside its place, flushed to the disk and renamed: a crash leaves the old file or the new one. Its
+/// name until then is `.retape-` and more; such a file that a crash leaves goes when the folder is written to next.
 /// Static values are no part of it; they come from the tree that [`load`](super::load) is given.
 ///
 /// # Errors
 ///
-/// Fails if a tensor is poisoned or being traced, or the file cannot be written.
+/// Fails if a tensor is poisoned or being traced, the name ends in `.json` as that of an index, or the file cannot be
+/// written.
 ///
 /// ```
 /// use retape::nn::Dense;
@@ -30,6 +33,7 @@ use crate::problem::Problem;
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[track_caller]
 pub fn save<T: Tree>(tree: &T, path: impl AsRef<Path>) -> Result<()> {
     Save::new().write(tree, path)
 }
@@ -94,9 +98,15 @@ impl<'f> Save<'f> {
     ///
     /// # Errors
     ///
-    /// As [`save`]; also if two tensors get the same name.
+    /// As [`save`]; also if two tensors get the same name in the file.
+    #[track_caller]
     pub fn write<T: Tree>(&self, tree: &T, path: impl AsRef<Path>) -> Result<()> {
-        self.write_tensors(&tensors_of(tree)?, path.as_ref()).map(|_| ())
+        let path = path.as_ref();
+        if Index::is_at(path) {
+            let message = "is read as the index of several files; let the name end in .safetensors";
+            return Err(Error::argument(format!("{}: a name in .json {message}", path.display())));
+        }
+        self.write_tensors(&tensors_of(tree)?, path).map(|_| ())
     }
 
     /// Writes tensors with their names in the tree; gives the hash and length of the file if it is one.
@@ -154,11 +164,13 @@ impl<'f> Save<'f> {
 }
 
 /// The tensors of a tree with their names, all of which have elements.
+#[track_caller]
 pub(crate) fn tensors_of<T: Tree>(tree: &T) -> Result<Vec<(String, Tensor)>> {
+    let at = Location::caller();
     let whole = |(name, tensor): (String, &Tensor)| match tensor.error() {
         Some(error) => Err(error.clone().into()),
         None if tensor.is_traced() => {
-            Err(Error::argument(format!("`{name}` is being traced and has no elements to write")))
+            Err(Error::argument_at(format!("`{name}` is being traced and has no elements to write"), Some(at)))
         }
         None => Ok((name, tensor.clone())),
     };

@@ -27,6 +27,11 @@ impl Index {
         with_suffix(path, ".index.json")
     }
 
+    /// Whether a path is read as that of an index.
+    pub(super) fn is_at(path: &Path) -> bool {
+        path.extension().is_some_and(|extension| extension == "json")
+    }
+
     /// Reads an index whose files all lie beside it.
     pub(super) fn read(path: &Path) -> Result<Index> {
         let index: Index = read_json(path, MAX_INDEX)?;

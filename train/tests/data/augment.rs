@@ -185,7 +185,7 @@ fn a_centre_crop_is_the_middle() {
 fn crops_that_do_not_fit_are_refused() {
     let image = Image::from_u8(vec![0; 12], [3, 4, 1]).unwrap();
     let message = |augment: &dyn Augment| match augment.apply(image.clone(), &mut random(0)) {
-        Err(Error::Argument(message)) => message,
+        Err(Error::Argument { message, at: None }) => message,
         other => panic!("{other:?}"),
     };
     assert_eq!(message(&RandomCrop::new(4, 4)), "a crop of 4x4 does not fit an image of 3x4");

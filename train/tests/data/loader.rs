@@ -105,7 +105,8 @@ fn an_epoch_goes_on_from_any_batch() {
         assert_eq!(rest, whole[first..], "from batch {first}");
     }
     let mut beyond = loader.epoch_from(6, 7);
-    assert_eq!(beyond.next().unwrap().unwrap_err().to_string(), "there is no batch 7 in an epoch of 6 batches");
+    let message = beyond.next().unwrap().unwrap_err().to_string();
+    assert!(message.starts_with("there is no batch 7 in an epoch of 6 batches"), "{message}");
     assert!(beyond.next().is_none());
 }
 

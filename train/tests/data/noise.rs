@@ -147,13 +147,13 @@ fn noise_is_keyed_by_example_and_epoch() {
 fn amounts_of_noise_that_make_no_sense_are_refused() {
     for bad in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
         let message = SaltAndPepper::new(bad).unwrap_err().to_string();
-        assert_eq!(message, format!("{bad} is no fraction of pixels to turn black or white"));
+        assert!(message.starts_with(&format!("{bad} is no fraction of pixels to turn black or white")), "{message}");
         let message = SaltAndPepper::new(0.5).unwrap().white(bad).unwrap_err().to_string();
-        assert_eq!(message, format!("{bad} is no share of white among changed pixels"));
+        assert!(message.starts_with(&format!("{bad} is no share of white among changed pixels")), "{message}");
     }
     for bad in [-0.1, f64::NAN, f64::INFINITY] {
         let message = GaussianNoise::new(bad).unwrap_err().to_string();
-        assert_eq!(message, format!("{bad} is no standard deviation of noise"));
+        assert!(message.starts_with(&format!("{bad} is no standard deviation of noise")), "{message}");
     }
     // Pixels that are no numbers do no harm.
     let odd = Image::from_f32(vec![f32::NAN, f32::INFINITY, -1.0], [1, 1, 3]).unwrap();

@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use retape::data::Partial;
 use retape::{Tensor, tree};
 use retape_train::Error;
 use retape_train::checkpoint::{Checkpoint, Checkpoints, Manifest};
+use retape_train::data::{Loader, from_fn};
 use retape_train::progress::{Goal, Position};
 
 use crate::Folder;
@@ -167,6 +169,101 @@ fn a_folder_belongs_to_one_run_at_a_time() {
     assert!(message.contains("in use by another run"), "{message}");
     drop(first);
     assert!(Checkpoints::open(folder.path()).is_ok());
+}
+
+#[test]
+fn a_position_is_refused_in_the_batches_of_another_loader() {
+    let folder = Folder::new("batching");
+    let loader = |n: usize, size: usize| Loader::new(from_fn(n, |index| Ok(index as f32)), size).unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let zero = Tensor::zeros([1]);
+    let mut restored = |checkpoint: Checkpoint| {
+        checkpoints.save(checkpoint, &zero).unwrap();
+        checkpoints.wait().unwrap();
+        checkpoints.latest(&zero).unwrap().unwrap().manifest
+    };
+    let manifest = restored(at(12).of(&loader(40, 4).shuffled(7)));
+    // Threads and a limit on what is loaded ahead change no batch.
+    let same = loader(40, 4).shuffled(7).threads(3).prefetch(9);
+    assert_eq!(manifest.position_in(&same).unwrap(), manifest.position);
+    let cases = [
+        (loader(40, 5).shuffled(7), "the batch size was 4 and is 5"),
+        (loader(41, 4).shuffled(7), "the number of examples was 40 and is 41"),
+        (loader(40, 4).shuffled(8), "the seed of the shuffling was 7 and is 8"),
+        (loader(40, 4), "the seed of the shuffling was 7 and is none"),
+        (loader(40, 4).shuffled(7).partial(Partial::Discard), "not full was kept and is left out"),
+        (loader(20, 8), "was 40 and is 20; the batch size was 4 and is 8; the seed"),
+    ];
+    for (other, differences) in cases {
+        let message = manifest.position_in(&other).unwrap_err().to_string();
+        assert!(message.contains(differences) && message.contains("step 12"), "{message}");
+        assert!(message.contains(file!()), "{message}");
+    }
+    // One that says nothing of its data, as those of older versions.
+    let mut json = serde_json::to_value(restored(at(13))).unwrap();
+    json.as_object_mut().unwrap().remove("data").unwrap();
+    let silent: Manifest = serde_json::from_value(json).unwrap();
+    assert_eq!(silent.position_in(&loader(3, 1)).unwrap().step, 13);
+}
+
+#[test]
+fn checkpoints_are_read_beside_a_training_and_where_nothing_may_be_written() {
+    let folder = Folder::new("reader");
+    let zero = Tensor::from(0_i64);
+    assert!(matches!(Checkpoints::read(folder.path().join("none")), Err(Error::Io { .. })));
+    let mut training = Checkpoints::open(folder.path()).unwrap().keep_best(1, "loss", Goal::Lowest);
+    for (step, loss) in [(1, 0.5), (2, 0.1), (3, 0.4), (4, 0.3), (5, 0.2)] {
+        training.save(at(step).metric("loss", loss), &Tensor::from(step as i64)).unwrap();
+    }
+    training.wait().unwrap();
+    let saved = Checkpoints::read(folder.path()).unwrap();
+    assert_eq!(saved.list().unwrap(), training.list().unwrap());
+    assert_eq!(saved.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 5);
+    assert_eq!(saved.best("loss", Goal::Lowest, &zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 2);
+    assert_eq!(saved.best("loss", Goal::Highest, &zero).unwrap().unwrap().manifest.metrics["loss"], 0.4);
+    assert!(saved.best("accuracy", Goal::Highest, &zero).unwrap().is_none());
+    assert_eq!(saved.at(3, &zero).unwrap().manifest.position.step, 3);
+    drop(training);
+
+    // A copy on a medium that is read only: no lock is there, and none is made.
+    fs::remove_file(folder.path().join(".lock")).unwrap();
+    let before = folder.names();
+    let writable = fs::metadata(folder.path()).unwrap().permissions();
+    let mut read_only = writable.clone();
+    read_only.set_readonly(true);
+    fs::set_permissions(folder.path(), read_only).unwrap();
+    let latest = Checkpoints::read(folder.path()).and_then(|saved| saved.latest(&zero));
+    fs::set_permissions(folder.path(), writable).unwrap();
+    assert_eq!(latest.unwrap().unwrap().manifest.position.step, 5);
+    assert_eq!(folder.names(), before);
+}
+
+#[test]
+fn a_reader_finds_the_newest_and_the_best_while_others_are_removed() {
+    let folder = Folder::new("beside");
+    let mut training = Checkpoints::open(folder.path()).unwrap().keep_last(1).keep_best(1, "loss", Goal::Lowest);
+    training.save(at(1).metric("loss", -1.0), &Tensor::from(1_i64)).unwrap();
+    training.wait().unwrap();
+    let saved = Checkpoints::read(folder.path()).unwrap();
+    let writer = std::thread::spawn(move || {
+        for step in 2..=150 {
+            // Better each time, so that the one before is removed.
+            training.save(at(step).metric("loss", -(step as f64)), &Tensor::from(step as i64)).unwrap();
+        }
+        training.wait().unwrap();
+    });
+    let (zero, mut seen) = (Tensor::from(0_i64), [0, 0]);
+    while !writer.is_finished() {
+        let found = [saved.latest(&zero), saved.best("loss", Goal::Lowest, &zero)].map(|found| {
+            let found = found.unwrap().unwrap();
+            assert!(found.passed_over.is_empty(), "{:?}", found.passed_over);
+            found.tree.item::<i64>().unwrap()
+        });
+        assert!(found[0] >= seen[0] && found[1] >= seen[1], "{found:?} after {seen:?}");
+        seen = found;
+    }
+    writer.join().unwrap();
+    assert_eq!(saved.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 150);
 }
 
 #[cfg(unix)]

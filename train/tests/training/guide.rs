@@ -70,7 +70,7 @@ fn main() -> Result<(), retape_train::Error> {
     let (mut position, mut patience) = (Position::default(), Patience::new(5, Goal::Highest));
     if let Some(restored) = checkpoints.latest(&training)? {
         patience = restored.manifest.value("patience")?.unwrap_or(patience);
-        (training, position) = (restored.tree, restored.manifest.position);
+        (training, position) = (restored.tree, restored.manifest.position_in(&train)?);
     }
 
     // 4. The loop.
@@ -88,7 +88,7 @@ fn main() -> Result<(), retape_train::Error> {
         let loss;
         (loss, training) = step.call(&training, x, labels, rate as f32)?;
         monitor.step(batch.after.step, batch.position.epoch, &[("loss", loss.item::<f32>()?.into()), ("rate", rate)]);
-        let mut checkpoint = Checkpoint::at(batch.after);
+        let mut checkpoint = Checkpoint::at(batch.after).of(&train);
         if batch.validates() {
             let mut accuracy = Accuracy::new();
             for images in batch.batches_of(&held_out) {

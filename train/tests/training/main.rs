@@ -6,6 +6,7 @@
     reason = "a test that cannot go on fails; a child talks to its parent"
 )]
 
+mod caller;
 mod checkpoint;
 mod example;
 mod execution;

@@ -28,7 +28,7 @@ fn train(folder: &Path, n_threads: usize, mut tell: impl FnMut(String)) -> Train
     if let Some(restored) = checkpoints.latest(&training).unwrap() {
         assert!(restored.passed_over.is_empty());
         patience = restored.manifest.value("patience").unwrap().unwrap();
-        (training, position) = (restored.tree, restored.manifest.position);
+        (training, position) = (restored.tree, restored.manifest.position_in(&loader).unwrap());
     }
     for batch in Loop::new(&loader).epochs(EPOCHS).resume(position).save(Every::Steps(1)) {
         let batch = batch.unwrap();
@@ -38,7 +38,7 @@ fn train(folder: &Path, n_threads: usize, mut tell: impl FnMut(String)) -> Train
         let loss = loss.item::<f32>().unwrap();
         patience.observe(loss.into());
         if batch.saves() {
-            let checkpoint = Checkpoint::at(batch.after).seed(SEED).metric("loss", loss.into());
+            let checkpoint = Checkpoint::at(batch.after).of(&loader).seed(SEED).metric("loss", loss.into());
             checkpoints.save(checkpoint.value("patience", &patience).unwrap(), &training).unwrap();
         }
         let state = hash(&training);

@@ -246,3 +246,34 @@ fn a_file_has_the_permissions_that_the_user_gives_to_new_files() {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode, "umask {mask}");
     }
 }
+
+#[test]
+fn a_file_that_a_killed_process_was_writing_goes_with_the_next_save() {
+    let folder = Folder::new("left-over");
+    let path = |name: &str| folder.path().join(name);
+    for name in [".retape-Ab3xY9.tmp", ".retape-locked.tmp", ".tmpAb3xY9", "notes.tmp"] {
+        fs::write(path(name), "half").unwrap();
+    }
+    // That of a process which is alive.
+    let locked = fs::File::open(path(".retape-locked.tmp")).unwrap();
+    locked.lock().unwrap();
+    let tensor = Tensor::ones([2]);
+    save(&tensor, path("model.safetensors")).unwrap();
+    assert_eq!(folder.names(), [".retape-locked.tmp", ".tmpAb3xY9", "model.safetensors", "notes.tmp"]);
+    assert!(tree::same_bits(&load(&tensor, path("model.safetensors")).unwrap(), &tensor).unwrap());
+    drop(locked);
+    save(&tensor, path("model.safetensors")).unwrap();
+    assert!(!path(".retape-locked.tmp").exists());
+}
+
+#[test]
+fn a_name_that_would_be_read_as_an_index_is_not_written() {
+    let folder = Folder::new("json");
+    let tensor = Tensor::ones([2]);
+    for path in ["m.json", "model.safetensors.index.json"].map(|name| folder.path().join(name)) {
+        let message = save(&tensor, &path).unwrap_err().to_string();
+        assert!(message.starts_with(&path.display().to_string()) && message.contains("index"), "{message}");
+        assert!(message.contains(file!()), "{message}");
+    }
+    assert!(folder.names().is_empty());
+}

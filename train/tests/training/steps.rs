@@ -1,10 +1,11 @@
 //! The loop over steps: when it validates, saves and ends.
 
 use std::cell::RefCell;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use retape::{Tensor, accelerate};
-use retape_train::data::{FromFn, Loader, from_fn};
+use retape_train::data::{Dataset, FromFn, Loader, from_fn};
 use retape_train::progress::{End, Every, Goal, Loop, Moment, Patience, Position, Stop, Verdict, nonfinite_error};
 use retape_train::{Error, Result};
 
@@ -48,6 +49,43 @@ fn positions_and_batches_are_those_of_the_loader() {
         assert_eq!(step.position, Position { step: number as u64, epoch: number as u64 / 3, batch: number % 3 });
         assert_eq!((step.after, step.ends_epoch()), (step.position.after(3), number % 3 == 2));
     }
+}
+
+/// Tells of the epoch of each number that is loaded.
+struct Told(Sender<u64>);
+
+impl Dataset for Told {
+    type Item = f32;
+
+    fn len(&self) -> usize {
+        10
+    }
+
+    fn get(&self, index: usize) -> Result<f32> {
+        self.get_in_epoch(index, 0)
+    }
+
+    fn get_in_epoch(&self, index: usize, epoch: u64) -> Result<f32> {
+        self.0.send(epoch).map_err(Error::custom)?;
+        Ok(index as f32)
+    }
+}
+
+#[test]
+fn the_next_epoch_is_loaded_while_the_last_step_of_one_is_done() {
+    let (sender, told) = channel();
+    let loader = Loader::new(Told(sender), 4).unwrap().shuffled(1).threads(1);
+    let mut steps = Loop::new(&loader).epochs(2);
+    for step in steps.by_ref().take(3) {
+        assert_eq!(step.unwrap().position.epoch, 0);
+    }
+    // The third step ends its epoch, and nobody has asked for a fourth.
+    let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
+    let before: Vec<u64> = (0..10).map(|_| next()).collect();
+    assert_eq!((before, next()), (vec![0; 10], 1));
+    assert_eq!(steps.count(), 3);
+    // None of a third epoch, which is not to be.
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [1; 9]);
 }
 
 #[test]

@@ -50,6 +50,16 @@ fn the_failure_or_panic_of_one_leaves_the_others_alone() {
 }
 
 #[test]
+fn a_grid_may_have_values_that_are_no_numbers() {
+    let outcomes = Sweep::new(grid(&[("optimiser", &["sgd", "adam"]), ("schedule", &["constant"])]))
+        .run(|trial| Ok(trial.options.get("optimiser")?.len()));
+    let shown: Vec<String> = outcomes.0.iter().map(|outcome| outcome.options.to_string()).collect();
+    assert_eq!(shown, ["optimiser sgd, schedule constant", "optimiser adam, schedule constant"]);
+    assert_eq!(outcomes.ranked(|n| -(*n as f64)).next().unwrap().options.get("optimiser").unwrap(), "adam");
+    assert!(outcomes.table(|n| vec![("letters", n.to_string())]).contains("optimiser sgd"));
+}
+
+#[test]
 fn no_more_run_at_a_time_than_the_machine_has_cores() {
     let n_cores = thread::available_parallelism().unwrap().get();
     let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -88,7 +98,7 @@ fn grids_and_random_options() {
     assert_eq!((choices[4].get("rate").unwrap(), choices[4].get("l2").unwrap()), (0.2, 1e-4));
     let message = choices[0].get("rat").unwrap_err().to_string();
     assert!(message.contains("`rat`") && message.contains("rate, l2"), "{message}");
-    assert_eq!(grid(&[]).len(), 1);
+    assert_eq!(grid::<f64>(&[]).len(), 1);
     let (many, few) = (random(5, 1, |r| r.bits()), random(3, 1, |r| r.bits()));
     assert_eq!(many[..3], few);
     assert_eq!(many.iter().collect::<HashSet<_>>().len(), 5);

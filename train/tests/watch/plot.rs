@@ -155,7 +155,7 @@ fn a_confusion_matrix_is_darkest_where_most_are() {
     drawn("confusion-hostile", &hostile);
     drawn("confusion-none", &ConfusionMatrix::new("Nothing", &Confusion::new(4).unwrap()));
     let error = ConfusionMatrix::new("Few", &Confusion::new(3).unwrap()).names(["a"]).unwrap_err();
-    assert_eq!(error.to_string(), "confusion matrix: 1 names for 3 classes");
+    assert!(error.to_string().starts_with("confusion matrix: 1 names for 3 classes"), "{error}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_contact_sheet_shows_every_pixel() {
 #[test]
 fn names_of_files_say_the_format() {
     let error = Bars::new("t", "u").save("picture.gif").unwrap_err().to_string();
-    assert_eq!(error, "picture.gif: a picture is written as .svg or .png");
+    assert!(error.starts_with("picture.gif: a picture is written as .svg or .png"), "{error}");
     let path = folder("saved").join("deep").join("bars.SVG");
     Bars::new("t", "u").bar("a", 1.0).save(&path).unwrap();
     assert!(std::fs::read_to_string(path).unwrap().starts_with("<svg"));

@@ -73,11 +73,11 @@ impl ColourJitter {
             (self.hue, 0.5, "hue"),
         ] {
             if !(0.0..=most).contains(&amount) {
-                return Err(Error::argument(format!("{amount} is no amount of {of} to jitter by")));
+                return Err(Error::example(format!("{amount} is no amount of {of} to jitter by")));
             }
         }
         if ![1, 3].contains(&channels) {
-            return Err(Error::argument(format!("colour jitter of {channels} channels; it takes one or three")));
+            return Err(Error::example(format!("colour jitter of {channels} channels; it takes one or three")));
         }
         Ok(())
     }

@@ -42,6 +42,7 @@ impl Reflection {
     /// # Errors
     ///
     /// Fails if it is not in `[0, 1]`.
+    #[track_caller]
     pub fn probability(self, probability: f64) -> Result<Reflection> {
         if !(0.0..=1.0).contains(&probability) {
             return Err(Error::argument(format!("{probability} is no probability of a reflection")));
@@ -225,7 +226,7 @@ impl Augment for CentreCrop {
 
 fn does_not_fit(image: &Image, [height, width]: [usize; 2], padding: usize) -> Error {
     let padded = if padding == 0 { String::new() } else { format!(" padded by {padding} on each side") };
-    Error::argument(format!(
+    Error::example(format!(
         "a crop of {height}x{width} does not fit an image of {}x{}{padded}",
         image.height(),
         image.width()

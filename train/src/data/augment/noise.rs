@@ -37,6 +37,7 @@ impl SaltAndPepper {
     /// # Errors
     ///
     /// Fails if `fraction` is not in `[0, 1]`.
+    #[track_caller]
     pub fn new(fraction: f64) -> Result<SaltAndPepper> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(Error::argument(format!("{fraction} is no fraction of pixels to turn black or white")));
@@ -49,6 +50,7 @@ impl SaltAndPepper {
     /// # Errors
     ///
     /// Fails if `share` is not in `[0, 1]`.
+    #[track_caller]
     pub fn white(self, share: f64) -> Result<SaltAndPepper> {
         if !(0.0..=1.0).contains(&share) {
             return Err(Error::argument(format!("{share} is no share of white among changed pixels")));
@@ -114,6 +116,7 @@ impl GaussianNoise {
     /// # Errors
     ///
     /// Fails if `deviation` is negative, infinite or NaN.
+    #[track_caller]
     pub fn new(deviation: f64) -> Result<GaussianNoise> {
         if !(0.0..f64::INFINITY).contains(&deviation) {
             return Err(Error::argument(format!("{deviation} is no standard deviation of noise")));

@@ -44,6 +44,7 @@ impl Normalisation {
     /// # Errors
     ///
     /// Fails if their numbers differ, a mean is not finite, or a deviation is not finite and positive.
+    #[track_caller]
     pub fn new(mean: impl Into<Vec<f32>>, deviation: impl Into<Vec<f32>>) -> Result<Normalisation> {
         let (mean, deviation): (Vec<f32>, Vec<f32>) = (mean.into(), deviation.into());
         if mean.len() != deviation.len() {
@@ -69,7 +70,7 @@ impl Augment for Normalisation {
         let n_channels = self.mean.len();
         if shape[2] != n_channels {
             let channels = shape[2];
-            return Err(Error::argument(format!("{channels} channels cannot be normalised by {n_channels} means")));
+            return Err(Error::example(format!("{channels} channels cannot be normalised by {n_channels} means")));
         }
         let mut values = image.into_floats();
         for pixel in values.chunks_exact_mut(n_channels) {

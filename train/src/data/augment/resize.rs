@@ -76,7 +76,7 @@ impl Augment for Resize {
                 Target::Size([rows, columns]) => format!("{rows}x{columns}"),
                 Target::ShorterSide(pixels) => format!("a shorter side of {pixels}"),
             };
-            return Err(Error::argument(format!(
+            return Err(Error::example(format!(
                 "an image of {height}x{width}x{channels} cannot be resized to {target}: a result has at least one pixel \
                  and at most {MAX_VALUES} values"
             )));

@@ -35,6 +35,7 @@ impl Rotation {
     /// # Errors
     ///
     /// Fails if `degrees` is negative, infinite or NaN.
+    #[track_caller]
     pub fn within(degrees: f64) -> Result<Rotation> {
         if !(0.0..f64::INFINITY).contains(&degrees) {
             return Err(Error::argument(format!("rotation within {degrees} degrees: not a range about zero")));
@@ -47,6 +48,7 @@ impl Rotation {
     /// # Errors
     ///
     /// Fails if `degrees` is infinite or NaN.
+    #[track_caller]
     pub fn by(degrees: f64) -> Result<Rotation> {
         if !degrees.is_finite() {
             return Err(Error::argument(format!("rotation by {degrees} degrees: not an angle")));

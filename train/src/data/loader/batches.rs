@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use retape::Caller;
+
 use super::Batch;
 #[cfg(doc)]
 use super::Loader;
@@ -39,6 +41,8 @@ pub struct Batches<D: Dataset, C: Collate<D::Item>> {
     skipped: Vec<Error>,
     /// The first batch that was asked for.
     first: usize,
+    /// The line that asked for them.
+    at: Caller,
     /// The number of batches taken from the front, whether or not they gave one to the caller.
     n_taken: usize,
     /// The end of the last call for a batch.
@@ -60,6 +64,7 @@ where
         n_threads: usize,
         totals: Arc<Mutex<LoaderStats>>,
         first: usize,
+        at: Caller,
     ) -> Batches<D, C> {
         let job = Arc::new(job);
         let n_left = job.plan.n_batches.saturating_sub(first);
@@ -76,6 +81,7 @@ where
             totals,
             skipped: vec![],
             first,
+            at,
             n_taken: 0,
             last_call: None,
             has_failed: false,
@@ -101,7 +107,7 @@ impl<D: Dataset, C: Collate<D::Item>> Batches<D, C> {
             if self.first > n_batches {
                 self.is_finished = true;
                 let message = format!("there is no batch {} in an epoch of {n_batches} batches", self.first);
-                return Some(Err(Error::argument(message)));
+                return Some(Err(Error::argument_at(message, Some(self.at))));
             }
             let Some(Outcome { batch, skipped }) = self.job.take(!self.threads.is_empty()) else {
                 self.is_finished = true;

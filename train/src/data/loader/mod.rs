@@ -5,9 +5,11 @@
 //! or waiting at any time; a slow consumer makes the threads wait.
 
 mod batches;
+mod batching;
 mod job;
 mod stats;
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -18,6 +20,7 @@ use super::dataset::Dataset;
 use crate::error::Result;
 
 pub use batches::Batches;
+pub use batching::Batching;
 pub use stats::LoaderStats;
 
 /// Some examples of an epoch, made into one.
@@ -82,7 +85,7 @@ pub struct Loader<D: Dataset, C = Stacked> {
     dataset: Arc<D>,
     collate: Arc<C>,
     batches: MiniBatches,
-    batch_size: usize,
+    batching: Batching,
     n_threads: usize,
     prefetch: Option<usize>,
     skip_broken: bool,
@@ -96,13 +99,15 @@ impl<D: Dataset> Loader<D> {
     /// # Errors
     ///
     /// Fails if `batch_size` is zero.
+    #[track_caller]
     pub fn new(dataset: D, batch_size: usize) -> Result<Loader<D>> {
-        let batches = MiniBatches::new(dataset.len(), batch_size)?;
+        let examples = dataset.len();
+        let batches = MiniBatches::new(examples, batch_size)?;
         Ok(Loader {
             dataset: Arc::new(dataset),
             collate: Arc::new(Stacked),
             batches,
-            batch_size,
+            batching: Batching { examples, batch_size, shuffle_seed: None, discards_partial: false },
             n_threads: thread::available_parallelism().map_or(1, |count| count.get()),
             prefetch: None,
             skip_broken: false,
@@ -119,7 +124,7 @@ impl<D: Dataset, C> Loader<D, C> {
             dataset: self.dataset,
             collate: Arc::new(collate),
             batches: self.batches,
-            batch_size: self.batch_size,
+            batching: self.batching,
             n_threads: self.n_threads,
             prefetch: self.prefetch,
             skip_broken: self.skip_broken,
@@ -130,12 +135,14 @@ impl<D: Dataset, C> Loader<D, C> {
 
     /// Shuffles the examples anew for each epoch, as [`MiniBatches::shuffled`] does.
     pub fn shuffled(self, seed: u64) -> Loader<D, C> {
-        Loader { batches: self.batches.shuffled(seed), ..self }
+        let batching = Batching { shuffle_seed: Some(seed), ..self.batching };
+        Loader { batches: self.batches.shuffled(seed), batching, ..self }
     }
 
     /// Says what happens to the last examples of an epoch if they do not fill a batch; they are kept by default.
     pub fn partial(self, partial: Partial) -> Loader<D, C> {
-        Loader { batches: self.batches.partial(partial), ..self }
+        let batching = Batching { discards_partial: partial == Partial::Discard, ..self.batching };
+        Loader { batches: self.batches.partial(partial), batching, ..self }
     }
 
     /// Fills every batch up to `batch_size` rows by repeating its examples from the first on.
@@ -204,7 +211,12 @@ impl<D: Dataset, C> Loader<D, C> {
 
     /// The number of examples in a full batch.
     pub fn batch_size(&self) -> usize {
-        self.batch_size
+        self.batching.batch_size
+    }
+
+    /// The numbers that the batches follow from, besides the examples.
+    pub fn batching(&self) -> Batching {
+        self.batching
     }
 
     /// The number of batches in every epoch.
@@ -228,6 +240,7 @@ where
     /// The batches of epoch number `epoch`; threads begin to load at once.
     ///
     /// Dropping the iterator stops and joins them.
+    #[track_caller]
     pub fn epoch(&self, epoch: u64) -> Batches<D, C> {
         self.epoch_from(epoch, 0)
     }
@@ -235,19 +248,21 @@ where
     /// The batches of epoch number `epoch` from number `batch` on: the same bits as the whole epoch has there.
     ///
     /// If the epoch has fewer batches than `batch`, the iterator gives an error.
+    #[track_caller]
     pub fn epoch_from(&self, epoch: u64, batch: usize) -> Batches<D, C> {
-        let prefetch = self.prefetch.unwrap_or_else(|| 2 + (2 * self.n_threads).div_ceil(self.batch_size));
+        let batch_size = self.batch_size();
+        let prefetch = self.prefetch.unwrap_or_else(|| 2 + (2 * self.n_threads).div_ceil(batch_size));
         let plan = job::Plan {
             rows: self.batches.epoch(epoch),
             n_batches: self.n_batches(),
-            batch_size: self.batch_size,
+            batch_size,
             epoch,
             prefetch,
             // Several turns at a batch for each thread, so that none waits long for the last.
-            chunk: (self.batch_size / (4 * self.n_threads.max(1))).clamp(1, 32),
+            chunk: (batch_size / (4 * self.n_threads.max(1))).clamp(1, 32),
             skip_broken: self.skip_broken,
         };
         let job = job::Job::new(self.dataset.clone(), self.collate.clone(), plan, self.fill, batch);
-        Batches::start(job, self.n_threads, self.totals.clone(), batch)
+        Batches::start(job, self.n_threads, self.totals.clone(), batch, Location::caller())
     }
 }

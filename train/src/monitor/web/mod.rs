@@ -121,6 +121,7 @@ impl Page {
     /// # Errors
     ///
     /// Fails if the token is too short or not plain, the address is not the machine's, or the port is in use.
+    #[track_caller]
     pub fn serve(name: &str, settings: Web, stop: Stop) -> Result<Page> {
         let token = settings.token.unwrap_or_else(secret::draw);
         secret::check(&token)?;

@@ -29,6 +29,7 @@ pub(super) fn draw() -> String {
 }
 
 /// A token that can stand in an address as it is, and is no single word.
+#[track_caller]
 pub(super) fn check(token: &str) -> Result<()> {
     let is_plain = token.chars().all(|c| c.is_ascii_alphanumeric() || "-_.~".contains(c));
     if token.len() >= MIN_CHARACTERS && is_plain {
