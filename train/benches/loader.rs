@@ -48,7 +48,7 @@ fn main() -> Outcome {
         true => Amount {
             n_objects: 200,
             n_photographs: 4,
-            n_steps: 1,
+            n_steps: 2,
             n_rounds: 1,
             batch_size: 4,
             n_images: 2,

@@ -59,7 +59,16 @@ impl Reader {
     ///
     /// Fails if the folder cannot be read.
     pub fn list(&self) -> Result<Vec<Saved>> {
-        folder::list(&self.folder)
+        let mut before = folder::list(&self.folder)?;
+        loop {
+            // A system lists a folder entry by entry: it may pass the place of a new one before that is there, and come to
+            // the old one when that is gone.
+            let now = folder::list(&self.folder)?;
+            if now == before {
+                return Ok(now);
+            }
+            before = now;
+        }
     }
 
     /// Reads the checkpoint that was written last, of those that are whole, into a tree of the structure of `like`; nothing
