@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use retape_kernels::library::Communicator;
 
-use crate::agree::{self, ranks};
+use crate::agree;
 use crate::frame::{self, Call, Frame, Kind};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 

@@ -134,15 +134,8 @@ impl Reader {
 
     /// Reads from the list of checkpoints; once more, from a new list, if it failed and a training has removed one of them.
     fn settled<R>(&self, read: impl Fn(&[Saved]) -> Result<R>) -> Result<R> {
-        let mut n_empty = 0;
         loop {
             let all = self.list()?;
-            // A listing may miss a checkpoint that is renamed into the folder meanwhile, and the one that it replaces.
-            if all.is_empty() && n_empty < 10 {
-                n_empty += 1;
-                std::thread::yield_now();
-                continue;
-            }
             let outcome = read(&all);
             if outcome.is_ok() || all.iter().all(|saved| saved.path.exists()) {
                 return outcome;
