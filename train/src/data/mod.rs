@@ -58,4 +58,4 @@ pub use folder::{FolderOptions, ImageFolder};
 pub use idx::{IdxArray, IdxImages, IdxValues, parse_idx, read_idx};
 pub use image::{Image, Pixels};
 pub use keyed::ExampleRandom;
-pub use loader::{Batch, Batches, Batching, Loader, LoaderStats};
+pub use loader::{Batch, Batches, Batching, Loader, LoaderStats, Shards};

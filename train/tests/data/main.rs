@@ -15,4 +15,5 @@ mod loader_failures;
 mod noise;
 mod place;
 mod resize;
+mod shards;
 mod synthetic;

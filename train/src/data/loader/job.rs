@@ -11,9 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use retape::collective::share;
 use retape::data::Epoch;
 
 use super::Batch;
+use super::shards::Held;
 use super::stats::lock;
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
@@ -24,7 +26,9 @@ use crate::guarded::{guarded, message};
 pub(super) struct Plan {
     pub(super) rows: Epoch,
     pub(super) n_batches: usize,
+    /// Rows of a full batch, those of shards that are not held among them.
     pub(super) batch_size: usize,
+    pub(super) held: Held,
     pub(super) epoch: u64,
     pub(super) prefetch: usize,
     /// Rows that a thread claims at a time.
@@ -90,9 +94,15 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
         Job { dataset, collate, plan, fill, state: Mutex::new(state), is_over, room, ready }
     }
 
-    /// The indices of the examples of a batch.
-    fn indices(&self, batch: usize) -> &[usize] {
+    /// The indices of the examples of a batch, those of shards that are not held among them.
+    fn all_indices(&self, batch: usize) -> &[usize] {
         self.plan.rows.iter().nth(batch).expect("claimed batches are those of the epoch")
+    }
+
+    /// The indices of the examples of a batch that are loaded.
+    fn indices(&self, batch: usize) -> &[usize] {
+        let all = self.all_indices(batch);
+        &all[self.plan.held.rows(all.len())]
     }
 
     /// Works until nothing is left or the job is over; the body of a thread.
@@ -195,15 +205,31 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
         let data = guarded(
             || format!("making batch {number} of epoch {epoch}"),
             || {
-                if let Some(clone) = self.fill {
-                    for row in 0..self.plan.batch_size - items.len() {
-                        items.push(clone(&items[row]));
-                    }
-                }
+                let items = match self.fill {
+                    Some(clone) => self.filled(items, clone),
+                    None => items,
+                };
                 self.collate.collate(items)
             },
         );
-        Outcome { batch: data.map(|data| Some(Batch { data, indices, epoch, number })), skipped }
+        let whole = if self.plan.held.is_all() { indices.len() } else { self.all_indices(number).len() };
+        Outcome { batch: data.map(|data| Some(Batch { data, indices, whole, epoch, number })), skipped }
+    }
+
+    /// The items with copies behind those of each shard, as many as a full batch has rows there.
+    fn filled(&self, items: Vec<D::Item>, clone: Fill<D::Item>) -> Vec<D::Item> {
+        let Plan { held, batch_size, .. } = &self.plan;
+        let (n_items, n_shards, n_full) = (items.len(), held.n_held(), held.rows(*batch_size).len());
+        let mut filled = Vec::with_capacity(n_full);
+        let mut items = items.into_iter();
+        for shard in 0..n_shards {
+            let start = filled.len();
+            filled.extend(items.by_ref().take(share(n_items, shard, n_shards).len()));
+            for row in start..start + share(n_full, shard, n_shards).len() - (filled.len() - start) {
+                filled.push(clone(&filled[row]));
+            }
+        }
+        filled
     }
 
     /// Takes the batch at the front; waits for it, or makes it if there are no threads. None at the end of the epoch.

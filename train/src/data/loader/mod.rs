@@ -7,6 +7,7 @@
 mod batches;
 mod batching;
 mod job;
+mod shards;
 mod stats;
 
 use std::panic::Location;
@@ -21,6 +22,7 @@ use crate::error::Result;
 
 pub use batches::Batches;
 pub use batching::Batching;
+pub use shards::Shards;
 pub use stats::LoaderStats;
 
 /// Some examples of an epoch, made into one.
@@ -42,6 +44,9 @@ pub struct Batch<B> {
     ///
     /// Rows that only fill the batch up, and examples that were skipped, are not among them.
     pub indices: Vec<usize>,
+    /// The number of examples of the whole batch: as [`rows`](Batch::rows), and those of [shards](Loader::shards) that
+    /// others hold.
+    pub whole: usize,
     /// The number of the epoch.
     pub epoch: u64,
     /// The number of the batch in its epoch; [`Loader::epoch_from`] goes on with the next one.
@@ -89,6 +94,7 @@ pub struct Loader<D: Dataset, C = Stacked> {
     n_threads: usize,
     prefetch: Option<usize>,
     skip_broken: bool,
+    held: shards::Held,
     fill: Option<job::Fill<D::Item>>,
     totals: Arc<Mutex<LoaderStats>>,
 }
@@ -111,6 +117,7 @@ impl<D: Dataset> Loader<D> {
             n_threads: thread::available_parallelism().map_or(1, |count| count.get()),
             prefetch: None,
             skip_broken: false,
+            held: shards::Held::ALL,
             fill: None,
             totals: Arc::default(),
         })
@@ -128,6 +135,7 @@ impl<D: Dataset, C> Loader<D, C> {
             n_threads: self.n_threads,
             prefetch: self.prefetch,
             skip_broken: self.skip_broken,
+            held: self.held,
             fill: self.fill,
             totals: self.totals,
         }
@@ -181,7 +189,8 @@ impl<D: Dataset, C> Loader<D, C> {
     ///
     /// A batch with such an example has fewer rows; one of such examples alone is left out. [`Batches::skipped`] lists
     /// them with their errors, [`LoaderStats::skipped`] counts them. A panic is an error all the same, and so is an
-    /// epoch of which nothing is left.
+    /// epoch of which nothing is left. With [`shards`](Loader::shards) nothing is left out: the workers that hold the
+    /// other shards do not hear of it.
     ///
     /// ```
     /// use retape_train::data::{Loader, from_fn};
@@ -206,7 +215,7 @@ impl<D: Dataset, C> Loader<D, C> {
 
     /// Whether examples that cannot be loaded are left out.
     pub(crate) fn skips_broken(&self) -> bool {
-        self.skip_broken
+        self.skip_broken && self.held.is_all()
     }
 
     /// The number of examples in a full batch.
@@ -221,7 +230,10 @@ impl<D: Dataset, C> Loader<D, C> {
 
     /// The number of batches in every epoch.
     pub fn n_batches(&self) -> usize {
-        self.batches.n_batches()
+        let n = self.batches.n_batches();
+        let n_before = n.saturating_sub(1) * self.batch_size();
+        let fits = n == 0 || self.dataset.len() - n_before >= self.held.n_shards();
+        if fits { n } else { n - 1 }
     }
 
     /// The sums over all epochs of this loader so far.
@@ -251,16 +263,18 @@ where
     #[track_caller]
     pub fn epoch_from(&self, epoch: u64, batch: usize) -> Batches<D, C> {
         let batch_size = self.batch_size();
-        let prefetch = self.prefetch.unwrap_or_else(|| 2 + (2 * self.n_threads).div_ceil(batch_size));
+        let n_rows = self.held.rows(batch_size).len();
+        let prefetch = self.prefetch.unwrap_or_else(|| 2 + (2 * self.n_threads).div_ceil(n_rows));
         let plan = job::Plan {
             rows: self.batches.epoch(epoch),
             n_batches: self.n_batches(),
             batch_size,
+            held: self.held.clone(),
             epoch,
             prefetch,
             // Several turns at a batch for each thread, so that none waits long for the last.
-            chunk: (batch_size / (4 * self.n_threads.max(1))).clamp(1, 32),
-            skip_broken: self.skip_broken,
+            chunk: (n_rows / (4 * self.n_threads.max(1))).clamp(1, 32),
+            skip_broken: self.skips_broken(),
         };
         let job = job::Job::new(self.dataset.clone(), self.collate.clone(), plan, self.fill, batch);
         Batches::start(job, self.n_threads, self.totals.clone(), batch, Location::caller())

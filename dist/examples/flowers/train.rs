@@ -1,0 +1,124 @@
+//! One worker's part of the training.
+
+use retape::{Tensor, accelerate};
+use retape_dist::{Failure, World};
+use retape_train::monitor::{Monitor, Web};
+use retape_train::progress::{End, Every, Loop, Stop};
+
+use crate::checkpoints::{begin, checkpoint, open};
+use crate::data::{Data, data};
+use crate::draw::KINDS;
+use crate::network::{Outcome, Shards, Training};
+use crate::options::Options;
+
+/// Trains, in step with all other workers.
+pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
+    let mut checkpoints = open(options, &world)?;
+    let start = begin(options, &world, checkpoints.as_ref(), Training::new(options.seed, KINDS.len()))?;
+    let world = world.with_shards(start.n_shards)?;
+    let data = data(options, &world)?;
+    if data.classes.len() != KINDS.len() {
+        return Err(format!("{} classes, and the network is for {}", data.classes.len(), KINDS.len()).into());
+    }
+    let mut training = start.training;
+    let (of, sync) = (world.clone(), options.sync);
+    let step = accelerate(move |training: &Training, batch: &Shards, rate: &Tensor| {
+        training.step(&of, batch, rate, sync).expect("the loss is a number")
+    })
+    .named("train_step");
+
+    let (mut monitor, stop) = monitor(options, &world)?;
+    let save = if options.checkpoints.is_some() { Every::Epochs(1) } else { Every::Epochs(u64::MAX) };
+    let mut steps = Loop::new(&data.train).resume(start.position).epochs(options.epochs).save(save);
+    monitor = monitor.map(|monitor| monitor.steps(steps.n_steps().unwrap_or(0)));
+    let mut last_loss = f64::NAN;
+    for batch in &mut steps {
+        let batch = batch?;
+        let own = Shards { whole: batch.batch.whole, shards: batch.batch.data.clone() };
+        let rate = options.rate / (1.0 + 0.01 * batch.position.step as f64);
+        let (outcome, after) = step.call(&training, &own, rate as f32)?;
+        training = after;
+        let Outcome { loss, n_right } = outcome;
+        if options.log_digests {
+            let digest = world.digest(&(loss.clone(), training.clone()))?;
+            if world.rank() == 0 {
+                println!("step {:<6} {digest}", batch.after.step);
+            }
+        }
+        last_loss = f64::from(loss.item::<f32>()?);
+        let accuracy = f64::from(n_right.item::<f32>()?) / own.whole as f64;
+        if let Some(monitor) = &mut monitor {
+            let scalars = [("loss", last_loss), ("accuracy", accuracy), ("workers", world.size() as f64)];
+            monitor.step(batch.after.step, batch.position.epoch, &scalars);
+            if batch.ends_epoch() {
+                monitor.cache("train_step", &step);
+            }
+        }
+        // Whoever is asked to stop, all stop behind the same step.
+        if world.any(stop.is_requested())? {
+            batch.stop();
+        }
+        if batch.saves()
+            && let Some(checkpoints) = &mut checkpoints
+        {
+            checkpoints.save(checkpoint(options, &world, batch.after)?, &training)?;
+        }
+    }
+    checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.wait())?;
+    let end = steps.end();
+    let (n_right, loss) = test(&training, &world, &data)?;
+    let digest = world.digest(&(training.params, training.norms))?;
+    world.agree("the weights", digest.as_bytes(), &|| digest.clone())?;
+    if let Some(monitor) = monitor {
+        monitor.finish()?;
+        let (workers, shards) = (world.size(), world.n_shards());
+        let accuracy = 100.0 * n_right / data.n_test as f64;
+        println!("workers   {workers}, of {shards} shards");
+        println!("ended     {}", end.map_or("before the first step".to_owned(), |end: End| format!("{end:?}")));
+        println!("loss      {last_loss:.4} of the last batch, {loss:.4} of photos held out");
+        println!("accuracy  {accuracy:.2} % of {} photos held out", data.n_test);
+        println!("weights   {digest}");
+    }
+    Ok(())
+}
+
+/// The monitor of worker 0, and this worker's request to stop.
+fn monitor(options: &Options, world: &World) -> Result<(Option<Monitor>, Stop), Failure> {
+    let stop = Stop::new();
+    if world.rank() != 0 {
+        // A launcher sends Ctrl-C to all processes.
+        stop.on_ctrl_c()?;
+        return Ok((None, stop));
+    }
+    let mut monitor = Monitor::new("flowers").stop_on_ctrl_c()?;
+    if options.web {
+        monitor = monitor.web(Web::default())?;
+    }
+    monitor.info("workers", world.size());
+    monitor.info("shards", world.n_shards());
+    monitor.info("machines", world.hosts().join(", "));
+    let stop = monitor.stop();
+    Ok((Some(monitor), stop))
+}
+
+/// How many photos held out are taken for what they are, and the mean loss. Each worker tests its shards of them.
+fn test(training: &Training, world: &World, data: &Data) -> Result<(f64, f64), Failure> {
+    let predict = accelerate(|t: &Training, images: &Tensor| t.params.predict(&t.norms, images)).named("predict");
+    let mut sums = vec![];
+    for shard in &data.test {
+        let (mut accuracy, mut loss) = (retape_train::metrics::Accuracy::new(), retape_train::metrics::Mean::new());
+        for batch in shard.epoch(0) {
+            let batch = batch?;
+            let (images, labels) = &batch.data;
+            // Rows that only fill the last batch up do not count.
+            let logits = predict.call(training, images)?.slice_axis(0, 0..batch.rows());
+            let labels = labels.slice_axis(0, 0..batch.rows());
+            accuracy.add(&logits, &labels)?;
+            loss.add(&retape::nn::softmax_cross_entropy_labels(&logits, &labels), batch.rows())?;
+        }
+        let total = if accuracy.n() == 0 { 0.0 } else { loss.value() * loss.n() as f64 };
+        sums.push(Tensor::from([accuracy.n_right() as f64, total]));
+    }
+    let sums = world.sum_shards(&sums).to_vec::<f64>()?;
+    Ok((sums[0], sums[1] / data.n_test as f64))
+}
