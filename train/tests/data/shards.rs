@@ -89,9 +89,14 @@ fn no_shard_is_empty() {
     let discarded = numbers(8).partial(Partial::Discard).shards(3, 0..2).unwrap();
     assert_eq!(values(&discarded), [[[0.0, 1.0], [2.0, 3.0]]]);
     let error = |result: Result<_, retape_train::Error>| result.map(|_: Numbers<_>| ()).unwrap_err().to_string();
-    assert_eq!(error(numbers(9).shards(6, 0..1)), "5 rows in 6 shards: each must have one");
-    assert_eq!(error(numbers(9).shards(3, 2..4)), "2..4 are no shards among 3");
-    assert_eq!(error(numbers(9).shards(3, 1..1)), "1..1 are no shards among 3");
+    for (refused, message) in [
+        (numbers(9).shards(6, 0..1), "5 rows in 6 shards: each must have one (at "),
+        (numbers(9).shards(3, 2..4), "2..4 are no shards among 3 (at "),
+        (numbers(9).shards(3, 1..1), "1..1 are no shards among 3 (at "),
+    ] {
+        let error = error(refused);
+        assert!(error.starts_with(message) && error.contains("shards.rs"), "{error}");
+    }
 }
 
 #[test]
