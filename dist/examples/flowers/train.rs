@@ -2,8 +2,9 @@
 
 use retape::{Tensor, accelerate};
 use retape_dist::{Failure, World};
+use retape_train::metrics::{Accuracy, Mean};
 use retape_train::monitor::{Monitor, Web};
-use retape_train::progress::{End, Every, Loop, Stop};
+use retape_train::progress::{Every, Loop, Position, Stop};
 
 use crate::checkpoints::{begin, checkpoint, open};
 use crate::data::{Data, data};
@@ -28,8 +29,7 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
     .named("train_step");
 
     let (mut monitor, stop) = monitor(options, &world)?;
-    let save = if options.checkpoints.is_some() { Every::Epochs(1) } else { Every::Epochs(u64::MAX) };
-    let mut steps = Loop::new(&data.train).resume(start.position).epochs(options.epochs).save(save);
+    let mut steps = Loop::new(&data.train).resume(start.position).epochs(options.epochs).save(Every::Epochs(1));
     monitor = monitor.map(|monitor| monitor.steps(steps.n_steps().unwrap_or(0)));
     let mut last_loss = f64::NAN;
     for batch in &mut steps {
@@ -39,11 +39,8 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         let (outcome, after) = step.call(&training, &own, rate as f32)?;
         training = after;
         let Outcome { loss, n_right } = outcome;
-        if options.log_digests {
-            let digest = world.digest(&(loss.clone(), training.clone()))?;
-            if world.rank() == 0 {
-                println!("step {:<6} {digest}", batch.after.step);
-            }
+        if options.log_digests && world.rank() == 0 {
+            println!("step {:<6} {}", batch.after.step, world.digest(&(loss.clone(), training.clone()))?);
         }
         last_loss = f64::from(loss.item::<f32>()?);
         let accuracy = f64::from(n_right.item::<f32>()?) / own.whole as f64;
@@ -58,6 +55,7 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         if world.any(stop.is_requested())? {
             batch.stop();
         }
+        // Asked on all workers, for a training that is stopped ends when a step has said so.
         if batch.saves()
             && let Some(checkpoints) = &mut checkpoints
         {
@@ -65,18 +63,17 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         }
     }
     checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.wait())?;
-    let end = steps.end();
-    let (n_right, loss) = test(&training, &world, &data)?;
+    let (accuracy, loss) = test(&training, &world, &data)?;
     let digest = world.digest(&(training.params, training.norms))?;
     world.agree("the weights", digest.as_bytes(), &|| digest.clone())?;
-    if let Some(monitor) = monitor {
+    if let Some(mut monitor) = monitor {
+        let Position { step, epoch, .. } = steps.position();
+        monitor.validation(step, epoch, &[("loss", loss), ("accuracy", accuracy)]);
         monitor.finish()?;
-        let (workers, shards) = (world.size(), world.n_shards());
-        let accuracy = 100.0 * n_right / data.n_test as f64;
-        println!("workers   {workers}, of {shards} shards");
-        println!("ended     {}", end.map_or("before the first step".to_owned(), |end: End| format!("{end:?}")));
+        println!("workers   {}, of {} shards", world.size(), world.n_shards());
+        println!("ended     {}", steps.end().map_or("before the first step".to_owned(), |end| format!("{end:?}")));
         println!("loss      {last_loss:.4} of the last batch, {loss:.4} of photos held out");
-        println!("accuracy  {accuracy:.2} % of {} photos held out", data.n_test);
+        println!("accuracy  {:.2} % of {} photos held out", 100.0 * accuracy, data.n_test);
         println!("weights   {digest}");
     }
     Ok(())
@@ -101,12 +98,12 @@ fn monitor(options: &Options, world: &World) -> Result<(Option<Monitor>, Stop), 
     Ok((Some(monitor), stop))
 }
 
-/// How many photos held out are taken for what they are, and the mean loss. Each worker tests its shards of them.
+/// The part of the photos held out that are taken for what they are, and their mean loss. Each worker tests its shards of them.
 fn test(training: &Training, world: &World, data: &Data) -> Result<(f64, f64), Failure> {
     let predict = accelerate(|t: &Training, images: &Tensor| t.params.predict(&t.norms, images)).named("predict");
     let mut sums = vec![];
     for shard in &data.test {
-        let (mut accuracy, mut loss) = (retape_train::metrics::Accuracy::new(), retape_train::metrics::Mean::new());
+        let (mut accuracy, mut loss) = (Accuracy::new(), Mean::new());
         for batch in shard.epoch(0) {
             let batch = batch?;
             let (images, labels) = &batch.data;
@@ -120,5 +117,6 @@ fn test(training: &Training, world: &World, data: &Data) -> Result<(f64, f64), F
         sums.push(Tensor::from([accuracy.n_right() as f64, total]));
     }
     let sums = world.sum_shards(&sums).to_vec::<f64>()?;
-    Ok((sums[0], sums[1] / data.n_test as f64))
+    let n = data.n_test as f64;
+    Ok((sums[0] / n, sums[1] / n))
 }
