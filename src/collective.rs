@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_kernels::library::{self, CollectiveKind};
+use retape_kernels::library::{self, CollectiveKind, is_alone};
 use retape_runtime::{Scalar, Shape};
 
 pub use retape_kernels::library::{Communicator, communicator, set_communicator, share};
@@ -50,7 +50,8 @@ pub struct Group {
 /// The sums of arrays over all shards of all workers: for each shard that this worker holds the same arrays, by dtype and
 /// shape. Each worker has all sums.
 ///
-/// Differentiated, each worker has the gradient of the sum of all workers' losses.
+/// Differentiated, each worker has the gradient of the sum of all workers' losses, added by worker and not by shard: in
+/// the middle of a loss, [`sum_each`] is the one whose gradients have the same bits for every number of workers.
 ///
 /// Poisoned if arrays of shards differ in type or number, and when the group is not known or does not come together.
 ///
@@ -103,7 +104,8 @@ fn by_dtype(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Call
         CollectiveKind::Gather => group.size,
     };
     let arrays = shards.first().map_or(&[][..], Vec::as_slice);
-    let poisoned = |error: &Tensor| vec![vec![error.clone(); arrays.len()]; n_rows.max(1)];
+    let most = shards.iter().map(Vec::len).max().unwrap_or(0);
+    let poisoned = |error: &Tensor| vec![vec![error.clone(); most]; n_rows.max(1)];
     if let Some(shard) = shards.iter().position(|shard| shard.len() != arrays.len()) {
         let message = format!("{} arrays for shard {shard}, {} for shard 0", shards[shard].len(), arrays.len());
         return poisoned(&Tensor::poisoned(ill_typed(kind.name(), message, at)));
@@ -120,10 +122,12 @@ fn by_dtype(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Call
         classes.entry(array.dtype().name()).or_default().push(n);
     }
     let mut results = vec![vec![None; arrays.len()]; n_rows];
+    // Arrays of all dtypes are part of the trace, if one of them is: a call repeats what is recorded, and nothing else.
+    let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(|traced| Arc::clone(&traced.tape));
     for members in classes.into_values() {
         let class: Vec<Vec<Tensor>> =
             shards.iter().map(|shard| members.iter().map(|&n| shard[n].clone()).collect()).collect();
-        let combined = all_in_one_at(kind, group, &class, at);
+        let combined = all_in_one_at(kind, group, &class, tape.as_ref(), at);
         for (row, result) in results.iter_mut().enumerate() {
             let elements = if combined.rank() == 2 { combined.at(row) } else { combined.clone() };
             for (&n, part) in members.iter().zip(parts(&elements, &class[0])) {
@@ -137,14 +141,20 @@ fn by_dtype(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Call
 /// One collective of arrays of one dtype.
 #[track_caller]
 pub(crate) fn all_in_one(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>]) -> Tensor {
-    all_in_one_at(kind, group, shards, Location::caller())
+    let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(|traced| Arc::clone(&traced.tape));
+    all_in_one_at(kind, group, shards, tape.as_ref(), Location::caller())
 }
 
-fn all_in_one_at(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Caller) -> Tensor {
+fn all_in_one_at(
+    kind: CollectiveKind,
+    group: Group,
+    shards: &[Vec<Tensor>],
+    tape: Option<&Arc<Tape>>,
+    at: Caller,
+) -> Tensor {
     let op = Collective { kind, group: group.number, size: group.size, shards: group.shards, held: shards.len() };
     let mut args: Vec<&Tensor> = shards.iter().flatten().collect();
-    let tape = args.iter().find_map(|arg| arg.as_traced()).map(|traced| Arc::clone(&traced.tape));
-    let before = token_before(tape.as_ref(), args[0], at);
+    let before = token_before(tape, args[0], at);
     args.push(&before);
     let value = apply_at(op, &args, at);
     if tape.is_some() && value.error().is_none() {
@@ -173,10 +183,10 @@ fn nothing_yet() -> Splat {
     Splat { value: Scalar { dtype: library::Token::DTYPE, bits: 0 }, shape: Shape::new(&[0]) }
 }
 
-/// Fails if the workers of a group traced other collectives, or workers with arguments of the same types other graphs.
+/// Fails if the workers of a group traced other collectives, or workers with the same signature other graphs.
 ///
 /// Where workers hold unequal numbers of shards, or of rows, their graphs differ for a reason.
-pub(crate) fn agree(graph: &Graph) -> Result<()> {
+pub(crate) fn agree(graph: &Graph, signature: &[u64]) -> Result<()> {
     let collectives = graph.nodes().iter().filter_map(|node| match &node.op {
         Op::Collective(op) if op.size > 1 => Some(op.group()),
         _ => None,
@@ -189,9 +199,11 @@ pub(crate) fn agree(graph: &Graph) -> Result<()> {
             let Group { number, size, .. } = group;
             return Err(Error::Communication(format!("group {number} of {size} workers is not known in this process")));
         };
-        let arguments: Vec<String> = graph.params().iter().map(|&id| graph.ty(id).to_string()).collect();
+        if is_alone() {
+            return Err(Error::Communication("other workers do not look at their functions now".to_owned()));
+        }
         communicator.agree("", &exchanged(graph)).map_err(Error::Communication)?;
-        communicator.agree(&arguments.join(" "), &graph.to_string()).map_err(Error::Communication)?;
+        communicator.agree(&format!("{signature:x?}"), &graph.to_string()).map_err(Error::Communication)?;
     }
     Ok(())
 }

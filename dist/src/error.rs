@@ -1,4 +1,4 @@
-//! What can go wrong between workers.
+//! Errors between workers.
 
 use std::fmt;
 

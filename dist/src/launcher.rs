@@ -1,4 +1,4 @@
-//! Who started this process, as its environment says, and the library that belongs to it.
+//! The launcher of this process, as its environment names it, and the library that belongs to it.
 
 use std::time::Duration;
 
@@ -10,13 +10,15 @@ const OPEN_MPI: [&str; 2] = ["libmpi.so.40", "libmpi.so"];
 /// Names of the library of MPICH, and of those that are built like it.
 const MPICH: [&str; 3] = ["libmpich.so.12", "libmpi.so.12", "libmpich.so"];
 
-/// What the environment says of the job.
+/// The job, as the environment describes it.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     /// The variable by which the launcher is known, with its value.
     pub(crate) evidence: String,
     /// The number of workers, if the launcher tells.
     pub(crate) size: Option<usize>,
+    /// The number of this worker, if the launcher tells.
+    pub(crate) rank: Option<usize>,
     /// The number of this worker among those of its machine, if the launcher tells.
     pub(crate) local_rank: Option<usize>,
     /// The libraries that may belong to it, best first.
@@ -59,7 +61,8 @@ pub(crate) fn launcher() -> Result<Option<Launcher>> {
         Some(path) => vec![path],
         None => libraries.into_iter().map(str::to_owned).collect(),
     };
-    Ok(Some(Launcher { evidence, size, local_rank: first(&local), libraries }))
+    let rank = first(&["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"]);
+    Ok(Some(Launcher { evidence, size, rank, local_rank: first(&local), libraries }))
 }
 
 /// The time-out that the environment asks for.

@@ -4,7 +4,7 @@
 //! of the cache; on concrete ones they happen at once. Tensors of one dtype travel as one message.
 
 use retape::collective::{self, Group};
-use retape::{DType, Tensor, Tree, map, tree, value_and_grad_aux};
+use retape::{DType, Tensor, Tree, map, tree, value_and_grad_aux, zip_map};
 
 use crate::world::World;
 
@@ -137,24 +137,23 @@ impl World {
         losses: impl Fn(&Vec<P>) -> (Vec<Tensor>, A),
     ) -> retape::Result<(Tensor, P, A)> {
         let copies: Vec<P> = self.shards().map(|_| map(parameters, Tensor::clone)).collect();
-        let weigh = |loss: &Tensor, rows: usize| loss * rows as f64;
         let total = |copies: &Vec<P>| {
             let (losses, aux) = losses(copies);
             assert_eq!((losses.len(), n_rows.len()), (copies.len(), copies.len()), "losses and rows of the shards");
-            let weighed: Vec<Tensor> = losses.iter().zip(n_rows).map(|(loss, rows)| weigh(loss, *rows)).collect();
+            let weighed: Vec<Tensor> = losses.iter().zip(n_rows).map(|(loss, &rows)| loss * rows as f64).collect();
             let total = weighed.iter().cloned().reduce(|sum, loss| sum + loss).expect("each worker holds a shard");
             (total, (weighed, aux))
         };
         let ((_, (weighed, aux)), gradients) = value_and_grad_aux(total, &copies)?;
-        let rows: Vec<Tensor> = weighed.iter().zip(n_rows).map(|(loss, rows)| number_like(loss, *rows)).collect();
-        let parts: Vec<(P, Tensor, Tensor)> = gradients
-            .into_iter()
-            .zip(weighed)
-            .zip(rows)
-            .map(|((gradient, loss), rows)| (gradient, loss, rows))
-            .collect();
+        let part = |((gradient, loss), &rows): ((&P, &Tensor), &usize)| {
+            // A mean over no rows is NaN, and has no part.
+            let counted = |x: &Tensor| if rows == 0 { x.zeros_like() } else { x.clone() };
+            (map(gradient, |x| wide(&counted(x))), counted(loss), number_like(loss, rows))
+        };
+        let parts: Vec<(P, Tensor, Tensor)> = gradients.iter().zip(&weighed).zip(n_rows).map(part).collect();
         let (gradient, loss, rows) = self.sum_shards(&parts);
-        Ok((loss / &rows, map(&gradient, |gradient| gradient / rows.cast(gradient.dtype())), aux))
+        let mean = |[sum, parameter]: [&Tensor; 2]| (sum / rows.cast(sum.dtype())).cast(parameter.dtype());
+        Ok((loss / &rows, zip_map([&gradient, parameters], mean), aux))
     }
 
     /// One number for the bits of a tree, as 64 hexadecimal digits: equal for equal names, types and bits. A line of it
@@ -190,15 +189,12 @@ fn number_like(tensor: &Tensor, number: usize) -> Tensor {
 #[track_caller]
 fn weighted<T: Tree>(group: Group, shards: &[T], n_rows: &[usize]) -> T {
     assert_eq!(shards.len(), n_rows.len(), "numbers of rows of the shards");
-    // A sum of means of 16 bits is one of 32 bits, rounded once at the end.
-    let wide = |tensor: &Tensor| match tensor.dtype() {
-        DType::F16 | DType::Bf16 => tensor.cast(DType::F32),
-        _ => tensor.clone(),
-    };
     let part = |(tree, &rows): (&T, &usize)| {
         let leaves: Vec<Tensor> = leaves(tree).iter().map(wide).collect();
         let weights: Vec<Tensor> = leaves.iter().map(|leaf| number_like(&leaf.sum(..), rows)).collect();
-        leaves.iter().map(|leaf| leaf * rows as f64).chain(weights).collect::<Vec<_>>()
+        // A worker of no rows has no part, whatever its values are.
+        let weigh = |leaf: &Tensor| if rows == 0 { leaf.zeros_like() } else { leaf * rows as f64 };
+        leaves.iter().map(weigh).chain(weights).collect::<Vec<_>>()
     };
     let parts: Vec<Vec<Tensor>> = shards.iter().zip(n_rows).map(part).collect();
     let sums = collective::sum(group, &parts);
@@ -208,6 +204,14 @@ fn weighted<T: Tree>(group: Group, shards: &[T], n_rows: &[usize]) -> T {
     like(&shards[0], means.map(|((sum, weight), original)| (sum / weight).cast(original.dtype())).collect())
 }
 
+/// As 32 bits, if it has 16: a mean of them is rounded once, at the end.
+fn wide(tensor: &Tensor) -> Tensor {
+    match tensor.dtype() {
+        DType::F16 | DType::Bf16 => tensor.cast(DType::F32),
+        _ => tensor.clone(),
+    }
+}
+
 fn leaves<T: Tree>(tree: &T) -> Vec<Tensor> {
     tree::named(tree).into_iter().map(|(_, tensor)| tensor.clone()).collect()
 }
@@ -215,5 +219,5 @@ fn leaves<T: Tree>(tree: &T) -> Vec<Tensor> {
 /// A tree of other tensors.
 fn like<T: Tree>(tree: &T, tensors: Vec<Tensor>) -> T {
     let mut tensors = tensors.into_iter();
-    map(tree, |old| tensors.next().unwrap_or_else(|| old.clone()))
+    map(tree, |_| tensors.next().expect("a collective has a result for each array"))
 }

@@ -21,7 +21,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 /// A worker that knows of a disagreement waits this long for the workers of which it does not know yet where they are.
 pub(crate) const GRACE: Duration = Duration::from_millis(300);
 
-/// What a worker is at that has come to its end.
+/// The call that a worker is at which has come to its end.
 const END: &str = "the end of its work";
 
 /// One worker's end of all messages of a world.
@@ -60,7 +60,7 @@ impl Wire {
     }
 
     pub(crate) fn set_timeout(&self, timeout: Duration) {
-        self.timeout_ms.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.timeout_ms.store(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
     }
 
     fn timeout(&self) -> Duration {

@@ -26,7 +26,7 @@ pub struct World {
     n_shards: usize,
 }
 
-/// What all clones share.
+/// The state that all clones share.
 struct Shared {
     wire: Arc<Wire>,
     group: usize,
@@ -203,6 +203,12 @@ impl World {
         }
         let texts = self.gather_bytes(text().as_bytes())?;
         Err(Error::Disagreement(agree::differences(what, &(0..self.size()).collect::<Vec<_>>(), &digests, &texts)))
+    }
+
+    /// Tells all workers that this one has failed, and why: the calls that they are in, and later ones, fail with that. For
+    /// an error that ends this worker: a world that is dropped without a word ends the job with less to go by.
+    pub fn fail(&self, message: &str) {
+        self.shared.wire.fail(&format!("rank {} failed: {message}", self.rank()));
     }
 
     /// Ends the job, all workers of it, with a message that names this one. Does not need the others.

@@ -739,7 +739,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>) -> Result<Entry> {
     let mut stages = Stages::default();
     let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, rim))?;
-    collective::agree(&traced.graph)?;
+    collective::agree(&traced.graph, signature.words())?;
     Entry::new(signature.clone(), traced, stages)
 }
 

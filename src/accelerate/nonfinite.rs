@@ -135,9 +135,13 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
 }
 
 /// What is known if the first op is not before the first collective of several workers, behind which one worker cannot
-/// compute alone; none if there is no such collective, or an argument is not finite.
+/// compute alone; none if there is no such collective, or an argument or a constant is not finite.
 pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Option<NonFinite> {
     let node = trace.graph.nodes().iter().find(|node| node.op.takes_workers())?;
+    let has_nonfinite = |op: &Op| matches!(op, Op::Splat(splat) if !splat.value.to_f64().is_finite());
+    if trace.graph.nodes().iter().any(|node| has_nonfinite(&node.op) || adds_constants(&node.op)) {
+        return None;
+    }
     let captures = trace.captures.iter().map(|capture| &capture.tensor);
     args.iter().copied().chain(captures).all(is_finite).then(|| NonFinite {
         function: None,

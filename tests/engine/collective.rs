@@ -21,6 +21,8 @@ struct Threads {
     mail: Mutex<Mail>,
     came: Condvar,
     n_exchanges: Vec<AtomicUsize>,
+    /// The kinds of the exchanges of worker 0.
+    kinds: Mutex<Vec<String>>,
 }
 
 impl Threads {
@@ -58,6 +60,9 @@ impl Communicator for Threads {
     }
 
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String> {
+        if self.rank() == 0 {
+            self.kinds.lock().unwrap().push(call.split(' ').next().unwrap().to_owned());
+        }
         let frame = |bytes: &&[u8]| [call.as_bytes(), b"\0", bytes].concat();
         let received = self.round(&sends.iter().map(frame).collect::<Vec<_>>())?;
         for (from, (message, place)) in
@@ -83,11 +88,17 @@ impl Communicator for Threads {
 
 /// Runs the work of each worker of a new group, and returns what each returns.
 fn workers<T: Send>(size: usize, shards: usize, work: impl Fn(Group, usize) -> T + Sync) -> Vec<T> {
+    recorded(size, shards, work).0
+}
+
+/// As [`workers`], with the kinds of the exchanges of worker 0.
+fn recorded<T: Send>(size: usize, shards: usize, work: impl Fn(Group, usize) -> T + Sync) -> (Vec<T>, Vec<String>) {
     static NUMBER: AtomicUsize = AtomicUsize::new(1000);
     let group = Group { number: NUMBER.fetch_add(1, Ordering::Relaxed), size, shards };
     let n_exchanges = (0..size).map(|_| AtomicUsize::new(0)).collect();
-    let threads = Threads { size, mail: Mutex::default(), came: Condvar::new(), n_exchanges };
-    set_communicator(group.number, Some(Arc::new(threads)));
+    let kinds = Mutex::default();
+    let threads = Arc::new(Threads { size, mail: Mutex::default(), came: Condvar::new(), n_exchanges, kinds });
+    set_communicator(group.number, Some(threads.clone()));
     let done = std::thread::scope(|scope| {
         let start = |rank| {
             let work = &work;
@@ -100,7 +111,8 @@ fn workers<T: Send>(size: usize, shards: usize, work: impl Fn(Group, usize) -> T
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     set_communicator(group.number, None);
-    done
+    let kinds = threads.kinds.lock().unwrap().clone();
+    (done, kinds)
 }
 
 /// Numbers whose sum depends on the order of additions.
@@ -256,7 +268,7 @@ fn copies_have_gradients_of_all_workers() {
 
 #[test]
 fn collectives_happen_in_order_on_every_call_and_unused_too() {
-    let done = workers(3, 3, |group, rank| {
+    let (done, kinds) = recorded(3, 3, |group, rank| {
         let x = Tensor::from([rank as f32, 10.0]);
         let step = accelerate(move |x: &Tensor| {
             // The order of these is that of the program, not of their uses.
@@ -273,9 +285,29 @@ fn collectives_happen_in_order_on_every_call_and_unused_too() {
         assert_eq!(first[1].to_vec::<bool>().unwrap(), [true, false]);
         let all: Vec<f32> = all.iter().flatten().flat_map(|x| x.to_vec::<f32>().unwrap()).collect();
         assert_eq!(all, [0.0, 10.0, 1.0, 10.0, 2.0, 10.0]);
-        retape::collective::communicator(group.number).is_some()
     });
-    assert_eq!(done, [true; 3]);
+    assert_eq!(done.len(), 3);
+    // Truth values and floats are copied apart.
+    assert_eq!(kinds, ["gather", "sum", "broadcast", "broadcast", "sum"].repeat(3));
+}
+
+#[test]
+fn constants_beside_traced_arrays_are_sent_on_every_call() {
+    let (done, kinds) = recorded(2, 2, |group, rank| {
+        let step = accelerate(move |x: &Tensor| sum(group, &[vec![x.clone(), Tensor::from(5_i64)]]));
+        let calls: Vec<Vec<Tensor>> = (0..2).map(|_| step.call(rank as f32).unwrap()).collect();
+        (calls[1][0].item::<f32>().unwrap(), calls[1][1].item::<i64>().unwrap())
+    });
+    assert_eq!((done, kinds), (vec![(1.0, 10); 2], vec!["sum".to_owned(); 4]));
+}
+
+#[test]
+fn a_step_for_one_worker_is_refused_by_several() {
+    let done = workers(2, 2, |group, _| {
+        let alone = Group { size: 1, shards: 1, ..group };
+        sum(alone, &[vec![Tensor::from(1.0_f32)]])[0].error().unwrap().to_string()
+    });
+    assert!(done.iter().all(|error| error.ends_with("has 2 workers, the step is for 1")), "{done:?}");
 }
 
 #[test]
@@ -303,6 +335,8 @@ fn what_does_not_fit_is_refused() {
     assert!(fewer.contains("0 arrays for shard 1, 1 for shard 0"), "{fewer}");
     let logical = message(sum(group, &[vec![x().lt(1.0_f32)], vec![x().lt(1.0_f32)]]));
     assert!(logical.contains("bool is not added up"), "{logical}");
+    let fewer = message(sum(group, &[vec![x()]]));
+    assert!(fewer.contains("1 of 2 shards in a group of one"), "{fewer}");
     let short = message(sum(Group { size: 3, ..group }, &[vec![x()]]));
     assert!(short.contains("2 shards for 3 workers"), "{short}");
     let unknown = Group { size: 2, ..group };

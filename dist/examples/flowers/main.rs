@@ -48,6 +48,7 @@ fn run() -> Result<(), Failure> {
             World::threads(n, |world| train(&options, world))?;
             Ok(())
         }
-        None => train(&options, world),
+        // Told while the world is there: the others wait, and would only learn that this worker has come to its end.
+        None => train(&options, world.clone()).inspect_err(|error| world.fail(&error.to_string())),
     }
 }

@@ -6,6 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::os::unix::{self, RTLD_GLOBAL, RTLD_NOW};
 
+/// How long a launcher may take to read the last words of a worker.
+const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(300);
+
 /// `MPI_THREAD_SERIALIZED`: any thread may call, one at a time.
 const SERIALIZED: c_int = 2;
 
@@ -14,7 +17,7 @@ const TEXT: usize = 8192;
 
 /// An object of MPI: a pointer in Open MPI, a number in MPICH.
 pub(super) trait Handle: Copy + Send + Sync + 'static {
-    /// What a variable holds before MPI writes to it.
+    /// The value of a variable before MPI writes to it.
     const EMPTY: Self;
 }
 
@@ -244,6 +247,8 @@ impl<H: Handle> Binding<H> {
     /// Ends the job.
     pub(super) fn abort(&self, message: &str) -> ! {
         eprintln!("{message}");
+        // Launchers drop what they have not read of a worker when its job is aborted.
+        std::thread::sleep(LAST_WORDS);
         let _turn = self.turn();
         // SAFETY: MPI has been started, and the handle is the library's own.
         unsafe { (self.abort)(self.comm, 1) };

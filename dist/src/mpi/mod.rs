@@ -55,6 +55,14 @@ fn join<H: Handle>(
             launcher.evidence
         )));
     }
+    if let Some(wanted) = launcher.rank.filter(|&wanted| wanted != rank) {
+        binding.finalize();
+        return Err(Error::Launch(format!(
+            "the launcher calls this worker {wanted} ({}), but {name} ({version}) calls it {rank}: the library is not that \
+             of the launcher. RETAPE_MPI=PATH names the right one",
+            launcher.evidence
+        )));
+    }
     let mut frames = Frames { standing: vec![], outgoing: vec![], arrived: VecDeque::new() };
     for peer in 0..size {
         let receive = (peer != rank).then(|| binding.receive(peer, Tag::Frame, vec![0; FRAME]));

@@ -1,4 +1,4 @@
-//! What each call gives, under both libraries.
+//! The results of each call, under both libraries.
 
 use crate::job::{LAUNCHERS, Launcher, alone, launch, launch_without};
 

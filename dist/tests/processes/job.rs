@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 /// A launcher of MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Launcher {
-    /// That of Open MPI.
+    /// The launcher of Open MPI.
     OpenMpi,
-    /// That of MPICH.
+    /// The launcher of MPICH.
     Mpich,
 }
 
@@ -25,12 +25,12 @@ const LIMIT: &str = "120";
 pub(crate) struct Job {
     /// Whether all workers ended well.
     pub(crate) is_ok: bool,
-    /// What workers and launcher wrote.
+    /// The text that workers and launcher wrote.
     pub(crate) lines: Vec<String>,
 }
 
 impl Job {
-    /// What a worker said at its end, if it ended well.
+    /// The last words of a worker that ended well.
     pub(crate) fn said(&self, rank: usize, size: usize) -> &str {
         let start = format!("rank {rank} of {size}: ");
         let line = self.lines.iter().find_map(|line| line.strip_prefix(&start));

@@ -1,4 +1,4 @@
-//! What each call gives, in worlds of several sizes.
+//! The results of each call, in worlds of several sizes.
 
 use retape_dist::{Error, World};
 use retape_kernels::library::communicator;

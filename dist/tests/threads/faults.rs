@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use retape_dist::{Error, World};
 use retape_kernels::library::communicator;
 
-/// What each worker is told, of work that must fail on all of them within two seconds.
+/// The error of each worker, of work that must fail on all of them within two seconds.
 fn errors(size: usize, work: impl Fn(&World) -> Result<(), Error> + Sync) -> Vec<String> {
     let seen = Mutex::new(vec![String::new(); size]);
     let start = Instant::now();

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::plan::{Operand, Plan, Work};
 use crate::ptx::{self, Argument, FusedStep, Launch, Target};
 
-/// What runs without the host in between, or on the host.
+/// A part that runs without the host in between, or on the host.
 pub(super) enum Draft {
     Launches(Vec<Placed>),
     /// The step that the host does.
@@ -63,7 +63,7 @@ pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec
     Ok((drafts, scratch))
 }
 
-/// What each launch and each step of the host does: the steps, and those whose results are stored by then.
+/// The task of each launch and of each step of the host: the steps, and those whose results are stored by then.
 pub(super) fn tasks(drafts: &[Draft]) -> Vec<Task> {
     let tasks = drafts.iter().flat_map(|draft| match draft {
         Draft::Host(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::from([*n]) }],

@@ -36,7 +36,7 @@ pub struct DeviceExecutable {
     /// Each step has launches of its own.
     separate: bool,
     parts: Vec<Part>,
-    /// What each launch and each step of the host does.
+    /// The task of each launch and of each step of the host.
     tasks: Vec<Task>,
     constants: Vec<DeviceBuffer>,
     /// Arena and scratch.
@@ -44,7 +44,7 @@ pub struct DeviceExecutable {
     arena: Arc<Arena>,
 }
 
-/// What runs without the host in between, or on the host.
+/// A part that runs without the host in between, or on the host.
 #[derive(Debug)]
 enum Part {
     Chain(Chain),

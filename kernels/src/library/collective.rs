@@ -14,7 +14,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 use retape_runtime::{DType, Shape};
 
-use super::communicator::{Communicator, communicator, share};
+use super::communicator::{Communicator, communicator, is_alone, share};
 use super::extents::{Check, count, countable};
 use super::text::{alternatives, descriptor};
 use super::token::Token;
@@ -71,6 +71,8 @@ impl Collective {
         ensure!(*held == 1 || self.is_over_shards(), "{held} shards instead of 1");
         let adds = self.is_over_shards() || *kind == CollectiveKind::ReduceScatter;
         ensure!(!adds || *dtype != DType::Bool, "bool is not added up");
+        let has_all = *size > 1 || !self.is_over_shards() || held == shards;
+        ensure!(has_all, "{held} of {shards} shards in a group of one");
         ensure!((1..=*shards).contains(held), "{held} of {shards} shards");
         ensure!(*size <= *shards, "{shards} shards for {size} workers");
         let total = lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len));
@@ -82,6 +84,10 @@ impl Collective {
             );
         }
         countable("the result", &[total.max(1), *shards, *size])
+    }
+
+    fn is_not_for(&self, size: usize) -> String {
+        format!("group {} has {size} workers, the step is for {}", self.group, self.size)
     }
 
     /// Whether it adds up over shards.
@@ -160,7 +166,16 @@ impl Collective {
         let row = self.row() * self.dtype.size();
         assert_eq!(out.len(), self.n_rows() * row, "length of the output of {self}");
         let arrays = &inputs[..inputs.len() - 1];
-        let peers = if self.size == 1 { None } else { Some(Peers::of(self)?) };
+        let peers = match self.size {
+            1 => {
+                // Code that was made for one worker, and loaded by several, would train a model on each.
+                match communicator(self.group).map(|workers| workers.size()).filter(|&size| size > 1) {
+                    Some(size) => return Err(Error::Communication(self.is_not_for(size))),
+                    None => None,
+                }
+            }
+            _ => Some(Peers::of(self)?),
+        };
         match self.kind {
             CollectiveKind::Sum | CollectiveKind::ReduceScatter => self.sum(arrays, out, peers.as_ref()),
             CollectiveKind::SumEach => {
@@ -292,11 +307,14 @@ impl<'c> Peers<'c> {
     fn of(collective: &'c Collective) -> Result<Peers<'c>> {
         let Collective { group, size, shards, held, .. } = *collective;
         let fail = |reason: String| Err(Error::Communication(reason));
+        if is_alone() {
+            return fail(format!("{collective} takes other workers, who do not look at their functions now"));
+        }
         let Some(communicator) = communicator(group) else {
             return fail(format!("group {group} of {size} workers is not known in this process"));
         };
         if communicator.size() != size {
-            return fail(format!("group {group} has {} workers, the step is for {size}", communicator.size()));
+            return fail(collective.is_not_for(communicator.size()));
         }
         let rank = communicator.rank();
         let share = share(shards, rank, size).len();

@@ -3,6 +3,7 @@
 //! A program that trains on several machines registers a [`Communicator`], which knows how bytes get from one worker to
 //! another. Steps of a plan name the group by its number only, so that all workers run the same plan.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -51,6 +52,30 @@ pub fn set_communicator(group: usize, communicator: Option<Arc<dyn Communicator>
 /// The group of a number, if it is known.
 pub fn communicator(group: usize) -> Option<Arc<dyn Communicator>> {
     GROUPS.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&group).cloned()
+}
+
+thread_local! {
+    static IS_ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs work that this worker does and others do not: steps that take other workers fail meanwhile.
+pub fn alone<R>(work: impl FnOnce() -> R) -> R {
+    /// Lets the thread meet others again, also after a panic.
+    struct Restore(bool);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_ALONE.set(self.0);
+        }
+    }
+
+    let _restore = Restore(IS_ALONE.replace(true));
+    work()
+}
+
+/// Whether this thread runs the work of [`alone`].
+pub fn is_alone() -> bool {
+    IS_ALONE.get()
 }
 
 /// The shards that a worker holds, of `n` that are numbered through over `size` workers: equal shares, the first workers

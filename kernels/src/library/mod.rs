@@ -41,7 +41,7 @@ use crate::ir::VerifyError;
 pub use arg_reduce::{ArgReduce, Extreme};
 pub use cast_half::CastHalf;
 pub use collective::{Collective, CollectiveKind};
-pub use communicator::{Communicator, communicator, set_communicator, share};
+pub use communicator::{Communicator, alone, communicator, is_alone, set_communicator, share};
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};

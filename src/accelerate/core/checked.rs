@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use retape_kernels::library::without_prints;
 use retape_runtime::hash_words;
 
 use super::super::bisect::{self, BisectCause, Bisection};
@@ -71,7 +72,8 @@ impl Core {
         tensors.iter().filter_map(Tensor::as_concrete).try_for_each(|concrete| concrete.bytes().map(|_| ()))?;
         let fresh = quietly(|| traced(Tape::describing, words, args, rim)).and_then(|trace| {
             let trace = trace.without_effects();
-            Ok((eager::evaluate(&trace, args)?, trace))
+            // A collective takes the token of the print before it, which is said already.
+            Ok((without_prints(|| eager::evaluate(&trace, args))?, trace))
         });
         let call = ComparedCall { function: self.identity(), signature: &entry.signature, at: rim.caller };
         let deviation = match &fresh {

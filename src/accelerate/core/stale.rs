@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use retape_kernels::library::without_prints;
+use retape_kernels::library::{alone, without_prints};
 use retape_runtime::hash_words;
 use tracing::dispatcher::{Dispatch, with_default};
 
@@ -76,7 +76,8 @@ fn change(entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) -> Looked {
     }
 }
 
-/// Runs a closure a second time: what it prints and tells has been said, and what it calls has been counted.
+/// Runs a closure a second time: what it prints and tells has been said, what it calls has been counted, and other workers
+/// do not do the same now.
 pub(super) fn quietly<R>(work: impl FnOnce() -> R) -> R {
-    without_prints(|| with_default(&Dispatch::none(), || unseen(work)))
+    without_prints(|| alone(|| with_default(&Dispatch::none(), || unseen(work))))
 }
