@@ -38,6 +38,11 @@ impl Saved {
         Manifest::read(&self.path)
     }
 
+    /// Whether it was removed after it was listed. One that cannot be asked for was not.
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self.path.try_exists(), Ok(false))
+    }
+
     /// `step-0000000120`, or `step-0000000120-1`.
     fn parse(path: PathBuf) -> Option<Saved> {
         let (step, number) = {
@@ -65,8 +70,11 @@ impl Saved {
 pub(super) fn list(folder: &Path) -> Result<Vec<Saved>> {
     let mut found = vec![];
     for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
-        let path = entry.map_err(Error::io(folder))?.path();
-        found.extend(Saved::parse(path).filter(|saved| saved.path.is_dir()));
+        let entry = entry.map_err(Error::io(folder))?;
+        // Asked of the entry: at its path there may be nothing any more, and a reader has to hear of that.
+        let is_folder =
+            entry.file_type().is_ok_and(|found| found.is_dir() || (found.is_symlink() && entry.path().is_dir()));
+        found.extend(Saved::parse(entry.path()).filter(|_| is_folder));
     }
     found.sort();
     Ok(found)

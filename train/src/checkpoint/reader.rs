@@ -86,7 +86,7 @@ impl Reader {
             for saved in all.iter().rev() {
                 match restore(saved, like) {
                     Ok(restored) => return Ok(Some(Restored { passed_over, ..restored })),
-                    Err(error @ (Error::Io { .. } | Error::Format { .. })) if saved.path.exists() => {
+                    Err(error @ (Error::Io { .. } | Error::Format { .. })) if !saved.is_removed() => {
                         passed_over.push(error);
                     }
                     Err(other) => return Err(other),
@@ -108,7 +108,7 @@ impl Reader {
     pub(super) fn best_by<T: Tree>(&self, best: &Best, like: &T) -> Result<Option<Restored<T>>> {
         self.settled(|all| {
             let ranked = best.ranked(all);
-            if let Some(removed) = all.iter().find(|saved| !saved.path.exists()) {
+            if let Some(removed) = all.iter().find(|saved| saved.is_removed()) {
                 // It may have been the best, and the one that is better now is not among these.
                 return Err(Error::format(&removed.path, "was removed while it was read"));
             }
@@ -137,7 +137,7 @@ impl Reader {
         loop {
             let all = self.list()?;
             let outcome = read(&all);
-            if outcome.is_ok() || all.iter().all(|saved| saved.path.exists()) {
+            if outcome.is_ok() || !all.iter().any(Saved::is_removed) {
                 return outcome;
             }
         }

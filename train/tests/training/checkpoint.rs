@@ -266,6 +266,25 @@ fn a_reader_finds_the_newest_and_the_best_while_others_are_removed() {
     assert_eq!(saved.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 150);
 }
 
+/// No training that removes checkpoints makes such a thing, so that to wait for its end would be to wait for ever.
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_no_checkpoint_and_one_to_a_checkpoint_is() {
+    let (folder, links) = (Folder::new("linked"), Folder::new("links"));
+    let mut training = Checkpoints::open(folder.path()).unwrap();
+    training.save(at(3).metric("loss", 0.5), &Tensor::from(3_i64)).unwrap();
+    training.wait().unwrap();
+    let link =
+        |to: &str, name: &str| std::os::unix::fs::symlink(folder.path().join(to), links.path().join(name)).unwrap();
+    link("nothing", "step-0000000009");
+    let saved = Checkpoints::read(links.path()).unwrap();
+    let zero = Tensor::from(0_i64);
+    assert!(saved.latest(&zero).unwrap().is_none());
+    link("step-0000000003", "step-0000000003");
+    assert_eq!(saved.latest(&zero).unwrap().unwrap().tree.item::<i64>().unwrap(), 3);
+    assert_eq!(saved.best("loss", Goal::Lowest, &zero).unwrap().unwrap().manifest.position.step, 3);
+}
+
 #[cfg(unix)]
 #[test]
 fn the_error_of_writing_is_told_by_a_later_call_and_the_checkpoints_before_it_stay() {
