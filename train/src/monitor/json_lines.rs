@@ -69,7 +69,7 @@ impl Sink for JsonLines {
     }
 }
 
-/// The records of a log that [`JsonLines`] wrote; lines that are no record, such as one that was cut off, are left out.
+/// The records that a log of [`JsonLines`] has now; lines that are no record, such as one that was cut off, are left out.
 ///
 /// # Errors
 ///
@@ -77,8 +77,10 @@ impl Sink for JsonLines {
 pub fn read_json_lines(path: impl AsRef<Path>) -> Result<Vec<Record>> {
     let path = path.as_ref();
     let file = File::open(path).map_err(Error::io(path))?;
+    // Up to where the file ends now: a run that writes faster than this reads would keep it here for ever.
+    let len = file.metadata().map_err(Error::io(path))?.len();
     let mut records = vec![];
-    for line in BufReader::new(file).split(b'\n') {
+    for line in BufReader::new(file.take(len)).split(b'\n') {
         records.extend(serde_json::from_slice::<Record>(&line.map_err(Error::io(path))?).ok());
     }
     Ok(records)
