@@ -58,7 +58,7 @@ descriptor! {
     }
 }
 
-/// Sums of more bytes than this travel in two rounds, where there are more than two workers.
+/// Sums of more bytes than this travel in two rounds.
 const ONE_ROUND: usize = 64 << 10;
 
 /// Elements that are added at a time, so that partial sums stay in the cache.
@@ -254,7 +254,7 @@ impl Collective {
         let Some(peers) = peers else { return Ok(()) };
         let counts: Vec<usize> = (0..size).map(|rank| nodes(rank).len()).collect();
         // Each worker adds up a part of the elements: all of them if the message is short.
-        let one_round = size == 2 || row <= ONE_ROUND;
+        let one_round = row <= ONE_ROUND;
         let part = |rank| {
             let elements = if one_round { 0..row / size_of::<T>() } else { share(row / size_of::<T>(), rank, size) };
             elements.start * size_of::<T>()..elements.end * size_of::<T>()
