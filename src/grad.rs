@@ -101,8 +101,8 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
     })
 }
 
-/// As [`value_and_grad`], for a function that returns more than the scalar: new statistics of a layer, say, or scores.
-/// That has no part in the gradient.
+/// As [`value_and_grad`], for a function that returns more than the scalar: new statistics of a layer, say, or scores,
+/// which have no part in the gradient.
 ///
 /// # Errors
 ///

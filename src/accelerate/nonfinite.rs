@@ -134,8 +134,8 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
     Ok(found)
 }
 
-/// What is known if the first op is not before the first collective of several workers, behind which one worker cannot
-/// compute alone; none if there is no such collective, or an argument or a constant is not finite.
+/// The facts of a call whose first op that makes NaN is not before the first collective of several workers, behind which
+/// one worker cannot compute alone; none if there is no such collective, or an argument or a constant is not finite.
 pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Option<NonFinite> {
     let node = trace.graph.nodes().iter().find(|node| node.op.takes_workers())?;
     let has_nonfinite = |op: &Op| matches!(op, Op::Splat(splat) if !splat.value.to_f64().is_finite());

@@ -7,8 +7,8 @@ use retape_kernels::library::{self, Collective as Kernel, CollectiveKind};
 use retape_runtime::DType;
 
 use super::attribute::{Attribute, attributes};
-use super::check::{self, refuse};
-use super::debug::token;
+use super::check::refuse;
+use super::debug::{effect, token};
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::collective::{Group, all_in_one};
 use crate::graph::TensorType;
@@ -173,11 +173,7 @@ pub(crate) fn parts(row: &Tensor, like: &[Tensor]) -> Vec<Tensor> {
 
 impl OpDef for Token {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
-        let [_, after] = check::exactly::<2>(args)?;
-        if *after != token() {
-            refuse!("argument 1 is {after}, not the token of an effect, {}", token());
-        }
-        Ok(token())
+        effect(args)
     }
 
     fn vjp(&self, _: &Site<'_>) -> Cotangents {

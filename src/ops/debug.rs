@@ -44,13 +44,18 @@ pub(crate) fn token() -> TensorType {
     TensorType::new(Token::DTYPE, [0])
 }
 
+/// The type of an effect on a value, its first argument, after the effect whose token is the second.
+pub(crate) fn effect(args: &[&TensorType]) -> Result<TensorType, TypeError> {
+    let [_, after] = check::exactly::<2>(args)?;
+    if *after != token() {
+        refuse!("argument 1 is {after}, not the token of an effect, {}", token());
+    }
+    Ok(token())
+}
+
 impl OpDef for DebugPrint {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
-        let [_, after] = check::exactly::<2>(args)?;
-        if *after != token() {
-            refuse!("argument 1 is {after}, not the token of an effect, {}", token());
-        }
-        Ok(token())
+        effect(args)
     }
 
     fn vjp(&self, _: &Site<'_>) -> Cotangents {

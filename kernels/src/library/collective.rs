@@ -61,6 +61,9 @@ descriptor! {
 /// Sums of more bytes than this travel in two rounds.
 const ONE_ROUND: usize = 64 << 10;
 
+/// More shards than this, or arrays of all shards of a worker, are refused.
+const MOST: usize = 1 << 20;
+
 /// Elements that are added at a time, so that partial sums stay in the cache.
 const BLOCK: usize = 8 << 10;
 
@@ -75,6 +78,11 @@ impl Collective {
         ensure!(has_all, "{held} of {shards} shards in a group of one");
         ensure!((1..=*shards).contains(held), "{held} of {shards} shards");
         ensure!(*size <= *shards, "{shards} shards for {size} workers");
+        let n_arrays = held.saturating_mul(lens.len());
+        ensure!(
+            *shards <= MOST && n_arrays <= MOST,
+            "{n_arrays} arrays of {shards} shards, where {MOST} can be counted"
+        );
         let total = lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len));
         let Some(total) = total else { return Err(format!("arrays of {lens} elements are more than can be counted")) };
         if *kind == CollectiveKind::ReduceScatter {
@@ -103,7 +111,8 @@ impl Collective {
     /// The dtype and the number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         let shard = self.lens.iter().map(|&len| (self.dtype, len));
-        let shards = (0..self.held).flat_map(|_| shard.clone());
+        // A descriptor that is refused may name more shards than there is memory for.
+        let shards = (0..self.held.min(MOST)).flat_map(|_| shard.clone()).take(MOST);
         shards.chain([(Token::DTYPE, 0)]).collect()
     }
 
@@ -369,8 +378,14 @@ impl<'c> Peers<'c> {
     }
 }
 
-/// Shards, all below one node of the tree, and the bytes of their sum.
+/// Shards, all below one node of the tree, and the bytes of their sum. Sources are in the order of their shards.
 type Source<'a> = (Range<usize>, &'a [u8]);
+
+/// The bytes of the sum of a node, if it is a source.
+fn source<'a>(sources: &[Source<'a>], node: &Range<usize>) -> Option<&'a [u8]> {
+    let at = sources.binary_search_by_key(&node.start, |(shards, _)| shards.start).ok()?;
+    (sources[at].0 == *node).then_some(sources[at].1)
+}
 
 /// Where a node of the tree splits, if it is not a leaf.
 fn middle(node: &Range<usize>) -> Option<usize> {
@@ -415,7 +430,7 @@ fn add_block<T: Addend>(
     out: &mut [u8],
     scratch: &mut [u8],
 ) {
-    if let Some((_, bytes)) = sources.iter().find(|(shards, _)| shards == node) {
+    if let Some(bytes) = source(sources, node) {
         out.copy_from_slice(&bytes[at]);
         return;
     }
@@ -423,8 +438,8 @@ fn add_block<T: Addend>(
     add_block::<T>(&(node.start..middle), sources, at.clone(), out, scratch);
     let (other, scratch) = scratch.split_at_mut(out.len());
     let right = middle..node.end;
-    match sources.iter().find(|(shards, _)| *shards == right) {
-        Some((_, bytes)) => add::<T>(out, &bytes[at]),
+    match source(sources, &right) {
+        Some(bytes) => add::<T>(out, &bytes[at]),
         None => {
             add_block::<T>(&right, sources, at, other, scratch);
             add::<T>(out, other);

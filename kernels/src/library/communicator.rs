@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::flag::raised;
+
 /// One worker's connection to the others of its group.
 ///
 /// All methods are called on the thread that runs a plan, or that traces.
@@ -60,17 +62,7 @@ thread_local! {
 
 /// Runs work that this worker does and others do not: steps that take other workers fail meanwhile.
 pub fn alone<R>(work: impl FnOnce() -> R) -> R {
-    /// Lets the thread meet others again, also after a panic.
-    struct Restore(bool);
-
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            IS_ALONE.set(self.0);
-        }
-    }
-
-    let _restore = Restore(IS_ALONE.replace(true));
-    work()
+    raised(&IS_ALONE, work)
 }
 
 /// Whether this thread runs the work of [`alone`].

@@ -13,6 +13,7 @@ mod communicator;
 mod conv;
 mod dense;
 mod extents;
+mod flag;
 mod linalg;
 mod matmul;
 mod micro;

@@ -15,6 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use retape_runtime::{DType, Shape, in_user_code};
 
 use super::extents::{Check, countable};
+use super::flag::raised;
 use super::text::{Field, descriptor};
 use super::token::Token;
 use super::view::{exactly, only};
@@ -105,17 +106,7 @@ thread_local! {
 
 /// Runs `work`; what this thread would print meanwhile is left out, for work that is done a second time.
 pub fn without_prints<R>(work: impl FnOnce() -> R) -> R {
-    /// Lets the thread print again, also after a panic.
-    struct Restore(bool);
-
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            IS_MUTED.set(self.0);
-        }
-    }
-
-    let _restore = Restore(IS_MUTED.replace(true));
-    work()
+    raised(&IS_MUTED, work)
 }
 
 /// Whether this thread runs the work of [`without_prints`].

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use retape_kernels::library::{
-    ArgReduce, CastHalf, Cholesky, Conv2d, ConvPass, Extreme, Library, MatMul, Operand as Strided, Philox, Pool2d,
-    PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, TriangularSolve,
+    ArgReduce, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme, Library, MatMul,
+    Operand as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, Token,
+    TriangularSolve,
 };
 use retape_kernels::ptx::{self, Target};
 use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};
@@ -89,6 +90,11 @@ fn solve() -> TriangularSolve {
     TriangularSolve { dtype: DType::F64, batch: 2, n: 4, n_rhs: 3, lower, transpose, unit_diagonal }
 }
 
+fn collective() -> Collective {
+    let lens = Shape::new(&[3, 4]);
+    Collective { kind: CollectiveKind::Sum, group: 0, size: 1, shards: 3, held: 3, dtype: DType::F32, lens }
+}
+
 fn print(shape: &[usize]) -> Print {
     Print { label: "x".into(), dtype: DType::F32, shape: Shape::new(shape) }
 }
@@ -103,6 +109,12 @@ fn valid() -> Vec<Library> {
         arg_reduce().into(),
         CastHalf { from: DType::F64, to: DType::Bf16, len: 9 }.into(),
         Cholesky { dtype: DType::F32, batch: 2, n: 3 }.into(),
+        collective().into(),
+        Collective { kind: CollectiveKind::SumEach, dtype: DType::Bf16, ..collective() }.into(),
+        Collective { kind: CollectiveKind::Gather, shards: 1, held: 1, dtype: DType::Bool, ..collective() }.into(),
+        Collective { kind: CollectiveKind::Broadcast, shards: 1, held: 1, ..collective() }.into(),
+        Collective { kind: CollectiveKind::ReduceScatter, shards: 1, held: 1, lens: Shape::new(&[6]), ..collective() }
+            .into(),
         conv_of(ConvPass::Forward),
         conv_of(ConvPass::InputGradient),
         conv_of(ConvPass::FilterGradient),
@@ -122,6 +134,7 @@ fn valid() -> Vec<Library> {
         ScatterAdd { index_dtype: DType::U32, along: true, ..scatter() }.into(),
         sort().into(),
         solve().into(),
+        Token { dtype: DType::F32, len: 5 }.into(),
     ]
 }
 
@@ -142,6 +155,17 @@ fn refused() -> Vec<(Library, String)> {
         (MatMul::contiguous(DType::F32, &[], [half, half, half]).into(), text(half)),
         (MatMul { batch: SmallVec::from_slice(&[2]), ..matmul() }.into(), "0 batch strides for 1 batch axes".into()),
         (MatMul { dtype: DType::I32, ..matmul() }.into(), "i32".into()),
+        (Collective { lens: Shape::new(&[far, 3]), ..collective() }.into(), text(far)),
+        (Collective { lens: Shape::new(&[half, THIRD]), ..collective() }.into(), text(half + THIRD)),
+        (Collective { shards: half, held: half, lens: Shape::new(&[0]), ..collective() }.into(), text(half)),
+        (Collective { size: 2, shards: 1 << 20, held: 1 << 20, ..collective() }.into(), text(1 << 21)),
+        (Collective { size: far, ..collective() }.into(), text(far)),
+        (Collective { size: 0, ..collective() }.into(), "no workers".into()),
+        (Collective { held: 2, ..collective() }.into(), "2 of 3 shards in a group of one".into()),
+        (Collective { held: 0, size: 2, ..collective() }.into(), "0 of 3 shards".into()),
+        (Collective { kind: CollectiveKind::Gather, ..collective() }.into(), "3 shards instead of 1".into()),
+        (Collective { dtype: DType::Bool, ..collective() }.into(), "bool".into()),
+        (Token { dtype: DType::F32, len: far }.into(), text(far)),
         (Conv2d { batch: half, height: half, width: 1, ..conv() }.into(), text(half)),
         (Conv2d { in_channels: THIRD - 1, ..conv() }.into(), text(THIRD - 1)),
         (Conv2d { kernel_height: THIRD, padding: [[0, 0]; 2], ..conv() }.into(), "reach".into()),
@@ -249,6 +273,15 @@ fn buffer((dtype, len): (DType, usize), draw: &mut impl FnMut() -> u64) -> Buffe
     Buffer::from_bytes(&bytes).unwrap()
 }
 
+/// Whether a kernel prints, or takes workers that are not there.
+fn takes_others(library: &Library) -> bool {
+    match library {
+        Library::Print(_) => true,
+        Library::Collective(collective) => collective.size > 1,
+        _ => false,
+    }
+}
+
 /// Runs a library kernel and its twin, which reads and writes through slices alone, if that takes moments only.
 /// Returns whether it ran.
 fn runs_as_its_twin(library: &Library, draw: &mut impl FnMut() -> u64) -> bool {
@@ -266,7 +299,7 @@ fn runs_as_its_twin(library: &Library, draw: &mut impl FnMut() -> u64) -> bool {
         Library::MatMul(product) => product.k,
         _ => read,
     };
-    if read > 1 << 16 || written.saturating_mul(terms.max(1)) > 1 << 20 || matches!(library, Library::Print(_)) {
+    if read > 1 << 16 || written.saturating_mul(terms.max(1)) > 1 << 20 || takes_others(library) {
         return false;
     }
     let inputs: Vec<Buffer> = library.inputs().into_iter().map(|ty| buffer(ty, draw)).collect();

@@ -254,7 +254,7 @@ fn a_file_that_a_killed_process_was_writing_goes_with_the_next_save() {
     for name in [".retape-Ab3xY9.tmp", ".retape-locked.tmp", ".tmpAb3xY9", "notes.tmp"] {
         fs::write(path(name), "half").unwrap();
     }
-    // That of a process which is alive.
+    // The file of a process which is alive.
     let locked = fs::File::open(path(".retape-locked.tmp")).unwrap();
     locked.lock().unwrap();
     let tensor = Tensor::ones([2]);

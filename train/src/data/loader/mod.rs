@@ -16,6 +16,7 @@ use std::thread;
 
 use retape::data::{MiniBatches, Partial};
 
+use self::shards::Held;
 use super::collate::{Collate, Stacked};
 use super::dataset::Dataset;
 use crate::error::Result;
@@ -94,7 +95,7 @@ pub struct Loader<D: Dataset, C = Stacked> {
     n_threads: usize,
     prefetch: Option<usize>,
     skip_broken: bool,
-    held: shards::Held,
+    held: Held,
     fill: Option<job::Fill<D::Item>>,
     totals: Arc<Mutex<LoaderStats>>,
 }
@@ -117,7 +118,7 @@ impl<D: Dataset> Loader<D> {
             n_threads: thread::available_parallelism().map_or(1, |count| count.get()),
             prefetch: None,
             skip_broken: false,
-            held: shards::Held::ALL,
+            held: Held::ALL,
             fill: None,
             totals: Arc::default(),
         })
@@ -127,6 +128,12 @@ impl<D: Dataset> Loader<D> {
 impl<D: Dataset, C> Loader<D, C> {
     /// Makes batches in another way.
     pub fn collate<C2: Collate<D::Item>>(self, collate: C2) -> Loader<D, C2> {
+        let held = self.held.clone();
+        self.with(collate, held)
+    }
+
+    /// The same batches made in another way, of these shards.
+    fn with<C2>(self, collate: C2, held: Held) -> Loader<D, C2> {
         Loader {
             dataset: self.dataset,
             collate: Arc::new(collate),
@@ -135,7 +142,7 @@ impl<D: Dataset, C> Loader<D, C> {
             n_threads: self.n_threads,
             prefetch: self.prefetch,
             skip_broken: self.skip_broken,
-            held: self.held,
+            held,
             fill: self.fill,
             totals: self.totals,
         }

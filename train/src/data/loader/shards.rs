@@ -105,18 +105,7 @@ impl<D: Dataset, C> Loader<D, C> {
                 self.batch_size()
             )));
         }
-        let collate = Shards { collate: self.collate, n_held: held.len() };
-        Ok(Loader {
-            dataset: self.dataset,
-            collate: Arc::new(collate),
-            batches: self.batches,
-            batching: self.batching,
-            n_threads: self.n_threads,
-            prefetch: self.prefetch,
-            skip_broken: self.skip_broken,
-            held: Held { n_shards, held },
-            fill: self.fill,
-            totals: self.totals,
-        })
+        let collate = Shards { collate: Arc::clone(&self.collate), n_held: held.len() };
+        Ok(self.with(collate, Held { n_shards, held }))
     }
 }
