@@ -40,20 +40,20 @@ impl World {
         (results, state.updated(&means[0], &variances[0], layers[0].momentum))
     }
 
-    /// The running statistics of the whole batch from those of the shards that this worker holds, each of a number of
-    /// rows: with f the share of a shard in all rows, the mean is the sum of f m, and the variance the sum of
-    /// f (v + (m - mean)^2), the law of total variance. Needs all workers.
+    /// The running statistics of the whole batch, layer by layer, from those of the shards that this worker holds, each
+    /// of a number of rows: with f the share of a shard in all rows, the mean is the sum of f m, and the variance the sum
+    /// of f (v + (m - mean)^2), the law of total variance. All layers travel together. Needs all workers.
     ///
     /// # Panics
     ///
     /// If there is no shard, or not a number of rows for each.
     #[track_caller]
-    pub fn combined(&self, states: &[BatchNormState], n_rows: &[usize]) -> BatchNormState {
-        let means: Vec<Tensor> = states.iter().map(|state| state.mean.clone()).collect();
-        let mean = self.mean_shards(&means, n_rows);
-        let spread = |state: &BatchNormState| &state.variance + (&state.mean - &mean).square();
-        let spreads: Vec<Tensor> = states.iter().map(spread).collect();
-        let variance = self.mean_shards(&spreads, n_rows);
-        BatchNormState { mean, variance }
+    pub fn combined(&self, shards: &[Vec<BatchNormState>], n_rows: &[usize]) -> Vec<BatchNormState> {
+        let means = |layers: &Vec<BatchNormState>| layers.iter().map(|state| state.mean.clone()).collect();
+        let means = self.mean_shards(&shards.iter().map(means).collect::<Vec<Vec<Tensor>>>(), n_rows);
+        let spread = |(state, mean): (&BatchNormState, &Tensor)| &state.variance + (&state.mean - mean).square();
+        let spreads = |layers: &Vec<BatchNormState>| layers.iter().zip(&means).map(spread).collect();
+        let variances = self.mean_shards(&shards.iter().map(spreads).collect::<Vec<Vec<Tensor>>>(), n_rows);
+        means.into_iter().zip(variances).map(|(mean, variance)| BatchNormState { mean, variance }).collect()
     }
 }

@@ -187,6 +187,36 @@ impl World {
         self.exchange("broadcast: parts", &sends, &mut receives)
     }
 
+    /// The numbers of all workers, for a monitor: each name with ` of rank N` behind it, by name and then by rank. In a
+    /// world of one the names stay as they are. Workers give the same names. Needs all workers.
+    ///
+    /// ```
+    /// use retape_dist::World;
+    ///
+    /// let all = World::threads(2, |world| Ok(world.by_rank(&[("rows", 8.0 + world.rank() as f64)])?))?;
+    /// let wanted = [("rows of rank 0".to_owned(), 8.0), ("rows of rank 1".to_owned(), 9.0)];
+    /// assert_eq!(all, [wanted.clone(), wanted]);
+    /// # Ok::<(), retape_dist::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`World`] says.
+    pub fn by_rank(&self, numbers: &[(&str, f64)]) -> Result<Vec<(String, f64)>> {
+        let mine: Vec<u8> = numbers.iter().flat_map(|(_, number)| number.to_le_bytes()).collect();
+        let names: Vec<&str> = numbers.iter().map(|(name, _)| *name).collect();
+        let call = format!("numbers by rank: {}", names.join(", "));
+        let all = self.all_to_all(&call, &mine, &vec![mine.len(); self.size()])?;
+        let mut named = Vec::with_capacity(numbers.len() * self.size());
+        for (n, name) in names.iter().enumerate() {
+            for (rank, bytes) in all.iter().enumerate() {
+                let name = if self.size() == 1 { (*name).to_owned() } else { format!("{name} of rank {rank}") };
+                named.extend(bytes.as_chunks().0.get(n).map(|bytes| (name, f64::from_le_bytes(*bytes))));
+            }
+        }
+        Ok(named)
+    }
+
     /// Makes sure that all workers have the same of something, by its digest. `text` shows it, and is made only if it
     /// differs. Needs all workers.
     ///

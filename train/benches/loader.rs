@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use image::ImageEncoder;
 use image::codecs::jpeg::JpegEncoder;
-use network::Training;
+use network::{Shards, Training};
 use retape::data::Random;
 use retape::{Tensor, accelerate};
 use retape_train::data::augment::{
@@ -168,9 +168,9 @@ const MOST_WAITING: f64 = 0.05;
 /// The loader's share of training steps of the example `cifar`, with two threads; too large a share is an error, where it
 /// is measured.
 fn step(amount: Amount, objects: Objects) -> Outcome {
-    let step = accelerate(|training: &Training, x: &Tensor, labels: &Tensor, rate: &Tensor| {
-        let (loss, _, training) = training.step(x, labels, rate, 1e-10);
-        (loss, training)
+    let world = retape_dist::init()?;
+    let step = accelerate(move |training: &Training, batch: &Shards, rate: &Tensor| {
+        training.step(&world, batch, rate, 1e-10).expect("the loss is a number")
     });
     let mut training = Training::new(1, Objects::CLASSES.len());
     let loader = Loader::new(objects.augment(1, small()), amount.batch_size)?.shuffled(1).threads(2);
@@ -178,10 +178,9 @@ fn step(amount: Amount, objects: Objects) -> Outcome {
     for epoch in 0..=amount.n_rounds {
         let mut batches = loader.epoch(epoch);
         for batch in batches.by_ref().take(amount.n_steps) {
-            let (images, labels) = batch?.data;
-            let loss;
-            (loss, training) = step.call(training, &images, &labels, 0.01_f32)?;
-            loss.item::<f32>()?;
+            let outcome;
+            (outcome, training) = step.call(training, &vec![batch?.data], 0.01_f32)?;
+            outcome.loss.item::<f32>()?;
         }
         let stats = batches.stats();
         let seconds = stats.elapsed.as_secs_f64() / stats.batches as f64;

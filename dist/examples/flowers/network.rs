@@ -7,7 +7,7 @@
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense};
 use retape::ops::{ConvOptions, Padding};
 use retape::optim::{Sgd, SgdState};
-use retape::{DType, Tensor, Tree, concat};
+use retape::{DType, Tensor, Tree};
 use retape_dist::World;
 
 /// Filters of the first convolution.
@@ -60,11 +60,14 @@ pub(crate) struct Shards {
     pub(crate) whole: usize,
 }
 
-/// The things that a step gives to look at, of the whole batch.
+/// The things that a step gives to look at.
 #[derive(Clone, Debug, Tree)]
 pub(crate) struct Outcome {
+    /// The mean loss of the whole batch.
     pub(crate) loss: Tensor,
-    /// How many images were taken for what they are.
+    /// The mean loss of this worker's rows.
+    pub(crate) own_loss: Tensor,
+    /// How many images of the whole batch were taken for what they are.
     pub(crate) n_right: Tensor,
 }
 
@@ -185,36 +188,24 @@ impl Training {
                 logits.argmax(-1).eq(labels.cast(DType::I64)).cast(DType::F32).sum(..)
             };
             let n_right: Vec<Tensor> = labels().map(is_right).collect();
-            let losses = labels().map(|(logits, labels)| nn::softmax_cross_entropy_labels(logits, labels)).collect();
-            (losses, (norms, n_right))
+            let losses: Vec<Tensor> =
+                labels().map(|(logits, labels)| nn::softmax_cross_entropy_labels(logits, labels)).collect();
+            let own_loss = losses.iter().zip(&n_rows).map(|(loss, &rows)| loss * rows as f64);
+            let own_loss = own_loss.sum::<Tensor>() / n_rows.iter().sum::<usize>() as f64;
+            (losses, (norms, n_right, own_loss))
         };
-        let (loss, gradient, (norms, n_right)) = world.value_and_grad(&self.params, &n_rows, losses)?;
+        let (loss, gradient, (norms, n_right, own_loss)) = world.value_and_grad(&self.params, &n_rows, losses)?;
         let norms = match sync {
             true => norms.into_iter().flatten().collect(),
-            false => combined(world, &norms, &n_rows),
+            false => {
+                let of_shard = |shard: usize| norms.iter().map(|layer| layer[shard].clone()).collect();
+                world.combined(&(0..n_rows.len()).map(of_shard).collect::<Vec<_>>(), &n_rows)
+            }
         };
         let n_right = world.sum_shards(&n_right);
         let (params, sgd) = optimiser().update(&self.params, &gradient, &self.sgd, rate);
-        Ok((Outcome { loss, n_right }, Training { params, norms, sgd }))
+        Ok((Outcome { loss, own_loss, n_right }, Training { params, norms, sgd }))
     }
-}
-
-/// The running statistics of all shards of all workers as those of one batch; in one piece, since messages have a price.
-fn combined(world: &World, norms: &[Vec<BatchNormState>], n_rows: &[usize]) -> Vec<BatchNormState> {
-    let of_shard = |shard: usize| {
-        let means: Vec<&Tensor> = norms.iter().map(|layer| &layer[shard].mean).collect();
-        let variances: Vec<&Tensor> = norms.iter().map(|layer| &layer[shard].variance).collect();
-        BatchNormState { mean: concat(&means, 0), variance: concat(&variances, 0) }
-    };
-    let all = world.combined(&(0..n_rows.len()).map(of_shard).collect::<Vec<_>>(), n_rows);
-    let mut end = 0;
-    let layer = |layer: &Vec<BatchNormState>| {
-        let channels = end..end + layer[0].mean.dim(0);
-        end = channels.end;
-        let [mean, variance] = [&all.mean, &all.variance].map(|of| of.slice_axis(0, channels.clone()));
-        BatchNormState { mean, variance }
-    };
-    norms.iter().map(layer).collect()
 }
 
 fn optimiser() -> Sgd {

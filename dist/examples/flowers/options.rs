@@ -21,6 +21,7 @@ usage: flowers [options], alone or under a launcher such as mpirun
   --sync                normalises by the statistics of the whole batch, and not by those of each shard
   --checkpoints FOLDER  writes a checkpoint there after every epoch, and where it is stopped
   --resume              goes on from the newest checkpoint, with any number of workers up to that of its shards
+  --logs FOLDER         writes a log of each worker there, with its rank
   --log-digests         prints the digest of loss and state after every step
   --web                 serves a page to watch it, from worker 0
   --threads N           threads of the engine (all)
@@ -41,6 +42,7 @@ pub(crate) struct Options {
     pub(crate) sync: bool,
     pub(crate) checkpoints: Option<PathBuf>,
     pub(crate) resume: bool,
+    pub(crate) logs: Option<PathBuf>,
     pub(crate) log_digests: bool,
     pub(crate) web: bool,
     pub(crate) loaders: usize,
@@ -61,6 +63,7 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
         sync: false,
         checkpoints: None,
         resume: false,
+        logs: None,
         log_digests: false,
         web: false,
         loaders: 1,
@@ -81,6 +84,7 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
             "--sync" => options.sync = true,
             "--checkpoints" => options.checkpoints = Some(value()?.into()),
             "--resume" => options.resume = true,
+            "--logs" => options.logs = Some(value()?.into()),
             "--log-digests" => options.log_digests = true,
             "--web" => options.web = true,
             "--threads" => retape::set_n_threads(parsed(&name, &value()?)?),

@@ -2,9 +2,9 @@
 
 use retape::{Tensor, accelerate};
 use retape_dist::{Failure, World};
-use retape_train::metrics::{Accuracy, Mean};
+use retape_train::metrics::{Accuracy, Mean, Throughput};
 use retape_train::monitor::{Monitor, Web};
-use retape_train::progress::{Every, Loop, Position, Stop};
+use retape_train::progress::{Every, Loop, Position};
 
 use crate::checkpoints::{begin, checkpoint, open};
 use crate::data::{Data, data};
@@ -28,28 +28,33 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
     })
     .named("train_step");
 
-    let (mut monitor, stop) = monitor(options, &world)?;
+    let mut monitor = monitor(options, &world)?;
+    let stop = monitor.stop();
     let mut steps = Loop::new(&data.train).resume(start.position).epochs(options.epochs).save(Every::Epochs(1));
-    monitor = monitor.map(|monitor| monitor.steps(steps.n_steps().unwrap_or(0)));
+    monitor = monitor.steps(steps.n_steps().unwrap_or(0));
+    let mut throughput = Throughput::new();
     let mut last_loss = f64::NAN;
-    for batch in &mut steps {
+    while let Some(batch) = throughput.wait(|| steps.next()) {
         let batch = batch?;
         let own = Shards { whole: batch.batch.whole, shards: batch.batch.data.clone() };
         let rate = options.rate / (1.0 + 0.01 * batch.position.step as f64);
         let (outcome, after) = step.call(&training, &own, rate as f32)?;
         training = after;
-        let Outcome { loss, n_right } = outcome;
+        let Outcome { loss, own_loss, n_right } = outcome;
         if options.log_digests && world.rank() == 0 {
             println!("step {:<6} {}", batch.after.step, world.digest(&(loss.clone(), training.clone()))?);
         }
         last_loss = f64::from(loss.item::<f32>()?);
         let accuracy = f64::from(n_right.item::<f32>()?) / own.whole as f64;
-        if let Some(monitor) = &mut monitor {
-            let scalars = [("loss", last_loss), ("accuracy", accuracy), ("workers", world.size() as f64)];
-            monitor.step(batch.after.step, batch.position.epoch, &scalars);
-            if batch.ends_epoch() {
-                monitor.cache("train_step", &step);
-            }
+        throughput.add(own.shards.iter().map(|(images, _)| images.dim(0)).sum());
+        let own_loss = (world.size() > 1).then_some(("loss", f64::from(own_loss.item::<f32>()?)));
+        let own = own_loss.into_iter().chain([("examples per second", throughput.value())]);
+        let by_rank = world.by_rank(&own.collect::<Vec<_>>())?;
+        let whole = [("loss", last_loss), ("accuracy", accuracy)].into_iter();
+        let by_rank = by_rank.iter().map(|(name, value)| (name.as_str(), *value));
+        monitor.step(batch.after.step, batch.position.epoch, &whole.chain(by_rank).collect::<Vec<_>>());
+        if batch.ends_epoch() {
+            monitor.cache("train_step", &step);
         }
         // Whoever is asked to stop, all stop behind the same step.
         if world.any(stop.is_requested())? {
@@ -61,15 +66,16 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         {
             checkpoints.save(checkpoint(options, &world, batch.after)?, &training)?;
         }
+        throughput.restart();
     }
     checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.wait())?;
     let (accuracy, loss) = test(&training, &world, &data)?;
     let digest = world.digest(&(training.params, training.norms))?;
     world.agree("the weights", digest.as_bytes(), &|| digest.clone())?;
-    if let Some(mut monitor) = monitor {
-        let Position { step, epoch, .. } = steps.position();
-        monitor.validation(step, epoch, &[("loss", loss), ("accuracy", accuracy)]);
-        monitor.finish()?;
+    let Position { step, epoch, .. } = steps.position();
+    monitor.validation(step, epoch, &[("loss", loss), ("accuracy", accuracy)]);
+    monitor.finish()?;
+    if world.rank() == 0 {
         println!("workers   {}, of {} shards", world.size(), world.n_shards());
         println!("ended     {}", steps.end().map_or("before the first step".to_owned(), |end| format!("{end:?}")));
         println!("loss      {last_loss:.4} of the last batch, {loss:.4} of photos held out");
@@ -79,23 +85,20 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The monitor of worker 0, and this worker's request to stop.
-fn monitor(options: &Options, world: &World) -> Result<(Option<Monitor>, Stop), Failure> {
-    let stop = Stop::new();
-    if world.rank() != 0 {
-        // A launcher sends Ctrl-C to all processes.
-        stop.on_ctrl_c()?;
-        return Ok((None, stop));
+/// The monitor of a worker: each may have a log, that of worker 0 shows all.
+fn monitor(options: &Options, world: &World) -> Result<Monitor, Failure> {
+    // A launcher sends Ctrl-C to all processes.
+    let mut monitor = Monitor::new("flowers").of_rank(world.rank()).stop_on_ctrl_c()?;
+    if let Some(folder) = &options.logs {
+        monitor = monitor.json_lines(folder.join(format!("rank-{}.jsonl", world.rank())))?;
     }
-    let mut monitor = Monitor::new("flowers").stop_on_ctrl_c()?;
-    if options.web {
+    if world.rank() == 0 && options.web {
         monitor = monitor.web(Web::default())?;
     }
     monitor.info("workers", world.size());
     monitor.info("shards", world.n_shards());
     monitor.info("machines", world.hosts().join(", "));
-    let stop = monitor.stop();
-    Ok((Some(monitor), stop))
+    Ok(monitor)
 }
 
 /// The part of the photos held out that are taken for what they are, and their mean loss. Each worker tests its shards of them.

@@ -49,7 +49,7 @@ fn step(world: &World, (model, velocity, norm): &State, shards: &[Shard], whole:
         } else {
             let each = layers.iter().zip(&hidden).map(|(layer, x)| layer.apply(x, norm));
             let (hidden, norms): (Vec<Tensor>, Vec<BatchNormState>) = each.unzip();
-            (hidden, world.combined(&norms, &rows))
+            (hidden, world.combined(&norms.into_iter().map(|norm| vec![norm]).collect::<Vec<_>>(), &rows).remove(0))
         };
         let loss = |((x, (_, y)), model): ((&Tensor, &Shard), &Model)| {
             (x.relu().mean([1, 2]).matmul(&model.dense) - y).square().mean(..)
@@ -133,11 +133,15 @@ fn combined_statistics_are_those_of_all_rows() {
     let wanted = state(&retape::concat(&rows.iter().collect::<Vec<_>>(), 0));
     let found = World::threads(3, |world| {
         let own = &rows[world.rank()];
-        Ok(world.combined(&[state(own)], &[own.dim(0)]))
+        Ok(world.combined(&[vec![state(own), state(&(own * 2.0))]], &[own.dim(0)]))
     });
+    let doubled = BatchNormState { mean: &wanted.mean * 2.0, variance: &wanted.variance * 4.0 };
     for found in found.unwrap() {
-        for (found, wanted) in [(&found.mean, &wanted.mean), (&found.variance, &wanted.variance)] {
-            assert!((found - wanted).abs().max(..).item::<f64>().unwrap() < 1e-15);
+        assert_eq!(found.len(), 2);
+        for (found, wanted) in found.iter().zip([&wanted, &doubled]) {
+            for (found, wanted) in [(&found.mean, &wanted.mean), (&found.variance, &wanted.variance)] {
+                assert!((found - wanted).abs().max(..).item::<f64>().unwrap() < 4e-15);
+            }
         }
     }
 }

@@ -13,12 +13,13 @@ use std::fs;
 use std::process::ExitCode;
 
 use options::{Options, USAGE, options};
+use retape_dist::World;
 use retape_train::metrics::Confusion;
 use retape_train::monitor::Monitor;
 #[cfg(feature = "web")]
 use retape_train::monitor::Web;
 use retape_train::sweep::Sweep;
-use retape_train::{DeviceTable, Result};
+use retape_train::{DeviceTable, Execution, Result};
 use train::{Steps, Trained, train};
 
 type AnyError = Box<dyn std::error::Error>;
@@ -47,16 +48,33 @@ fn run() -> std::result::Result<(), AnyError> {
         print!("{}", DeviceTable::read());
         return Ok(());
     }
+    let world = retape_dist::init()?;
     if options.models > 1 {
-        return side_by_side(&options);
+        return side_by_side(&options, &world);
     }
-    fs::create_dir_all(&options.out)?;
-    let device = options.device.device()?;
-    let trained = train(&options, device, &options.out, monitor(&options)?)?;
+    let one = |world: &World| -> Result<Trained> {
+        fs::create_dir_all(&options.out).map_err(retape_train::Error::custom)?;
+        train(&options, world, &options.out, monitor(&options, world)?)
+    };
+    let trained = match options.workers {
+        Some(n) if world.size() > 1 => {
+            return Err(format!("--workers {n} are threads, and a launcher started {} processes", world.size()).into());
+        }
+        Some(n) => World::threads(n, |world| Ok(one(&world)?))?.swap_remove(0),
+        // Told while the world is there: the others wait, and would only learn that this worker has come to its end.
+        None => one(&world).inspect_err(|error| world.fail(&error.to_string()))?,
+    };
+    if world.rank() == 0 {
+        report(&options, &trained);
+    }
+    Ok(())
+}
+
+fn report(options: &Options, trained: &Trained) {
     let Trained { confusion, steps, end } = trained;
     println!();
-    print!("{}", Table(&confusion));
-    println!("ended        {}", end.map_or("before the first step".to_owned(), |end| format!("{end:?}")));
+    print!("{}", Table(confusion));
+    println!("ended        {}", end.as_ref().map_or("before the first step".to_owned(), |end| format!("{end:?}")));
     match steps {
         Some(Steps { loss, examples_per_second: speed, waiting }) => {
             println!("loss         {loss:.4} of the last batch");
@@ -69,11 +87,16 @@ fn run() -> std::result::Result<(), AnyError> {
     }
     println!("accuracy     {:.2} % of {} images held out", 100.0 * confusion.accuracy(), confusion.n());
     println!("plots, log, model and checkpoints are in {}", options.out.display());
-    Ok(())
 }
 
-fn monitor(options: &Options) -> Result<Monitor> {
-    let monitor = Monitor::new("cifar").json_lines(options.out.join("log.jsonl"))?.stop_on_ctrl_c()?;
+/// The monitor of a worker: each has a log, that of worker 0 shows all.
+fn monitor(options: &Options, world: &World) -> Result<Monitor> {
+    let rank = world.rank();
+    let monitor = Monitor::new("cifar").of_rank(rank).stop_on_ctrl_c()?;
+    if rank > 0 {
+        return monitor.json_lines(options.out.join(format!("log.{rank}.jsonl")));
+    }
+    let monitor = monitor.json_lines(options.out.join("log.jsonl"))?;
     let monitor = monitor.tensor_board(options.out.join("board"))?;
     if !options.web {
         return Ok(monitor);
@@ -85,7 +108,10 @@ fn monitor(options: &Options) -> Result<Monitor> {
 }
 
 /// Several trainings side by side, which differ in seed and rate.
-fn side_by_side(options: &Options) -> std::result::Result<(), AnyError> {
+fn side_by_side(options: &Options, world: &World) -> std::result::Result<(), AnyError> {
+    if world.size() > 1 || options.workers.is_some() {
+        return Err("--models trains each model on one worker".into());
+    }
     let rates = [1.0, 0.5, 2.0];
     let one = |number: usize| Options {
         seed: options.seed + number as u64,
@@ -99,7 +125,8 @@ fn side_by_side(options: &Options) -> std::result::Result<(), AnyError> {
         let Named(options) = trial.options;
         let options = Options { loaders: options.loaders.min(trial.n_threads), ..options.clone() };
         fs::create_dir_all(&options.out).map_err(retape_train::Error::custom)?;
-        train(&options, trial.device, &options.out, Monitor::new(&format!("model {}", trial.number)))
+        let options = Options { device: Execution::On(trial.device), ..options };
+        train(&options, world, &options.out, Monitor::new(&format!("model {}", trial.number)))
     });
     let table = outcomes.table(|trained| {
         let accuracy = format!("{:.2} %", 100.0 * trained.confusion.accuracy());

@@ -4,7 +4,8 @@
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense};
 use retape::ops::{ConvOptions, Padding};
 use retape::optim::{Sgd, SgdState};
-use retape::{Tensor, Tree};
+use retape::{DType, Tensor, Tree};
+use retape_dist::World;
 use retape_train::optimise::add_l2;
 
 /// Filters of the convolutions of each block.
@@ -27,13 +28,27 @@ pub(crate) struct Params {
     head: Dense,
 }
 
-/// The state that training carries from step to step.
+/// The state that training carries from step to step, the same on all workers.
 #[derive(Clone, Debug, Tree)]
 pub(crate) struct Training {
     pub(crate) params: Params,
     /// The running statistics of the normalisations, layer by layer.
     pub(crate) norms: Vec<BatchNormState>,
     sgd: SgdState<Params>,
+}
+
+/// The images `[rows, 32, 32, 3]` and labels `[rows]` of the shards of a batch that a worker holds.
+pub(crate) type Shards = Vec<(Tensor, Tensor)>;
+
+/// The things that a step gives to look at.
+#[derive(Clone, Debug, Tree)]
+pub(crate) struct Outcome {
+    /// The mean loss of the whole batch.
+    pub(crate) loss: Tensor,
+    /// The mean loss of this worker's rows.
+    pub(crate) own_loss: Tensor,
+    /// How many images of the whole batch were taken for what they are.
+    pub(crate) n_right: Tensor,
 }
 
 impl Params {
@@ -82,11 +97,40 @@ impl Training {
         Training { params, norms, sgd }
     }
 
-    /// The loss and the logits of a batch with labels `[batch]`, and what training carries on.
-    pub(crate) fn step(&self, x: &Tensor, labels: &Tensor, rate: &Tensor, l2: f64) -> (Tensor, Tensor, Training) {
+    /// A step of all workers together: loss, gradients, running statistics and parameters are those of the whole batch.
+    pub(crate) fn step(
+        &self,
+        world: &World,
+        batch: &Shards,
+        rate: &Tensor,
+        l2: f64,
+    ) -> retape::Result<(Outcome, Training)> {
+        let n_rows: Vec<usize> = batch.iter().map(|(x, _)| x.dim(0)).collect();
+        let losses = |copies: &Vec<Params>| {
+            let (mut losses, mut norms, mut n_right) = (vec![], vec![], vec![]);
+            for (params, (x, labels)) in copies.iter().zip(batch) {
+                let (logits, state) = self.normalised(params, x);
+                losses.push(nn::softmax_cross_entropy_labels(&logits, labels));
+                norms.push(state);
+                n_right.push(logits.argmax(-1).eq(labels.cast(DType::I64)).cast(DType::F32).sum(..));
+            }
+            let weighed = losses.iter().zip(&n_rows).map(|(loss, &rows)| loss * rows as f64);
+            let own = weighed.sum::<Tensor>() / n_rows.iter().sum::<usize>() as f64;
+            (losses, (norms, n_right, own))
+        };
+        let (loss, gradient, (norms, n_right, own_loss)) = world.value_and_grad(&self.params, &n_rows, losses)?;
+        let (norms, n_right) = (world.combined(&norms, &n_rows), world.sum_shards(&n_right));
+        let is_weight = |name: &str| name.ends_with("weight");
+        let gradient = add_l2(&self.params, &gradient, |name| if is_weight(name) { l2 } else { 0.0 });
+        let (params, sgd) = optimiser().update(&self.params, &gradient, &self.sgd, rate);
+        Ok((Outcome { loss, own_loss, n_right }, Training { params, norms, sgd }))
+    }
+
+    /// The logits of a shard by the statistics of its own rows, and the new running ones.
+    fn normalised(&self, params: &Params, x: &Tensor) -> (Tensor, Vec<BatchNormState>) {
         let mut old = self.norms.iter();
         let mut norms = vec![];
-        let logits = self.params.forward(x, |norm, x| match old.next() {
+        let logits = params.forward(x, |norm, x| match old.next() {
             Some(state) => {
                 let (y, state) = norm.apply(x, state);
                 norms.push(state);
@@ -94,11 +138,7 @@ impl Training {
             }
             None => x.clone(),
         });
-        let loss = nn::softmax_cross_entropy_labels(&logits, labels);
-        let is_weight = |name: &str| name.ends_with("weight");
-        let gradient = add_l2(&self.params, &loss.grad(&self.params), |name| if is_weight(name) { l2 } else { 0.0 });
-        let (params, sgd) = optimiser().update(&self.params, &gradient, &self.sgd, rate);
-        (loss, logits, Training { params, norms, sgd })
+        (logits, norms)
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use retape_dist::World;
 use retape_train::Execution;
 
 use crate::AnyError;
@@ -11,7 +12,8 @@ use crate::AnyError;
 pub(crate) const USAGE: &str = "\
 usage: cifar [options]
   --epochs N        epochs (3)
-  --batch N         examples per step (256); the rate grows with it
+  --batch N         examples per step of all workers (256 for each); the rate grows with it
+  --workers N       workers that share each batch: threads of this process, or the processes of a launcher (1)
   --rate R          initial rate for a batch of 256 (0.1)
   --drop-every N    epochs after which the rate drops by 0.1 (45)
   --l2 R            strength of the L2 penalty of weights (1e-10)
@@ -19,7 +21,7 @@ usage: cifar [options]
   --test N          synthetic images held out (2000)
   --data FOLDER     CIFAR-10's binary files, or a folder of images with a subfolder per class
   --seed N          (1)
-  --device D        auto, cpu, cuda:N (cpu)
+  --device D        auto, cpu, cuda:N, cuda:all (cpu); workers take the devices in turn
   --threads N       threads of the engine (all)
   --loaders N       threads that load and augment (2)
   --models N        N trainings side by side, with seeds from --seed on and other rates
@@ -33,7 +35,9 @@ usage: cifar [options]
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) epochs: u64,
-    pub(crate) batch: usize,
+    /// 256 for each worker, if nothing is said.
+    pub(crate) batch: Option<usize>,
+    pub(crate) workers: Option<usize>,
     pub(crate) rate: f64,
     pub(crate) drop_every: u64,
     pub(crate) l2: f64,
@@ -52,10 +56,18 @@ pub(crate) struct Options {
     pub(crate) devices: bool,
 }
 
+impl Options {
+    /// The examples of a step of all workers.
+    pub(crate) fn batch(&self, world: &World) -> usize {
+        self.batch.unwrap_or(256 * world.size())
+    }
+}
+
 pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options, AnyError> {
     let mut options = Options {
         epochs: 3,
-        batch: 256,
+        batch: None,
+        workers: None,
         rate: 0.1,
         drop_every: 45,
         l2: 1e-10,
@@ -77,7 +89,8 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
         let mut value = || args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"));
         match name.as_str() {
             "--epochs" => options.epochs = parsed(&name, &value()?)?,
-            "--batch" => options.batch = parsed(&name, &value()?)?,
+            "--batch" => options.batch = Some(parsed(&name, &value()?)?),
+            "--workers" => options.workers = Some(parsed(&name, &value()?)?),
             "--rate" => options.rate = parsed(&name, &value()?)?,
             "--drop-every" => options.drop_every = parsed(&name, &value()?)?,
             "--l2" => options.l2 = parsed(&name, &value()?)?,

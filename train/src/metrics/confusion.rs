@@ -52,6 +52,32 @@ impl Confusion {
         })
     }
 
+    /// The sum of the counts of several workers, or counts that were kept: `counts` has a row for each true class and a
+    /// column for each predicted one, `unpredicted` the examples of each class for which nothing was predicted.
+    ///
+    /// ```
+    /// use retape_train::metrics::Confusion;
+    ///
+    /// let confusion = Confusion::from_counts(&[vec![3, 1], vec![0, 4]], &[0, 0])?;
+    /// assert_eq!(confusion.accuracy(), 0.875);
+    /// # Ok::<(), retape_train::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are no classes, or not as many in each row and in `unpredicted` as there are rows.
+    #[track_caller]
+    pub fn from_counts(counts: &[Vec<u64>], unpredicted: &[u64]) -> Result<Confusion> {
+        let n_classes = counts.len();
+        let lens = counts.iter().map(Vec::len).chain([unpredicted.len()]);
+        if let Some(len) = lens.into_iter().find(|&len| len != n_classes) {
+            let what = format!("{n_classes} rows of counts, and {len} classes in one of them");
+            return Err(refuse("confusion", &what, Location::caller()));
+        }
+        let empty = Confusion::new(n_classes)?;
+        Ok(Confusion { counts: counts.concat(), unpredicted: unpredicted.to_vec(), ..empty })
+    }
+
     /// Leaves examples with this label out, and rows of zeros where labels are one-hot.
     pub fn ignore(mut self, label: i64) -> Confusion {
         self.ignore = Some(label);

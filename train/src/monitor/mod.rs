@@ -62,6 +62,7 @@ pub struct Monitor {
     /// The first error of a sink.
     error: Option<Error>,
     step: u64,
+    rank: Option<usize>,
     n_steps: Option<u64>,
     /// The last misses of each function by name, and how many there were then.
     misses: Vec<(String, u64, Vec<Miss>)>,
@@ -92,12 +93,34 @@ impl Monitor {
             stop: Stop::new(),
             error: None,
             step: 0,
+            rank: None,
             n_steps: None,
             misses: vec![],
             is_finished: false,
             #[cfg(feature = "web")]
             url: None,
         }
+    }
+
+    /// Makes it the monitor of one of several workers, which train in step: the lines of logs have its number, and the
+    /// terminal is left to that of worker 0.
+    ///
+    /// ```
+    /// use retape_train::monitor::{Monitor, read_json_lines};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("retape-doc-rank-{}.jsonl", std::process::id()));
+    /// let mut monitor = Monitor::new("run").of_rank(2).json_lines(&path)?;
+    /// monitor.step(1, 0, &[("loss", 0.5)]); // nothing on the terminal
+    /// assert_eq!(read_json_lines(&path)?[0].rank, Some(2));
+    /// # std::fs::remove_file(&path).ok();
+    /// # Ok::<(), retape_train::Error>(())
+    /// ```
+    pub fn of_rank(mut self, rank: usize) -> Monitor {
+        self.rank = Some(rank);
+        if rank > 0 {
+            self.terminal = Terminal::silent(&self.name);
+        }
+        self
     }
 
     /// Adds a log with an object per step, as [`JsonLines`] writes it.
@@ -184,14 +207,14 @@ impl Monitor {
     /// Of equal names the last counts. Scalars may be NaN or infinite.
     pub fn step(&mut self, step: u64, epoch: u64, scalars: &[(&str, f64)]) {
         self.step = step;
-        self.tell(&Event::Record(&Record::now(Phase::Training, step, epoch, scalars)));
+        self.tell(&Event::Record(&Record::now(Phase::Training, step, epoch, self.rank, scalars)));
     }
 
     /// Tells of a validation after a step.
     ///
     /// A scalar of the same name as one of [`step`](Monitor::step) is drawn in the same chart.
     pub fn validation(&mut self, step: u64, epoch: u64, scalars: &[(&str, f64)]) {
-        self.tell(&Event::Record(&Record::now(Phase::Validation, step, epoch, scalars)));
+        self.tell(&Event::Record(&Record::now(Phase::Validation, step, epoch, self.rank, scalars)));
     }
 
     /// Sets a field that says something of the whole run, such as the device or the number of parameters.

@@ -55,6 +55,9 @@ pub struct Record {
     pub step: u64,
     /// The epoch that the step belongs to.
     pub epoch: u64,
+    /// The number of the worker that tells of it, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<usize>,
     /// Names and values; no name twice.
     #[serde(with = "scalars")]
     pub scalars: Vec<(String, f64)>,
@@ -62,7 +65,7 @@ pub struct Record {
 
 impl Record {
     /// A record of this moment; of equal names the last counts.
-    pub(super) fn now(phase: Phase, step: u64, epoch: u64, given: &[(&str, f64)]) -> Record {
+    pub(super) fn now(phase: Phase, step: u64, epoch: u64, rank: Option<usize>, given: &[(&str, f64)]) -> Record {
         let mut scalars: Vec<(String, f64)> = Vec::with_capacity(given.len());
         for &(name, value) in given {
             match scalars.iter_mut().find(|(known, _)| known == name) {
@@ -70,7 +73,7 @@ impl Record {
                 None => scalars.push((name.to_owned(), value)),
             }
         }
-        Record { time: now(), phase, step, epoch, scalars }
+        Record { time: now(), phase, step, epoch, rank, scalars }
     }
 }
 

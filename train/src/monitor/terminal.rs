@@ -35,6 +35,11 @@ impl Terminal {
         Terminal::with_target(name, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND), |line| eprintln!("{line}"))
     }
 
+    /// Shows nothing.
+    pub(super) fn silent(name: &str) -> Terminal {
+        Terminal::with_target(name, ProgressDrawTarget::hidden(), |_| ())
+    }
+
     fn with_target(name: &str, target: ProgressDrawTarget, line: fn(&str)) -> Terminal {
         let bar = ProgressBar::with_draw_target(None, target).with_style(style("{spinner} {prefix}  {wide_msg}"));
         bar.set_prefix(name.to_owned());
@@ -201,7 +206,8 @@ mod tests {
         let screen = Screen::default();
         let mut terminal =
             Terminal::with_target("cifar", ProgressDrawTarget::term_like(Box::new(screen.clone())), |_| ());
-        let record = |phase, step| Record::now(phase, step, 2, &[("loss", 0.123_456), ("a very long name", 1e-9)]);
+        let record =
+            |phase, step| Record::now(phase, step, 2, None, &[("loss", 0.123_456), ("a very long name", 1e-9)]);
         terminal.take(&Event::Steps(40)).unwrap();
         terminal.take(&Event::Record(&record(Phase::Training, 20))).unwrap();
         terminal.take(&Event::Record(&record(Phase::Validation, 20))).unwrap();

@@ -196,7 +196,7 @@ mod tests {
         let mut sizes = vec![];
         for step in 1..=20_000_u64 {
             let name = format!("scalar {}", step % 1000);
-            let record = Record::now(Phase::Training, step, 0, &[("loss", 1.0 / step as f64), (&name, 0.5)]);
+            let record = Record::now(Phase::Training, step, 0, None, &[("loss", 1.0 / step as f64), (&name, 0.5)]);
             history.take(&Event::Record(&record));
             history.take(&Event::Note(&format!("note {step}")));
             history.take(&Event::Info { name: &name, value: "x" });
