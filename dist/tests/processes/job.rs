@@ -71,12 +71,19 @@ pub(crate) fn run(mut command: Command) -> Job {
 
 /// A worker without a launcher.
 pub(crate) fn alone(case: &str, variables: &[(&str, &str)]) -> Job {
-    let mut command = clean("timeout");
-    command.args([LIMIT, WORKER, case]).envs(variables.iter().copied());
+    let mut command = start_alone(WORKER);
+    command.arg(case).envs(variables.iter().copied());
     run(command)
 }
 
 const WORKER: &str = env!("CARGO_BIN_EXE_retape-dist-worker");
+
+/// A program without a launcher.
+pub(crate) fn start_alone(program: &str) -> Command {
+    let mut command = clean("timeout");
+    command.args([LIMIT, program]);
+    command
+}
 
 /// A command without the variables that would be taken for those of a launcher, or that change what workers do.
 fn clean(program: &str) -> Command {
@@ -103,6 +110,14 @@ pub(crate) fn launch_without(
     case: &str,
     variables: &[(&str, &str)],
 ) -> Option<Job> {
+    let mut command = start(launcher, size)?;
+    command.arg("env").args(without.iter().flat_map(|name| ["-u", name])).args([WORKER, case]);
+    command.envs(variables.iter().copied());
+    Some(run(command))
+}
+
+/// A launcher, if it is installed, that starts workers of the program that comes next.
+pub(crate) fn start(launcher: Launcher, size: usize) -> Option<Command> {
     let (program, arguments): (&str, &[&str]) = match launcher {
         Launcher::OpenMpi => ("mpirun.openmpi", &["--oversubscribe", "--allow-run-as-root"]),
         Launcher::Mpich => ("mpiexec.hydra", &[]),
@@ -115,8 +130,6 @@ pub(crate) fn launch_without(
         return None;
     }
     let mut command = clean("timeout");
-    command.args([LIMIT, program]).args(arguments).args(["-n", &size.to_string(), "env"]);
-    command.args(without.iter().flat_map(|name| ["-u", name])).args([WORKER, case]);
-    command.envs(variables.iter().copied());
-    Some(run(command))
+    command.args([LIMIT, program]).args(arguments).args(["-n", &size.to_string()]);
+    Some(command)
 }
