@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use retape_runtime::DType;
 
-use crate::accelerate::Pull;
 use crate::error::{Caller, Error};
-use crate::graph::{Graph, TensorType, ValueId};
+use crate::graph::Graph;
 use crate::method::method_at;
-use crate::ops::{Call, CallSite, Op, Site};
+use crate::ops::{Call, Callee, Op, Site};
 use crate::tape::Tape;
-use crate::tensor::{Tensor, Traced};
+use crate::tensor::{Recording, Tensor, Traced};
+use crate::types::{TensorType, ValueId};
 
 /// What to do with a tensor that the outputs do not depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ fn checked(
     if let Some(poisoned) = all.clone().find(|tensor| tensor.error().is_some()) {
         return Err(poisoned.clone());
     }
-    let tape = all.clone().find_map(Tensor::as_traced).map(|traced| Arc::clone(&traced.tape));
+    let tape = all.clone().find_map(Tensor::as_traced).map(Traced::tape);
     let fail = |message: String| {
         let error = Error::Gradient { message, at };
         Err(tape.as_ref().map_or_else(|| Tensor::poisoned(error.clone()), |tape| tape.fail(error.clone())))
@@ -89,7 +89,7 @@ fn checked(
     if tape_of_all.is_finished() {
         return fail("the trace has ended; take gradients inside the closure".into());
     }
-    if all.filter_map(Tensor::as_traced).any(|traced| !Arc::ptr_eq(&traced.tape, tape_of_all)) {
+    if all.filter_map(Tensor::as_traced).any(|traced| !traced.is_on(tape_of_all)) {
         return fail("mixes traced tensors of two traces".into());
     }
     let mut targets = vec![];
@@ -185,8 +185,8 @@ impl<'w> Backward<'w> {
     }
 
     /// Passes the cotangents of all results of a call, the last of which is `last`, on to its arguments.
-    fn visit_call(&mut self, site: &Arc<CallSite>, last: ValueId) {
-        let n_results = site.routine.output_types().len() as u32;
+    fn visit_call(&mut self, callee: &Arc<dyn Callee>, last: ValueId) {
+        let n_results = callee.output_types().len() as u32;
         let cts = (0..n_results).map(|output| self.take(ValueId(last.0 + 1 + output - n_results)));
         let (results, cts): (Vec<usize>, Vec<Tensor>) =
             cts.enumerate().filter_map(|(output, ct)| Some((output, ct?))).unzip();
@@ -201,18 +201,13 @@ impl<'w> Backward<'w> {
             return;
         }
         let at = line.unwrap_or(self.at);
-        let pull_back = match site.routine.pull_back(Pull { wrt: wrt.clone(), results }, at) {
-            Ok(pull_back) => pull_back,
+        let gradient = match Arc::clone(callee).gradient(&wrt, &results, at) {
+            Ok(gradient) => gradient,
             Err(error) => {
                 self.tape.fail(error);
                 return;
             }
         };
-        let gradient = Arc::new(CallSite {
-            routine: Arc::clone(pull_back.gradient()),
-            of: Some((Arc::clone(site), pull_back)),
-            check: None,
-        });
         let values: Vec<Tensor> = args.iter().map(|(id, ty)| self.tape.value(*id, ty.clone())).collect();
         let _method = method_at("call", at);
         let gradients = self.tape.record_call(&gradient, &values.iter().chain(&cts).collect::<Vec<_>>(), at);
@@ -224,8 +219,8 @@ impl<'w> Backward<'w> {
     /// Passes the cotangent of a value on to the arguments of its node.
     fn visit(&mut self, id: ValueId) {
         if let Some(call) = self.tape.with_graph(|graph| call_of(graph, id).cloned()) {
-            if call.output + 1 == call.site.routine.output_types().len() {
-                self.visit_call(&call.site, id);
+            if call.output + 1 == call.callee.output_types().len() {
+                self.visit_call(&call.callee, id);
             }
             return;
         }
@@ -265,7 +260,7 @@ fn call_of(graph: &Graph, id: ValueId) -> Option<&Call> {
 
 /// The last result of the call that a value belongs to; else the value itself.
 fn last_of_call(graph: &Graph, id: ValueId) -> ValueId {
-    let after = |call: &Call| call.site.routine.output_types().len() - 1 - call.output;
+    let after = |call: &Call| call.callee.output_types().len() - 1 - call.output;
     ValueId(id.0 + call_of(graph, id).map_or(0, after) as u32)
 }
 

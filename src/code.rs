@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use crate::determinism;
 use crate::error::{Error, Result};
-use crate::graph::TensorType;
 use crate::tape::Capture;
 use crate::tensor::{Memory, Tensor, gpu};
+use crate::types::TensorType;
 
 /// What a plan is compiled for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -27,25 +27,14 @@ use std::sync::Arc;
 use retape_kernels::library::{self, CollectiveKind, is_alone};
 use retape_runtime::{Scalar, Shape};
 
+pub use crate::ops::collective::Group;
 pub use retape_kernels::library::{Communicator, communicator, set_communicator, share};
 
-use crate::error::{Caller, Error, Result};
+use crate::error::{Caller, Error, Result, ill_typed};
 use crate::graph::Graph;
-use crate::method::ill_typed;
 use crate::ops::{Collective, Op, Splat, Token, parts};
 use crate::tape::Tape;
-use crate::tensor::{Tensor, apply_at};
-
-/// A group of workers, as steps of a graph name it. The same on all workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group {
-    /// The number under which its communicator is [registered](set_communicator); that of a group of one need not be.
-    pub number: usize,
-    /// The number of workers.
-    pub size: usize,
-    /// The number of shards that their batches are divided into; at least as many as workers.
-    pub shards: usize,
-}
+use crate::tensor::{Recording, Tensor, Traced};
 
 /// The sums of arrays over all shards of all workers: for each shard that this worker holds the same arrays, by dtype and
 /// shape. Each worker has all sums.
@@ -123,7 +112,7 @@ fn by_dtype(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Call
     }
     let mut results = vec![vec![None; arrays.len()]; n_rows];
     // Arrays of all dtypes are part of the trace, if one of them is: a call repeats what is recorded, and nothing else.
-    let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(|traced| Arc::clone(&traced.tape));
+    let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(Traced::tape);
     for members in classes.into_values() {
         let class: Vec<Vec<Tensor>> =
             shards.iter().map(|shard| members.iter().map(|&n| shard[n].clone()).collect()).collect();
@@ -138,11 +127,13 @@ fn by_dtype(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Call
     results.into_iter().map(|row| row.into_iter().flatten().collect()).collect()
 }
 
-/// One collective of arrays of one dtype.
-#[track_caller]
-pub(crate) fn all_in_one(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>]) -> Tensor {
-    let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(|traced| Arc::clone(&traced.tape));
-    all_in_one_at(kind, group, shards, tape.as_ref(), Location::caller())
+impl Group {
+    /// One collective of arrays of one dtype.
+    #[track_caller]
+    pub(crate) fn all_in_one(self, kind: CollectiveKind, shards: &[Vec<Tensor>]) -> Tensor {
+        let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(Traced::tape);
+        all_in_one_at(kind, self, shards, tape.as_ref(), Location::caller())
+    }
 }
 
 fn all_in_one_at(
@@ -156,10 +147,10 @@ fn all_in_one_at(
     let mut args: Vec<&Tensor> = shards.iter().flatten().collect();
     let before = token_before(tape, args[0], at);
     args.push(&before);
-    let value = apply_at(op, &args, at);
+    let value = Tensor::apply_at(op, &args, at);
     if tape.is_some() && value.error().is_none() {
         // The value of the token is of no use here: the tape remembers the last one.
-        let told = apply_at(Token, &[&value, &before], at);
+        let told = Tensor::apply_at(Token, &[&value, &before], at);
         if told.error().is_some() {
             return told;
         }
@@ -167,8 +158,15 @@ fn all_in_one_at(
     value
 }
 
+impl Tensor {
+    /// The token of the last effect before a use of this tensor.
+    pub(crate) fn token_before(&self, at: Caller) -> Tensor {
+        token_before(self.as_traced().map(Traced::tape).as_ref(), self, at)
+    }
+}
+
 /// The token of the last effect of a tape; of none outside of one.
-pub(crate) fn token_before(tape: Option<&Arc<Tape>>, beside: &Tensor, at: Caller) -> Tensor {
+fn token_before(tape: Option<&Arc<Tape>>, beside: &Tensor, at: Caller) -> Tensor {
     match tape.filter(|tape| !tape.is_finished()) {
         Some(tape) => tape.last_effect().unwrap_or_else(|| tape.record(nothing_yet().into(), &[], at)),
         None => {

@@ -56,6 +56,46 @@ impl Stages {
     }
 }
 
+/// The time each stage of a miss took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompileTimes {
+    /// Running the closure on traced tensors, with differentiation.
+    pub trace: Duration,
+    /// Rewriting the graph.
+    pub optimise: Duration,
+    /// Fusion and memory planning.
+    pub plan: Duration,
+    /// Making machine code.
+    pub compile: Duration,
+}
+
+impl CompileTimes {
+    pub(crate) fn of(stages: &Stages) -> CompileTimes {
+        CompileTimes {
+            trace: stages.time("trace"),
+            optimise: stages.time("optimise"),
+            plan: stages.time("plan"),
+            compile: stages.time("compile"),
+        }
+    }
+
+    /// The sums of the stages.
+    pub(crate) fn plus(self, other: CompileTimes) -> CompileTimes {
+        CompileTimes {
+            trace: self.trace + other.trace,
+            optimise: self.optimise + other.optimise,
+            plan: self.plan + other.plan,
+            compile: self.compile + other.compile,
+        }
+    }
+
+    /// All stages together.
+    pub fn total(&self) -> Duration {
+        self.trace + self.optimise + self.plan + self.compile
+    }
+}
+
 /// Compiles a graph for a target, or finds that an identical one has been compiled; notes what it took.
 pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     // Those who listen for the stages are called from everywhere, also from ops outside of calls.

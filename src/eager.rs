@@ -11,16 +11,16 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use retape_runtime::{Device, Shape, at_work};
 use smallvec::SmallVec;
 
-use crate::accelerate::Calls;
+use crate::call::Calls;
 use crate::code::{Operands, Target};
 use crate::compile::{self, Compiled, Stages};
-use crate::error::{Caller, Error, Result};
-use crate::graph::{Args, Graph, Node, TensorType, ValueId};
-use crate::method::ill_typed;
+use crate::error::{Caller, Error, Result, ill_typed};
+use crate::graph::{Args, Graph, Node};
 use crate::ops::{self, BroadcastTo, Lowering, Op, Parameter};
 use crate::placement::{common_device, device_of};
 use crate::tensor::Tensor;
 use crate::trace::{Trace, sent};
+use crate::types::{TensorType, ValueId};
 
 /// How many op graphs are kept; beyond it all are dropped and made again as needed.
 const CAPACITY: usize = 4096;
@@ -164,7 +164,7 @@ pub(crate) fn evaluate_graph(graph: &Graph, inputs: &[&Tensor]) -> Result<Vec<Te
 struct Evaluation<'g> {
     graph: &'g Graph,
     device: Device,
-    calls: Calls<'g>,
+    calls: Calls,
     values: Vec<Option<Tensor>>,
     uses: Vec<u32>,
 }

@@ -2,15 +2,14 @@
 
 use std::panic::Location;
 
-use crate::accelerate::find_nonfinite;
 use crate::autodiff::{self, Unused};
-use crate::eager;
+use crate::diagnose::nonfinite;
 use crate::error::{Caller, Error, Result, caught};
 use crate::placement::{common_device, is_number};
 use crate::tape::Tape;
-use crate::tensor::Tensor;
-use crate::trace;
+use crate::tensor::{Tensor, Traced};
 use crate::tree::{Reader, Tree, Writer, map};
+use crate::{eager, trace};
 
 impl Tensor {
     /// The gradient of this scalar with respect to every tensor of `wrt`, in the same structure.
@@ -70,7 +69,7 @@ fn gradient<T: Tree>(loss: &Tensor, wrt: &T, root: &str, unused: Unused, at: Cal
     } else {
         let message = format!("the value has shape {:?}, not one element; use `vjp` with a cotangent", loss.shape());
         let error = Error::Gradient { message, at };
-        let poison = loss.as_traced().map(|traced| traced.tape.fail(error.clone()));
+        let poison = loss.as_traced().map(|traced| traced.recording.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); leaves.tensors.len()]
     };
     T::read(&mut Reader::new(&leaves.words, &gradients)).expect("a tree reads what it wrote")
@@ -171,7 +170,7 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
         let message = "the cotangents do not have the structure of the value";
         let error = elsewhere.unwrap_or_else(|| Error::Gradient { message: message.into(), at });
         let traced = values.tensors.iter().chain(wrt.tensors.iter()).find_map(|tensor| tensor.as_traced());
-        let poison = traced.map(|traced| traced.tape.fail(error.clone()));
+        let poison = traced.map(|traced| traced.recording.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); wrt.tensors.len()]
     };
     T::read(&mut Reader::new(&wrt.words, &gradients)).expect("a tree reads what it wrote")
@@ -197,8 +196,8 @@ fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) 
     if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
         return Err(error.clone());
     }
-    if let Some(tape) = leaves.tensors.iter().find_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape) {
-        let lifted = trace::stand_ins(tape, &leaves.tensors, caller);
+    if let Some(tape) = leaves.tensors.iter().find_map(|tensor| tensor.as_traced()).map(Traced::tape) {
+        let lifted = trace::stand_ins(&tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
     }
     let tape = Tape::evaluated(common_device("value_and_grad", &leaves.tensors, caller)?);
@@ -207,7 +206,7 @@ fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) 
     let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))
         .map_err(|error| trace::in_words_of_caller(&tape, error, at))?;
     if tape.is_trapped()
-        && let Some(found) = find_nonfinite(&traced, &leaves.tensors, caller)?
+        && let Some(found) = nonfinite::find(&traced, &leaves.tensors, caller)?
     {
         return Err(Error::NonFinite(Box::new(found)));
     }

@@ -62,19 +62,25 @@ extern crate self as retape;
 mod tensor;
 
 mod accelerate;
+mod apply;
+mod artefact;
 mod autodiff;
+mod call;
 mod code;
 pub mod collective;
 mod compile;
 pub mod data;
 mod determinism;
+mod diagnose;
 mod eager;
 mod error;
 mod grad;
 mod graph;
 pub mod guide;
+mod identity;
 mod method;
 pub mod nn;
+mod observe;
 pub mod ops;
 mod opt;
 pub mod optim;
@@ -84,29 +90,42 @@ pub mod random;
 mod replay;
 mod report;
 mod settings;
+mod signature;
 mod tape;
 mod trace;
 pub mod tree;
+mod types;
 mod warnings;
 
 pub use accelerate::{
-    Accelerable, Accelerated, Advice, AdviceKind, Arg, ArtefactError, Aspect, BisectCause, Bisection, Boxed, CallKind,
-    Check, CheckCounts, CheckMode, CheckWhen, CompileTimes, Deviation, Difference, ElementPair, EntryStats, Function,
-    FusedGroup, Gap, Given, GradientStats, GraphValue, GroupTime, Held, Holder, InputSummary, Latency, Loaded,
-    MathMode, Miss, MissReason, NonFinite, OnDifference, OnRetrace, Pinned, Profile, ProfiledCall, ProfiledSpan,
-    RetracePolicy, Saved, Signature, SkipReason, Skipped, Stats, Tolerance, accelerate, prometheus,
+    Accelerable, Accelerated, Arg, Boxed, Function, Given, Held, Holder, MathMode, OnRetrace, Pinned, RetracePolicy,
+    accelerate,
 };
+pub use artefact::{Loaded, Saved, SkipReason, Skipped};
+pub use call::GradientStats;
+pub use compile::CompileTimes;
 pub use determinism::{deterministic, set_deterministic};
-pub use error::{Caller, Error, OutOfMemory, Result};
+pub use diagnose::{
+    BisectCause, Bisection, Check, CheckMode, CheckWhen, FusedGroup, GraphValue, OnDifference, Tolerance,
+};
+pub use error::{
+    ArtefactError, Caller, Deviation, ElementPair, Error, Gap, InputSummary, NonFinite, OutOfMemory, Result,
+};
 pub use grad::{value_and_grad, value_and_grad_aux, vjp};
-pub use graph::{Args, Graph, Node, ParseError, TensorType, ValueId, VerifyError};
-pub use ops::{concat, einsum, reset_debug_sink, set_debug_sink, stack};
+pub use graph::{Args, Graph, Node, ParseError, VerifyError};
+pub use observe::{
+    Advice, AdviceKind, Aspect, CallKind, CheckCounts, Difference, EntryStats, GroupTime, Latency, Miss, MissReason,
+    Profile, ProfiledCall, ProfiledSpan, Stats, prometheus,
+};
+pub use ops::{TensorOrScalar, concat, einsum, reset_debug_sink, set_debug_sink, stack};
+pub use signature::Signature;
+pub use types::{TensorType, ValueId};
 
 pub use retape_runtime::{
     Budget, ByteCount, DType, Device, DeviceInfo, Element, Refusal, Scalar, Shape, Shortage, bf16, f16, n_threads,
     patience, set_n_threads, set_patience,
 };
-pub use tensor::{Tensor, TensorOrScalar};
+pub use tensor::Tensor;
 pub use trace::trace;
 pub use tree::{Field, Reader, Static, StaticLeaf, Tree, Writer, map, zip_map};
 #[doc(hidden)]

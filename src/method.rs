@@ -9,7 +9,8 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::panic::Location;
 
-use crate::error::{Caller, Error};
+/// The source line an op was called from.
+pub type Caller = &'static Location<'static>;
 
 thread_local! {
     /// The outermost method that runs on this thread, and the line that called it.
@@ -50,12 +51,6 @@ impl Drop for Running {
 /// The method and the line to report for an op: those of the method that runs, if one does.
 pub(crate) fn reported(op: &'static str, at: Caller) -> (&'static str, Caller) {
     OUTERMOST.get().unwrap_or((op, at))
-}
-
-/// The error of an op or method that does not take its arguments.
-pub(crate) fn ill_typed(op: &'static str, message: String, at: Caller) -> Error {
-    let (op, at) = reported(op, at);
-    Error::Type { op, message, at }
 }
 
 #[cfg(test)]

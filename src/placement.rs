@@ -5,8 +5,7 @@
 
 use retape_runtime::Device;
 
-use crate::error::{Caller, Result};
-use crate::method::ill_typed;
+use crate::error::{Caller, Result, ill_typed};
 use crate::tensor::Tensor;
 
 /// The device of some tensors.

@@ -23,7 +23,8 @@ use retape_runtime::{DType, Shape};
 use crate::error::Result;
 use crate::method::method;
 use crate::ops::RandomBits;
-use crate::tensor::{Tensor, TensorOrScalar, apply};
+use crate::ops::TensorOrScalar;
+use crate::tensor::Tensor;
 use crate::tree::{Reader, Tree, Writer};
 
 /// Keys that one is split into at most.
@@ -128,7 +129,7 @@ impl Key {
 
     #[track_caller]
     fn bits(&self, shape: Shape, stream: Stream) -> Tensor {
-        apply(RandomBits { shape, stream: stream.number() }, &[&self.0])
+        Tensor::apply(RandomBits { shape, stream: stream.number() }, &[&self.0])
     }
 }
 

@@ -11,15 +11,14 @@ use retape_runtime::Buffer;
 use smallvec::SmallVec;
 
 use crate::autodiff::{self, Unused};
-use crate::compile;
-use crate::eager;
 use crate::error::{Caller, Error, Result};
-use crate::graph::{Graph, ValueId};
+use crate::graph::Graph;
 use crate::ops::{BroadcastTo, Op};
 use crate::placement::{common_device, device_of};
-use crate::plan;
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
+use crate::types::ValueId;
+use crate::{compile, eager, plan};
 
 /// Sees a value of a graph with the values that it was computed from, and says whether to go on.
 pub(crate) type SeeValue<'s> = dyn FnMut(ValueId, &[&Tensor], &Tensor) -> Result<ControlFlow<()>> + 's;
@@ -127,8 +126,8 @@ impl Graph {
         self.verified("apply", at)?;
         self.check_inputs("apply", inputs, at)?;
         common_device("apply", &inputs.iter().collect::<SmallVec<[&Tensor; 8]>>(), at)?;
-        let tape = inputs.iter().find_map(Tensor::as_traced).map(|traced| &traced.tape);
-        let values = self.replay(inputs, tape, at)?;
+        let tape = inputs.iter().find_map(Tensor::as_traced).map(Traced::tape);
+        let values = self.replay(inputs, tape.as_ref(), at)?;
         Ok(self.outputs().iter().map(|id| values[id.index()].clone()).collect())
     }
 

@@ -5,9 +5,8 @@
 //! pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
 //! `RETAPE_WARN=0` keeps warnings off standard error. `RETAPE_STALE_CHECK=0` lets no hit enter a closure.
 
+use std::io::Write;
 use std::sync::OnceLock;
-
-use crate::warnings::write_line;
 
 /// A stage of compilation whose text can be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +63,11 @@ impl Settings {
             write_line(&text());
         }
     }
+}
+
+/// Writes a line to standard error, whole; a closed one is no reason to stop.
+pub(crate) fn write_line(line: &str) {
+    drop(std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()));
 }
 
 #[cfg(test)]

@@ -7,17 +7,19 @@
 //! A tape is recorded either to be compiled as a whole or to be evaluated op by op. On the second kind, accelerated
 //! functions stay calls of their machine code; on the first they become part of the trace.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use retape_runtime::{Device, note_progress};
 
-use crate::error::{Caller, Error, Result, caught};
-use crate::graph::{Args, Graph, Node, TensorType, ValueId};
-use crate::method::{ill_typed, reported};
-use crate::ops::{Add, Call, CallSite, Op, Parameter};
-use crate::tensor::{Concrete, Tensor, Traced};
+use crate::error::{Caller, Error, Result, caught, ill_typed};
+use crate::graph::{Args, Graph, Node};
+use crate::method::reported;
+use crate::ops::{Add, Call, Callee, Op, Parameter};
+use crate::tensor::{Concrete, Recording, Tensor, Traced};
+use crate::types::{TensorType, ValueId};
 
 /// A recorder shared by the traced tensors of one trace.
 #[derive(Debug)]
@@ -176,7 +178,7 @@ impl Tape {
     /// A new explicit input that says it is on a device: that of the tape, or a number in main memory.
     pub(crate) fn parameter_on(self: &Arc<Tape>, ty: TensorType, device: Device) -> Tensor {
         let id = self.lock().parameter(ty.clone());
-        Tensor::traced(Traced { tape: Arc::clone(self), id, ty, device })
+        Tensor::traced(Traced { recording: Arc::<Tape>::clone(self), id, ty, device })
     }
 
     /// Where what it records will run.
@@ -216,8 +218,8 @@ impl Tape {
     }
 
     /// Records a call of compiled code: a node for each result, one after the other.
-    pub(crate) fn record_call(self: &Arc<Tape>, site: &Arc<CallSite>, args: &[&Tensor], at: Caller) -> Vec<Tensor> {
-        let types = site.routine.output_types();
+    pub(crate) fn record_call(self: &Arc<Tape>, callee: &Arc<dyn Callee>, args: &[&Tensor], at: Caller) -> Vec<Tensor> {
+        let types = callee.output_types();
         if let Some(poison) = args.iter().find(|arg| arg.error().is_some()) {
             return vec![Tensor::clone(poison); types.len()];
         }
@@ -228,11 +230,11 @@ impl Tape {
         let (_, at) = reported("call", at);
         let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
         let mut push = |(output, ty): (usize, &TensorType)| {
-            let op = Call { site: Arc::clone(site), output }.into();
+            let op = Call { callee: Arc::clone(callee), output }.into();
             state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), regions: vec![], at: Some(at) })
         };
         let outputs: Vec<ValueId> = types.iter().enumerate().map(&mut push).collect();
-        if let Some(&token) = outputs.last().filter(|_| site.routine.has_effect()) {
+        if let Some(&token) = outputs.last().filter(|_| callee.has_effect()) {
             // The effects inside the call have an order of their own; those before it must not be lost.
             state.last_effect = Some(match state.last_effect {
                 Some(before) => {
@@ -263,17 +265,10 @@ impl Tape {
 
     /// The traced tensor for a value.
     pub(crate) fn value(self: &Arc<Tape>, id: ValueId, ty: TensorType) -> Tensor {
-        Tensor::traced(Traced { tape: Arc::clone(self), id, ty, device: self.device })
+        Tensor::traced(Traced { recording: Arc::<Tape>::clone(self), id, ty, device: self.device })
     }
 
-    /// Marks the trace as failed and returns the poisoned tensor; the first error stays.
-    pub(crate) fn fail(&self, error: Error) -> Tensor {
-        let error = error.shared();
-        self.lock().error.get_or_insert_with(|| Arc::clone(&error));
-        Tensor::poisoned_shared(error)
-    }
-
-    /// As [`fail`](Tape::fail), with an error about a value that it calls `name`.
+    /// As [`fail`](Recording::fail), with an error about a value that it calls `name`.
     pub(crate) fn fail_about(&self, id: ValueId, name: &str, error: Error) -> Tensor {
         let mut state = self.lock();
         if state.error.is_none() {
@@ -325,11 +320,6 @@ impl Tape {
         Some(self.value(id, ty))
     }
 
-    /// Whether the trace has ended.
-    pub(crate) fn is_finished(&self) -> bool {
-        self.lock().finished
-    }
-
     /// Ends the trace and takes what was recorded.
     pub(crate) fn finish(&self) -> Recorded {
         let mut state = self.lock();
@@ -340,6 +330,36 @@ impl Tape {
             captures: std::mem::take(&mut state.captures),
             last_effect: state.last_effect,
         }
+    }
+}
+
+impl Recording for Tape {
+    fn fail(&self, error: Error) -> Tensor {
+        let error = error.shared();
+        self.lock().error.get_or_insert_with(|| Arc::clone(&error));
+        Tensor::poisoned_shared(error)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.lock().finished
+    }
+}
+
+impl Traced {
+    /// The tape that the value is on.
+    pub(crate) fn tape(&self) -> Arc<Tape> {
+        let recording: Arc<dyn Any + Send + Sync> = Arc::clone(&self.recording) as _;
+        recording.downcast().expect("only tapes record")
+    }
+
+    /// Whether the value is on this tape.
+    pub(crate) fn is_on(&self, tape: &Arc<Tape>) -> bool {
+        Arc::as_ptr(&self.recording).addr() == Arc::as_ptr(tape).addr()
+    }
+
+    /// Whether both values are on one tape.
+    pub(crate) fn is_beside(&self, other: &Traced) -> bool {
+        Arc::as_ptr(&self.recording).addr() == Arc::as_ptr(&other.recording).addr()
     }
 }
 

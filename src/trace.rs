@@ -7,14 +7,14 @@ use std::sync::Arc;
 use retape_runtime::Device;
 
 use crate::Graph;
-use crate::accelerate::Description;
 use crate::error::{Caller, Error, Result, caught};
-use crate::graph::ValueId;
 use crate::ops::Reshape;
 use crate::settings::{Settings, Stage};
+use crate::signature::Description;
 use crate::tape::{Capture, Tape};
 use crate::tensor::Tensor;
 use crate::tree::{Reader, Tree, Writer};
+use crate::types::ValueId;
 
 /// A traced closure: its graph, and where each tensor of the result comes from.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ pub(crate) fn sent(tensor: &Tensor, device: Device, at: Option<Caller>) -> Resul
 pub(crate) fn stand_ins(tape: &Arc<Tape>, args: &[&Tensor], at: Caller) -> Vec<Tensor> {
     let stand_in = |arg: &&Tensor| match arg.as_traced() {
         // Its next use says what is wrong with it.
-        Some(traced) if !Arc::ptr_eq(&traced.tape, tape) => Tensor::clone(arg),
+        Some(traced) if !traced.is_on(tape) => Tensor::clone(arg),
         _ => tape.record(Reshape { shape: arg.shape().into() }.into(), &[arg], at),
     };
     args.iter().map(stand_in).collect()
@@ -174,7 +174,7 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
             sources.push(Source::Constant(Tensor::clone(tensor)));
             continue;
         };
-        if !Arc::ptr_eq(&traced.tape, tape) {
+        if !traced.is_on(tape) {
             let message = "the closure returned a traced tensor of another trace";
             return Err(Error::Escaped { op: "return", message, at: Location::caller() });
         }

@@ -5,16 +5,15 @@
 //! for each function, as the line that accelerated it, and what it is about.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use retape_kernels::library::is_muted;
 use retape_runtime::Hash32;
 
-use crate::accelerate::Identity;
 use crate::error::Caller;
-use crate::settings::Settings;
+use crate::identity::Identity;
+use crate::settings::{Settings, write_line};
 
 /// The most lines that are written: signatures may be ever new.
 const MAX_LINES: usize = 1000;
@@ -62,9 +61,4 @@ pub(crate) fn write(function: &Identity, kind: &'static str, subject: Hash32, me
     if is_new {
         write_line(&format!("retape: warning: {message} [{}]", function.full()));
     }
-}
-
-/// Writes a line to standard error, whole; a closed one is no reason to stop.
-pub(crate) fn write_line(line: &str) {
-    drop(std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()));
 }

@@ -2,6 +2,7 @@
 
 mod checked;
 mod stale;
+mod subject;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -14,69 +15,67 @@ use retape_runtime::{
 };
 
 use self::checked::{described, modes, note_modes};
-use super::advice::{Advice, Detector};
-use super::check::Checks;
-use super::differentiate::Common;
+pub(crate) use self::subject::Subject;
 use super::entry::{Entry, Handles, handles};
-use super::events::{self, Events};
-use super::explain::{Explanation, Miss, MissLog};
 use super::function::Given;
-use super::identity::Identity;
-use super::latency::{Latencies, is_unseen, sample_after_miss, sampled_start};
 use super::pin::{self, HeldEntry};
 use super::policy::{OnRetrace, RetracePolicy};
-use super::profile::{self, CallKind, Profile, Recorder};
-use super::signature::{Description, Signature};
-use super::stats::{CompileTimes, EntryStats, Stats};
-use crate::collective;
-use crate::compile::Stages;
-use crate::determinism;
-use crate::eager;
+use crate::call::Common;
+use crate::compile::{CompileTimes, Stages};
+use crate::diagnose::check::Checks;
 use crate::error::{Caller, Error, Result};
+use crate::identity::Identity;
+use crate::observe::advice::{Advice, Detector};
+use crate::observe::events::{self, Events};
+use crate::observe::explain::{Explanation, Miss, MissLog};
+use crate::observe::latency::{Latencies, is_unseen, sample_after_miss, sampled_start};
+use crate::observe::profile::{self, CallKind, Profile, Recorder};
+use crate::observe::stats::Stats;
 use crate::placement::common_device;
-use crate::report::Subject;
 use crate::settings::Settings;
+use crate::signature::{Description, Signature};
 use crate::tape::Tape;
-use crate::tensor::Tensor;
+use crate::tensor::{Recording, Tensor};
 use crate::trace::{Trace, stand_ins};
 use crate::tree::{Reader, Tree, Words, Writer};
+use crate::{collective, determinism, eager};
 
 /// Traces the function on arguments read from a stream.
 type TraceFn<'r> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'r;
 
 /// What the generic rim knows and the core asks for on its cold paths.
-pub(super) struct Rim<'r> {
+pub(crate) struct Rim<'r> {
     /// The line of the call.
-    pub(super) caller: Caller,
+    pub(crate) caller: Caller,
     /// Writes the arguments again, for people.
-    pub(super) describe: &'r dyn Fn() -> Description,
+    pub(crate) describe: &'r dyn Fn() -> Description,
     /// Traces the function.
-    pub(super) trace: &'r TraceFn<'r>,
+    pub(crate) trace: &'r TraceFn<'r>,
 }
 
 /// What makes a call more than a lookup and a run: one load tells whether anything does.
 mod flag {
     /// Calls go through the un-accelerated path.
-    pub(super) const DISABLED: u32 = 1;
+    pub(crate) const DISABLED: u32 = 1;
     /// Calls are measured.
-    pub(super) const PROFILED: u32 = 1 << 1;
+    pub(crate) const PROFILED: u32 = 1 << 1;
     /// Some calls are compared with the un-accelerated path.
-    pub(super) const CHECKED: u32 = 1 << 2;
+    pub(crate) const CHECKED: u32 = 1 << 2;
     /// Ops that make NaN or infinities from finite numbers fail the call.
-    pub(super) const TRAPPED: u32 = 1 << 3;
+    pub(crate) const TRAPPED: u32 = 1 << 3;
     /// Some signatures are served by the un-accelerated path, for their code is wrong.
-    pub(super) const QUARANTINED: u32 = 1 << 4;
+    pub(crate) const QUARANTINED: u32 = 1 << 4;
     /// Code may approximate.
-    pub(super) const FAST: u32 = 1 << 5;
+    pub(crate) const FAST: u32 = 1 << 5;
     /// No hit enters the closure to look for changes.
-    pub(super) const TRUSTED: u32 = 1 << 6;
+    pub(crate) const TRUSTED: u32 = 1 << 6;
     /// A GPU may add in an order that differs between runs; a flag of the process and none of the function.
-    pub(super) const NONDETERMINISTIC: u32 = 1 << 7;
+    pub(crate) const NONDETERMINISTIC: u32 = 1 << 7;
     /// Those that alone do not make a call more than a lookup and a run.
-    pub(super) const CHEAP: u32 = FAST | TRUSTED | NONDETERMINISTIC;
+    pub(crate) const CHEAP: u32 = FAST | TRUSTED | NONDETERMINISTIC;
 }
 
-pub(super) struct Core {
+pub(crate) struct Core {
     cache: Cache<Signature, Entry>,
     events: Events,
     /// Shared with what raises them when a call has ended.
@@ -100,13 +99,13 @@ pub(super) struct Core {
 type Found = InUse<Signature, Entry>;
 
 /// The results of a call, flattened.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Ran { entry: Found, tensors: Vec<Tensor> },
     Evaluated { trace: Trace, tensors: Vec<Tensor> },
 }
 
 /// A call whose arguments are not held any more: its entry, and handles of its own to all tensors.
-pub(super) struct Ready {
+pub(crate) struct Ready {
     entry: Found,
     args: Handles,
     given: Given,
@@ -116,14 +115,14 @@ pub(super) struct Ready {
 }
 
 /// A call that was given arguments by value: to be run when the caller has let go of them, or done already.
-pub(super) enum Giving {
+pub(crate) enum Giving {
     Ready(Ready),
     Done(Outcome),
 }
 
 impl Outcome {
     /// The results as the tree that was flattened.
-    pub(super) fn read<R: Tree>(self) -> Result<R> {
+    pub(crate) fn read<R: Tree>(self) -> Result<R> {
         match self {
             Outcome::Ran { entry, tensors } => R::read(&mut Reader::giving(&entry.trace.words, tensors)),
             Outcome::Evaluated { trace, tensors } => R::read(&mut Reader::giving(&trace.words, tensors)),
@@ -132,7 +131,7 @@ impl Outcome {
 }
 
 impl Core {
-    pub(super) fn new(made_at: Caller, type_name: &'static str) -> Core {
+    pub(crate) fn new(made_at: Caller, type_name: &'static str) -> Core {
         let identity = Identity::new(type_name, made_at);
         let events = Events { function: identity.clone() };
         let heard = events.clone();
@@ -171,7 +170,7 @@ impl Core {
     }
 
     /// The hot path: a lookup and a run.
-    pub(super) fn call(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    pub(crate) fn call(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
@@ -206,7 +205,7 @@ impl Core {
     /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
     /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
     /// arguments are left alone, since more than the entry may read them.
-    pub(super) fn call_giving(&self, mut leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
+    pub(crate) fn call_giving(&self, mut leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
@@ -243,7 +242,7 @@ impl Core {
     }
 
     /// Runs a call whose arguments have been dropped.
-    pub(super) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
+    pub(crate) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
         let Ready { entry, args, given, start, at } = ready;
         let tensors = entry.run_given(args, &given).map_err(|error| self.refused(error, &entry, at))?;
         if let Some(start) = start {
@@ -326,7 +325,7 @@ impl Core {
     #[cold]
     fn made(&self, flags: u32, words: Words, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
-        let signature = Signature::new(words, described(flags, rim));
+        let signature = Signature::of_words(words, described(flags, rim));
         let make = || self.make(&signature, args, rim, start).map_err(Unmade::Failed);
         let (entry, how) = match self.cache.get_or_try_insert_with(&signature.hash(), &signature, make) {
             Ok(found) => found,
@@ -340,7 +339,7 @@ impl Core {
         };
         sample_after_miss();
         match how {
-            Served::Miss => profile::made(&entry),
+            Served::Miss => profile::made(entry.stages()),
             Served::Shared => profile::waited(start),
             Served::Hit => {}
         }
@@ -449,17 +448,20 @@ impl Core {
     }
 
     /// The tape that a call with such arguments is recorded on as a call: that of a gradient that is evaluated at once.
-    pub(super) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
-        let mut tapes = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced()).map(|traced| &traced.tape);
+    pub(crate) fn calls_on(&self, leaves: &Writer<'_>) -> Option<Arc<Tape>> {
+        let mut traced = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced());
         let flags = self.flags();
-        let tape = tapes.next().filter(|tape| tape.is_evaluated() && !tape.is_finished())?;
-        let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && tapes.all(|other| Arc::ptr_eq(other, tape));
+        let tape = traced.next()?.tape();
+        if !tape.is_evaluated() || tape.is_finished() {
+            return None;
+        }
+        let is_one = flags & (flag::DISABLED | flag::TRAPPED) == 0 && traced.all(|other| other.is_on(&tape));
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
-        (is_one && !is_quarantined()).then(|| Arc::clone(tape))
+        (is_one && !is_quarantined()).then_some(tape)
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
-    pub(super) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    pub(crate) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
         tape.failing_with_panics(|| self.recorded(tape, leaves, rim))
     }
 
@@ -489,7 +491,7 @@ impl Core {
     }
 
     /// A call inside another trace: the function becomes part of it.
-    pub(super) fn inline<R>(
+    pub(crate) fn inline<R>(
         &self,
         leaves: &Writer<'_>,
         caller: Caller,
@@ -499,7 +501,7 @@ impl Core {
             return Err(error.clone());
         }
         let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
-        let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape;
+        let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape();
         if tape.is_finished() {
             let message = "a traced tensor was passed after its trace had ended; return it from the closure";
             return Err(Error::Escaped { op: "call", message, at: caller });
@@ -512,37 +514,37 @@ impl Core {
     }
 
     /// The name of the function, and its line.
-    pub(super) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &Identity {
         &self.events.function
     }
 
     /// The type of the function, also of one in a box.
-    pub(super) fn type_name(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         self.type_name
     }
 
     /// The entries, most recently used first.
-    pub(super) fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
         self.cache.entries().iter().map(|view| Arc::clone(view.value())).collect()
     }
 
     /// The entry of this signature, if there is one; that is no use of it.
-    pub(super) fn peek(&self, signature: &Signature) -> Option<Arc<Entry>> {
+    pub(crate) fn peek(&self, signature: &Signature) -> Option<Arc<Entry>> {
         self.cache.peek(&signature.hash(), signature)
     }
 
     /// Whether a check found the code of this signature wrong.
-    pub(super) fn is_quarantined(&self, signature: &Signature) -> bool {
+    pub(crate) fn is_quarantined(&self, signature: &Signature) -> bool {
         self.checks.has_in_quarantine(signature.argument_words())
     }
 
     /// How many entries may go in before one must go out.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.cache.capacity().entries.saturating_sub(self.cache.len())
     }
 
     /// Puts an entry in that no call asked for.
-    pub(super) fn insert(&self, entry: Entry) -> Insertion {
+    pub(crate) fn insert(&self, entry: Entry) -> Insertion {
         let (signature, weight) = (entry.signature.clone(), entry.weight());
         let inserted = self.cache.insert_if_room(&signature.hash(), &signature, entry, weight);
         if inserted == Insertion::Inserted {
@@ -553,7 +555,7 @@ impl Core {
 
     /// The entry for these arguments in the modes of now, found or made as by a call that nothing else watches, and kept
     /// from eviction.
-    pub(super) fn pin(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+    pub(crate) fn pin(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
@@ -581,7 +583,7 @@ impl Core {
         })
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let mut stats = Stats::of(self.identity().name().to_string(), &self.cache);
         (stats.backward_hits, stats.backward_misses) = self.common.counts();
         stats.hit_latency = self.hit_latency.summary();
@@ -591,40 +593,40 @@ impl Core {
         stats
     }
 
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.cache.clear();
         self.checks.release();
     }
 
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.cache.capacity().entries
     }
 
-    pub(super) fn set_capacity(&self, entries: usize) {
+    pub(crate) fn set_capacity(&self, entries: usize) {
         self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
     }
 
-    pub(super) fn byte_budget(&self) -> Budget {
+    pub(crate) fn byte_budget(&self) -> Budget {
         self.cache.capacity().budget
     }
 
-    pub(super) fn set_byte_budget(&self, budget: Budget) {
+    pub(crate) fn set_byte_budget(&self, budget: Budget) {
         self.cache.resize(Capacity { budget, ..self.cache.capacity() });
     }
 
-    pub(super) fn enabled(&self) -> bool {
+    pub(crate) fn enabled(&self) -> bool {
         self.flags.load(Relaxed) & flag::DISABLED == 0
     }
 
-    pub(super) fn set_enabled(&self, enabled: bool) {
+    pub(crate) fn set_enabled(&self, enabled: bool) {
         self.set_flag(flag::DISABLED, !enabled);
     }
 
-    pub(super) fn stale_check(&self) -> bool {
+    pub(crate) fn stale_check(&self) -> bool {
         self.flags.load(Relaxed) & flag::TRUSTED == 0
     }
 
-    pub(super) fn set_stale_check(&self, is_on: bool) {
+    pub(crate) fn set_stale_check(&self, is_on: bool) {
         self.set_flag(flag::TRUSTED, !is_on);
     }
 
@@ -636,53 +638,38 @@ impl Core {
         }
     }
 
-    pub(super) fn locked(&self) -> bool {
+    pub(crate) fn locked(&self) -> bool {
         self.common.is_locked()
     }
 
-    pub(super) fn set_locked(&self, is_locked: bool) {
+    pub(crate) fn set_locked(&self, is_locked: bool) {
         self.common.set_locked(is_locked);
     }
 
-    pub(super) fn on_retrace(&self, policy: RetracePolicy) {
+    pub(crate) fn on_retrace(&self, policy: RetracePolicy) {
         *lock(&self.policy) = policy;
     }
 
-    pub(super) fn misses(&self) -> Vec<Miss> {
+    pub(crate) fn misses(&self) -> Vec<Miss> {
         lock(&self.log).misses()
     }
 
-    pub(super) fn profiling(&self) -> bool {
+    pub(crate) fn profiling(&self) -> bool {
         self.flags.load(Relaxed) & flag::PROFILED != 0
     }
 
-    pub(super) fn set_profiling(&self, is_on: bool) {
+    pub(crate) fn set_profiling(&self, is_on: bool) {
         if is_on && !self.profiling() {
             self.recorder.restart();
         }
         self.set_flag(flag::PROFILED, is_on);
     }
 
-    pub(super) fn profile(&self) -> Profile {
+    pub(crate) fn profile(&self) -> Profile {
         self.recorder.profile(self.identity().name().to_string())
     }
 
-    /// Everything that a report shows.
-    pub(super) fn subject(&self) -> Subject {
-        let views = self.cache.entries();
-        let mut stats = self.stats();
-        stats.entries = views.iter().map(EntryStats::of).collect();
-        let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
-        let times = entries.iter().map(|entry| self.recorder.totals(entry)).collect();
-        let (made_at, age) = (self.identity().made_at(), self.start.elapsed());
-        let (misses, history) = {
-            let log = lock(&self.log);
-            (log.misses(), log.history().to_vec())
-        };
-        Subject { made_at, age, stats, entries, misses, history, times }
-    }
-
-    pub(super) fn advice(&self) -> Vec<Advice> {
+    pub(crate) fn advice(&self) -> Vec<Advice> {
         lock(&self.detector).advice()
     }
 }
@@ -731,7 +718,7 @@ fn entered<T>(at: Caller, body: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Locks what is whole after every change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

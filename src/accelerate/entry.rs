@@ -7,22 +7,21 @@ use std::time::{Duration, Instant};
 use retape_kernels::Plan;
 use retape_runtime::{ByteCount, Device, Weight, coarse_now};
 
-use super::check::Turns;
-use super::differentiate::{Common, Recheck, Routine};
 use super::function::Given;
-use super::identity::Identity;
-use super::profile::{self, Runs};
-use super::signature::Signature;
-use super::stale::StaleTurns;
-use super::stats::{CompileTimes, GradientStats};
+use crate::call::{CallSite, Common, CompareCall, GradientStats, Routine};
 use crate::code::{Code, Operands, Outputs, Passed};
-use crate::compile::{self, Compiled, StageTime, Stages};
+use crate::compile::{self, CompileTimes, Compiled, StageTime, Stages};
+use crate::diagnose::bisect::Cached;
+use crate::diagnose::check::Turns;
+use crate::diagnose::stale::StaleTurns;
 use crate::error::{Caller, Error, Result};
-use crate::graph::TensorType;
-use crate::ops::CallSite;
+use crate::identity::Identity;
+use crate::observe::profile::{self, Runs};
+use crate::signature::Signature;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace, settle};
+use crate::types::TensorType;
 
 /// A call that gives away less is quicker if it is run as if it lent all: small results come from the pool in
 /// nanoseconds.
@@ -58,9 +57,9 @@ pub(crate) struct Entry {
     /// The coarse clock at the last use, in milliseconds.
     last_use: AtomicU64,
     /// Calls that it served while the first ones were to be checked.
-    pub(super) turns: Turns,
+    pub(crate) turns: Turns,
     /// Which of the hits that it serves enter the closure to look for changes.
-    pub(super) stale_turns: StaleTurns,
+    pub(crate) stale_turns: StaleTurns,
     /// Whether a check has put it in quarantine.
     is_wrong: AtomicBool,
     /// The graph's text with lines of the program, if another process recorded it.
@@ -226,7 +225,7 @@ impl Entry {
         tape: &Arc<Tape>,
         args: &[&Tensor],
         common: &Arc<Common>,
-        check: Option<Recheck>,
+        check: Option<Box<dyn CompareCall>>,
         at: Caller,
     ) -> Vec<Tensor> {
         self.touch();
@@ -237,7 +236,7 @@ impl Entry {
         });
         let outputs = match routine.output_types().is_empty() {
             true => vec![],
-            false => tape.record_call(&Arc::new(CallSite { routine: Arc::clone(routine), of: None, check }), args, at),
+            false => tape.record_call(&(Arc::new(CallSite::new(Arc::clone(routine), check)) as _), args, at),
         };
         self.trace.results(args, outputs)
     }
@@ -277,6 +276,11 @@ impl Entry {
     /// How long ago it was last used, to some milliseconds.
     pub(crate) fn idle_time(&self) -> Duration {
         Duration::from_millis(coarse_millis().saturating_sub(self.last_use.load(Relaxed)))
+    }
+
+    /// The entry as a bisection takes it.
+    pub(crate) fn cached(&self) -> Cached<'_> {
+        Cached { trace: &self.trace, compiled: &self.compiled, target: self.signature.target() }
     }
 
     /// What making it cost.

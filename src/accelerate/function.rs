@@ -35,7 +35,7 @@ macro_rules! for_each_arity {
     };
 }
 
-pub(super) use for_each_arity;
+pub(crate) use for_each_arity;
 
 macro_rules! functions {
     ($($name:ident $type:ident),*) => {
@@ -59,9 +59,9 @@ impl<Args, R> Function<Args, R> for Box<dyn Function<Args, R> + Send + Sync> {
 }
 
 /// A function with the knowledge of how it is called, which was found where its types were checked.
-pub(super) struct Checked<F, Args, R> {
-    pub(super) function: F,
-    pub(super) apply: fn(&F, &Args) -> R,
+pub(crate) struct Checked<F, Args, R> {
+    pub(crate) function: F,
+    pub(crate) apply: fn(&F, &Args) -> R,
 }
 
 impl<F, Args, R> Function<Args, R> for Checked<F, Args, R> {
@@ -149,7 +149,7 @@ pub struct Given(SmallVec<[Range<usize>; 8]>);
 
 impl Given {
     /// Whether the tensor at this position is one of them.
-    pub(super) fn contains(&self, position: usize) -> bool {
+    pub(crate) fn contains(&self, position: usize) -> bool {
         self.0.iter().any(|range| range.contains(&position))
     }
 }

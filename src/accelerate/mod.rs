@@ -3,75 +3,37 @@
 //! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
 mod accelerable;
-mod advice;
-mod artefact;
-mod bisect;
-mod change;
-mod check;
 mod core;
-mod differentiate;
 mod entry;
-mod events;
-mod explain;
 mod function;
-mod history;
-mod identity;
-mod latency;
 mod math;
-mod nonfinite;
 mod pin;
 mod policy;
-mod profile;
-mod prometheus;
+mod recheck;
 mod rejected;
-mod rounding;
-#[cfg(feature = "serde")]
-mod serialize;
 mod signature;
-mod stale;
-mod stats;
-mod summary;
-mod table;
-mod tolerance;
 mod view;
 
 use std::any::type_name;
 use std::panic::Location;
-use std::path::Path;
 use std::sync::Arc;
 
 use retape_runtime::Budget;
 
 pub use self::accelerable::Accelerable;
-pub use self::advice::{Advice, AdviceKind};
-pub use self::artefact::{ArtefactError, Loaded, Saved, SkipReason, Skipped};
-pub use self::bisect::{BisectCause, Bisection, FusedGroup, GraphValue};
-pub use self::check::{Check, CheckCounts, CheckMode, CheckWhen, Deviation, OnDifference};
-pub use self::explain::{Aspect, Difference, Miss, MissReason};
+pub(crate) use self::core::{Core, Subject};
+use self::core::{Giving, Rim};
+pub(crate) use self::entry::Entry;
 pub use self::function::{Arg, Function, Given, Held, Holder};
-pub use self::latency::Latency;
+use self::function::{Checked, for_each_arity};
 pub use self::math::MathMode;
-pub(crate) use self::nonfinite::find as find_nonfinite;
-pub use self::nonfinite::{InputSummary, NonFinite};
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
-pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
-pub use self::prometheus::prometheus;
-pub use self::signature::Signature;
-pub use self::stats::{CompileTimes, EntryStats, GradientStats, Stats};
-pub use self::tolerance::{ElementPair, Gap, Tolerance};
-
-pub(crate) use self::differentiate::{Calls, Pull, PullBack, Recheck, Routine};
-
-use self::core::{Core, Giving, Rim};
-pub(crate) use self::entry::Entry;
-use self::function::{Checked, for_each_arity};
-pub(crate) use self::history::Milestone;
-pub(crate) use self::identity::Identity;
-pub(crate) use self::profile::LaunchTotal;
-use self::rejected::Rejected;
-pub(crate) use self::signature::{Description, LeafText};
-use crate::error::{Caller, Error, Result, caught};
+pub(crate) use self::rejected::{Known, Rejected};
+use crate::diagnose::{Bisection, CheckMode, Tolerance};
+use crate::error::{Caller, Deviation, Error, Result, caught};
+use crate::observe::{Advice, Miss, Profile, Stats};
+use crate::signature::{Description, Signature};
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
 
@@ -157,6 +119,11 @@ pub struct Accelerated<F, Args, R> {
 pub type Boxed<Args, R> = Accelerated<Box<dyn Function<Args, R> + Send + Sync>, Args, R>;
 
 impl<F, Args, R> Accelerated<F, Args, R> {
+    /// The body behind the generic rim.
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// The wrapped function.
     pub fn function(&self) -> &F {
         &self.checked.function
@@ -488,28 +455,6 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.profile()
     }
 
-    /// Writes a page on the cache to a file: headline numbers, entries with their graphs, memory and times, the log of
-    /// misses, advice. The page contains all it shows and loads nothing; any browser opens it.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file cannot be written.
-    ///
-    /// ```
-    /// use retape::{accelerate, Tensor};
-    ///
-    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
-    /// norm.set_profiling(true);
-    /// norm.call(Tensor::ones([4]))?;
-    /// # let file = std::env::temp_dir().join(format!("retape-report-{}.html", std::process::id()));
-    /// norm.report_html(&file).unwrap(); // open it in a browser
-    /// # std::fs::remove_file(file).unwrap();
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
-        std::fs::write(path, crate::report::html(&self.core.subject()))
-    }
-
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
     #[doc(hidden)]
     pub fn retraces_since(&self, before: u64) -> Option<String> {
@@ -596,7 +541,7 @@ fn signature_of<Args>(held: &impl Held<Args>) -> Signature {
     let mut leaves = Writer::with_paths();
     held.write(&mut leaves);
     let description = Description::of::<Args>(&leaves);
-    Signature::new(leaves.words, description)
+    Signature::of_words(leaves.words, description)
 }
 
 /// `call` and its relatives for each number of arguments.

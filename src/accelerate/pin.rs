@@ -5,13 +5,13 @@ use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
-use super::check::Checks;
 use super::entry::{Entry, handles};
-use super::events::Events;
 use super::function::{Arg, Given, Held, for_each_arity};
-use super::identity::Identity;
-use super::signature::{CallModes, Description, Signature};
+use crate::diagnose::check::Checks;
 use crate::error::{Caller, Error, Result, caught};
+use crate::identity::Identity;
+use crate::observe::events::Events;
+use crate::signature::{CallModes, Description, Signature};
 use crate::tree::{Reader, Tree, Writer};
 
 /// One entry of an accelerated function, called with no lookup; made by [`Accelerated::pin`](crate::Accelerated).
@@ -42,19 +42,19 @@ pub struct Pinned<Args, R> {
 }
 
 /// An entry that is not evicted.
-pub(super) struct HeldEntry {
-    pub(super) entry: Arc<Entry>,
+pub(crate) struct HeldEntry {
+    pub(crate) entry: Arc<Entry>,
     /// None if the cache had no room for the entry.
-    pub(super) pin: Option<retape_runtime::Pin<Signature, Entry>>,
+    pub(crate) pin: Option<retape_runtime::Pin<Signature, Entry>>,
     /// What its code is compiled in.
-    pub(super) modes: CallModes,
+    pub(crate) modes: CallModes,
     /// Those of the function, for its quarantines and its trap.
-    pub(super) checks: Arc<Checks>,
-    pub(super) events: Events,
+    pub(crate) checks: Arc<Checks>,
+    pub(crate) events: Events,
 }
 
 impl<Args, R: Tree> Pinned<Args, R> {
-    pub(super) fn new(held: HeldEntry) -> Pinned<Args, R> {
+    pub(crate) fn new(held: HeldEntry) -> Pinned<Args, R> {
         Pinned { held, types: PhantomData }
     }
 
@@ -159,14 +159,14 @@ impl<Args, R: Tree> Pinned<Args, R> {
 }
 
 /// The error if a traced tensor is among the arguments whose trace has ended.
-pub(super) fn escaped(leaves: &Writer<'_>, op: &'static str, at: Caller) -> Option<Error> {
+pub(crate) fn escaped(leaves: &Writer<'_>, op: &'static str, at: Caller) -> Option<Error> {
     let mut traced = leaves.tensors.iter().filter_map(|tensor| tensor.as_traced());
-    traced.any(|traced| traced.tape.is_finished()).then(|| crate::tape::escaped(op, at))
+    traced.any(|traced| traced.recording.is_finished()).then(|| crate::tape::escaped(op, at))
 }
 
 /// A check has found the code for such arguments wrong.
 #[cold]
-pub(super) fn in_quarantine(function: &Identity, arguments: &Description, at: Caller) -> Error {
+pub(crate) fn in_quarantine(function: &Identity, arguments: &Description, at: Caller) -> Error {
     let remedy = "call the function itself, or clear its cache and pin anew";
     let arguments = arguments.summary();
     Error::Cache(format!(

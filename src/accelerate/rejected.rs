@@ -13,10 +13,11 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use super::accelerable::Never;
-use super::bisect::Bisection;
 use super::function::for_each_arity;
-use super::{Accelerated, Loaded, Pinned, Saved, Signature};
+use super::{Accelerated, Pinned};
+use crate::diagnose::bisect::Bisection;
 use crate::error::Result;
+use crate::signature::Signature;
 
 /// An accelerated function whose arguments or result are not known to be trees.
 pub struct Rejected<F, Args, R>(PhantomData<fn(F, Args) -> R>);
@@ -25,12 +26,12 @@ impl<F, Args, R> Rejected<F, Args, R> {
     /// An error of whoever compiles a call of a method below.
     const UNPROVEN: () = panic!("generic code that calls an accelerated function needs `Tree` bounds for its types");
 
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Rejected(PhantomData)
     }
 
     /// Ends every method, none of which runs.
-    fn refuse<T>() -> T {
+    pub(crate) fn refuse<T>() -> T {
         let () = Self::UNPROVEN;
         unreachable!("code with this call is not compiled")
     }
@@ -110,21 +111,3 @@ rejected!(a A, b B, c C, d D, e E, f G, g H, h I, i J);
 rejected!(a A, b B, c C, d D, e E, f G, g H, h I, i J, j K);
 rejected!(a A, b B, c C, d D, e E, f G, g H, h I, i J, j K, k L);
 rejected!(a A, b B, c C, d D, e E, f G, g H, h I, i J, j K, k L, l M);
-
-macro_rules! files {
-    ($($method:ident -> $result:ty),*) => {
-        impl<F, Args, R> Rejected<F, Args, R> {
-            $(
-                #[doc(hidden)]
-                pub fn $method(&self, _: impl Sized) -> Result<$result>
-                where
-                    (Args, R): Known,
-                {
-                    Self::refuse()
-                }
-            )*
-        }
-    };
-}
-
-files!(save -> Saved, save_to -> Saved, load -> Loaded, load_from -> Loaded);

@@ -11,9 +11,9 @@ use retape_runtime::Device;
 use super::Accelerated;
 use super::core::Core;
 use super::entry::Entry;
-use super::signature::{LeafValue, Signature};
 use crate::compile;
 use crate::error::{Error, Result};
+use crate::signature::{LeafValue, Signature};
 
 /// How many signatures the message names when there is no entry.
 const MAX_NAMED: usize = 8;

@@ -8,35 +8,16 @@
 
 mod parse;
 mod print;
-mod types;
 mod verify;
 
 use smallvec::SmallVec;
 
 pub use parse::ParseError;
-pub(crate) use parse::{parse_shape, parse_type};
-pub use types::TensorType;
 pub use verify::VerifyError;
 
 use crate::error::Caller;
 use crate::ops::Op;
-
-/// A value of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ValueId(pub u32);
-
-impl ValueId {
-    /// The id as an index into the nodes.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl std::fmt::Display for ValueId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "%{}", self.0)
-    }
-}
+use crate::types::{TensorType, ValueId};
 
 /// The arguments of a node.
 pub type Args = SmallVec<[ValueId; 3]>;

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use retape_runtime::{DType, Shape};
-
 use super::verify::MAX_DEPTH;
-use super::{Args, Graph, Node, TensorType, ValueId};
+use super::{Args, Graph, Node};
 use crate::ops::{Op, Parameter};
+use crate::types::{TensorType, ValueId, parse_type, split_outside_brackets};
 
 /// What the parser did not understand, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,30 +172,4 @@ impl Scope {
             None => Ok(id),
         }
     }
-}
-
-/// Splits at commas that are not inside square brackets; no parts for blank text.
-fn split_outside_brackets(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_usize;
-    text.split(move |c| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && depth == 0
-    })
-    .filter(|part| !part.trim().is_empty())
-}
-
-/// Reads `f32[3, 4]`.
-pub(crate) fn parse_type(text: &str) -> Option<TensorType> {
-    let (dtype, shape) = text.split_at(text.find('[')?);
-    Some(TensorType { dtype: DType::from_name(dtype)?, shape: parse_shape(shape)? })
-}
-
-/// Reads `[3, 4]`.
-pub(crate) fn parse_shape(text: &str) -> Option<Shape> {
-    let inside = text.strip_prefix('[')?.strip_suffix(']')?;
-    split_outside_brackets(inside).map(|extent| extent.trim().parse().ok()).collect()
 }

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::{Graph, Node, ValueId};
+use super::{Graph, Node};
 use crate::ops::Op;
+use crate::types::ValueId;
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use super::{Graph, Node, TensorType, ValueId};
+use super::{Graph, Node};
 use crate::error::{Caller, Error};
 use crate::ops::Op;
+use crate::types::{TensorType, ValueId};
 
 /// Sub-graphs deeper than this are refused, so that hostile graphs and texts cannot exhaust the stack.
 pub(super) const MAX_DEPTH: usize = 64;

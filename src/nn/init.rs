@@ -7,10 +7,10 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Shape};
 
 use crate::data::Random;
-use crate::error::{Caller, Error, Result};
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
+use crate::error::{Caller, Error, Result, ill_typed};
+use crate::method::method;
 use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The stream of random numbers that parameters are drawn from.
 const PARAMETERS: u64 = 20;

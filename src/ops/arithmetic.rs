@@ -2,7 +2,7 @@
 
 use super::attribute::attributes;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// Sum of two tensors, element by element.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use super::Permute;
 use super::axes::{self, AsIndex, Axes};
 use crate::error::Caller;
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
 
 impl Tensor {
     /// The tensor with axes in another order: axis `i` of the result is axis `order[i]` of this one.
@@ -158,7 +158,7 @@ impl Tensor {
         if order.len() == self.rank() && order.iter().copied().eq(0..self.rank()) {
             return self.clone();
         }
-        apply_at(Permute { perm: SmallVec::from_slice(order) }, &[self], at)
+        Tensor::apply_at(Permute { perm: SmallVec::from_slice(order) }, &[self], at)
     }
 
     /// The tensor with a new axis of the given extent, which must leave the number of elements as it is.

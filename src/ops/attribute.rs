@@ -3,7 +3,7 @@
 use retape_runtime::{DType, Scalar, Shape};
 use smallvec::SmallVec;
 
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// A value that an op carries besides its arguments.
 pub trait Attribute: Sized {
@@ -46,7 +46,7 @@ impl Attribute for Shape {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        crate::graph::parse_shape(text)
+        crate::types::parse_shape(text)
     }
 }
 
@@ -56,7 +56,7 @@ impl Attribute for TensorType {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        crate::graph::parse_type(text)
+        crate::types::parse_type(text)
     }
 }
 

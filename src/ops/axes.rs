@@ -5,8 +5,7 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
 
 use smallvec::SmallVec;
 
-use crate::error::Caller;
-use crate::method::ill_typed;
+use crate::error::{Caller, ill_typed};
 use crate::tensor::Tensor;
 
 mod sealed {
@@ -330,6 +329,17 @@ tuples!(A 0, B 1, C 2, D 3, E 4);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl Tensor {
+    /// The extent of an axis, counted from the end if negative; 1 if there is no such axis.
+    ///
+    /// ```
+    /// # use retape::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!((x.dim(0), x.dim(-1), x.dim(2)), (2, 3, 1));
+    /// ```
+    pub fn dim(&self, axis: impl AsIndex) -> usize {
+        resolve(axis, self.rank()).map_or(1, |axis| self.shape()[axis])
+    }
+
     /// Resolves axes and goes on with them; poisoned if one does not exist.
     pub(crate) fn over_axes(
         &self,
@@ -349,7 +359,7 @@ impl Tensor {
         let error = ill_typed("tensor", message, at);
         match (self.error(), self.as_traced()) {
             (Some(_), _) => self.clone(),
-            (None, Some(traced)) => traced.tape.fail(error),
+            (None, Some(traced)) => traced.recording.fail(error),
             (None, None) => Tensor::poisoned(error),
         }
     }

@@ -5,51 +5,71 @@
 //! of the function instead.
 //!
 //! One call makes several values, and a node makes one: so a call is a run of nodes with the same arguments, one for
-//! each result, which share a [`CallSite`]. The derivative belongs to the call as a whole and is in `autodiff.rs`.
+//! each result, which share a [`Callee`]. The derivative belongs to the call as a whole and is in `autodiff.rs`.
 
+use std::any::Any;
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use super::{Attributes, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::accelerate::{PullBack, Recheck, Routine};
-use crate::graph::TensorType;
+use crate::error::{Caller, Result};
+use crate::types::TensorType;
+
+/// One call of compiled code, as far as graphs and derivatives know it; the module `call` knows the rest.
+pub(crate) trait Callee: Any + fmt::Debug + Send + Sync {
+    /// The types of the arguments.
+    fn input_types(&self) -> Vec<&TensorType>;
+
+    /// The types of the results.
+    fn output_types(&self) -> &[TensorType];
+
+    /// Whether a call does something besides computing its results; then the last result is a token.
+    fn has_effect(&self) -> bool;
+
+    /// The call that computes the cotangents of some arguments, by position, from the arguments and the cotangents of
+    /// some results.
+    ///
+    /// # Errors
+    ///
+    /// Fails if code for the gradient may not be made, or cannot.
+    fn gradient(self: Arc<Self>, arguments: &[usize], results: &[usize], at: Caller) -> Result<Arc<dyn Callee>>;
+}
 
 /// One result of a call of compiled code.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Call {
-    pub(crate) site: Arc<CallSite>,
+    pub(crate) callee: Arc<dyn Callee>,
     /// The position among the results.
     pub(crate) output: usize,
 }
 
-/// One call of a routine: what its nodes have in common. Equal to itself only.
-#[derive(Debug)]
-pub(crate) struct CallSite {
-    pub(crate) routine: Arc<Routine>,
-    /// If the routine is the gradient of another one: the call that it is the gradient of.
-    pub(crate) of: Option<(Arc<CallSite>, Arc<PullBack>)>,
-    /// What results and gradients are compared with, in check mode.
-    pub(crate) check: Option<Recheck>,
-}
-
-impl PartialEq for CallSite {
-    fn eq(&self, other: &CallSite) -> bool {
-        std::ptr::eq(self, other)
+impl Call {
+    /// A number that the results of one call share, and no other call has.
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.callee).addr()
     }
 }
 
-impl Eq for CallSite {}
+/// Results are equal if they are the same result of the same call.
+impl PartialEq for Call {
+    fn eq(&self, other: &Call) -> bool {
+        self.identity() == other.identity() && self.output == other.output
+    }
+}
 
-impl Hash for CallSite {
+impl Eq for Call {}
+
+impl Hash for Call {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::from_ref(self).hash(state);
+        (self.identity(), self.output).hash(state);
     }
 }
 
 /// For readers only: the text of a call does not read back, as what it calls is no part of it.
 impl Attributes for Call {
     fn print_attributes(&self) -> String {
-        format!("output={} of {}", self.output, self.site.routine.output_types().len())
+        format!("output={} of {}", self.output, self.callee.output_types().len())
     }
 
     fn parse_attributes(_: &str) -> Option<Call> {
@@ -59,12 +79,11 @@ impl Attributes for Call {
 
 impl OpDef for Call {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
-        let routine = &self.site.routine;
-        if !routine.input_types().eq(args.iter().copied()) {
-            let wanted: Vec<_> = routine.input_types().collect();
+        let wanted = self.callee.input_types();
+        if wanted != args {
             return Err(TypeError(format!("takes {wanted:?}, was given {args:?}")));
         }
-        let ty = routine.output_types().get(self.output);
+        let ty = self.callee.output_types().get(self.output);
         ty.cloned().ok_or_else(|| TypeError(format!("has no result {}", self.output)))
     }
 

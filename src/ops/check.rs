@@ -3,7 +3,7 @@
 use retape_runtime::{DType, Shape};
 
 use super::TypeError;
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// Fails with a formatted message.
 macro_rules! refuse {

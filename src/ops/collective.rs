@@ -10,9 +10,19 @@ use super::attribute::{Attribute, attributes};
 use super::check::refuse;
 use super::debug::{effect, token};
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
-use crate::collective::{Group, all_in_one};
-use crate::graph::TensorType;
 use crate::tensor::Tensor;
+use crate::types::TensorType;
+
+/// A group of workers, as steps of a graph name it. The same on all workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Group {
+    /// The number under which its communicator is [registered](set_communicator); that of a group of one need not be.
+    pub number: usize,
+    /// The number of workers.
+    pub size: usize,
+    /// The number of shards that their batches are divided into; at least as many as workers.
+    pub shards: usize,
+}
 
 /// The arrays of each shard of this worker, shard by shard, combined over all workers, and in a row. The last argument is
 /// a token.
@@ -102,24 +112,24 @@ impl OpDef for Collective {
         let of_workers = Group { shards: self.size, ..group };
         let rows: Vec<Tensor> = match self.kind {
             CollectiveKind::Sum => {
-                let total = all_in_one(CollectiveKind::Sum, of_workers, &[vec![at.ct.clone()]]);
+                let total = of_workers.all_in_one(CollectiveKind::Sum, &[vec![at.ct.clone()]]);
                 vec![total; self.held]
             }
             CollectiveKind::SumEach => {
                 let rows: Vec<Vec<Tensor>> = (0..self.held).map(|shard| vec![at.ct.at(shard)]).collect();
-                let totals = all_in_one(CollectiveKind::SumEach, group, &rows);
+                let totals = group.all_in_one(CollectiveKind::SumEach, &rows);
                 (0..self.held).map(|shard| totals.at(shard)).collect()
             }
             CollectiveKind::Gather => {
-                vec![all_in_one(CollectiveKind::ReduceScatter, of_workers, &[vec![at.ct.clone()]])]
+                vec![of_workers.all_in_one(CollectiveKind::ReduceScatter, &[vec![at.ct.clone()]])]
             }
             CollectiveKind::Broadcast => {
                 // As of a gather of which row 0 alone is used.
                 let rows = at.ct.unsqueeze(0).pad(&[0, 0], &[self.size - 1, 0], 0.0);
-                vec![all_in_one(CollectiveKind::ReduceScatter, of_workers, &[vec![rows]])]
+                vec![of_workers.all_in_one(CollectiveKind::ReduceScatter, &[vec![rows]])]
             }
             CollectiveKind::ReduceScatter => {
-                vec![all_in_one(CollectiveKind::Gather, of_workers, &[vec![at.ct.clone()]])]
+                vec![of_workers.all_in_one(CollectiveKind::Gather, &[vec![at.ct.clone()]])]
             }
         };
         let arrays = &at.args[..at.args.len() - 1];

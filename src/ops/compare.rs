@@ -5,10 +5,11 @@ use std::panic::Location;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
+use super::operators::TensorOrScalar;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, TensorOrScalar, broadcast_apply};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Whether elements are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -91,7 +92,7 @@ macro_rules! comparisons {
             pub fn $method(&self, other: impl TensorOrScalar) -> Tensor {
                 let _method = method(stringify!($method));
                 let other = other.tensor_like(self, Location::caller());
-                broadcast_apply($op, &[self, &other])
+                Tensor::broadcast_apply($op, &[self, &other])
             }
         }
     )*};
@@ -147,7 +148,7 @@ impl Tensor {
     pub fn gt(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("gt");
         let other = other.tensor_like(self, Location::caller());
-        broadcast_apply(Less, &[&other, self])
+        Tensor::broadcast_apply(Less, &[&other, self])
     }
 
     /// Whether elements are greater than those of `other` or equal; false for NaN.
@@ -161,7 +162,7 @@ impl Tensor {
     pub fn ge(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("ge");
         let other = other.tensor_like(self, Location::caller());
-        broadcast_apply(LessEqual, &[&other, self])
+        Tensor::broadcast_apply(LessEqual, &[&other, self])
     }
 
     /// Whether elements are NaN.
@@ -303,7 +304,7 @@ impl Tensor {
     pub fn maximum(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("maximum");
         let other = other.tensor_like(self, Location::caller());
-        broadcast_apply(Maximum, &[self, &other])
+        Tensor::broadcast_apply(Maximum, &[self, &other])
     }
 
     /// The smaller of each pair of elements; NaN if either is NaN. Equal elements share the derivative.
@@ -317,7 +318,7 @@ impl Tensor {
     pub fn minimum(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("minimum");
         let other = other.tensor_like(self, Location::caller());
-        broadcast_apply(Minimum, &[self, &other])
+        Tensor::broadcast_apply(Minimum, &[self, &other])
     }
 
     /// Every element, but no smaller than `low` and no larger than `high`, which comes before `low` where they
@@ -333,7 +334,7 @@ impl Tensor {
     pub fn clamp(&self, low: impl TensorOrScalar, high: impl TensorOrScalar) -> Tensor {
         let (at, _method) = (Location::caller(), method("clamp"));
         let (low, high) = (low.tensor_like(self, at), high.tensor_like(self, at));
-        broadcast_apply(Clamp, &[self, &low, &high])
+        Tensor::broadcast_apply(Clamp, &[self, &low, &high])
     }
 
     /// The elements of `x` where this `bool` tensor is true, those of `y` elsewhere; one of the two may be a number.
@@ -359,6 +360,6 @@ impl Tensor {
             let y = y.tensor_like(&x, at);
             (x, y)
         };
-        broadcast_apply(Select, &[self, &x, &y])
+        Tensor::broadcast_apply(Select, &[self, &x, &y])
     }
 }

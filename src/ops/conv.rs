@@ -9,13 +9,12 @@ use retape_runtime::DType;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::layout;
 use super::matmul::refused_among;
 use super::window::{self, Padding};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
+use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, layout};
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Convolution of an image with a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -173,8 +172,8 @@ impl OpDef for Conv2d {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let ([x, w], caller) = ([&at.args[0], &at.args[1]], Location::caller());
         Cotangents::of([
-            apply_at(self.input_grad(x), &[at.ct, w], caller),
-            apply_at(self.filter_grad(w), &[x, at.ct], caller),
+            Tensor::apply_at(self.input_grad(x), &[at.ct, w], caller),
+            Tensor::apply_at(self.filter_grad(w), &[x, at.ct], caller),
         ])
     }
 
@@ -217,7 +216,7 @@ impl OpDef for Conv2dInputGrad {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let ([g, w], caller, conv) = ([&at.args[0], &at.args[1]], Location::caller(), self.conv());
         let filter = conv.filter_grad(w);
-        Cotangents::of([apply_at(conv, &[at.ct, w], caller), apply_at(filter, &[at.ct, g], caller)])
+        Cotangents::of([Tensor::apply_at(conv, &[at.ct, w], caller), Tensor::apply_at(filter, &[at.ct, g], caller)])
     }
 
     fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
@@ -258,7 +257,7 @@ impl OpDef for Conv2dFilterGrad {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let ([x, g], caller, conv) = ([&at.args[0], &at.args[1]], Location::caller(), self.conv());
         let input = conv.input_grad(x);
-        Cotangents::of([apply_at(input, &[g, at.ct], caller), apply_at(conv, &[x, at.ct], caller)])
+        Cotangents::of([Tensor::apply_at(input, &[g, at.ct], caller), Tensor::apply_at(conv, &[x, at.ct], caller)])
     }
 
     fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
@@ -396,7 +395,7 @@ impl Tensor {
     #[track_caller]
     pub fn conv2d(&self, filter: &Tensor, options: ConvOptions) -> Tensor {
         let conv = options.resolved([self.dim(1), self.dim(2)], [filter.dim(0), filter.dim(1)]);
-        apply_at(conv, &[self, filter], Location::caller())
+        Tensor::apply_at(conv, &[self, filter], Location::caller())
     }
 
     /// The transposed convolution: the map of which `conv2d` with the same filter and options is the transpose.
@@ -428,7 +427,7 @@ impl Tensor {
             })
         });
         match fitting {
-            Ok(op) => apply_at(op, &[self, filter], at),
+            Ok(op) => Tensor::apply_at(op, &[self, filter], at),
             Err(error) => refused_among(&[self, filter], error.0, at),
         }
     }

@@ -4,10 +4,9 @@ use retape_kernels::library::CastHalf;
 use retape_runtime::DType;
 
 use super::attribute::attributes;
-use super::check;
-use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply};
+use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError, check};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Conversion to another dtype, as [`Tensor::cast`] says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +98,7 @@ impl Tensor {
         if self.dtype() == dtype && self.error().is_none() {
             return self.clone();
         }
-        apply(Cast { dtype }, &[self])
+        Tensor::apply(Cast { dtype }, &[self])
     }
 
     /// The tensor itself, as a constant when differentiating: no gradient flows back through it.
@@ -112,6 +111,6 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn stop_gradient(&self) -> Tensor {
-        if self.is_traced() { apply(StopGradient, &[self]) } else { self.clone() }
+        if self.is_traced() { Tensor::apply(StopGradient, &[self]) } else { self.clone() }
     }
 }

@@ -13,9 +13,8 @@ use retape_runtime::DType;
 use super::attribute::{Attribute, attributes};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
-use crate::collective::token_before;
-use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Prints its first argument; its second, and its result, are tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,8 +122,8 @@ impl Tensor {
             let printed = Print { label, dtype, shape }.try_run(&[bytes, &[]], &mut [&mut []]);
             return printed.map_or_else(|error| Tensor::poisoned(error.into()), |()| self.clone());
         }
-        let before = token_before(self.as_traced().map(|traced| &traced.tape), self, at);
-        let printed = apply_at(DebugPrint { label }, &[self, &before], at);
+        let before = self.token_before(at);
+        let printed = Tensor::apply_at(DebugPrint { label }, &[self, &before], at);
         if printed.error().is_some() { printed } else { self.clone() }
     }
 }

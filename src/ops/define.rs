@@ -6,8 +6,8 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use super::{Attributes, Lowering, Op};
-use crate::graph::TensorType;
 use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Why arguments do not fit an op; the caller adds the op's name and the source line.
 #[derive(Clone, Debug, PartialEq, Eq)]

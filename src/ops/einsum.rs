@@ -8,7 +8,7 @@ use super::matmul::refused_among;
 use super::{ReduceSum, Slice};
 use crate::error::Caller;
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
 
 /// A sum of products of one or two tensors in index notation, as NumPy's `einsum`.
 ///
@@ -154,7 +154,7 @@ impl Labelled {
                 step,
                 shape: lead.iter().copied().chain([n]).collect(),
             };
-            self.tensor = apply_at(slice, &[&self.tensor.permuted(&order, at).reshape_at(merged, at)], at);
+            self.tensor = Tensor::apply_at(slice, &[&self.tensor.permuted(&order, at).reshape_at(merged, at)], at);
             self.letters = others.iter().map(|&axis| self.letters[axis]).chain([letter]).collect();
         }
         self
@@ -168,7 +168,7 @@ impl Labelled {
             return self;
         }
         let letters = self.letters.iter().copied().filter(|&c| kept(c)).collect();
-        Labelled { tensor: apply_at(ReduceSum { axes }, &[&self.tensor], at), letters }
+        Labelled { tensor: Tensor::apply_at(ReduceSum { axes }, &[&self.tensor], at), letters }
     }
 
     /// The axes in another order.

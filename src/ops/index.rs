@@ -15,9 +15,9 @@ use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Point, Sample, Site, TypeError};
 use crate::error::Caller;
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The slices along an axis that a tensor of indices names; the axes of the indices stand in place of the axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,7 +113,10 @@ impl OpDef for Take {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let scatter = ScatterAdd { axis: self.axis, along: false };
         let caller = Location::caller();
-        Cotangents::some([Some(apply_at(scatter, &[&at.args[0].zeros_like(), &at.args[1], at.ct], caller)), None])
+        Cotangents::some([
+            Some(Tensor::apply_at(scatter, &[&at.args[0].zeros_like(), &at.args[1], at.ct], caller)),
+            None,
+        ])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -152,7 +155,10 @@ impl OpDef for TakeAlong {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let scatter = ScatterAdd { axis: self.axis, along: true };
         let caller = Location::caller();
-        Cotangents::some([Some(apply_at(scatter, &[&at.args[0].zeros_like(), &at.args[1], at.ct], caller)), None])
+        Cotangents::some([
+            Some(Tensor::apply_at(scatter, &[&at.args[0].zeros_like(), &at.args[1], at.ct], caller)),
+            None,
+        ])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -194,8 +200,8 @@ impl OpDef for ScatterAdd {
         let (axis, fill) = (self.axis, Scalar { dtype: at.ct.dtype(), bits: 0 });
         let (args, caller) = ([at.ct, &at.args[1]], Location::caller());
         let updates = match self.along {
-            true => apply_at(TakeAlong { axis, fill }, &args, caller),
-            false => apply_at(Take { axis, fill }, &args, caller),
+            true => Tensor::apply_at(TakeAlong { axis, fill }, &args, caller),
+            false => Tensor::apply_at(Take { axis, fill }, &args, caller),
         };
         Cotangents::some([Some(at.ct.clone()), None, Some(updates)])
     }
@@ -257,7 +263,9 @@ impl Tensor {
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("take"));
-        self.over_axis(axis, at, |axis| apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at))
+        self.over_axis(axis, at, |axis| {
+            Tensor::apply_at(Take { axis, fill: absent(self.dtype()) }, &[self, indices], at)
+        })
     }
 
     /// One element along `axis` for each index; `indices` have this shape but for the axis.
@@ -273,7 +281,9 @@ impl Tensor {
     #[track_caller]
     pub fn take_along(&self, indices: &Tensor, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("take_along"));
-        self.over_axis(axis, at, |axis| apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at))
+        self.over_axis(axis, at, |axis| {
+            Tensor::apply_at(TakeAlong { axis, fill: absent(self.dtype()) }, &[self, indices], at)
+        })
     }
 
     /// This tensor plus `updates`, of which slice `i` along `axis` is added at `indices[i]`.
@@ -291,7 +301,9 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let (at, _method) = (Location::caller(), method("scatter_add"));
-        self.over_axis(axis, at, |axis| apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at))
+        self.over_axis(axis, at, |axis| {
+            Tensor::apply_at(ScatterAdd { axis, along: false }, &[self, indices, updates], at)
+        })
     }
 
     /// This tensor plus `updates`, each element added at its own index along `axis`; the transpose of `take_along`.
@@ -306,7 +318,9 @@ impl Tensor {
     #[track_caller]
     pub fn scatter_add_along(&self, axis: impl AsIndex, indices: &Tensor, updates: &Tensor) -> Tensor {
         let (at, _method) = (Location::caller(), method("scatter_add_along"));
-        self.over_axis(axis, at, |axis| apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at))
+        self.over_axis(axis, at, |axis| {
+            Tensor::apply_at(ScatterAdd { axis, along: true }, &[self, indices, updates], at)
+        })
     }
 
     /// Resolves one axis and goes on with it; poisoned if it does not exist.

@@ -10,9 +10,10 @@ use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::refuse;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
-use crate::tensor::{Tensor, apply_at, apply_in_groups};
+use crate::error::ill_typed;
+use crate::method::method;
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Tensors that are joined at once. Each element of a result is chosen from one of each, so that many at once would
 /// take longer than to join the results of some; and a kernel on a GPU has a bounded number of parameters.
@@ -113,7 +114,7 @@ pub fn concat(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
         return Tensor::poisoned(ill_typed("concat", message, at));
     };
     match axes::resolve(axis, first.rank()) {
-        Ok(axis) => apply_in_groups(Concat { axis }, MAX_PARTS, tensors, at),
+        Ok(axis) => Tensor::apply_in_groups(Concat { axis }, MAX_PARTS, tensors, at),
         Err(message) => first.refused(message, at),
     }
 }
@@ -140,7 +141,7 @@ pub fn stack(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
     match axes::resolve(axis, first.rank() + 1) {
         Ok(axis) => {
             let parts: Vec<Tensor> = tensors.iter().map(|tensor| tensor.with_axis(axis, 1, at)).collect();
-            apply_in_groups(Concat { axis }, MAX_PARTS, &parts.iter().collect::<Vec<_>>(), at)
+            Tensor::apply_in_groups(Concat { axis }, MAX_PARTS, &parts.iter().collect::<Vec<_>>(), at)
         }
         Err(message) => first.refused(message, at),
     }
@@ -260,7 +261,7 @@ impl Tensor {
         let Some(merged) = pairs().map(|(&count, &extent)| count.checked_mul(extent)).collect::<Option<Shape>>() else {
             return self.refused("the extents cannot be counted".to_owned(), at);
         };
-        let repeated = apply_at(super::BroadcastTo { shape: repeated }, &[&self.reshape_at(apart, at)], at);
+        let repeated = Tensor::apply_at(super::BroadcastTo { shape: repeated }, &[&self.reshape_at(apart, at)], at);
         if repeated.error().is_some() { repeated } else { repeated.reshape_at(merged, at) }
     }
 }

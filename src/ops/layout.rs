@@ -7,7 +7,7 @@
 use retape_runtime::Shape;
 
 use super::TypeError;
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// The order of an image's axes.
 pub(crate) const IMAGES: &str = "images are [batch, height, width, channels]";

@@ -4,7 +4,7 @@ use retape_runtime::{Scalar, Shape};
 
 use super::attribute::attributes;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// An input of the graph.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -10,9 +10,9 @@ use super::check::{self, refuse};
 use super::matmul::refused_among;
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, Slice, TypeError};
 use crate::error::Caller;
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The lower triangular L with L Lᵀ = A, for symmetric positive definite A, of which the lower triangle is read.
 ///
@@ -58,7 +58,7 @@ impl OpDef for Cholesky {
         let (l, ct) = (at.output, at.ct.tril(0));
         let solve = |b: &Tensor| {
             let solve = SolveTriangular { lower: true, transpose: true, unit_diagonal: false };
-            apply_at(solve, &[l, b], Location::caller())
+            Tensor::apply_at(solve, &[l, b], Location::caller())
         };
         let p = l.transpose().matmul(&ct);
         let p = (p.tril(0) + p.tril(-1)) * 0.5;
@@ -91,7 +91,8 @@ impl OpDef for SolveTriangular {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let (a, x) = (&at.args[0], at.output);
         let caller = Location::caller();
-        let b_ct = apply_at(SolveTriangular { transpose: !self.transpose, ..self.clone() }, &[a, at.ct], caller);
+        let b_ct =
+            Tensor::apply_at(SolveTriangular { transpose: !self.transpose, ..self.clone() }, &[a, at.ct], caller);
         let product = match self.transpose {
             false => b_ct.matmul(&x.transpose()),
             true => x.matmul(&b_ct.transpose()),
@@ -168,7 +169,7 @@ impl Tensor {
         let (at, _method) = (Location::caller(), method("cholesky"));
         match self.ty().map(square) {
             Some(Err(e)) => self.refused(e.0, at),
-            Some(Ok(_)) => apply_at(Cholesky, &[&((self + self.transpose()) * 0.5)], at),
+            Some(Ok(_)) => Tensor::apply_at(Cholesky, &[&((self + self.transpose()) * 0.5)], at),
             None => self.clone(),
         }
     }
@@ -255,7 +256,7 @@ impl Tensor {
         let axis = batch.len();
         (slice.start[axis], slice.step[axis]) = (if len == 0 { 0 } else { start }, step);
         slice.shape.extents_mut()[axis] = len;
-        apply_at(slice, &[&self.reshape_at(lines, at)], at)
+        Tensor::apply_at(slice, &[&self.reshape_at(lines, at)], at)
     }
 
     /// The sums of the main diagonals of the matrices in the last two axes.
@@ -291,10 +292,14 @@ impl Tensor {
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();
-            if *shape == *tensor.shape() { tensor.clone() } else { apply_at(BroadcastTo { shape }, &[tensor], at) }
+            if *shape == *tensor.shape() {
+                tensor.clone()
+            } else {
+                Tensor::apply_at(BroadcastTo { shape }, &[tensor], at)
+            }
         };
         let Triangular { lower, transpose, unit_diagonal } = form;
         let solve = SolveTriangular { lower, transpose, unit_diagonal };
-        apply_at(solve, &[&spread(self, a), &spread(b, last)], at)
+        Tensor::apply_at(solve, &[&spread(self, a), &spread(b, last)], at)
     }
 }

@@ -5,10 +5,11 @@ use std::ops::Not as NotOperator;
 use retape_runtime::DType;
 
 use super::attribute::attributes;
+use super::operators::TensorOrScalar;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, TensorOrScalar, apply, broadcast_apply};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Bitwise and of integers, conjunction of truth values: the operator `&`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -140,7 +141,7 @@ impl Tensor {
     pub fn mul_high(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("mul_high");
         let other = other.tensor_like(self, std::panic::Location::caller());
-        broadcast_apply(MulHigh, &[self, &other])
+        Tensor::broadcast_apply(MulHigh, &[self, &other])
     }
 }
 
@@ -149,7 +150,7 @@ impl NotOperator for Tensor {
 
     #[track_caller]
     fn not(self) -> Tensor {
-        apply(Not, &[&self])
+        Tensor::apply(Not, &[&self])
     }
 }
 
@@ -158,6 +159,6 @@ impl NotOperator for &Tensor {
 
     #[track_caller]
     fn not(self) -> Tensor {
-        apply(Not, &[self])
+        Tensor::apply(Not, &[self])
     }
 }

@@ -8,10 +8,10 @@ use retape_runtime::{DType, Shape};
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::error::Caller;
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
-use crate::tensor::{Tensor, apply_at};
+use crate::error::{Caller, ill_typed};
+use crate::method::method;
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The product of each matrix of the last two axes with its partner; the axes before them are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,7 +43,7 @@ impl OpDef for MatMul {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let [a, b] = [&at.args[0], &at.args[1]];
         let caller = Location::caller();
-        let product = |x: &Tensor, y: &Tensor| apply_at(MatMul, &[x, y], caller);
+        let product = |x: &Tensor, y: &Tensor| Tensor::apply_at(MatMul, &[x, y], caller);
         Cotangents::of([product(at.ct, &b.transpose()), product(&a.transpose(), at.ct)])
     }
 
@@ -143,7 +143,8 @@ impl Tensor {
             // One matrix for a whole batch: the rows of the batch are rows of one large matrix.
             (3.., 2) if self.dim(-1) == other.dim(0) => {
                 let (rows, columns) = (self.shape()[..self.rank() - 1].iter().product(), self.dim(-1));
-                let product = apply_at(MatMul, &[&self.reshape_at(Shape::new(&[rows, columns]), at), other], at);
+                let product =
+                    Tensor::apply_at(MatMul, &[&self.reshape_at(Shape::new(&[rows, columns]), at), other], at);
                 let lead = self.shape()[..self.rank() - 1].iter().copied();
                 product.unless_poisoned(|product| product.reshape_at(lead.chain([other.dim(1)]).collect(), at))
             }
@@ -161,9 +162,13 @@ impl Tensor {
         };
         let spread = |tensor: &Tensor, last: &[usize]| {
             let shape: Shape = batch.iter().chain(last).copied().collect();
-            if *shape == *tensor.shape() { tensor.clone() } else { apply_at(BroadcastTo { shape }, &[tensor], at) }
+            if *shape == *tensor.shape() {
+                tensor.clone()
+            } else {
+                Tensor::apply_at(BroadcastTo { shape }, &[tensor], at)
+            }
         };
-        apply_at(MatMul, &[&spread(self, a), &spread(other, b)], at)
+        Tensor::apply_at(MatMul, &[&spread(self, a), &spread(other, b)], at)
     }
 
     /// The tensor without axes of extent 1.

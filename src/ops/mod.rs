@@ -39,7 +39,7 @@ pub(crate) mod attribute;
 mod axes;
 mod call;
 mod check;
-mod collective;
+pub(crate) mod collective;
 mod compare;
 mod conv;
 mod convert;
@@ -55,6 +55,7 @@ mod logic;
 mod lowering;
 mod matmul;
 mod movement;
+mod operators;
 mod pool;
 mod power;
 mod random;
@@ -74,10 +75,9 @@ mod window;
 pub use activation::*;
 pub use arithmetic::*;
 pub use attribute::{Attribute, Attributes};
-pub(crate) use axes::resolve as resolve_axis;
 pub use axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 pub use call::Call;
-pub(crate) use call::CallSite;
+pub(crate) use call::Callee;
 pub(crate) use collective::parts;
 pub use collective::{Collective, Token};
 pub use compare::*;
@@ -94,6 +94,7 @@ pub use logic::*;
 pub use lowering::{Body, Lowering, Movement, Point};
 pub use matmul::MatMul;
 pub use movement::*;
+pub use operators::TensorOrScalar;
 pub use pool::*;
 pub use power::*;
 pub use random::*;
@@ -111,15 +112,7 @@ pub use window::Padding;
 pub(crate) use check::{addressable, broadcast_all};
 pub(crate) use matmul::refused_among;
 
-use crate::graph::{Graph, Node, TensorType};
-
-/// The doubt about a node that is well-typed, with what would be meant more likely.
-pub(crate) fn doubt(graph: &Graph, node: &Node) -> Option<String> {
-    if let (Op::Conv2d(_), [_, filter]) = (&node.op, &node.args[..]) {
-        return layout::doubt_of_filter(graph.ty(*filter));
-    }
-    None
-}
+use crate::types::TensorType;
 
 /// Generates `Op` and its dispatch. Rows hold no code.
 macro_rules! ops {
@@ -194,6 +187,14 @@ macro_rules! ops {
 }
 
 impl Op {
+    /// The doubt about an application that is well-typed, with what would be meant more likely.
+    pub(crate) fn doubt(&self, args: &[&TensorType]) -> Option<String> {
+        match (self, args) {
+            (Op::Conv2d(_), [_, filter]) => layout::doubt_of_filter(filter),
+            _ => None,
+        }
+    }
+
     /// The type of the result, for a graph: one that can be addressed, by a kernel that can count what it does.
     pub(crate) fn admit(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
         let ty = self.infer(args).and_then(addressable)?;

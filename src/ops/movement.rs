@@ -7,8 +7,8 @@ use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
-use crate::graph::TensorType;
-use crate::tensor::{Tensor, apply, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The same elements, in row-major order, as another shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +100,7 @@ impl OpDef for Permute {
         for (to, &from) in self.perm.iter().enumerate() {
             inverse[from] = to;
         }
-        Cotangents::of([apply(Permute { perm: inverse }, &[at.ct])])
+        Cotangents::of([Tensor::apply(Permute { perm: inverse }, &[at.ct])])
     }
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
@@ -127,7 +127,7 @@ impl Tensor {
         if *shape == *self.shape() && self.error().is_none() {
             return self.clone();
         }
-        apply(Reshape { shape }, &[self])
+        Tensor::apply(Reshape { shape }, &[self])
     }
 
     /// Repeats the tensor along new leading axes and along axes of extent 1, by NumPy's rule.
@@ -144,7 +144,7 @@ impl Tensor {
         if *shape == *self.shape() && self.error().is_none() {
             return self.clone();
         }
-        apply(BroadcastTo { shape }, &[self])
+        Tensor::apply(BroadcastTo { shape }, &[self])
     }
 
     /// [`reshape`](Tensor::reshape) with the caller's line given.
@@ -152,7 +152,7 @@ impl Tensor {
         if *shape == *self.shape() && self.error().is_none() {
             return self.clone();
         }
-        apply_at(Reshape { shape }, &[self], at)
+        Tensor::apply_at(Reshape { shape }, &[self], at)
     }
 
     /// Sums over the axes along which `broadcast_to` repeats `shape`: its transpose.

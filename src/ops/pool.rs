@@ -10,12 +10,11 @@ use retape_runtime::{Scalar, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::layout;
 use super::window::{self, Padding};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, Splat, TypeError};
-use crate::graph::TensorType;
+use super::{Cotangents, Lowering, OpDef, Sample, Site, Splat, TypeError, layout};
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The maximum of each window.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +151,7 @@ impl OpDef for MaxPool2d {
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let MaxPool2d { window, stride, padding } = *self;
         let grad = MaxPool2dGrad { window, stride, padding };
-        Cotangents::of([apply_at(grad, &[&at.args[0], at.ct], Location::caller())])
+        Cotangents::of([Tensor::apply_at(grad, &[&at.args[0], at.ct], Location::caller())])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -182,7 +181,7 @@ impl OpDef for MaxPool2dGrad {
         // Where the maxima are is piecewise constant in the image.
         let MaxPool2dGrad { window, stride, padding } = *self;
         let gather = MaxPool2dGather { window, stride, padding };
-        Cotangents::some([None, Some(apply_at(gather, &[&at.args[0], at.ct], Location::caller()))])
+        Cotangents::some([None, Some(Tensor::apply_at(gather, &[&at.args[0], at.ct], Location::caller()))])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -205,7 +204,7 @@ impl OpDef for MaxPool2dGather {
         // Where the maxima are is piecewise constant in the first image.
         let MaxPool2dGather { window, stride, padding } = *self;
         let grad = MaxPool2dGrad { window, stride, padding };
-        Cotangents::some([None, Some(apply_at(grad, &[&at.args[0], at.ct], Location::caller()))])
+        Cotangents::some([None, Some(Tensor::apply_at(grad, &[&at.args[0], at.ct], Location::caller()))])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -227,7 +226,7 @@ impl OpDef for SumPool2d {
         let SumPool2d { window, stride, padding } = *self;
         let input = [at.args[0].dim(1), at.args[0].dim(2)];
         let grad = SumPool2dGrad { window, stride, padding, input };
-        Cotangents::of([apply_at(grad, &[at.ct], Location::caller())])
+        Cotangents::of([Tensor::apply_at(grad, &[at.ct], Location::caller())])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -257,7 +256,7 @@ impl OpDef for SumPool2dGrad {
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let SumPool2dGrad { window, stride, padding, .. } = *self;
-        Cotangents::of([apply_at(SumPool2d { window, stride, padding }, &[at.ct], Location::caller())])
+        Cotangents::of([Tensor::apply_at(SumPool2d { window, stride, padding }, &[at.ct], Location::caller())])
     }
 
     fn lower(&self, _: &[&TensorType], result: &TensorType) -> Lowering {
@@ -283,7 +282,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: impl Into<Padding>) -> Tensor {
         let padding = padding.into().resolve([self.dim(1), self.dim(2)], window, stride, [1, 1]);
-        apply_at(MaxPool2d { window, stride, padding }, &[self], Location::caller())
+        Tensor::apply_at(MaxPool2d { window, stride, padding }, &[self], Location::caller())
     }
 
     /// The mean of each window of images `[batch, height, width, channels]`, over the positions inside the image.
@@ -303,13 +302,13 @@ impl Tensor {
         if let Some(Err(error)) = self.ty().map(|ty| pool.infer(&[ty])) {
             return self.refused(error.0, at);
         }
-        apply_at(pool.clone(), &[self], at).unless_poisoned(|sums| {
+        Tensor::apply_at(pool.clone(), &[self], at).unless_poisoned(|sums| {
             if padding == [[0; 2]; 2] {
                 return sums / (window[0] as f64 * window[1] as f64);
             }
             let shape = Shape::new(&[1, image[0], image[1], 1]);
             let ones = self.nullary(Splat { value: Scalar::from_f64(1.0, self.dtype()), shape }, at);
-            sums / apply_at(pool, &[&ones], at)
+            sums / Tensor::apply_at(pool, &[&ones], at)
         })
     }
 

@@ -7,10 +7,11 @@ use retape_runtime::DType;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
+use super::operators::TensorOrScalar;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, TensorOrScalar, apply, broadcast_apply};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Powers of elements with elements as exponents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -76,7 +77,7 @@ impl OpDef for IntPow {
             0 => Cotangents::zero("the power 0 is constant"),
             1 => Cotangents::of([at.ct.clone()]),
             n => {
-                let power = apply(IntPow { exponent: n - 1 }, &[&at.args[0]]);
+                let power = Tensor::apply(IntPow { exponent: n - 1 }, &[&at.args[0]]);
                 Cotangents::of([at.ct * (power * n as f64)])
             }
         }
@@ -123,7 +124,7 @@ impl Tensor {
         let (at, _method) = (Location::caller(), method("pow"));
         match exponent.number() {
             Some(n) if n.fract() == 0.0 && n.abs() <= MAX_INT_EXPONENT as f64 => {
-                apply(IntPow { exponent: n as i64 }, &[self])
+                Tensor::apply(IntPow { exponent: n as i64 }, &[self])
             }
             Some(_) if self.error().is_none() && !self.dtype().is_float() => {
                 let message =
@@ -134,7 +135,7 @@ impl Tensor {
             Some(-0.5) => self.by_root(Tensor::rsqrt, 0.0),
             Some(_) | None => {
                 let exponent = exponent.tensor_like(self, at);
-                broadcast_apply(Pow, &[self, &exponent])
+                Tensor::broadcast_apply(Pow, &[self, &exponent])
             }
         }
     }

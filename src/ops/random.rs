@@ -6,7 +6,7 @@ use retape_runtime::{DType, Shape};
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// Uniformly distributed `u32`s: the generator Philox 4x32-10 on a key of two `u32`s.
 ///

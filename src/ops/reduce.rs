@@ -10,9 +10,9 @@ use super::axes::Axes;
 use super::check::{self, refuse};
 use super::{Cotangents, CumProd, Lowering, Op, OpDef, Permute, Reshape, Sample, Site, TypeError};
 use crate::error::Caller;
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Sum over `axes`, which disappear from the shape.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -145,14 +145,14 @@ fn leave_one_out(at: &Site<'_>, axes: &[usize]) -> Cotangents {
     let x = &at.args[0];
     let kept = (0..x.rank()).filter(|axis| !axes.contains(axis));
     let perm: SmallVec<[usize; 4]> = kept.chain(axes.iter().copied()).collect();
-    let moved = apply(Permute { perm: perm.clone() }, &[x]);
+    let moved = Tensor::apply(Permute { perm: perm.clone() }, &[x]);
     let n = axes.iter().map(|&axis| x.shape()[axis]).product();
     let lines = moved.reshape(Shape::new(&[at.output.n_elements(), n]));
-    let others = |reverse| apply(CumProd { axis: 1, reverse, exclusive: true }, &[&lines]);
+    let others = |reverse| Tensor::apply(CumProd { axis: 1, reverse, exclusive: true }, &[&lines]);
     let others = (others(false) * others(true)).reshape(Shape::new(moved.shape()));
     let mut inverse = perm.clone();
     perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
-    Cotangents::of([at.ct.spread_over(axes, x.shape()) * apply(Permute { perm: inverse }, &[&others])])
+    Cotangents::of([at.ct.spread_over(axes, x.shape()) * Tensor::apply(Permute { perm: inverse }, &[&others])])
 }
 
 impl Tensor {
@@ -166,15 +166,15 @@ impl Tensor {
         self.over_axes(axes, at, |axes| {
             let extent = |(axis, &extent): (usize, &usize)| if axes.contains(&axis) { 1 } else { extent };
             let shape: Shape = self.shape().iter().enumerate().map(extent).collect();
-            let folded = apply_at(op(axes), &[self], at);
-            if keep && folded.shape() != &*shape { apply_at(Reshape { shape }, &[&folded], at) } else { folded }
+            let folded = Tensor::apply_at(op(axes), &[self], at);
+            if keep && folded.shape() != &*shape { Tensor::apply_at(Reshape { shape }, &[&folded], at) } else { folded }
         })
     }
 
     /// The sum over ascending axes that exist.
     #[track_caller]
     pub(crate) fn reduce_sum(&self, axes: &[usize]) -> Tensor {
-        apply(ReduceSum { axes: SmallVec::from_slice(axes) }, &[self])
+        Tensor::apply(ReduceSum { axes: SmallVec::from_slice(axes) }, &[self])
     }
 
     /// Repeats a reduced tensor over the axes that were reduced from `shape`.

@@ -8,9 +8,9 @@ use std::panic::Location;
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::{AsIndex, Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Sums of all elements up to each along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ impl OpDef for CumSum {
     }
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
-        Cotangents::of([apply(CumSum { reverse: !self.reverse, ..self.clone() }, &[at.ct])])
+        Cotangents::of([Tensor::apply(CumSum { reverse: !self.reverse, ..self.clone() }, &[at.ct])])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -128,7 +128,7 @@ impl OpDef for CumProd {
         // The cotangent of an element is the product of those before it, times the sum over all results behind it of
         // their cotangents times the products in between. No division, so that zeros are like other elements.
         let x = &at.args[0];
-        let before = apply(CumProd { exclusive: true, ..self.clone() }, &[x]);
+        let before = Tensor::apply(CumProd { exclusive: true, ..self.clone() }, &[x]);
         let next = |of: &Tensor| of.shifted(self.axis, if self.reverse { -1 } else { 1 });
         let ct = if self.exclusive { next(at.ct) } else { at.ct.clone() };
         Cotangents::of([before * recurrence(&ct, &next(x), self.axis, self.reverse)])
@@ -263,13 +263,13 @@ impl Tensor {
     #[track_caller]
     fn along_axis<O: Into<Op>>(&self, name: &'static str, axis: impl AsIndex, op: impl Fn(usize) -> O) -> Tensor {
         let (at, _method) = (Location::caller(), method(name));
-        self.over_axis(axis, at, |axis| apply_at(op(axis), &[self], at))
+        self.over_axis(axis, at, |axis| Tensor::apply_at(op(axis), &[self], at))
     }
 
     /// Element `i` along the axis is the present element `i + distance`, or 0 if there is none.
     #[track_caller]
     fn shifted(&self, axis: usize, distance: i64) -> Tensor {
-        apply(Shift { axis, distance }, &[self])
+        Tensor::apply(Shift { axis, distance }, &[self])
     }
 
     /// The sums of all elements up to each along an axis, counted from the end if negative.

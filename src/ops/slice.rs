@@ -13,9 +13,9 @@ use super::axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// Elements at regular distances along each axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +109,7 @@ impl OpDef for Slice {
             return Cotangents::of([at.args[0].zeros_like()]);
         }
         let forwards = match self.step.iter().any(|&step| step < 0) {
-            true => apply(Slice::reversed(&self.shape, |axis| self.step[axis] < 0), &[at.ct]),
+            true => Tensor::apply(Slice::reversed(&self.shape, |axis| self.step[axis] < 0), &[at.ct]),
             false => at.ct.clone(),
         };
         let ends = |axis: usize| {
@@ -123,7 +123,7 @@ impl OpDef for Slice {
             interior: (0..rank).map(|axis| self.along(axis).1.unsigned_abs() as usize - 1).collect(),
             value: Scalar { dtype: at.ct.dtype(), bits: 0 },
         };
-        Cotangents::of([apply(pad, &[&forwards])])
+        Cotangents::of([Tensor::apply(pad, &[&forwards])])
     }
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
@@ -177,7 +177,7 @@ impl OpDef for Pad {
             return Cotangents::of([x.zeros_like()]);
         }
         let step = x.shape().iter().enumerate().map(|(axis, &extent)| self.gap(axis, extent)).collect();
-        Cotangents::of([apply(Slice { start: self.low.clone(), step, shape: x.shape().into() }, &[at.ct])])
+        Cotangents::of([Tensor::apply(Slice { start: self.low.clone(), step, shape: x.shape().into() }, &[at.ct])])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -300,7 +300,7 @@ impl Tensor {
         let shape: Shape = counts.map(|((&start, &stop), &step)| stop.saturating_sub(start).div_ceil(step)).collect();
         let slice =
             Slice { start: SmallVec::from_slice(start), step: step.iter().map(|&step| step as i64).collect(), shape };
-        apply_at(slice, &[self], at)
+        Tensor::apply_at(slice, &[self], at)
     }
 
     /// Adds `low[axis]` elements equal to `value` before and `high[axis]` after the elements along each axis.
@@ -322,7 +322,7 @@ impl Tensor {
         };
         let (low, high) = (SmallVec::from_slice(low), SmallVec::from_slice(high));
         let interior = SmallVec::from_elem(0, low.len());
-        apply_at(Pad { low, high, interior, value }, &[self], at)
+        Tensor::apply_at(Pad { low, high, interior, value }, &[self], at)
     }
 
     /// The elements in reverse order along axes: `x.flip(0)`, `x.flip([0, 2])`, `x.flip(..)`.
@@ -337,7 +337,7 @@ impl Tensor {
     pub fn flip(&self, axes: impl Into<Axes>) -> Tensor {
         let (at, _method) = (Location::caller(), method("flip"));
         self.over_axes(axes.into(), at, |axes| {
-            apply_at(Slice::reversed(self.shape(), |axis| axes.contains(&axis)), &[self], at)
+            Tensor::apply_at(Slice::reversed(self.shape(), |axis| axes.contains(&axis)), &[self], at)
         })
     }
 
@@ -356,7 +356,7 @@ impl Tensor {
             slice.start[axis] = start;
             slice.shape.extents_mut()[axis] = stop - start;
         }
-        apply_at(slice, &[self], at)
+        Tensor::apply_at(slice, &[self], at)
     }
 
     /// The part at subscripts of axes that exist; poisoned if one lies outside of its axis.

@@ -9,9 +9,9 @@ use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply_at};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The indices (`i64`) that sort along an axis; equal elements keep their order and NaN comes last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ impl Tensor {
     #[track_caller]
     pub fn argsort(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("argsort"));
-        self.over_axis(axis, at, |axis| apply_at(ArgSort { axis, descending: false }, &[self], at))
+        self.over_axis(axis, at, |axis| Tensor::apply_at(ArgSort { axis, descending: false }, &[self], at))
     }
 
     /// As [`argsort`](Tensor::argsort), but the largest element comes first; NaN comes last all the same.
@@ -85,7 +85,7 @@ impl Tensor {
     #[track_caller]
     pub fn argsort_descending(&self, axis: impl AsIndex) -> Tensor {
         let (at, _method) = (Location::caller(), method("argsort_descending"));
-        self.over_axis(axis, at, |axis| apply_at(ArgSort { axis, descending: true }, &[self], at))
+        self.over_axis(axis, at, |axis| Tensor::apply_at(ArgSort { axis, descending: true }, &[self], at))
     }
 
     /// The elements sorted along `axis`, ascending; NaN comes last.
@@ -134,7 +134,7 @@ impl Tensor {
         });
         match fits {
             Ok(axis) => {
-                let indices = apply_at(ArgSort { axis, descending: true }, &[self], at).part(axis, 0, k, at);
+                let indices = Tensor::apply_at(ArgSort { axis, descending: true }, &[self], at).part(axis, 0, k, at);
                 (self.take_along(&indices, axis), indices)
             }
             Err(message) => {

@@ -8,9 +8,9 @@ use super::attribute::attributes;
 use super::power::int_power;
 use super::unary::unary;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, apply};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 unary! {
     /// The error function of every element.
@@ -140,7 +140,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn polygamma(&self, order: u32) -> Tensor {
-        apply(Polygamma { order }, &[self])
+        Tensor::apply(Polygamma { order }, &[self])
     }
 }
 

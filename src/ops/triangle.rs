@@ -8,12 +8,11 @@ use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::index::absent;
-use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
-use crate::eager;
-use crate::error::Caller;
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
-use crate::tensor::{Tensor, apply, apply_at};
+use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use crate::error::ill_typed;
+use crate::method::method;
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The coordinate of each element along an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -91,7 +90,7 @@ impl OpDef for Triangle {
     }
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
-        Cotangents::of([apply_at(self.clone(), &[at.ct], Location::caller())])
+        Cotangents::of([Tensor::apply_at(self.clone(), &[at.ct], Location::caller())])
     }
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
@@ -161,7 +160,7 @@ impl Tensor {
     pub fn iota(dtype: DType, shape: impl Into<Shape>, axis: impl AsIndex) -> Tensor {
         let (at, shape) = (Location::caller(), shape.into());
         match axes::resolve(axis, shape.rank()) {
-            Ok(axis) => apply_at(Iota { axis, dtype, shape }, &[], at),
+            Ok(axis) => Tensor::apply_at(Iota { axis, dtype, shape }, &[], at),
             Err(message) => Tensor::poisoned(ill_typed("iota", message, at)),
         }
     }
@@ -178,7 +177,7 @@ impl Tensor {
     #[track_caller]
     pub fn tril(&self, diagonal: i64) -> Tensor {
         let _method = method("tril");
-        apply(Triangle { lower: true, diagonal }, &[self])
+        Tensor::apply(Triangle { lower: true, diagonal }, &[self])
     }
 
     /// The elements on and above a diagonal of the last two axes, zeros below it.
@@ -192,7 +191,7 @@ impl Tensor {
     #[track_caller]
     pub fn triu(&self, diagonal: i64) -> Tensor {
         let _method = method("triu");
-        apply(Triangle { lower: false, diagonal }, &[self])
+        Tensor::apply(Triangle { lower: false, diagonal }, &[self])
     }
 
     /// Rows of length `n`, of dtype `f32`, with a one at each index (an integer of any dtype) and zeros elsewhere.
@@ -230,15 +229,6 @@ impl Tensor {
         let rows: Shape = self.shape().iter().copied().chain([n]).collect();
         let computed = if dtype.is_half() { DType::F32 } else { dtype };
         let indices = self.with_axis(self.rank(), 1, at).broadcast_to(rows);
-        apply(OneHot { dtype: computed }, &[&indices]).cast(dtype)
-    }
-
-    /// Applies an op without arguments where this tensor lives: on its tape, or at once.
-    pub(crate) fn nullary(&self, op: impl Into<Op>, at: Caller) -> Tensor {
-        match (self.error(), self.as_traced()) {
-            (Some(_), _) => self.clone(),
-            (None, Some(traced)) => traced.tape.record(op.into(), &[], at),
-            (None, None) => eager::run_on(self.device(), op.into(), &[], at).unwrap_or_else(Tensor::poisoned),
-        }
+        Tensor::apply(OneHot { dtype: computed }, &[&indices]).cast(dtype)
     }
 }

@@ -1,11 +1,12 @@
 //! Trigonometric functions and their inverses, in radians, element by element; floats only.
 
 use super::attribute::attributes;
+use super::operators::TensorOrScalar;
 use super::unary::unary;
 use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
-use crate::graph::TensorType;
 use crate::method::method;
-use crate::tensor::{Tensor, TensorOrScalar, broadcast_apply};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 unary! {
     /// The sine of every element.
@@ -126,6 +127,6 @@ impl Tensor {
     pub fn atan2(&self, x: impl TensorOrScalar) -> Tensor {
         let _method = method("atan2");
         let x = x.tensor_like(self, std::panic::Location::caller());
-        broadcast_apply(Atan2, &[self, &x])
+        Tensor::broadcast_apply(Atan2, &[self, &x])
     }
 }

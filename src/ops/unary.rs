@@ -20,7 +20,7 @@ macro_rules! unary {
         $(d($x:ident, $y:ident, $ct:ident) = $derivative:expr;)?
         f($v:ident) = $lowered:expr;
     )*) => {$(
-        #[doc = concat!("The op of [`Tensor::", stringify!($method), "`](crate::Tensor::", stringify!($method), ").")]
+        #[doc = concat!("The op of [`Tensor::", stringify!($method), "`](Tensor::", stringify!($method), ").")]
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub struct $op;
 
@@ -31,8 +31,8 @@ macro_rules! unary {
         impl $crate::ops::OpDef for $op {
             fn infer(
                 &self,
-                args: &[&$crate::graph::TensorType],
-            ) -> Result<$crate::graph::TensorType, $crate::ops::TypeError> {
+                args: &[&$crate::types::TensorType],
+            ) -> Result<$crate::types::TensorType, $crate::ops::TypeError> {
                 let [x] = $crate::ops::check::exactly::<1>(args)?;
                 $crate::ops::check::$check(0, x)?;
                 Ok(x.clone())
@@ -42,7 +42,7 @@ macro_rules! unary {
                 $crate::ops::unary::unary!(@vjp at $(, $x, $y, $ct, $derivative)?)
             }
 
-            fn lower(&self, _: &[&$crate::graph::TensorType], _: &$crate::graph::TensorType) -> $crate::ops::Lowering {
+            fn lower(&self, _: &[&$crate::types::TensorType], _: &$crate::types::TensorType) -> $crate::ops::Lowering {
                 $crate::ops::Lowering::pointwise(|at| {
                     let $v = at.arg(0);
                     $lowered
@@ -58,7 +58,7 @@ macro_rules! unary {
             $(#[$doc])*
             #[track_caller]
             pub fn $method(&self) -> $crate::tensor::Tensor {
-                $crate::tensor::apply($op, &[self])
+                $crate::Tensor::apply($op, &[self])
             }
         }
     )*};

@@ -2,7 +2,7 @@
 
 use super::TypeError;
 use super::check::refuse;
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 /// What lies beyond the edges of an image.
 ///

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 
 use super::Rewritten;
 use super::rewrite::Rule;
-use crate::graph::{Args, Graph, Node, ValueId};
+use crate::graph::{Args, Graph, Node};
 use crate::ops::Op;
+use crate::types::ValueId;
 
 pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
     let mut merged = Graph::default();

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use retape_kernels::ir::{Inst, KernelBuilder, Value};
 use retape_runtime::{DType, Scalar};
 
-use crate::graph::TensorType;
 use crate::ops::{Lowering, Op, Point};
+use crate::types::TensorType;
 
 /// The value of a pointwise op over constants, if it is the same on every machine and at every element.
 pub(super) fn of_constants(op: &Op, types: &[&TensorType], ty: &TensorType, args: &[Scalar]) -> Option<Scalar> {

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::element;
 use super::rewrite::{Candidate, Rule, rules};
-use crate::graph::ValueId;
 use crate::ops::{Lowering, Op};
+use crate::types::ValueId;
 
 pub(super) const RULES: &[Rule] = rules![fold_pointwise, fold_movement, fold_reduction,];
 

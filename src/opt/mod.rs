@@ -21,13 +21,14 @@ use std::panic::Location;
 
 use smallvec::SmallVec;
 
+use self::rewrite::Rule;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node, ValueId};
+use crate::graph::{Graph, Node};
 use crate::ops::{Op, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use crate::settings::{Settings, Stage};
+use crate::types::ValueId;
 
 pub(crate) use self::cse::sort_arguments;
-use self::rewrite::Rule;
 pub(crate) use self::steps::{Culprit, Steps};
 
 /// A rewrite of whole graphs, near-linear in their nodes.

@@ -8,8 +8,9 @@ use smallvec::SmallVec;
 
 use super::element;
 use super::rewrite::{Candidate, Rule, rules};
-use crate::graph::{Args, TensorType, ValueId};
+use crate::graph::Args;
 use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reshape};
+use crate::types::{TensorType, ValueId};
 
 pub(super) const RULES: &[Rule] = rules![
     reshape_reshape,

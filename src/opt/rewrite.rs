@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 
 use super::Rewritten;
 use crate::error::Caller;
-use crate::graph::{Args, Graph, Node, TensorType, ValueId};
+use crate::graph::{Args, Graph, Node};
 use crate::ops::{Op, Splat};
+use crate::types::{TensorType, ValueId};
 
 /// A named local rewrite.
 #[derive(Debug)]

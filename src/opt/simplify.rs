@@ -7,8 +7,8 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::rewrite::{Candidate, Rule, rules};
-use crate::graph::ValueId;
 use crate::ops::{Add, Div, Mul, Neg, Op, Reshape, Select, Sub};
+use crate::types::ValueId;
 
 pub(super) const RULES: &[Rule] = rules![
     add_zero,

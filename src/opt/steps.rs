@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use super::rewrite::Rule;
 use super::{Pass, Renaming, Rewritten, each_rewrite, with_regions};
 use crate::error::Result;
-use crate::graph::{Graph, ValueId};
+use crate::graph::Graph;
 use crate::settings::Settings;
+use crate::types::ValueId;
 
 /// The graphs that the passes made one from another.
 #[derive(Debug)]

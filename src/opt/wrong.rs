@@ -5,8 +5,8 @@ use std::cell::Cell;
 use retape_runtime::Scalar;
 
 use super::rewrite::{Candidate, Rule, rules};
-use crate::graph::ValueId;
 use crate::ops::{Mul, Op};
+use crate::types::ValueId;
 
 thread_local! {
     pub(super) static RULES: Cell<Option<&'static [Rule]>> = const { Cell::new(None) };

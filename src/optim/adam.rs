@@ -4,7 +4,8 @@ use std::panic::Location;
 
 use crate::error::Result;
 use crate::method::method;
-use crate::tensor::{Tensor, TensorOrScalar};
+use crate::ops::TensorOrScalar;
+use crate::tensor::Tensor;
 use crate::tree::{Field, Reader, Tree, Writer, leaves, map, zip_map};
 
 /// Adam: steps by the mean of the gradients over the root of the mean of their squares.

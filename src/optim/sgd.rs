@@ -4,7 +4,8 @@ use std::panic::Location;
 
 use crate::error::Result;
 use crate::method::method;
-use crate::tensor::{Tensor, TensorOrScalar};
+use crate::ops::TensorOrScalar;
+use crate::tensor::Tensor;
 use crate::tree::{Field, Reader, Tree, Writer, map, zip_map};
 
 /// Gradient descent with momentum: `v = momentum v + g`, `p -= rate v`.

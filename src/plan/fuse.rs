@@ -7,12 +7,11 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use crate::graph::ValueId;
-use crate::ops::Lowering;
-
 use super::donate;
 use super::values::{Read, Values};
 use super::view::View;
+use crate::ops::Lowering;
+use crate::types::ValueId;
 
 /// No kernel reads and writes more buffers than this.
 const MAX_BUFFERS: usize = 24;

@@ -10,12 +10,12 @@ use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, ParamId, Value};
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
-use crate::graph::{Node, ValueId};
-use crate::ops::{Body, Lowering, Point};
-
 use super::fuse::Group;
 use super::values::Values;
 use super::view::View;
+use crate::graph::Node;
+use crate::ops::{Body, Lowering, Point};
+use crate::types::ValueId;
 
 /// A kernel and the values it reads and writes, in the order of its parameters.
 pub(super) struct Lowered {

@@ -15,14 +15,14 @@ use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
 
-use crate::error::{Error, Result};
-use crate::graph::{Graph, ValueId};
-use crate::ops::{Lowering, Op};
-
 use self::fuse::{Group, Groups};
 use self::lower::Lowered;
 use self::slots::Slots;
 use self::values::Values;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::ops::{Lowering, Op};
+use crate::types::ValueId;
 
 /// What it takes to compute a value from its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

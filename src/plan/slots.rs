@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::ValueId;
+use crate::types::ValueId;
 
 /// Slots begin at multiples of this many bytes: a cache line, and the widest vector.
 const ALIGNMENT: usize = 64;

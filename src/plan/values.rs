@@ -10,11 +10,11 @@ use retape_kernels::library::Library;
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
-use crate::graph::{Graph, TensorType, ValueId};
-use crate::ops::{Body, Lowering, Movement, Point};
-
 use super::Making;
 use super::view::View;
+use crate::graph::Graph;
+use crate::ops::{Body, Lowering, Movement, Point};
+use crate::types::{TensorType, ValueId};
 
 /// Expressions longer than this are cut by a root, which bounds the size of kernels and of recursion over them.
 const MAX_COST: u32 = 160;

@@ -5,10 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use retape_kernels::{Place, Plan, Step, Work};
 
 use super::json::Json;
-use crate::accelerate::{Entry, LaunchTotal};
-use crate::graph::{Graph, Node, ValueId};
+use crate::accelerate::Entry;
+use crate::graph::{Graph, Node};
+use crate::observe::profile::LaunchTotal;
 use crate::ops::Lowering;
 use crate::plan::{Layout, StepValues};
+use crate::types::ValueId;
 
 /// Texts longer than this are cut.
 const MAX_TEXT: usize = 1 << 16;

@@ -9,39 +9,52 @@ mod json;
 mod trace_events;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use retape_runtime::{Device, Gpu};
 
 use self::json::Json;
-pub(crate) use self::trace_events::trace_events;
-
-use crate::accelerate::{
-    CompileTimes, Entry, EntryStats, GradientStats, Latency, LaunchTotal, Milestone, Miss, Signature, Stats,
-};
-use crate::error::Caller;
+use crate::accelerate::{Accelerated, Entry, Subject};
+use crate::call::GradientStats;
+use crate::compile::CompileTimes;
+use crate::observe::explain::Miss;
+use crate::observe::history::Milestone;
+use crate::observe::latency::Latency;
+use crate::observe::profile::LaunchTotal;
+use crate::observe::stats::{EntryStats, Stats};
+use crate::signature::Signature;
 
 /// The graphs of so many entries are in the page, those used last.
 const MAX_DRAWN: usize = 24;
 
-/// The material of a report.
-pub(crate) struct Subject {
-    /// The line that accelerated it, and how long ago that was.
-    pub(crate) made_at: Caller,
-    pub(crate) age: Duration,
-    pub(crate) stats: Stats,
-    /// The entries of the statistics, in the same order.
-    pub(crate) entries: Vec<Arc<Entry>>,
-    pub(crate) misses: Vec<Miss>,
-    /// Misses and hits since the first call.
-    pub(crate) history: Vec<Milestone>,
-    /// For an entry: how many of its calls were measured, and what its launches took.
-    pub(crate) times: Vec<Option<(u64, Vec<LaunchTotal>)>>,
+impl<F, Args, R> Accelerated<F, Args, R> {
+    /// Writes a page on the cache to a file: headline numbers, entries with their graphs, memory and times, the log of
+    /// misses, advice. The page contains all it shows and loads nothing; any browser opens it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// norm.call(Tensor::ones([4]))?;
+    /// # let file = std::env::temp_dir().join(format!("retape-report-{}.html", std::process::id()));
+    /// norm.report_html(&file).unwrap(); // open it in a browser
+    /// # std::fs::remove_file(file).unwrap();
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn report_html(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        std::fs::write(path, html(&self.core().subject()))
+    }
 }
 
 /// The page.
-pub(crate) fn html(subject: &Subject) -> String {
+fn html(subject: &Subject) -> String {
     let script = [
         include_str!("page/dom.js"),
         include_str!("page/tables.js"),
@@ -175,7 +188,7 @@ fn times_data(times: &CompileTimes) -> Json {
 
 fn entry_data(n: usize, stats: &EntryStats, entry: &Entry, times: Option<&(u64, Vec<LaunchTotal>)>) -> Json {
     let leaves = entry.signature.description().leaves.iter();
-    let leaf = |leaf: &crate::accelerate::LeafText| {
+    let leaf = |leaf: &crate::signature::LeafText| {
         Json::Map(vec![("path", leaf.path.as_str().into()), ("text", Json::text(&leaf.value))])
     };
     let names = leaves.clone().filter(|leaf| leaf.value.is_tensor()).map(|leaf| leaf.path.as_str());
@@ -219,7 +232,7 @@ fn gradient_data(stats: &GradientStats) -> Json {
 }
 
 fn miss_data(miss: &Miss, age: Duration) -> Json {
-    let change = |difference: &crate::accelerate::Difference| {
+    let change = |difference: &crate::observe::explain::Difference| {
         Json::Map(vec![
             ("path", difference.path.as_str().into()),
             ("field", Json::text(difference.aspect)),

@@ -2,13 +2,30 @@
 //!
 //! Calls are complete events of the category `call`; inside them lie their stages (`stage`) and launches (`group`).
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::json::Json;
-use crate::accelerate::{Profile, ProfiledCall, ProfiledSpan};
+use crate::observe::profile::{Profile, ProfiledCall, ProfiledSpan};
+
+impl Profile {
+    /// The calls with their stages and groups in the trace event format, which Perfetto and Chrome's viewer open.
+    pub fn to_json(&self) -> String {
+        trace_events(self)
+    }
+
+    /// Writes [`to_json`](Profile::to_json) to a file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> std::io::Result<()> {
+        std::fs::write(path, self.to_json())
+    }
+}
 
 /// The file's text.
-pub(crate) fn trace_events(profile: &Profile) -> String {
+fn trace_events(profile: &Profile) -> String {
     let mut events = vec![named("process_name", 0, &format!("retape: {}", profile.function))];
     events.extend(profile.threads().iter().map(|(thread, name)| named("thread_name", *thread, name)));
     for call in &profile.calls {

@@ -6,9 +6,9 @@ use std::panic::Location;
 use retape_runtime::{Buffer, DType, Element, Scalar, Shape};
 
 use super::Tensor;
-use crate::error::{Caller, Error, Result};
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
+use crate::error::{Caller, Error, Result, ill_typed};
+use crate::method::method;
+use crate::types::TensorType;
 
 impl Tensor {
     /// A tensor over row-major elements, a vector's or a slice's.

@@ -7,7 +7,7 @@ use std::fmt;
 use retape_kernels::ArrayText;
 
 use super::{Concrete, Repr, Tensor};
-use crate::graph::TensorType;
+use crate::types::TensorType;
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

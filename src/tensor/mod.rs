@@ -4,30 +4,26 @@
 //! *poisoned* tensor that carries the first error with the caller's line, and whatever leaves the world of tensors
 //! (`to_vec`, `item`, a call of an accelerated function) returns that error.
 
-mod apply;
 mod create;
 mod display;
 mod memory;
 #[cfg(feature = "ndarray")]
 mod ndarray;
-mod operators;
 mod raw;
 
+use std::any::Any;
 use std::borrow::Borrow;
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 
 use retape_runtime::{Buffer, DType, Device, DeviceBuffer, Element};
 
-pub(crate) use apply::{apply, apply_at, apply_in_groups, broadcast_apply, broadcast_apply_at};
 pub(crate) use memory::{Memory, gpu};
-pub use operators::TensorOrScalar;
 
-use crate::error::{Caller, Error, Result};
-use crate::graph::{TensorType, ValueId};
-use crate::method::{ill_typed, method, reported};
-use crate::ops::AsIndex;
-use crate::tape::Tape;
+use crate::error::{Caller, Error, Result, ill_typed};
+use crate::method::{method, reported};
+use crate::types::{TensorType, ValueId};
 
 /// An immutable, n-dimensional array of one dtype; a handle that is cheap to clone.
 #[derive(Clone)]
@@ -114,10 +110,19 @@ impl Concrete {
     }
 }
 
+/// The tape that records a traced tensor, as far as tensors know it; the module `tape` knows the rest.
+pub(crate) trait Recording: Any + fmt::Debug + Send + Sync {
+    /// Marks the trace as failed and returns the poisoned tensor; the first error stays.
+    fn fail(&self, error: Error) -> Tensor;
+
+    /// Whether the trace has ended.
+    fn is_finished(&self) -> bool;
+}
+
 /// A value on a tape.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced {
-    pub(crate) tape: Arc<Tape>,
+    pub(crate) recording: Arc<dyn Recording>,
     pub(crate) id: ValueId,
     pub(crate) ty: TensorType,
     /// Where it will be.
@@ -228,17 +233,6 @@ impl Tensor {
         self.ty().map_or(&[], |ty| &ty.shape)
     }
 
-    /// The extent of an axis, counted from the end if negative; 1 if there is no such axis.
-    ///
-    /// ```
-    /// # use retape::Tensor;
-    /// let x = Tensor::zeros([2, 3]);
-    /// assert_eq!((x.dim(0), x.dim(-1), x.dim(2)), (2, 3, 1));
-    /// ```
-    pub fn dim(&self, axis: impl AsIndex) -> usize {
-        crate::ops::resolve_axis(axis, self.rank()).map_or(1, |axis| self.shape()[axis])
-    }
-
     /// The number of axes.
     ///
     /// ```
@@ -320,7 +314,7 @@ impl Tensor {
                 let message = format!("a traced tensor cannot go from {from} to {device}; move it outside the closure");
                 let error = ill_typed("to", message, at);
                 self.as_traced()
-                    .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.tape.fail(error.clone()))
+                    .map_or_else(|| Tensor::poisoned(error.clone()), |traced| traced.recording.fail(error.clone()))
             }
         }
     }
@@ -395,7 +389,7 @@ impl Tensor {
             Repr::Poisoned(error) => Err(Error::clone(error)),
             Repr::Traced(traced) => {
                 let (op, at) = reported(op, at);
-                let error = if traced.tape.is_finished() {
+                let error = if traced.recording.is_finished() {
                     let message = "a traced tensor was read after its trace had ended; return it from the closure";
                     Error::Escaped { op, message, at }
                 } else {
@@ -403,7 +397,7 @@ impl Tensor {
                                   or return the tensor and read it outside";
                     Error::Traced { op, remedy, at }
                 };
-                traced.tape.fail(error.clone());
+                traced.recording.fail(error.clone());
                 Err(error)
             }
         }

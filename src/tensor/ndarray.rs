@@ -7,9 +7,9 @@ use retape_runtime::{Buffer, Element, Shape};
 
 use super::Tensor;
 use super::create::dense;
-use crate::error::{Caller, Error, Result};
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
+use crate::error::{Caller, Error, Result, ill_typed};
+use crate::method::method;
+use crate::types::TensorType;
 
 /// Copies the elements, in whatever order the array holds them; poisoned if the memory is refused.
 ///

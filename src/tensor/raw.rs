@@ -6,9 +6,9 @@ use std::panic::Location;
 use retape_runtime::{DType, Shape, bf16, f16};
 
 use super::{Concrete, Tensor};
-use crate::error::{Error, Result};
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
+use crate::error::{Error, Result, ill_typed};
+use crate::method::method;
+use crate::types::TensorType;
 
 impl Concrete {
     /// The bytes of the elements; of truth values those that their kernels would write.

@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::{Reader, Tree, Writer};
-use crate::method::ill_typed;
+use crate::error::ill_typed;
 use crate::tensor::Tensor;
 
 /// A tree of the same structure with `f` applied to each tensor.
@@ -48,7 +48,7 @@ pub fn zip_map<T: Tree, const N: usize>(trees: [&T; N], mut f: impl FnMut([&Tens
             let message = format!("tree {other} has {n_others} tensors, tree 0 has {n_leaves}");
             let error = ill_typed("zip_map", message, Location::caller());
             let traced = first.tensors.iter().find_map(|tensor| tensor.as_traced());
-            let poisoned = traced.map(|traced| traced.tape.fail(error.clone()));
+            let poisoned = traced.map(|traced| traced.recording.fail(error.clone()));
             vec![poisoned.unwrap_or_else(|| Tensor::poisoned(error)); n_leaves]
         }
     };

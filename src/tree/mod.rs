@@ -13,6 +13,7 @@
 
 mod compare;
 mod derived;
+mod describe;
 mod impls;
 mod map;
 mod ravel;
@@ -36,7 +37,6 @@ pub use retape_derive::Tree;
 pub(crate) use spare::{TensorList, Words};
 pub use statics::{Static, StaticLeaf};
 pub use writer::{Field, Writer};
-pub(crate) use writer::{Leaf, LeafKind, path_text};
 
 use crate::error::Result;
 

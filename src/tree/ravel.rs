@@ -6,10 +6,11 @@ use std::panic::Location;
 use retape_runtime::Shape;
 
 use super::{Reader, Tree, Writer};
-use crate::graph::TensorType;
-use crate::method::{ill_typed, method};
+use crate::error::ill_typed;
+use crate::method::method;
 use crate::ops::concat;
 use crate::tensor::Tensor;
+use crate::types::TensorType;
 
 /// The elements of all tensors of a tree as one vector, and the way back.
 ///

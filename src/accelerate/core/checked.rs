@@ -7,59 +7,58 @@ use std::sync::atomic::Ordering::Relaxed;
 use retape_kernels::library::without_prints;
 use retape_runtime::hash_words;
 
-use super::super::bisect::{self, BisectCause, Bisection};
-use super::super::check::{Check, CheckMode, Checks, ComparedCall, Deviation, Results, Tally};
-use super::super::differentiate::Recheck;
-use super::super::entry::Entry;
-use super::super::events::Events;
-use super::super::math::MathMode;
-use super::super::nonfinite::{self, NonFinite};
-use super::super::rounding;
-use super::super::signature::{CallModes, Description, Signature};
-use super::super::tolerance::Tolerance;
 use super::stale::quietly;
 use super::{Core, Found, Outcome, Rim, flag, make, traced};
-use crate::collective;
-use crate::eager;
-use crate::error::{Caller, Error, Result};
+use crate::accelerate::entry::Entry;
+use crate::accelerate::math::MathMode;
+use crate::accelerate::recheck::Recheck;
+use crate::call::CompareCall;
+use crate::diagnose::bisect::{self, BisectCause, Bisection};
+use crate::diagnose::check::{Check, CheckMode, Checks, ComparedCall, Results, Tally};
+use crate::diagnose::tolerance::Tolerance;
+use crate::diagnose::{nonfinite, rounding};
+use crate::error::{Caller, Deviation, Error, NonFinite, Result};
+use crate::observe::events::Events;
+use crate::signature::{CallModes, Description, Signature};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 use crate::tree::Writer;
+use crate::{collective, eager};
 
 impl Core {
-    pub(in crate::accelerate) fn checks(&self) -> &Checks {
+    pub(crate) fn checks(&self) -> &Checks {
         &self.checks
     }
 
-    pub(in crate::accelerate) fn set_check_mode(&self, mode: CheckMode) {
+    pub(crate) fn set_check_mode(&self, mode: CheckMode) {
         self.checks.set_mode(mode);
         self.set_flag(flag::CHECKED, mode != CheckMode::Never);
     }
 
-    pub(in crate::accelerate) fn math_mode(&self) -> MathMode {
+    pub(crate) fn math_mode(&self) -> MathMode {
         if self.flags.load(Relaxed) & flag::FAST == 0 { MathMode::Strict } else { MathMode::Fast }
     }
 
-    pub(in crate::accelerate) fn set_math_mode(&self, mode: MathMode) {
+    pub(crate) fn set_math_mode(&self, mode: MathMode) {
         self.set_flag(flag::FAST, mode == MathMode::Fast);
     }
 
-    pub(in crate::accelerate) fn traps_nonfinite(&self) -> bool {
+    pub(crate) fn traps_nonfinite(&self) -> bool {
         self.flags.load(Relaxed) & flag::TRAPPED != 0
     }
 
-    pub(in crate::accelerate) fn trap_nonfinite(&self, is_on: bool) {
+    pub(crate) fn trap_nonfinite(&self, is_on: bool) {
         self.set_flag(flag::TRAPPED, is_on);
     }
 
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
-    pub(super) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
+    pub(crate) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
         self.checks.search(&self.events, trace, args, group, rim.caller)
     }
 
     /// Compares what an entry computed with the un-accelerated path.
-    pub(super) fn compared(
+    pub(crate) fn compared(
         &self,
         entry: Found,
         tensors: Vec<Tensor>,
@@ -96,16 +95,22 @@ impl Core {
     }
 
     /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
-    pub(super) fn recheck(&self, entry: &Found, args: &[&Tensor], rim: &Rim<'_>) -> Result<Option<Recheck>> {
+    pub(crate) fn recheck(
+        &self,
+        entry: &Found,
+        args: &[&Tensor],
+        rim: &Rim<'_>,
+    ) -> Result<Option<Box<dyn CompareCall>>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
         let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, rim))?.without_effects();
         let checks = Arc::clone(&self.checks);
-        Ok(Some(Recheck::new(checks, check, self.events.clone(), entry.to_shared(), fresh, rim.caller)))
+        let events = self.events.clone();
+        Ok(Some(Box::new(Recheck::new(checks, check, events, entry.to_shared(), fresh, rim.caller))))
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
-    pub(in crate::accelerate) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+    pub(crate) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
         if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
             return Err(error.clone());
         }
@@ -121,12 +126,12 @@ impl Core {
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {
-                let signature = Signature::new(words.clone(), described(flags, rim));
+                let signature = Signature::of_words(words.clone(), described(flags, rim));
                 Arc::new(make(&signature, &leaves.tensors, rim)?)
             }
         };
         let tolerance = self.checks.tolerance();
-        let found = bisect::bisect(&entry, &fresh, &leaves.tensors, tolerance)?;
+        let found = bisect::bisect(entry.cached(), &fresh, &leaves.tensors, tolerance)?;
         Ok(match found.cause {
             BisectCause::Rewrite { .. } | BisectCause::Code { .. }
                 if rounds(&entry, &fresh, &leaves.tensors, &tolerance)? =>
@@ -140,7 +145,7 @@ impl Core {
 
 impl Checks {
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers, and puts that on record.
-    pub(in crate::accelerate) fn search(
+    pub(crate) fn search(
         &self,
         events: &Events,
         trace: &Trace,
@@ -170,18 +175,18 @@ fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance)
 
 /// The modes that change code.
 #[inline]
-pub(super) fn modes(flags: u32) -> CallModes {
+pub(crate) fn modes(flags: u32) -> CallModes {
     let has = |flag: u32| flags & flag != 0;
     CallModes { is_fast: has(flag::FAST), traps: has(flag::TRAPPED), is_nondeterministic: has(flag::NONDETERMINISTIC) }
 }
 
 /// Adds the modes that change code to the words of the arguments.
 #[inline]
-pub(super) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
+pub(crate) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
     modes(flags).write(|word| leaves.word(word));
 }
 
 /// The arguments of a call and the modes that change its code.
-pub(super) fn described(flags: u32, rim: &Rim<'_>) -> Description {
+pub(crate) fn described(flags: u32, rim: &Rim<'_>) -> Description {
     Description { modes: modes(flags).texts(), ..(rim.describe)() }
 }

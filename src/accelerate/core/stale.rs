@@ -7,13 +7,12 @@ use retape_kernels::library::{alone, without_prints};
 use retape_runtime::hash_words;
 use tracing::dispatcher::{Dispatch, with_default};
 
-use super::super::advice::Advice;
-use super::super::change::{Change, first_change};
-use super::super::entry::Entry;
-use super::super::latency::{is_unseen, unseen};
-use super::super::profile;
 use super::{Core, Outcome, Rim, flag, lock, modes, traced};
+use crate::accelerate::entry::Entry;
+use crate::diagnose::change::{Change, first_change};
 use crate::error::Result;
+use crate::observe::latency::{is_unseen, unseen};
+use crate::observe::profile;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::tree::Writer;
@@ -21,13 +20,13 @@ use crate::tree::Writer;
 impl Core {
     /// The rest of a timed hit: notes its time, and compares the closure with the entry now and then.
     #[cold]
-    pub(super) fn timed(&self, flags: u32, entry: &Entry, start: Instant, args: &[&Tensor], rim: &Rim<'_>) {
+    pub(crate) fn timed(&self, flags: u32, entry: &Entry, start: Instant, args: &[&Tensor], rim: &Rim<'_>) {
         entry.stale_turns.ran(self.hit_latency.record(start));
         self.look_for_change(flags, entry, args, rim);
     }
 
     /// Enters the closure if the turn of this hit has come, and tells if what it records differs from the entry.
-    pub(super) fn look_for_change(&self, flags: u32, entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) {
+    pub(crate) fn look_for_change(&self, flags: u32, entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) {
         let is_off = flags & flag::TRUSTED != 0 || self.locked() || is_unseen();
         if is_off || !entry.stale_turns.is_due() {
             return;
@@ -40,7 +39,7 @@ impl Core {
         entry.stale_turns.done(start.elapsed(), matches!(change, Looked::Same));
         self.checks.count_stale_check(matches!(change, Looked::Changed(_)));
         if let Looked::Changed(change) = change {
-            let advice = Advice::stale_trace(&change, &entry.signature);
+            let advice = change.advice(&entry.signature);
             let is_new = lock(&self.detector).give(&advice);
             if is_new {
                 self.events.advice(&advice);
@@ -51,7 +50,7 @@ impl Core {
     /// A call that a closure makes while it is entered for a comparison: of the entry that there is, if there is one, and
     /// with no mark left in any statistics.
     #[cold]
-    pub(super) fn call_unseen(&self, flags: u32, leaves: &Writer<'_>) -> Option<Result<Outcome>> {
+    pub(crate) fn call_unseen(&self, flags: u32, leaves: &Writer<'_>) -> Option<Result<Outcome>> {
         let is_plain = flags & (flag::DISABLED | flag::QUARANTINED) == 0;
         let mut words = leaves.words.clone();
         modes(flags).write(|word| words.push(word));
@@ -78,6 +77,6 @@ fn change(entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) -> Looked {
 
 /// Runs a closure a second time: what it prints and tells has been said, what it calls has been counted, and other workers
 /// do not do the same now.
-pub(super) fn quietly<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
     without_prints(|| alone(|| with_default(&Dispatch::none(), || unseen(work))))
 }

@@ -1,0 +1,86 @@
+//! The op that makes NaN or an infinity from finite numbers, and its arguments.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Caller;
+use crate::types::TensorType;
+
+/// Where a call made NaN or an infinity from finite numbers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NonFinite {
+    /// The name of the accelerated function that traps; none in a gradient that is evaluated at once.
+    pub function: Option<Arc<str>>,
+    /// The op, such as `log`.
+    pub op: &'static str,
+    /// Its application as graph text.
+    pub node: String,
+    /// The line that asked for it; of an op of a backward pass the line of the op that it belongs to.
+    pub at: Option<Caller>,
+    /// The steps of the compiled code that noted it; empty if the call was not accelerated.
+    pub group: String,
+    /// The elements of the result.
+    pub n_elements: usize,
+    /// The NaN among them.
+    pub n_nan: usize,
+    /// The infinities among them.
+    pub n_infinite: usize,
+    /// The position of the first element that is not finite, in row-major order.
+    pub first: usize,
+    /// That element.
+    pub value: f64,
+    /// The arguments of the op.
+    pub inputs: Vec<InputSummary>,
+    /// The line of the call.
+    pub called_at: Caller,
+}
+
+/// What an argument of an op holds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct InputSummary {
+    /// Dtype and shape.
+    pub ty: TensorType,
+    /// The least finite element; infinite if there is none.
+    pub min: f64,
+    /// The greatest finite element; minus infinity if there is none.
+    pub max: f64,
+    /// The mean of the finite elements; NaN if there is none.
+    pub mean: f64,
+    /// How many elements are NaN.
+    pub n_nan: usize,
+    /// How many elements are infinite.
+    pub n_infinite: usize,
+    /// The element that the first non-finite result was computed from, where one was.
+    pub at_first: Option<f64>,
+}
+
+impl fmt::Display for NonFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` makes {:?} of finite numbers", self.op, self.value)?;
+        if let Some(at) = self.at {
+            write!(f, " at {at}")?;
+        }
+        write!(f, ": {}, {} NaN and {} infinite of {}", self.node, self.n_nan, self.n_infinite, self.n_elements)?;
+        self.inputs.iter().enumerate().try_for_each(|(n, input)| write!(f, "; input {n}: {input}"))?;
+        if !self.group.is_empty() {
+            write!(f, "; noted by {}", self.group)?;
+        }
+        match &self.function {
+            Some(function) => write!(f, " (in `{function}`, called at {})", self.called_at),
+            None => write!(f, " (called at {})", self.called_at),
+        }
+    }
+}
+
+impl fmt::Display for InputSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // With an exponent where a number is long.
+        write!(f, "{} min {:?} max {:?} mean {:?}", self.ty, self.min, self.max, self.mean)?;
+        if self.n_nan + self.n_infinite > 0 {
+            write!(f, ", {} NaN, {} infinite", self.n_nan, self.n_infinite)?;
+        }
+        self.at_first.map_or(Ok(()), |x| write!(f, ", {x:?} there"))
+    }
+}

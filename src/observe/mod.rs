@@ -1,0 +1,20 @@
+//! Seeing what a cache does: statistics, latencies, profiles, events, explanations of misses, advice.
+
+pub(crate) mod advice;
+pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod history;
+pub(crate) mod latency;
+pub(crate) mod profile;
+mod prometheus;
+#[cfg(feature = "serde")]
+mod serialize;
+pub(crate) mod stats;
+mod table;
+
+pub use self::advice::{Advice, AdviceKind};
+pub use self::explain::{Aspect, Difference, Miss, MissReason};
+pub use self::latency::Latency;
+pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
+pub use self::prometheus::prometheus;
+pub use self::stats::{CheckCounts, EntryStats, Stats};

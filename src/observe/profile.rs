@@ -1,0 +1,524 @@
+//! Where the time of calls goes: calls, the stages of misses, and the launches of entries, while profiling is on.
+//!
+//! The last calls are kept as they happened, as many as fit a bounded number of spans; totals are kept for each entry.
+//! While a thread is in a profiled call, what it measures is noted in a record of that thread, so that the stages need
+//! not be handed a recorder.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use retape_kernels::LaunchTime;
+
+use crate::compile::{Compiled, StageTime};
+use crate::error::Result;
+use crate::signature::Signature;
+
+/// How many calls, stages and launches are kept, together.
+const MAX_SPANS: usize = 1 << 16;
+/// How many entries have totals, those used last.
+const MAX_ENTRIES: usize = 256;
+
+/// How a measured call was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CallKind {
+    /// By an entry that was there.
+    Hit,
+    /// By an entry that it made.
+    Miss,
+    /// By an entry that another thread made meanwhile.
+    Wait,
+    /// Without the cache, op by op.
+    Unaccelerated,
+    /// Not at all: it failed.
+    Failed,
+}
+
+impl CallKind {
+    /// The kind as a word, such as `hit`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CallKind::Hit => "hit",
+            CallKind::Miss => "miss",
+            CallKind::Wait => "wait",
+            CallKind::Unaccelerated => "unaccelerated",
+            CallKind::Failed => "failed",
+        }
+    }
+}
+
+/// A measured call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProfiledCall {
+    /// How it was served.
+    pub kind: CallKind,
+    /// The entry that served it, if one did.
+    pub signature: Option<Signature>,
+    /// The thread: a number of this process, from 0, in the order of their first profiled calls.
+    pub thread: u64,
+    /// When it began, since profiling was turned on.
+    pub start: Duration,
+    /// How long it took.
+    pub time: Duration,
+    /// Its parts, in order.
+    pub spans: Vec<ProfiledSpan>,
+}
+
+/// A part of a measured call.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProfiledSpan {
+    /// A stage of a miss (`trace`, `optimise`, `plan`, `compile`, `wait`), the `stale check` of a hit, or the labels of the
+    /// groups that ran.
+    pub name: Arc<str>,
+    /// The groups that ran, as steps of the entry's plan; none for a stage.
+    pub steps: Option<Range<usize>>,
+    /// When it began, since profiling was turned on.
+    pub start: Duration,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// What the launches of an entry took, all measured calls together.
+///
+/// A launch is one call of machine code: one group, several small ones, or a part of one.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GroupTime {
+    /// The entry.
+    pub signature: Signature,
+    /// The labels of its groups.
+    pub label: Arc<str>,
+    /// Its groups, as steps of the plan.
+    pub steps: Range<usize>,
+    /// The dtypes and shapes of what its groups store, such as `f32[8, 16]`.
+    pub results: Vec<String>,
+    /// The source lines of the ops in its groups.
+    pub lines: Vec<String>,
+    /// How often it ran.
+    pub count: u64,
+    /// All runs together.
+    pub total: Duration,
+    /// The shortest run.
+    pub min: Duration,
+    /// The longest run.
+    pub max: Duration,
+    /// Its part of the time that the entry ran, in `[0, 1]`.
+    pub share: f64,
+}
+
+impl GroupTime {
+    /// The mean over all runs.
+    ///
+    /// ```
+    /// # use retape::{Tensor, accelerate};
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.set_profiling(true);
+    /// norm.call(Tensor::ones([4]))?;
+    /// let profile = norm.profile();
+    /// assert_eq!(profile.groups[0].mean(), profile.groups[0].total); // it ran once
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn mean(&self) -> Duration {
+        Duration::from_secs_f64(self.total.as_secs_f64() / self.count.max(1) as f64)
+    }
+}
+
+/// What was measured while profiling was on; see [`Accelerated::set_profiling`](crate::Accelerated::set_profiling).
+///
+/// As text it is a table of the entries, those used last first, and the groups that each runs, in order, with what they
+/// store and their times. `share` is the part of the time that the entry ran.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Profile {
+    /// The function's name.
+    pub function: String,
+    /// The last calls, in the order in which they ended.
+    pub calls: Vec<ProfiledCall>,
+    /// The number of measured calls that are no longer among these.
+    pub n_forgotten: u64,
+    /// What launches took, by entry and in order.
+    pub groups: Vec<GroupTime>,
+    threads: Vec<(u64, String)>,
+    entries: HashMap<Signature, Arc<Runs>>,
+}
+
+impl Profile {
+    /// The names of the threads that made calls.
+    pub(crate) fn threads(&self) -> &[(u64, String)] {
+        &self.threads
+    }
+
+    /// How an entry runs.
+    pub(crate) fn runs(&self, signature: &Signature) -> Option<&Runs> {
+        self.entries.get(signature).map(|runs| &**runs)
+    }
+}
+
+/// How an entry runs, whatever the time it takes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Runs {
+    pub(crate) launches: Vec<Launch>,
+    pub(crate) arena_bytes: usize,
+}
+
+/// What is known of a launch before it runs.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub(crate) label: Arc<str>,
+    pub(crate) steps: Range<usize>,
+    pub(crate) results: Vec<String>,
+    pub(crate) lines: Vec<String>,
+}
+
+/// What the runs of one launch took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaunchTotal {
+    pub(crate) total: Duration,
+    pub(crate) min: Duration,
+    pub(crate) max: Duration,
+}
+
+impl LaunchTotal {
+    fn add(&mut self, time: Duration) {
+        self.min = if self.total.is_zero() && self.max.is_zero() { time } else { self.min.min(time) };
+        self.max = self.max.max(time);
+        self.total += time;
+    }
+}
+
+/// The totals of one entry.
+#[derive(Debug)]
+struct Totals {
+    runs: Arc<Runs>,
+    times: Vec<LaunchTotal>,
+    n_calls: u64,
+    running: Duration,
+    /// The number of calls when it last ran.
+    used: u64,
+}
+
+/// A measured part: a stage by its name, or a launch by its number.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    what: What,
+    start: Instant,
+    time: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Stage(&'static str),
+    Launch(u32),
+}
+
+/// A finished call.
+#[derive(Debug)]
+struct Call {
+    kind: CallKind,
+    entry: Option<(Signature, Arc<Runs>)>,
+    thread: u64,
+    start: Instant,
+    time: Duration,
+    parts: Vec<Part>,
+}
+
+/// The call that a thread is in.
+#[derive(Debug, Default)]
+struct Open {
+    kind: Option<CallKind>,
+    entry: Option<(Signature, Arc<Runs>)>,
+    parts: Vec<Part>,
+    running: Duration,
+}
+
+thread_local! {
+    // Without a destructor, so that calls made by the destructors of other thread-local values are measured as well. It
+    // holds nothing between calls, so nothing is lost with it.
+    static OPEN: RefCell<ManuallyDrop<Option<Open>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+    static THREAD: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+fn with_open(note: impl FnOnce(&mut Open)) {
+    OPEN.with_borrow_mut(|open| {
+        if let Some(open) = &mut **open {
+            note(open);
+        }
+    });
+}
+
+/// Makes another call the one that this thread is in; gives the one before.
+fn replace_open(open: Option<Open>) -> Option<Open> {
+    OPEN.with_borrow_mut(|place| std::mem::replace(&mut **place, open))
+}
+
+/// Whether this thread is in a profiled call.
+pub(crate) fn is_watching() -> bool {
+    OPEN.with_borrow(|open| open.is_some())
+}
+
+/// Runs the closure of a call, whose own calls of other functions are no part of what is noted.
+pub(crate) fn apart<T>(body: impl FnOnce() -> T) -> T {
+    let _outer = Restore(replace_open(None));
+    body()
+}
+
+/// Notes that the call that this thread is in made an entry in these stages, if that is profiled.
+pub(crate) fn made(stages: &[StageTime]) {
+    with_open(|open| {
+        open.kind = Some(CallKind::Miss);
+        let part = |stage: &StageTime| Part { what: What::Stage(stage.name), start: stage.start, time: stage.time };
+        open.parts.extend(stages.iter().map(part));
+    });
+}
+
+/// Notes that the call that this thread is in waited for an entry since `start`, if that is profiled.
+pub(crate) fn waited(start: Instant) {
+    with_open(|open| {
+        open.kind = Some(CallKind::Wait);
+        open.parts.push(Part { what: What::Stage("wait"), start, time: start.elapsed() });
+    });
+}
+
+/// Notes that the call that this thread is in entered the closure since `start` to look for changes, if that is profiled.
+pub(crate) fn looked(start: Instant) {
+    with_open(|open| {
+        open.parts.push(Part { what: What::Stage("stale check"), start, time: start.elapsed() });
+    });
+}
+
+/// Notes how the call that this thread is in was served, if that is profiled.
+pub(crate) fn served(kind: CallKind) {
+    with_open(|open| open.kind = Some(kind));
+}
+
+/// Notes a run of an entry in the call that this thread is in, if that is profiled.
+pub(crate) fn ran(signature: &Signature, runs: &Arc<Runs>, launches: &[LaunchTime], running: Duration) {
+    with_open(|open| {
+        let part = |(n, launch): (u32, &LaunchTime)| Part {
+            what: What::Launch(n),
+            start: launch.start,
+            time: Duration::from_nanos(launch.nanos),
+        };
+        open.entry = Some((signature.clone(), Arc::clone(runs)));
+        open.running = running;
+        open.parts.extend((0..).zip(launches).map(part));
+    });
+}
+
+/// Collects what profiled calls measure.
+#[derive(Debug)]
+pub(crate) struct Recorder(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    start: Instant,
+    calls: VecDeque<Call>,
+    n_spans: usize,
+    n_calls: u64,
+    totals: HashMap<Signature, Totals>,
+    threads: Vec<(u64, String)>,
+}
+
+impl State {
+    fn new() -> State {
+        State {
+            start: Instant::now(),
+            calls: VecDeque::new(),
+            n_spans: 0,
+            n_calls: 0,
+            totals: HashMap::new(),
+            threads: vec![],
+        }
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder(Mutex::new(State::new()))
+    }
+}
+
+/// Gives a thread its outer call back.
+struct Restore(Option<Open>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        drop(replace_open(self.0.take()));
+    }
+}
+
+impl Recorder {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything; times count from now.
+    pub(crate) fn restart(&self) {
+        *self.lock() = State::new();
+    }
+
+    /// Runs a call and keeps what it notes.
+    pub(crate) fn watch<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outer = Restore(replace_open(Some(Open::default())));
+        let start = Instant::now();
+        let result = body();
+        let time = start.elapsed();
+        let open = replace_open(None).unwrap_or_default();
+        drop(outer);
+        let kind = if result.is_ok() { open.kind.unwrap_or(CallKind::Hit) } else { CallKind::Failed };
+        self.add(kind, open, start, time);
+        result
+    }
+
+    fn add(&self, kind: CallKind, open: Open, start: Instant, time: Duration) {
+        let thread = thread_number();
+        let mut state = self.lock();
+        if state.start > start {
+            // Profiling began anew while the call ran.
+            return;
+        }
+        state.n_calls += 1;
+        if state.threads.iter().all(|(known, _)| *known != thread) {
+            let name = std::thread::current().name().map_or_else(|| format!("thread {thread}"), str::to_owned);
+            state.threads.push((thread, name));
+        }
+        if let Some((signature, runs)) = &open.entry {
+            state.add_totals(signature, runs, &open.parts, open.running);
+        }
+        state.n_spans += 1 + open.parts.len();
+        state.calls.push_back(Call { kind, entry: open.entry, thread, start, time, parts: open.parts });
+        while state.n_spans > MAX_SPANS {
+            let Some(oldest) = state.calls.pop_front() else { break };
+            state.n_spans -= 1 + oldest.parts.len();
+        }
+    }
+
+    /// All that was measured, of the function with this name.
+    pub(crate) fn profile(&self, function: String) -> Profile {
+        let state = self.lock();
+        let since = |at: Instant| at.saturating_duration_since(state.start);
+        let span = |call: &Call, part: &Part| {
+            let launch = |n: u32| call.entry.as_ref().and_then(|(_, runs)| runs.launches.get(n as usize));
+            let (name, steps) = match part.what {
+                What::Stage(name) => (Some(name.into()), None),
+                What::Launch(n) => (launch(n).map(|l| Arc::clone(&l.label)), launch(n).map(|l| l.steps.clone())),
+            };
+            ProfiledSpan { name: name.unwrap_or_default(), steps, start: since(part.start), time: part.time }
+        };
+        let call = |call: &Call| ProfiledCall {
+            kind: call.kind,
+            signature: call.entry.as_ref().map(|(signature, _)| signature.clone()),
+            thread: call.thread,
+            start: since(call.start),
+            time: call.time,
+            spans: call.parts.iter().map(|part| span(call, part)).collect(),
+        };
+        let mut totals: Vec<_> = state.totals.iter().collect();
+        totals.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.used));
+        Profile {
+            function,
+            calls: state.calls.iter().map(call).collect(),
+            n_forgotten: state.n_calls - state.calls.len() as u64,
+            groups: totals.iter().flat_map(|(signature, totals)| totals.groups(signature)).collect(),
+            threads: state.threads.clone(),
+            entries: totals.iter().map(|(key, totals)| ((*key).clone(), Arc::clone(&totals.runs))).collect(),
+        }
+    }
+
+    /// How many calls of an entry were measured, and what its launches took.
+    pub(crate) fn totals(&self, signature: &Signature, runs: &Runs) -> Option<(u64, Vec<LaunchTotal>)> {
+        let state = self.lock();
+        let totals = state.totals.get(signature)?;
+        (*totals.runs == *runs).then(|| (totals.n_calls, totals.times.clone()))
+    }
+}
+
+impl State {
+    fn add_totals(&mut self, signature: &Signature, runs: &Arc<Runs>, parts: &[Part], running: Duration) {
+        if self.totals.get(signature).is_none_or(|totals| *totals.runs != **runs) {
+            if self.totals.len() >= MAX_ENTRIES {
+                let oldest = self.totals.iter().min_by_key(|(_, totals)| totals.used).map(|(key, _)| key.clone());
+                oldest.and_then(|key| self.totals.remove(&key));
+            }
+            self.totals.insert(signature.clone(), Totals::of(runs));
+        }
+        let n_calls = self.n_calls;
+        let totals = self.totals.get_mut(signature).expect("it has just been put there");
+        totals.used = n_calls;
+        totals.n_calls += 1;
+        totals.running += running;
+        for part in parts {
+            if let What::Launch(n) = part.what
+                && let Some(time) = totals.times.get_mut(n as usize)
+            {
+                time.add(part.time);
+            }
+        }
+    }
+}
+
+impl Totals {
+    fn of(runs: &Arc<Runs>) -> Totals {
+        Totals {
+            times: vec![LaunchTotal::default(); runs.launches.len()],
+            runs: Arc::clone(runs),
+            n_calls: 0,
+            running: Duration::ZERO,
+            used: 0,
+        }
+    }
+
+    fn groups(&self, signature: &Signature) -> impl Iterator<Item = GroupTime> {
+        let running = self.running.as_secs_f64();
+        self.runs.launches.iter().zip(&self.times).map(move |(launch, time)| GroupTime {
+            signature: signature.clone(),
+            label: Arc::clone(&launch.label),
+            steps: launch.steps.clone(),
+            results: launch.results.clone(),
+            lines: launch.lines.clone(),
+            count: self.n_calls,
+            total: time.total,
+            min: time.min,
+            max: time.max,
+            share: if running > 0.0 { time.total.as_secs_f64() / running } else { 0.0 },
+        })
+    }
+}
+
+impl Runs {
+    /// What the launches of compiled code do.
+    pub(crate) fn of(compiled: &Compiled) -> Runs {
+        let plan = compiled.code.plan();
+        let members = compiled.layout.members(&compiled.graph);
+        let launch = |steps: Range<usize>| {
+            let labels: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
+            let values = members[steps.clone()].iter().flatten();
+            let lines: BTreeSet<String> =
+                values.filter_map(|&id| compiled.graph.node(id).at).map(ToString::to_string).collect();
+            let roots = compiled.layout.steps[steps.clone()].iter().flat_map(|step| &step.roots);
+            let results = roots.map(|&id| compiled.graph.ty(id).to_string()).collect();
+            Launch { label: labels.join(", ").into(), steps, results, lines: lines.into_iter().collect() }
+        };
+        Runs {
+            launches: compiled.code.launch_steps().into_iter().map(launch).collect(),
+            arena_bytes: compiled.code.arena_bytes(),
+        }
+    }
+}
+
+/// The number of this thread.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    THREAD.get().unwrap_or_else(|| {
+        let number = NEXT.fetch_add(1, Relaxed);
+        THREAD.set(Some(number));
+        number
+    })
+}
