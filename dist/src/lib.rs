@@ -64,6 +64,7 @@ mod mailbox;
 #[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
 mod mpi;
 mod norm;
+mod sync;
 mod threads;
 mod transport;
 mod trees;

@@ -1,9 +1,9 @@
 //! The transport of threads: each worker has a mailbox, into which the others put copies of their bytes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 
 /// A worker that waits for bodies looks this often whether another one has failed, if nothing arrives.

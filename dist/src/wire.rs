@@ -5,14 +5,14 @@
 //! later call fails with the first error: a worker never waits for one that is gone.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use retape_kernels::library::Communicator;
 
 use crate::agree;
 use crate::frame::{self, Call, Frame, Kind};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 
 /// Workers wait for each other this long if nothing else is said. One may be compiling.

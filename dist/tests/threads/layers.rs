@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules, lowest first; those of one line do not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["agree", "error", "frame", "transport"],
+    &["agree", "error", "frame", "sync", "transport"],
     &["launcher", "mailbox", "wire"],
     &["mpi"],
     &["world"],
