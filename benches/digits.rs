@@ -25,7 +25,7 @@ fn training_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("digits");
     group.sample_size(10).warm_up_time(Duration::from_secs(1)).measurement_time(Duration::from_secs(3));
     for (name, is_enabled) in [("un-accelerated", false), ("accelerated", true)] {
-        step.set_enabled(is_enabled);
+        step.configure(|options| options.enabled = is_enabled);
         group.bench_function(name, |b| {
             b.iter(|| step.call(&training, &x, &digits, &angles, 1e-3_f32).expect("the step is well-typed"));
         });

@@ -85,7 +85,7 @@ fn dense(name: &str, batch: usize, widths: &[usize], n_steps: usize) -> Result<(
         let logits = forward.call(net, &x).expect("the network is well-typed");
         nn::softmax_cross_entropy_labels(&logits, &labels)
     };
-    compare(name, n_steps, &Network::new(widths), loss, |is_on| forward.set_enabled(is_on))
+    compare(name, n_steps, &Network::new(widths), loss, |is_on| forward.configure(|options| options.enabled = is_on))
 }
 
 /// The network of the digit example, with convolutions and batch normalisation.
@@ -97,7 +97,7 @@ fn digits(batch: usize, n_steps: usize) -> Result<()> {
         let (logits, found, _) = forward.call(params, &state, &x).expect("the network is well-typed");
         nn::softmax_cross_entropy_labels(&logits, &digits) + 0.1 * nn::half_mse(&found, &angles)
     };
-    compare("digits", n_steps, &params, loss, |is_on| forward.set_enabled(is_on))
+    compare("digits", n_steps, &params, loss, |is_on| forward.configure(|options| options.enabled = is_on))
 }
 
 fn main() -> Result<()> {

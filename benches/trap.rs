@@ -29,8 +29,8 @@ fn main() -> Result<()> {
     println!("{:32} {:>12} {:>12} {:>9} {:>14}", "", "plain", "trap", "more", "check 1 in 100");
     for (name, n, function) in WORKLOADS {
         let [plain, trapped, checked] = [0, 1, 2].map(|_| accelerate(function));
-        trapped.trap_nonfinite(true);
-        checked.set_check_mode(Check { when: CheckWhen::OneIn(100), ..Check::default() });
+        trapped.configure(|options| options.trap_nonfinite = true);
+        checked.configure(|options| options.check = (Check { when: CheckWhen::OneIn(100), ..Check::default() }).into());
         let x = Tensor::from((0..n).map(|i| (i % 97) as f32 / 97.0).collect::<Vec<_>>());
         let calls = (1 << 22) / n.max(1 << 9) / 8 + 1;
         let mut times = [const { vec![] }; 3];

@@ -105,21 +105,22 @@ where
     }
 
     fn warm_up(&self, failures: &Failures) {
-        self.function.set_enabled(false);
+        self.function.configure(|options| options.enabled = false);
         let mut random = Random(0);
         (0..1000).for_each(|_| self.call(&mut random, failures));
-        self.function.set_enabled(true);
+        self.function.configure(|options| options.enabled = true);
     }
 
     fn disturb(&self, random: &mut Random, failures: &Failures) {
         let function = &self.function;
         match random.below(12) {
             0 => function.clear_cache(),
-            1..=3 => function.set_capacity(1 + random.below(MAX_ENTRIES)),
-            4 => function.set_byte_budget(Budget { host: Some(random.below(100_000)), device: None }),
-            5 => function.set_byte_budget(Budget::default()),
-            6 => function.set_enabled(false),
-            7 | 8 => function.set_enabled(true),
+            1..=3 => function.configure(|options| options.capacity = 1 + random.below(MAX_ENTRIES)),
+            4 => function
+                .configure(|options| options.byte_budget = Budget { host: Some(random.below(100_000)), device: None }),
+            5 => function.configure(|options| options.byte_budget = Budget::default()),
+            6 => function.configure(|options| options.enabled = false),
+            7 | 8 => function.configure(|options| options.enabled = true),
             _ => {
                 let stats = function.stats();
                 let n_calls = self.n_calls.load(SeqCst);
@@ -152,7 +153,7 @@ where
             format!("{name}: {} hits, {} misses and {traces} traces in {calls} calls", stats.hits, stats.misses)
         });
         self.function.clear_cache();
-        self.function.set_capacity(MAX_ENTRIES);
+        self.function.configure(|options| options.capacity = MAX_ENTRIES);
         failures.check(self.function.stats().entries.is_empty(), || format!("{name}: entries after a clear"));
     }
 }

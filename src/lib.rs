@@ -98,8 +98,8 @@ mod types;
 mod warnings;
 
 pub use accelerate::{
-    Accelerable, Accelerated, Arg, Boxed, Function, Given, Held, Holder, MathMode, OnRetrace, Pinned, RetracePolicy,
-    accelerate,
+    Accelerable, Accelerated, Arg, Boxed, Function, Given, Held, Holder, MathMode, OnRetrace, Options, Pinned,
+    RetracePolicy, accelerate,
 };
 pub use artefact::{Loaded, Saved, SkipReason, Skipped};
 pub use call::GradientStats;

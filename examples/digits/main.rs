@@ -47,15 +47,15 @@ fn main() -> Result<(), AnyError> {
         t.step(x, digits, angles, rate)
     })
     .named("train_step");
-    step.set_enabled(false);
+    step.configure(|options| options.enabled = false);
     let plain = train("training, un-accelerated", &options, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
-    step.set_enabled(true);
+    step.configure(|options| options.enabled = true);
     let fast = train("training, accelerated   ", &options, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
 
     let predict = accelerate(|params: &Params, state: &State, x: &Tensor| params.predict(state, x)).named("predict");
-    predict.set_enabled(false);
+    predict.configure(|options| options.enabled = false);
     let plain_found = evaluate(&predict, &fast.training, &test_set, options.device)?;
-    predict.set_enabled(true);
+    predict.configure(|options| options.enabled = true);
     let found = evaluate(&predict, &fast.training, &test_set, options.device)?;
 
     println!();
@@ -76,7 +76,7 @@ fn main() -> Result<(), AnyError> {
     Chart { work: "training", plain: plain.time, fast: fast.time }.save(&options.out)?;
     Chart { work: "prediction", plain: plain_found.time, fast: found.time }.save(&options.out)?;
     if options.report.is_some() || options.profile.is_some() {
-        step.set_profiling(true);
+        step.configure(|options| options.profiling = true);
         let one = Options { epochs: 1, ..options };
         train("training, profiled", &one, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
         one.profile.map(|path| step.profile().write(path)).transpose()?;

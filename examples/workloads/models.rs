@@ -220,7 +220,7 @@ pub(crate) fn elementwise(n: usize, last: fn(&Tensor) -> Tensor, mode: MathMode,
         let gradient = loss.grad(params);
         (loss, gradient)
     });
-    step.set_math_mode(mode);
+    step.configure(|options| options.math = mode);
     gradient_only(
         params,
         move |params| step.call(params),
@@ -350,7 +350,7 @@ pub(crate) fn matmul(n: usize, dtype: DType, mode: MathMode, device: Device) -> 
     let operand = |k: u32| tensor(&[n, n], k, 1.0, 0.0).cast(dtype).to(device);
     let (a, b) = (operand(1), operand(2));
     let product = accelerate(|a: &Tensor, b: &Tensor| a.matmul(b));
-    product.set_math_mode(mode);
+    product.configure(|options| options.math = mode);
     steps(
         Tensor::from(0.0_f32),
         move |c| {

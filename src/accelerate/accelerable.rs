@@ -37,7 +37,7 @@ use crate::tree::Tree;
 ///     F: Accelerable<Args, R, How>,
 /// {
 ///     let accelerated = accelerate(function);
-///     accelerated.set_capacity(4);
+///     accelerated.configure(|options| options.capacity = 4);
 ///     accelerated
 /// }
 ///

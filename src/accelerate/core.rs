@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Budget, Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded,
-    Weight, hash_words, in_user_code,
+    Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
+    hash_words, in_user_code,
 };
 
 use self::checked::{described, modes, note_modes};
@@ -54,7 +54,7 @@ pub(crate) struct Rim<'r> {
 }
 
 /// What makes a call more than a lookup and a run: one load tells whether anything does.
-mod flag {
+pub(super) mod flag {
     /// Calls go through the un-accelerated path.
     pub(crate) const DISABLED: u32 = 1;
     /// Calls are measured.
@@ -76,23 +76,23 @@ mod flag {
 }
 
 pub(crate) struct Core {
-    cache: Cache<Signature, Entry>,
+    pub(super) cache: Cache<Signature, Entry>,
     events: Events,
     /// Shared with what raises them when a call has ended.
-    flags: Arc<Padded<AtomicU32>>,
-    policy: Mutex<RetracePolicy>,
+    pub(super) flags: Arc<Padded<AtomicU32>>,
+    pub(super) policy: Mutex<RetracePolicy>,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
     hit_latency: Latencies,
     miss_latency: Latencies,
-    checks: Arc<Checks>,
-    recorder: Recorder,
+    pub(super) checks: Arc<Checks>,
+    pub(super) recorder: Recorder,
     /// The type of the function, also of one in a box.
     type_name: &'static str,
     /// When the function was accelerated.
     start: Instant,
     /// The hits and misses of backward code, and whether everything that is not there is an error.
-    common: Arc<Common>,
+    pub(super) common: Arc<Common>,
 }
 
 /// An entry that serves a call.
@@ -420,7 +420,7 @@ impl Core {
             log.add(miss)
         };
         self.events.miss(&miss);
-        let (occupancy, capacity) = (self.cache.len(), self.capacity());
+        let (occupancy, capacity) = (self.cache.len(), self.cache.capacity().entries);
         // Listeners may call anything, so no lock is held while they are told.
         let advice = lock(&self.detector).note(&miss, self.identity().made_at(), occupancy, capacity);
         advice.iter().for_each(|advice| self.events.advice(advice));
@@ -428,7 +428,7 @@ impl Core {
 
     /// Asks the lock and the policy whether a miss may trace.
     fn permit(&self, why: &Explanation, signature: &Signature, call: u64, at: Caller) -> Result<()> {
-        if self.locked() {
+        if self.common.is_locked() {
             return Err(Error::Cache(format!(
                 "the locked cache of {} makes no entry: {why} (at {at})",
                 self.identity()
@@ -506,7 +506,7 @@ impl Core {
             let message = "a traced tensor was passed after its trace had ended; return it from the closure";
             return Err(Error::Escaped { op: "call", message, at: caller });
         }
-        if tape.is_evaluated() && self.traps_nonfinite() {
+        if tape.is_evaluated() && self.flags.load(Relaxed) & flag::TRAPPED != 0 {
             tape.trap();
         }
         let args = stand_ins(tape, &leaves.tensors, caller);
@@ -598,71 +598,8 @@ impl Core {
         self.checks.release();
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.cache.capacity().entries
-    }
-
-    pub(crate) fn set_capacity(&self, entries: usize) {
-        self.cache.resize(Capacity { entries: entries.max(1), ..self.cache.capacity() });
-    }
-
-    pub(crate) fn byte_budget(&self) -> Budget {
-        self.cache.capacity().budget
-    }
-
-    pub(crate) fn set_byte_budget(&self, budget: Budget) {
-        self.cache.resize(Capacity { budget, ..self.cache.capacity() });
-    }
-
-    pub(crate) fn enabled(&self) -> bool {
-        self.flags.load(Relaxed) & flag::DISABLED == 0
-    }
-
-    pub(crate) fn set_enabled(&self, enabled: bool) {
-        self.set_flag(flag::DISABLED, !enabled);
-    }
-
-    pub(crate) fn stale_check(&self) -> bool {
-        self.flags.load(Relaxed) & flag::TRUSTED == 0
-    }
-
-    pub(crate) fn set_stale_check(&self, is_on: bool) {
-        self.set_flag(flag::TRUSTED, !is_on);
-    }
-
-    fn set_flag(&self, flag: u32, is_on: bool) {
-        if is_on {
-            self.flags.fetch_or(flag, Relaxed);
-        } else {
-            self.flags.fetch_and(!flag, Relaxed);
-        }
-    }
-
-    pub(crate) fn locked(&self) -> bool {
-        self.common.is_locked()
-    }
-
-    pub(crate) fn set_locked(&self, is_locked: bool) {
-        self.common.set_locked(is_locked);
-    }
-
-    pub(crate) fn on_retrace(&self, policy: RetracePolicy) {
-        *lock(&self.policy) = policy;
-    }
-
     pub(crate) fn misses(&self) -> Vec<Miss> {
         lock(&self.log).misses()
-    }
-
-    pub(crate) fn profiling(&self) -> bool {
-        self.flags.load(Relaxed) & flag::PROFILED != 0
-    }
-
-    pub(crate) fn set_profiling(&self, is_on: bool) {
-        if is_on && !self.profiling() {
-            self.recorder.restart();
-        }
-        self.set_flag(flag::PROFILED, is_on);
     }
 
     pub(crate) fn profile(&self) -> Profile {

@@ -7,6 +7,7 @@ mod core;
 mod entry;
 mod function;
 mod math;
+mod options;
 mod pin;
 mod policy;
 mod recheck;
@@ -18,8 +19,6 @@ use std::any::type_name;
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::Budget;
-
 pub use self::accelerable::Accelerable;
 pub(crate) use self::core::{Core, Subject};
 use self::core::{Giving, Rim};
@@ -27,10 +26,11 @@ pub(crate) use self::entry::Entry;
 pub use self::function::{Arg, Function, Given, Held, Holder};
 use self::function::{Checked, for_each_arity};
 pub use self::math::MathMode;
+pub use self::options::Options;
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub(crate) use self::rejected::{Known, Rejected};
-use crate::diagnose::{Bisection, CheckMode, Tolerance};
+use crate::diagnose::Bisection;
 use crate::error::{Caller, Deviation, Error, Result, caught};
 use crate::observe::{Advice, Miss, Profile, Stats};
 use crate::signature::{Description, Signature};
@@ -44,7 +44,7 @@ use crate::tree::{Reader, Tree, Writer};
 /// and optimises what it recorded, and compiles it; later calls with that signature run the machine code. So side effects
 /// of the function happen only while tracing, and a concrete tensor or a number that the function captures keeps the
 /// value it had then. A few hits enter the function once more, with its side effects, to warn if that has changed; see
-/// [`set_stale_check`](Accelerated::set_stale_check).
+/// [`Options::stale_check`].
 ///
 /// ```
 /// use retape::{accelerate, Tensor};
@@ -191,11 +191,6 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.stats().hit_rate()
     }
 
-    /// The fraction of the capacity that is in use, in `[0, 1]`.
-    pub fn occupancy(&self) -> f64 {
-        self.core.stats().occupancy()
-    }
-
     /// Everything there is to know about the cache, at this moment.
     pub fn stats(&self) -> Stats {
         self.core.stats()
@@ -206,50 +201,24 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.clear();
     }
 
-    /// How many entries the cache holds at most; 50 unless set.
-    pub fn capacity(&self) -> usize {
-        self.core.capacity()
+    /// The settings; see [`Options`].
+    pub fn options(&self) -> Options {
+        self.core.options()
     }
 
-    /// Sets how many entries the cache holds at most, at least 1; what is over is evicted, least recently used first.
-    pub fn set_capacity(&self, entries: usize) {
-        self.core.set_capacity(entries);
-    }
-
-    /// The bytes that all entries together may use; no bound unless set.
-    pub fn byte_budget(&self) -> Budget {
-        self.core.byte_budget()
-    }
-
-    /// Sets the bytes that all entries together may use, beside the bound on their number: machine code, arenas, and
-    /// the tensors that traces captured. What is over is evicted, least recently used first. Pinned entries stay, and
-    /// what alone is over the budget is served but not kept.
+    /// Changes settings; see [`Options`].
     ///
     /// ```
-    /// use retape::{Budget, Tensor, accelerate};
+    /// use retape::{Tensor, accelerate};
     ///
-    /// let sum = accelerate(|x: &Tensor| x.sum(..));
-    /// for n in 1..=5 {
-    ///     sum.call(Tensor::ones([n]))?;
-    /// }
-    /// assert_eq!(sum.stats().entries.len(), 5);
-    /// sum.set_byte_budget(Budget { host: Some(sum.stats().bytes() / 2), device: None });
-    /// assert!(sum.stats().entries.len() < 5);
+    /// let double = accelerate(|x: &Tensor| x + x);
+    /// double.configure(|options| options.enabled = false);
+    /// double.call(Tensor::ones([2]))?;
+    /// assert_eq!(double.stats().misses, 0);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    pub fn set_byte_budget(&self, budget: Budget) {
-        self.core.set_byte_budget(budget);
-    }
-
-    /// Whether calls use the cache; true unless set.
-    pub fn enabled(&self) -> bool {
-        self.core.enabled()
-    }
-
-    /// With `false`, every call traces the function and runs its ops one by one: the un-accelerated path, which
-    /// speed-ups are measured against. Such calls are neither hits nor misses.
-    pub fn set_enabled(&self, enabled: bool) {
-        self.core.set_enabled(enabled);
+    pub fn configure(&self, change: impl FnOnce(&mut Options)) {
+        self.core.configure(change);
     }
 
     /// Why calls missed: the last 256 misses, the oldest first.
@@ -270,167 +239,15 @@ impl<F, Args, R> Accelerated<F, Args, R> {
     }
 
     /// Advice on what to change, if the calls so far show a mistake: one line for each pattern in the misses, or in what
-    /// they recorded, and for each op that the closure [no longer records](Accelerated::set_stale_check) as it did. Each
+    /// they recorded, and for each op that the closure [no longer records](Options::stale_check) as it did. Each
     /// is also emitted once as a `tracing` event, or written to standard error where nobody listens for that.
     pub fn advice(&self) -> Vec<Advice> {
         self.core.advice()
     }
 
-    /// Whether every miss is an error; false unless set.
-    pub fn locked(&self) -> bool {
-        self.core.locked()
-    }
-
-    /// With `true`, a call that finds no entry fails with an error that says what differs from the nearest entry, and
-    /// the closure is not entered: with [`load`](Accelerated::load), no call of a running service waits for a compiler.
-    ///
-    /// The lock speaks of the cache. Calls of a function that is not [`enabled`](Accelerated::enabled), calls inside
-    /// another trace and what the [check mode](Accelerated::set_check_mode) compares with enter the closure as always.
-    /// The lock comes before [`on_retrace`](Accelerated::on_retrace). Code for a gradient that is taken outside of the
-    /// function is made when it is first needed, and no artefact holds it: take such gradients once before the lock,
-    /// for afterwards one whose code is not there is an error.
-    ///
-    /// ```
-    /// # use retape::{accelerate, Tensor};
-    /// let double = accelerate(|x: &Tensor| x + x);
-    /// double.call(Tensor::ones([2]))?;
-    /// double.set_locked(true);
-    /// double.call(Tensor::zeros([2]))?;
-    /// let refused = double.call(Tensor::ones([3])).unwrap_err().to_string();
-    /// assert!(refused.contains("locked") && refused.contains("argument 0 axis 0: 2 -> 3"), "{refused}");
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    pub fn set_locked(&self, locked: bool) {
-        self.core.set_locked(locked);
-    }
-
-    /// Whether hits look for changes of the closure now and then; true unless set, or unless the environment has
-    /// `RETAPE_STALE_CHECK=0`.
-    pub fn stale_check(&self) -> bool {
-        self.core.stale_check()
-    }
-
-    /// With `true`, a hit enters the closure once more now and then, compiles nothing, and compares what it records with
-    /// the entry. If that differs, the closure depends on something that is no argument: a number, a captured tensor that
-    /// was replaced, a flag. Calls go on with what was traced, so this is told: as [`advice`](Accelerated::advice) with
-    /// the first op that differs, both values and the line, as an event, and on standard error where nobody listens.
-    ///
-    /// Of the hits of an entry that are timed (the first ones after a miss, and later one in 64), numbers 1, 2, 4, .., 64
-    /// are looked at, as long as that takes less than a tenth of what the entry cost, within 20 and 100 ms. Later looks
-    /// take about a thousandth of the time of all hits. Such a call returns what it would have; side effects of the
-    /// closure happen once more, except for what it prints by [`debug_print`](crate::Tensor::debug_print) and for events.
-    /// Its errors and panics are ignored. Calls of a [locked](Accelerated::set_locked) function, of a [`Pinned`] entry, and
-    /// of an entry from an artefact are not looked at.
-    ///
-    /// ```
-    /// use retape::{AdviceKind, Tensor, accelerate, set_warnings};
-    /// use std::cell::Cell;
-    ///
-    /// # set_warnings(false);
-    /// let rate = Cell::new(0.1_f32);
-    /// let scaled = accelerate(|x: &Tensor| x * rate.get());
-    /// let x = Tensor::ones([2]);
-    /// scaled.call(&x)?;
-    /// rate.set(0.2); // no call sees this
-    /// assert_eq!(scaled.call(&x)?.to_vec::<f32>()?, [0.1, 0.1]);
-    /// let advice = &scaled.advice()[0];
-    /// assert_eq!(advice.kind, AdviceKind::StaleTrace);
-    /// assert!(advice.message.starts_with("constant 0.1 became 0.2 at "), "{advice}");
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    pub fn set_stale_check(&self, is_on: bool) {
-        self.core.set_stale_check(is_on);
-    }
-
-    /// Sets what happens on misses after the warm-up: nothing, a warning, or an error; see [`RetracePolicy`].
-    pub fn on_retrace(&self, policy: impl Into<RetracePolicy>) {
-        self.core.on_retrace(policy.into());
-    }
-
-    /// Whether calls are compared with the un-accelerated path; never unless set.
-    pub fn check_mode(&self) -> CheckMode {
-        self.core.checks().mode()
-    }
-
-    /// Compares calls with the un-accelerated path from now on; see [`Check`].
-    ///
-    /// A checked call enters the closure once more than others, with its side effects, and runs its ops one by one;
-    /// what [`debug_print`](crate::Tensor::debug_print) says is said once. All tensors of the result are compared,
-    /// gradients among them, and its static values.
-    pub fn set_check_mode(&self, mode: impl Into<CheckMode>) {
-        self.core.set_check_mode(mode.into());
-    }
-
-    /// How far the results of checked calls may be apart, also for [`bisect`](Accelerated::bisect): relative `1e-4` and
-    /// absolute `1e-6` unless set.
-    pub fn check_tolerance(&self) -> Tolerance {
-        self.core.checks().tolerance()
-    }
-
-    /// Sets the tolerance, and leaves alone which calls are checked.
-    pub fn set_check_tolerance(&self, tolerance: impl Into<Tolerance>) {
-        self.core.checks().set_tolerance(tolerance.into());
-    }
-
     /// The differences that checked calls showed, the last 64, the oldest first.
     pub fn differences(&self) -> Vec<Deviation> {
         self.core.checks().deviations()
-    }
-
-    /// How exact the code is; strict unless set.
-    pub fn math_mode(&self) -> MathMode {
-        self.core.math_mode()
-    }
-
-    /// Sets how exact the code is that calls use from now on; see [`MathMode`].
-    pub fn set_math_mode(&self, mode: MathMode) {
-        self.core.set_math_mode(mode);
-    }
-
-    /// Whether calls fail at the first op that makes NaN or an infinity from finite numbers; false unless set.
-    pub fn traps_nonfinite(&self) -> bool {
-        self.core.traps_nonfinite()
-    }
-
-    /// With `true`, a call fails if an op makes NaN or an infinity from finite numbers, with
-    /// [`Error::NonFinite`](crate::Error::NonFinite) that names the op, its line and what it was given.
-    ///
-    /// Code with a trap is other code, so that the next call with each signature misses with the reason
-    /// [`ModeChanged`](MissReason::ModeChanged); results keep their bits. The code notes what it stores: what is not
-    /// finite only between two ops of one kernel, and never reaches memory, goes unnoticed. If something was noted, the
-    /// ops are run again one by one to find the one to blame; infinities that arguments or constants bring along are
-    /// nobody's fault, and cost that search on every call; so NaN made of infinities, as by the softmax of a row that a
-    /// mask filled with minus infinity, is not found.
-    ///
-    /// A call inside an outer gradient (`value_and_grad`, `vjp`) becomes part of it, and all of that is trapped. A call
-    /// inside another accelerated function is trapped only if that one is.
-    ///
-    /// ```
-    /// use retape::{Error, Tensor, accelerate};
-    ///
-    /// let mean_log = accelerate(|x: &Tensor| x.log().mean(..));
-    /// mean_log.trap_nonfinite(true);
-    /// mean_log.call(Tensor::from([1.0_f32, 2.0]))?;
-    /// let Err(Error::NonFinite(found)) = mean_log.call(Tensor::from([1.0_f32, -2.0])) else { panic!() };
-    /// assert_eq!((found.op, found.inputs[0].min), ("log", -2.0));
-    /// # Ok::<(), retape::Error>(())
-    /// ```
-    pub fn trap_nonfinite(&self, is_on: bool) {
-        self.core.trap_nonfinite(is_on);
-    }
-
-    /// Whether calls are measured; false unless set.
-    pub fn profiling(&self) -> bool {
-        self.core.profiling()
-    }
-
-    /// With `true`, calls measure what they do from now on, for [`profile`](Accelerated::profile) and
-    /// [`report_html`](Accelerated::report_html); what was measured before is forgotten. With `false`, calls are no
-    /// longer measured and what was measured is kept.
-    ///
-    /// A measured call reads the clock twice for each launch.
-    pub fn set_profiling(&self, is_on: bool) {
-        self.core.set_profiling(is_on);
     }
 
     /// What was measured while profiling was on: calls, the stages of misses, and how long groups took.
@@ -439,7 +256,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
     /// use retape::{accelerate, Tensor};
     ///
     /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
-    /// norm.set_profiling(true);
+    /// norm.configure(|options| options.profiling = true);
     /// for _ in 0..3 {
     ///     norm.call(Tensor::ones([4]))?;
     /// }

@@ -21,7 +21,7 @@ use crate::tree::{Reader, Tree, Writer};
 /// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
 ///
 /// Its calls are neither hits, misses nor uses in the statistics, and what watches or changes the calls of the function
-/// (checks, profiles, [`set_enabled`](crate::Accelerated::set_enabled)) does not see them: they run the entry. The
+/// (checks, profiles, [`enabled`](crate::Options::enabled)) does not see them: they run the entry. The
 /// [trap](crate::Accelerated::trap_nonfinite) for NaN and infinities belongs to the entry: a handle that was made while
 /// it was on traps, and one that was made while it was off does not, whatever the function does later. What a check of
 /// the function has put in quarantine is neither pinned nor run: such calls fail as long as the quarantine lasts, and

@@ -216,10 +216,9 @@ mod tests {
     fn a_wrong_rewrite_is_found_with_its_rule() {
         with_wrong_rule(|| {
             let step = accelerate(|x: &Tensor| formula(x));
-            step.set_check_mode(Check {
-                when: CheckWhen::First(1),
-                on_difference: OnDifference::Err,
-                ..Check::default()
+            step.configure(|options| {
+                options.check =
+                    (Check { when: CheckWhen::First(1), on_difference: OnDifference::Err, ..Check::default() }).into()
             });
             let error = step.call(x()).unwrap_err();
             assert!(matches!(error, Error::Check(_)), "{error}");

@@ -40,7 +40,7 @@ pub enum CheckMode {
 /// static SCALE: Mutex<f32> = Mutex::new(2.0);
 ///
 /// let scaled = accelerate(|x: &Tensor| x * *SCALE.lock().unwrap()).named("scaled");
-/// scaled.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+/// scaled.configure(|options| options.check = (Check { on_difference: OnDifference::Err, ..Check::default() }).into());
 /// scaled.call(Tensor::ones([3]))?;
 /// *SCALE.lock().unwrap() = 3.0; // the trace does not see this
 /// let error = scaled.call(Tensor::ones([3])).unwrap_err();

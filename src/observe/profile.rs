@@ -119,7 +119,7 @@ impl GroupTime {
     /// ```
     /// # use retape::{Tensor, accelerate};
     /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
-    /// norm.set_profiling(true);
+    /// norm.configure(|options| options.profiling = true);
     /// norm.call(Tensor::ones([4]))?;
     /// let profile = norm.profile();
     /// assert_eq!(profile.groups[0].mean(), profile.groups[0].total); // it ran once
@@ -130,7 +130,7 @@ impl GroupTime {
     }
 }
 
-/// What was measured while profiling was on; see [`Accelerated::set_profiling`](crate::Accelerated::set_profiling).
+/// What was measured while profiling was on; see [`Options::profiling`](crate::Options::profiling).
 ///
 /// As text it is a table of the entries, those used last first, and the groups that each runs, in order, with what they
 /// store and their times. `share` is the part of the time that the entry ran.

@@ -55,7 +55,7 @@ pub struct CheckCounts {
     /// Calls that failed because an op made NaN or an infinity from finite numbers.
     pub trapped: u64,
     /// Hits that entered the closure once more to see whether it still records what it did; see
-    /// [`set_stale_check`](crate::Accelerated::set_stale_check).
+    /// [`Options::stale_check`](crate::Options::stale_check).
     pub stale_checks: u64,
     /// Those that found that it does not.
     pub stale: u64,

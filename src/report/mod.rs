@@ -41,7 +41,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
     /// use retape::{accelerate, Tensor};
     ///
     /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
-    /// norm.set_profiling(true);
+    /// norm.configure(|options| options.profiling = true);
     /// norm.call(Tensor::ones([4]))?;
     /// # let file = std::env::temp_dir().join(format!("retape-report-{}.html", std::process::id()));
     /// norm.report_html(&file).unwrap(); // open it in a browser

@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn modes_are_part_of_it() {
         let f = accelerate(|x: &Tensor| x + x);
-        f.trap_nonfinite(true);
+        f.configure(|options| options.trap_nonfinite = true);
         f.call(Tensor::ones([2])).unwrap();
         assert_eq!(f.stats().entries[0].signature.summary(), "f32[2]; trap for non-finite values");
     }

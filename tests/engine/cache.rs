@@ -97,13 +97,13 @@ fn a_new_structure_misses_once() {
 #[test]
 fn every_call_is_a_hit_or_a_miss() {
     let f = accelerate(|x: &Tensor| x * 2.0_f32);
-    assert_eq!((f.hit_rate(), f.occupancy(), f.capacity()), (0.0, 0.0, 50));
+    assert_eq!((f.hit_rate(), f.stats().occupancy(), f.options().capacity), (0.0, 0.0, 50));
     for n in [3, 4, 3, 4, 3] {
         f.call(ones(&[n])).unwrap();
     }
     let stats = f.stats();
     assert_eq!((stats.hits, stats.misses, stats.waits), (3, 2, 0));
-    assert_eq!((f.hit_rate(), f.occupancy()), (0.6, 0.04));
+    assert_eq!((f.hit_rate(), f.stats().occupancy()), (0.6, 0.04));
     // The last used comes first.
     let calls: Vec<_> = stats.entries.iter().map(|entry| (entry.signature.to_string(), entry.calls)).collect();
     assert_eq!(calls, [("f32[3]".to_owned(), 3), ("f32[4]".to_owned(), 2)]);
@@ -113,11 +113,11 @@ fn every_call_is_a_hit_or_a_miss() {
 fn the_least_recently_used_entry_makes_room() {
     let (log, _listening) = Listener::here();
     let f = accelerate(|x: &Tensor| -x);
-    f.set_capacity(2);
+    f.configure(|options| options.capacity = 2);
     for n in [1, 2, 1, 3, 1, 2] {
         f.call(ones(&[n])).unwrap();
     }
-    f.set_capacity(1);
+    f.configure(|options| options.capacity = 1);
     f.call(ones(&[2])).unwrap();
     check(
         &log,
@@ -133,13 +133,13 @@ fn the_least_recently_used_entry_makes_room() {
         evict (f32[1])
         hit  (f32[2])"#]],
     );
-    assert_eq!((f.capacity(), f.occupancy(), f.stats().evictions), (1, 1.0, 3));
+    assert_eq!((f.options().capacity, f.stats().occupancy(), f.stats().evictions), (1, 1.0, 3));
 }
 
 #[test]
 fn the_order_of_use_is_kept_without_an_observer_too() {
     let f = accelerate(|x: &Tensor| -x);
-    f.set_capacity(2);
+    f.configure(|options| options.capacity = 2);
     for n in [1, 2, 2, 1, 1, 3, 1] {
         f.call(ones(&[n])).unwrap();
     }
@@ -164,22 +164,22 @@ fn a_byte_budget_evicts_what_is_over_and_spares_what_is_pinned() {
     // Room for two entries and a half.
     let two = bytes[0] + bytes[1] + bytes[2] / 2;
     let budget = Budget { host: Some(two), device: Some(0) };
-    f.set_byte_budget(budget);
-    assert_eq!((f.byte_budget(), f.stats().entries.len(), f.stats().evictions), (budget, 2, 2));
+    f.configure(|options| options.byte_budget = budget);
+    assert_eq!((f.options().byte_budget, f.stats().entries.len(), f.stats().evictions), (budget, 2, 2));
     assert!(f.stats().bytes() <= two);
     f.call(ones(&[5])).unwrap();
     assert!(f.stats().bytes() <= two && f.stats().evictions > 2, "{}", f.stats());
 
     let pinned = f.pin(ones(&[5])).unwrap();
-    f.set_byte_budget(Budget { host: Some(0), device: None });
+    f.configure(|options| options.byte_budget = Budget { host: Some(0), device: None });
     assert_eq!((f.stats().entries.len(), f.stats().pinned), (1, 1));
     // Others are served, but there is no room for them.
     assert_eq!(f.call(ones(&[1])).unwrap().to_vec::<f32>().unwrap(), [2.0; 1000]);
     assert_eq!((f.stats().entries.len(), f.stats().rejected), (1, 1));
     drop(pinned);
-    f.set_byte_budget(Budget { host: Some(0), device: None });
+    f.configure(|options| options.byte_budget = Budget { host: Some(0), device: None });
     assert_eq!((f.stats().entries.len(), f.stats().pinned), (0, 0));
-    f.set_byte_budget(Budget::default());
+    f.configure(|options| options.byte_budget = Budget::default());
     f.call(ones(&[1])).unwrap();
     assert_eq!(f.stats().entries.len(), 1);
 }
@@ -191,7 +191,7 @@ fn a_clear_drops_entries_and_keeps_counters() {
     f.call(ones(&[4])).unwrap();
     f.call(ones(&[4])).unwrap();
     f.clear_cache();
-    assert_eq!((f.occupancy(), f.hit_rate()), (0.0, 0.5));
+    assert_eq!((f.stats().occupancy(), f.hit_rate()), (0.0, 0.5));
     f.call(ones(&[4])).unwrap();
     check(
         &log,
@@ -222,13 +222,13 @@ fn a_disabled_cache_counts_nothing_and_gives_the_same() {
     let (w, x) = (Tensor::from([1.0_f32, 2.0]), Tensor::from([3.0_f32, -1.0]));
     let read = |(loss, grad): (Tensor, Tensor)| (loss.item::<f32>().unwrap(), grad.to_vec::<f32>().unwrap());
     let fast = read(f.call(&w, &x).unwrap());
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     let plain = read(f.call(&w, &x).unwrap());
     assert_eq!(fast, (13.0, vec![18.0, 4.0]));
     assert_eq!(plain, fast);
-    assert!(!f.enabled());
+    assert!(!f.options().enabled);
     assert_eq!((f.stats().hits, f.stats().misses), (0, 1));
-    f.set_enabled(true);
+    f.configure(|options| options.enabled = true);
     assert_eq!(read(f.call(&w, &x).unwrap()), fast);
     assert_eq!((f.stats().hits, f.stats().misses), (1, 1));
 }
@@ -278,7 +278,7 @@ fn results_never_share_memory() {
 fn a_failed_call_leaves_the_cache_as_it_was() {
     let f = accelerate(|x: &Tensor, y: &Tensor| x + y);
     assert!(matches!(f.call(ones(&[2]), ones(&[3])), Err(Error::Type { .. })));
-    assert_eq!(f.occupancy(), 0.0);
+    assert_eq!(f.stats().occupancy(), 0.0);
     assert_eq!(f.call(ones(&[2]), ones(&[2])).unwrap().to_vec::<f32>().unwrap(), [2.0; 2]);
     assert_eq!((f.stats().hits, f.stats().misses, f.stats().entries.len()), (0, 2, 1));
 }
@@ -319,7 +319,7 @@ fn threads_with_mixed_shapes_are_counted_exactly() {
         n_traces.fetch_add(1, SeqCst);
         (x * 3.0_f32).sum(..)
     });
-    f.set_stale_check(false);
+    f.configure(|options| options.stale_check = false);
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let f = &f;

@@ -67,23 +67,25 @@ fn check(when: CheckWhen, on_difference: OnDifference) -> Check {
 #[test]
 fn modes_are_what_was_set() {
     let step = train(World::new());
-    assert_eq!(step.check_mode(), CheckMode::Never);
-    assert_eq!(step.check_tolerance(), Tolerance { absolute: 1e-6, relative: 1e-4, ulps: 0 });
+    assert_eq!(step.options().check, CheckMode::Never);
+    assert_eq!(step.options().tolerance, Tolerance { absolute: 1e-6, relative: 1e-4, ulps: 0 });
     let mode = Check { tolerance: Tolerance::EXACT, ..check(CheckWhen::OneIn(3), OnDifference::Err) };
-    step.set_check_mode(mode);
-    assert_eq!(step.check_mode(), CheckMode::Check(mode));
-    assert_eq!(step.check_tolerance(), Tolerance::EXACT);
-    step.set_check_tolerance(1e-3);
-    assert_eq!(step.check_mode(), CheckMode::Check(Check { tolerance: Tolerance::from(1e-3), ..mode }));
-    step.set_check_mode(CheckMode::Never);
-    assert_eq!((step.check_mode(), step.check_tolerance()), (CheckMode::Never, Tolerance::from(1e-3)));
+    step.configure(|options| options.check = mode.into());
+    assert_eq!(step.options().check, CheckMode::Check(mode));
+    assert_eq!(step.options().tolerance, Tolerance::EXACT);
+    step.configure(|options| options.tolerance = 1e-3.into());
+    assert_eq!(step.options().check, CheckMode::Check(Check { tolerance: Tolerance::from(1e-3), ..mode }));
+    step.configure(|options| options.check = CheckMode::Never);
+    assert_eq!((step.options().check, step.options().tolerance), (CheckMode::Never, Tolerance::from(1e-3)));
 }
 
 #[test]
 fn an_unchanged_function_passes_every_check_even_exactly() {
     let world = World::new();
     let step = train(world.clone());
-    step.set_check_mode(Check { tolerance: Tolerance::EXACT, ..check(CheckWhen::Every, OnDifference::Err) });
+    step.configure(|options| {
+        options.check = (Check { tolerance: Tolerance::EXACT, ..check(CheckWhen::Every, OnDifference::Err) }).into()
+    });
     for n in 0..5 {
         step.call(x() * n as f32).unwrap();
     }
@@ -98,7 +100,7 @@ fn an_unchanged_function_passes_every_check_even_exactly() {
 #[test]
 fn nan_equals_nan() {
     let log = accelerate(|x: &Tensor| x.log());
-    log.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    log.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     let y = log.call(Tensor::from([-1.0_f32, 1.0])).unwrap();
     assert!(y.to_vec::<f32>().unwrap()[0].is_nan());
 }
@@ -107,7 +109,7 @@ fn nan_equals_nan() {
 fn a_changed_capture_is_an_error_that_names_the_leaf() {
     let world = World::new();
     let step = train(world.clone());
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     step.call(x()).unwrap();
     *world.weights.lock().unwrap() = Tensor::from([1.0_f32, 2.0, 4.0]);
     let line = line!() + 1;
@@ -127,7 +129,7 @@ fn a_warning_is_on_record_and_the_call_returns_what_the_code_computed() {
     let world = World::new();
     let step = train(world.clone());
     let before = step.call(x()).unwrap();
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::Warn));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Warn).into());
     *world.scale.lock().unwrap() = 3.0;
     let after = step.call(x()).unwrap();
     assert_eq!(before.loss.item::<f32>().unwrap(), after.loss.item::<f32>().unwrap());
@@ -144,7 +146,7 @@ fn a_warning_is_on_record_and_the_call_returns_what_the_code_computed() {
 fn a_static_value_of_the_result_that_changed_is_a_difference() {
     let world = World::new();
     let step = train(world.clone());
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     step.call(x()).unwrap();
     world.steps.store(8, Relaxed);
     let Err(Error::Check(deviation)) = step.call(x()) else { panic!() };
@@ -158,7 +160,9 @@ fn integers_are_compared_exactly() {
     let add = Arc::new(Mutex::new(1_i64));
     let seen = Arc::clone(&add);
     let count = accelerate(move |x: &Tensor| x + &Tensor::from([*seen.lock().unwrap()]));
-    count.set_check_mode(Check { tolerance: Tolerance::from(1e9), ..check(CheckWhen::Every, OnDifference::Err) });
+    count.configure(|options| {
+        options.check = (Check { tolerance: Tolerance::from(1e9), ..check(CheckWhen::Every, OnDifference::Err) }).into()
+    });
     count.call(Tensor::from([1_i64, 2])).unwrap();
     *add.lock().unwrap() = 2;
     assert!(matches!(count.call(Tensor::from([1_i64, 2])), Err(Error::Check { .. })));
@@ -169,7 +173,7 @@ fn a_quarantined_signature_is_served_by_the_closure_until_the_cache_is_cleared()
     let world = World::new();
     let step = train(world.clone());
     step.call(x()).unwrap();
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::FallBack));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::FallBack).into());
     let fresh = |scale: f32| {
         let world = World::new();
         *world.scale.lock().unwrap() = scale;
@@ -179,10 +183,10 @@ fn a_quarantined_signature_is_served_by_the_closure_until_the_cache_is_cleared()
     // The checked call itself is served by the closure already.
     assert_eq!(step.call(x()).unwrap().loss.item::<f32>().unwrap(), fresh(3.0));
     // So are later ones, whatever the mode, and even if the entry is gone.
-    step.set_check_mode(CheckMode::Never);
+    step.configure(|options| options.check = CheckMode::Never);
     *world.scale.lock().unwrap() = 4.0;
     assert_eq!(step.call(x()).unwrap().loss.item::<f32>().unwrap(), fresh(4.0));
-    step.set_capacity(1);
+    step.configure(|options| options.capacity = 1);
     *world.weights.lock().unwrap() = Tensor::from([1.0_f32, 2.0]);
     step.call(Tensor::from([1.0_f32, 2.0])).unwrap();
     *world.weights.lock().unwrap() = Tensor::from([1.0_f32, 2.0, 3.0]);
@@ -204,14 +208,14 @@ fn a_closure_that_fails_now_is_a_difference() {
     let step = train(world.clone());
     step.call(x()).unwrap();
     *world.weights.lock().unwrap() = Tensor::from([1.0_f32, 2.0]);
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::Warn));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Warn).into());
     step.call(x()).unwrap();
     let found = &step.differences()[0];
     assert!(found.expected.contains("the error `") && found.expected.contains("tests/engine/check.rs"), "{found}");
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     assert!(matches!(step.call(x()), Err(Error::Check { .. })));
     // What the closure computes from now on is an error.
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::FallBack));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::FallBack).into());
     for _ in 0..2 {
         assert!(matches!(step.call(x()), Err(Error::Type { .. })));
     }
@@ -224,7 +228,7 @@ fn a_quarantine_begins_once_and_for_all_threads() {
     let step = train(world.clone());
     step.call(x()).unwrap();
     *world.scale.lock().unwrap() = 3.0;
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::FallBack));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::FallBack).into());
     let expected = {
         let world = World::new();
         *world.scale.lock().unwrap() = 3.0;
@@ -264,7 +268,7 @@ fn a_quarantine_begins_once_and_for_all_threads() {
 fn one_in_n_is_exact_over_threads() {
     let step = train(World::new());
     step.call(x()).unwrap();
-    step.set_check_mode(check(CheckWhen::OneIn(4), OnDifference::Err));
+    step.configure(|options| options.check = check(CheckWhen::OneIn(4), OnDifference::Err).into());
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..25).for_each(|_| drop(step.call(x()).unwrap())));
@@ -276,7 +280,7 @@ fn one_in_n_is_exact_over_threads() {
 #[test]
 fn the_first_k_calls_of_each_entry_are_checked() {
     let double = accelerate(|x: &Tensor| x + x);
-    double.set_check_mode(check(CheckWhen::First(3), OnDifference::Err));
+    double.configure(|options| options.check = check(CheckWhen::First(3), OnDifference::Err).into());
     std::thread::scope(|scope| {
         for n in 0..4 {
             let double = &double;
@@ -292,19 +296,24 @@ fn the_first_calls_are_those_after_the_mode_was_set() {
     let call = |n: usize| (0..n).for_each(|_| drop(double.call(Tensor::ones([2])).unwrap()));
     call(4);
     for n in 1..4 {
-        double.set_check_mode(check(CheckWhen::First(2), OnDifference::Err));
+        double.configure(|options| options.check = check(CheckWhen::First(2), OnDifference::Err).into());
         call(3);
         // The tolerance is no mode.
-        double.set_check_tolerance(1e-3);
+        double.configure(|options| options.tolerance = 1e-3.into());
         call(3);
         assert_eq!(double.stats().checks.checked, 2 * n);
-        double.set_check_mode(CheckMode::Never);
+        double.configure(|options| options.check = CheckMode::Never);
         call(1);
     }
     for n in 1..4 {
-        double.set_check_mode(check(CheckWhen::OneIn(5), OnDifference::Err));
+        double.configure(|options| options.check = check(CheckWhen::OneIn(5), OnDifference::Err).into());
         call(3);
         assert_eq!(double.stats().checks.checked, 6 + n, "the first is checked");
+        // A mode that stays begins nothing anew.
+        double.configure(|options| options.check = check(CheckWhen::OneIn(5), OnDifference::Err).into());
+        call(2);
+        assert_eq!(double.stats().checks.checked, 6 + n);
+        double.configure(|options| options.check = CheckMode::Never);
     }
 }
 
@@ -318,20 +327,20 @@ fn what_a_checked_call_prints_is_not_printed_twice() {
         lines
     };
     let add = accelerate(|x: &Tensor| x.debug_print("checked x") + 1.0);
-    add.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
-    add.trap_nonfinite(true);
+    add.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
+    add.configure(|options| options.trap_nonfinite = true);
     for n in 1..4 {
         assert_eq!(add.call(Tensor::from([1.0_f32])).unwrap().to_vec::<f32>().unwrap(), [2.0]);
         assert_eq!((printed(), add.stats().checks.checked), (n, n as u64));
     }
     // The search for the op that made it is silent, too.
     let log = accelerate(|x: &Tensor| x.debug_print("checked x").log());
-    log.trap_nonfinite(true);
+    log.configure(|options| options.trap_nonfinite = true);
     assert!(matches!(log.call(Tensor::from([-1.0_f32])), Err(Error::NonFinite { .. })));
     assert_eq!(printed(), 4);
     // And so is bisection, which runs the plan itself, whether it traps or not, and finds what comes after.
     assert_eq!(add.bisect(Tensor::from([1.0_f32])).unwrap().cause, BisectCause::None);
-    add.trap_nonfinite(false);
+    add.configure(|options| options.trap_nonfinite = false);
     assert_eq!(add.bisect(Tensor::from([1.0_f32])).unwrap().cause, BisectCause::None);
     assert_eq!(printed(), 4);
 }
@@ -415,7 +424,7 @@ fn bisect_finds_a_returned_constant_that_changed() {
     let world = World::new();
     let seen = world.clone();
     let pair = accelerate(move |x: &Tensor| (x.exp(), seen.weights.lock().unwrap().clone()));
-    pair.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    pair.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     pair.call(x()).unwrap();
     *world.weights.lock().unwrap() = Tensor::from([1.0_f32, 2.0, -3.0]);
     let Err(Error::Check(deviation)) = pair.call(x()) else { panic!() };
@@ -431,7 +440,7 @@ fn bisect_finds_another_result_of_no_op_at_all() {
     let seen = Arc::clone(&flag);
     let either = accelerate(move |x: &Tensor, y: &Tensor| if seen.load(Relaxed) == 0 { x.clone() } else { y.clone() });
     let y = Tensor::from([0.5_f32, 1.0, 0.125]);
-    either.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    either.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     either.call(x(), &y).unwrap();
     assert_eq!(either.bisect(x(), &y).unwrap().cause, BisectCause::None);
     flag.store(1, Relaxed);
@@ -447,7 +456,7 @@ fn bisect_finds_another_result_of_no_op_at_all() {
 fn bisect_finds_a_static_value_of_the_result_that_changed() {
     let world = World::new();
     let step = train(world.clone());
-    step.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     step.call(x()).unwrap();
     let mut file = vec![];
     step.save_to(&mut file).unwrap();
@@ -472,7 +481,7 @@ fn bisect_finds_a_returned_constant_of_another_shape() {
     let world = World::new();
     let seen = world.clone();
     let pair = accelerate(move |x: &Tensor| (x.exp(), seen.weights.lock().unwrap().clone()));
-    pair.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+    pair.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     pair.call(x()).unwrap();
     for now in [Tensor::from([1.0_f32, 2.0]), Tensor::from([[1.0_f32, 2.0, 3.0]]), Tensor::from([1_i32, 2, 3])] {
         *world.weights.lock().unwrap() = now;
@@ -521,7 +530,7 @@ fn no_op_differs_from_the_un_accelerated_path() {
             let results = graph.apply(args).unwrap();
             results.iter().map(|y| if y.dtype().is_float() { y * 3.0 + y } else { y.clone() }).collect::<Vec<_>>()
         });
-        op.set_check_mode(check(CheckWhen::Every, OnDifference::Err));
+        op.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
         op.call(&args).unwrap_or_else(|e| panic!("{e}\n{graph}"));
         if n_samples % 8 == 0 {
             let found = op.bisect(&args).unwrap();

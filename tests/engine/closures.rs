@@ -86,7 +86,7 @@ fn arguments_and_results_of_every_form() {
     // A closure may be there for what it does, and return nothing.
     let entered = AtomicU64::new(0);
     let nothing = accelerate(|_: &Tensor| _ = entered.fetch_add(1, Relaxed));
-    nothing.set_stale_check(false);
+    nothing.configure(|options| options.stale_check = false);
     for _ in 0..3 {
         nothing.call(ones(1)).unwrap();
     }
@@ -134,13 +134,13 @@ fn a_box_is_the_function_it_was_made_of() {
         let loss = (w * x).square().sum(..);
         (w - loss.grad(w) * 0.25, loss)
     });
-    step.set_stale_check(false);
+    step.configure(|options| options.stale_check = false);
     step.call(ones(2), ones(2)).unwrap();
-    step.set_capacity(3);
+    step.configure(|options| options.capacity = 3);
     let trainer = Trainer { step: step.boxed(), names: vec!["w"] };
     let (w, loss) = trainer.step.call(ones(2), ones(2)).unwrap();
     assert_eq!((w.to_vec::<f32>().unwrap(), loss.item::<f32>().unwrap()), (vec![0.5, 0.5], 2.0));
-    assert_eq!((trainer.step.stats().hits, trainer.step.stats().misses, trainer.step.capacity()), (1, 1, 3));
+    assert_eq!((trainer.step.stats().hits, trainer.step.stats().misses, trainer.step.options().capacity), (1, 1, 3));
     assert_eq!((entered.load(Relaxed), trainer.names.len()), (1, 1));
     trainer.step.call(ones(3), ones(3)).unwrap();
     assert_eq!(entered.load(Relaxed), 2);
@@ -148,9 +148,9 @@ fn a_box_is_the_function_it_was_made_of() {
     let pinned = trainer.step.pin(ones(3), ones(3)).unwrap();
     assert_eq!(pinned.call(ones(3), ones(3)).unwrap().1.item::<f32>().unwrap(), 3.0);
     assert!(trainer.step.bisect(ones(3), ones(3)).unwrap().value.is_none());
-    trainer.step.on_retrace(OnRetrace::Error);
+    trainer.step.configure(|options| options.retrace = OnRetrace::Error.into());
     assert!(trainer.step.call(ones(4), ones(4)).is_err());
-    trainer.step.set_enabled(false);
+    trainer.step.configure(|options| options.enabled = false);
     std::thread::scope(|scope| {
         let call = || trainer.step.call(ones(4), ones(4)).unwrap().1.item::<f32>().unwrap();
         assert_eq!(scope.spawn(call).join().unwrap(), 4.0);

@@ -351,7 +351,7 @@ fn a_trap_names_what_one_worker_can_compute_alone_and_says_so_beyond() {
     let done = workers(2, 2, |group, _| {
         let refused = |f: fn(Group, &Tensor) -> Tensor| {
             let step = accelerate(move |x: &Tensor| f(group, x));
-            step.trap_nonfinite(true);
+            step.configure(|options| options.trap_nonfinite = true);
             step.call(-1.0_f32).unwrap_err().to_string()
         };
         let before = refused(|group, x| sum(group, &[vec![x.log()]]).remove(0));

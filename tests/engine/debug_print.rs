@@ -101,7 +101,7 @@ fn the_un_accelerated_path_and_single_ops_print_too() {
         let y = x.exp2().debug_print("plain first");
         y.sum(..).debug_print("plain second")
     });
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     for _ in 0..2 {
         assert_eq!(f.call(pair()).unwrap().item::<f32>().unwrap(), 6.0);
         assert_eq!(taken("plain"), ["first: f32[2] [2.0, 4.0]", "second: f32[] 6.0"]);
@@ -259,7 +259,7 @@ fn watched_calls_print_once() {
     let call = |x: f32| f.call(Tensor::from([x])).map(|(_, y)| y.to_vec::<f32>().unwrap()[0]);
     let line = |x: f32| vec![format!(": f32[1] [{x:?}]")];
 
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     assert_eq!((call(1.0).unwrap(), taken("watched")), (2.0, line(2.0)));
     assert_eq!((call(2.0).unwrap(), taken("watched")), (4.0, line(4.0)));
     *rate.lock().unwrap() = 3.0;
@@ -269,9 +269,9 @@ fn watched_calls_print_once() {
     assert_eq!((call(1.0).unwrap(), taken("watched")), (3.0, line(3.0)));
     assert_eq!(f.stats().checks.quarantines, 1);
     f.clear_cache();
-    f.set_check_mode(CheckMode::Never);
+    f.configure(|options| options.check = CheckMode::Never);
 
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     assert_eq!((call(1.0).unwrap(), taken("watched")), (3.0, line(3.0)));
     assert!(matches!(call(-1.0), Err(Error::NonFinite(_))));
     assert_eq!(taken("watched"), line(-3.0));
@@ -294,7 +294,7 @@ fn pinned_loaded_and_measured_entries_print() {
         assert_eq!(pinned.call(pair()).unwrap().to_vec::<f32>().unwrap(), [2.0, 4.0]);
         assert_eq!(taken("kept:"), line);
     }
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = true);
     f.call(pair()).unwrap();
     assert_eq!(taken("kept:"), line);
 

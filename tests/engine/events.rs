@@ -54,7 +54,7 @@ fn the_life_of_entries_is_told() {
     let (listener, _listening) = Listener::here();
     // A graph of no other test, since one that is held elsewhere is neither planned nor compiled.
     let f = accelerate(|x: &Tensor, y: &Tensor| x * 0.734 + y).named("add");
-    f.set_capacity(2);
+    f.configure(|options| options.capacity = 2);
     for n in [2, 2, 3, 4] {
         f.call(ones(n), ones(n)).unwrap();
     }
@@ -117,7 +117,7 @@ fn waits_are_told_where_they_happen() {
 fn warnings_say_what_is_wrong() {
     let (listener, _listening) = Listener::here();
     let sum = accelerate(|x: &Tensor| x.sum(..));
-    sum.on_retrace(OnRetrace::Warn);
+    sum.configure(|options| options.retrace = OnRetrace::Warn.into());
     (1..12).for_each(|n| drop(sum.call(ones(n)).unwrap()));
     let heard = listener.heard();
     assert_eq!(named(&heard, "retape::retrace").len(), 10);
@@ -127,7 +127,9 @@ fn warnings_say_what_is_wrong() {
 
     let factor = AtomicU32::new(2);
     let scaled = accelerate(|x: &Tensor| x * factor.load(SeqCst) as f32);
-    scaled.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    scaled.configure(|options| {
+        options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into()
+    });
     scaled.call(ones(3)).unwrap();
     factor.store(3, SeqCst);
     scaled.call(ones(3)).unwrap();
@@ -135,7 +137,7 @@ fn warnings_say_what_is_wrong() {
     assert_eq!((named(&heard, "retape::difference").len(), named(&heard, "retape::quarantine").len()), (1, 1));
 
     let log = accelerate(|x: &Tensor| (x - 2.0_f32).log());
-    log.trap_nonfinite(true);
+    log.configure(|options| options.trap_nonfinite = true);
     log.call(ones(3)).unwrap_err();
     let found = named(&listener.heard(), "retape::nonfinite");
     assert_eq!((found.len(), &*found[0].fields["op"]), (1, "log"));
@@ -191,12 +193,11 @@ fn a_listener_may_ask_the_function_for_everything() {
         let f = Arc::new(accelerate(|x: &Tensor| (x * 1.5_f32).sum(..)));
         let asked = Arc::clone(&f);
         let (listener, _guard) = Listener::reacting(move |_| {
-            asked.on_retrace(OnRetrace::Warn);
-            let _ =
-                (asked.stats().to_string(), asked.advice(), asked.explain(), asked.check_mode(), asked.differences());
-            asked.set_capacity(40);
+            asked.configure(|options| options.retrace = OnRetrace::Warn.into());
+            let _ = (asked.stats().to_string(), asked.advice(), asked.explain(), asked.options(), asked.differences());
+            asked.configure(|options| options.capacity = 40);
         });
-        f.on_retrace(OnRetrace::Warn);
+        f.configure(|options| options.retrace = OnRetrace::Warn.into());
         for n in 1..12 {
             f.call(Tensor::ones([n])).unwrap();
             value_and_grad(|x: &Tensor| f.call(x).unwrap(), &Tensor::ones([n])).unwrap();

@@ -137,7 +137,7 @@ fn a_miss_is_compared_with_the_nearest_signature() {
 #[test]
 fn evicted_and_cleared_entries_are_remembered() {
     let f = accelerate(|x: &Tensor| -x);
-    f.set_capacity(1);
+    f.configure(|options| options.capacity = 1);
     for n in [1, 2, 1] {
         f.call(ones(&[n])).unwrap();
     }
@@ -219,7 +219,7 @@ fn changing_static_values_give_advice() {
 #[test]
 fn a_capacity_below_the_working_set_gives_advice() {
     let f = accelerate(|x: &Tensor| x.sum(..));
-    f.set_capacity(2);
+    f.configure(|options| options.capacity = 2);
     for n in [1, 2, 3].repeat(2) {
         f.call(ones(&[n])).unwrap();
     }
@@ -284,25 +284,25 @@ fn a_policy_refuses_traces_after_its_limits() {
         n_traces.fetch_add(1, SeqCst);
         x + x
     });
-    f.set_stale_check(false);
-    f.on_retrace(OnRetrace::Error);
+    f.configure(|options| options.stale_check = false);
+    f.configure(|options| options.retrace = OnRetrace::Error.into());
     f.call(ones(&[2])).unwrap();
     let Error::Cache(message) = f.call(ones(&[3])).unwrap_err() else { panic!("another error") };
     assert!(message.contains("new_shape, argument 0 axis 0: 2 -> 3") && message.contains(file!()), "{message}");
     assert_eq!((n_traces.load(SeqCst), f.stats().misses, f.stats().entries.len()), (1, 2, 1));
     f.call(ones(&[2])).unwrap();
 
-    f.on_retrace(RetracePolicy::from(OnRetrace::Error).after_misses(3));
+    f.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(3).into());
     f.call(ones(&[4])).unwrap();
     f.call(ones(&[5])).unwrap_err();
 
-    f.on_retrace(RetracePolicy::from(OnRetrace::Error).after_calls(100));
+    f.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_calls(100).into());
     f.call(ones(&[5])).unwrap();
     for _ in 0..100 {
         f.call(ones(&[5])).unwrap();
     }
     f.call(ones(&[6])).unwrap_err();
-    f.on_retrace(OnRetrace::Allow);
+    f.configure(|options| options.retrace = OnRetrace::Allow.into());
     f.call(ones(&[6])).unwrap();
     assert_eq!(n_traces.load(SeqCst), 4);
 }
@@ -311,7 +311,7 @@ fn a_policy_refuses_traces_after_its_limits() {
 fn first_misses_of_several_threads_are_told_apart() {
     for _ in 0..50 {
         let f = accelerate(|x: &Tensor| x + x);
-        f.on_retrace(OnRetrace::Error);
+        f.configure(|options| options.retrace = OnRetrace::Error.into());
         let start = Barrier::new(2);
         let is_refused = |n: usize| {
             start.wait();

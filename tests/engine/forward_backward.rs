@@ -277,7 +277,7 @@ fn inside_other_accelerated_functions() {
 #[test]
 fn a_disabled_function_is_a_part_of_the_gradient() {
     let f = accelerate(|x: &Tensor| x.sin());
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     let x = numbers(&[7], 3);
     let found = value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x).unwrap().1;
     assert_close(&x.cos(), &found, BOUND);
@@ -372,7 +372,7 @@ fn threads_share_one_trace_and_one_backward_code() {
         traces.fetch_add(1, Ordering::Relaxed);
         x.matmul(w).tanh()
     });
-    f.set_stale_check(false);
+    f.configure(|options| options.stale_check = false);
     let (x, w) = (numbers(&[12, 12], 1), numbers(&[12, 12], 2));
     let expected = value_and_grad(|w: &Tensor| x.matmul(w).tanh().square().sum(..), &w).unwrap().1;
     std::thread::scope(|scope| {
@@ -398,7 +398,7 @@ fn code_for_gradients_counts_against_the_budget() {
     f.call(&large).unwrap();
     f.call(&small).unwrap();
     let bytes = f.stats().bytes();
-    f.set_byte_budget(Budget { host: Some(bytes), device: None });
+    f.configure(|options| options.byte_budget = Budget { host: Some(bytes), device: None });
     assert_eq!(f.stats().entries.len(), 2);
     // The code is made by the first gradient, and weighed at the next call.
     for _ in 0..2 {
@@ -411,7 +411,7 @@ fn code_for_gradients_counts_against_the_budget() {
 #[test]
 fn clearing_and_evicting_while_gradients_run() {
     let f = Arc::new(accelerate(|x: &Tensor| (x.exp() * x).sum(..)));
-    f.set_capacity(1);
+    f.configure(|options| options.capacity = 1);
     let gradient = |n: usize| {
         let x = numbers(&[n], 1);
         let expected = value_and_grad(|x: &Tensor| (x.exp() * x).sum(..), &x).unwrap().1;
@@ -443,7 +443,7 @@ fn loaded_entries_have_gradients() {
     g.load_from(&bytes[..]).unwrap();
     let (_, gradient) = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &x).unwrap();
     assert_eq!(elements(&gradient), elements(&x));
-    g.set_locked(true);
+    g.configure(|options| options.locked = true);
     let refused = value_and_grad(|x: &Tensor| g.call(x).unwrap(), &numbers(&[7], 1));
     assert!(matches!(refused, Err(Error::Cache(_))), "a locked cache traces nothing");
     assert_eq!(g.stats().entries.len(), 1);
@@ -465,15 +465,15 @@ fn a_locked_cache_makes_no_code_for_gradients() {
     f.call(&x, &y).unwrap();
     let by_x = || value_and_grad(|x: &Tensor| f.call(x, &y).unwrap().0.sum(..), &x);
     let by_y = || value_and_grad(|y: &Tensor| f.call(&x, y).unwrap().1.sum(..), &y);
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     refused_by_lock(by_x(), &["results [0] by argument tensors [0]"]);
     refused_by_lock(by_y(), &["results [1] by argument tensors [1]"]);
     assert_eq!((f.stats().backward_misses, f.stats().entries[0].gradients.len()), (0, 0));
     f.call(&x, &y).unwrap();
 
-    f.set_locked(false);
+    f.configure(|options| options.locked = false);
     let unlocked = by_x().unwrap();
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     let locked = by_x().unwrap();
     assert_eq!((bits(&locked.0), bits(&locked.1)), (bits(&unlocked.0), bits(&unlocked.1)));
     refused_by_lock(by_y(), &["results [1] by argument tensors [1]"]);
@@ -481,9 +481,9 @@ fn a_locked_cache_makes_no_code_for_gradients() {
     // Nor for gradients of gradients.
     let twice = || value_and_grad(|x: &Tensor| by(&f, x, &y).sum(..), &x);
     refused_by_lock(twice(), &[]);
-    f.set_locked(false);
+    f.configure(|options| options.locked = false);
     let expected = twice().unwrap();
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     assert_eq!(bits(&twice().unwrap().1), bits(&expected.1));
 }
 
@@ -510,11 +510,11 @@ fn a_gradient_that_never_ran_has_no_code_in_a_locked_cache() {
     let [known] = &f.stats().entries[0].gradients[..] else { panic!("{}", f.stats()) };
     assert!(!known.is_compiled);
     let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     refused_by_lock(gradient(), &["results [0] by argument tensors [0]"]);
-    f.set_locked(false);
+    f.configure(|options| options.locked = false);
     gradient().unwrap();
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     gradient().unwrap();
 }
 
@@ -526,8 +526,8 @@ fn a_locked_cache_still_checks_gradients() {
     let x = numbers(&[6], 1);
     let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);
     gradient().unwrap();
-    f.set_locked(true);
-    f.set_check_mode(Check::default());
+    f.configure(|options| options.locked = true);
+    f.configure(|options| options.check = Check::default().into());
     gradient().unwrap();
     assert_eq!((f.stats().checks.checked, f.stats().checks.differing), (1, 0));
 }
@@ -542,7 +542,7 @@ fn checks_compare_results_and_gradients() {
     for on_difference in [OnDifference::Warn, OnDifference::Err, OnDifference::FallBack] {
         let scale = AtomicUsize::new(2);
         let f = accelerate(scaled(&scale));
-        f.set_check_mode(Check { on_difference, ..Check::default() });
+        f.configure(|options| options.check = (Check { on_difference, ..Check::default() }).into());
         let x = Tensor::from([1.0_f64, 3.0]);
         let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);
         let (value, by_x) = gradient().unwrap();
@@ -579,7 +579,7 @@ fn what_a_gradient_has_gone_on_with_is_not_mended_but_refused() {
     let check = Check { on_difference: OnDifference::FallBack, ..Check::default() };
     // A constant is part of the loss when it turns out to be another one.
     let f = accelerate(|w: &Tensor| (w * 2.0, captured.lock().unwrap().clone()));
-    f.set_check_mode(check);
+    f.configure(|options| options.check = check.into());
     let loss = || {
         let body = |w: &Tensor| f.call(w).map(|(a, b)| (a * b).sum(..));
         value_and_grad(|w: &Tensor| body(w).unwrap(), &w)
@@ -594,7 +594,7 @@ fn what_a_gradient_has_gone_on_with_is_not_mended_but_refused() {
 
     // The gradient of an output does not become that of an argument.
     let g = accelerate(|w: &Tensor| if hands_through.load(Ordering::Relaxed) == 0 { w * 2.0 } else { w.clone() });
-    g.set_check_mode(check);
+    g.configure(|options| options.check = check.into());
     let gradient = || value_and_grad(|w: &Tensor| g.call(w).unwrap().sum(..), &w);
     assert_eq!(elements(&gradient().unwrap().1), [2.0, 2.0]);
     hands_through.store(1, Ordering::Relaxed);
@@ -606,7 +606,7 @@ fn what_a_gradient_has_gone_on_with_is_not_mended_but_refused() {
 fn a_quarantine_that_begins_after_clearing_is_looked_for() {
     let scale = AtomicUsize::new(2);
     let f = accelerate(scaled(&scale));
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     let x = Tensor::from([1.0_f64, 3.0]);
     f.call(&x).unwrap();
     scale.store(3, Ordering::Relaxed);
@@ -614,7 +614,7 @@ fn a_quarantine_that_begins_after_clearing_is_looked_for() {
         let y = f.call(x).unwrap();
         // The call has been recorded, and runs after this.
         f.clear_cache();
-        f.set_check_mode(CheckMode::Never);
+        f.configure(|options| options.check = CheckMode::Never);
         y.sum(..)
     };
     assert_eq!(elements(&value_and_grad(loss, &x).unwrap().1), [18.0, 54.0]);
@@ -630,7 +630,7 @@ fn a_quarantine_that_begins_after_clearing_is_looked_for() {
 fn a_gradient_alone_may_differ() {
     let power = AtomicUsize::new(1);
     let f = accelerate(|x: &Tensor| (0..power.load(Ordering::Relaxed)).fold(x.clone(), |y, _| y * x));
-    f.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::Err, ..Check::default() }).into());
     let one = Tensor::from([1.0_f64]);
     let gradient = || value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &one);
     assert_eq!(elements(&gradient().unwrap().1), [2.0]);
@@ -643,7 +643,7 @@ fn a_gradient_alone_may_differ() {
 #[test]
 fn a_trap_makes_the_call_a_part_of_the_gradient() {
     let f = accelerate(|x: &Tensor| x.sqrt());
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let found = value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &Tensor::from([4.0_f64])).unwrap();
     assert_eq!(elements(&found.1), [0.25]);
     assert_eq!(f.stats().misses, 0);

@@ -323,22 +323,22 @@ fn gradients_name_the_argument() {
 
     for is_enabled in [true, false] {
         let bare = accelerate(|x: &Tensor, y: &Tensor| x.sum(..).grad(y));
-        bare.set_enabled(is_enabled);
+        bare.configure(|options| options.enabled = is_enabled);
         assert_eq!(message(bare.call(x(), x())), depends("argument 1"));
         assert_eq!(message(bare.call(x(), &whole)), format!("argument 1 is i64[2]; {floats}"));
         let part = accelerate(|x: &Tensor, p: &Params| (x * &p.used).sum(..).grad(&p.unused));
-        part.set_enabled(is_enabled);
+        part.configure(|options| options.enabled = is_enabled);
         assert_eq!(message(part.call(x(), params())), depends("argument 1.unused"));
         let tree = accelerate(|x: &Tensor, p: &Params| (x * &p.used).sum(..).grad(p));
-        tree.set_enabled(is_enabled);
+        tree.configure(|options| options.enabled = is_enabled);
         assert_eq!(message(tree.call(x(), params())), depends("argument 1.unused"));
         // A value that is no argument has no position.
         let inner = accelerate(|x: &Tensor| x.sum(..).grad(&x.exp()));
-        inner.set_enabled(is_enabled);
+        inner.configure(|options| options.enabled = is_enabled);
         assert_eq!(message(inner.call(x())), depends("the tensor"));
         let captured = x();
         let captures = accelerate(|x: &Tensor| x.sum(..).grad(&captured));
-        captures.set_enabled(is_enabled);
+        captures.configure(|options| options.enabled = is_enabled);
         let constant = "the tensor is not traced: it is a captured constant of this trace";
         assert_eq!(message(captures.call(x())), constant);
         // The miss has the same words.

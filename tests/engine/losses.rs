@@ -118,9 +118,9 @@ fn the_trap_names_the_label() {
         let scaled = logits * 5.0;
         nn::softmax_cross_entropy_labels(&scaled, labels)
     });
-    loss.trap_nonfinite(true);
+    loss.configure(|options| options.trap_nonfinite = true);
     for enabled in [true, false] {
-        loss.set_enabled(enabled);
+        loss.configure(|options| options.enabled = enabled);
         loss.call(Tensor::eye(3), Tensor::from([0_i64, 1, 2])).unwrap();
         for (labels, wrong) in [([0_i64, 3, 2], 3.0), ([0, -1, 2], -1.0)] {
             let error = loss.call(Tensor::eye(3), Tensor::from(labels)).unwrap_err();
@@ -215,7 +215,7 @@ fn ignored_rows_do_not_count() {
 fn an_ignored_label_is_no_reason_for_the_trap_and_another_one_is() {
     let loss =
         accelerate(|logits: &Tensor, labels: &Tensor| nn::softmax_cross_entropy_labels_ignoring(logits, labels, -1));
-    loss.trap_nonfinite(true);
+    loss.configure(|options| options.trap_nonfinite = true);
     loss.call(Tensor::eye(3), Tensor::from([0_i64, -1, 2])).unwrap();
     let error = loss.call(Tensor::eye(3), Tensor::from([0_i64, -1, 7])).unwrap_err();
     assert!(matches!(&error, Error::NonFinite(found) if found.op == "one_hot"), "{error}");

@@ -31,8 +31,8 @@ fn without_a_name_a_function_has_its_own_and_a_closure_its_line() {
 fn everything_that_is_seen_has_the_name() {
     let (listener, _listening) = Listener::here();
     let f = accelerate(|x: &Tensor| x.square().sum(..)).named("energy");
-    f.set_profiling(true);
-    f.set_capacity(1);
+    f.configure(|options| options.profiling = true);
+    f.configure(|options| options.capacity = 1);
     for n in [2, 3, 3] {
         f.call(ones(n)).unwrap();
     }
@@ -75,16 +75,16 @@ fn errors_say_which_function() {
     f.call(ones(2)).unwrap();
     let pinned = f.pin(ones(2)).unwrap();
     assert!(error(pinned.call(ones(3))).contains("a pinned entry of `energy` takes"));
-    f.on_retrace(OnRetrace::Error);
+    f.configure(|options| options.retrace = OnRetrace::Error.into());
     assert!(error(f.call(ones(3))).contains("a new trace of `energy` is refused"));
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     assert!(error(f.call(ones(4))).contains("the locked cache of `energy` makes no entry"));
     let gradient = value_and_grad(|x: &Tensor| f.call(x).unwrap(), &ones(2));
     assert!(gradient.unwrap_err().to_string().contains("the locked cache of `energy` makes no code"));
     assert!(f.graph(&f.signature(ones(9))).unwrap_err().to_string().contains("`energy` has no entry"));
 
     let log = accelerate(|x: &Tensor| (x - 2.0_f32).log()).named("log_shifted");
-    log.trap_nonfinite(true);
+    log.configure(|options| options.trap_nonfinite = true);
     assert!(error(log.call(ones(3))).contains("(in `log_shifted`, called at "));
 }
 
@@ -92,7 +92,9 @@ fn errors_say_which_function() {
 fn differences_and_quarantines_say_which_function() {
     let factor = AtomicU32::new(2);
     let scaled = accelerate(|x: &Tensor| x * factor.load(SeqCst) as f32).named("scaled");
-    scaled.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    scaled.configure(|options| {
+        options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into()
+    });
     scaled.call(ones(3)).unwrap();
     factor.store(3, SeqCst);
     scaled.call(ones(3)).unwrap();

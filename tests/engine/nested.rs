@@ -21,7 +21,7 @@ fn an_argument_given_twice_is_two_arguments() {
     assert_eq!(elements(&by_first.call(x(), x()).unwrap()), [1.0, 2.0]);
     let inlined = accelerate(|x: &Tensor| by_first.call(x, x).unwrap());
     assert_eq!(elements(&inlined.call(x()).unwrap()), [1.0, 2.0]);
-    inlined.set_enabled(false);
+    inlined.configure(|options| options.enabled = false);
     assert_eq!(elements(&inlined.call(x()).unwrap()), [1.0, 2.0]);
 }
 
@@ -65,7 +65,7 @@ fn folds_over_nothing_have_a_value() {
     ] {
         let fast = accelerate(function);
         assert_eq!(fast.call(&empty).unwrap().item::<f32>().unwrap(), 0.0);
-        fast.set_enabled(false);
+        fast.configure(|options| options.enabled = false);
         assert_eq!(fast.call(&empty).unwrap().item::<f32>().unwrap(), 0.0);
     }
 }

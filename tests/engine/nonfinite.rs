@@ -29,8 +29,8 @@ fn the_first_op_of_a_fused_group_is_named() {
         let z = y.log();
         (z + 1.0).exp().sum(..)
     });
-    f.trap_nonfinite(true);
-    assert!(f.traps_nonfinite());
+    f.configure(|options| options.trap_nonfinite = true);
+    assert!(f.options().trap_nonfinite);
     f.call(Tensor::from([1.0_f32, 2.0, 3.0])).unwrap();
     let called = line!() + 1;
     let found = trapped(f.call(Tensor::from([1.0_f32, -2.0, 3.0])));
@@ -51,7 +51,7 @@ fn an_infinity_is_found_where_it_arises_and_not_where_it_becomes_nan() {
         let large = x.exp();
         &large - &large
     });
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let found = trapped(f.call(Tensor::from([1.0_f32, 100.0])));
     assert_eq!((found.op, found.n_nan, found.n_infinite, found.value), ("exp", 0, 1, f64::INFINITY));
 }
@@ -64,7 +64,7 @@ fn the_backward_pass_names_the_line_of_its_op() {
         let gradient = loss.grad(x);
         (loss, gradient)
     });
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     f.call(Tensor::from([1.0_f64, 4.0])).unwrap();
     let found = trapped(f.call(Tensor::from([1.0_f64, 0.0])));
     assert_eq!((line(&found), found.first, found.value), (ROOT, 1, f64::INFINITY));
@@ -78,7 +78,7 @@ fn an_optimiser_names_the_line_of_its_update() {
     let f = accelerate(move |p: &Tensor, gradient: &Tensor, state: &AdamState<Tensor>| {
         adam.update(p, gradient, state, 0.1)
     });
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let p = Tensor::from([1.0_f64, 2.0]);
     f.call(&p, Tensor::from([1.0_f64, 2.0]), adam.init(&p)).unwrap();
     let found = trapped(f.call(&p, Tensor::from([1.0_f64, 0.0]), adam.init(&p)));
@@ -88,13 +88,13 @@ fn an_optimiser_names_the_line_of_its_update() {
 #[test]
 fn library_ops_are_named() {
     let f = accelerate(|a: &Tensor, b: &Tensor| a.matmul(b).sum(..));
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let large = Tensor::ones([8, 8]) * 1e30_f32;
     f.call(Tensor::ones([8, 8]), &large).unwrap();
     let found = trapped(f.call(&large, &large));
     assert_eq!((found.op, found.inputs.len(), found.n_infinite), ("matmul", 2, 64));
     let sum = accelerate(|x: &Tensor| x.cumsum(0).min(..));
-    sum.trap_nonfinite(true);
+    sum.configure(|options| options.trap_nonfinite = true);
     let found = trapped(sum.call(Tensor::ones([4]) * 3e38_f32));
     assert_eq!((found.op, found.first, found.n_infinite), ("cumsum", 1, 3));
 }
@@ -103,7 +103,7 @@ fn library_ops_are_named() {
 fn reductions_are_named_in_small_and_in_large() {
     for n in [3, 1 << 20] {
         let f = accelerate(|x: &Tensor| x.sum(..) * 0.5);
-        f.trap_nonfinite(true);
+        f.configure(|options| options.trap_nonfinite = true);
         let found = trapped(f.call(Tensor::ones([n]) * 3e38_f32));
         assert_eq!(found.op, "reduce_sum");
     }
@@ -112,7 +112,7 @@ fn reductions_are_named_in_small_and_in_large() {
 #[test]
 fn narrow_floats_count_too() {
     let f = accelerate(|x: &Tensor| (x.cast(DType::F16), x.cast(DType::Bf16)));
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     for n in [1, 7, 64] {
         f.call(Tensor::ones([n]) * 65504.0_f32).unwrap();
         let found = trapped(f.call(Tensor::ones([n]) * 65536.0_f32));
@@ -122,7 +122,7 @@ fn narrow_floats_count_too() {
         assert!(found.node.contains("f16"), "{found}");
     }
     let only = accelerate(|x: &Tensor| x.cast(DType::Bf16));
-    only.trap_nonfinite(true);
+    only.configure(|options| options.trap_nonfinite = true);
     assert_eq!(only.call(Tensor::ones([5]) * 3e38_f32).unwrap().to_vec::<bf16>().unwrap().len(), 5);
     assert!(trapped(only.call(Tensor::ones([5]) * f32::MAX)).node.contains("bf16"));
 }
@@ -133,14 +133,14 @@ fn what_arguments_and_constants_bring_along_is_nobodys_fault() {
         let masked = x.lt(0.0).select(x * f32::NEG_INFINITY, x).exp();
         concat(&[&masked, &(x + f32::INFINITY)], 0)
     });
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     for _ in 0..2 {
         f.call(Tensor::from([1.0_f32, 2.0])).unwrap();
         f.call(Tensor::from([f32::INFINITY, f32::NAN])).unwrap();
     }
     // An element that is not finite excuses its own results only.
     let log = accelerate(|x: &Tensor| x.log());
-    log.trap_nonfinite(true);
+    log.configure(|options| options.trap_nonfinite = true);
     log.call(Tensor::from([f32::NAN, 1.0])).unwrap();
     let found = trapped(log.call(Tensor::from([f32::NAN, -1.0])));
     assert_eq!((found.first, found.inputs[0].n_nan), (1, 1));
@@ -150,7 +150,7 @@ fn what_arguments_and_constants_bring_along_is_nobodys_fault() {
 fn captured_infinities_excuse_as_arguments_do() {
     let mask = Tensor::from([0.0_f32, f32::NEG_INFINITY]);
     let f = accelerate(move |x: &Tensor| (x + &mask).softmax(0));
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     assert_eq!(f.call(Tensor::from([1.0_f32, 2.0])).unwrap().to_vec::<f32>().unwrap(), [1.0, 0.0]);
 }
 
@@ -159,11 +159,11 @@ fn switching_is_a_miss_of_its_own_kind_and_both_codes_stay() {
     let f = accelerate(|x: &Tensor| x.log());
     let bad = || Tensor::from([-1.0_f32]);
     f.call(bad()).unwrap();
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     trapped(f.call(bad()));
-    f.trap_nonfinite(false);
+    f.configure(|options| options.trap_nonfinite = false);
     f.call(bad()).unwrap();
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     trapped(f.call(bad()));
     let misses = f.explain();
     assert_eq!(
@@ -179,7 +179,7 @@ fn switching_is_a_miss_of_its_own_kind_and_both_codes_stay() {
 fn equal_functions_in_both_modes_share_no_code() {
     let formula = |x: &Tensor| (x - 3.0).log() * 0.25;
     let (plain, watched) = (accelerate(formula), accelerate(formula));
-    watched.trap_nonfinite(true);
+    watched.configure(|options| options.trap_nonfinite = true);
     plain.call(Tensor::ones([4])).unwrap();
     trapped(watched.call(Tensor::ones([4])));
     plain.call(Tensor::ones([4])).unwrap();
@@ -188,8 +188,8 @@ fn equal_functions_in_both_modes_share_no_code() {
 #[test]
 fn the_un_accelerated_path_traps_as_well() {
     let f = accelerate(|x: &Tensor| x.log().sum(..));
-    f.set_enabled(false);
-    f.trap_nonfinite(true);
+    f.configure(|options| options.enabled = false);
+    f.configure(|options| options.trap_nonfinite = true);
     f.call(Tensor::ones([2])).unwrap();
     let found = trapped(f.call(Tensor::from([-1.0_f32])));
     assert_eq!((found.op, found.group.as_str()), ("log", ""));
@@ -198,7 +198,7 @@ fn the_un_accelerated_path_traps_as_well() {
 #[test]
 fn threads_trap_their_own_calls() {
     let f = accelerate(|x: &Tensor| (x.log() * 2.0).sum(..));
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let (good, bad) = (Tensor::ones([1 << 16]), -Tensor::ones([1 << 16]));
     std::thread::scope(|scope| {
         for n in 0..4 {
@@ -255,7 +255,7 @@ fn a_trap_changes_no_bit_of_any_op() {
         let Some((graph, args)) = applied(sample) else { continue };
         let plain = accelerate(|args: &Vec<Tensor>| graph.apply(args).unwrap());
         let watched = accelerate(|args: &Vec<Tensor>| graph.apply(args).unwrap());
-        watched.trap_nonfinite(true);
+        watched.configure(|options| options.trap_nonfinite = true);
         let expected = plain.call(&args).unwrap();
         let Ok(got) = watched.call(&args) else { continue };
         for (expected, got) in expected.iter().zip(&got) {
@@ -286,14 +286,14 @@ fn bits(tensor: &Tensor) -> Vec<Scalar> {
 #[test]
 fn an_outer_gradient_of_a_trapped_function_is_trapped() {
     let f = accelerate(|x: &Tensor| x.log());
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let gradient = |x: &Tensor| value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), x);
     gradient(&Tensor::from([1.0_f32, 2.0])).unwrap();
     let Err(Error::NonFinite(found)) = gradient(&Tensor::from([0.5_f32, -1.0])) else { panic!("not trapped") };
     assert_eq!((found.op, found.first, found.at.unwrap().file()), ("log", 1, file!()));
     // In the backward pass: the square root of zero has no slope.
     let root = accelerate(|x: &Tensor| x.sqrt());
-    root.trap_nonfinite(true);
+    root.configure(|options| options.trap_nonfinite = true);
     let Err(Error::NonFinite(found)) =
         value_and_grad(|x: &Tensor| root.call(x).unwrap().sum(..), &Tensor::from([0.0_f32]))
     else {
@@ -305,7 +305,7 @@ fn an_outer_gradient_of_a_trapped_function_is_trapped() {
 #[test]
 fn numbers_in_messages_stay_short() {
     let f = accelerate(|x: &Tensor| x * x);
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let message = f.call(Tensor::from([1e300_f64])).unwrap_err().to_string();
     assert!(message.contains("min 1e300") && message.len() < 400, "{message}");
 }

@@ -155,7 +155,7 @@ fn a_handle_made_while_the_function_traps_has_the_trap() {
     let f = accelerate(|x: &Tensor| x.log().sum(..));
     let (good, bad) = (|| ones(&[2]), || Tensor::from([1.0_f32, -1.0]));
     let plain = f.pin(good()).unwrap();
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let trapped = f.pin(good()).unwrap();
     assert_eq!(trapped.signature().to_string(), "f32[2]; trap for non-finite values");
     assert_eq!((f.stats().entries.len(), f.stats().misses), (2, 2));
@@ -164,7 +164,7 @@ fn a_handle_made_while_the_function_traps_has_the_trap() {
     f.call(good()).unwrap();
     assert_eq!((f.stats().hits, f.stats().misses), (1, 2));
     for is_on in [true, false] {
-        f.trap_nonfinite(is_on);
+        f.configure(|options| options.trap_nonfinite = is_on);
         let called = line!() + 1;
         let error = trapped.call(bad()).unwrap_err();
         let Error::NonFinite(found) = error else { panic!("{error}") };
@@ -184,9 +184,9 @@ fn a_handle_made_while_the_function_traps_has_the_trap() {
 fn a_quarantine_stops_handles_with_a_trap_too() {
     let scale = AtomicUsize::new(2);
     let f = accelerate(|x: &Tensor| x * scale.load(SeqCst) as f32);
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let pinned = f.pin(ones(&[2])).unwrap();
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     scale.store(3, SeqCst);
     assert_eq!(numbers(&f.call(ones(&[2])).unwrap()), [3.0; 2]);
     refused(f.pin(ones(&[2])), &["quarantine"]);
@@ -198,7 +198,7 @@ fn a_quarantine_stops_handles_with_a_trap_too() {
 #[test]
 fn a_pinned_entry_is_not_evicted_until_its_last_handle_goes() {
     let double = accelerate(|x: &Tensor| x + x);
-    double.set_capacity(2);
+    double.configure(|options| options.capacity = 2);
     let pinned = double.pin(ones(&[1])).unwrap();
     let again = double.pin(ones(&[1])).unwrap();
     assert!(pinned.is_in_cache() && again.is_in_cache());
@@ -243,7 +243,7 @@ fn a_handle_survives_clearing_and_the_function() {
 #[test]
 fn what_has_no_room_in_the_cache_is_pinned_outside_it() {
     let double = accelerate(|x: &Tensor| x + x);
-    double.set_capacity(1);
+    double.configure(|options| options.capacity = 1);
     let first = double.pin(ones(&[1])).unwrap();
     let second = double.pin(ones(&[2])).unwrap();
     assert!(first.is_in_cache() && !second.is_in_cache());
@@ -277,10 +277,10 @@ fn what_is_in_quarantine_is_neither_pinned_nor_run() {
     let (before, other) = (f.pin(ones(&[2])).unwrap(), f.pin(ones(&[3])).unwrap());
     f.clear_cache();
     let pinned = f.pin(ones(&[2])).unwrap();
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     scale.store(3, SeqCst);
     assert_eq!(numbers(&f.call(ones(&[2])).unwrap()), [3.0; 2]);
-    f.set_check_mode(CheckMode::Never);
+    f.configure(|options| options.check = CheckMode::Never);
     refused(f.pin(ones(&[2])), &["f32[2]", "quarantine", "tests/engine/pinned.rs:"]);
     refused(pinned.call(ones(&[2])), &["f32[2]", "quarantine", "tests/engine/pinned.rs:"]);
     refused(before.call(ones(&[2])), &["quarantine"]);
@@ -298,7 +298,7 @@ fn a_difference_in_a_gradient_stops_handles_too() {
     let scale = AtomicUsize::new(2);
     let f = accelerate(|x: &Tensor| x * scale.load(SeqCst) as f32);
     let pinned = f.pin(ones(&[2])).unwrap();
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     scale.store(3, SeqCst);
     let (_, gradient) = value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &ones(&[2])).unwrap();
     assert_eq!(numbers(&gradient), [3.0; 2]);
@@ -309,7 +309,7 @@ fn a_difference_in_a_gradient_stops_handles_too() {
 #[test]
 fn a_disabled_function_has_handles_that_run() {
     let double = accelerate(|x: &Tensor| x + x);
-    double.set_enabled(false);
+    double.configure(|options| options.enabled = false);
     let pinned = double.pin(ones(&[2])).unwrap();
     assert_eq!((double.stats().misses, numbers(&pinned.call(ones(&[2])).unwrap())), (1, vec![2.0; 2]));
 }
@@ -321,14 +321,14 @@ fn a_locked_cache_enters_no_closure() {
         entered.fetch_add(1, SeqCst);
         x + x
     });
-    assert!(!double.locked());
-    double.set_locked(true);
+    assert!(!double.options().locked);
+    double.configure(|options| options.locked = true);
     refused(double.call(ones(&[2])), &["locked", "first_call", "tests/engine/pinned.rs:"]);
     refused(double.pin(ones(&[2])), &["locked"]);
-    double.set_locked(false);
+    double.configure(|options| options.locked = false);
     double.call(ones(&[2])).unwrap();
-    double.set_locked(true);
-    assert!(double.locked());
+    double.configure(|options| options.locked = true);
+    assert!(double.options().locked);
     double.call(ones(&[2])).unwrap();
     double.pin(ones(&[2])).unwrap().call(ones(&[2])).unwrap();
     refused(double.call(ones(&[2, 2])), &["locked", "new_shape", "argument 0 rank: 1 [2] -> 2 [2, 2]"]);
@@ -339,6 +339,6 @@ fn a_locked_cache_enters_no_closure() {
     double.clear_cache();
     refused(double.call(ones(&[2])), &["locked", "cleared"]);
     // What looks nothing up is not locked.
-    double.set_enabled(false);
+    double.configure(|options| options.enabled = false);
     assert_eq!(numbers(&double.call(ones(&[2])).unwrap()), [2.0; 2]);
 }

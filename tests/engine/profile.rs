@@ -74,18 +74,18 @@ fn a_profile_shows_calls_stages_and_groups() {
         let grad = loss.grad(w);
         (loss, w - grad * 0.1_f32)
     });
-    step.set_stale_check(false);
+    step.configure(|options| options.stale_check = false);
     let call = |rows: usize| step.call(Tensor::full([16, 16], 0.1_f32), Tensor::ones([rows, 16])).unwrap();
     call(8);
-    assert!(step.profile().calls.is_empty() && !step.profiling());
-    step.set_profiling(true);
+    assert!(step.profile().calls.is_empty() && !step.options().profiling);
+    step.configure(|options| options.profiling = true);
     for rows in [8, 8, 24, 8] {
         call(rows);
     }
-    step.set_enabled(false);
+    step.configure(|options| options.enabled = false);
     call(8);
-    step.set_enabled(true);
-    step.set_profiling(false);
+    step.configure(|options| options.enabled = true);
+    step.configure(|options| options.profiling = false);
     call(8);
 
     let profile = step.profile();
@@ -117,13 +117,13 @@ fn a_profile_is_a_table_as_text() {
         (loss.clone(), loss.grad(w))
     });
     assert_eq!(step.profile().to_string(), "calls      0");
-    step.set_profiling(true);
+    step.configure(|options| options.profiling = true);
     for rows in [8, 24, 8] {
         step.call(Tensor::full([16, 16], 0.1_f32), Tensor::ones([rows, 16])).unwrap();
     }
-    step.set_enabled(false);
+    step.configure(|options| options.enabled = false);
     step.call(Tensor::zeros([1, 1]), Tensor::zeros([1, 1])).unwrap();
-    step.set_enabled(true);
+    step.configure(|options| options.enabled = true);
     step.call(Tensor::ones([2, 2]), Tensor::ones([3, 3])).unwrap_err();
     let profile = step.profile();
     let text = profile.to_string();
@@ -185,8 +185,8 @@ fn calls_of_threads_and_calls_inside_traces_nest() {
         let scale = inner.call(Tensor::ones([5])).unwrap();
         x * scale
     });
-    inner.set_profiling(true);
-    outer.set_profiling(true);
+    inner.configure(|options| options.profiling = true);
+    outer.configure(|options| options.profiling = true);
     std::thread::scope(|scope| {
         for n in 1..4 {
             let outer = &outer;
@@ -208,7 +208,7 @@ fn calls_of_threads_and_calls_inside_traces_nest() {
 #[test]
 fn memory_is_bounded_and_totals_go_on() {
     let f = accelerate(|x: &Tensor| x + x);
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = true);
     let x = Tensor::ones([2]);
     let n = 40_000;
     (0..n).for_each(|_| drop(f.call(&x).unwrap()));
@@ -219,15 +219,15 @@ fn memory_is_bounded_and_totals_go_on() {
     assert!(profile.n_forgotten > 0);
     assert_eq!(profile.groups[0].count, n);
     // From the beginning again.
-    f.set_profiling(false);
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = false);
+    f.configure(|options| options.profiling = true);
     assert!(f.profile().calls.is_empty() && f.profile().groups.is_empty());
 }
 
 #[test]
 fn a_failed_call_is_in_the_profile_too() {
     let f = accelerate(|x: &Tensor, y: &Tensor| x + y);
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = true);
     f.call(Tensor::ones([2]), Tensor::ones([3])).unwrap_err();
     let kinds: Vec<CallKind> = f.profile().calls.iter().map(|call| call.kind).collect();
     assert_eq!(kinds, [CallKind::Failed]);

@@ -16,7 +16,7 @@ fn names(value: &Value) -> BTreeSet<&str> {
 fn everything_that_is_seen_is_data() {
     let shift = Tensor::ones([3]);
     let f = accelerate(|x: &Tensor, twice: &bool| if *twice { (x + &shift).sum(..) } else { x.sum(..) });
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = true);
     for (rows, twice) in [(4, true), (4, true), (9, true), (9, false)] {
         f.call(Tensor::ones([rows, 3]), twice).unwrap();
     }
@@ -55,7 +55,7 @@ fn everything_that_is_seen_is_data() {
 fn what_checks_find_is_data() {
     let factor = std::sync::atomic::AtomicU32::new(2);
     let scaled = accelerate(|x: &Tensor| x * factor.load(SeqCst) as f32);
-    scaled.set_check_mode(Check::default());
+    scaled.configure(|options| options.check = Check::default().into());
     scaled.call(Tensor::ones([3])).unwrap();
     factor.store(3, SeqCst);
     scaled.call(Tensor::ones([3])).unwrap();
@@ -64,7 +64,7 @@ fn what_checks_find_is_data() {
     assert_eq!(found["gap"]["samples"][1], json!({ "position": 1, "expected": "3.0", "got": "2.0" }));
 
     let log = accelerate(|x: &Tensor| (x - 2.0_f32).log());
-    log.trap_nonfinite(true);
+    log.configure(|options| options.trap_nonfinite = true);
     let Err(Error::NonFinite(found)) = log.call(Tensor::ones([3])) else { panic!("nothing was trapped") };
     let found = to_value(*found).unwrap();
     assert_eq!(

@@ -240,7 +240,7 @@ fn long_lists_are_joined() -> Result<()> {
         let expected: Vec<f32> = (0..2).flat_map(|_| (0..n).flat_map(|i| vec![i as f32; i % 4])).collect();
         let join = accelerate(|parts: &Vec<Tensor>| concat(&parts.iter().collect::<Vec<_>>(), 1));
         assert_eq!(join.call(&parts)?.to_vec::<f32>()?, expected, "{n}");
-        join.set_enabled(false);
+        join.configure(|options| options.enabled = false);
         assert_eq!(join.call(&parts)?.to_vec::<f32>()?, expected, "{n}, op by op");
         let weighted = |parts: &Vec<Tensor>| {
             let all = concat(&parts.iter().collect::<Vec<_>>(), 1);

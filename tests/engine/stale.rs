@@ -280,26 +280,26 @@ fn no_hit_looks_where_it_is_switched_off_or_locked() {
         entered.fetch_add(1, SeqCst);
         x * case.rate()
     });
-    assert!(f.stale_check());
-    f.set_stale_check(false);
+    assert!(f.options().stale_check);
+    f.configure(|options| options.stale_check = false);
     let calls = |n: usize| (0..n).for_each(|_| drop(f.call(ones()).unwrap()));
     calls(70);
-    assert_eq!((entered.load(SeqCst), f.stale_check()), (1, false));
-    f.set_stale_check(true);
-    f.set_locked(true);
+    assert_eq!((entered.load(SeqCst), f.options().stale_check), (1, false));
+    f.configure(|options| options.stale_check = true);
+    f.configure(|options| options.locked = true);
     calls(70);
     let pinned = f.pin(ones()).unwrap();
     (0..70).for_each(|_| drop(pinned.call(ones()).unwrap()));
     assert_eq!(entered.load(SeqCst), 1);
-    f.set_locked(false);
+    f.configure(|options| options.locked = false);
     let mut file = vec![];
     f.save_to(&mut file).unwrap();
     assert_eq!(f.stats().checks.stale_checks, 0);
 
     // Where retraces are errors, looking is none.
-    f.on_retrace(OnRetrace::Error);
+    f.configure(|options| options.retrace = OnRetrace::Error.into());
     let g = accelerate(|x: &Tensor| x * case.rate());
-    g.on_retrace(OnRetrace::Error);
+    g.configure(|options| options.retrace = OnRetrace::Error.into());
     g.call(ones()).unwrap();
     g.call(ones()).unwrap();
     assert_eq!((g.stats().misses, g.stats().checks.stale_checks), (1, 1));
@@ -385,7 +385,7 @@ fn what_a_closure_prints_and_calls_leaves_no_second_mark() {
     let label = "stale:";
     let scale = Tensor::from([2.0_f32]);
     let inner = accelerate(|x: &Tensor| x + 1.0_f32);
-    inner.set_profiling(true);
+    inner.configure(|options| options.profiling = true);
     let (listener, _listening) = Listener::here();
     let f = accelerate(|x: &Tensor| {
         tracing::info!(target: "retape", name = "user", "the closure is entered");
@@ -404,7 +404,7 @@ fn what_a_closure_prints_and_calls_leaves_no_second_mark() {
     assert_eq!((stats.hits, stats.misses, stats.hit_latency.n_timed, inner.profile().calls.len()), (0, 1, 0, 1));
 
     // A comparison of check mode and a bisection print no more than the call does, either.
-    f.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::Err, ..Check::default() }).into());
     f.call(ones()).unwrap();
     f.bisect(ones()).unwrap();
     assert_eq!(printed::taken(label), ["traced: f32[2] [1.0, 1.0]"]);
@@ -428,8 +428,8 @@ fn watched_calls_look_as_well_and_say_so_in_the_profile() {
     let case = Case::new();
     let (listener, _listening) = Listener::here();
     let f = accelerate(|x: &Tensor| x * case.rate());
-    f.set_profiling(true);
-    f.trap_nonfinite(true);
+    f.configure(|options| options.profiling = true);
+    f.configure(|options| options.trap_nonfinite = true);
     f.call(ones()).unwrap();
     case.rate.store(4.0_f32.to_bits(), SeqCst);
     assert_eq!(floats(&f.call(ones()).unwrap()), [0.5, 0.5]);

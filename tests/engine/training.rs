@@ -39,9 +39,9 @@ fn the_forward_pass_alone_accelerated_has_the_same_gradient() {
         let (logits, found, _) = forward.call(params, &state, &x).unwrap();
         retape::nn::softmax_cross_entropy(&logits, &digits) + 0.1 * retape::nn::half_mse(&found, &angles)
     };
-    forward.set_enabled(false);
+    forward.configure(|options| options.enabled = false);
     let (plain_loss, plain) = value_and_grad(loss, &params).unwrap();
-    forward.set_enabled(true);
+    forward.configure(|options| options.enabled = true);
     let (fast_loss, fast) = value_and_grad(loss, &params).unwrap();
     let losses = [plain_loss, fast_loss].map(|loss| f64::from(loss.item::<f32>().unwrap()));
     assert!((losses[0] - losses[1]).abs() <= BOUND * losses[0], "{losses:?}");
@@ -79,10 +79,10 @@ fn the_digit_network_learns_the_same_accelerated_and_not() {
         (losses, training)
     };
 
-    step.set_enabled(false);
+    step.configure(|options| options.enabled = false);
     let (plain, _) = train();
     assert_eq!((step.stats().hits, step.stats().misses), (0, 0), "un-accelerated calls do not count");
-    step.set_enabled(true);
+    step.configure(|options| options.enabled = true);
     let (fast, training) = train();
     let stats = step.stats();
     assert_eq!((stats.hits, stats.misses, stats.entries.len()), (STEPS as u64 - 1, 1, 1));
@@ -98,7 +98,7 @@ fn the_digit_network_learns_the_same_accelerated_and_not() {
     assert_ne!(fast[0], fast[1]);
     predictions(&training, &batches);
 
-    step.set_enabled(true);
+    step.configure(|options| options.enabled = true);
     let (again, _) = train();
     assert_eq!(again, fast, "training repeats in every bit");
     assert_eq!((step.stats().hits, step.stats().misses), (2 * STEPS as u64 - 1, 1));
@@ -122,7 +122,7 @@ fn predictions(training: &Training, batches: &[(Tensor, Tensor, Tensor)]) {
     let stats = predict.stats();
     assert_eq!((stats.hits, stats.misses, stats.entries.len()), (3, 2, 2));
     let fast = call(&part);
-    predict.set_enabled(false);
+    predict.configure(|options| options.enabled = false);
     for (fast, plain) in fast.iter().zip(call(&part)) {
         assert!((fast - plain).abs() <= 1e-5 * plain.abs().max(1.0), "{plain}, accelerated {fast}");
     }

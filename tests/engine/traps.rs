@@ -166,7 +166,7 @@ fn a_host_generator_is_frozen_as_documented() {
     noisy.clear_cache();
     assert_ne!(first, read(noisy.call(&x).unwrap()));
     // The un-accelerated path runs the closure, and draws, every time.
-    noisy.set_enabled(false);
+    noisy.configure(|options| options.enabled = false);
     assert_ne!(read(noisy.call(&x).unwrap()), read(noisy.call(&x).unwrap()));
 }
 
@@ -221,7 +221,7 @@ fn what_changed_behind_the_closure_is_found_by_checks() {
     let rate = AtomicU32::new(2.0_f32.to_bits());
     let at = line!() + 1;
     let scaled = accelerate(|x: &Tensor| x * f32::from_bits(rate.load(SeqCst)));
-    scaled.set_check_mode(check);
+    scaled.configure(|options| options.check = check.into());
     assert_eq!(floats(&scaled.call(&x).unwrap()), [2.0, 4.0]);
     rate.store(3.0_f32.to_bits(), SeqCst);
     let Err(Error::Check(found)) = scaled.call(&x) else { panic!("the old rate is used") };
@@ -232,7 +232,7 @@ fn what_changed_behind_the_closure_is_found_by_checks() {
     let weights = Mutex::new(Tensor::from([1.0_f32, 1.0]));
     let at = line!() + 1;
     let weighted = accelerate(|x: &Tensor| (x * &*weights.lock().unwrap()).sum(..));
-    weighted.set_check_mode(check);
+    weighted.configure(|options| options.check = check.into());
     weighted.call(&x).unwrap();
     *weights.lock().unwrap() = Tensor::from([1.0_f32, 5.0]);
     assert!(matches!(weighted.call(&x), Err(Error::Check(_))));
@@ -242,14 +242,14 @@ fn what_changed_behind_the_closure_is_found_by_checks() {
 
     let is_on = AtomicBool::new(false);
     let switched = accelerate(|x: &Tensor| if is_on.load(SeqCst) { x.exp() } else { x.square() });
-    switched.set_check_mode(check);
+    switched.configure(|options| options.check = check.into());
     switched.call(&x).unwrap();
     is_on.store(true, SeqCst);
     assert!(matches!(switched.call(&x), Err(Error::Check(_))));
 
     let host = Mutex::new(retape::data::Random::new(4, 5, 6));
     let noisy = accelerate(|x: &Tensor| x + host.lock().unwrap().unit() as f32);
-    noisy.set_check_mode(check);
+    noisy.configure(|options| options.check = check.into());
     // Already the first call: the closure draws once for the trace and once for the comparison.
     assert!(matches!(noisy.call(&x), Err(Error::Check(_))));
 }
@@ -268,12 +268,12 @@ fn side_effects_happen_while_tracing_only_as_documented() {
     let looked = f.stats().checks.stale_checks as usize;
     assert_eq!(entered.load(SeqCst), 1 + looked);
     assert!(looked < 5);
-    f.set_stale_check(false);
+    f.configure(|options| options.stale_check = false);
     for _ in 0..5 {
         f.call(Tensor::ones([2])).unwrap();
     }
     assert_eq!(entered.load(SeqCst), 1 + looked);
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     for _ in 0..5 {
         f.call(Tensor::ones([2])).unwrap();
     }
@@ -377,7 +377,7 @@ fn clearing_and_resizing_while_threads_call() {
         let clearing = scope.spawn(|| {
             let mut n = 0;
             while !done.load(SeqCst) {
-                f.set_capacity(1 + n % 3);
+                f.configure(|options| options.capacity = 1 + n % 3);
                 f.clear_cache();
                 n += 1;
                 std::thread::yield_now();

@@ -141,7 +141,7 @@ fn fast(gpu: Device) -> Result<()> {
         let (dx, dy): (Tensor, Tensor) = loss.grad(&(x.clone(), y.clone()));
         (loss, dx, dy)
     });
-    f.set_math_mode(MathMode::Fast);
+    f.configure(|options| options.math = MathMode::Fast);
     let x = Tensor::ones([33, 130]).to(gpu);
     f.call(&x, &x).map(drop)
 }

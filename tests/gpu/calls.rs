@@ -20,7 +20,7 @@ fn threads_share_one_trace_and_get_the_same_bits() {
         let loss = x.matmul(w).tanh().square().mean(..);
         (w - loss.grad(w), loss)
     });
-    f.set_stale_check(false);
+    f.configure(|options| options.stale_check = false);
     let (w, x) = (ramp(&[17, 9], 1).to(gpu()), ramp(&[21, 17], 2).to(gpu()));
     let start = Barrier::new(THREADS);
     let found: Vec<Vec<Vec<u64>>> = std::thread::scope(|scope| {
@@ -72,11 +72,11 @@ fn results_outlive_their_function() {
     f.clear_cache();
     assert_eq!(all_bits(&results), expected);
     // Evicted: each shape makes room for the next.
-    f.set_capacity(1);
+    f.configure(|options| options.capacity = 1);
     let inputs: Vec<Tensor> = (1..6).map(|n| ramp(&[n, 40], n).to(gpu())).collect();
     let results: Vec<_> = inputs.iter().map(|x| f.call(x).unwrap()).collect();
     assert!(f.stats().evictions >= 4, "{}", f.stats());
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     for (x, result) in inputs.iter().zip(&results) {
         assert!(apart(&f.call(x).unwrap().0, &result.0) < 1e-6);
     }
@@ -337,7 +337,7 @@ fn a_device_budget_evicts() {
     let stats = f.stats();
     let of_one = stats.entries.iter().map(|entry| entry.device_bytes).max().unwrap();
     assert!(of_one > 0 && stats.device_bytes() >= 2 * of_one, "{stats}");
-    f.set_byte_budget(retape::Budget { host: None, device: Some(of_one) });
+    f.configure(|options| options.byte_budget = retape::Budget { host: None, device: Some(of_one) });
     call(10);
     let stats = f.stats();
     assert!(stats.device_bytes() <= of_one && stats.evictions > 0, "{stats}");

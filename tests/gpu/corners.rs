@@ -239,7 +239,7 @@ fn accelerated_functions_inside_others() {
     let expected = bits(&outer.call(&x).unwrap());
     assert_eq!(bits(&outer.call(x.to(gpu)).unwrap()), expected);
     assert_eq!(bits(&outer.call(x.to(gpu)).unwrap()), expected);
-    outer.set_enabled(false);
+    outer.configure(|options| options.enabled = false);
     assert_eq!(bits(&outer.call(x.to(gpu)).unwrap()), expected);
 }
 
@@ -296,9 +296,11 @@ fn threads_on_two_devices_while_the_cache_changes() {
                 turn += 1;
                 match turn % 4 {
                     0 => f.clear_cache(),
-                    1 => f.set_capacity(1),
-                    2 => f.set_capacity(50),
-                    _ => f.set_byte_budget(retape::Budget { host: None, device: Some(1 << (turn % 20)) }),
+                    1 => f.configure(|options| options.capacity = 1),
+                    2 => f.configure(|options| options.capacity = 50),
+                    _ => f.configure(|options| {
+                        options.byte_budget = retape::Budget { host: None, device: Some(1 << (turn % 20)) }
+                    }),
                 }
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
@@ -317,11 +319,11 @@ fn pins_and_artefacts_keep_their_mode() {
     let x = ramp(&[20, 20], 1).to(gpu);
     let strict = bits(&f.call(&x).unwrap());
     let pinned_strict = f.pin(&x).unwrap();
-    f.set_math_mode(MathMode::Fast);
+    f.configure(|options| options.math = MathMode::Fast);
     let pinned_fast = f.pin(&x).unwrap();
     let fast = bits(&f.call(&x).unwrap());
     assert_ne!(strict, fast, "the mode does something");
-    f.set_math_mode(MathMode::Strict);
+    f.configure(|options| options.math = MathMode::Strict);
     for _ in 0..2 {
         assert_eq!(
             (bits(&pinned_strict.call(&x).unwrap()), bits(&pinned_fast.call(&x).unwrap())),
@@ -332,9 +334,9 @@ fn pins_and_artefacts_keep_their_mode() {
     assert_eq!(f.save_to(&mut bytes).unwrap().entries, 2);
     let g = make();
     assert_eq!(g.load_from(&bytes[..]).unwrap().entries, 2);
-    g.set_locked(true);
+    g.configure(|options| options.locked = true);
     assert_eq!(bits(&g.call(&x).unwrap()), strict);
-    g.set_math_mode(MathMode::Fast);
+    g.configure(|options| options.math = MathMode::Fast);
     assert_eq!(bits(&g.call(&x).unwrap()), fast);
     assert!(f.call(ramp(&[3, 3], 1).to(gpu)).is_ok() && g.call(ramp(&[3, 3], 1).to(gpu)).is_err());
 }
@@ -345,7 +347,7 @@ fn gradients_outside_follow_the_mode() {
     let f = accelerate(|x: &Tensor| x.matmul(x).exp() / 3.0);
     let x = ramp(&[20, 20], 1).to(gpu());
     let found = |mode| {
-        f.set_math_mode(mode);
+        f.configure(|options| options.math = mode);
         let found = value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x).unwrap();
         (bits(&found.0), bits(&found.1))
     };
@@ -370,13 +372,13 @@ fn what_a_trace_makes_is_on_its_device() {
 #[test]
 fn checks_of_fast_code_need_a_tolerance() {
     let f = accelerate(|x: &Tensor| x.matmul(x).tanh());
-    f.set_math_mode(MathMode::Fast);
+    f.configure(|options| options.math = MathMode::Fast);
     let x = ramp(&[64, 64], 1).to(gpu());
     let strict = Check { on_difference: OnDifference::Err, ..Check::default() };
-    f.set_check_mode(Check { tolerance: Tolerance::from(1e-2), ..strict });
+    f.configure(|options| options.check = (Check { tolerance: Tolerance::from(1e-2), ..strict }).into());
     (0..2).for_each(|_| drop(f.call(&x).unwrap()));
     assert_eq!((f.stats().checks.checked, f.stats().checks.differing), (2, 0));
-    f.set_check_mode(strict);
+    f.configure(|options| options.check = strict.into());
     assert!(matches!(f.call(&x), Err(Error::Check(_))));
 }
 
@@ -410,15 +412,17 @@ fn modes_change_between_calls_of_threads() {
     let f = accelerate(|x: &Tensor| x.matmul(x).exp());
     let x = ramp(&[20, 20], 1).to(gpu());
     let strict = bits(&f.call(&x).unwrap());
-    f.set_math_mode(MathMode::Fast);
+    f.configure(|options| options.math = MathMode::Fast);
     let fast = bits(&f.call(&x).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let (f, x, strict, fast) = (&f, &x, &strict, &fast);
             scope.spawn(move || {
                 for turn in 0..20 {
-                    f.set_math_mode(if (thread + turn) % 2 == 0 { MathMode::Strict } else { MathMode::Fast });
-                    f.set_profiling(turn % 3 == 0);
+                    f.configure(|options| {
+                        options.math = if (thread + turn) % 2 == 0 { MathMode::Strict } else { MathMode::Fast }
+                    });
+                    f.configure(|options| options.profiling = turn % 3 == 0);
                     let found = bits(&f.call(x).unwrap());
                     assert!(found == *strict || found == *fast);
                 }
@@ -466,10 +470,10 @@ fn the_outer_mode_counts() {
     let outer = accelerate(|x: &Tensor| inner.call(x).unwrap() * 2.0);
     let x = ramp(&[20, 20], 1).to(gpu());
     let strict = bits(&outer.call(&x).unwrap());
-    inner.set_math_mode(MathMode::Fast);
+    inner.configure(|options| options.math = MathMode::Fast);
     outer.clear_cache();
     assert_eq!(bits(&outer.call(&x).unwrap()), strict);
-    outer.set_math_mode(MathMode::Fast);
+    outer.configure(|options| options.math = MathMode::Fast);
     assert_ne!(bits(&outer.call(&x).unwrap()), strict);
 }
 

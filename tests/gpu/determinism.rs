@@ -105,7 +105,7 @@ fn every_way_to_run_follows_the_switch() {
         let (table, ids, cotangents) = batch(DType::F32);
         let zeros = table.zeros_like();
         let plain = accelerate(gradient);
-        plain.set_enabled(false);
+        plain.configure(|options| options.enabled = false);
         let taken = accelerate(|table: &Tensor, ids: &Tensor| nn::embedding(table, ids));
         let loss = |table: &Tensor| (taken.call(table, &ids).unwrap() * &cotangents).sum(..);
         let ways: [(&str, &dyn Fn() -> Tensor); 4] = [
@@ -147,9 +147,9 @@ fn entries_keep_their_state() {
             check(true, "pinned while on", &|| on.call(&table, &ids, &cotangents).unwrap());
             check(false, "pinned while off", &|| off.call(&table, &ids, &cotangents).unwrap());
             check(is_on, "loaded", &|| loaded.call(&table, &ids, &cotangents).unwrap());
-            loaded.trap_nonfinite(true);
+            loaded.configure(|options| options.trap_nonfinite = true);
             check(is_on, "loaded, with a trap", &|| loaded.call(&table, &ids, &cotangents).unwrap());
-            loaded.trap_nonfinite(false);
+            loaded.configure(|options| options.trap_nonfinite = false);
         }
         // The two with a trap are new.
         assert_eq!((loaded.stats().misses, f.stats().misses), (2, 2));

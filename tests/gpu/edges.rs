@@ -18,7 +18,7 @@ fn same_bits(name: &str, inputs: &[Tensor], f: impl Fn(&Vec<Tensor>) -> Vec<Tens
     assert!(found.iter().all(|tensor| tensor.device() == gpu()), "{name}");
     assert_eq!(all_bits(&found), expected, "{name}");
     assert_eq!(reversed(|| all_bits(&function.call(&there).unwrap())), expected, "{name}, reversed");
-    function.set_enabled(false);
+    function.configure(|options| options.enabled = false);
     let found = function.call(&there).unwrap_or_else(|e| panic!("{name}, op by op: {e}"));
     assert_eq!(all_bits(&found), expected, "{name}, op by op");
 }

@@ -135,7 +135,7 @@ fn the_unaccelerated_path_and_gradients_outside_run_there_too() {
         a.to_vec::<f32>().unwrap().iter().zip(b.to_vec::<f32>().unwrap()).all(|(a, b)| (a - b).abs() < 1e-5)
     };
     assert!(near(&value, &expected) && near(&gradient.w, &expected_gradient.w));
-    loss.set_enabled(false);
+    loss.configure(|options| options.enabled = false);
     assert!(near(&loss.call(&p, &x).unwrap(), &expected));
 }
 

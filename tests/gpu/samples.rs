@@ -127,7 +127,7 @@ fn fast_results_are_near_strict_ones() {
         let (graph, there) = (graph(&sample.op, &types(&sample)), to(&arguments(&sample), gpu()));
         let function = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap());
         let strict = function.call(&there).unwrap();
-        function.set_math_mode(MathMode::Fast);
+        function.configure(|options| options.math = MathMode::Fast);
         let fast = function.call(&there).unwrap();
         let again = reversed(|| all_bits(&function.call(&there).unwrap()));
         assert_eq!(all_bits(&fast), again, "{}: the order changes bits", name(&sample));

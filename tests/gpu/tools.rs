@@ -44,7 +44,7 @@ fn checks_find_what_changed_and_nothing_else() {
         (scaled.square().sum(..), y)
     });
     let (x, w) = (ramp(&[5, 6], 1).to(gpu()), ramp(&[6, 4], 2).to(gpu()));
-    f.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::Err, ..Check::default() }).into());
     for _ in 0..3 {
         f.call(&x, &w).unwrap();
     }
@@ -58,19 +58,22 @@ fn checks_find_what_changed_and_nothing_else() {
     assert_ne!(found.cause, BisectCause::None, "{found}");
     assert!(found.to_string().contains("tests/gpu/tools.rs"), "{found}");
     // The un-accelerated result takes over.
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     let fallen = f.call(&x, &w).unwrap();
     assert_eq!(fallen.0.device(), gpu());
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     assert_eq!(all_bits(&f.call(&x, &w).unwrap()), all_bits(&fallen));
-    f.set_check_mode(CheckMode::Never);
+    f.configure(|options| options.check = CheckMode::Never);
 }
 
 /// Pointwise functions pass checks that allow no difference at all.
 #[test]
 fn exact_checks_of_formulas_pass() {
     let f = accelerate(|x: &Tensor| (x * 2.0 + x.sin()).tanh().relu());
-    f.set_check_mode(Check { tolerance: Tolerance::EXACT, on_difference: OnDifference::Err, ..Check::default() });
+    f.configure(|options| {
+        options.check =
+            (Check { tolerance: Tolerance::EXACT, on_difference: OnDifference::Err, ..Check::default() }).into()
+    });
     (1..4).for_each(|n| drop(f.call(ramp(&[n * 100], n).to(gpu())).unwrap()));
     assert_eq!((f.stats().checks.checked, f.stats().checks.differing), (3, 0));
 }
@@ -83,7 +86,7 @@ fn the_trap_names_the_op_and_its_line() {
         let z = y.log();
         (z + 1.0).exp().sum(..)
     });
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     let plain = f.call(Tensor::from([1.0_f32, 2.0, 3.0]).to(gpu())).unwrap();
     let Err(Error::NonFinite(found)) = f.call(Tensor::from([1.0_f32, -2.0, 3.0]).to(gpu())) else {
         panic!("nothing was trapped")
@@ -93,21 +96,21 @@ fn the_trap_names_the_op_and_its_line() {
     assert_eq!((found.inputs[0].min, found.inputs[0].at_first), (-4.0, Some(-4.0)));
     assert_eq!((f.stats().checks.trapped, f.stats().hits, f.stats().misses), (1, 1, 1));
     // No bit changes.
-    f.trap_nonfinite(false);
+    f.configure(|options| options.trap_nonfinite = false);
     assert_eq!(bits(&f.call(Tensor::from([1.0_f32, 2.0, 3.0]).to(gpu())).unwrap()), bits(&plain));
 }
 
 #[test]
 fn the_trap_sees_sums_products_and_backward_code() {
     let product = accelerate(|x: &Tensor| x.matmul(x).sum(..));
-    product.trap_nonfinite(true);
+    product.configure(|options| options.trap_nonfinite = true);
     product.call(ramp(&[8, 8], 1).to(gpu())).unwrap();
     let Err(Error::NonFinite(found)) = product.call(Tensor::full([8, 8], 1e30_f32).to(gpu())) else {
         panic!("nothing was trapped")
     };
     assert_eq!((found.op, found.n_infinite), ("matmul", 64));
     let root = accelerate(|x: &Tensor| x.sqrt().sum(..));
-    root.trap_nonfinite(true);
+    root.configure(|options| options.trap_nonfinite = true);
     let x = Tensor::from([1.0_f32, 0.0, 4.0]).to(gpu());
     root.call(&x).unwrap();
     let text = value_and_grad(|x: &Tensor| root.call(x).unwrap(), &x).err().unwrap().to_string();
@@ -187,9 +190,9 @@ fn profiles_and_reports_show_calls_and_groups() {
         (w - loss.grad(w), loss)
     });
     let (w, x) = (ramp(&[16, 16], 1).to(gpu()), ramp(&[8, 16], 2).to(gpu()));
-    step.set_profiling(true);
+    step.configure(|options| options.profiling = true);
     let profiled: Vec<_> = (0..3).map(|_| all_bits(&step.call(&w, &x).unwrap())).collect();
-    step.set_profiling(false);
+    step.configure(|options| options.profiling = false);
     let plain = all_bits(&step.call(&w, &x).unwrap());
     assert!(profiled.iter().all(|bits| *bits == plain), "watching changes no bit");
     let profile = step.profile();
@@ -213,11 +216,11 @@ fn fast_mathematics_is_another_entry() {
     let f = accelerate(|x: &Tensor| (x.exp() / (x.square() + 1.0)).sqrt().matmul(x));
     let x = ramp(&[24, 24], 1).to(gpu());
     let strict = f.call(&x).unwrap();
-    f.set_math_mode(MathMode::Fast);
+    f.configure(|options| options.math = MathMode::Fast);
     let fast = f.call(&x).unwrap();
     assert_eq!((f.stats().misses, f.explain()[1].reason), (2, MissReason::ModeChanged));
     assert!(apart(&strict, &fast) < 5e-3, "{}", apart(&strict, &fast));
-    f.set_math_mode(MathMode::Strict);
+    f.configure(|options| options.math = MathMode::Strict);
     assert_eq!(bits(&f.call(&x).unwrap()), bits(&strict));
     assert_eq!(f.stats().misses, 2);
 }

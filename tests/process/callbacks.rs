@@ -63,13 +63,15 @@ fn ways() -> Vec<(&'static str, Box<dyn Fn() -> Result<Tensor>>)> {
     let given = accelerate(|x: &Tensor| (x + 1.0).debug_print("given"));
     add("a call by value", Box::new(move || given.call(Tensor::ones([1 << 16]))));
     let disabled = printing();
-    disabled.set_enabled(false);
+    disabled.configure(|options| options.enabled = false);
     add("a disabled function", Box::new(move || disabled.call(x())));
     let profiled = printing();
-    profiled.set_profiling(true);
+    profiled.configure(|options| options.profiling = true);
     add("a profiled call", Box::new(move || profiled.call(x())));
     let checked = printing();
-    checked.set_check_mode(Check { when: CheckWhen::Every, on_difference: OnDifference::Err, ..Check::default() });
+    checked.configure(|options| {
+        options.check = (Check { when: CheckWhen::Every, on_difference: OnDifference::Err, ..Check::default() }).into()
+    });
     add("a checked call", Box::new(move || checked.call(x())));
     let inner = printing();
     let outer = accelerate(move |x: &Tensor| inner.call(x).unwrap() + 1.0);
@@ -194,7 +196,7 @@ impl Subscriber for Fragile {
 fn noisy(n: usize) -> Result<()> {
     let x = Tensor::ones([n, 3]);
     let function = accelerate(|x: &Tensor| x.sin().sum(..) * 2.0);
-    function.set_capacity(1);
+    function.configure(|options| options.capacity = 1);
     let mut first = Ok(());
     let mut note = |result: Result<()>| {
         if first.is_ok() {
@@ -209,7 +211,7 @@ fn noisy(n: usize) -> Result<()> {
     note(function.bisect(&x).map(|_| ()));
     note(value_and_grad(|x: &Tensor| function.call(x).unwrap() * 3.0, &x).map(|_| ()));
     let logarithm = accelerate(|x: &Tensor| x.log());
-    logarithm.trap_nonfinite(true);
+    logarithm.configure(|options| options.trap_nonfinite = true);
     match logarithm.call(&(&x - 2.0)) {
         Err(Error::NonFinite(_)) => {}
         other => note(other.map(|_| ())),
@@ -265,8 +267,8 @@ fn a_listener_that_panics_over_a_difference_prevents_no_quarantine() {
     }
     let factor = AtomicUsize::new(2);
     let f = accelerate(|x: &Tensor| x * factor.load(Relaxed) as f32);
-    f.set_stale_check(false);
-    f.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    f.configure(|options| options.stale_check = false);
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into());
     let one = Tensor::ones([1]);
     let value = |y: Result<Tensor>| y.unwrap().to_vec::<f32>().unwrap();
     assert_eq!(value(f.call(&one)), [2.0]);

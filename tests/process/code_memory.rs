@@ -30,7 +30,7 @@ fn code_is_freed_by_clear_and_eviction() {
     f.clear_cache();
     assert_eq!(live_code_bytes(), before, "a clear frees");
 
-    f.set_capacity(1);
+    f.configure(|options| options.capacity = 1);
     call(700);
     assert!(live_code_bytes() > before);
     call(5);

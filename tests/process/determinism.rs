@@ -58,11 +58,11 @@ fn a_change_is_a_miss_that_says_so() {
     let text = miss.to_string();
     assert!(text.contains("mode_changed, the function mode: usual -> nondeterministic algorithms"), "{text}");
     // Modes add up.
-    f.set_math_mode(MathMode::Fast);
+    f.configure(|options| options.math = MathMode::Fast);
     call();
     let text = f.explain()[2].to_string();
     assert!(text.contains("mode: nondeterministic algorithms -> fast math, nondeterministic algorithms"), "{text}");
-    f.set_math_mode(MathMode::Strict);
+    f.configure(|options| options.math = MathMode::Strict);
     // Each state finds its own entry again.
     for (is_on, hits) in [(true, 2), (false, 3), (previous, 4)] {
         set_deterministic(is_on);
@@ -81,7 +81,7 @@ fn a_locked_function_refuses_the_state_that_it_has_no_entry_for() {
     let f = accelerate(|x: &Tensor| x * 2.0);
     let x = Tensor::ones([3]);
     f.call(&x).unwrap();
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     set_deterministic(false);
     let Err(Error::Cache(text)) = f.call(&x) else { panic!("an entry was made") };
     assert!(text.contains("locked cache") && text.contains("mode: usual -> nondeterministic algorithms"), "{text}");
@@ -147,15 +147,15 @@ fn every_way_to_run_knows_the_state() {
     let all = || {
         let (value, gradient) =
             value_and_grad(|updates: &Tensor| f.call(&x, &indices, updates).unwrap(), &updates).unwrap();
-        f.trap_nonfinite(true);
+        f.configure(|options| options.trap_nonfinite = true);
         let trapped = f.call(&x, &indices, &updates).unwrap();
-        f.trap_nonfinite(false);
-        f.set_profiling(true);
+        f.configure(|options| options.trap_nonfinite = false);
+        f.configure(|options| options.profiling = true);
         let profiled = f.call(&x, &indices, &updates).unwrap();
-        f.set_profiling(false);
-        f.set_enabled(false);
+        f.configure(|options| options.profiling = false);
+        f.configure(|options| options.enabled = false);
         let plain = f.call(&x, &indices, &updates).unwrap();
-        f.set_enabled(true);
+        f.configure(|options| options.enabled = true);
         (value, gradient, trapped, profiled, plain, scattered(&x, &indices, &updates))
     };
     let on = all();

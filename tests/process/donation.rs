@@ -226,10 +226,10 @@ fn given_memory_is_used_and_no_more_blocks_are_taken() {
     assert_eq!(blocks(&|a, b| step.call(a.reshape([n]), b).unwrap()), 1);
     let lone = |a: Tensor| a.reshape([n]);
     assert_eq!(blocks(&|a, b| step.call(lone(a), b).unwrap()), 0);
-    step.set_enabled(false);
+    step.configure(|options| options.enabled = false);
     let (a, b) = (ramp(n, 1), ramp(n, 2));
     let plain = step.call(a.clone(), b.clone()).unwrap();
-    step.set_enabled(true);
+    step.configure(|options| options.enabled = true);
     let fast = step.call(a, b).unwrap();
     assert_eq!((bits(&plain.0), bits(&plain.1)), (bits(&fast.0), bits(&fast.1)));
 }
@@ -252,20 +252,22 @@ fn pinned_and_watched_calls_take_what_is_given_too() {
     check(found);
     check(pinned.call(a.clone(), b.clone()).unwrap());
 
-    step.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    step.configure(|options| options.check = (Check { on_difference: OnDifference::Err, ..Check::default() }).into());
     check(step.call(ramp(n, 1), b.clone()).unwrap());
-    step.set_check_mode(CheckMode::Never);
+    step.configure(|options| options.check = CheckMode::Never);
     // Nothing of a check in a gradient stays that has found no difference.
-    step.set_check_mode(Check { on_difference: OnDifference::FallBack, ..Check::default() });
+    step.configure(|options| {
+        options.check = (Check { on_difference: OnDifference::FallBack, ..Check::default() }).into()
+    });
     value_and_grad(|a: &Tensor| step.call(a, &b).unwrap().0.sum(..), &a).unwrap();
-    step.set_check_mode(CheckMode::Never);
+    step.configure(|options| options.check = CheckMode::Never);
     let given = (ramp(n, 1), ramp(n, 2));
     let watch = Watch::start();
     let found = step.call(given.0, given.1).unwrap();
     assert_eq!(watch.n_blocks(), 0);
     check(found);
 
-    step.trap_nonfinite(true);
+    step.configure(|options| options.trap_nonfinite = true);
     check(step.call(a.clone(), b.clone()).unwrap());
     assert_eq!((bits(&a), bits(&b)), (bits(&ramp(n, 1)), bits(&ramp(n, 2))));
 }

@@ -63,7 +63,7 @@ fn everything() {
     let x = Tensor::iota(DType::F32, [96, 96], 0) * 1e-2;
     let leaves: Vec<Tensor> = (0..100).map(|n| Tensor::from(n as f32)).collect();
     let product = accelerate(|x: &Tensor, by: &Vec<Tensor>| x.matmul(x) * &by[3] + x.sin());
-    product.set_profiling(true);
+    product.configure(|options| options.profiling = true);
     for _ in 0..3 {
         product.call(&x, &leaves).unwrap();
     }
@@ -100,7 +100,7 @@ fn hits_and_misses_at_the_end_of_a_thread_are_as_good_as_any() {
         for is_profiled in [false, true] {
             function.clear_cache();
             function.call(&known).unwrap();
-            function.set_profiling(is_profiled);
+            function.configure(|options| options.profiling = is_profiled);
             let (known, new) = (known.clone(), new.clone());
             let found = at_the_end(order, everything, move || {
                 // A hit, a miss, a hit on it; by value, too.

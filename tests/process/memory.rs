@@ -100,15 +100,15 @@ fn calls_name_their_function_and_what_they_need() {
     refused(&by_value, "accelerated at", line!() - 1, 4 * MIB);
     let by_pin = pinned.call(&x).map(drop).unwrap_err();
     refused(&by_pin, "accelerated at", line!() - 1, 4 * MIB);
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = true);
     let profiled = f.call(&x).map(drop).unwrap_err();
     refused(&profiled, "accelerated at", line!() - 1, 4 * MIB);
     // Op by op, the op is named.
-    f.set_enabled(false);
+    f.configure(|options| options.enabled = false);
     let plain = f.call(&x).map(drop).unwrap_err();
     let Error::Memory(found) = &plain else { panic!("{plain}") };
     assert_eq!((&*found.by, found.at.line(), found.shortage.bytes), ("`argsort`", at, 8 * MIB), "{found}");
-    f.set_enabled(true);
+    f.configure(|options| options.enabled = true);
     drop(room);
     assert!(f.call(&x).is_ok(), "nothing is lost");
     assert_eq!((f.stats().misses, f.stats().entries.len()), (1, 1));
@@ -133,7 +133,7 @@ fn a_first_call_and_checks_are_named_too() {
     drop(room);
 
     // The un-accelerated path of a check needs its own.
-    f.set_check_mode(Check { on_difference: OnDifference::Err, ..Check::default() });
+    f.configure(|options| options.check = (Check { on_difference: OnDifference::Err, ..Check::default() }).into());
     assert!(f.call(&x).is_ok());
     let slope =
         |f: &retape::Accelerated<_, (Tensor,), Tensor>| value_and_grad(|x: &Tensor| f.call(x).unwrap().sum(..), &x);

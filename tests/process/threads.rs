@@ -40,7 +40,7 @@ where
     let inputs = inputs.to_vec();
     for enabled in [true, false] {
         let f = accelerate(function);
-        f.set_enabled(enabled);
+        f.configure(|options| options.enabled = enabled);
         let mut first = None;
         for n_threads in [1, 2, 1, 2, 7] {
             set_n_threads(n_threads);
@@ -50,7 +50,7 @@ where
             assert!(found == *first, "{name} with {n_threads} threads, accelerated: {enabled}");
             f.clear_cache();
             let after = accelerate(function);
-            after.set_enabled(enabled);
+            after.configure(|options| options.enabled = enabled);
             let fresh = bits(&after.call(&inputs).unwrap_or_else(|e| panic!("{name}: {e}")));
             assert!(fresh == *first, "{name}, fresh, with {n_threads} threads, accelerated: {enabled}");
         }
@@ -92,7 +92,7 @@ fn trained(n_threads: usize, enabled: bool) -> Vec<u64> {
     let labels = (0..90).map(|k| f32::from(u8::from(k / 10 == k % 10))).collect::<Vec<_>>();
     let labels = Tensor::from_vec(labels, [9, 10]).unwrap();
     let step = accelerate(step);
-    step.set_enabled(enabled);
+    step.configure(|options| options.enabled = enabled);
     let mut found = vec![];
     for _ in 0..5 {
         let loss;

@@ -56,7 +56,7 @@ fn a_number() {
         scaled.call(ones(2)).unwrap();
         rate.set(0.2);
         (0..10).for_each(|_| assert_eq!(scaled.call(ones(2)).unwrap().to_vec::<f32>().unwrap(), [0.1, 0.1]));
-        assert_eq!(scaled.advice().len(), usize::from(scaled.stale_check()));
+        assert_eq!(scaled.advice().len(), usize::from(scaled.options().stale_check));
     }
 }
 
@@ -64,8 +64,8 @@ fn a_number() {
 fn failed_checks(consequence: OnDifference) {
     let rate = Cell::new(1.0_f32);
     let scaled = accelerate(|x: &Tensor| x * rate.get());
-    scaled.set_stale_check(false);
-    scaled.set_check_mode(Check { on_difference: consequence, ..Check::default() });
+    scaled.configure(|options| options.stale_check = false);
+    scaled.configure(|options| options.check = (Check { on_difference: consequence, ..Check::default() }).into());
     for n in [2, 3] {
         scaled.call(ones(n)).unwrap();
     }
@@ -95,7 +95,7 @@ fn two_numbers() {
 /// An axis that takes ten extents; a new trace after the first is one too many.
 fn many_shapes() {
     let sum = accelerate(|x: &Tensor| x.sum(..));
-    sum.on_retrace(OnRetrace::Warn);
+    sum.configure(|options| options.retrace = OnRetrace::Warn.into());
     (1..=10).for_each(|n| drop(sum.call(ones(n)).unwrap()));
 }
 

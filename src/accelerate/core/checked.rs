@@ -14,7 +14,7 @@ use crate::accelerate::math::MathMode;
 use crate::accelerate::recheck::Recheck;
 use crate::call::CompareCall;
 use crate::diagnose::bisect::{self, BisectCause, Bisection};
-use crate::diagnose::check::{Check, CheckMode, Checks, ComparedCall, Results, Tally};
+use crate::diagnose::check::{Check, Checks, ComparedCall, Results, Tally};
 use crate::diagnose::tolerance::Tolerance;
 use crate::diagnose::{nonfinite, rounding};
 use crate::error::{Caller, Deviation, Error, NonFinite, Result};
@@ -31,25 +31,8 @@ impl Core {
         &self.checks
     }
 
-    pub(crate) fn set_check_mode(&self, mode: CheckMode) {
-        self.checks.set_mode(mode);
-        self.set_flag(flag::CHECKED, mode != CheckMode::Never);
-    }
-
     pub(crate) fn math_mode(&self) -> MathMode {
         if self.flags.load(Relaxed) & flag::FAST == 0 { MathMode::Strict } else { MathMode::Fast }
-    }
-
-    pub(crate) fn set_math_mode(&self, mode: MathMode) {
-        self.set_flag(flag::FAST, mode == MathMode::Fast);
-    }
-
-    pub(crate) fn traps_nonfinite(&self) -> bool {
-        self.flags.load(Relaxed) & flag::TRAPPED != 0
-    }
-
-    pub(crate) fn trap_nonfinite(&self, is_on: bool) {
-        self.set_flag(flag::TRAPPED, is_on);
     }
 
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers.

@@ -27,7 +27,7 @@ impl Core {
 
     /// Enters the closure if the turn of this hit has come, and tells if what it records differs from the entry.
     pub(crate) fn look_for_change(&self, flags: u32, entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) {
-        let is_off = flags & flag::TRUSTED != 0 || self.locked() || is_unseen();
+        let is_off = flags & flag::TRUSTED != 0 || self.common.is_locked() || is_unseen();
         if is_off || !entry.stale_turns.is_due() {
             return;
         }

@@ -8,7 +8,7 @@ struct Params {
 fn main() -> Result<()> {
     let f = accelerate(|p: &Params| p.w.exp());
     let p = Params { w: Tensor::ones([2]) };
-    f.set_capacity(3);
+    f.configure(|options| options.capacity = 3);
     f.pin(&p)?;
     f.bisect(&p)?;
     f.signature(&p);

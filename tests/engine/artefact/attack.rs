@@ -93,8 +93,8 @@ pub(crate) fn modes_of(signature: &Signature) -> [bool; 3] {
 
 /// Puts a function in these modes, the last two of [`modes_of`]; the first is that of the process.
 pub(crate) fn set_modes(function: &Subject, [is_fast, traps]: [bool; 2]) {
-    function.set_math_mode(if is_fast { MathMode::Fast } else { MathMode::Strict });
-    function.trap_nonfinite(traps);
+    function.configure(|options| options.math = if is_fast { MathMode::Fast } else { MathMode::Strict });
+    function.configure(|options| options.trap_nonfinite = traps);
 }
 
 /// Loads bytes into a fresh function and returns whether it took them. Whatever they are, the load comes back; a

@@ -99,7 +99,7 @@ fn another_process_loads_what_this_one_saved() {
         let step = step();
         let loaded = step.load(path).unwrap();
         assert_eq!((loaded.entries, loaded.skipped.len(), loaded.recompiled_for_other_cpu), (3, 0, false));
-        step.set_locked(true);
+        step.configure(|options| options.locked = true);
         let found = calls(&step);
         let stats = step.stats();
         assert_eq!((stats.misses, stats.hits, ENTERED.load(SeqCst)), (0, 3, 0));
@@ -151,7 +151,7 @@ fn what_the_cache_has_stays_and_what_has_no_room_is_skipped() {
     let names: Vec<String> = first.stats().entries.iter().map(|entry| entry.signature.to_string()).collect();
 
     let second = step();
-    second.set_capacity(2);
+    second.configure(|options| options.capacity = 2);
     let (p, x) = arguments(false, 2);
     second.call(&p, &x, Static(0.1)).unwrap();
     let loaded = second.load_from(&bytes[..]).unwrap();
@@ -164,7 +164,7 @@ fn what_the_cache_has_stays_and_what_has_no_room_is_skipped() {
     assert_eq!((stats.misses, stats.evictions, stats.entries.len()), (1, 0, 2));
     // Bytes are room as well.
     let third = step();
-    third.set_byte_budget(retape::Budget { host: Some(stats.bytes() - 1), device: None });
+    third.configure(|options| options.byte_budget = retape::Budget { host: Some(stats.bytes() - 1), device: None });
     let loaded = third.load_from(&bytes[..]).unwrap();
     let entries = third.stats().entries.len();
     assert!(entries < 3 && loaded.skipped.iter().all(|skipped| skipped.reason == SkipReason::NoRoom));
@@ -183,10 +183,10 @@ fn misses_after_a_load_are_explained_by_what_was_loaded() {
     first.save_to(&mut bytes).unwrap();
     let second = doubling();
     second.load_from(&bytes[..]).unwrap();
-    second.set_locked(true);
+    second.configure(|options| options.locked = true);
     let refused = second.call(Tensor::ones([5])).unwrap_err().to_string();
     assert!(refused.contains("argument 0 axis 0: 4 -> 5"), "{refused}");
-    second.set_locked(false);
+    second.configure(|options| options.locked = false);
     second.call(Tensor::ones([5])).unwrap();
     assert_eq!((second.stats().misses, second.stats().entries.len()), (2, 2));
 }
@@ -419,12 +419,12 @@ fn root(x: &Tensor) -> Tensor {
 #[test]
 fn entries_with_a_trap_are_loaded_with_it() {
     let [first, second] = twins(root);
-    first.trap_nonfinite(true);
+    first.configure(|options| options.trap_nonfinite = true);
     first.call(Tensor::ones([3])).unwrap();
     second.load_from(&saved(&first)[..]).unwrap();
-    second.set_locked(true);
+    second.configure(|options| options.locked = true);
     assert!(second.call(Tensor::ones([3])).is_err(), "the entry without a trap is another one");
-    second.trap_nonfinite(true);
+    second.configure(|options| options.trap_nonfinite = true);
     assert_eq!(second.call(Tensor::ones([3])).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
     let trapped = second.call(Tensor::zeros([3])).unwrap_err();
     assert!(matches!(trapped, Error::NonFinite(_)), "{trapped}");
@@ -439,7 +439,9 @@ fn entries_in_quarantine_are_not_saved() {
     *factor.lock().unwrap() = 3.0;
     scaled.call(Tensor::ones([3])).unwrap();
     let when = CheckWhen::Every;
-    scaled.set_check_mode(Check { when, tolerance: Tolerance::default(), on_difference: OnDifference::FallBack });
+    scaled.configure(|options| {
+        options.check = Check { when, tolerance: Tolerance::default(), on_difference: OnDifference::FallBack }.into()
+    });
     for n in [2, 3] {
         assert_eq!(scaled.call(Tensor::ones([n])).unwrap().to_vec::<f32>().unwrap(), vec![3.0; n]);
     }

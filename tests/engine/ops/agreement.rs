@@ -16,7 +16,7 @@ fn check(graph: &Graph, inputs: &[Tensor], bound: f64, what: &str) -> f64 {
     let expected = graph.evaluate(&inputs).unwrap_or_else(|e| panic!("{what}: {e}\n{graph}"));
     let at_once = graph.apply(&inputs).unwrap_or_else(|e| panic!("{what}: {e}\n{graph}"));
     let fast = compiled.call(&inputs).unwrap_or_else(|e| panic!("{what}: {e}\n{graph}"));
-    compiled.set_enabled(false);
+    compiled.configure(|options| options.enabled = false);
     let traced = compiled.call(&inputs).unwrap_or_else(|e| panic!("{what}: {e}\n{graph}"));
     let mut worst = 0.0_f64;
     for (way, found) in [("at once", at_once), ("compiled", fast), ("op by op", traced)] {

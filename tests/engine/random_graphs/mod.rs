@@ -164,7 +164,7 @@ fn machine_code_and_interpreter_agree_on_values_and_gradients() {
         let compiled = accelerate(|inputs: &Vec<Tensor>| graph.apply(inputs).unwrap());
         let expected = graph.evaluate(&inputs).unwrap();
         assert_close(&compiled.call(&inputs).unwrap(), &expected, "compiled");
-        compiled.set_enabled(false);
+        compiled.configure(|options| options.enabled = false);
         assert_close(&compiled.call(&inputs).unwrap(), &expected, "op by op in a trace");
         assert_close(&graph.apply(&inputs).unwrap(), &expected, "op by op on concrete tensors");
     });

@@ -39,13 +39,13 @@ fn page(folder: &Path) -> String {
     })
     .named(HOSTILE);
     let call = |rows: usize, mode: &str| step.call(layers(8, mode), Tensor::ones([rows, 8])).unwrap();
-    step.set_profiling(true);
+    step.configure(|options| options.profiling = true);
     for rows in [32, 32, 7, 32, 32] {
         call(rows, "plain");
     }
     call(32, HOSTILE);
-    step.set_profiling(false);
-    step.set_capacity(2);
+    step.configure(|options| options.profiling = false);
+    step.configure(|options| options.capacity = 2);
     for rows in 1..9 {
         call(rows, "plain");
     }

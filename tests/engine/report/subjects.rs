@@ -64,7 +64,7 @@ fn training(page: &Path) {
     })
     .named("train_step");
     let mut training = Training::new(7);
-    step.set_profiling(true);
+    step.configure(|options| options.profiling = true);
     for _ in 0..3 {
         (_, training) = step.call(training, &x, &digits, &angles, 1e-3_f32).unwrap();
     }
@@ -88,7 +88,7 @@ fn small(page: &Path) {
 /// More misses than the log remembers, of many kinds.
 fn many_misses(page: &Path) {
     let f = accelerate(|x: &Tensor, by: &Static<f32>, _: &Vec<bool>| x * by.0).named("scale_rows");
-    f.set_capacity(20);
+    f.configure(|options| options.capacity = 20);
     let call = |n: usize, by: f32, flags: usize| f.call(Tensor::ones([n]), Static(by), vec![true; flags]).unwrap();
     (1..=270).for_each(|n| drop(call(n, 1.0, 0)));
     (1..=4).for_each(|n| drop(call(3, n as f32, n)));
@@ -106,9 +106,9 @@ fn errors(page: &Path) {
     for rows in 4..7 {
         f.call(ones(2, 3), ones(rows, 2)).unwrap_err();
     }
-    f.trap_nonfinite(true);
+    f.configure(|options| options.trap_nonfinite = true);
     f.call(ones(2, 3) * -1.0, ones(3, 2)).unwrap_err();
-    f.set_locked(true);
+    f.configure(|options| options.locked = true);
     f.call(ones(9, 3), ones(3, 2)).unwrap_err();
     write(&f, page);
 }
@@ -130,7 +130,7 @@ fn long_names(page: &Path) {
         weights_by_name: (0..3).map(|n| (key(n), Tensor::ones([8, 8]))).collect(),
         configuration_of_the_experiment: "unbroken".repeat(30) + &n.to_string(),
     };
-    f.set_profiling(true);
+    f.configure(|options| options.profiling = true);
     for n in [0, 0, 1, 2] {
         f.call(parameters(n), Tensor::ones([4, 8])).unwrap();
     }

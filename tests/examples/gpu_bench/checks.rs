@@ -214,7 +214,7 @@ fn same_entry(n_calls: usize, device: Device) -> Result<u64, AnyError> {
 /// Calls with one shape after the other, more than the cache holds, so that each call makes an entry; returns how many.
 fn new_entries(n_rounds: usize, device: Device) -> Result<u64, AnyError> {
     let step = accelerate(descend);
-    step.set_capacity(3);
+    step.configure(|options| options.capacity = 3);
     let layers = map(&layers(), |leaf| leaf.to(device));
     for round in 0..n_rounds {
         for batch in [1, 2, 3, 5, 8] {

@@ -29,11 +29,11 @@ where
     F: Function<Args, R>,
     R: Tree,
 {
-    let was_on = step.traps_nonfinite();
-    step.trap_nonfinite(true);
+    let was_on = step.options().trap_nonfinite;
+    step.configure(|options| options.trap_nonfinite = true);
     // A panic must not leave the trap on.
     let outcome = guarded(|| "the step".to_owned(), || Ok(call(step)?));
-    step.trap_nonfinite(was_on);
+    step.configure(|options| options.trap_nonfinite = was_on);
     match outcome {
         Err(error) => error,
         Ok(()) => {

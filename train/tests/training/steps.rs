@@ -263,11 +263,11 @@ fn a_loss_that_is_not_finite_is_traced_to_its_op() {
     assert!(step.call(&w, &x).unwrap().0.item::<f32>().unwrap().is_nan());
     let error = nonfinite_error(&step, |step| step.call(&w, &x).map(|_| ()));
     assert!(error.to_string().contains("sqrt") && error.to_string().contains("steps.rs"), "{error}");
-    assert!(!step.traps_nonfinite());
+    assert!(!step.options().trap_nonfinite);
     let fine = nonfinite_error(&step, |step| step.call(&x, &x).map(|_| ()));
     assert!(fine.to_string().contains("no op of the step"), "{fine}");
     let torn = nonfinite_error(&step, |_| panic!("torn"));
-    assert!(torn.to_string().contains("the step panicked: torn") && !step.traps_nonfinite(), "{torn}");
+    assert!(torn.to_string().contains("the step panicked: torn") && !step.options().trap_nonfinite, "{torn}");
 }
 
 #[test]
