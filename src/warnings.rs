@@ -1,6 +1,6 @@
 //! Warnings for a program that listens to no events: one line each on standard error.
 //!
-//! A warning is an event of the crate `tracing` first of all (`accelerate/events.rs`). Where nobody listens for that, it
+//! A warning is an event of the crate `tracing` first of all (`observe/events.rs`). Where nobody listens for that, it
 //! would be lost, and a program that computes with an old number looks like one that is right. Each line is written once
 //! for each function, as the line that accelerated it, and what it is about.
 

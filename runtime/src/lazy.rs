@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use crate::cache::Deadlock;
+use crate::error::Deadlock;
 use crate::flight::{Boarding, Flights, Landing, Waited};
 use crate::patience::patience;
 use crate::pulse::at_work;

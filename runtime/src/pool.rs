@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use crate::buffer::Block;
+use crate::block::Block;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::shortage::{Refusal, Shortage};

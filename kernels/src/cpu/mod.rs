@@ -5,7 +5,6 @@
 //! goes when the last of its functions is dropped.
 
 mod body;
-pub(crate) mod call;
 mod cast;
 mod compile;
 mod emit;
@@ -39,8 +38,9 @@ pub(crate) struct Unit<'a> {
 #[derive(Debug)]
 pub(crate) struct Function {
     key: Key,
-    code: Arc<Code>,
-    offset: usize,
+    pub(crate) code: Arc<Code>,
+    /// Where it begins in the code.
+    pub(crate) offset: usize,
     len: usize,
 }
 
@@ -180,6 +180,6 @@ pub fn machine_text(kernel: &Kernel) -> Result<String> {
 }
 
 fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<String> {
-    let schedule = schedule(&crate::execute::prepared(kernel));
+    let schedule = schedule(&crate::schedule::prepared(kernel));
     schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest], trap: false })).collect()
 }

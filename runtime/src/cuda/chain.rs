@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::driver::{Event, Graph, Shape};
+use super::gpu::Function;
 use super::gpu::{Gpu, Remains, lock};
-use super::module::Function;
 use crate::error::{Error, Result};
 
 /// Graphs that a chain keeps.
