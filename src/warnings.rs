@@ -6,10 +6,10 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use retape_kernels::library::is_muted;
-use retape_runtime::Hash32;
+use retape_runtime::{Hash32, lock};
 
 use crate::error::Caller;
 use crate::identity::Identity;
@@ -55,7 +55,7 @@ pub(crate) fn write(function: &Identity, kind: &'static str, subject: Hash32, me
         return;
     }
     let is_new = {
-        let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = lock(&WRITTEN);
         written.len() < MAX_LINES && written.insert((function.made_at(), kind, subject))
     };
     if is_new {

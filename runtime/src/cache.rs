@@ -22,7 +22,7 @@ use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc as Shared, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc as Shared, Mutex, MutexGuard};
 
 use dashmap::DashMap;
 use smallvec::SmallVec;
@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 use crate::error::Deadlock;
 use crate::flight::{Boarding, Flights, Landing, Ticket, Waited};
 use crate::hash::{FirstBytes, Hash32};
+use crate::lock::lock;
 use crate::patience::patience;
 use crate::pulse::at_work;
 use crate::recent::Recent;
@@ -130,7 +131,7 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Vec<Arc<Entry<K, V>>>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 
     fn find<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<Entry<K, V>>>

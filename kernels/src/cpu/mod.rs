@@ -20,7 +20,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use dashmap::DashMap;
-use retape_runtime::{Code, parallel_for};
+use retape_runtime::{Code, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
@@ -126,7 +126,7 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = missing.iter().map(|_| Mutex::new(None)).collect();
     parallel_for(missing.len(), &|n| {
         let code = compile::machine_code(&units[missing[n]], isa);
-        *slots[n].lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+        *lock(&slots[n]) = Some(code);
     });
     let mut bytes = Vec::new();
     let mut places = Vec::new();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use dashmap::DashMap;
 
@@ -20,6 +20,7 @@ use super::pool::{Block, GpuMemory, Pool};
 use super::staging::Staging;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::shortage::{Refusal, Shortage};
 
 /// The lowest compute capability that code is made for.
@@ -82,11 +83,6 @@ pub struct Gpu {
     idle: Mutex<Vec<Weak<dyn Idle>>>,
     /// Why nothing works any more.
     broken: OnceLock<String>,
-}
-
-/// Locks a mutex whose data is consistent at every point, so that a panic elsewhere does not matter.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the driver; returns the number of devices.

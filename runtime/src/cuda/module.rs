@@ -8,8 +8,9 @@ use std::thread;
 
 use super::disk::{self, Key};
 use super::driver::{Entry, LinkFailure, Module};
-use super::gpu::{CodeCounters, Function, Gpu, lock};
+use super::gpu::{CodeCounters, Function, Gpu};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// Threads that compile at once.
 const MAX_THREADS: usize = 16;
