@@ -1,14 +1,14 @@
 //! From graph to machine code: the list of stages, and the process-wide cache of their result.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Hash32, in_user_code};
+use retape_runtime::{Hash32, in_user_code, lock};
 use smallvec::SmallVec;
 
 use crate::code::{Code, Target};
-use crate::error::{Error, Result, caught};
+use crate::error::{Result, caught};
 use crate::graph::Graph;
 use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
@@ -123,10 +123,5 @@ fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) ->
 }
 
 fn shared() -> std::sync::MutexGuard<'static, HashMap<Hash32, Weak<Compiled>>> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The error of the crate below as ours.
-pub(crate) fn failed(error: retape_kernels::Error) -> Error {
-    Error::from(error)
+    lock(&SHARED)
 }

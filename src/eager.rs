@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 
-use retape_runtime::{Device, Shape, at_work};
+use retape_runtime::{Device, Shape, at_work, lock_to_read, lock_to_write};
 use smallvec::SmallVec;
 
 use crate::call::Calls;
@@ -111,13 +111,13 @@ fn viewed(ty: TensorType, of: &Tensor) -> Result<Tensor> {
 
 /// The machine code of an op graph, whose op makes `ty` of what the movements make of its arguments.
 fn compiled(key: Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
-    if let Some(compiled) = KERNELS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+    if let Some(compiled) = lock_to_read(&KERNELS).get(&key) {
         return Ok(Arc::clone(compiled));
     }
     let refused = |e: ops::TypeError| ill_typed(key.1.name(), e.0, at);
     key.1.check_kernel(types, ty).map_err(refused)?;
     let compiled = compile::compile_for(&op_graph(&key, ty.clone()), key.0, &mut Stages::default())?;
-    let mut kernels = KERNELS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut kernels = lock_to_write(&KERNELS);
     if kernels.len() >= CAPACITY {
         kernels.clear();
     }

@@ -193,9 +193,7 @@ fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<
 fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
     let mut leaves = Writer::default();
     at.write(&mut leaves);
-    if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-        return Err(error.clone());
-    }
+    leaves.check()?;
     if let Some(tape) = leaves.tensors.iter().find_map(|tensor| tensor.as_traced()).map(Traced::tape) {
         let lifted = trace::stand_ins(&tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));

@@ -1,7 +1,9 @@
 //! The names of accelerated functions.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
+
+use retape_runtime::{lock_to_read, lock_to_write};
 
 use crate::error::Caller;
 
@@ -24,7 +26,7 @@ impl Identity {
 
     /// The name that was given, or the one that the function has by itself.
     pub(crate) fn name(&self) -> Arc<str> {
-        Arc::clone(&self.0.name.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock_to_read(&self.0.name))
     }
 
     /// Gives another name, which is one line; an empty one changes nothing.
@@ -33,7 +35,7 @@ impl Identity {
         if name.trim().is_empty() {
             return;
         }
-        *self.0.name.write().unwrap_or_else(PoisonError::into_inner) = name.trim().into();
+        *lock_to_write(&self.0.name) = name.trim().into();
     }
 
     /// The line that accelerated the function.

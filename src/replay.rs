@@ -18,7 +18,7 @@ use crate::placement::{common_device, device_of};
 use crate::tape::Tape;
 use crate::tensor::{Tensor, Traced};
 use crate::types::ValueId;
-use crate::{compile, eager, plan};
+use crate::{eager, plan};
 
 /// Sees a value of a graph with the values that it was computed from, and says whether to go on.
 pub(crate) type SeeValue<'s> = dyn FnMut(ValueId, &[&Tensor], &Tensor) -> Result<ControlFlow<()>> + 's;
@@ -53,7 +53,7 @@ impl Graph {
     #[track_caller]
     pub fn executable(&self) -> Result<Executable> {
         self.verified("executable", Location::caller())?;
-        Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(compile::failed)
+        Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(Error::from)
     }
 
     /// The graph with the gradient of its first output, a scalar, as further outputs: one for each parameter that is
@@ -235,8 +235,8 @@ impl Graph {
         for input in inputs {
             buffers.push(input.value_for("evaluate", at)?.bytes()?);
         }
-        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(compile::failed)?;
-        let outputs = executable.evaluate(&buffers).map_err(compile::failed)?;
+        let executable = Executable::compile(plan::plan(&self.without_dead_nodes())?.0).map_err(Error::from)?;
+        let outputs = executable.evaluate(&buffers).map_err(Error::from)?;
         let typed = self.outputs().iter().zip(outputs);
         Ok(typed.map(|(&id, bytes)| Tensor::concrete(self.ty(id).clone(), bytes)).collect())
     }

@@ -10,9 +10,9 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use retape_runtime::{Device, note_progress};
+use retape_runtime::{Device, lock, note_progress};
 
 use crate::error::{Caller, Error, Result, caught, ill_typed};
 use crate::graph::{Args, Graph, Node};
@@ -167,7 +167,7 @@ impl Tape {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // A panic inside the lock can only come from a broken invariant; the state itself is whole after each push.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// A new explicit input.

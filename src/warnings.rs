@@ -1,15 +1,15 @@
 //! Warnings for a program that listens to no events: one line each on standard error.
 //!
-//! A warning is an event of the crate `tracing` first of all (`accelerate/events.rs`). Where nobody listens for that, it
+//! A warning is an event of the crate `tracing` first of all (`observe/events.rs`). Where nobody listens for that, it
 //! would be lost, and a program that computes with an old number looks like one that is right. Each line is written once
 //! for each function, as the line that accelerated it, and what it is about.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use retape_kernels::library::is_muted;
-use retape_runtime::Hash32;
+use retape_runtime::{Hash32, lock};
 
 use crate::error::Caller;
 use crate::identity::Identity;
@@ -55,7 +55,7 @@ pub(crate) fn write(function: &Identity, kind: &'static str, subject: Hash32, me
         return;
     }
     let is_new = {
-        let mut written = WRITTEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = lock(&WRITTEN);
         written.len() < MAX_LINES && written.insert((function.made_at(), kind, subject))
     };
     if is_new {

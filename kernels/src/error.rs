@@ -26,17 +26,6 @@ pub enum Error {
     Internal(String),
 }
 
-/// Fails with a message unless a condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err(format!($($message)+));
-        }
-    };
-}
-
-pub(crate) use ensure;
-
 /// The result of planning, compiling or running.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

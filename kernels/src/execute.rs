@@ -4,20 +4,19 @@
 //! with much work are split over threads. Neither changes a bit of a result.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use retape_runtime::{Buffer, Padded, thread_number};
 
-use crate::cpu::call::Frame;
-use crate::cpu::{Function, Unit, compile};
+use crate::call::Frame;
+use crate::cpu::{Unit, compile};
 use crate::error::{Error, Result};
-use crate::expand::expand;
-use crate::given::Bytes;
-use crate::ir::{Kernel, evaluate};
+use crate::given::{Bytes, Input, take_given};
+use crate::ir::evaluate;
 use crate::library::Library;
-use crate::plan::{Donation, Operand, Place, Plan, Work};
-use crate::schedule::{Nest, Schedule, Source, schedule};
+use crate::plan::{Operand, Place, Plan, Work};
+use crate::program::{Bound, Entry, FLAG_BYTES, Job, Launch, LaunchTime, Modes, Program, Site};
+use crate::schedule::{Nest, Schedule, Source, prepared, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
 const SMALL_WORK: u64 = 1 << 13;
@@ -28,103 +27,6 @@ const MAX_MERGED_INSTS: usize = 240;
 const N_FRAMES: usize = 8;
 /// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
 const SMALL_ARENA: usize = 64 << 10;
-
-/// Which buffer a parameter of a nest lies in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Site {
-    Input(usize),
-    Output(usize),
-    Constant(usize),
-    Arena,
-}
-
-/// Where a parameter of a nest lies.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) site: Site,
-    pub(crate) offset: usize,
-    /// Its bytes.
-    pub(crate) len: usize,
-}
-
-/// What a launch runs.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Code { function: Arc<Function>, items: u64, task: u64 },
-    Library { library: Library, n_inputs: usize },
-}
-
-/// One call of a function or of a library kernel.
-#[derive(Debug)]
-pub(crate) struct Launch {
-    pub(crate) job: Job,
-    /// Its first entry and how many it has.
-    pub(crate) first: usize,
-    pub(crate) count: usize,
-    /// The steps that it does, or a part of one.
-    pub(crate) steps: Range<usize>,
-}
-
-/// What a frame needs to know of a compiled plan.
-#[derive(Debug)]
-pub(crate) struct Program {
-    pub(crate) launches: Vec<Launch>,
-    pub(crate) entries: Vec<Entry>,
-    /// The entries that lie in buffers of the call.
-    pub(crate) bound: Bound,
-    /// Bytes of the inputs and outputs.
-    pub(crate) inputs: Vec<usize>,
-    pub(crate) outputs: Vec<usize>,
-    /// Which inputs may lie in which outputs.
-    pub(crate) donations: Vec<Donation>,
-    pub(crate) constants: Vec<Arc<Buffer>>,
-    /// Arena, scratch and flags.
-    pub(crate) arena_bytes: usize,
-    /// Where the flags of the launches lie at the end of the arena, if code raises any.
-    pub(crate) flags_at: Option<usize>,
-}
-
-/// The entries of a program that lie in buffers of the call, by buffer.
-#[derive(Debug)]
-pub(crate) struct Bound {
-    /// Those of each input in turn, then those of each output.
-    entries: Vec<usize>,
-    /// Where those of each buffer end.
-    ends: Vec<usize>,
-    n_inputs: usize,
-}
-
-impl Bound {
-    fn of(entries: &[Entry], n_inputs: usize, n_outputs: usize) -> Bound {
-        let number = |entry: &Entry| match entry.site {
-            Site::Input(n) => Some(n),
-            Site::Output(n) => Some(n_inputs + n),
-            Site::Constant(_) | Site::Arena => None,
-        };
-        let mut bound: Vec<(usize, usize)> =
-            entries.iter().enumerate().filter_map(|(at, entry)| Some((number(entry)?, at))).collect();
-        bound.sort_unstable();
-        let ends = (0..n_inputs + n_outputs).map(|n| bound.partition_point(|&(buffer, _)| buffer <= n)).collect();
-        Bound { entries: bound.into_iter().map(|(_, at)| at).collect(), ends, n_inputs }
-    }
-
-    fn of_buffer(&self, n: usize) -> &[usize] {
-        let start = n.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.entries[start..self.ends[n]]
-    }
-
-    /// The entries that lie in an input.
-    #[inline]
-    pub(crate) fn input(&self, n: usize) -> &[usize] {
-        self.of_buffer(n)
-    }
-
-    /// The entries that lie in an output.
-    #[inline]
-    pub(crate) fn output(&self, n: usize) -> &[usize] {
-        self.of_buffer(self.n_inputs + n)
-    }
-}
 
 /// The inputs of a call, wherever the caller has them.
 ///
@@ -150,21 +52,6 @@ impl Inputs for [&Buffer] {
     }
 }
 
-/// How a plan is compiled. No mode but [`nondeterministic`](Modes::nondeterministic) changes a bit of a result.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Modes {
-    /// Whether code notes that it stored NaN or an infinity; see [`Executable::run_trapped`].
-    pub trap: bool,
-    /// Whether small nests stay functions of their own instead of being merged.
-    pub separate: bool,
-    /// Whether a GPU may add numbers in an order that differs between runs, where that is faster. The processor has no
-    /// such code.
-    pub nondeterministic: bool,
-}
-
-/// The bytes of a flag.
-pub(crate) const FLAG_BYTES: usize = 4;
-
 /// A plan with its machine code.
 #[derive(Debug)]
 pub struct Executable {
@@ -172,15 +59,6 @@ pub struct Executable {
     pub(crate) program: Program,
     /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
     frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
-}
-
-/// When a launch of a call ran, and for how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LaunchTime {
-    /// When it began.
-    pub start: Instant,
-    /// Nanoseconds.
-    pub nanos: u64,
 }
 
 /// What a launch will be, before its code exists.
@@ -265,6 +143,24 @@ impl Executable {
     /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.
     pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
         self.program.launches.iter().map(|launch| launch.steps.clone())
+    }
+
+    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Executable::run); given inputs are gone then, too.
+    pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
+        let inputs = inputs.as_mut();
+        self.check_count(inputs.len())?;
+        Input::check_untaken(inputs)?;
+        let fits = |buffer: &Buffer, input: usize| buffer.len() == self.program.inputs[input];
+        let taken = take_given(&self.plan.donations, inputs, self.program.outputs.len(), fits);
+        let make = |(buffer, &len): (Option<Buffer>, &usize)| buffer.map_or_else(|| Buffer::alloc(len), Ok);
+        let outputs = taken.into_iter().zip(&self.program.outputs).map(make);
+        let mut outputs = outputs.collect::<std::result::Result<Vec<Buffer>, _>>()?;
+        self.call(inputs.len(), |n| inputs.get(n).map(Input::bytes), &mut outputs, None)?;
+        Ok(outputs)
     }
 
     /// Runs the plan with the evaluator and the reference library kernels: slow and obviously right.
@@ -407,11 +303,6 @@ fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8])
         // A verified plan writes neither inputs nor constants.
         Place::Input(_) | Place::Constant(_) => &mut [],
     }
-}
-
-/// The kernel in the form that is compiled.
-pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
-    crate::simplify(&expand(&crate::simplify(kernel)))
 }
 
 fn program(plan: &Plan, modes: Modes) -> Result<Program> {

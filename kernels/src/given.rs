@@ -3,7 +3,6 @@
 use retape_runtime::Buffer;
 
 use crate::error::{Error, Result};
-use crate::execute::Executable;
 use crate::plan::Donation;
 
 /// An input of a run: lent, or given away.
@@ -103,24 +102,4 @@ pub(crate) fn take_given<B>(
         }
     }
     taken
-}
-
-impl Executable {
-    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
-    ///
-    /// # Errors
-    ///
-    /// As [`run`](Executable::run); given inputs are gone then, too.
-    pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
-        let inputs = inputs.as_mut();
-        self.check_count(inputs.len())?;
-        Input::check_untaken(inputs)?;
-        let fits = |buffer: &Buffer, input: usize| buffer.len() == self.program.inputs[input];
-        let taken = take_given(&self.plan.donations, inputs, self.program.outputs.len(), fits);
-        let make = |(buffer, &len): (Option<Buffer>, &usize)| buffer.map_or_else(|| Buffer::alloc(len), Ok);
-        let outputs = taken.into_iter().zip(&self.program.outputs).map(make);
-        let mut outputs = outputs.collect::<std::result::Result<Vec<Buffer>, _>>()?;
-        self.call(inputs.len(), |n| inputs.get(n).map(Input::bytes), &mut outputs, None)?;
-        Ok(outputs)
-    }
 }

@@ -3,7 +3,9 @@
 //! This crate knows scalars, loops and memory. It knows no gradient and no tensor graph.
 
 mod array_text;
+mod call;
 mod cpu;
+mod ensure;
 mod error;
 mod execute;
 pub mod expand;
@@ -12,6 +14,7 @@ mod gpu;
 pub mod ir;
 pub mod library;
 mod plan;
+mod program;
 pub mod ptx;
 mod schedule;
 mod simplify;
@@ -20,8 +23,9 @@ mod watch;
 pub use array_text::ArrayText;
 pub use cpu::{clif, machine, machine_text};
 pub use error::{Error, Result};
-pub use execute::{Executable, Inputs, LaunchTime, Modes};
+pub use execute::{Executable, Inputs};
 pub use given::Input;
 pub use gpu::DeviceExecutable;
 pub use plan::{BufferType, Donation, Operand, Place, Plan, Step, Work};
+pub use program::{LaunchTime, Modes};
 pub use simplify::simplify;

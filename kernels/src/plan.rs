@@ -12,7 +12,8 @@ use std::sync::Arc;
 use retape_runtime::{Buffer, DType};
 use smallvec::SmallVec;
 
-use crate::error::{Error, Result, ensure};
+use crate::ensure::ensure;
+use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
 use crate::library::Library;
 

@@ -5,9 +5,10 @@ use std::ops::Range;
 use retape_runtime::{Buffer, DType};
 
 use crate::error::{Error, Result};
-use crate::execute::{Executable, FLAG_BYTES, Job, Launch};
+use crate::execute::Executable;
 use crate::library::Library;
 use crate::plan::{Operand, Place, Step};
+use crate::program::{FLAG_BYTES, Job, Launch};
 
 impl Executable {
     /// Runs the plan, which was compiled with a trap, into new buffers. Also returns the labels of the first steps that

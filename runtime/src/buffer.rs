@@ -1,142 +1,26 @@
 //! Buffers: uniquely owned, aligned, always initialised host bytes.
 //!
 //! Guarantees that every byte of a buffer is initialised from the start, so that safe code may read what nobody wrote:
-//! memory comes zeroed from the system, or from the pool, where an earlier buffer left it. Fresh memory is asked for
-//! already zeroed, which for large sizes means untouched pages and no `memset`.
+//! memory comes zeroed from the system (`block.rs`), or from the pool, where an earlier buffer left it.
 //!
 //! Memory of the pool is aligned to 64 bytes. A buffer may also take over the memory of a `Vec`, which keeps owning it:
 //! such memory is aligned to 16 bytes, counts as live like the rest, and goes back to where the vector got it, never
 //! into the pool. Code on buffers asks for the alignment of an element only: vectors of generated code have 16 bytes,
 //! and those of the micro-kernels are loaded and stored by instructions that take any address.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
-use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::slice;
 
+use crate::block::{ALIGN, Block, SYSTEM_ALIGN};
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::pool;
 use crate::shortage::{Refusal, Shortage};
 
-/// The alignment of the pool's blocks: one cache line, and the widest vector register.
-pub(crate) const ALIGN: usize = 64;
-
-/// The alignment that every system allocator gives without extra work; beyond it, `alloc_zeroed` would clear the bytes
-/// itself. All buffers have at least this alignment, which suffices for every element.
-const SYSTEM_ALIGN: usize = 16;
-
-/// From this size on, blocks are mappings of their own, in huge pages where the system has them: the first touch of
-/// fresh memory costs a fault per page, and the walk over it a translation per page.
-#[cfg(all(target_os = "linux", not(miri)))]
-const MAPPED: usize = 4 << 20;
-
 /// Vectors of fewer bytes are copied: that takes less time than the counters that all threads share.
 const ADOPTED: usize = 4 << 10;
-
-/// One owned piece of system memory: of a size class, which the pool keeps, or a vector's. Thin, since the pool moves
-/// it about.
-pub(crate) struct Block(Box<Piece>);
-
-/// What a block is.
-///
-/// Invariant: the `bytes` bytes from `start` on are inside `memory`, aligned and initialised.
-struct Piece {
-    memory: Memory,
-    start: NonNull<u8>,
-    bytes: usize,
-}
-
-/// Where a block's bytes are.
-enum Memory {
-    /// At this address from the allocator, with `Block::layout`.
-    Heap(NonNull<u8>),
-    /// In these pages, which are unmapped when this is dropped.
-    #[cfg(all(target_os = "linux", not(miri)))]
-    Mapped { _pages: memmap2::MmapMut },
-    /// In an emptied `Vec<T>`, which gives them back to its allocator, with its layout, when this is dropped.
-    Adopted { _vec: Box<dyn Send + Sync> },
-}
-
-// SAFETY: a block owns its memory alone, and memory has no thread.
-unsafe impl Send for Block {}
-// SAFETY: a shared block gives out no access to its memory.
-unsafe impl Sync for Block {}
-// Bytes are as good after a panic as before it, and an emptied vector has nothing to be broken.
-impl UnwindSafe for Block {}
-impl RefUnwindSafe for Block {}
-
-impl Block {
-    fn layout(bytes: usize) -> Option<Layout> {
-        Layout::from_size_align(bytes.checked_add(ALIGN - SYSTEM_ALIGN)?, SYSTEM_ALIGN).ok()
-    }
-
-    /// A zeroed block of `bytes > 0` bytes, unless the system has no such block.
-    pub(crate) fn fresh(bytes: usize) -> Option<Block> {
-        #[cfg(all(target_os = "linux", not(miri)))]
-        if bytes >= MAPPED {
-            return Block::mapped(bytes);
-        }
-        let layout = Block::layout(bytes)?;
-        // SAFETY: the layout's size is at least `ALIGN - SYSTEM_ALIGN`, so not zero.
-        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        let skip = base.as_ptr().align_offset(ALIGN);
-        debug_assert!(skip <= ALIGN - SYSTEM_ALIGN);
-        // SAFETY: `base` is a multiple of `SYSTEM_ALIGN`, so at most `ALIGN - SYSTEM_ALIGN` bytes are skipped, and the
-        // layout has that many besides `bytes`.
-        let start = unsafe { base.add(skip) };
-        Some(Block(Box::new(Piece { memory: Memory::Heap(base), start, bytes })))
-    }
-
-    /// A block in pages of its own, which are zero until they are written.
-    #[cfg(all(target_os = "linux", not(miri)))]
-    fn mapped(bytes: usize) -> Option<Block> {
-        let mut pages = memmap2::MmapMut::map_anon(bytes).ok()?;
-        // Without huge pages it is slower, and right all the same.
-        let _ = pages.advise(memmap2::Advice::HugePage);
-        let start = NonNull::new(pages.as_mut_ptr())?;
-        Some(Block(Box::new(Piece { memory: Memory::Mapped { _pages: pages }, start, bytes })))
-    }
-
-    /// The memory of a vector that has some, elements first, then zeros.
-    fn adopted<T: Element>(mut values: Vec<T>) -> Block {
-        let bytes = values.capacity() * size_of::<T>();
-        values.resize(values.capacity(), T::from_f64(0.0));
-        // The bytes stay as they are. From now on the vector says nothing of them: what is written there need be no `T`.
-        values.clear();
-        let start = NonNull::new(values.as_mut_ptr().cast::<u8>()).expect("a vector's pointer is not null");
-        Block(Box::new(Piece { memory: Memory::Adopted { _vec: Box::new(values) }, start, bytes }))
-    }
-
-    /// The size of the block.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.bytes
-    }
-
-    /// Whether the memory is a vector's, so that the pool must not keep it.
-    pub(crate) fn is_adopted(&self) -> bool {
-        matches!(self.0.memory, Memory::Adopted { .. })
-    }
-}
-
-impl Drop for Piece {
-    fn drop(&mut self) {
-        match self.memory {
-            Memory::Heap(base) => {
-                let layout = Block::layout(self.bytes).expect("the layout that the piece was allocated with is valid");
-                // SAFETY: `base` was allocated with this layout; the piece owns it and is not used again.
-                unsafe { dealloc(base.as_ptr(), layout) }
-            }
-            // The pages go with the field.
-            #[cfg(all(target_os = "linux", not(miri)))]
-            Memory::Mapped { .. } => {}
-            // So does the vector, whose drop is the one that it would have had anyhow.
-            Memory::Adopted { .. } => {}
-        }
-    }
-}
 
 /// Host memory for the elements of one tensor.
 ///
@@ -180,7 +64,7 @@ impl Buffer {
             pool::obtain_small(lens, |block| {
                 let len = lens[buffers.len()];
                 debug_assert!(block.bytes() >= len);
-                buffers.push(Buffer { start: block.0.start, len, block: Some(block) });
+                buffers.push(Buffer { start: block.start(), len, block: Some(block) });
             });
         }
         for &len in &lens[buffers.len()..] {
@@ -230,7 +114,7 @@ impl Buffer {
             return Buffer::copy_of(&values);
         }
         let block = pool::adopt(Block::adopted(values))?;
-        Ok(Buffer { start: block.0.start, len, block: Some(block) })
+        Ok(Buffer { start: block.start(), len, block: Some(block) })
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -252,7 +136,7 @@ impl Buffer {
         }
         let (block, is_fresh) = pool::obtain(len)?;
         debug_assert!(block.bytes() >= len);
-        Ok((Buffer { start: block.0.start, len, block: Some(block) }, is_fresh))
+        Ok((Buffer { start: block.start(), len, block: Some(block) }, is_fresh))
     }
 
     /// The number of bytes.

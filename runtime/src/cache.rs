@@ -13,7 +13,6 @@
 //! finding the least recently used is a pass over the ledger, which costs nothing beside the making of a value.
 
 mod entry;
-mod hash;
 mod ledger;
 mod pin;
 mod view;
@@ -23,13 +22,15 @@ use std::fmt;
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc as Shared, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc as Shared, Mutex, MutexGuard};
 
 use dashmap::DashMap;
 use smallvec::SmallVec;
 
-use crate::error::Error;
+use crate::error::Deadlock;
 use crate::flight::{Boarding, Flights, Landing, Ticket, Waited};
+use crate::hash::{FirstBytes, Hash32};
+use crate::lock::lock;
 use crate::patience::patience;
 use crate::pulse::at_work;
 use crate::recent::Recent;
@@ -38,8 +39,6 @@ use crate::stripe::{n_stripes, thread_number};
 use crate::sync::Arc;
 
 use self::entry::Entry;
-use self::hash::FirstBytes;
-pub use self::hash::{Hash32, hash_words};
 pub use self::ledger::Insertion;
 pub use self::pin::Pin;
 use self::view::Hold;
@@ -54,35 +53,6 @@ pub enum Outcome {
     Shared,
     /// This call made it.
     Miss,
-}
-
-/// The refusal to wait for a value that would have to wait for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Deadlock {
-    /// The code that makes the value asks for it, on the same thread or through values that other threads make.
-    Reentrant,
-    /// Threads that make the value stand still in code of a user, each after it has waited in vain for the one before:
-    /// that code seems to wait for a thread that asks for the value.
-    Stuck,
-}
-
-impl fmt::Display for Deadlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Deadlock::Reentrant => "a cached value was asked for while it was being made by its asker",
-            Deadlock::Stuck => {
-                "a cached value does not come: what makes it seems to wait for a thread that asks for it"
-            }
-        })
-    }
-}
-
-impl std::error::Error for Deadlock {}
-
-impl From<Deadlock> for Error {
-    fn from(source: Deadlock) -> Error {
-        Error::Deadlock(source)
-    }
 }
 
 type Observer<K> = Box<dyn Fn(&Event<'_, K>) + Send + Sync>;
@@ -161,7 +131,7 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Vec<Arc<Entry<K, V>>>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 
     fn find<Q>(&self, hash: &Hash32, key: &Q) -> Option<Arc<Entry<K, V>>>

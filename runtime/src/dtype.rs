@@ -7,7 +7,7 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use crate::convert;
+use crate::half_format::{BF16, F16};
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -133,8 +133,8 @@ macro_rules! elements {
 elements! {
     f32, F32, |x| x.to_bits().into(), |x| x as f32, |x| x.into();
     f64, F64, |x| x.to_bits(), |x| x, |x| x;
-    f16, F16, |x| x.to_bits().into(), |x| f16::from_bits(convert::F16.of_f64(x)), f16::to_f64;
-    bf16, Bf16, |x| x.to_bits().into(), |x| bf16::from_bits(convert::BF16.of_f64(x)), bf16::to_f64;
+    f16, F16, |x| x.to_bits().into(), |x| f16::from_bits(F16.of_f64(x)), f16::to_f64;
+    bf16, Bf16, |x| x.to_bits().into(), |x| bf16::from_bits(BF16.of_f64(x)), bf16::to_f64;
     i32, I32, |x| u64::from(x as u32), |x| x as i32, |x| x.into();
     i64, I64, |x| x as u64, |x| x as i64, |x| x as f64;
     u32, U32, |x| x.into(), |x| x as u32, |x| x.into();

@@ -4,7 +4,6 @@
 
 use std::fmt;
 
-use crate::cache::Deadlock;
 use crate::device::Device;
 use crate::shortage::Shortage;
 
@@ -36,6 +35,16 @@ pub enum Error {
     Deadlock(Deadlock),
 }
 
+/// The refusal to wait for a value that would have to wait for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Deadlock {
+    /// The code that makes the value asks for it, on the same thread or through values that other threads make.
+    Reentrant,
+    /// Threads that make the value stand still in code of a user, each after it has waited in vain for the one before:
+    /// that code seems to wait for a thread that asks for the value.
+    Stuck,
+}
+
 /// The result of a runtime operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -57,5 +66,24 @@ impl std::error::Error for Error {}
 impl From<Shortage> for Error {
     fn from(source: Shortage) -> Error {
         Error::Allocation(source)
+    }
+}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Deadlock::Reentrant => "a cached value was asked for while it was being made by its asker",
+            Deadlock::Stuck => {
+                "a cached value does not come: what makes it seems to wait for a thread that asks for it"
+            }
+        })
+    }
+}
+
+impl std::error::Error for Deadlock {}
+
+impl From<Deadlock> for Error {
+    fn from(source: Deadlock) -> Error {
+        Error::Deadlock(source)
     }
 }

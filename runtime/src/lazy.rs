@@ -3,10 +3,11 @@
 //! Guarantees what `flight.rs` does, of which this is the store of one value.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use crate::cache::Deadlock;
+use crate::error::Deadlock;
 use crate::flight::{Boarding, Flights, Landing, Waited};
+use crate::lock::lock;
 use crate::patience::patience;
 use crate::pulse::at_work;
 
@@ -39,7 +40,7 @@ impl<T: Clone> Lazy<T> {
 
     /// The value, if it has been made; never waits for its making.
     pub fn get(&self) -> Option<T> {
-        self.value.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.value).clone()
     }
 
     /// The value, and whether this call made it. Others wait meanwhile, as those of
@@ -64,7 +65,7 @@ impl<T: Clone> Lazy<T> {
             }
         };
         let value = at_work(make)?;
-        let keep = || *self.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(value.clone());
+        let keep = || *lock(&self.value) = Some(value.clone());
         match ticket.land(value.clone(), keep) {
             Landing::First(_) => Ok((value, true)),
             Landing::Late(first) => Ok((first, true)),

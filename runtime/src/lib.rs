@@ -2,6 +2,7 @@
 //!
 //! This crate knows no op, no graph and no kernel: only data types, memory, threads and cached values.
 
+mod block;
 mod buffer;
 mod cache;
 mod clock;
@@ -10,10 +11,14 @@ mod convert;
 pub mod cuda;
 mod device;
 mod device_info;
+mod devices;
 mod dtype;
 mod error;
 mod flight;
+mod half_format;
+mod hash;
 mod lazy;
+mod lock;
 mod patience;
 mod pool;
 mod processor;
@@ -28,16 +33,18 @@ mod threads;
 mod waits;
 
 pub use buffer::Buffer;
-pub use cache::{Cache, Deadlock, EntryView, Hash32, InUse, Insertion, Outcome, Pin, hash_words};
+pub use cache::{Cache, EntryView, InUse, Insertion, Outcome, Pin};
 pub use clock::coarse_now;
 pub use code::{Code, live_code_bytes};
 pub use cuda::{DeviceBuffer, Gpu};
 pub use device::Device;
 pub use device_info::DeviceInfo;
 pub use dtype::{DType, Element, Scalar};
-pub use error::{Error, Result};
+pub use error::{Deadlock, Error, Result};
 pub use half::{bf16, f16};
+pub use hash::{Hash32, hash_words};
 pub use lazy::Lazy;
+pub use lock::{lock, lock_to_read, lock_to_write};
 pub use patience::{patience, set_patience};
 pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,

@@ -15,9 +15,9 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
-use crate::buffer::Block;
+use crate::block::Block;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::shortage::{Refusal, Shortage};
@@ -230,7 +230,7 @@ fn settle_credits() {
 
 /// Locks a shard; a shard is consistent at every point, so a panic elsewhere does not matter.
 fn lock(shard: usize) -> MutexGuard<'static, Shard> {
-    SHARDS[shard].lock().unwrap_or_else(PoisonError::into_inner)
+    crate::lock::lock(&SHARDS[shard])
 }
 
 fn try_lock(shard: usize) -> Option<MutexGuard<'static, Shard>> {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::cache::Hash32;
+use crate::hash::Hash32;
 
 /// What happened in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

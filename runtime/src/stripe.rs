@@ -7,8 +7,10 @@
 
 use std::cell::Cell;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread::available_parallelism;
+
+use crate::lock::lock;
 
 /// A value on cache lines of its own; the hardware fetches lines in pairs.
 #[derive(Debug, Default)]
@@ -39,7 +41,7 @@ struct Numbers {
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { free: Vec::new(), next: 0 });
 
 fn numbers() -> std::sync::MutexGuard<'static, Numbers> {
-    NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&NUMBERS)
 }
 
 const UNKNOWN: usize = usize::MAX;

@@ -16,11 +16,14 @@ pub(crate) use std::{
     thread_local,
 };
 
-use std::sync::PoisonError;
 pub(crate) use std::sync::TryLockError;
 pub(crate) use std::sync::atomic::Ordering::Relaxed;
 
-/// Locks a mutex whose data is consistent at every point, so that a panic elsewhere does not matter.
+#[cfg(not(loom))]
+pub(crate) use crate::lock::lock;
+
+/// The lock of a model checker, which knows no panic.
+#[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -13,9 +13,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, fence};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{hint, ptr, thread};
+
+use crate::lock::lock;
 
 /// More threads than any one machine; bounded by the bits of [`word`].
 const MAX_THREADS: usize = 4096;
@@ -108,11 +110,6 @@ static TEAM: Team = Team {
     n_workers: AtomicUsize::new(0),
     n_threads: AtomicUsize::new(0),
 };
-
-/// Locks; none of the data behind these mutexes can be left half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Runs `body(0)`, ..., `body(n - 1)`, each once, on this thread and the workers, and returns when all are done.
 ///

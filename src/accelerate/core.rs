@@ -6,12 +6,12 @@ mod subject;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
     Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
-    hash_words, in_user_code,
+    hash_words, in_user_code, lock,
 };
 
 use self::checked::{described, modes, note_modes};
@@ -171,9 +171,7 @@ impl Core {
 
     /// The hot path: a lookup and a run.
     pub(crate) fn call(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
+        leaves.check()?;
         let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim);
@@ -206,9 +204,7 @@ impl Core {
     /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
     /// arguments are left alone, since more than the entry may read them.
     pub(crate) fn call_giving(&self, mut leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
+        leaves.check()?;
         let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
             return self.watched(flags, leaves, rim).map(Giving::Done);
@@ -466,9 +462,7 @@ impl Core {
     }
 
     fn recorded(&self, tape: &Arc<Tape>, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
+        leaves.check()?;
         // Such a call is not trapped: that is the affair of the gradient that it is part of.
         let flags = self.flags() & (flag::FAST | flag::NONDETERMINISTIC);
         note_modes(flags, &mut leaves);
@@ -497,9 +491,7 @@ impl Core {
         caller: Caller,
         body: &dyn Fn(&mut Reader<'_>) -> Result<R>,
     ) -> Result<R> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
+        leaves.check()?;
         let traced = leaves.tensors.iter().find_map(|tensor| tensor.as_traced());
         let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape();
         if tape.is_finished() {
@@ -556,9 +548,7 @@ impl Core {
     /// The entry for these arguments in the modes of now, found or made as by a call that nothing else watches, and kept
     /// from eviction.
     pub(crate) fn pin(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
+        leaves.check()?;
         if let Some(error) = pin::escaped(&leaves, "pin", rim.caller) {
             return Err(error);
         }
@@ -652,11 +642,6 @@ fn entered<T>(at: Caller, body: impl FnOnce() -> Result<T>) -> Result<T> {
     DEPTH.set(DEPTH.get() + 1);
     let _leave = Leave;
     body()
-}
-
-/// Locks what is whole after every change.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Traces and compiles.

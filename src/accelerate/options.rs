@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use retape_runtime::{Budget, Capacity};
+use retape_runtime::{Budget, Capacity, lock};
 
-use super::core::{Core, flag, lock};
+use super::core::{Core, flag};
 use super::math::MathMode;
 use super::policy::RetracePolicy;
 use crate::diagnose::check::CheckMode;

@@ -132,8 +132,8 @@ impl<Args, R: Tree> Pinned<Args, R> {
     fn refusal<H: Held<Args>>(&self, args: &H, at: Caller) -> Error {
         let mut leaves = Writer::with_paths();
         args.write(&mut leaves);
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return error.clone();
+        if let Err(error) = leaves.check() {
+            return error;
         }
         let (own, function) = (self.signature(), &self.held.events.function);
         if let Some(error) = escaped(&leaves, "call", at) {

@@ -11,7 +11,6 @@ use retape_runtime::Device;
 use super::Accelerated;
 use super::core::Core;
 use super::entry::Entry;
-use crate::compile;
 use crate::error::{Error, Result};
 use crate::signature::{LeafValue, Signature};
 
@@ -73,7 +72,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core
             .entry_of(signature)?
             .on_processor()?
-            .text_of_steps(|kernel| retape_kernels::clif(kernel).map_err(compile::failed))
+            .text_of_steps(|kernel| retape_kernels::clif(kernel).map_err(Error::from))
     }
 
     /// The kernels as machine instructions, each by itself: an entry merges small neighbours.
@@ -82,7 +81,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
     ///
     /// As [`graph`](Accelerated::graph); also if the entry runs on a GPU.
     pub fn disassembly(&self, signature: &Signature) -> Result<String> {
-        let text = |kernel: &Kernel| retape_kernels::machine_text(kernel).map_err(compile::failed);
+        let text = |kernel: &Kernel| retape_kernels::machine_text(kernel).map_err(Error::from);
         self.core.entry_of(signature)?.on_processor()?.text_of_steps(text)
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use retape_runtime::Lazy;
+use retape_runtime::{Lazy, lock};
 
 use super::code::Code;
 use super::partition::{Partition, Read, partition};
@@ -374,9 +374,4 @@ pub(crate) struct Residuals {
     kept: Vec<Tensor>,
     /// Whether the code was made for this run.
     pub(crate) is_new: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is behind these locks changes in one step.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

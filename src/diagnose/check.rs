@@ -5,9 +5,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use retape_runtime::Padded;
+use retape_runtime::{Padded, lock};
 
 use super::tolerance::{Tolerance, compare};
 use crate::error::{Caller, Deviation, Error, Gap, Result};
@@ -313,11 +313,6 @@ impl Checks {
             stale: self.stale.load(Relaxed),
         }
     }
-}
-
-/// Locks what is whole after every change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The results of a call and of the un-accelerated one.

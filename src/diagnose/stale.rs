@@ -8,8 +8,10 @@
 //! what making it took, within 20 and 100 ms. After that, each stands for 64 hits, and traces together take at most a
 //! sixteenth of the time of these, so about a thousandth of all.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use retape_runtime::lock;
 
 use crate::observe::latency::SAMPLED;
 
@@ -59,7 +61,7 @@ impl StaleTurns {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is whole after each change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Notes what a timed hit took.

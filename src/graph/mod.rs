@@ -147,12 +147,6 @@ impl Graph {
         self.renamed(|id| live[id.index()])
     }
 
-    /// The graph without the nodes that `keep` refuses; parameters are always kept. What is left must not use them, or the
-    /// result does not verify.
-    pub fn filtered(&self, keep: impl Fn(ValueId) -> bool) -> Graph {
-        self.renamed(keep).0
-    }
-
     fn renamed(&self, keep: impl Fn(ValueId) -> bool) -> (Graph, Vec<Option<ValueId>>) {
         let mut kept = Graph::default();
         let mut renamed = vec![None; self.nodes.len()];

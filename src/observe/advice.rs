@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
-use retape_runtime::Hash32;
+use retape_runtime::{Hash32, lock};
 
 use super::explain::{Aspect, Difference, Miss, MissReason};
 use crate::error::Caller;
@@ -151,7 +151,7 @@ impl Detector {
     /// Takes note that the function, which was made at this line, is dropped after so many calls.
     pub(crate) fn end(&self, made_at: Caller, n_calls: u64) {
         if let Some(first) = self.first {
-            let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut dropped = lock(&DROPPED);
             if dropped.len() >= MAX_VALUES {
                 dropped.clear();
             }
@@ -242,7 +242,7 @@ static DROPPED: LazyLock<Mutex<HashMap<(Caller, Hash32), Dropped>>> = LazyLock::
 /// Whether a function that was made at a line and is first called with a signature had predecessors that were dropped
 /// after a few calls; and whether that is told for the first time.
 fn recreated(signature: Hash32, made_at: Caller) -> Option<(Advice, bool)> {
-    let dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+    let dropped = lock(&DROPPED);
     let Dropped { functions, calls } = dropped.get(&(made_at, signature))?;
     let n = functions + 1;
     (n >= MANY_FUNCTIONS && *calls < CALLS_PER_MISS * *functions).then(|| {

@@ -5,11 +5,11 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use retape_runtime::Padded;
+use retape_runtime::{Padded, lock};
 
 /// One call in so many is timed, once as many have been.
 pub(crate) const SAMPLED: u32 = 64;
@@ -72,7 +72,7 @@ impl Latencies {
     pub(crate) fn record(&self, start: Instant) -> Duration {
         let time = start.elapsed();
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(LONGEST);
-        let mut times = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = lock(&self.0);
         times.total += time;
         // The histogram grows to what it is given, and all up to the longest is in its range.
         let _ = times.histogram.record(nanos);
@@ -80,7 +80,7 @@ impl Latencies {
     }
 
     pub(crate) fn summary(&self) -> Latency {
-        let Times { histogram, total } = &*self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Times { histogram, total } = &*lock(&self.0);
         let at = |quantile| Duration::from_nanos(histogram.value_at_quantile(quantile));
         match histogram.is_empty() {
             true => Latency::default(),

@@ -9,10 +9,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use retape_kernels::LaunchTime;
+
+use retape_runtime::lock;
 
 use crate::compile::{Compiled, StageTime};
 use crate::error::Result;
@@ -356,7 +358,7 @@ impl Drop for Restore {
 
 impl Recorder {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Forgets everything; times count from now.

@@ -9,7 +9,7 @@ mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use retape_kernels::ir::{Affine, Inst, Kernel, ParamId};
+use retape_kernels::ir::Affine;
 use retape_kernels::library::{Library, MatMul, Operand as MatMulOperand};
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Device, Shortage};
@@ -255,24 +255,18 @@ fn operand_at(graph: &Graph, value: ValueId, place: Place) -> Operand {
 
 /// The values whose bytes the write at `position` may take: the kernel reads each element just where it writes it.
 fn in_place(draft: &Draft, position: usize) -> impl Iterator<Item = ValueId> {
-    let candidates = match &draft.work {
-        Work::Kernel(kernel) => {
-            let write = ParamId((draft.reads.len() + position) as u32);
-            let reads = draft.reads.iter().enumerate();
-            reads.filter(|(read, _)| reads_in_step(kernel, ParamId(*read as u32), write)).map(|(_, &id)| id).collect()
-        }
-        Work::Library(_) => vec![],
-    };
-    candidates.into_iter()
+    let n_reads = draft.reads.len();
+    draft
+        .reads
+        .iter()
+        .enumerate()
+        .filter(move |(read, _)| reads_in_place(&draft.work, *read, n_reads + position))
+        .map(|(_, &id)| id)
 }
 
-fn reads_in_step(kernel: &Kernel, read: ParamId, write: ParamId) -> bool {
-    let (from, to) = (kernel.params[read.index()], kernel.params[write.index()]);
-    let Some(store) = kernel.stores.iter().find(|store| store.param == write) else { return false };
-    let in_step = |inst: &Inst<_>| match inst {
-        Inst::Load(param, at) => *param != read || *at == store.at,
-        Inst::LoadAt(param, _) => *param != read,
-        _ => true,
-    };
-    from.dtype.size() == to.dtype.size() && from.len == to.len && kernel.insts.iter().all(in_step)
+/// Whether parameter `read` is as long as `written` and may lie where that does.
+fn reads_in_place(work: &Work, read: usize, written: usize) -> bool {
+    let Work::Kernel(kernel) = work else { return false };
+    let (from, to) = (kernel.params[read], kernel.params[written]);
+    from.dtype.size() == to.dtype.size() && from.len == to.len && work.works_in_place(read, written)
 }

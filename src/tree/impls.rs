@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 
-use super::statics::is_there;
+use super::statics::{is_there, read_array};
 use super::{Field, Reader, StaticLeaf, Tree, Writer};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
@@ -168,10 +168,4 @@ fn read_collection<T>(from: &mut Reader<'_>, read: impl Fn(&mut Reader<'_>) -> R
         elements.push(from.at_least_one_word(&read)?);
     }
     Ok(elements)
-}
-
-/// Reads the elements of an array in order.
-pub(super) fn read_array<T, const N: usize>(mut read: impl FnMut() -> Result<T>) -> Result<[T; N]> {
-    let elements: Vec<T> = (0..N).map(|_| read()).collect::<Result<_>>()?;
-    elements.try_into().map_err(|_| Error::Internal("an array lost an element".into()))
 }

@@ -35,7 +35,7 @@ pub use reader::Reader;
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
 pub(crate) use spare::{TensorList, Words};
-pub use statics::{Static, StaticLeaf};
+pub use statics::Static;
 pub use writer::{Field, Writer};
 
 use crate::error::Result;
@@ -79,4 +79,24 @@ pub trait Tree: Sized {
     ///
     /// Fails if the stream was not written by this type.
     fn read(from: &mut Reader<'_>) -> Result<Self>;
+}
+
+/// A plain value that can be part of a signature, word by word.
+///
+/// Two values must write the same words exactly if a trace may treat them as the same.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a static value of a signature",
+    label = "not a `StaticLeaf`",
+    note = "static values are numbers, `bool`, `char`, `String`, `DType`, and tuples, arrays and options of them"
+)]
+pub trait StaticLeaf: Sized {
+    /// Writes the value as words.
+    fn write_static(&self, to: &mut Writer<'_>);
+
+    /// Reads what `write_static` wrote.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the stream was not written by this type.
+    fn read_static(from: &mut Reader<'_>) -> Result<Self>;
 }

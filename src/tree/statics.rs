@@ -4,28 +4,8 @@ use std::ops::Deref;
 
 use retape_runtime::{DType, bf16, f16};
 
-use super::{Reader, Tree, Writer};
+use super::{Reader, StaticLeaf, Tree, Writer};
 use crate::error::{Error, Result};
-
-/// A plain value that can be part of a signature, word by word.
-///
-/// Two values must write the same words exactly if a trace may treat them as the same.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a static value of a signature",
-    label = "not a `StaticLeaf`",
-    note = "static values are numbers, `bool`, `char`, `String`, `DType`, and tuples, arrays and options of them"
-)]
-pub trait StaticLeaf: Sized {
-    /// Writes the value as words.
-    fn write_static(&self, to: &mut Writer<'_>);
-
-    /// Reads what `write_static` wrote.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the stream was not written by this type.
-    fn read_static(from: &mut Reader<'_>) -> Result<Self>;
-}
 
 /// A value that is part of the signature: a new value means a new trace.
 ///
@@ -74,6 +54,12 @@ impl<T: StaticLeaf> Tree for Static<T> {
 /// An option as structure.
 pub(super) fn is_there(is_some: bool) -> String {
     if is_some { "Some".to_owned() } else { "None".to_owned() }
+}
+
+/// Reads the elements of an array in order.
+pub(super) fn read_array<T, const N: usize>(mut read: impl FnMut() -> Result<T>) -> Result<[T; N]> {
+    let elements: Vec<T> = (0..N).map(|_| read()).collect::<Result<_>>()?;
+    elements.try_into().map_err(|_| Error::Internal("an array lost an element".into()))
 }
 
 /// What a stream holds in place of a `T`.
@@ -193,7 +179,7 @@ impl<T: StaticLeaf, const N: usize> StaticLeaf for [T; N] {
     }
 
     fn read_static(from: &mut Reader<'_>) -> Result<Self> {
-        super::impls::read_array(|| T::read_static(from))
+        read_array(|| T::read_static(from))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Flattening a tree.
 
 use super::{StaticLeaf, TensorList, Tree, Words};
+use crate::error::Result;
 use crate::tensor::Tensor;
 
 /// The word of a poisoned tensor; no dtype has this number.
@@ -171,6 +172,12 @@ impl<'t> Writer<'t> {
     #[inline]
     pub fn field<T: Tree>(&mut self, field: Field, part: &'t T) {
         self.field_named_by(|| field, part);
+    }
+
+    /// Refuses poisoned tensors: the first one's error.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        self.tensors.iter().find_map(|tensor| tensor.error()).map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Writes a part that is a static leaf.

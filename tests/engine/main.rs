@@ -19,6 +19,7 @@ mod forward_backward;
 mod golden;
 mod heard;
 mod hostile;
+mod imports;
 mod indexing;
 mod kinks;
 mod layers;

@@ -8,12 +8,11 @@
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
-use cranelift_frontend::FunctionBuilder;
+use cranelift_frontend::{FunctionBuilder, Variable};
 use retape_runtime::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 use super::libcalls::{Lib, Libs};
-use super::trap::Watch;
 use crate::ir::{Binary, Compare, Monoid, Unary};
 
 /// Elements of a vector value.
@@ -94,6 +93,23 @@ pub(super) struct Features {
     pub(super) ordered_min: bool,
 }
 
+/// What a function knows of its stores so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watch {
+    pub(super) kinds: Vec<Kind>,
+}
+
+/// Sums of the stores of one type of register.
+#[derive(Clone, Debug)]
+pub(super) struct Kind {
+    pub(super) ty: Type,
+    /// Of floats sums that are zero or NaN; of halves one union of comparisons.
+    pub(super) sums: Vec<Variable>,
+    /// A zero of the type.
+    pub(super) zero: Value,
+    pub(super) n_stores: usize,
+}
+
 /// Emits instructions at the builder's position.
 pub(super) struct Emitter<'a> {
     pub(super) b: FunctionBuilder<'a>,
@@ -104,6 +120,13 @@ pub(super) struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
+    /// Calls a function and returns its result.
+    pub(super) fn call(&mut self, lib: Lib, args: &[Value]) -> Value {
+        let callee = self.libs.imported(&mut self.b, lib);
+        let call = self.b.ins().call(callee, args);
+        self.b.inst_results(call)[0]
+    }
+
     pub(super) fn int(&mut self, x: i64) -> Value {
         self.b.ins().iconst(types::I64, x)
     }

@@ -4,12 +4,11 @@
 //! `signature` declares.
 
 use cranelift_codegen::ir::{
-    AbiParam, ExtFuncData, ExternalName, FuncRef, InstBuilder, LibCall, Signature, Type, UserExternalName, Value, types,
+    AbiParam, ExtFuncData, ExternalName, FuncRef, LibCall, Signature, Type, UserExternalName, types,
 };
 use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::FunctionBuilder;
 use retape_runtime::{DType, Element, bf16, f16};
-
-use super::emit::Emitter;
 
 /// A function of this crate that generated code calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,28 +71,19 @@ impl Lib {
     }
 }
 
-impl Emitter<'_> {
-    /// Calls a function and returns its result.
-    pub(super) fn call(&mut self, lib: Lib, args: &[Value]) -> Value {
-        let callee = match self.libs.0[lib as usize] {
-            Some(callee) => callee,
-            None => {
-                let callee = self.import(lib);
-                self.libs.0[lib as usize] = Some(callee);
-                callee
-            }
-        };
-        let call = self.b.ins().call(callee, args);
-        self.b.inst_results(call)[0]
+impl Libs {
+    /// A reference to a function, which is imported into the one under construction when it is first called.
+    pub(super) fn imported(&mut self, b: &mut FunctionBuilder<'_>, lib: Lib) -> FuncRef {
+        *self.0[lib as usize].get_or_insert_with(|| import(b, lib))
     }
+}
 
-    fn import(&mut self, lib: Lib) -> FuncRef {
-        let call_conv = self.b.func.signature.call_conv;
-        let name = self.b.func.declare_imported_user_function(UserExternalName { namespace: 0, index: lib as u32 });
-        let signature = self.b.import_signature(signature(lib, call_conv));
-        let name = ExternalName::User(name);
-        self.b.import_function(ExtFuncData { name, signature, colocated: false, patchable: false })
-    }
+fn import(b: &mut FunctionBuilder<'_>, lib: Lib) -> FuncRef {
+    let call_conv = b.func.signature.call_conv;
+    let name = b.func.declare_imported_user_function(UserExternalName { namespace: 0, index: lib as u32 });
+    let signature = b.import_signature(signature(lib, call_conv));
+    let name = ExternalName::User(name);
+    b.import_function(ExtFuncData { name, signature, colocated: false, patchable: false })
 }
 
 fn signature(lib: Lib, call_conv: CallConv) -> Signature {

@@ -5,7 +5,6 @@
 //! goes when the last of its functions is dropped.
 
 mod body;
-pub(crate) mod call;
 mod cast;
 mod compile;
 mod emit;
@@ -21,7 +20,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use dashmap::DashMap;
-use retape_runtime::{Code, parallel_for};
+use retape_runtime::{Code, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
@@ -39,8 +38,9 @@ pub(crate) struct Unit<'a> {
 #[derive(Debug)]
 pub(crate) struct Function {
     key: Key,
-    code: Arc<Code>,
-    offset: usize,
+    pub(crate) code: Arc<Code>,
+    /// Where it begins in the code.
+    pub(crate) offset: usize,
     len: usize,
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = missing.iter().map(|_| Mutex::new(None)).collect();
     parallel_for(missing.len(), &|n| {
         let code = compile::machine_code(&units[missing[n]], isa);
-        *slots[n].lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+        *lock(&slots[n]) = Some(code);
     });
     let mut bytes = Vec::new();
     let mut places = Vec::new();
@@ -180,6 +180,6 @@ pub fn machine_text(kernel: &Kernel) -> Result<String> {
 }
 
 fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<String> {
-    let schedule = schedule(&crate::execute::prepared(kernel));
+    let schedule = schedule(&crate::schedule::prepared(kernel));
     schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest], trap: false })).collect()
 }

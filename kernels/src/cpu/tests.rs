@@ -177,7 +177,7 @@ fn random_kernels_with_calls_agree_with_the_evaluator() {
     for seed in 0..60 {
         let kernel = random_kernel_with_calls(seed);
         let inputs = random_inputs(&kernel, seed);
-        let expanded = crate::execute::prepared(&kernel);
+        let expanded = crate::schedule::prepared(&kernel);
         let outputs = run(&expanded, &schedule(&expanded), &inputs, 1);
         compare(&kernel, &outputs, &expected(&kernel, &inputs), 1e-4, &format!("seed {seed}"));
     }
@@ -186,7 +186,7 @@ fn random_kernels_with_calls_agree_with_the_evaluator() {
 #[test]
 fn rare_parts_have_the_bits_of_the_evaluator() {
     for seed in 0..80 {
-        let kernel = crate::execute::prepared(&random_kernel_of_selects(seed));
+        let kernel = crate::schedule::prepared(&random_kernel_of_selects(seed));
         let inputs = random_inputs(&kernel, seed);
         check(&kernel, &inputs, 0.0, &format!("seed {seed}"));
     }

@@ -5,31 +5,13 @@
 //! that is NaN at the end raises the flag. What is stored stays as it is.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
-use cranelift_frontend::Variable;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use retape_runtime::DType;
 
-use super::emit::{Emitter, Val};
+use super::emit::{Emitter, Kind, Val, Watch};
 
 /// Sums of one type: as many as an instruction takes cycles, so that stores which follow each other need not wait.
 const SUMS: usize = 4;
-
-/// What a function knows of its stores so far.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Watch {
-    kinds: Vec<Kind>,
-}
-
-/// Sums of the stores of one type of register.
-#[derive(Clone, Debug)]
-struct Kind {
-    ty: Type,
-    /// Of floats sums that are zero or NaN; of halves one union of comparisons.
-    sums: Vec<Variable>,
-    /// A zero of the type.
-    zero: Value,
-    n_stores: usize,
-}
 
 impl Emitter<'_> {
     /// Begins to watch what is stored; called where the function begins.

@@ -16,10 +16,10 @@ use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
 use retape_runtime::{Buffer, DeviceBuffer, Gpu};
 
 use crate::error::{Error, Result};
-use crate::execute::{LaunchTime, Modes};
 use crate::given::{Input, take_given};
 use crate::library::Library;
 use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
+use crate::program::{LaunchTime, Modes};
 use crate::ptx::{self, Target};
 
 use self::draft::{Draft, Origin, Placed, Task};

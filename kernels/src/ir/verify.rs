@@ -10,7 +10,7 @@ use retape_runtime::{DType, Scalar};
 
 use super::overlap::{Term, injective, may_meet};
 use super::{Affine, Axis, Binary, Inst, Kernel, Param, ParamId, Stage, Store, Unary, ValueId};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 /// The first broken invariant of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use retape_runtime::{DType, Element, bf16, f16};
 use super::extents::{Check, countable};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, only, vectorized, view, view_mut};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 descriptor! {
     /// The elements converted to another dtype as [`Scalar::cast`](retape_runtime::Scalar::cast) does.

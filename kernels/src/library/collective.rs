@@ -19,7 +19,8 @@ use super::extents::{Check, count, countable};
 use super::text::{alternatives, descriptor};
 use super::token::Token;
 use super::view::only;
-use crate::error::{Error, Result, ensure};
+use crate::ensure::ensure;
+use crate::error::{Error, Result};
 
 alternatives! {
     /// How the arrays of all workers become one.

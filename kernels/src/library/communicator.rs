@@ -6,7 +6,9 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
+
+use retape_runtime::{lock_to_read, lock_to_write};
 
 use super::flag::raised;
 
@@ -43,7 +45,7 @@ static GROUPS: RwLock<Option<HashMap<usize, Arc<dyn Communicator>>>> = RwLock::n
 
 /// Makes a group known to the plans that name its number, in place of an older one of that number; `None` forgets it.
 pub fn set_communicator(group: usize, communicator: Option<Arc<dyn Communicator>>) {
-    let mut groups = GROUPS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut groups = lock_to_write(&GROUPS);
     let groups = groups.get_or_insert_default();
     match communicator {
         Some(communicator) => groups.insert(group, communicator),
@@ -53,7 +55,7 @@ pub fn set_communicator(group: usize, communicator: Option<Arc<dyn Communicator>
 
 /// The group of a number, if it is known.
 pub fn communicator(group: usize) -> Option<Arc<dyn Communicator>> {
-    GROUPS.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.get(&group).cloned()
+    lock_to_read(&GROUPS).as_ref()?.get(&group).cloned()
 }
 
 thread_local! {

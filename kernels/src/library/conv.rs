@@ -19,7 +19,7 @@ use super::micro::{
     lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 alternatives! {
     /// Which of the three products of a convolution is computed.

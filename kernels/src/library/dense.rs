@@ -6,11 +6,11 @@ use std::ops::Range;
 use retape_runtime::{DType, Element};
 use smallvec::SmallVec;
 
+use super::CastHalf;
 use super::extents::Check;
 use super::micro::with_scratch;
 use super::text::{Field, split};
-use super::{CastHalf, Operand};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 /// A finished block of a kernel's result, still in cache when an epilogue sees it.
 #[derive(Clone, Debug)]
@@ -104,25 +104,5 @@ impl Field for SmallVec<[usize; 4]> {
 
     fn read(text: &str) -> Option<Self> {
         split(text.strip_prefix('[')?.strip_suffix(']')?).into_iter().map(|item| item.parse().ok()).collect()
-    }
-}
-
-/// `[offset,[batch strides],row stride,column stride]`.
-impl Field for Operand {
-    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "[{},", self.offset)?;
-        self.batch_strides.print(f)?;
-        write!(f, ",{},{}]", self.row_stride, self.col_stride)
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        let items = split(text.strip_prefix('[')?.strip_suffix(']')?);
-        let [offset, batch_strides, row_stride, col_stride] = items[..] else { return None };
-        Some(Operand {
-            offset: offset.parse().ok()?,
-            batch_strides: Field::read(batch_strides)?,
-            row_stride: row_stride.parse().ok()?,
-            col_stride: col_stride.parse().ok()?,
-        })
     }
 }

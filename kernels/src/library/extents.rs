@@ -1,6 +1,6 @@
 //! How many elements descriptors speak of: counts that never wrap, and the bound that verified descriptors keep.
 
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 /// What a check of a descriptor says.
 pub(crate) type Check = Result<(), String>;

@@ -9,7 +9,7 @@ use super::extents::{Check, count, countable};
 use super::number::{Float, with_float};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 descriptor! {
     /// The lower triangular L with L Lᵀ = A for symmetric A `[batch, n, n]`, of which the lower triangle is read.

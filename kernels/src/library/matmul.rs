@@ -2,6 +2,7 @@
 //!
 //! Guarantees that NaN and infinities propagate as in the plain sum: no operand is skipped for being zero.
 
+use std::fmt;
 use std::ops::Range;
 
 use retape_runtime::DType;
@@ -10,8 +11,8 @@ use smallvec::SmallVec;
 use super::dense::{Epilogue, Tile, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Check, count, countable};
 use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
-use super::text::descriptor;
-use crate::error::ensure;
+use super::text::{Field, descriptor, split};
+use crate::ensure::ensure;
 
 /// Where an operand's matrices lie in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +81,26 @@ impl Operand {
             index /= extent;
         }
         at
+    }
+}
+
+/// `[offset,[batch strides],row stride,column stride]`.
+impl Field for Operand {
+    fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{},", self.offset)?;
+        self.batch_strides.print(f)?;
+        write!(f, ",{},{}]", self.row_stride, self.col_stride)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let items = split(text.strip_prefix('[')?.strip_suffix(']')?);
+        let [offset, batch_strides, row_stride, col_stride] = items[..] else { return None };
+        Some(Operand {
+            offset: offset.parse().ok()?,
+            batch_strides: Field::read(batch_strides)?,
+            row_stride: row_stride.parse().ok()?,
+            col_stride: col_stride.parse().ok()?,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use super::extents::{Check, count, countable, near};
 use super::number::{Number, with_float};
 use super::text::{alternatives, descriptor};
 use super::view::{Plain, Tile, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 alternatives! {
     /// What is made of the elements of a window.

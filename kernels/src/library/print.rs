@@ -10,9 +10,9 @@ use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
-use retape_runtime::{DType, Shape, in_user_code};
+use retape_runtime::{DType, Shape, in_user_code, lock_to_read, lock_to_write};
 
 use super::extents::{Check, countable};
 use super::flag::raised;
@@ -97,7 +97,7 @@ static SINK: RwLock<Option<Arc<Sink>>> = RwLock::new(None);
 /// The sink belongs to the process. It is called on the thread that runs the plan, and several threads may call it at
 /// once.
 pub fn set_print_sink(sink: Option<Arc<Sink>>) {
-    *SINK.write().unwrap_or_else(PoisonError::into_inner) = sink;
+    *lock_to_write(&SINK) = sink;
 }
 
 thread_local! {
@@ -119,7 +119,7 @@ fn write_line(line: &str) -> Result<()> {
         return Ok(());
     }
     // Called without the lock, so that a sink may print, or set another.
-    let sink = SINK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    let sink = lock_to_read(&SINK).clone();
     match sink {
         // Whatever a sink leaves half done is its own; a plan that runs has nothing half done while it prints.
         Some(sink) => {
@@ -226,7 +226,7 @@ mod tests {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     fn lines_of(body: impl FnOnce()) -> Vec<String> {
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = retape_runtime::lock(&ONE_AT_A_TIME);
         let lines = Arc::new(Mutex::new(vec![]));
         let log = Arc::clone(&lines);
         set_print_sink(Some(Arc::new(move |line: &str| log.lock().unwrap().push(line.to_owned()))));

@@ -12,7 +12,7 @@ use super::extents::{Check, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::{alternatives, descriptor};
 use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 alternatives! {
     /// The operation that is accumulated.

@@ -11,7 +11,7 @@ use super::extents::{Check, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 descriptor! {
     /// From base `[outer, len, inner]`, indices and updates `[outer, n_indices, inner]` to base plus each update at

@@ -9,7 +9,7 @@ use super::extents::{Check, count, countable};
 use super::number::{is_number, with_number};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, view, view_mut};
-use crate::error::ensure;
+use crate::ensure::ensure;
 
 descriptor! {
     /// The positions (`i64`) that sort each line along an axis; equal elements keep their order and NaN comes last.

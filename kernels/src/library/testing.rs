@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use retape_runtime::{Buffer, DType, Element, bf16, f16, n_threads, set_n_threads};
+use retape_runtime::{Buffer, DType, Element, bf16, f16, lock, n_threads, set_n_threads};
 
 use super::Library;
 use super::view::{Plain, view};
@@ -91,7 +91,7 @@ pub(crate) fn output_of<T: Plain>(kernel: &Library, inputs: &[Buffer]) -> Vec<T>
 fn on_one_and_two_threads<R>(body: impl Fn() -> R) -> (R, R) {
     // The number of threads belongs to the whole process.
     static SETTING: Mutex<()> = Mutex::new(());
-    let _guard = SETTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = lock(&SETTING);
     let before = n_threads();
     set_n_threads(1);
     let one = body();

@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Scalar};
 
 use super::function::{Class, Function, Reg, ptx};
-use super::inst::{Value, bits_suffix};
+use super::value::{Value, bits_suffix};
 
 /// A numeric conversion.
 pub(crate) fn cast(f: &mut Function, to: DType, x: Value) -> Value {

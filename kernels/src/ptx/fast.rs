@@ -8,7 +8,7 @@
 use retape_runtime::DType;
 
 use super::function::{Class, Function, ptx};
-use super::inst::Value;
+use super::value::Value;
 use crate::ir::{Binary, Func1, Inst, Kernel, Store, Unary, ValueId};
 
 /// Whether a function has an approximation.

@@ -7,23 +7,10 @@
 use retape_runtime::{DType, Scalar};
 
 use super::fast;
-use super::function::{Class, Function, Reg, ptx};
+use super::function::{Class, Function, ptx};
+use super::value::{Value, bits_suffix};
 use super::{cast, remainder};
 use crate::ir::{Binary, Compare, Inst, Monoid, Unary};
-
-/// A value in a register of the class of its dtype; see [`Class::of`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Value {
-    pub(crate) dtype: DType,
-    pub(crate) reg: Reg,
-}
-
-impl Value {
-    pub(crate) fn new(dtype: DType, reg: Reg) -> Value {
-        debug_assert_eq!(reg.class, Class::of(dtype));
-        Value { dtype, reg }
-    }
-}
 
 /// The suffix of arithmetic on a dtype that is computed with; unsigned for `u8`, which lies in 32 bits.
 const fn suffix(dtype: DType) -> &'static str {
@@ -35,16 +22,6 @@ const fn suffix(dtype: DType) -> &'static str {
         DType::U32 | DType::U8 => "u32",
         DType::F16 | DType::Bf16 => "b16",
         DType::Bool => "pred",
-    }
-}
-
-/// The suffix of operations on the bits of a dtype.
-pub(super) const fn bits_suffix(dtype: DType) -> &'static str {
-    match Class::of(dtype) {
-        Class::Pred => "pred",
-        Class::B16 => "b16",
-        Class::B32 | Class::F32 => "b32",
-        Class::B64 | Class::F64 => "b64",
     }
 }
 

@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use super::function::{Class, Function, Reg, ptx};
-use super::inst::Value;
+use super::value::Value;
 
 /// Where an address points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

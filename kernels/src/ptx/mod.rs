@@ -19,6 +19,7 @@ mod memory;
 mod nest;
 mod product;
 mod remainder;
+mod value;
 
 use smallvec::SmallVec;
 
@@ -31,8 +32,9 @@ pub(crate) use cast::cast;
 pub(crate) use function::{Class, Function, Label, Reg, ptx};
 pub(crate) use fuse::are_independent;
 pub use fuse::{FusedStep, apart, fuse};
-pub(crate) use inst::{Value, combine, constant, emit_inst};
+pub(crate) use inst::{combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
+pub(crate) use value::Value;
 
 /// Parameters of 8 bytes that a kernel may have in the versions of PTX that are emitted.
 const MAX_ARGUMENTS: usize = 512;

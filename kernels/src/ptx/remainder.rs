@@ -4,7 +4,7 @@ use retape_runtime::DType;
 
 use super::cast::cast;
 use super::function::{Class, Function, Reg, ptx};
-use super::inst::Value;
+use super::value::Value;
 
 /// Bits of a quotient that one step of the long division makes: a remainder of 53 bits has room for them in 64.
 const STEP: u32 = 11;

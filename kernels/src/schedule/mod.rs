@@ -10,7 +10,9 @@ mod split;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
+use crate::expand::expand;
 use crate::ir::{Inst, Kernel, Stage};
+use crate::simplify::simplify;
 
 pub(crate) use canonical::canonical;
 pub(crate) use rare::RareParts;
@@ -72,6 +74,11 @@ pub(crate) struct Schedule {
     pub(crate) nests: Vec<Nest>,
     /// Bytes of scratch memory.
     pub(crate) scratch: usize,
+}
+
+/// The kernel in the form that is compiled.
+pub(crate) fn prepared(kernel: &Kernel) -> Kernel {
+    simplify(&expand(&simplify(kernel)))
 }
 
 /// Schedules a verified, expanded kernel.

@@ -203,7 +203,7 @@ mod tests {
         let at = Affine::new(0, &[1]);
         let value = f(k.load(x, at.clone()));
         k.store(k.param(DType::F32, 8, true), at, value);
-        let kernel = crate::execute::prepared(&k.finish());
+        let kernel = crate::schedule::prepared(&k.finish());
         let parts = RareParts::of(&kernel, |_| Some(()));
         (kernel, parts)
     }

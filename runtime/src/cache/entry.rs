@@ -4,9 +4,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc as Shared, Mutex, PoisonError};
+use std::sync::{Arc as Shared, Mutex};
 
 use super::Hash32;
+use crate::lock::lock;
 use crate::recent::Counted;
 use crate::stats::Weight;
 use crate::sync::Arc;
@@ -52,12 +53,12 @@ impl<K, V> Entry<K, V> {
     }
 
     pub(super) fn weight(&self) -> Weight {
-        *self.weight.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.weight)
     }
 
     /// Under the lock of the ledger.
     pub(super) fn set_weight(&self, weight: Weight) {
-        *self.weight.lock().unwrap_or_else(PoisonError::into_inner) = weight;
+        *lock(&self.weight) = weight;
     }
 }
 

@@ -5,12 +5,13 @@
 //! after the turn, with no lock held.
 
 use std::borrow::Borrow;
+use std::sync::Arc as Shared;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc as Shared, PoisonError};
 
 use super::entry::Entry;
 use super::{Cache, Hash32};
 use crate::flight::{Boarding, Landing};
+use crate::lock::lock;
 use crate::stats::{Budget, Capacity, EventKind, Total, Weight, count};
 use crate::sync::Arc;
 
@@ -31,7 +32,7 @@ pub enum Insertion {
 impl<K, V> Drop for Cache<K, V> {
     fn drop(&mut self) {
         // Pins may outlive it.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|entry| entry.leave());
+        lock(&self.ledger).iter().for_each(|entry| entry.leave());
     }
 }
 

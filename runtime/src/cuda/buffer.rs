@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::gpu::{Gpu, lock};
+use super::gpu::Gpu;
 use super::pool::Block;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// Memory of a GPU for the elements of one tensor. The contents of a new one are unspecified.
 ///

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::driver::{Event, Graph, Shape};
-use super::gpu::{Gpu, Remains, lock};
-use super::module::Function;
+use super::gpu::Function;
+use super::gpu::{Gpu, Remains};
 use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// Graphs that a chain keeps.
 const MAX_GRAPHS: usize = 4;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
-use super::module::Key;
+/// The hash of what code is made from.
+pub(super) type Key = [u8; 32];
 
 /// What files begin with; the hash of the code follows.
 const MAGIC: &[u8] = b"retape cubin 1\n";

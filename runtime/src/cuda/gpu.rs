@@ -7,19 +7,20 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use dashmap::DashMap;
 
 use super::api::{self, Failure};
-use super::disk;
-use super::driver::{self, Driver, Facts, Graph, Module};
-use super::module::{CodeCounters, Function, Key};
+use super::disk::{self, Key};
+use super::driver::{self, Driver, Entry, Facts, Graph, Module};
 use super::origin;
 use super::pool::{Block, GpuMemory, Pool};
 use super::staging::Staging;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::lock::lock;
 use crate::shortage::{Refusal, Shortage};
 
 /// The lowest compute capability that code is made for.
@@ -38,6 +39,27 @@ pub trait Idle: Send + Sync {
 pub(super) enum Remains {
     Module(Module),
     Graph(Graph),
+}
+
+/// The counters behind [`CodeStats`](super::CodeStats).
+#[derive(Debug, Default)]
+pub(super) struct CodeCounters {
+    pub(super) compiled: AtomicU64,
+    pub(super) from_disk: AtomicU64,
+    pub(super) live: AtomicUsize,
+}
+
+/// A kernel that is loaded on a GPU. It stays there until the work that uses it is done.
+pub struct Function {
+    pub(super) gpu: Arc<Gpu>,
+    pub(super) key: Key,
+    pub(super) name: String,
+    /// Taken when it is dropped.
+    pub(super) module: Option<Module>,
+    pub(super) entry: Entry,
+    pub(super) bytes: usize,
+    /// Shared memory that launches may ask for.
+    pub(super) shared: Mutex<u32>,
 }
 
 /// An NVIDIA GPU with its context, its stream, its memory and its code.
@@ -61,11 +83,6 @@ pub struct Gpu {
     idle: Mutex<Vec<Weak<dyn Idle>>>,
     /// Why nothing works any more.
     broken: OnceLock<String>,
-}
-
-/// Locks a mutex whose data is consistent at every point, so that a panic elsewhere does not matter.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the driver; returns the number of devices.
@@ -100,6 +117,44 @@ fn look_at(ordinal: u32) -> Result<Facts, String> {
         return Err(format!("{name} has compute capability {major}.{minor}, and at least 7.5 is needed"));
     }
     Ok(facts)
+}
+
+impl Function {
+    /// The bytes of its code.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The name of the kernel.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Lets launches ask for so much shared memory beyond what the text declares.
+    pub(super) fn allow_shared(&self, bytes: u32) -> Result<()> {
+        let mut allowed = lock(&self.shared);
+        if bytes > *allowed {
+            self.gpu.check(|driver| driver.allow_shared(&self.entry, bytes))?;
+            *allowed = bytes;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Function {
+    fn drop(&mut self) {
+        self.gpu.functions.remove_if(&self.key, |_, function| function.strong_count() == 0);
+        self.gpu.code.live.fetch_sub(1, Relaxed);
+        if let Some(module) = self.module.take() {
+            self.gpu.retire(Remains::Module(module));
+        }
+    }
+}
+
+impl fmt::Debug for Function {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Function({}, {} bytes)", self.name, self.bytes)
+    }
 }
 
 impl Gpu {

@@ -21,6 +21,6 @@ mod staging;
 
 pub use buffer::DeviceBuffer;
 pub use chain::{Address, Chain, Launch, LaunchSpan};
-pub use gpu::{Gpu, Idle};
-pub use module::{CodeStats, Function, Source};
+pub use gpu::{Function, Gpu, Idle};
+pub use module::{CodeStats, Source};
 pub use pool::GpuMemory;

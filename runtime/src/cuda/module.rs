@@ -1,19 +1,16 @@
 //! Code of a GPU: text is compiled once, shared while it is used, and kept on disk for the next process.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use super::disk;
+use super::disk::{self, Key};
 use super::driver::{Entry, LinkFailure, Module};
-use super::gpu::{Gpu, Remains, lock};
+use super::gpu::{CodeCounters, Function, Gpu};
 use crate::error::{Error, Result};
-
-/// The hash of what code is made from.
-pub(super) type Key = [u8; 32];
+use crate::lock::lock;
 
 /// Threads that compile at once.
 const MAX_THREADS: usize = 16;
@@ -29,14 +26,6 @@ pub struct CodeStats {
     pub live: usize,
 }
 
-/// The counters behind [`CodeStats`].
-#[derive(Debug, Default)]
-pub(super) struct CodeCounters {
-    compiled: AtomicU64,
-    from_disk: AtomicU64,
-    live: AtomicUsize,
-}
-
 /// A kernel as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
@@ -44,57 +33,6 @@ pub struct Source<'a> {
     pub name: &'a str,
     /// The PTX module that has it.
     pub text: &'a str,
-}
-
-/// A kernel that is loaded on a GPU. It stays there until the work that uses it is done.
-pub struct Function {
-    gpu: Arc<Gpu>,
-    key: Key,
-    name: String,
-    /// Taken when it is dropped.
-    module: Option<Module>,
-    pub(super) entry: Entry,
-    bytes: usize,
-    /// Shared memory that launches may ask for.
-    shared: Mutex<u32>,
-}
-
-impl Function {
-    /// The bytes of its code.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The name of the kernel.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Lets launches ask for so much shared memory beyond what the text declares.
-    pub(super) fn allow_shared(&self, bytes: u32) -> Result<()> {
-        let mut allowed = lock(&self.shared);
-        if bytes > *allowed {
-            self.gpu.check(|driver| driver.allow_shared(&self.entry, bytes))?;
-            *allowed = bytes;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Function {
-    fn drop(&mut self) {
-        self.gpu.functions.remove_if(&self.key, |_, function| function.strong_count() == 0);
-        self.gpu.code.live.fetch_sub(1, Relaxed);
-        if let Some(module) = self.module.take() {
-            self.gpu.retire(Remains::Module(module));
-        }
-    }
-}
-
-impl fmt::Debug for Function {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Function({}, {} bytes)", self.name, self.bytes)
-    }
 }
 
 impl Source<'_> {

@@ -94,9 +94,7 @@ impl Core {
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
     pub(crate) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
-        if let Some(error) = leaves.tensors.iter().find_map(|tensor| tensor.error()) {
-            return Err(error.clone());
-        }
+        leaves.check()?;
         let flags = self.flags();
         note_modes(flags, &mut leaves);
         let words = &leaves.words;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::Nest;
 use super::index::Ints;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
-use crate::ptx::inst::bits_suffix;
+use crate::ptx::value::bits_suffix;
 use crate::ptx::{
     Class, Elements, Function, Reg, Space, Value, combine, constant, emit_inst, load, load_many, ptx, store, store_many,
 };

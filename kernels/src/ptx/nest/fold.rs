@@ -5,14 +5,24 @@ use smallvec::SmallVec;
 
 use super::body::Lanes;
 use super::index::barrier;
-use super::reduce::Threads;
 use super::schedule::{BLOCK, Reduction, WARP};
 use crate::ir::{Monoid, ValueId};
 use crate::ptx::memory::{from_word, to_word};
+use crate::ptx::value::bits_suffix;
 use crate::ptx::{Class, Elements, Function, Reg, Space, Value, combine, load, ptx, store};
 
 /// Shared memory that results take at most, in bytes.
 const MAX_SHARED: usize = 32 << 10;
+
+/// The numbers of a thread.
+pub(super) struct Threads {
+    /// In the block.
+    pub(super) thread: Reg,
+    /// Among those that share an item.
+    pub(super) strip: Reg,
+    /// Of its item in the block.
+    pub(super) slot: Reg,
+}
 
 /// A reduction on its way.
 pub(super) struct Partial {
@@ -195,7 +205,7 @@ fn halve(f: &mut Function, plan: Reduction, threads: &Threads, base: Reg, sums: 
                 let at = (start + lane * n_threads * size) as i64;
                 let other = load(f, Space::Shared, mine.dtype, own, at + distance as i64);
                 let new = combine(f, sum.monoid, mine, other);
-                ptx!(f, "mov.{} {}, {}", super::reduce::bits_move(mine), mine.reg, new.reg);
+                ptx!(f, "mov.{} {}, {}", bits_move(mine), mine.reg, new.reg);
                 if strips > 1 {
                     store(f, Space::Shared, mine, own, at, None);
                 }
@@ -206,5 +216,14 @@ fn halve(f: &mut Function, plan: Reduction, threads: &Threads, base: Reg, sums: 
             barrier(f);
         }
         strips /= 2;
+    }
+}
+
+/// The suffix of a move of a value.
+pub(super) fn bits_move(value: Value) -> &'static str {
+    match value.reg.class {
+        Class::F32 => "f32",
+        Class::F64 => "f64",
+        _ => bits_suffix(value.dtype),
     }
 }

@@ -7,23 +7,12 @@
 use smallvec::SmallVec;
 
 use super::body::{Body, Group, Vector};
-use super::fold::{Partial, across_threads, pairwise};
+use super::fold::{Partial, Threads, across_threads, bits_move, pairwise};
 use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
 use super::{Nest, vector_of};
 use crate::ir::{Kernel, Stage, Store};
-use crate::ptx::inst::bits_suffix;
-use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, Value, combine, grid, ptx, store_many};
-
-/// The numbers of a thread.
-pub(super) struct Threads {
-    /// In the block.
-    pub(super) thread: Reg,
-    /// Among those that share an item.
-    pub(super) strip: Reg,
-    /// Of its item in the block.
-    pub(super) slot: Reg,
-}
+use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, combine, grid, ptx, store_many};
 
 /// The launch that reduces: all the work, or the parts of `partials`, one buffer per reduction.
 pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
@@ -345,13 +334,4 @@ struct Walk {
     end: Option<Reg>,
     /// Whether the kept points are not beyond the end; else there is nothing to fold.
     valid: Option<Reg>,
-}
-
-/// The suffix of a move of a value.
-pub(super) fn bits_move(value: Value) -> &'static str {
-    match value.reg.class {
-        Class::F32 => "f32",
-        Class::F64 => "f64",
-        _ => bits_suffix(value.dtype),
-    }
 }

@@ -4,9 +4,10 @@
 //! stage that the step before has read, and multiplies; one barrier a step keeps readers and writers apart.
 
 use super::choose::{Config, Engine, Parts};
-use super::finish::{Corner, Finish};
+use super::finish::Finish;
 use super::index::{advance, digits, div_rem, mul, number, reach, sum};
 use super::load::{Loader, Start};
+use super::place::Corner;
 use super::problem::{Gather, Problem};
 use super::sums::{Reader, Sums, ring};
 use super::tile::Tile;

@@ -5,8 +5,8 @@
 
 use retape_runtime::DType;
 
-use super::finish::address;
 use super::index::{Digits, digits, mad, reach};
+use super::place::address;
 use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId};
 use crate::ptx::{Class, Function, Reg, Space, Value, emit_inst, load, ptx, store};
 

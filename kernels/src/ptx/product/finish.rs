@@ -1,25 +1,14 @@
 //! From the sums of a block to memory.
 
-use retape_runtime::DType;
-
 use super::choose::Config;
 use super::epilogue::Epilogue;
-use super::index::{Address, Digits, add, digits, mad, reach, sum};
+use super::index::{Address, add, mad, reach, sum};
+use super::place::{Corner, Origin, bits, matrix_row, origin, plus, rounded};
 use super::problem::{Scatter, count};
 use super::slab::{Slab, Tail};
 use super::sums::Sums;
 use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
-
-/// Where the sums of a block belong.
-pub(super) struct Corner<'a> {
-    /// First row and column of the product.
-    pub(super) row: Reg,
-    pub(super) col: Reg,
-    /// Digits and number of the product in the batch.
-    pub(super) batch: &'a Digits,
-    pub(super) product: Reg,
-}
 
 /// What becomes of the sums.
 pub(super) enum Finish<'a> {
@@ -29,12 +18,6 @@ pub(super) enum Finish<'a> {
     Fuse { to: &'a Scatter, n: usize, epilogue: &'a Epilogue },
     /// They are parts of it, to be summed later: `[part, product, m, n]`.
     Part { m: usize, n: usize },
-}
-
-/// The place of a product in the matrix that it is written to, as registers.
-struct Origin {
-    row: Option<Reg>,
-    col: Option<Reg>,
 }
 
 impl Finish<'_> {
@@ -73,38 +56,6 @@ impl Finish<'_> {
             }
         }
     }
-}
-
-/// Where the product with these digits begins.
-fn origin(f: &mut Function, to: &Scatter, batch: &Digits) -> Origin {
-    let mut origin = Origin { row: None, col: None };
-    let step = |f: &mut Function, so_far: Option<Reg>, digit: Reg, step: usize| match (so_far, step) {
-        (so_far, 0) => so_far,
-        (None, step) => Some(super::index::mul(f, digit, step as i64)),
-        (Some(so_far), step) => Some(mad(f, digit, step as i64, so_far)),
-    };
-    for (digit, (rows, cols)) in batch.iter().zip(&to.batch) {
-        origin.row = step(f, origin.row, *digit, *rows);
-        origin.col = step(f, origin.col, *digit, *cols);
-    }
-    origin
-}
-
-fn plus(f: &mut Function, a: Reg, b: Option<Reg>) -> Reg {
-    b.map_or(a, |b| sum(f, a, b))
-}
-
-/// Row of the matrix that row `index` of a product is.
-fn matrix_row(f: &mut Function, to: &Scatter, index: Reg, origin: Option<Reg>) -> Reg {
-    let own = digits(f, index, to.rows.iter().map(|digit| digit.extent));
-    let mut row: Option<Reg> = origin;
-    for (digit, value) in to.rows.iter().zip(&own) {
-        row = Some(match row {
-            None => super::index::mul(f, *value, digit.stride),
-            Some(row) => mad(f, *value, digit.stride, row),
-        });
-    }
-    add(f, row.unwrap_or(index), to.first_row as i64)
 }
 
 /// Stores straight from registers.
@@ -155,47 +106,4 @@ fn store(f: &mut Function, config: &Config, sums: &Sums, corner: &Corner<'_>, to
         }
         f.place(skip);
     }
-}
-
-/// The type of an access to elements of a dtype.
-pub(super) fn bits(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F64 => "f64",
-        DType::F32 => "f32",
-        _ => "b16",
-    }
-}
-
-/// A sum as an element of the result.
-pub(super) fn rounded(f: &mut Function, x: Reg, to: DType) -> Reg {
-    match to {
-        DType::F16 => f.op(Class::B16, "cvt.rn.f16.f32", format_args!("{x}")),
-        DType::Bf16 if f.target().sm >= 80 => f.op(Class::B16, "cvt.rn.bf16.f32", format_args!("{x}")),
-        DType::Bf16 => {
-            // Adds half of the last place, ties to even, but for NaN, whose lower bits may be all it has.
-            let x_bits = f.op(Class::B32, "mov.b32", format_args!("{x}"));
-            let high = f.op(Class::B32, "shr.u32", format_args!("{x_bits}, 16"));
-            let odd = super::index::and(f, high, 1);
-            let up = sum(f, x_bits, odd);
-            let up = add(f, up, 0x7fff);
-            let nan = f.op(Class::Pred, "setp.nan.f32", format_args!("{x}, {x}"));
-            let chosen = f.op(Class::B32, "selp.b32", format_args!("{}, {up}, {nan}", 0x7fff_ffff));
-            let high = f.op(Class::B32, "shr.u32", format_args!("{chosen}, 16"));
-            f.op(Class::B16, "cvt.u16.u32", format_args!("{high}"))
-        }
-        _ => x,
-    }
-}
-
-/// The address of the element of the result at `row` and `col` of a product, given the digits of its number.
-pub(super) fn element(f: &mut Function, to: &Scatter, batch: &Digits, row: Reg, col: Reg) -> [Reg; 2] {
-    let origin = origin(f, to, batch);
-    let row = matrix_row(f, to, row, origin.row);
-    [row, plus(f, col, origin.col)]
-}
-
-/// The address of an element of a dense matrix.
-pub(super) fn address(f: &mut Function, base: Reg, [row, col]: [Reg; 2], width: usize, size: usize) -> Reg {
-    let at = reach(f, base, row, (width * size) as i64);
-    reach(f, at, col, size as i64)
 }

@@ -13,6 +13,7 @@ mod index;
 mod load;
 mod matmul;
 mod parts;
+mod place;
 mod problem;
 mod slab;
 mod sums;

@@ -1,8 +1,8 @@
 //! The second pass over parts of sums: adds them in order, one thread for each element. Without parts the sums are 0.
 
 use super::epilogue::Epilogue;
-use super::finish::{address, bits, element, rounded};
 use super::index::{below, digits, mad, reach, special};
+use super::place::{address, bits, element, rounded};
 use super::problem::Problem;
 use crate::ptx::{Class, Function, Reg, Value, ptx};
 use retape_runtime::DType;

@@ -5,8 +5,8 @@
 
 use super::choose::{Config, Engine};
 use super::epilogue::Epilogue;
-use super::finish::{Corner, element, rounded};
 use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
+use super::place::{Corner, element, rounded};
 use super::problem::{Scatter, count};
 use super::sums::Sums;
 use super::vector::{list, vector};

@@ -20,10 +20,10 @@ use std::time::Instant;
 use retape_runtime::{Buffer, parallel_for};
 use smallvec::SmallVec;
 
-use super::Function;
+use crate::cpu::Function;
 use crate::error::{Error, Result};
-use crate::execute::{Entry, Job, Launch, LaunchTime, Program, Site};
 use crate::given::Bytes;
+use crate::program::{Entry, Job, Launch, LaunchTime, Program, Site};
 
 impl Function {
     /// Runs the items `begin..end`.

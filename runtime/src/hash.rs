@@ -23,7 +23,7 @@ pub fn hash_words(words: &[u64]) -> Hash32 {
 
 /// Takes eight bytes of a hash for the whole: they are as good as any.
 #[derive(Default)]
-pub(super) struct FirstBytes(u64);
+pub(crate) struct FirstBytes(u64);
 
 impl Hasher for FirstBytes {
     fn write(&mut self, bytes: &[u8]) {
