@@ -59,10 +59,17 @@ mod agree;
 mod error;
 mod frame;
 mod launcher;
+mod link;
 mod mailbox;
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
 mod mpi;
+#[cfg(feature = "nccl")]
+#[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
+mod nccl;
+#[cfg(not(feature = "nccl"))]
+#[path = "nccl/absent.rs"]
+mod nccl;
 mod norm;
 mod threads;
 mod transport;
@@ -71,6 +78,7 @@ mod wire;
 mod world;
 
 pub use error::{Error, Result};
+pub use link::GpuTransport;
 pub use threads::Failure;
 pub use world::{World, init};
 
