@@ -214,6 +214,7 @@ impl DeviceExecutable {
                     }
                     Part::Host { .. } | Part::Exchanged(_) => {
                         self.run_part(part, buffers)?;
+                        self.gpu.sync()?;
                         times.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
                     }
                 }
