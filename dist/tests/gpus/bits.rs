@@ -128,8 +128,8 @@ fn gradients_of_copies_are_scattered_and_those_of_sums_added() {
             let scale = values(9, len, DType::F32).to(to);
             let (_, gradient) = value_and_grad(
                 |x: &Tensor| {
-                    let all = gather(group, &[x.clone()]);
-                    let first = broadcast(group, &[x.clone()]).remove(0);
+                    let all = gather(group, std::slice::from_ref(x));
+                    let first = broadcast(group, std::slice::from_ref(x)).remove(0);
                     let total = sum_each(group, &[vec![x.clone()]]).remove(0).remove(0);
                     let each = all.iter().map(|row| row[0].square() * &scale);
                     let gathered = each.reduce(|sum, row| sum + row).expect("a row for each worker");

@@ -6,7 +6,7 @@
 //! groups that do not end, peers that are not there, lengths that do not match, memory that is none, streams of another
 //! device, two workers with one device.
 //!
-//! What it is not: a group waits for its stream before it sends, so nothing here shows what runs at the same time.
+//! A group waits for its stream before it sends, so nothing here shows faults of work that runs at the same time.
 //!
 //! | file | what |
 //! |---|---|
