@@ -40,7 +40,7 @@ impl fmt::Display for GpuTransport {
     }
 }
 
-/// What the workers have agreed on.
+/// The decision that the workers have agreed on.
 #[derive(Default)]
 enum Way {
     #[default]
@@ -113,7 +113,7 @@ fn failed(peers: &dyn Communicator, error: &str) -> String {
     error
 }
 
-/// What a worker says of itself: the version of its library, its machine and its GPU, or why it has no library.
+/// A worker's words on itself: the version of its library, its machine and its GPU, or why it has no library.
 fn record(host: &str, gpu: &Gpu) -> String {
     match nccl::library() {
         Ok(library) => format!("+{}\n{host} {:x?}", library.version(), gpu.uuid()),

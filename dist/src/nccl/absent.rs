@@ -1,4 +1,4 @@
-//! What stands for NCCL where the feature `nccl` is off: no library.
+//! The place of NCCL where the feature `nccl` is off: no library.
 
 use std::sync::Arc;
 use std::time::Duration;

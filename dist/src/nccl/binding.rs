@@ -252,13 +252,14 @@ impl Library {
         self.check("ncclCommFinalize", code, Some(comm))
     }
 
-    /// Frees a communicator that was finalized. What it refuses to free is lost, and nothing else.
+    /// Frees a communicator that was finalized. If the library refuses, its memory is lost, and nothing else.
     pub(super) fn destroy(&self, comm: Communicator) {
         // SAFETY: the communicator is alive, and not used again.
         let _ = unsafe { (self.functions.ncclCommDestroy)(comm.0) };
     }
 
-    /// Frees a communicator, and ends what waits for other workers. What it refuses to free is lost, and nothing else.
+    /// Frees a communicator, and ends what waits for other workers. If the library refuses, its memory is lost, and nothing
+    /// else.
     pub(super) fn abort(&self, comm: Communicator) {
         // SAFETY: the communicator is alive, and not used again.
         let _ = unsafe { (self.functions.ncclCommAbort)(comm.0) };

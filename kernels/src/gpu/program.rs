@@ -21,7 +21,7 @@ use crate::ptx::Target;
 /// Addends of one kernel at most.
 const MOST_ADDENDS: usize = 32;
 
-/// What a worker does for a collective.
+/// The work of one worker for a collective.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) stages: Vec<Stage>,

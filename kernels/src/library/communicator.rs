@@ -41,7 +41,7 @@ pub trait Communicator: Send + Sync {
     /// Fails, rather than waits for ever, with where the texts differ.
     fn agree(&self, class: &str, text: &str) -> Result<(), String>;
 
-    /// What carries bytes from the GPU of this worker to those of the others; `None` if they go through the host. Called
+    /// The link from the GPU of this worker to those of the others; `None` if they go through the host. Called
     /// by all workers before a step whose arrays lie on GPUs; the answer is the same for all of them, every time.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ impl Gpu {
     }
 
     /// Calls another library that queues work: with the stream of the GPU, a `CUstream`, and in its context, which is the
-    /// primary one of the device. What the library queues runs in the order of the stream, like all other work.
+    /// primary one of the device. Work that the library queues runs in the order of the stream, like all other work.
     ///
     /// # Errors
     ///

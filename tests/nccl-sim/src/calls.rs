@@ -16,7 +16,7 @@ use crate::state::{
 const BYTE: c_int = 1;
 
 thread_local! {
-    /// What went wrong last.
+    /// The words on the last error.
     static LAST: RefCell<CString> = RefCell::default();
 }
 

@@ -81,7 +81,7 @@ impl Nccl {
         run(name.as_ptr(), rank, skip, code);
     }
 
-    /// What the library did.
+    /// Counts of calls and messages.
     pub fn counters(self) -> Counters {
         let mut counters = Counters::default();
         // SAFETY: the type is that of `calls::retape_nccl_counters`.

@@ -21,7 +21,7 @@ pub(crate) const IN_PROGRESS: Code = 7;
 /// A code, with what is wrong in words.
 pub(crate) type Status = Result<(), (Code, String)>;
 
-/// What the library did since it was loaded or reset.
+/// Counts of calls and messages since the library was loaded or reset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
