@@ -53,16 +53,31 @@
 //! GPUs that the workers of a machine take. A library that does not belong to the launcher finds itself alone: [`init`]
 //! refuses it, for otherwise each worker would train a model of its own.
 
+//!
+//! # GPUs
+//!
+//! Tensors on GPUs go from worker to worker over NCCL, if all workers find the library (`libnccl.so.2`, 2.18 or later, or
+//! the one that `RETAPE_NCCL=PATH` names; `RETAPE_NCCL=off` uses none) and each has a GPU of its own, and through the host
+//! otherwise, with the same bits. [`World::gpu_transport`] says which way they take, and why. NCCL is the default feature
+//! `nccl`. It has been tested on a stand-in for the library, and never on hardware.
+
 #![deny(unsafe_code)]
 
 mod agree;
 mod error;
 mod frame;
 mod launcher;
+mod link;
 mod mailbox;
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
 mod mpi;
+#[cfg(feature = "nccl")]
+#[allow(unsafe_code, reason = "functions of a library that is opened when the program runs")]
+mod nccl;
+#[cfg(not(feature = "nccl"))]
+#[path = "nccl/absent.rs"]
+mod nccl;
 mod norm;
 mod sync;
 mod threads;
@@ -72,6 +87,7 @@ mod wire;
 mod world;
 
 pub use error::{Error, Result};
+pub use link::GpuTransport;
 pub use threads::Failure;
 pub use world::{World, init};
 

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use retape_kernels::library::{Communicator, set_communicator};
+use retape_kernels::library::{Communicator, GpuLink, set_communicator};
+use retape_runtime::Gpu;
 
 use crate::error::{Error, Result};
 use crate::launcher;
@@ -64,6 +65,21 @@ impl Communicator for Group {
             Some(wire) => wire.agree(class, text),
             None => Err(format!("a thread that is none of the {} of group {} traced for it", self.size, self.number)),
         }
+    }
+
+    fn link(&self, gpu: &Arc<Gpu>) -> std::result::Result<Option<Arc<dyn GpuLink>>, String> {
+        // A thread without a rank learns that it has none when it exchanges.
+        self.wire().map_or(Ok(None), |wire| wire.link(gpu))
+    }
+
+    fn fail(&self, message: &str) {
+        if let Some(wire) = self.wire() {
+            wire.fail(message);
+        }
+    }
+
+    fn check(&self) -> std::result::Result<(), String> {
+        self.wire().map_or(Ok(()), |wire| wire.check())
     }
 }
 

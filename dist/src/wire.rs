@@ -5,12 +5,15 @@
 //! later call fails with the first error: a worker never waits for one that is gone.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use retape_kernels::library::Communicator;
+use retape_kernels::library::{Communicator, GpuLink};
+use retape_runtime::Gpu;
 
 use crate::agree;
 use crate::frame::{self, Call, Frame, Kind};
+use crate::link::Links;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
@@ -29,6 +32,7 @@ pub(crate) struct Wire {
     transport: Box<dyn Transport>,
     state: Mutex<State>,
     timeout_ms: AtomicU64,
+    links: Links,
 }
 
 struct State {
@@ -52,11 +56,15 @@ impl Wire {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Wire {
         let early = (0..transport.size()).map(|_| VecDeque::new()).collect();
         let state = Mutex::new(State { n_exchanges: 0, early, broken: None });
-        Wire { transport, state, timeout_ms: AtomicU64::new(TIMEOUT.as_millis() as u64) }
+        Wire { transport, state, timeout_ms: AtomicU64::new(TIMEOUT.as_millis() as u64), links: Links::default() }
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {
         &*self.transport
+    }
+
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
     }
 
     pub(crate) fn set_timeout(&self, timeout: Duration) {
@@ -86,6 +94,11 @@ impl Wire {
     pub(crate) fn end(&self) -> Result<(), String> {
         let is_broken = self.is_broken();
         let outcome = if is_broken { Ok(()) } else { self.leave() };
+        if is_broken || outcome.is_err() {
+            self.links.abort()
+        } else {
+            self.links.close()
+        }
         self.transport.finish(!is_broken && outcome.is_ok());
         outcome
     }
@@ -339,5 +352,26 @@ impl Communicator for Wire {
 
     fn agree(&self, class: &str, text: &str) -> Result<(), String> {
         agree::on_text(self, "the graph of a function", class, text)
+    }
+
+    fn link(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<dyn GpuLink>>, String> {
+        self.links.link(self, &self.transport.host(), gpu, self.timeout())
+    }
+
+    fn fail(&self, message: &str) {
+        Wire::fail(self, message);
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut state = self.lock();
+        while let Some((from, bytes)) = self.transport.receive(Duration::ZERO)? {
+            state.early[from].extend(frame::decode(&bytes));
+        }
+        let failed = |frame: &&Frame| frame.kind == Kind::Failed;
+        let told = state.early.iter().flatten().find(failed).map(|frame| frame.call.text.clone());
+        if state.broken.is_none() {
+            state.broken = told;
+        }
+        state.broken.clone().map_or(Ok(()), Err)
     }
 }

@@ -10,6 +10,7 @@ use retape_kernels::library::{Communicator, set_communicator, share};
 use crate::agree;
 use crate::error::{Error, Result};
 use crate::launcher::{self, Launcher};
+use crate::link::GpuTransport;
 use crate::transport::{Lone, Transport};
 use crate::wire::{GRACE, TIMEOUT, Wire};
 
@@ -81,6 +82,19 @@ impl World {
         let entry = list.split(',').nth(local).map(str::trim);
         let ordinal = entry.and_then(|entry| entry.parse().ok());
         ordinal.ok_or_else(|| Error::Argument(format!("RETAPE_DEVICES={list} has no device for local rank {local}")))
+    }
+
+    /// How tensors on GPUs get from worker to worker, as all workers have agreed at the first collective of such tensors.
+    ///
+    /// ```
+    /// use retape_dist::{GpuTransport, World};
+    ///
+    /// let seen = World::threads(2, |world| Ok(world.gpu_transport()))?;
+    /// assert_eq!(seen, [GpuTransport::Undecided, GpuTransport::Undecided]);
+    /// # Ok::<(), retape_dist::Error>(())
+    /// ```
+    pub fn gpu_transport(&self) -> GpuTransport {
+        self.shared.wire.links().transport()
     }
 
     /// The number of shards into which the work is divided: as many as workers, if nothing else is said.

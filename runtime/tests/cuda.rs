@@ -256,16 +256,18 @@ fn memory_that_the_driver_refuses_is_an_error() {
     assert!(DeviceBuffer::alloc(&gpu, 8 << 20).is_ok());
 }
 
+/// The context of this thread.
+fn current() -> cudarc::driver::sys::CUcontext {
+    let mut context = std::ptr::null_mut();
+    // SAFETY: the context is there to be written.
+    assert_eq!(unsafe { cudarc::driver::sys::cuCtxGetCurrent(&mut context) } as u32, 0);
+    context
+}
+
 /// Another library that uses the driver in the same thread finds its context as it left it.
 #[test]
 fn the_context_of_a_thread_stays() {
     use cudarc::driver::sys;
-    let current = || {
-        let mut context = std::ptr::null_mut();
-        // SAFETY: the context is there to be written.
-        assert_eq!(unsafe { sys::cuCtxGetCurrent(&mut context) } as u32, 0);
-        context
-    };
     let (_guard, gpu) = gpu();
     let work = || {
         let buffer = DeviceBuffer::from_bytes(&gpu, &bytes(&[1.0; 64])).unwrap();
@@ -340,6 +342,34 @@ fn copies_come_back() {
     for (n, buffer) in buffers.iter().enumerate().step_by(7) {
         assert_eq!(buffer.to_host().unwrap().bytes(), [n as u8; 9001]);
     }
+}
+
+#[test]
+fn bytes_are_copied_within_a_buffer() {
+    let (_alone, gpu) = gpu();
+    let buffer = DeviceBuffer::from_bytes(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    buffer.copy_within(1, 4, 3).unwrap();
+    buffer.copy_within(7, 0, 1).unwrap();
+    buffer.copy_within(8, 8, 0).unwrap();
+    assert_eq!(buffer.to_host().unwrap().bytes(), [8, 2, 3, 4, 2, 3, 4, 8]);
+    for (from, to, len) in [(6, 0, 3), (0, 6, 3), (usize::MAX, 0, 2), (0, 2, 3), (3, 3, 1)] {
+        assert!(buffer.copy_within(from, to, len).is_err(), "{len} bytes from {from} to {to}");
+    }
+    assert_eq!(buffer.to_host().unwrap().bytes(), [8, 2, 3, 4, 2, 3, 4, 8]);
+}
+
+#[test]
+fn another_library_gets_the_stream_in_its_context() {
+    let (_alone, gpu) = gpu();
+    let before = current();
+    let of = |gpu: &Gpu| gpu.with_stream(|stream| (stream as usize, current())).unwrap();
+    let (stream, context) = of(&gpu);
+    assert!(stream != 0 && !context.is_null() && gpu.uuid() != [0; 16]);
+    if let Ok(other) = Gpu::open(1) {
+        let (other_stream, other_context) = of(&other);
+        assert!(other_stream != stream && other_context != context && other.uuid() != gpu.uuid());
+    }
+    assert_eq!(current(), before);
 }
 
 #[test]

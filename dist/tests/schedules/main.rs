@@ -23,6 +23,34 @@ mod sync {
     pub(crate) use std::sync::PoisonError;
 }
 
+/// Workers of the model have no GPUs.
+mod link {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use retape_kernels::library::{Communicator, GpuLink};
+    use retape_runtime::Gpu;
+
+    #[derive(Default)]
+    pub(crate) struct Links;
+
+    impl Links {
+        pub(crate) fn link(
+            &self,
+            _: &dyn Communicator,
+            _: &str,
+            _: &Arc<Gpu>,
+            _: Duration,
+        ) -> Result<Option<Arc<dyn GpuLink>>, String> {
+            Ok(None)
+        }
+
+        pub(crate) fn close(&self) {}
+
+        pub(crate) fn abort(&self) {}
+    }
+}
+
 use mailbox::Threads;
 use retape_kernels::library::Communicator;
 use wire::Wire;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 /// The modules, lowest first; those of one line do not know each other.
 const LAYERS: &[&[&str]] = &[
     &["agree", "error", "frame", "sync", "transport"],
-    &["launcher", "mailbox", "wire"],
+    &["nccl"],
+    &["launcher", "link", "mailbox"],
+    &["wire"],
     &["mpi"],
     &["world"],
     &["threads"],

@@ -5,7 +5,9 @@
 //! enough for all runs of an executable, inputs may be dropped as soon as a run returns, and so may the executable.
 
 mod call;
+mod collective;
 mod draft;
+mod program;
 mod watch;
 
 use std::ops::Range;
@@ -22,6 +24,7 @@ use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
 use crate::program::{LaunchTime, Modes};
 use crate::ptx::{self, Target};
 
+use self::collective::Exchanged;
 use self::draft::{Draft, Origin, Placed, Task};
 
 /// What kernels expect of scratch memory.
@@ -53,6 +56,8 @@ enum Part {
         library: Box<Library>,
         operands: Vec<Operand>,
     },
+    /// A step that takes other workers. It is one of the host if their GPUs have no link.
+    Exchanged(Box<Exchanged>),
 }
 
 /// The memory of an executable, if it has some now.
@@ -133,7 +138,13 @@ impl DeviceExecutable {
             format!("{}\n// {size}\n{}\n", head(&placed.task.steps), module.text())
         };
         let text = |draft: &Draft| match draft {
-            Draft::Host(n) => format!("{}\n// on the host\n\n", head(&(*n..n + 1))),
+            Draft::Host(n) => {
+                let place = match &self.plan.steps[*n].work {
+                    Work::Library(Library::Collective(_)) => "with other workers",
+                    _ => "on the host",
+                };
+                format!("{}\n// {place}\n\n", head(&(*n..n + 1)))
+            }
             Draft::Launches(launches) => launches.iter().map(launch).collect(),
         };
         Ok(drafts.iter().map(text).collect())
@@ -201,8 +212,9 @@ impl DeviceExecutable {
                             nanos: span.nanos,
                         }))
                     }
-                    Part::Host { library, operands } => {
-                        self.run_on_host(library, operands, buffers)?;
+                    Part::Host { .. } | Part::Exchanged(_) => {
+                        self.run_part(part, buffers)?;
+                        self.gpu.sync()?;
                         times.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
                     }
                 }
@@ -230,11 +242,12 @@ impl DeviceExecutable {
 
     /// Bytes of code on the device; code that other plans share is counted by each.
     pub fn code_bytes(&self) -> usize {
-        let chains = self.parts.iter().filter_map(|part| match part {
-            Part::Chain(chain) => Some(chain),
-            Part::Host { .. } => None,
+        let bytes = self.parts.iter().map(|part| match part {
+            Part::Chain(chain) => code_bytes(chain),
+            Part::Host { .. } => 0,
+            Part::Exchanged(exchanged) => exchanged.code_bytes(),
         });
-        chains.flat_map(Chain::launches).map(|launch| launch.function.bytes()).sum()
+        bytes.sum()
     }
 
     /// Bytes of the constants on the device.
@@ -302,17 +315,20 @@ impl DeviceExecutable {
     }
 
     fn enters_host(&self) -> bool {
-        self.parts.iter().any(|part| matches!(part, Part::Host { .. }))
+        self.parts.iter().any(|part| !matches!(part, Part::Chain(_)))
     }
 
     fn queue(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
-        for part in &self.parts {
-            match part {
-                Part::Chain(chain) => call::run(chain, buffers)?,
-                Part::Host { library, operands } => self.run_on_host(library, operands, buffers)?,
-            }
+        self.parts.iter().try_for_each(|part| self.run_part(part, buffers))
+    }
+
+    /// Runs a part.
+    fn run_part(&self, part: &Part, buffers: &[&DeviceBuffer]) -> Result<()> {
+        match part {
+            Part::Chain(chain) => call::run(chain, buffers),
+            Part::Host { library, operands } => self.run_on_host(library, operands, buffers),
+            Part::Exchanged(exchanged) => exchanged.run(self, buffers),
         }
-        Ok(())
     }
 
     /// Waits for what a kernel reads, runs it on the host, and sends back what it wrote.
@@ -352,6 +368,11 @@ fn address(plan: &Plan, operand: &Operand) -> Address {
     }
 }
 
+/// Bytes of the code of launches.
+fn code_bytes(chain: &Chain) -> usize {
+    chain.launches().iter().map(|launch| launch.function.bytes()).sum()
+}
+
 /// What code cannot do is no fault of this crate: the device is what has limits.
 fn told_by(gpu: &Gpu, error: Error) -> Error {
     match error {
@@ -376,8 +397,13 @@ fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> 
         match draft {
             Draft::Host(n) => {
                 let Step { work, operands, .. } = &plan.steps[n];
-                if let Work::Library(library) = work {
-                    parts.push(Part::Host { library: Box::new(library.clone()), operands: operands.to_vec() });
+                let operands = operands.to_vec();
+                match work {
+                    Work::Library(Library::Collective(collective)) => {
+                        parts.push(Part::Exchanged(Box::new(Exchanged::new(collective.clone(), operands))));
+                    }
+                    Work::Library(library) => parts.push(Part::Host { library: Box::new(library.clone()), operands }),
+                    Work::Kernel(_) => {}
                 }
             }
             Draft::Launches(launches) => {

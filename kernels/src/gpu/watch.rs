@@ -27,14 +27,14 @@ impl DeviceExecutable {
             for part in &self.parts {
                 let n_tasks = match part {
                     Part::Chain(chain) => chain.launches().len(),
-                    Part::Host { .. } => 1,
+                    Part::Host { .. } | Part::Exchanged(_) => 1,
                 };
                 for (n, task) in tasks.by_ref().take(n_tasks).enumerate() {
                     match part {
                         Part::Chain(chain) => call::run_some(chain, n..n + 1, buffers)?,
                         // It writes tokens only, which have no bytes.
                         Part::Host { library, .. } if matches!(**library, Library::Print(_)) => continue,
-                        Part::Host { library, operands } => self.run_on_host(library, operands, buffers)?,
+                        Part::Host { .. } | Part::Exchanged(_) => self.run_part(part, buffers)?,
                     }
                     task.finished.iter().try_for_each(|step| self.show(*step, buffers, see))?;
                 }

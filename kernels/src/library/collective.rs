@@ -60,7 +60,7 @@ descriptor! {
 }
 
 /// Sums of more bytes than this travel in two rounds.
-const ONE_ROUND: usize = 64 << 10;
+pub(crate) const ONE_ROUND: usize = 64 << 10;
 
 /// More shards than this, or arrays of all shards of a worker, are refused.
 const MOST: usize = 1 << 20;
@@ -100,12 +100,12 @@ impl Collective {
     }
 
     /// Whether it adds up over shards.
-    fn is_over_shards(&self) -> bool {
+    pub(crate) fn is_over_shards(&self) -> bool {
         matches!(self.kind, CollectiveKind::Sum | CollectiveKind::SumEach)
     }
 
     /// The number of elements of all arrays of a shard.
-    fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.lens.iter().fold(0, |sum, &len| sum.saturating_add(len))
     }
 
@@ -123,7 +123,7 @@ impl Collective {
     }
 
     /// The number of elements of a row of the result.
-    fn row(&self) -> usize {
+    pub(crate) fn row(&self) -> usize {
         match self.kind {
             CollectiveKind::ReduceScatter => self.total() / self.size.max(1),
             _ => self.total(),
@@ -176,16 +176,7 @@ impl Collective {
         let row = self.row() * self.dtype.size();
         assert_eq!(out.len(), self.n_rows() * row, "length of the output of {self}");
         let arrays = &inputs[..inputs.len() - 1];
-        let peers = match self.size {
-            1 => {
-                // Code that was made for one worker, and loaded by several, would train a model on each.
-                match communicator(self.group).map(|workers| workers.size()).filter(|&size| size > 1) {
-                    Some(size) => return Err(Error::Communication(self.is_not_for(size))),
-                    None => None,
-                }
-            }
-            _ => Some(Peers::of(self)?),
-        };
+        let peers = self.peers()?;
         match self.kind {
             CollectiveKind::Sum | CollectiveKind::ReduceScatter => self.sum(arrays, out, peers.as_ref()),
             CollectiveKind::SumEach => {
@@ -203,6 +194,22 @@ impl Collective {
                 pack(arrays, out);
                 peers.map_or(Ok(()), |peers| peers.broadcast(out))
             }
+        }
+    }
+
+    /// The workers that the step runs with; `None` if there is nobody else.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Error::Communication`] if the group is not known in this process, or is not that of the step.
+    pub(crate) fn peers(&self) -> Result<Option<Peers<'_>>> {
+        if self.size > 1 {
+            return Peers::of(self).map(Some);
+        }
+        // Code that was made for one worker, and loaded by several, would train a model on each.
+        match communicator(self.group).map(|workers| workers.size()).filter(|&size| size > 1) {
+            Some(size) => Err(Error::Communication(self.is_not_for(size))),
+            None => Ok(None),
         }
     }
 
@@ -307,10 +314,10 @@ fn pack(arrays: &[&[u8]], mut out: &mut [u8]) {
 }
 
 /// The communicator of a step that runs, and how the step is called among the workers.
-struct Peers<'c> {
-    communicator: std::sync::Arc<dyn Communicator>,
+pub(crate) struct Peers<'c> {
+    pub(crate) communicator: std::sync::Arc<dyn Communicator>,
     collective: &'c Collective,
-    rank: usize,
+    pub(crate) rank: usize,
 }
 
 impl<'c> Peers<'c> {
@@ -340,10 +347,13 @@ impl<'c> Peers<'c> {
     }
 
     fn exchange_slices(&self, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<()> {
-        // Workers that hold other numbers of shards are in the same exchange.
+        self.communicator.exchange(&self.call(), sends, receives).map_err(Error::Communication)
+    }
+
+    /// How the workers call the step. Those that hold other numbers of shards are in the same exchange.
+    pub(crate) fn call(&self) -> String {
         let Collective { kind, shards, dtype, lens, .. } = self.collective;
-        let call = format!("{} of {dtype}{lens} over {shards} shards", kind.name());
-        self.communicator.exchange(&call, sends, receives).map_err(Error::Communication)
+        format!("{} of {dtype}{lens} over {shards} shards", kind.name())
     }
 
     /// Sends the own part of a row to all, and receives the others'.
@@ -389,12 +399,12 @@ fn source<'a>(sources: &[Source<'a>], node: &Range<usize>) -> Option<&'a [u8]> {
 }
 
 /// Where a node of the tree splits, if it is not a leaf.
-fn middle(node: &Range<usize>) -> Option<usize> {
+pub(crate) fn middle(node: &Range<usize>) -> Option<usize> {
     (node.len() > 1).then(|| node.start + node.len().next_power_of_two() / 2)
 }
 
 /// The largest nodes below `node` all of whose shards are among those `held`.
-fn nodes(node: Range<usize>, held: &Range<usize>) -> Vec<Range<usize>> {
+pub(crate) fn nodes(node: Range<usize>, held: &Range<usize>) -> Vec<Range<usize>> {
     if held.start <= node.start && node.end <= held.end {
         return vec![node];
     }

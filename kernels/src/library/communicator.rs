@@ -10,7 +10,10 @@ use std::sync::{Arc, RwLock};
 
 use retape_runtime::{lock_to_read, lock_to_write};
 
+use retape_runtime::Gpu;
+
 use super::flag::raised;
+use super::link::GpuLink;
 
 /// One worker's connection to the others of its group.
 ///
@@ -39,6 +42,31 @@ pub trait Communicator: Send + Sync {
     ///
     /// Fails, rather than waits for ever, with where the texts differ.
     fn agree(&self, class: &str, text: &str) -> Result<(), String>;
+
+    /// The link from the GPU of this worker to those of the others; `None` if they go through the host. Called
+    /// by all workers before a step whose arrays lie on GPUs; the answer is the same for all of them, every time.
+    ///
+    /// # Errors
+    ///
+    /// Fails, rather than waits for ever, if another worker does not come, or the link cannot be made.
+    fn link(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<dyn GpuLink>>, String> {
+        let _ = gpu;
+        Ok(None)
+    }
+
+    /// Tells all workers that this one has failed, so that they wait for it no longer.
+    fn fail(&self, message: &str) {
+        let _ = message;
+    }
+
+    /// Fails if this worker knows by now that another one has failed. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// Fails with what the other worker said.
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 static GROUPS: RwLock<Option<HashMap<usize, Arc<dyn Communicator>>>> = RwLock::new(None);

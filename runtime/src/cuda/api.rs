@@ -154,6 +154,8 @@ calls! {
     cuDeviceGet = cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
     cuDeviceGetName = cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice);
     cuDeviceGetAttribute = cuDeviceGetAttribute(value: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
+    // Its type is a plain array in all versions.
+    cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
     cuDeviceTotalMem_v2 = cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
     cuDevicePrimaryCtxRetain = cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuCtxGetCurrent = cuCtxGetCurrent(context: *mut CUcontext);

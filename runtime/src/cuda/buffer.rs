@@ -128,6 +128,26 @@ impl DeviceBuffer {
         Ok(copy)
     }
 
+    /// Queues a copy of `len` bytes of the buffer, from one place in it to another; the places do not overlap.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if the buffer has too few bytes, the places overlap, or earlier work failed.
+    pub fn copy_within(&self, from: usize, to: usize, len: usize) -> Result<()> {
+        self.verify_range("from", from, len)?;
+        self.verify_range("to", to, len)?;
+        if from.abs_diff(to) < len {
+            let reason = format!("{len} bytes at {from} are copied over themselves, to {to}");
+            return Err(Error::Gpu { device: self.gpu.device(), reason });
+        }
+        match self.block {
+            Some(Block { address, .. }) if len > 0 => {
+                self.gpu.check(|driver| driver.copy(address + from as u64, address + to as u64, len))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The number of bytes.
     pub fn len(&self) -> usize {
         self.len

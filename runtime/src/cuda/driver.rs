@@ -19,6 +19,8 @@ pub(super) struct Facts {
     pub(super) total_bytes: usize,
     pub(super) n_multiprocessors: u32,
     pub(super) driver_version: u32,
+    /// The same in all processes, whatever number they give the device.
+    pub(super) uuid: [u8; 16],
 }
 
 /// A context with its stream.
@@ -149,11 +151,13 @@ pub(super) fn facts(ordinal: u32) -> Result<Facts, Failure> {
     };
     let mut name = [0_u8; 256];
     let (mut total_bytes, mut version): (usize, c_int) = (0, 0);
+    let mut uuid = [0_u8; 16];
     // SAFETY: each pointer is to memory of its type, and the length is that of `name`.
     unsafe {
         api::cuDeviceGetName(name.as_mut_ptr().cast::<c_char>(), name.len() as c_int - 1, device)?;
         api::cuDeviceTotalMem_v2(&mut total_bytes, device)?;
         api::cuDriverGetVersion(&mut version)?;
+        api::cuDeviceGetUuid_v2(&mut uuid, device)?;
     }
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     Ok(Facts {
@@ -165,6 +169,7 @@ pub(super) fn facts(ordinal: u32) -> Result<Facts, Failure> {
         n_multiprocessors: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         total_bytes,
         driver_version: u32::try_from(version).unwrap_or(0),
+        uuid,
     })
 }
 
@@ -196,6 +201,12 @@ impl Driver {
             api::cuCtxSetCurrent(self.context)?;
         }
         Ok(Entered { before: Some(before) })
+    }
+
+    /// Calls something with the stream, in the context.
+    pub(super) fn with_stream<T>(&self, work: impl FnOnce(*mut c_void) -> T) -> Result<T, Failure> {
+        let _entered = self.enter()?;
+        Ok(work(self.stream.cast()))
     }
 
     /// Waits for all work that was queued before.

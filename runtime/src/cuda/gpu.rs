@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_void;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -223,6 +224,21 @@ impl Gpu {
     /// The version of CUDA that its driver supports: 13000 for 13.0.
     pub fn driver_version(&self) -> u32 {
         self.facts.driver_version
+    }
+
+    /// The device's own name for itself, the same in all processes of its machine.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.facts.uuid
+    }
+
+    /// Calls another library that queues work: with the stream of the GPU, a `CUstream`, and in its context, which is the
+    /// primary one of the device. Work that the library queues runs in the order of the stream, like all other work.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if earlier work broke the device.
+    pub fn with_stream<T>(&self, work: impl FnOnce(*mut c_void) -> T) -> Result<T> {
+        self.check(|driver| driver.with_stream(work))
     }
 
     /// Waits until all work that was queued before is done.

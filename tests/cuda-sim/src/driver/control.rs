@@ -64,6 +64,11 @@ extern "C" fn retape_sim_set_capability(device: usize, capability: c_uint) {
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn retape_sim_add_devices(n: usize) {
+    with_state(|state| state.add_devices(n));
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn retape_sim_set_memory(device: usize, bytes: u64) {
     with_state(|state| {
         if let Some(device) = state.devices.get_mut(device) {

@@ -5,16 +5,14 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use super::foreign::{Code, Out, Text, describe};
-use super::state::{
-    DEVICES, State, call, context_of, current, device_of_context, pop_current, push_current, set_current,
-};
+use super::state::{State, call, context_of, current, pop_current, push_current, set_current};
 use crate::machine::PLAIN_SHARED;
 
 /// The version of the driver: CUDA 13.0.
 const VERSION: c_int = 13_000;
 
-fn device(ordinal: c_int) -> Result<usize, Code> {
-    usize::try_from(ordinal).ok().filter(|device| *device < DEVICES).ok_or(Code::INVALID_DEVICE)
+fn device(state: &State, ordinal: c_int) -> Result<usize, Code> {
+    usize::try_from(ordinal).ok().filter(|device| *device < state.devices.len()).ok_or(Code::INVALID_DEVICE)
 }
 
 #[unsafe(no_mangle)]
@@ -35,21 +33,21 @@ extern "C" fn cuDriverGetVersion(version: Out<c_int>) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetCount(count: Out<c_int>) -> c_int {
-    call("cuDeviceGetCount", |_| count.set(DEVICES as c_int))
+    call("cuDeviceGetCount", |state| count.set(state.devices.len() as c_int))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGet(to: Out<c_int>, ordinal: c_int) -> c_int {
-    call("cuDeviceGet", |_| {
-        device(ordinal)?;
+    call("cuDeviceGet", |state| {
+        device(state, ordinal)?;
         to.set(ordinal)
     })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetName(name: usize, room: c_int, ordinal: c_int) -> c_int {
-    call("cuDeviceGetName", |_| {
-        let n = device(ordinal)?;
+    call("cuDeviceGetName", |state| {
+        let n = device(state, ordinal)?;
         super::foreign::write_text(name, room.max(0) as usize, &format!("PTX interpreter {n}"));
         Ok(())
     })
@@ -57,14 +55,14 @@ extern "C" fn cuDeviceGetName(name: usize, room: c_int, ordinal: c_int) -> c_int
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceTotalMem_v2(bytes: Out<usize>, ordinal: c_int) -> c_int {
-    call("cuDeviceTotalMem_v2", |state| bytes.set(state.devices[device(ordinal)?].limit as usize))
+    call("cuDeviceTotalMem_v2", |state| bytes.set(state.devices[device(state, ordinal)?].limit as usize))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, ordinal: c_int) -> c_int {
-    call("cuDeviceGetUuid", |_| {
+    call("cuDeviceGetUuid", |state| {
         let mut bytes = *b"PTX interpreter\0";
-        bytes[15] = device(ordinal)? as u8;
+        bytes[15] = device(state, ordinal)? as u8;
         uuid.set(bytes)
     })
 }
@@ -77,7 +75,7 @@ extern "C" fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, ordinal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceGetAttribute(value: Out<c_int>, attribute: c_int, ordinal: c_int) -> c_int {
     call("cuDeviceGetAttribute", |state| {
-        let device = device(ordinal)?;
+        let device = device(state, ordinal)?;
         let capability = state.devices[device].capability as c_int;
         value.set(match attribute {
             // Threads of a block, its extents, and the extents of a grid.
@@ -126,9 +124,9 @@ pub(super) fn shared_per_block(capability: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDeviceCanAccessPeer(can: Out<c_int>, one: c_int, other: c_int) -> c_int {
-    call("cuDeviceCanAccessPeer", |_| {
-        device(one)?;
-        device(other)?;
+    call("cuDeviceCanAccessPeer", |state| {
+        device(state, one)?;
+        device(state, other)?;
         can.set(0)
     })
 }
@@ -136,7 +134,7 @@ extern "C" fn cuDeviceCanAccessPeer(can: Out<c_int>, one: c_int, other: c_int) -
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, ordinal: c_int) -> c_int {
     call("cuDevicePrimaryCtxRetain", |state| {
-        let device = device(ordinal)?;
+        let device = device(state, ordinal)?;
         state.devices[device].retained += 1;
         context.set(context_of(device))
     })
@@ -145,7 +143,7 @@ extern "C" fn cuDevicePrimaryCtxRetain(context: Out<usize>, ordinal: c_int) -> c
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) -> c_int {
     call("cuDevicePrimaryCtxRelease_v2", |state| {
-        let device = device(ordinal)?;
+        let device = device(state, ordinal)?;
         let retained = &mut state.devices[device].retained;
         *retained = retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
         Ok(())
@@ -155,7 +153,8 @@ extern "C" fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> c_int {
     call("cuDevicePrimaryCtxReset_v2", |state| {
-        state.devices[device(ordinal)?].broken = None;
+        let device = device(state, ordinal)?;
+        state.devices[device].broken = None;
         Ok(())
     })
 }
@@ -163,7 +162,7 @@ extern "C" fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<c_uint>, active: Out<c_int>) -> c_int {
     call("cuDevicePrimaryCtxGetState", |state| {
-        let device = device(ordinal)?;
+        let device = device(state, ordinal)?;
         flags.set_if(0);
         active.set(c_int::from(state.devices[device].retained > 0))
     })
@@ -171,7 +170,7 @@ extern "C" fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<c_uint>, act
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxSetFlags_v2(ordinal: c_int, _flags: c_uint) -> c_int {
-    call("cuDevicePrimaryCtxSetFlags_v2", |_| device(ordinal).map(drop))
+    call("cuDevicePrimaryCtxSetFlags_v2", |state| device(state, ordinal).map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -181,9 +180,9 @@ extern "C" fn cuCtxGetCurrent(context: Out<usize>) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
-    call("cuCtxSetCurrent", |_| {
+    call("cuCtxSetCurrent", |state| {
         if context != 0 {
-            device_of_context(context)?;
+            state.device_of_context(context)?;
         }
         set_current(context);
         Ok(())
@@ -192,8 +191,8 @@ extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
-    call("cuCtxPushCurrent_v2", |_| {
-        device_of_context(context)?;
+    call("cuCtxPushCurrent_v2", |state| {
+        state.device_of_context(context)?;
         push_current(context);
         Ok(())
     })

@@ -122,6 +122,13 @@ impl Driver {
         run(device, capability);
     }
 
+    /// Adds devices until there are so many, up to 16; two are there from the start.
+    pub fn add_devices(self, n: usize) {
+        // SAFETY: the type is that of `control::retape_sim_add_devices`.
+        let run = unsafe { self.function::<extern "C" fn(usize)>(c"retape_sim_add_devices") };
+        run(n);
+    }
+
     /// How much memory a device has, so that it runs out of it.
     pub fn set_memory(self, device: usize, bytes: u64) {
         // SAFETY: the type is that of `control::retape_sim_set_memory`.

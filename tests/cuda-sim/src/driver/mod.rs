@@ -2,7 +2,7 @@
 //!
 //! The shared library of this crate exports them. Work is queued on its stream and done when somebody synchronises, or
 //! when a queue grows long: a program that forgets to synchronise reads old bytes, as it may on hardware. There are two
-//! devices. A kernel at fault poisons its device until [`Driver::reset`]; the message is kept for
+//! devices, unless [`Driver::add_devices`] adds some. A kernel at fault poisons its device until [`Driver::reset`]; the message is kept for
 //! [`Driver::last_fault`].
 //!
 //! | file | what |

@@ -14,8 +14,11 @@ use super::work::Broken;
 use crate::kernel::{Kernel, Module};
 use crate::machine::{Machine, Order};
 
-/// Devices of this driver.
-pub(super) const DEVICES: usize = 2;
+/// Devices of this driver, unless a test wants more.
+const DEVICES: usize = 2;
+
+/// Devices of this driver at most.
+pub(super) const MOST_DEVICES: usize = 16;
 
 /// Memory that a device seems to have.
 pub(super) const MEMORY: u64 = 16 << 30;
@@ -136,20 +139,12 @@ pub(super) fn with_state<T>(run: impl FnOnce(&mut State) -> T) -> T {
 
 impl State {
     fn new() -> State {
-        let device = |n: usize| Device {
-            machine: Machine::with_number(n as u32),
-            capability: 90,
-            limit: MEMORY,
-            broken: None,
-            retained: 0,
-        };
-        let streams = (0..DEVICES).map(|n| (NULL_STREAMS + n, Stream::new(n, 0, 0))).collect();
-        State {
+        let mut state = State {
             is_initialized: false,
-            devices: (0..DEVICES).map(device).collect(),
+            devices: vec![],
             modules: HashMap::new(),
             functions: HashMap::new(),
-            streams,
+            streams: BTreeMap::new(),
             events: HashMap::new(),
             graphs: HashMap::new(),
             execs: HashMap::new(),
@@ -162,6 +157,17 @@ impl State {
             last_fault: String::new(),
             failures: vec![],
             next: FIRST_HANDLE,
+        };
+        state.add_devices(DEVICES);
+        state
+    }
+
+    /// Adds devices until there are so many.
+    pub(super) fn add_devices(&mut self, n: usize) {
+        for n in self.devices.len()..n.min(MOST_DEVICES) {
+            let machine = Machine::with_number(n as u32);
+            self.devices.push(Device { machine, capability: 90, limit: MEMORY, broken: None, retained: 0 });
+            self.streams.insert(NULL_STREAMS + n, Stream::new(n, 0, 0));
         }
     }
 
@@ -198,7 +204,15 @@ impl State {
 
     /// The device of the current context.
     pub(super) fn device(&self) -> Result<usize, Code> {
-        device_of_context(current())
+        self.device_of_context(current())
+    }
+
+    /// The device of a context.
+    pub(super) fn device_of_context(&self, context: usize) -> Result<usize, Code> {
+        match context.checked_sub(CONTEXTS) {
+            Some(device) if device < self.devices.len() => Ok(device),
+            _ => Err(Code::INVALID_CONTEXT),
+        }
     }
 
     /// The same, if nothing has gone wrong on it.
@@ -285,14 +299,6 @@ impl State {
 /// The handle of a device's primary context.
 pub(super) fn context_of(device: usize) -> usize {
     CONTEXTS + device
-}
-
-/// The device of a context.
-pub(super) fn device_of_context(context: usize) -> Result<usize, Code> {
-    match context.checked_sub(CONTEXTS) {
-        Some(device) if device < DEVICES => Ok(device),
-        _ => Err(Code::INVALID_CONTEXT),
-    }
 }
 
 /// The current context of this thread, or zero.
