@@ -98,7 +98,7 @@ mod types;
 mod warnings;
 
 pub use accelerate::{
-    Accelerable, Accelerated, Arg, Boxed, Function, Given, Held, Holder, MathMode, OnRetrace, Options, Pinned,
+    Accelerable, Accelerated, Arg, Boxed, Form, Function, Given, Held, Holder, MathMode, OnRetrace, Options, Pinned,
     RetracePolicy, accelerate,
 };
 pub use artefact::{Loaded, Saved, SkipReason, Skipped};

@@ -30,6 +30,7 @@ pub use self::options::Options;
 pub use self::pin::Pinned;
 pub use self::policy::{OnRetrace, RetracePolicy};
 pub(crate) use self::rejected::{Known, Rejected};
+pub use self::view::Form;
 use crate::diagnose::Bisection;
 use crate::error::{Caller, Deviation, Error, Result, caught};
 use crate::observe::{Advice, Miss, Profile, Stats};

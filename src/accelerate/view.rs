@@ -17,87 +17,63 @@ use crate::signature::{LeafValue, Signature};
 /// How many signatures the message names when there is no entry.
 const MAX_NAMED: usize = 8;
 
-/// What entries look like. Signatures come from `signature(..)` with the arguments of a call, from
-/// [`Stats::entries`](crate::Stats) or from [`explain`](Accelerated::explain).
-///
-/// ```
-/// # use retape::{accelerate, Tensor};
-/// let f = accelerate(|x: &Tensor| (x * 2.0).tanh());
-/// let x = Tensor::ones([8]);
-/// f.call(&x)?;
-/// let signature = f.signature(&x);
-/// assert!(f.graph(&signature)?.contains("tanh"));
-/// assert!(f.plan(&signature)?.starts_with("plan (f32[8]) -> (f32[8])"));
-/// assert!(f.kernels(&signature)?.contains("axes a0 = 8"));
-/// assert!(f.clif(&signature)?.contains("function"));
-/// assert!(!f.disassembly(&signature)?.is_empty());
-/// # Ok::<(), retape::Error>(())
-/// ```
-impl<F, Args, R> Accelerated<F, Args, R> {
+/// The forms that an entry has on its way to code, for [`text`](Accelerated::text).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Form {
     /// The graph as it was recorded, with the lines of the program where they are known, and as it was optimised.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no entry of this signature, and names those there are.
-    pub fn graph(&self, signature: &Signature) -> Result<String> {
-        let entry = self.core.entry_of(signature)?;
-        let (inputs, recorded) = (inputs(&entry), entry.recorded_text());
-        Ok(format!("; recorded for ({signature})\n{inputs}{recorded}\n\n; optimised\n{}\n", entry.compiled.graph))
-    }
-
-    /// The plan: the steps in order, which memory each reads and writes, and their kernels as they were lowered.
-    ///
-    /// # Errors
-    ///
-    /// As [`graph`](Accelerated::graph).
-    pub fn plan(&self, signature: &Signature) -> Result<String> {
-        Ok(self.core.entry_of(signature)?.code().plan().to_string())
-    }
-
+    Graph,
+    /// The plan: the steps in order, the memory that each reads and writes, and their kernels as they were lowered.
+    Plan,
     /// The kernels in the form that becomes code: transcendental functions expanded, scalar rewrites done.
-    ///
-    /// # Errors
-    ///
-    /// As [`graph`](Accelerated::graph).
-    pub fn kernels(&self, signature: &Signature) -> Result<String> {
-        self.core.entry_of(signature)?.text_of_steps(|kernel| Ok(simplify(&expand(&simplify(kernel))).to_string()))
-    }
-
+    Kernels,
     /// The kernels as Cranelift IR, before its optimiser, each by itself: an entry merges small neighbours.
-    ///
-    /// # Errors
-    ///
-    /// As [`graph`](Accelerated::graph); also if the entry runs on a GPU.
-    pub fn clif(&self, signature: &Signature) -> Result<String> {
-        self.core
-            .entry_of(signature)?
-            .on_processor()?
-            .text_of_steps(|kernel| retape_kernels::clif(kernel).map_err(Error::from))
-    }
-
+    Clif,
     /// The kernels as machine instructions, each by itself: an entry merges small neighbours.
-    ///
-    /// # Errors
-    ///
-    /// As [`graph`](Accelerated::graph); also if the entry runs on a GPU.
-    pub fn disassembly(&self, signature: &Signature) -> Result<String> {
-        let text = |kernel: &Kernel| retape_kernels::machine_text(kernel).map_err(Error::from);
-        self.core.entry_of(signature)?.on_processor()?.text_of_steps(text)
-    }
+    Disassembly,
+    /// The launches of an entry on a GPU: for each the labels of the steps that it does, its size, and its module as PTX.
+    Ptx,
+}
 
-    /// The launches of an entry on a GPU: for each the labels of the steps that it does, its size, and its module as
-    /// PTX.
+impl<F, Args, R> Accelerated<F, Args, R> {
+    /// An entry as text. Signatures come from `signature(..)` with the arguments of a call, from
+    /// [`Stats::entries`](crate::Stats) or from [`explain`](Accelerated::explain).
+    ///
+    /// ```
+    /// # use retape::{accelerate, Tensor};
+    /// use retape::Form;
+    ///
+    /// let f = accelerate(|x: &Tensor| (x * 2.0).tanh());
+    /// let x = Tensor::ones([8]);
+    /// f.call(&x)?;
+    /// let signature = f.signature(&x);
+    /// assert!(f.text(&signature, Form::Graph)?.contains("tanh"));
+    /// assert!(f.text(&signature, Form::Plan)?.starts_with("plan (f32[8]) -> (f32[8])"));
+    /// assert!(f.text(&signature, Form::Kernels)?.contains("axes a0 = 8"));
+    /// assert!(f.text(&signature, Form::Clif)?.contains("function"));
+    /// assert!(!f.text(&signature, Form::Disassembly)?.is_empty());
+    /// # Ok::<(), retape::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
-    /// As [`graph`](Accelerated::graph); also if the entry runs on the processor.
-    pub fn ptx(&self, signature: &Signature) -> Result<String> {
+    /// Fails if there is no entry of this signature, and names those there are; also if the entry runs on a GPU and the
+    /// form is one of the processor's, [`Clif`](Form::Clif) or [`Disassembly`](Form::Disassembly), or the other way
+    /// round.
+    pub fn text(&self, signature: &Signature, form: Form) -> Result<String> {
         let entry = self.core.entry_of(signature)?;
-        match entry.code().device() {
-            Device::Cpu => {
-                Err(Error::Cache(format!("the entry {} runs on the processor; see `clif`", signature.label())))
+        match form {
+            Form::Graph => {
+                let (inputs, recorded, optimised) = (inputs(&entry), entry.recorded_text(), &entry.compiled.graph);
+                Ok(format!("; recorded for ({signature})\n{inputs}{recorded}\n\n; optimised\n{optimised}\n"))
             }
-            _ => Ok(entry.code().text()),
+            Form::Plan => Ok(entry.code().plan().to_string()),
+            Form::Kernels => entry.text_of_steps(|kernel| Ok(simplify(&expand(&simplify(kernel))).to_string())),
+            Form::Clif => entry.on_processor()?.text_of_steps(|kernel| Ok(retape_kernels::clif(kernel)?)),
+            Form::Disassembly => {
+                entry.on_processor()?.text_of_steps(|kernel| Ok(retape_kernels::machine_text(kernel)?))
+            }
+            Form::Ptx => entry.on_gpu().map(|entry| entry.code().text()),
         }
     }
 }
@@ -124,7 +100,20 @@ impl Entry {
     fn on_processor(&self) -> Result<&Entry> {
         match self.code().device() {
             Device::Cpu => Ok(self),
-            device => Err(Error::Cache(format!("the entry {} runs on {device}; see `ptx`", self.signature.label()))),
+            device => {
+                Err(Error::Cache(format!("the entry {} runs on {device}; see `Form::Ptx`", self.signature.label())))
+            }
+        }
+    }
+
+    /// Refuses an entry that runs elsewhere.
+    fn on_gpu(&self) -> Result<&Entry> {
+        match self.code().device() {
+            Device::Cpu => {
+                let label = self.signature.label();
+                Err(Error::Cache(format!("the entry {label} runs on the processor; see `Form::Clif`")))
+            }
+            _ => Ok(self),
         }
     }
 

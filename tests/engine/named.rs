@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use crate::heard::Listener;
-use retape::{Check, OnDifference, OnRetrace, Tensor, accelerate, prometheus, value_and_grad};
+use retape::{Check, Form, OnDifference, OnRetrace, Tensor, accelerate, prometheus, value_and_grad};
 
 fn ones(n: usize) -> Tensor {
     Tensor::ones([n])
@@ -81,7 +81,7 @@ fn errors_say_which_function() {
     assert!(error(f.call(ones(4))).contains("the locked cache of `energy` makes no entry"));
     let gradient = value_and_grad(|x: &Tensor| f.call(x).unwrap(), &ones(2));
     assert!(gradient.unwrap_err().to_string().contains("the locked cache of `energy` makes no code"));
-    assert!(f.graph(&f.signature(ones(9))).unwrap_err().to_string().contains("`energy` has no entry"));
+    assert!(f.text(&f.signature(ones(9)), Form::Graph).unwrap_err().to_string().contains("`energy` has no entry"));
 
     let log = accelerate(|x: &Tensor| (x - 2.0_f32).log()).named("log_shifted");
     log.configure(|options| options.trap_nonfinite = true);

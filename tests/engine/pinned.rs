@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use retape::{
-    Check, CheckMode, Error, OnDifference, Pinned, Reader, Static, Tensor, Tree, Writer, accelerate, value_and_grad,
+    Check, CheckMode, Error, Form, OnDifference, Pinned, Reader, Static, Tensor, Tree, Writer, accelerate,
+    value_and_grad,
 };
 
 fn ones(shape: &[usize]) -> Tensor {
@@ -202,7 +203,7 @@ fn a_pinned_entry_is_not_evicted_until_its_last_handle_goes() {
     let pinned = double.pin(ones(&[1])).unwrap();
     let again = double.pin(ones(&[1])).unwrap();
     assert!(pinned.is_in_cache() && again.is_in_cache());
-    let is_there = || double.graph(&double.signature(ones(&[1]))).is_ok();
+    let is_there = || double.text(&double.signature(ones(&[1])), Form::Graph).is_ok();
     for n in 2..6 {
         double.call(ones(&[n])).unwrap();
     }

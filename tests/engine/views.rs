@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use retape::{Graph, Static, Tensor, accelerate};
+use retape::{Form, Graph, Static, Tensor, accelerate};
 
 #[test]
 fn a_graph_shows_what_was_recorded_and_what_became_of_it() {
@@ -14,7 +14,7 @@ fn a_graph_shows_what_was_recorded_and_what_became_of_it() {
     });
     let x = Tensor::ones([3, 2]);
     f.call(&x, Static(0.5)).unwrap();
-    let text = f.graph(&f.signature(&x, Static(0.5))).unwrap();
+    let text = f.text(&f.signature(&x, Static(0.5)), Form::Graph).unwrap();
     let (recorded, optimised) = text.split_once("\n; optimised\n").unwrap();
     let captured = format!("; %1: captured at tests/engine/views.rs:{}:", first + 1);
     for part in ["; recorded for (f32[3, 2], 0.5)", "; %0: argument 0", &captured] {
@@ -37,18 +37,18 @@ fn a_plan_and_its_kernels_show_every_step() {
     let (x, w) = (Tensor::ones([4, 3]), Tensor::ones([3, 2]));
     f.call(&x, &w).unwrap();
     let signature = f.signature(&x, &w);
-    let plan = f.plan(&signature).unwrap();
+    let plan = f.text(&signature, Form::Plan).unwrap();
     assert!(plan.starts_with("plan (f32[12], f32[6]) -> (f32[8])\n  constants (), arena 64 bytes\n"), "{plan}");
     for part in ["0 matmul: (input 0: f32[12], input 1: f32[6]) -> (slot 0: f32[8])", "1 add: ", "exp %0"] {
         assert!(plan.contains(part), "{part}: {plan}");
     }
-    let kernels = f.kernels(&signature).unwrap();
+    let kernels = f.text(&signature, Form::Kernels).unwrap();
     assert!(kernels.contains("; step 0: matmul\n; library kernel"), "{kernels}");
     assert!(kernels.contains("; step 1: add\nkernel (p0: f32[8]"), "{kernels}");
     assert!(!kernels.contains(" = exp "), "expanded: {kernels}");
-    let clif = f.clif(&signature).unwrap();
+    let clif = f.text(&signature, Form::Clif).unwrap();
     assert!(clif.contains("; step 1: add\nfunction u0:0(i64, i64, i64)") && clif.contains("block0("), "{clif}");
-    let code = f.disassembly(&signature).unwrap();
+    let code = f.text(&signature, Form::Disassembly).unwrap();
     assert!(code.contains("; step 1: add\n") && code.contains("ret"), "{code}");
     if cfg!(target_arch = "x86_64") {
         assert!(code.contains("%xmm"), "{code}");
@@ -61,8 +61,8 @@ fn signatures_come_from_calls_statistics_and_misses() {
     f.call(Tensor::ones([2])).unwrap();
     let signature = f.signature(Tensor::zeros([2]));
     assert_eq!((&f.stats().entries[0].signature, &f.explain()[0].signature), (&signature, &signature));
-    let text = f.graph(&signature).unwrap();
-    assert_eq!(f.graph(&f.stats().entries[0].signature).unwrap(), text);
+    let text = f.text(&signature, Form::Graph).unwrap();
+    assert_eq!(f.text(&f.stats().entries[0].signature, Form::Graph).unwrap(), text);
     // Looking is no use: counters and order stay.
     assert_eq!((f.stats().hits, f.stats().misses), (0, 1));
 }
@@ -73,14 +73,20 @@ fn an_entry_that_is_not_there_is_an_error_that_names_those_that_are() {
     let signature = |n: usize| f.signature(Tensor::ones([n]));
     let unknown = f.signature(Tensor::ones([9, 9]));
     let none = format!("cache: `double` has no entry {} (f32[9, 9])", unknown.id());
-    assert_eq!(f.graph(&unknown).unwrap_err().to_string(), format!("{none}; its cache is empty"));
+    assert_eq!(f.text(&unknown, Form::Graph).unwrap_err().to_string(), format!("{none}; its cache is empty"));
     for n in 1..=10 {
         f.call(Tensor::ones([n])).unwrap();
     }
     let error = |result: retape::Result<String>| result.unwrap_err().to_string();
     let known: Vec<String> = (3..=10).rev().map(|n| format!("{} (f32[{n}])", signature(n).id())).collect();
     let expected = format!("{none}; it has {} and 2 more", known.join(", "));
-    for found in [f.graph(&unknown), f.plan(&unknown), f.kernels(&unknown), f.clif(&unknown), f.disassembly(&unknown)] {
+    for found in [
+        f.text(&unknown, Form::Graph),
+        f.text(&unknown, Form::Plan),
+        f.text(&unknown, Form::Kernels),
+        f.text(&unknown, Form::Clif),
+        f.text(&unknown, Form::Disassembly),
+    ] {
         assert_eq!(error(found), expected);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The switch belongs to the process, so each test has one of its own.
 
-use retape::{DType, Device, Tensor, accelerate, nn, set_deterministic, value_and_grad};
+use retape::{DType, Device, Form, Tensor, accelerate, nn, set_deterministic, value_and_grad};
 
 use crate::compare::{bits, ramp};
 use crate::device::{driver, gpu, in_own_process, reversed};
@@ -89,7 +89,7 @@ fn the_order_of_blocks_shows_with_the_switch_off_alone() {
             assert!(miss.contains("mode: usual -> nondeterministic algorithms"), "{miss}");
             let texts = f.stats().entries.into_iter().map(|entry| {
                 let is_off = entry.signature.to_string().ends_with("; nondeterministic algorithms");
-                (is_off, f.ptx(&entry.signature).unwrap().contains(&format!("red.global.add.{dtype}")))
+                (is_off, f.text(&entry.signature, Form::Ptx).unwrap().contains(&format!("red.global.add.{dtype}")))
             });
             let mut texts: Vec<(bool, bool)> = texts.collect();
             texts.sort();

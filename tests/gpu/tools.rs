@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 
 use retape::{
-    BisectCause, CallKind, Check, CheckMode, Device, Error, MathMode, MissReason, OnDifference, Tensor, Tolerance,
-    accelerate, set_debug_sink, value_and_grad, vjp,
+    BisectCause, CallKind, Check, CheckMode, Device, Error, Form, MathMode, MissReason, OnDifference, Tensor,
+    Tolerance, accelerate, set_debug_sink, value_and_grad, vjp,
 };
 
 use crate::compare::{all_bits, apart, bits, ramp};
@@ -29,10 +29,13 @@ fn another_device_is_a_reason_to_miss() {
     let stats = f.stats();
     let entry = stats.entries.iter().find(|entry| entry.signature.to_string().contains("cuda:0")).unwrap();
     assert!(entry.device_bytes > 0 && stats.device_bytes() == entry.device_bytes, "{stats}");
-    assert!(f.kernels(&entry.signature).unwrap().contains("mul"));
-    let text = f.ptx(&entry.signature).unwrap();
+    assert!(f.text(&entry.signature, Form::Kernels).unwrap().contains("mul"));
+    let text = f.text(&entry.signature, Form::Ptx).unwrap();
     assert!(text.contains(".target sm_") && text.contains("mul.rn.f32"), "{text}");
-    assert!(f.graph(&entry.signature).unwrap().contains("mul") && !f.plan(&entry.signature).unwrap().is_empty());
+    assert!(
+        f.text(&entry.signature, Form::Graph).unwrap().contains("mul")
+            && !f.text(&entry.signature, Form::Plan).unwrap().is_empty()
+    );
 }
 
 #[test]

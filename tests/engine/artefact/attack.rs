@@ -2,7 +2,7 @@
 //!
 //! The fuzz targets use this file as well, so that a run of the fuzzer and a run of the tests check the same.
 
-use retape::{Accelerated, DType, Error, Graph, MathMode, Signature, Tensor, TensorType, accelerate};
+use retape::{Accelerated, DType, Error, Form, Graph, MathMode, Signature, Tensor, TensorType, accelerate};
 
 /// A function that takes and returns tensors of any number and type, so that any graph may be an entry of it.
 pub(crate) type Subject = Accelerated<fn(&Vec<Tensor>) -> Vec<Tensor>, (Vec<Tensor>,), Vec<Tensor>>;
@@ -113,7 +113,7 @@ pub(crate) fn attack(bytes: &[u8]) -> bool {
     let stats = function.stats();
     assert_eq!((loaded.entries, stats.misses), (stats.entries.len(), 0));
     for entry in &stats.entries {
-        let text = function.graph(&entry.signature).expect("a loaded entry shows its graph");
+        let text = function.text(&entry.signature, Form::Graph).expect("a loaded entry shows its graph");
         let recorded = text.split("\n; optimised\n").next().expect("a text has a first part");
         let graph: Graph = recorded.parse().expect("what was loaded reads");
         graph.verify().expect("what was loaded verifies");

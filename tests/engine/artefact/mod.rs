@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use retape::{Accelerated, ArtefactError, Error, SkipReason, Static, Tensor, Tree, accelerate};
+use retape::{Accelerated, ArtefactError, Error, Form, SkipReason, Static, Tensor, Tree, accelerate};
 
 /// A path in a folder of this test, which is removed at the end.
 struct Folder(PathBuf);
@@ -109,7 +109,9 @@ fn another_process_loads_what_this_one_saved() {
             "{:?}",
             stats.entries[0].captures
         );
-        assert!(step.graph(&stats.entries[0].signature).unwrap().contains("; tests/engine/artefact/mod.rs:"));
+        assert!(
+            step.text(&stats.entries[0].signature, Form::Graph).unwrap().contains("; tests/engine/artefact/mod.rs:")
+        );
         print!("\nfound:{found}:end\n");
         return;
     }
