@@ -226,7 +226,7 @@ mod tests {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
     fn lines_of(body: impl FnOnce()) -> Vec<String> {
-        let _guard = lock(&ONE_AT_A_TIME);
+        let _guard = retape_runtime::lock(&ONE_AT_A_TIME);
         let lines = Arc::new(Mutex::new(vec![]));
         let log = Arc::clone(&lines);
         set_print_sink(Some(Arc::new(move |line: &str| log.lock().unwrap().push(line.to_owned()))));
