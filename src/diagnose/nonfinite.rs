@@ -57,8 +57,7 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
 /// one worker cannot compute alone; none if there is no such collective, or an argument or a constant is not finite.
 pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Option<NonFinite> {
     let node = trace.graph.nodes().iter().find(|node| node.op.takes_workers())?;
-    let has_nonfinite = |op: &Op| matches!(op, Op::Splat(splat) if !splat.value.to_f64().is_finite());
-    if trace.graph.nodes().iter().any(|node| has_nonfinite(&node.op) || adds_constants(&node.op)) {
+    if trace.graph.nodes().iter().any(|node| adds_constants(&node.op)) {
         return None;
     }
     let captures = trace.captures.iter().map(|capture| &capture.tensor);
@@ -78,9 +77,9 @@ pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Opti
     })
 }
 
-/// Whether an op puts a constant that is not finite between the elements of its argument.
+/// Whether an op puts a number that is not finite into its result.
 fn adds_constants(op: &Op) -> bool {
-    matches!(op, Op::Pad(pad) if !pad.value.to_f64().is_finite())
+    op.facts().constant.is_some_and(|constant| !constant.to_f64().is_finite())
 }
 
 /// The first element that is not finite though what it was computed from is. Of formulas per element that is known for

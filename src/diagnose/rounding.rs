@@ -3,13 +3,12 @@
 //! The judge is the same trace in `f64`. What the code computed is as good as what the ops computed if it lies about as
 //! near to that as they do; a wrong rewrite, wrong code or a changed capture does not.
 
-use retape_runtime::{DType, Scalar};
+use retape_runtime::DType;
 
 use super::tolerance::Tolerance;
 use crate::eager;
 use crate::error::Result;
 use crate::graph::{Graph, Node};
-use crate::ops::{Op, Parameter};
 use crate::tensor::Tensor;
 use crate::trace::Trace;
 use crate::types::TensorType;
@@ -80,18 +79,10 @@ fn widened(tensor: &Tensor) -> Tensor {
 
 /// The graph with `f64` in the place of `f32`.
 fn in_f64(graph: &Graph) -> Option<Graph> {
-    let wide = |dtype: DType| if dtype == DType::F32 { DType::F64 } else { dtype };
+    let wide: fn(DType) -> DType = |dtype| if dtype == DType::F32 { DType::F64 } else { dtype };
     let mut widened = Graph::default();
     for node in graph.nodes() {
-        let mut op = node.op.clone();
-        match &mut op {
-            Op::Parameter(Parameter { ty, .. }) => *ty = TensorType::new(wide(ty.dtype), &*ty.shape),
-            Op::Splat(splat) => splat.value = Scalar::from_f64(splat.value.to_f64(), wide(splat.value.dtype)),
-            Op::Cast(cast) => cast.dtype = wide(cast.dtype),
-            Op::Iota(iota) => iota.dtype = wide(iota.dtype),
-            Op::OneHot(one_hot) => one_hot.dtype = wide(one_hot.dtype),
-            _ => {}
-        }
+        let op = node.op.in_dtypes(wide);
         let types: Vec<&TensorType> = node.args.iter().map(|&arg| widened.ty(arg)).collect();
         let ty = op.infer(&types).ok()?;
         if !node.regions.is_empty() || op.has_effect() {

@@ -1,7 +1,9 @@
 //! Arithmetic of two numbers per element.
 
+use retape_runtime::DType;
+
 use super::attribute::attributes;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::types::TensorType;
 
 /// Sum of two tensors, element by element.
@@ -50,6 +52,14 @@ impl OpDef for Add {
         Lowering::pointwise(|at| at.arg(0) + at.arg(1))
     }
 
+    fn facts(&self) -> Facts {
+        Facts { commutes: true, ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Add, &[&[3, 4], &[3, 4]], -2.0..2.0)]
     }
@@ -66,6 +76,14 @@ impl OpDef for Mul {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0) * at.arg(1))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { commutes: true, ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -86,6 +104,14 @@ impl OpDef for Sub {
         Lowering::pointwise(|at| at.arg(0) - at.arg(1))
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Sub, &[&[3, 4], &[3, 4]], -2.0..2.0)]
     }
@@ -103,6 +129,14 @@ impl OpDef for Div {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0) / at.arg(1))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -125,6 +159,14 @@ impl OpDef for Rem {
         Lowering::pointwise(|at| at.arg(0) % at.arg(1))
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Rem, &[&[3, 4], &[3, 4]], 0.5..2.0)]
     }
@@ -141,6 +183,14 @@ impl OpDef for Neg {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| -at.arg(0))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

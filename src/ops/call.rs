@@ -12,7 +12,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use super::{Attributes, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use retape_runtime::DType;
+
+use super::{Attributes, Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::{Caller, Result};
 use crate::types::TensorType;
 
@@ -94,6 +96,14 @@ impl OpDef for Call {
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         // The planner refuses calls before it asks.
         Lowering::Parameter
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

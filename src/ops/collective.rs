@@ -9,7 +9,7 @@ use retape_runtime::DType;
 use super::attribute::{Attribute, attributes};
 use super::check::refuse;
 use super::debug::{effect, token};
-use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
@@ -147,6 +147,14 @@ impl OpDef for Collective {
         Lowering::Library(self.kernel(args).into())
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let op = |kind, held| Collective { kind, group: 0, size: 1, shards: held, held };
         let sample = |(op, dtype): (Collective, DType)| {
@@ -192,6 +200,14 @@ impl OpDef for Token {
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::Library(library::Token { dtype: args[0].dtype, len: args[0].shape.n_elements() }.into())
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { has_effect: true, ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -6,7 +6,7 @@ use std::panic::Location;
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::operators::TensorOrScalar;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -61,7 +61,7 @@ fn comparable(position: usize, arg: &TensorType) -> Result<(), TypeError> {
 
 /// Implements [`OpDef`] and the public methods of a comparison.
 macro_rules! comparisons {
-    ($($(#[$doc:meta])* $op:ident $method:ident $lowered:ident;)*) => {$(
+    ($($(#[$doc:meta])* $op:ident $method:ident $lowered:ident, commutes: $commutes:literal;)*) => {$(
         impl OpDef for $op {
             fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
                 let [x, _] = check::same::<2>(args)?;
@@ -75,6 +75,14 @@ macro_rules! comparisons {
 
             fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
                 Lowering::pointwise(|at| at.arg(0).$lowered(at.arg(1)))
+            }
+
+            fn facts(&self) -> Facts {
+                Facts { commutes: $commutes, ..Facts::PLAIN }
+            }
+
+            fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+                self.clone()
             }
 
             fn samples() -> Vec<Sample> {
@@ -106,7 +114,7 @@ comparisons! {
     /// assert_eq!(Tensor::from([1.0_f32, 2.0]).eq(2.0).to_vec::<bool>()?, [false, true]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    Equal eq eq;
+    Equal eq eq, commutes: true;
 
     /// Whether elements differ from those of `other`; true for NaN.
     ///
@@ -115,7 +123,7 @@ comparisons! {
     /// assert_eq!(Tensor::from([1.0_f32, 2.0]).ne(2.0).to_vec::<bool>()?, [true, false]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    NotEqual ne ne;
+    NotEqual ne ne, commutes: true;
 
     /// Whether elements are less than those of `other`; false for NaN.
     ///
@@ -124,7 +132,7 @@ comparisons! {
     /// assert_eq!(Tensor::from([1.0_f32, 2.0]).lt(2.0).to_vec::<bool>()?, [true, false]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    Less lt lt;
+    Less lt lt, commutes: false;
 
     /// Whether elements are less than those of `other` or equal; false for NaN.
     ///
@@ -133,7 +141,7 @@ comparisons! {
     /// assert_eq!(Tensor::from([1.0_f32, 2.0]).le(2.0).to_vec::<bool>()?, [true, true]);
     /// # Ok::<(), retape::Error>(())
     /// ```
-    LessEqual le le;
+    LessEqual le le, commutes: false;
 }
 
 impl Tensor {
@@ -215,6 +223,14 @@ impl OpDef for Maximum {
         Lowering::pointwise(|at| at.arg(0).max(at.arg(1)))
     }
 
+    fn facts(&self) -> Facts {
+        Facts { commutes: true, ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Maximum, &[&[3, 4], &[3, 4]], -2.0..2.0)]
     }
@@ -231,6 +247,14 @@ impl OpDef for Minimum {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0).min(at.arg(1)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { commutes: true, ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -252,6 +276,14 @@ impl OpDef for Clamp {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0).max(at.arg(1)).min(at.arg(2)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -280,6 +312,14 @@ impl OpDef for Select {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0).select(at.arg(1), at.arg(2)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -11,7 +11,7 @@ use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::matmul::refused_among;
 use super::window::{self, Padding};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, layout};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, layout};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -181,6 +181,14 @@ impl OpDef for Conv2d {
         self.kernel(ConvPass::Forward, result.dtype, &args[0].shape, &args[1].shape)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |stride, padding, dilation, groups| Conv2d { stride, padding, dilation, groups };
         vec![
@@ -223,6 +231,14 @@ impl OpDef for Conv2dInputGrad {
         self.conv().kernel(ConvPass::InputGradient, result.dtype, &result.shape, &args[1].shape)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |stride, padding, groups, input| Conv2dInputGrad { stride, padding, dilation: [1, 1], groups, input };
         vec![
@@ -262,6 +278,14 @@ impl OpDef for Conv2dFilterGrad {
 
     fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
         self.conv().kernel(ConvPass::FilterGradient, result.dtype, &args[0].shape, &result.shape)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

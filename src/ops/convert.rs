@@ -4,7 +4,7 @@ use retape_kernels::library::CastHalf;
 use retape_runtime::DType;
 
 use super::attribute::attributes;
-use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError, check};
+use super::{Cotangents, Facts, Lowering, Movement, OpDef, Sample, Site, TypeError, check};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
@@ -55,6 +55,14 @@ impl OpDef for Cast {
         }
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, to: fn(DType) -> DType) -> Self {
+        Cast { dtype: to(self.dtype) }
+    }
+
     fn samples() -> Vec<Sample> {
         let pairs = DType::ALL.into_iter().flat_map(|from| DType::ALL.into_iter().map(move |to| (from, to)));
         let sample = |(from, to)| Sample::typed(Cast { dtype: to }, &[(TensorType::new(from, [3, 4]), 0.0..5.0)]);
@@ -74,6 +82,14 @@ impl OpDef for StopGradient {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::Movement(Movement::Reshape)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

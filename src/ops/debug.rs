@@ -12,7 +12,7 @@ use retape_runtime::DType;
 
 use super::attribute::{Attribute, attributes};
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
@@ -66,6 +66,14 @@ impl OpDef for DebugPrint {
         Lowering::Library(Print { label: self.label.clone(), dtype, shape }.into())
     }
 
+    fn facts(&self) -> Facts {
+        Facts { has_effect: true, ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let ops = ["x", "sample, of; {all} [kinds]: \"quoted\"\n"].map(|label| DebugPrint { label: label.into() });
         let dtypes = DType::ALL.into_iter().zip(ops.iter().cycle());
@@ -81,7 +89,7 @@ impl Op {
     /// Whether the value of the op stands for an effect, which must happen on every run, once, and in order. The last
     /// argument and the value of such an op are tokens.
     pub fn has_effect(&self) -> bool {
-        matches!(self, Op::DebugPrint(_) | Op::Token(_))
+        self.facts().has_effect
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::{Attributes, Lowering, Op};
@@ -21,6 +21,34 @@ impl fmt::Display for TypeError {
 
 impl std::error::Error for TypeError {}
 
+/// Facts of an op that passes and checks ask for.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// Whether the order of the arguments does not matter.
+    pub commutes: bool,
+    /// Whether the value stands for an effect, which must happen on every run, once, and in order. The last argument
+    /// and the value of such an op are tokens.
+    pub has_effect: bool,
+    /// The number that the op puts into its result besides elements of its arguments.
+    pub constant: Option<Scalar>,
+    /// The axes of a reduction, and how to make the same one over others.
+    pub reduction: Option<Reduction>,
+}
+
+/// The axes of a reduction, and how to make the same one over others.
+#[derive(Clone, Debug)]
+pub struct Reduction {
+    /// The axes, ascending.
+    pub axes: SmallVec<[usize; 4]>,
+    /// Makes the same reduction over other axes.
+    pub over: fn(SmallVec<[usize; 4]>) -> Op,
+}
+
+impl Facts {
+    /// Those of an op of which nothing is special.
+    pub const PLAIN: Facts = Facts { commutes: false, has_effect: false, constant: None, reduction: None };
+}
+
 /// One op. No rule has a default: what does not exist is said.
 pub trait OpDef: Attributes + Clone + fmt::Debug + PartialEq + Eq + std::hash::Hash + Into<Op> {
     /// The type of the result.
@@ -35,6 +63,13 @@ pub trait OpDef: Attributes + Clone + fmt::Debug + PartialEq + Eq + std::hash::H
 
     /// How the op becomes code, for arguments that `infer` accepts.
     fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering;
+
+    /// The facts that passes and checks ask for.
+    fn facts(&self) -> Facts;
+
+    /// The op with other dtypes among its attributes: `to` says which takes the place of one.
+    #[must_use]
+    fn in_dtypes(&self, to: fn(DType) -> DType) -> Self;
 
     /// Sample applications: at least one per form of the attributes and per dtype class.
     fn samples() -> Vec<Sample>;

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, OpDef, Point, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Point, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -132,6 +132,14 @@ impl OpDef for Take {
         })
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |axis, x: &[usize], indices: &[usize]| {
             let x_type = TensorType::new(DType::F64, x);
@@ -168,6 +176,14 @@ impl OpDef for TakeAlong {
                 (0..rank).map(|other| if other == axis { index } else { at.index(other) }).collect()
             })
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -217,6 +233,14 @@ impl OpDef for ScatterAdd {
             n_indices: if self.along { indices.shape[self.axis] } else { indices.n_elements() },
             along: self.along,
         }))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -3,13 +3,13 @@
 use std::panic::Location;
 
 use retape_kernels::ir::Value;
-use retape_runtime::{Scalar, Shape};
+use retape_runtime::{DType, Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::refuse;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::ill_typed;
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -88,6 +88,14 @@ impl OpDef for Concat {
             }
             joined.unwrap_or_else(|| at.constant(Scalar { dtype, bits: 0 }))
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -1,9 +1,9 @@
 //! Leaves of a graph: parameters and constants.
 
-use retape_runtime::{Scalar, Shape};
+use retape_runtime::{DType, Scalar, Shape};
 
 use super::attribute::attributes;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::types::TensorType;
 
 /// An input of the graph.
@@ -43,6 +43,14 @@ impl OpDef for Parameter {
         Lowering::Parameter
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, to: fn(DType) -> DType) -> Self {
+        Parameter { index: self.index, ty: self.ty.with_dtype(to(self.ty.dtype)) }
+    }
+
     fn samples() -> Vec<Sample> {
         // A parameter is not applied to anything; every other sample has some.
         vec![]
@@ -62,6 +70,15 @@ impl OpDef for Splat {
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         let value = self.value;
         Lowering::pointwise(move |at| at.constant(value))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { constant: Some(self.value), ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, to: fn(DType) -> DType) -> Self {
+        let value = self.value.cast(to(self.value.dtype));
+        Splat { value, shape: self.shape.clone() }
     }
 
     fn samples() -> Vec<Sample> {

@@ -3,12 +3,12 @@
 use std::panic::Location;
 
 use retape_kernels::library::{self, Library};
-use retape_runtime::Shape;
+use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::matmul::refused_among;
-use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, Slice, TypeError};
+use super::{BroadcastTo, Cotangents, Facts, Lowering, OpDef, Sample, Site, Slice, TypeError};
 use crate::error::Caller;
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -72,6 +72,14 @@ impl OpDef for Cholesky {
         Lowering::Library(Library::Cholesky(library::Cholesky { dtype: result.dtype, batch, n }))
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Cholesky, &[&[3, 1, 1]], 0.5..2.0)]
     }
@@ -113,6 +121,14 @@ impl OpDef for SolveTriangular {
             transpose: self.transpose,
             unit_diagonal: self.unit_diagonal,
         }))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

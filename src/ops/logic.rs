@@ -6,7 +6,7 @@ use retape_runtime::DType;
 
 use super::attribute::attributes;
 use super::operators::TensorOrScalar;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -62,7 +62,7 @@ fn integer(position: usize, arg: &TensorType) -> Result<(), TypeError> {
 
 /// Implements [`OpDef`] for an op of two equal types.
 macro_rules! binary {
-    ($($op:ident: $check:ident, $value:ident; $lowered:expr;)*) => {$(
+    ($($op:ident: $check:ident, commutes: $commutes:literal, $value:ident; $lowered:expr;)*) => {$(
         impl OpDef for $op {
             fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
                 let [x, _] = check::same::<2>(args)?;
@@ -79,6 +79,14 @@ macro_rules! binary {
                     let $value = [at.arg(0), at.arg(1)];
                     $lowered
                 })
+            }
+
+            fn facts(&self) -> Facts {
+                Facts { commutes: $commutes, ..Facts::PLAIN }
+            }
+
+            fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+                self.clone()
             }
 
             fn samples() -> Vec<Sample> {
@@ -99,12 +107,12 @@ fn word(position: usize, arg: &TensorType) -> Result<(), TypeError> {
 }
 
 binary! {
-    And: bits, v; v[0] & v[1];
-    Or: bits, v; v[0] | v[1];
-    Xor: bits, v; v[0] ^ v[1];
-    Shl: integer, v; v[0] << v[1];
-    Shr: integer, v; v[0] >> v[1];
-    MulHigh: word, v; v[0].mul_high(v[1]);
+    And: bits, commutes: true, v; v[0] & v[1];
+    Or: bits, commutes: true, v; v[0] | v[1];
+    Xor: bits, commutes: true, v; v[0] ^ v[1];
+    Shl: integer, commutes: false, v; v[0] << v[1];
+    Shr: integer, commutes: false, v; v[0] >> v[1];
+    MulHigh: word, commutes: false, v; v[0].mul_high(v[1]);
 }
 
 impl OpDef for Not {
@@ -120,6 +128,14 @@ impl OpDef for Not {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| !at.arg(0))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -7,7 +7,7 @@ use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{BroadcastTo, Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{BroadcastTo, Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::{Caller, ill_typed};
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -51,6 +51,14 @@ impl OpDef for MatMul {
         let (batch, last) = result.shape.split_at(result.rank() - 2);
         let sizes = [last[0], last[1], args[0].shape[result.rank() - 1]];
         Lowering::Library(Library::MatMul(library::MatMul::contiguous(result.dtype, batch, sizes)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -84,7 +84,7 @@ pub use compare::*;
 pub use conv::*;
 pub use convert::*;
 pub use debug::*;
-pub use define::{Cotangents, OpDef, Sample, SampleArg, Site, TypeError};
+pub use define::{Cotangents, Facts, OpDef, Reduction, Sample, SampleArg, Site, TypeError};
 pub use einsum::einsum;
 pub use index::*;
 pub use join::*;
@@ -111,6 +111,8 @@ pub use window::Padding;
 
 pub(crate) use check::{addressable, broadcast_all};
 pub(crate) use matmul::refused_among;
+
+use retape_runtime::DType;
 
 use crate::types::TensorType;
 
@@ -149,6 +151,17 @@ macro_rules! ops {
             /// How the op becomes code, for arguments that `infer` accepts.
             pub fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
                 match self { $(Op::$op(op) => op.lower(args, result),)* }
+            }
+
+            /// The facts that passes and checks ask for.
+            pub fn facts(&self) -> Facts {
+                match self { $(Op::$op(op) => op.facts(),)* }
+            }
+
+            /// The op with other dtypes among its attributes: `to` says which takes the place of one.
+            #[must_use]
+            pub fn in_dtypes(&self, to: fn(DType) -> DType) -> Op {
+                match self { $(Op::$op(op) => Op::$op(op.in_dtypes(to)),)* }
             }
 
             /// The attributes as text.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, Movement, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -54,6 +54,14 @@ impl OpDef for Reshape {
         Lowering::Movement(Movement::Reshape)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         vec![Sample::floats(Reshape { shape: Shape::new(&[2, 6]) }, &[&[4, 3]], -1.0..1.0)]
     }
@@ -76,6 +84,14 @@ impl OpDef for BroadcastTo {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::Movement(Movement::Broadcast)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -105,6 +121,14 @@ impl OpDef for Permute {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::Movement(Movement::Permute(self.perm.clone()))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

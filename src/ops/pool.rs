@@ -6,12 +6,12 @@
 use std::panic::Location;
 
 use retape_kernels::library::{self, Library, PoolKind, PoolPass};
-use retape_runtime::{Scalar, Shape};
+use retape_runtime::{DType, Scalar, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::window::{self, Padding};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, Splat, TypeError, layout};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, Splat, TypeError, layout};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -158,6 +158,14 @@ impl OpDef for MaxPool2d {
         self.windows().kernel(args[0], PoolKind::Max, PoolPass::Forward)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |window, stride, padding| MaxPool2d { window, stride, padding };
         vec![
@@ -188,6 +196,14 @@ impl OpDef for MaxPool2dGrad {
         self.windows().kernel(args[0], PoolKind::Max, PoolPass::Gradient)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let grad = MaxPool2dGrad { window: [2, 2], stride: [2, 1], padding: [[0, 0], [1, 0]] };
         vec![Sample::floats(grad, &[&[1, 4, 5, 2], &[1, 2, 5, 2]], -1.0..1.0)]
@@ -211,6 +227,14 @@ impl OpDef for MaxPool2dGather {
         self.windows().kernel(args[0], PoolKind::Max, PoolPass::MaxGather)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let gather = MaxPool2dGather { window: [2, 2], stride: [2, 1], padding: [[0, 0], [1, 0]] };
         vec![Sample::floats(gather, &[&[1, 4, 5, 2], &[1, 4, 5, 2]], -1.0..1.0)]
@@ -231,6 +255,14 @@ impl OpDef for SumPool2d {
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
         self.windows().kernel(args[0], PoolKind::Sum, PoolPass::Forward)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -261,6 +293,14 @@ impl OpDef for SumPool2dGrad {
 
     fn lower(&self, _: &[&TensorType], result: &TensorType) -> Lowering {
         self.windows().kernel(result, PoolKind::Sum, PoolPass::Gradient)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

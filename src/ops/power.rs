@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use super::attribute::attributes;
 use super::check::{self, refuse};
 use super::operators::TensorOrScalar;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -52,6 +52,14 @@ impl OpDef for Pow {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0).pow(at.arg(1)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -100,6 +108,14 @@ impl OpDef for IntPow {
                 }
             }
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

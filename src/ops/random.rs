@@ -5,7 +5,7 @@ use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::types::TensorType;
 
 /// Uniformly distributed `u32`s: the generator Philox 4x32-10 on a key of two `u32`s.
@@ -58,6 +58,14 @@ impl OpDef for RandomBits {
             let low = word.eq(0_i64).select(words[0], words[1]);
             word.lt(2_i64).select(low, word.eq(2_i64).select(words[2], words[3]))
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -8,7 +8,7 @@ use std::panic::Location;
 use super::attribute::attributes;
 use super::axes::Axes;
 use super::check::{self, refuse};
-use super::{Cotangents, CumProd, Lowering, Op, OpDef, Permute, Reshape, Sample, Site, TypeError};
+use super::{Cotangents, CumProd, Facts, Lowering, Op, OpDef, Permute, Reduction, Reshape, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -84,6 +84,15 @@ macro_rules! folds {
 
             fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
                 Lowering::Reduce { monoid: Monoid::$monoid, axes: self.axes.clone() }
+            }
+
+            fn facts(&self) -> Facts {
+            let reduction = Reduction { axes: self.axes.clone(), over: |axes| $op { axes }.into() };
+            Facts { reduction: Some(reduction), ..Facts::PLAIN }
+        }
+
+            fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+                self.clone()
             }
 
             fn samples() -> Vec<Sample> {

@@ -7,7 +7,7 @@ use std::panic::Location;
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{AsIndex, Cotangents, Lowering, Op, OpDef, Sample, Site, TypeError};
+use super::{AsIndex, Cotangents, Facts, Lowering, Op, OpDef, Sample, Site, TypeError};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -113,6 +113,14 @@ impl OpDef for CumSum {
         scan(args[0], self.axis, ScanKind::Sum, self.reverse, self.exclusive)
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |axis, reverse, exclusive| Sample::floats(CumSum { axis, reverse, exclusive }, &[&[4, 6]], -2.0..2.0);
         vec![of(0, false, false), of(1, true, false), of(1, false, true)]
@@ -136,6 +144,14 @@ impl OpDef for CumProd {
 
     fn lower(&self, args: &[&TensorType], _: &TensorType) -> Lowering {
         scan(args[0], self.axis, ScanKind::Prod, self.reverse, self.exclusive)
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -183,6 +199,14 @@ macro_rules! extremes {
                 scan(args[0], self.axis, ScanKind::$kind, false, false)
             }
 
+            fn facts(&self) -> Facts {
+                Facts::PLAIN
+            }
+
+            fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+                self.clone()
+            }
+
             fn samples() -> Vec<Sample> {
                 let of = |axis| Sample::floats($op { axis }, &[&[4, 6]], -2.0..2.0);
                 vec![of(0), of(1)]
@@ -217,6 +241,14 @@ impl OpDef for Shift {
         })
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |axis, distance| Sample::floats(Shift { axis, distance }, &[&[4, 6]], -2.0..2.0);
         vec![of(0, 1), of(1, -2), of(1, 7)]
@@ -243,6 +275,14 @@ macro_rules! positions {
                 let [outer, len, inner] = split(args[0], self.axis);
                 let kind = Extreme::$kind;
                 Lowering::Library(ArgReduce { dtype: args[0].dtype, outer, len, inner, kind }.into())
+            }
+
+            fn facts(&self) -> Facts {
+                Facts::PLAIN
+            }
+
+            fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+                self.clone()
             }
 
             fn samples() -> Vec<Sample> {

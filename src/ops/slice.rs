@@ -5,13 +5,13 @@
 use std::panic::Location;
 
 use retape_kernels::ir::Value;
-use retape_runtime::{Element, Scalar, Shape};
+use retape_runtime::{DType, Element, Scalar, Shape};
 use smallvec::SmallVec;
 
 use super::attribute::attributes;
 use super::axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, Movement, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, Movement, OpDef, Sample, Site, TypeError};
 use crate::error::Caller;
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -131,6 +131,14 @@ impl OpDef for Slice {
         Lowering::Movement(Movement::Slice { start, step })
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |start: &[usize], step: &[i64], shape: &[usize]| Slice {
             start: SmallVec::from_slice(start),
@@ -206,6 +214,14 @@ impl OpDef for Pad {
             let element = at.at(0, &coordinates);
             inside.map_or(element, |inside| inside.select(element, at.constant(pad.value)))
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { constant: Some(self.value), ..Facts::PLAIN }
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -49,6 +49,14 @@ impl OpDef for ArgSort {
             inner: x.shape[self.axis + 1..].iter().product(),
             descending: self.descending,
         }))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

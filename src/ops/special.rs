@@ -4,10 +4,12 @@ use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
 use retape_kernels::ir::Value;
 
+use retape_runtime::DType;
+
 use super::attribute::attributes;
 use super::power::int_power;
 use super::unary::unary;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -107,6 +109,14 @@ impl OpDef for Polygamma {
             2 => at.arg(0).tetragamma(),
             _ => polygamma(order, at.arg(0)),
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

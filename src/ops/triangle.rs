@@ -8,7 +8,7 @@ use super::attribute::attributes;
 use super::axes::{self, AsIndex};
 use super::check::{self, refuse};
 use super::index::absent;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::ill_typed;
 use crate::method::method;
 use crate::tensor::Tensor;
@@ -74,6 +74,14 @@ impl OpDef for Iota {
         Lowering::pointwise(move |at| at.index(axis).cast(dtype))
     }
 
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, to: fn(DType) -> DType) -> Self {
+        Iota { dtype: to(self.dtype), ..self.clone() }
+    }
+
     fn samples() -> Vec<Sample> {
         let of = |axis, dtype| Iota { axis, dtype, shape: Shape::new(&[3, 4]) };
         vec![Sample::floats(of(0, DType::I64), &[], 0.0..1.0), Sample::floats(of(1, DType::F64), &[], 0.0..1.0)]
@@ -103,6 +111,14 @@ impl OpDef for Triangle {
             let kept = if lower { column.le(on_diagonal) } else { on_diagonal.le(column) };
             kept.select(at.arg(0), at.constant(Scalar { dtype, bits: 0 }))
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {
@@ -139,6 +155,14 @@ impl OpDef for OneHot {
             let hot = index.eq(at.index(axis)).select(at.constant(one), at.constant(zero));
             (index.ge(0_i64) & index.lt(extent)).select(hot, at.constant(absent(dtype)))
         })
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, to: fn(DType) -> DType) -> Self {
+        OneHot { dtype: to(self.dtype) }
     }
 
     fn samples() -> Vec<Sample> {

@@ -1,9 +1,11 @@
 //! Trigonometric functions and their inverses, in radians, element by element; floats only.
 
+use retape_runtime::DType;
+
 use super::attribute::attributes;
 use super::operators::TensorOrScalar;
 use super::unary::unary;
-use super::{Cotangents, Lowering, OpDef, Sample, Site, TypeError, check};
+use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError, check};
 use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -107,6 +109,14 @@ impl OpDef for Atan2 {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         Lowering::pointwise(|at| at.arg(0).atan2(at.arg(1)))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts::PLAIN
+    }
+
+    fn in_dtypes(&self, _: fn(DType) -> DType) -> Self {
+        self.clone()
     }
 
     fn samples() -> Vec<Sample> {

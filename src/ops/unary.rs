@@ -49,6 +49,14 @@ macro_rules! unary {
                 })
             }
 
+            fn facts(&self) -> $crate::ops::Facts {
+                $crate::ops::Facts::PLAIN
+            }
+
+            fn in_dtypes(&self, _: fn(retape_runtime::DType) -> retape_runtime::DType) -> Self {
+                self.clone()
+            }
+
             fn samples() -> Vec<$crate::ops::Sample> {
                 vec![$crate::ops::Sample::floats($op, &[&[3, 4]], $range)]
             }

@@ -38,16 +38,7 @@ pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
 
 /// Sorts the arguments of an op if their order does not matter.
 pub(crate) fn sort_arguments<I: Ord>(op: &Op, args: &mut [I]) {
-    match op {
-        Op::Add(_)
-        | Op::Mul(_)
-        | Op::Maximum(_)
-        | Op::Minimum(_)
-        | Op::Equal(_)
-        | Op::NotEqual(_)
-        | Op::And(_)
-        | Op::Or(_)
-        | Op::Xor(_) => args.sort_unstable(),
-        _ => {}
+    if op.facts().commutes {
+        args.sort_unstable();
     }
 }

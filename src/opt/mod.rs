@@ -19,12 +19,9 @@ pub(crate) mod wrong;
 use std::borrow::Cow;
 use std::panic::Location;
 
-use smallvec::SmallVec;
-
 use self::rewrite::Rule;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node};
-use crate::ops::{Op, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, ReduceSum};
 use crate::settings::{Settings, Stage};
 use crate::types::ValueId;
 
@@ -151,25 +148,6 @@ fn is_typed(from: &Graph, to: &Graph, renaming: &Renaming) -> bool {
     renaming.len() == from.n_nodes()
         && renaming.iter().enumerate().all(same)
         && outputs.eq(to.outputs().iter().map(|&id| Some(id)))
-}
-
-/// Axes of a tensor.
-type AxisList = SmallVec<[usize; 4]>;
-
-/// Makes the same reduction over other axes.
-type Rebuild = fn(AxisList) -> Op;
-
-/// The axes of a reduction, and how to make the same one over others.
-fn reduction(op: &Op) -> Option<(&AxisList, Rebuild)> {
-    Some(match op {
-        Op::ReduceSum(reduce) => (&reduce.axes, |axes| ReduceSum { axes }.into()),
-        Op::ReduceProd(reduce) => (&reduce.axes, |axes| ReduceProd { axes }.into()),
-        Op::ReduceMax(reduce) => (&reduce.axes, |axes| ReduceMax { axes }.into()),
-        Op::ReduceMin(reduce) => (&reduce.axes, |axes| ReduceMin { axes }.into()),
-        Op::ReduceAll(reduce) => (&reduce.axes, |axes| ReduceAll { axes }.into()),
-        Op::ReduceAny(reduce) => (&reduce.axes, |axes| ReduceAny { axes }.into()),
-        _ => return None,
-    })
 }
 
 impl Graph {

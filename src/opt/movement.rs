@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::element;
 use super::rewrite::{Candidate, Rule, rules};
 use crate::graph::Args;
-use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reshape};
+use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reduction, Reshape};
 use crate::types::{TensorType, ValueId};
 
 pub(super) const RULES: &[Rule] = rules![
@@ -117,7 +117,7 @@ fn permute_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
 
 /// A reduction over permuted axes is the one over the axes they were, if these come in the same order.
 fn reduce_permute(at: &mut Candidate<'_>) -> Option<ValueId> {
-    let (reduced, over) = super::reduction(at.op)?;
+    let Reduction { axes: reduced, over } = at.op.facts().reduction?;
     let Some((Op::Permute(Permute { perm }), x)) = at.inner() else { return None };
     let axes: SmallVec<[usize; 4]> = reduced.iter().map(|&axis| perm[axis]).collect();
     // In another order the elements would be added in another order.

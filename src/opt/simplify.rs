@@ -7,7 +7,7 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::rewrite::{Candidate, Rule, rules};
-use crate::ops::{Add, Div, Mul, Neg, Op, Reshape, Select, Sub};
+use crate::ops::{Add, Div, Mul, Neg, Op, Reduction, Reshape, Select, Sub};
 use crate::types::ValueId;
 
 pub(super) const RULES: &[Rule] = rules![
@@ -288,14 +288,13 @@ fn pad_same(at: &mut Candidate<'_>) -> Option<ValueId> {
 
 /// A reduction over no axes is its argument.
 fn reduce_nothing(at: &mut Candidate<'_>) -> Option<ValueId> {
-    let (axes, _) = super::reduction(at.op)?;
-    axes.is_empty().then_some(at.args[0])
+    at.op.facts().reduction?.axes.is_empty().then_some(at.args[0])
 }
 
 /// Axes of extent 1 need no reduction. If no other axis is left, sums of floats still need `+ 0`, which they start
 /// from.
 fn reduce_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
-    let (reduced, over) = super::reduction(at.op)?;
+    let Reduction { axes: reduced, over } = at.op.facts().reduction?;
     let shape = at.arg_ty(0).shape.clone();
     let is_dropped = |axis: usize| reduced.contains(&axis) && shape[axis] == 1;
     let kept: SmallVec<[usize; 4]> = (0..shape.rank()).filter(|&axis| !is_dropped(axis)).collect();
