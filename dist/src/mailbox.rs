@@ -82,6 +82,7 @@ impl Transport for Threads {
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
         gives_up: &mut dyn FnMut(bool) -> Option<String>,
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Undone> {
         for &(to, bytes) in sends {
             let mailbox = &self.mailboxes[to];
@@ -93,8 +94,9 @@ impl Transport for Threads {
         let mut missing: Vec<&mut Incoming<'_>> = receives.iter_mut().collect();
         loop {
             let n_missing = missing.len();
+            let has_more = work();
             let mut contents = mailbox.open();
-            if !missing.iter().any(|(from, _)| contents.bodies.iter().any(|(sender, _)| sender == from)) {
+            if !has_more && !missing.iter().any(|(from, _)| contents.bodies.iter().any(|(sender, _)| sender == from)) {
                 // Frames wake a worker as well: a failure is seen at once.
                 contents = mailbox.arrived.wait_timeout(contents, LOOK).unwrap_or_else(PoisonError::into_inner).0;
             }

@@ -48,6 +48,16 @@ impl Communicator for Group {
     }
 
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> std::result::Result<(), String> {
+        self.exchange_while(call, sends, receives, &mut || false)
+    }
+
+    fn exchange_while(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> std::result::Result<(), String> {
         let Some(wire) = self.wire() else {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or("without a name");
@@ -56,7 +66,7 @@ impl Communicator for Group {
                 self.size, self.number
             ));
         };
-        wire.exchange(call, sends, receives)
+        wire.exchange_while(call, sends, receives, work)
     }
 
     fn agree(&self, class: &str, text: &str) -> std::result::Result<(), String> {

@@ -121,12 +121,13 @@ impl Wire {
         call: &Call,
         sends: &[&[u8]],
         receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Failure> {
         for peer in self.peers() {
             let frame = frame::call(call, sends[peer], receives[peer].len());
             self.transport.send(peer, frame).map_err(|error| self.of_transport(call, &error))?;
         }
-        let heads = self.heads(state, call)?;
+        let heads = self.heads(state, call, work)?;
         self.check_lengths(call, &heads, sends, receives)?;
         let mut rests: Vec<Incoming<'_>> = vec![];
         for (peer, receive) in receives.iter_mut().enumerate() {
@@ -139,11 +140,16 @@ impl Wire {
         }
         let tails = self.peers().map(|peer| (peer, &sends[peer][frame::in_head(call, sends[peer].len())..]));
         let tails: Vec<Outgoing<'_>> = tails.filter(|(_, tail)| !tail.is_empty()).collect();
-        if rests.is_empty() && tails.is_empty() { Ok(()) } else { self.bodies(state, call, &tails, &mut rests) }
+        if rests.is_empty() && tails.is_empty() { Ok(()) } else { self.bodies(state, call, &tails, &mut rests, work) }
     }
 
     /// Waits for the heads of all others, which must be in the same call.
-    fn heads(&self, state: &mut State, call: &Call) -> Result<Vec<Option<Frame>>, Failure> {
+    fn heads(
+        &self,
+        state: &mut State,
+        call: &Call,
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Option<Frame>>, Failure> {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
         let mut heads: Vec<Option<Frame>> = (0..self.size()).map(|_| None).collect();
@@ -183,7 +189,7 @@ impl Wire {
                 let missing: Vec<usize> = self.peers().filter(|&peer| heads[peer].is_none()).collect();
                 return Err(Failure::Own(self.too_late(call, timeout, &missing)));
             }
-            self.take_in(state, call, patience)?;
+            self.take_in(state, call, if work() { Duration::ZERO } else { patience })?;
         }
     }
 
@@ -237,6 +243,7 @@ impl Wire {
         call: &Call,
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Failure> {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
@@ -254,7 +261,7 @@ impl Wire {
                 None => (Instant::now() >= deadline).then(|| self.too_late(call, timeout, &[])),
             }
         };
-        match self.transport.bodies(sends, receives, &mut gives_up) {
+        match self.transport.bodies(sends, receives, &mut gives_up, work) {
             Ok(()) => Ok(()),
             Err(Undone::Failed(error)) => Err(self.of_transport(call, &error)),
             Err(Undone::GivenUp(missing)) => {
@@ -315,6 +322,16 @@ impl Communicator for Wire {
     }
 
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String> {
+        self.exchange_while(call, sends, receives, &mut || false)
+    }
+
+    fn exchange_while(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
         let size = self.size();
         if sends.len() != size || receives.len() != size {
             return Err(format!("{} and {} parts at `{call}`, for {size} workers", sends.len(), receives.len()));
@@ -325,7 +342,7 @@ impl Communicator for Wire {
         }
         state.n_exchanges += 1;
         let call = Call::new(state.n_exchanges, call);
-        let error = match self.try_exchange(&mut state, &call, sends, receives) {
+        let error = match self.try_exchange(&mut state, &call, sends, receives, work) {
             Ok(()) => return Ok(()),
             Err(Failure::Own(error)) => {
                 self.tell(&state, &error);
