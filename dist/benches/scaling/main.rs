@@ -1,7 +1,8 @@
 //! A step of the training kit's network for CIFAR on two workers of one thread each, beside one worker of one thread and
 //! one of two threads, in alternating rounds of one run; with `--simulate`, beside a timeline that is computed.
 //!
-//! `mpirun -n 2 PROGRAM [--simulate]`, with the program that `cargo bench -p retape-dist --bench scaling --no-run` names.
+//! `mpirun -n 2 --bind-to none PROGRAM [--simulate]`, with the program that `cargo bench -p retape-dist --bench scaling
+//! --no-run` names: launchers bind a process to one core, unless they are told not to, and two threads need two.
 //! All of them divide a batch of 256 images into two shards, so they train to the same bits, which is checked. Without a
 //! launcher there are no two workers.
 
@@ -17,6 +18,7 @@ use retape::{Tensor, accelerate, set_n_threads};
 use retape_dist::{Failure, World};
 
 use network::{Batch, Training, batch};
+use simulate::Probes;
 
 const N_SHARDS: usize = 2;
 
@@ -26,14 +28,13 @@ fn main() -> Result<(), Failure> {
     let (n_rows, n_rounds) = if is_test { (2, 1) } else { (128, 7) };
     let world = retape_dist::init()?.with_shards(N_SHARDS)?;
     World::threads(1, |alone| {
-        let steps = rounds(&world, &alone.with_shards(N_SHARDS)?, n_rows, n_rounds)?;
+        let simulates = is_given("--simulate") || is_test;
+        let mut probes = if simulates { Some(Probes::new(n_rows)?) } else { None };
+        let steps = rounds(&world, &alone.with_shards(N_SHARDS)?, n_rows, n_rounds, probes.as_mut())?;
         if world.rank() == 0 {
             steps.print();
         }
-        if is_given("--simulate") || is_test {
-            simulate::run(&world, &steps, n_rows, n_rounds)?;
-        }
-        Ok(())
+        probes.map_or(Ok(()), |probes| simulate::run(&world, &steps, &probes, n_rounds))
     })?;
     Ok(())
 }
@@ -46,8 +47,14 @@ struct Steps {
     two_threads: Vec<f64>,
 }
 
-/// Worker 0 steps together with worker 1, then alone, round by round.
-fn rounds(world: &World, alone: &World, n_rows: usize, n_rounds: usize) -> Result<Steps, Failure> {
+/// Worker 0 steps together with worker 1, then alone, and measures the parts of a step, round by round.
+fn rounds(
+    world: &World,
+    alone: &World,
+    n_rows: usize,
+    n_rounds: usize,
+    mut probes: Option<&mut Probes>,
+) -> Result<Steps, Failure> {
     let shards: Vec<Batch> = (0..N_SHARDS).map(|shard| batch(shard, n_rows)).collect::<Result<_, _>>()?;
     let own = shards[world.shards()].to_vec();
     let step_of = |world: &World| {
@@ -68,6 +75,7 @@ fn rounds(world: &World, alone: &World, n_rows: usize, n_rounds: usize) -> Resul
             set_n_threads(2);
             steps.two_threads.push(timed(&mut states[2], |state| by_itself.call(state, &shards))?);
             set_n_threads(1);
+            probes.as_mut().map_or(Ok(()), |probes| probes.round())?;
         }
     }
     let digests = [world.digest(&states[0])?, world.digest(&states[1])?, world.digest(&states[2])?];

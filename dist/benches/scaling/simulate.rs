@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use retape::nn::Dense;
 use retape::{Tensor, Tree, accelerate, tree, value_and_grad, vjp};
 use retape_dist::{Failure, World};
 
@@ -12,7 +13,7 @@ use crate::network::{Layer, Training, batch, forward, loss};
 use crate::{Steps, median};
 
 /// Bytes of the short and of the long sum from which latency and bandwidth follow.
-const SUMS: [usize; 2] = [128 << 10, 16 << 20];
+const SUMS: [usize; 2] = [256 << 10, 4 << 20];
 
 /// Gradients travel together until they have so many bytes.
 const BUCKET: usize = 1 << 20;
@@ -41,16 +42,78 @@ struct Link {
     per_byte: f64,
 }
 
-/// Measures the parts and prints what follows from them beside what was measured.
-pub(crate) fn run(world: &World, steps: &Steps, n_rows: usize, n_rounds: usize) -> Result<(), Failure> {
-    let link = if world.size() > 1 { Some(Link::measured(world, n_rounds)?) } else { None };
+/// A call whose time is measured.
+type Probe = Box<dyn Fn() -> retape::Result<()>>;
+
+/// The calls that measure the parts of a step, one round after the other.
+pub(crate) struct Probes {
+    /// For each layer and the head its forward pass, and both passes; at last the update.
+    calls: Vec<Probe>,
+    times: Vec<Vec<f64>>,
+    gradients: Vec<usize>,
+}
+
+impl Probes {
+    pub(crate) fn new(n_rows: usize) -> Result<Probes, Failure> {
+        let training = Training::new();
+        let (mut x, labels) = batch(0, n_rows)?;
+        let (mut calls, mut gradients): (Vec<Probe>, _) = (vec![], vec![]);
+        for (number, layer) in training.params.layers.iter().enumerate() {
+            let (y, forth, both) = of_layer(number, layer.clone(), x)?;
+            calls.extend([forth, both]);
+            gradients.push(bytes(layer));
+            x = y;
+        }
+        let head = training.params.head.clone();
+        gradients.push(bytes(&head));
+        let losses = accelerate(|head: &Dense, x: &Tensor, labels: &Tensor| loss(head, x, labels));
+        let slopes = accelerate(|at: &(Dense, Tensor), labels: &Tensor| {
+            value_and_grad(|(head, x)| loss(head, x, labels), at).expect("the loss is a number")
+        });
+        let (at, of) = ((head, x), labels.clone());
+        let forth_at = at.clone();
+        calls.push(Box::new(move || losses.call(&forth_at.0, &forth_at.1, &of).map(drop)));
+        calls.push(Box::new(move || slopes.call(&at, &labels).map(drop)));
+        let update = accelerate(|training: &Training| training.updated(&training.params));
+        calls.push(Box::new(move || update.call(&training).map(drop)));
+        let probes = Probes { times: vec![vec![]; calls.len()], calls, gradients };
+        // The first calls compile.
+        probes.calls.iter().try_for_each(|call| call())?;
+        Ok(probes)
+    }
+
+    /// Measures each part once.
+    pub(crate) fn round(&mut self) -> Result<(), Failure> {
+        for (call, times) in self.calls.iter().zip(&mut self.times) {
+            let start = Instant::now();
+            call()?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        Ok(())
+    }
+
+    fn parts(&self) -> Parts {
+        let times: Vec<f64> = self.times.iter().map(|times| median(times.clone())).collect();
+        let part = |(passes, &gradient): (&[f64], &usize)| Part {
+            forward: passes[0],
+            backward: (passes[1] - passes[0]).max(0.0),
+            gradient,
+        };
+        let layers = times.chunks_exact(2).zip(&self.gradients).map(part).collect();
+        Parts { layers, update: times.last().copied().unwrap_or(0.0) }
+    }
+}
+
+/// Prints what follows from the parts beside what was measured.
+pub(crate) fn run(world: &World, steps: &Steps, probes: &Probes, n_rounds: usize) -> Result<(), Failure> {
+    let link = if world.size() > 1 { Some(Link::measured(world, 20 * n_rounds)?) } else { None };
     if world.rank() == 0 {
-        let parts = Parts::measured(n_rows, n_rounds)?;
+        let parts = probes.parts();
         parts.print();
         parts.compare("1 worker, 1 thread", 2, &Link::NONE, &steps.one_thread);
         if let Some(link) = link {
-            println!("a sum: {:.0} us and {:.2} GB/s", 1e6 * link.latency, 1e-9 / link.per_byte);
             parts.compare("2 workers, 1 thread each", 1, &link, &steps.two_workers);
+            println!("a sum of the gradients {:.2} ms", 1e3 * link.seconds(parts.gradient()));
         }
         parts.extrapolate();
     }
@@ -59,25 +122,6 @@ pub(crate) fn run(world: &World, steps: &Steps, n_rows: usize, n_rounds: usize) 
 }
 
 impl Parts {
-    fn measured(n_rows: usize, n_rounds: usize) -> Result<Parts, Failure> {
-        let training = Training::new();
-        let (mut x, labels) = batch(0, n_rows)?;
-        let mut layers = vec![];
-        for (number, layer) in training.params.layers.iter().enumerate() {
-            let (y, part) = layer_times(number, layer, &x, n_rounds)?;
-            layers.push(part);
-            x = y;
-        }
-        let head = accelerate(|at: &(retape::nn::Dense, Tensor), labels: &Tensor| {
-            value_and_grad(|(head, x)| loss(head, x, labels), at).expect("well-typed")
-        });
-        let at = (training.params.head.clone(), x);
-        let seconds = seconds(n_rounds, || head.call(&at, &labels).map(drop))?;
-        layers.push(Part { forward: 0.0, backward: seconds, gradient: bytes(&at.0) });
-        let update = accelerate(|training: &Training| training.updated(&training.params));
-        Ok(Parts { layers, update: self::seconds(n_rounds, || update.call(&training).map(drop))? })
-    }
-
     /// The seconds of all layers.
     fn compute(&self) -> f64 {
         self.layers.iter().map(|part| part.forward + part.backward).sum()
@@ -139,7 +183,7 @@ impl Parts {
 
     /// Steps of one shard for each worker, over a network: the part of them that is computation.
     fn extrapolate(&self) {
-        println!("\nseconds computed of a second, without and with overlap; one shard a worker");
+        println!("\npart of a step that is computation, without and with overlap; one shard a worker");
         println!("{:>8} {:>8} {:>24} {:>24}", "workers", "Gbit/s", "as measured", "100 times as fast");
         for gbits in [25.0, 200.0] {
             for n_workers in [8, 64, 512] {
@@ -160,17 +204,24 @@ impl Link {
 
     /// The line through the times of a short and a long sum.
     fn measured(world: &World, n_rounds: usize) -> Result<Link, Failure> {
-        let mut times = vec![];
-        for bytes in SUMS {
-            let tensor = Tensor::zeros([bytes / 4]);
-            times.push(seconds(10 * n_rounds, || {
-                world.barrier().map_err(|error| retape::Error::Communication(error.to_string()))?;
-                let sum = world.sum(&tensor);
-                sum.error().map_or(Ok(()), |error| Err(error.clone()))
-            })?);
+        let tensors = SUMS.map(|bytes| Tensor::zeros([bytes / 4]));
+        let mut times = [vec![], vec![]];
+        for round in 0..=n_rounds {
+            for (tensor, times) in tensors.iter().zip(&mut times) {
+                world.barrier()?;
+                let start = Instant::now();
+                let sum = world.sum(tensor);
+                let seconds = start.elapsed().as_secs_f64();
+                if let Some(error) = sum.error() {
+                    return Err(error.clone().into());
+                }
+                // The first round compiles.
+                times.extend((round > 0).then_some(seconds));
+            }
         }
-        let per_byte = (times[1] - times[0]) / (SUMS[1] - SUMS[0]) as f64;
-        Ok(Link { latency: (times[0] - per_byte * SUMS[0] as f64).max(0.0), per_byte })
+        let [short, long] = times.map(median);
+        let per_byte = (long - short) / (SUMS[1] - SUMS[0]) as f64;
+        Ok(Link { latency: (short - per_byte * SUMS[0] as f64).max(0.0), per_byte })
     }
 
     /// A network, by arithmetic: two rounds of a message to each other worker.
@@ -184,38 +235,24 @@ impl Link {
     }
 }
 
-/// A layer's result and its times.
-fn layer_times(number: usize, layer: &Layer, x: &Tensor, n_rounds: usize) -> Result<(Tensor, Part), Failure> {
+/// What a layer makes of its input, and calls of its forward pass and of both passes.
+fn of_layer(number: usize, layer: Layer, x: Tensor) -> retape::Result<(Tensor, Probe, Probe)> {
     let alone = accelerate(move |layer: &Layer, x: &Tensor| forward(number, layer, x));
-    let y = alone.call(layer, x)?;
-    let gradient = bytes(layer);
-    let forth = seconds(n_rounds, || alone.call(layer, x).map(drop))?;
-    let both = if number == 0 {
+    let y = alone.call(&layer, &x)?;
+    let at = (layer, x);
+    let (forth_at, ct) = (at.clone(), y.clone());
+    let forth: Probe = Box::new(move || alone.call(&forth_at.0, &forth_at.1).map(drop));
+    if number == 0 {
         // Nothing asks for the gradient of images.
-        let first = accelerate(move |layer: &Layer, x: &Tensor, ct: &Tensor| {
+        let both = accelerate(move |layer: &Layer, x: &Tensor, ct: &Tensor| {
             vjp(|layer: &Layer| forward(number, layer, x), layer, ct).expect("well-typed")
         });
-        seconds(n_rounds, || first.call(layer, x, &y).map(drop))?
-    } else {
-        let at = (layer.clone(), x.clone());
-        let other = accelerate(move |at: &(Layer, Tensor), ct: &Tensor| {
-            vjp(|(layer, x): &(Layer, Tensor)| forward(number, layer, x), at, ct).expect("well-typed")
-        });
-        seconds(n_rounds, || other.call(&at, &y).map(drop))?
-    };
-    Ok((y, Part { forward: forth, backward: both - forth, gradient }))
-}
-
-/// The median time of a call, behind a first one that compiles.
-fn seconds(n_rounds: usize, call: impl Fn() -> retape::Result<()>) -> Result<f64, Failure> {
-    call()?;
-    let mut times = vec![];
-    for _ in 0..n_rounds {
-        let start = Instant::now();
-        call()?;
-        times.push(start.elapsed().as_secs_f64());
+        return Ok((y, forth, Box::new(move || both.call(&at.0, &at.1, &ct).map(drop))));
     }
-    Ok(median(times))
+    let both = accelerate(move |at: &(Layer, Tensor), ct: &Tensor| {
+        vjp(|(layer, x): &(Layer, Tensor)| forward(number, layer, x), at, ct).expect("well-typed")
+    });
+    Ok((y, forth, Box::new(move || both.call(&at, &ct).map(drop))))
 }
 
 /// The bytes of all tensors of a tree.
