@@ -115,6 +115,30 @@ impl Wire {
         }
     }
 
+    /// Takes this worker's turn, unless the world is broken.
+    fn begin(&self, call: &str, sends: &[&[u8]], receives: &[&mut [u8]]) -> Result<MutexGuard<'_, State>, String> {
+        let size = self.size();
+        if sends.len() != size || receives.len() != size {
+            return Err(format!("{} and {} parts at `{call}`, for {size} workers", sends.len(), receives.len()));
+        }
+        let state = self.lock();
+        state.broken.clone().map_or(Ok(state), Err)
+    }
+
+    /// Breaks the world if an exchange has failed, and tells the others unless they know.
+    fn told(&self, state: &mut State, outcome: Result<(), Failure>) -> Result<(), String> {
+        let error = match outcome {
+            Ok(()) => return Ok(()),
+            Err(Failure::Own(error)) => {
+                self.tell(state, &error);
+                error
+            }
+            Err(Failure::Told(error)) => error,
+        };
+        state.broken = Some(error.clone());
+        Err(error)
+    }
+
     fn try_exchange(
         &self,
         state: &mut State,
@@ -332,26 +356,30 @@ impl Communicator for Wire {
         receives: &mut [&mut [u8]],
         work: &mut dyn FnMut() -> bool,
     ) -> Result<(), String> {
-        let size = self.size();
-        if sends.len() != size || receives.len() != size {
-            return Err(format!("{} and {} parts at `{call}`, for {size} workers", sends.len(), receives.len()));
-        }
-        let mut state = self.lock();
-        if let Some(error) = &state.broken {
-            return Err(error.clone());
-        }
+        let mut state = self.begin(call, sends, receives)?;
         state.n_exchanges += 1;
         let call = Call::new(state.n_exchanges, call);
-        let error = match self.try_exchange(&mut state, &call, sends, receives, work) {
-            Ok(()) => return Ok(()),
-            Err(Failure::Own(error)) => {
-                self.tell(&state, &error);
-                error
-            }
-            Err(Failure::Told(error)) => error,
-        };
-        state.broken = Some(error.clone());
-        Err(error)
+        let outcome = self.try_exchange(&mut state, &call, sends, receives, work);
+        self.told(&mut state, outcome)
+    }
+
+    fn next_round(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        let mut state = self.begin(call, sends, receives)?;
+        // Only errors show it.
+        let call = Call { number: state.n_exchanges, digest: 0, text: call.to_owned() };
+        let bytes = |&peer: &usize| !sends[peer].is_empty();
+        let sends: Vec<Outgoing<'_>> = self.peers().filter(bytes).map(|peer| (peer, sends[peer])).collect();
+        let receives = receives.iter_mut().enumerate().map(|(peer, receive)| (peer, &mut **receive));
+        let mut receives: Vec<Incoming<'_>> =
+            receives.filter(|(peer, receive)| *peer != self.rank() && !receive.is_empty()).collect();
+        let outcome = self.bodies(&mut state, &call, &sends, &mut receives, work);
+        self.told(&mut state, outcome)
     }
 
     fn agree(&self, class: &str, text: &str) -> Result<(), String> {

@@ -11,6 +11,7 @@
 mod shards;
 mod sum;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use half::{bf16, f16};
@@ -274,6 +275,8 @@ struct Peers<'c> {
     rank: usize,
     /// The exchange, as all workers call it.
     call: String,
+    /// Whether all workers have found each other in this exchange: then all that follows has the lengths that it says.
+    has_met: Cell<bool>,
 }
 
 impl<'c> Peers<'c> {
@@ -296,7 +299,7 @@ impl<'c> Peers<'c> {
         }
         // Workers that hold other numbers of shards are in the same exchange.
         let call = format!("{} of {dtype}{lens} over {shards} shards", kind.name());
-        Ok(Peers { communicator, collective, rank, call })
+        Ok(Peers { communicator, collective, rank, call, has_met: Cell::new(false) })
     }
 
     fn size(&self) -> usize {
@@ -314,7 +317,12 @@ impl<'c> Peers<'c> {
         receives: &mut [&mut [u8]],
         work: &mut dyn FnMut() -> bool,
     ) -> Result<()> {
-        self.communicator.exchange_while(&self.call, sends, receives, work).map_err(Error::Communication)
+        let communicator = &self.communicator;
+        let outcome = match self.has_met.replace(true) {
+            false => communicator.exchange_while(&self.call, sends, receives, work),
+            true => communicator.next_round(&self.call, sends, receives, work),
+        };
+        outcome.map_err(Error::Communication)
     }
 
     /// Sends the own part of a row to all, and receives the others'. The parts are in the order of the workers.

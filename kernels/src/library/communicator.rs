@@ -48,6 +48,23 @@ pub trait Communicator: Send + Sync {
         self.exchange(call, sends, receives)
     }
 
+    /// A further round of the exchange in which all workers were last: as
+    /// [`exchange_while`](Communicator::exchange_while), of lengths that follow from the call, so that workers need not
+    /// ask each other again where they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`exchange`](Communicator::exchange).
+    fn next_round(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        self.exchange_while(call, sends, receives, work)
+    }
+
     /// Fails unless workers of the same class have the same text; called by each of them when it has traced, before it
     /// compiles.
     ///
