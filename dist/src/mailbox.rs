@@ -103,12 +103,18 @@ impl Transport for Threads {
             let mut found = vec![];
             missing.retain_mut(|(from, into)| {
                 let Some(at) = contents.bodies.iter().position(|(sender, _)| sender == from) else { return true };
-                found.extend(contents.bodies.remove(at).map(|(_, body)| (body, std::mem::take(into))));
+                found.extend(contents.bodies.remove(at).map(|(from, body)| (from, body, std::mem::take(into))));
                 false
             });
             drop(contents);
             // The copies are made while others may put bodies into the mailbox.
-            found.into_iter().for_each(|(body, into)| into.copy_from_slice(&body));
+            for (from, body, into) in found {
+                if body.len() != into.len() {
+                    let (sent, wanted) = (body.len(), into.len());
+                    return Err(Undone::Failed(format!("rank {from} sent {sent} bytes instead of {wanted}")));
+                }
+                into.copy_from_slice(&body);
+            }
             if missing.is_empty() {
                 return Ok(());
             }
