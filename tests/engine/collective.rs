@@ -168,10 +168,10 @@ fn sums_have_the_same_bits_for_every_number_of_workers() {
 
 #[test]
 fn sums_of_several_buckets_have_the_same_bits() {
-    // Three workers send 1.5 MiB in a bucket; arrays begin and end inside of one, and the last bucket is shorter than one
+    // Three workers have 3 MiB in a bucket; arrays begin and end inside of one, and the last bucket is shorter than one
     // element for each.
     for (shards, kind) in [(3, DType::F32), (5, DType::F64)] {
-        let n = 4 * (3 << 19) / kind.size() + 2;
+        let n = 3 * (3 << 20) / kind.size() + 2;
         let arrays =
             |shard| vec![values(shard, n / 3, kind), values(shard + 1, 0, kind), values(shard, n - n / 3, kind)];
         let all: Vec<Vec<Tensor>> = (0..shards).map(arrays).collect();

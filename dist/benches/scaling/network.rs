@@ -90,7 +90,7 @@ impl Training {
     }
 
     pub(crate) fn updated(&self, gradient: &Params) -> Training {
-        let (params, sgd) = optimiser().update(&self.params, gradient, &self.sgd, &Tensor::from(0.01_f32));
+        let (params, sgd) = optimiser().update(&self.params, gradient, &self.sgd, 0.01_f32);
         Training { params, sgd }
     }
 }

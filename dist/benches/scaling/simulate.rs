@@ -224,10 +224,10 @@ impl Link {
         Ok(Link { latency: (short - per_byte * SUMS[0] as f64).max(0.0), per_byte })
     }
 
-    /// A network, by arithmetic: two rounds of a message to each other worker.
+    /// A network, by arithmetic: a head and two rounds of a body to each other worker.
     fn network(n_workers: usize, gbits: f64) -> Link {
         let others = (n_workers - 1) as f64;
-        Link { latency: 2.0 * others * MESSAGE, per_byte: 2.0 * others / n_workers as f64 * 8.0 / (gbits * 1e9) }
+        Link { latency: 3.0 * others * MESSAGE, per_byte: 2.0 * others / n_workers as f64 * 8.0 / (gbits * 1e9) }
     }
 
     fn seconds(&self, bytes: usize) -> f64 {

@@ -16,8 +16,8 @@ use crate::library::micro::with_bytes;
 
 /// Bytes of a bucket for each worker, and at most for all: shorter messages cost more for their heads, and longer ones
 /// leave the cache.
-const PART: usize = 512 << 10;
-const LONGEST: usize = 64 << 20;
+const PART: usize = 1 << 20;
+const LONGEST: usize = 128 << 20;
 
 /// A sum that is made together with other workers.
 pub(super) struct Sum<'a, T> {
@@ -32,12 +32,19 @@ pub(super) struct Sum<'a, T> {
 }
 
 /// The memory of a bucket.
-#[derive(Default)]
 struct Bucket<'s> {
     /// The own partial sums: for each worker the part that it adds up, node by node. Empty if they need not be made.
     packed: &'s mut [u8],
     /// The partial sums of the part that this worker adds up, of the others, worker by worker and node by node.
     received: &'s mut [u8],
+}
+
+impl<'s> Bucket<'s> {
+    /// A bucket in memory of which so many bytes are for partial sums; in none, if there is none.
+    fn over(memory: &'s mut [u8], packed: usize) -> Bucket<'s> {
+        let (packed, received) = memory.split_at_mut(packed.min(memory.len()));
+        Bucket { packed, received }
+    }
 }
 
 impl<'a, T: Addend> Sum<'a, T> {
@@ -50,12 +57,10 @@ impl<'a, T: Addend> Sum<'a, T> {
     /// The sum of all rows of all workers.
     pub(super) fn run(&self, out: &mut [u8]) -> Result<()> {
         let (packed, received) = self.bucket_bytes();
-        with_bytes(2 * (packed + received), |scratch| {
-            let parts = cut(scratch, [packed, received, packed, received].into_iter());
-            let [first, received, second, other] = parts.try_into().expect("four parts");
-            let here = Bucket { packed: first, received };
-            let there = Bucket { packed: second, received: other };
-            self.in_buckets(out, here, there)
+        let n_held = self.n_buckets().min(2);
+        with_bytes(n_held * (packed + received), |scratch| {
+            let (here, there) = scratch.split_at_mut(packed + received);
+            self.in_buckets(out, Bucket::over(here, packed), Bucket::over(there, packed))
         })
     }
 
