@@ -82,6 +82,7 @@ impl Transport for Threads {
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
         gives_up: &mut dyn FnMut(bool) -> Option<String>,
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Undone> {
         for &(to, bytes) in sends {
             let mailbox = &self.mailboxes[to];
@@ -93,20 +94,27 @@ impl Transport for Threads {
         let mut missing: Vec<&mut Incoming<'_>> = receives.iter_mut().collect();
         loop {
             let n_missing = missing.len();
+            let has_more = work();
             let mut contents = mailbox.open();
-            if !missing.iter().any(|(from, _)| contents.bodies.iter().any(|(sender, _)| sender == from)) {
+            if !has_more && !missing.iter().any(|(from, _)| contents.bodies.iter().any(|(sender, _)| sender == from)) {
                 // Frames wake a worker as well: a failure is seen at once.
                 contents = mailbox.arrived.wait_timeout(contents, LOOK).unwrap_or_else(PoisonError::into_inner).0;
             }
             let mut found = vec![];
             missing.retain_mut(|(from, into)| {
                 let Some(at) = contents.bodies.iter().position(|(sender, _)| sender == from) else { return true };
-                found.extend(contents.bodies.remove(at).map(|(_, body)| (body, std::mem::take(into))));
+                found.extend(contents.bodies.remove(at).map(|(from, body)| (from, body, std::mem::take(into))));
                 false
             });
             drop(contents);
             // The copies are made while others may put bodies into the mailbox.
-            found.into_iter().for_each(|(body, into)| into.copy_from_slice(&body));
+            for (from, body, into) in found {
+                if body.len() != into.len() {
+                    let (sent, wanted) = (body.len(), into.len());
+                    return Err(Undone::Failed(format!("rank {from} sent {sent} bytes instead of {wanted}")));
+                }
+                into.copy_from_slice(&body);
+            }
             if missing.is_empty() {
                 return Ok(());
             }

@@ -36,6 +36,18 @@ impl Group {
     fn wire(&self) -> Option<Arc<Wire>> {
         WORKS_IN.with_borrow(|all| all.iter().find(|(number, _)| *number == self.number).map(|(_, wire)| wire.clone()))
     }
+
+    /// The wire of this thread, for a call.
+    fn wire_for(&self, call: &str) -> std::result::Result<Arc<Wire>, String> {
+        self.wire().ok_or_else(|| {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("without a name");
+            format!(
+                "the thread {name} is at `{call}`, and is none of the {} threads of group {}",
+                self.size, self.number
+            )
+        })
+    }
 }
 
 impl Communicator for Group {
@@ -49,15 +61,27 @@ impl Communicator for Group {
     }
 
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> std::result::Result<(), String> {
-        let Some(wire) = self.wire() else {
-            let thread = std::thread::current();
-            let name = thread.name().unwrap_or("without a name");
-            return Err(format!(
-                "the thread {name} is at `{call}`, and is none of the {} threads of group {}",
-                self.size, self.number
-            ));
-        };
-        wire.exchange(call, sends, receives)
+        self.exchange_while(call, sends, receives, &mut || false)
+    }
+
+    fn exchange_while(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> std::result::Result<(), String> {
+        self.wire_for(call)?.exchange_while(call, sends, receives, work)
+    }
+
+    fn next_round(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> std::result::Result<(), String> {
+        self.wire_for(call)?.next_round(call, sends, receives, work)
     }
 
     fn agree(&self, class: &str, text: &str) -> std::result::Result<(), String> {

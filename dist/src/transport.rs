@@ -29,7 +29,8 @@ pub(crate) trait Transport: Send + Sync {
     fn receive(&self, patience: Duration) -> Result<Option<(usize, Vec<u8>)>, String>;
 
     /// Sends and receives bodies, each of the length that the receiver expects. `gives_up` is asked again and again
-    /// whether there is a reason to give up, and told whether a body has arrived since it was asked last.
+    /// whether there is a reason to give up, and told whether a body has arrived since it was asked last. `work` is done
+    /// in between, bit by bit, as long as it says that there is more.
     ///
     /// Fails with the workers whose bodies are missing if it is given up. Where bytes that are lent cannot be taken back
     /// then, the job is aborted, with the reason.
@@ -38,6 +39,7 @@ pub(crate) trait Transport: Send + Sync {
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
         gives_up: &mut dyn FnMut(bool) -> Option<String>,
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Undone>;
 
     /// Ends the transport, after frames on their way have left. It is clean if all workers have said that they end.
@@ -84,6 +86,7 @@ impl Transport for Lone {
         _: &[Outgoing<'_>],
         _: &mut [Incoming<'_>],
         _: &mut dyn FnMut(bool) -> Option<String>,
+        _: &mut dyn FnMut() -> bool,
     ) -> Result<(), Undone> {
         Ok(())
     }

@@ -128,18 +128,43 @@ impl Wire {
         }
     }
 
+    /// Takes this worker's turn, unless the world is broken.
+    fn begin(&self, call: &str, sends: &[&[u8]], receives: &[&mut [u8]]) -> Result<MutexGuard<'_, State>, String> {
+        let size = self.size();
+        if sends.len() != size || receives.len() != size {
+            return Err(format!("{} and {} parts at `{call}`, for {size} workers", sends.len(), receives.len()));
+        }
+        let state = self.lock();
+        state.broken.clone().map_or(Ok(state), Err)
+    }
+
+    /// Breaks the world if an exchange has failed, and tells the others unless they know.
+    fn told(&self, state: &mut State, outcome: Result<(), Failure>) -> Result<(), String> {
+        let error = match outcome {
+            Ok(()) => return Ok(()),
+            Err(Failure::Own(error)) => {
+                self.tell(state, &error);
+                error
+            }
+            Err(Failure::Told(error)) => error,
+        };
+        state.broken = Some(error.clone());
+        Err(error)
+    }
+
     fn try_exchange(
         &self,
         state: &mut State,
         call: &Call,
         sends: &[&[u8]],
         receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Failure> {
         for peer in self.peers() {
             let frame = frame::call(call, sends[peer], receives[peer].len());
             self.transport.send(peer, frame).map_err(|error| self.of_transport(call, &error))?;
         }
-        let heads = self.heads(state, call)?;
+        let heads = self.heads(state, call, work)?;
         self.check_lengths(call, &heads, sends, receives)?;
         let mut rests: Vec<Incoming<'_>> = vec![];
         for (peer, receive) in receives.iter_mut().enumerate() {
@@ -152,11 +177,16 @@ impl Wire {
         }
         let tails = self.peers().map(|peer| (peer, &sends[peer][frame::in_head(call, sends[peer].len())..]));
         let tails: Vec<Outgoing<'_>> = tails.filter(|(_, tail)| !tail.is_empty()).collect();
-        if rests.is_empty() && tails.is_empty() { Ok(()) } else { self.bodies(state, call, &tails, &mut rests) }
+        if rests.is_empty() && tails.is_empty() { Ok(()) } else { self.bodies(state, call, &tails, &mut rests, work) }
     }
 
     /// Waits for the heads of all others, which must be in the same call.
-    fn heads(&self, state: &mut State, call: &Call) -> Result<Vec<Option<Frame>>, Failure> {
+    fn heads(
+        &self,
+        state: &mut State,
+        call: &Call,
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Option<Frame>>, Failure> {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
         let mut heads: Vec<Option<Frame>> = (0..self.size()).map(|_| None).collect();
@@ -196,7 +226,7 @@ impl Wire {
                 let missing: Vec<usize> = self.peers().filter(|&peer| heads[peer].is_none()).collect();
                 return Err(Failure::Own(self.too_late(call, timeout, &missing)));
             }
-            self.take_in(state, call, patience)?;
+            self.take_in(state, call, if work() { Duration::ZERO } else { patience })?;
         }
     }
 
@@ -250,6 +280,7 @@ impl Wire {
         call: &Call,
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Failure> {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
@@ -267,7 +298,7 @@ impl Wire {
                 None => (Instant::now() >= deadline).then(|| self.too_late(call, timeout, &[])),
             }
         };
-        match self.transport.bodies(sends, receives, &mut gives_up) {
+        match self.transport.bodies(sends, receives, &mut gives_up, work) {
             Ok(()) => Ok(()),
             Err(Undone::Failed(error)) => Err(self.of_transport(call, &error)),
             Err(Undone::GivenUp(missing)) => {
@@ -328,26 +359,40 @@ impl Communicator for Wire {
     }
 
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String> {
-        let size = self.size();
-        if sends.len() != size || receives.len() != size {
-            return Err(format!("{} and {} parts at `{call}`, for {size} workers", sends.len(), receives.len()));
-        }
-        let mut state = self.lock();
-        if let Some(error) = &state.broken {
-            return Err(error.clone());
-        }
+        self.exchange_while(call, sends, receives, &mut || false)
+    }
+
+    fn exchange_while(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        let mut state = self.begin(call, sends, receives)?;
         state.n_exchanges += 1;
         let call = Call::new(state.n_exchanges, call);
-        let error = match self.try_exchange(&mut state, &call, sends, receives) {
-            Ok(()) => return Ok(()),
-            Err(Failure::Own(error)) => {
-                self.tell(&state, &error);
-                error
-            }
-            Err(Failure::Told(error)) => error,
-        };
-        state.broken = Some(error.clone());
-        Err(error)
+        let outcome = self.try_exchange(&mut state, &call, sends, receives, work);
+        self.told(&mut state, outcome)
+    }
+
+    fn next_round(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        let mut state = self.begin(call, sends, receives)?;
+        // Only errors show it.
+        let call = Call { number: state.n_exchanges, digest: 0, text: call.to_owned() };
+        let bytes = |&peer: &usize| !sends[peer].is_empty();
+        let sends: Vec<Outgoing<'_>> = self.peers().filter(bytes).map(|peer| (peer, sends[peer])).collect();
+        let receives = receives.iter_mut().enumerate().map(|(peer, receive)| (peer, &mut **receive));
+        let mut receives: Vec<Incoming<'_>> =
+            receives.filter(|(peer, receive)| *peer != self.rank() && !receive.is_empty()).collect();
+        let outcome = self.bodies(&mut state, &call, &sends, &mut receives, work);
+        self.told(&mut state, outcome)
     }
 
     fn agree(&self, class: &str, text: &str) -> Result<(), String> {

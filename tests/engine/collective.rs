@@ -166,6 +166,34 @@ fn sums_have_the_same_bits_for_every_number_of_workers() {
     }
 }
 
+#[test]
+fn sums_of_several_buckets_have_the_same_bits() {
+    // Three workers have 3 MiB in a bucket; arrays begin and end inside of one, and the last bucket is shorter than one
+    // element for each.
+    for (shards, kind) in [(3, DType::F32), (5, DType::F64)] {
+        let n = 3 * (3 << 20) / kind.size() + 2;
+        let arrays =
+            |shard| vec![values(shard, n / 3, kind), values(shard + 1, 0, kind), values(shard, n - n / 3, kind)];
+        let all: Vec<Vec<Tensor>> = (0..shards).map(arrays).collect();
+        let sum_of = |n: usize| tree_sum(&all.iter().map(|arrays: &Vec<Tensor>| arrays[n].clone()).collect::<Vec<_>>());
+        let wanted: Vec<Tensor> = (0..3).map(sum_of).collect();
+        for size in 1..=3 {
+            let sums = workers(size, shards, |group, rank| {
+                let own = &all[share(shards, rank, size)];
+                // In a row of several arrays, and as one that lies in memory as it is.
+                let long: Vec<Vec<Tensor>> = own.iter().map(|arrays| vec![arrays[2].clone()]).collect();
+                let [long] = sum(group, &long).try_into().unwrap();
+                (sum(group, own), sum_each(group, own).swap_remove(0), long)
+            });
+            for (sums, sums_each, long) in sums {
+                let of = format!("{kind}, {shards} shards, {size} workers");
+                assert!(same_bits(&sums, &wanted) && same_bits(&sums_each, &wanted), "{of}");
+                assert!(same_bits(&vec![long], &wanted[2..].to_vec()), "{of}");
+            }
+        }
+    }
+}
+
 /// A network over shards with a statistic of the whole batch in the middle: losses of this worker's shards.
 fn losses(group: Group, weights: &[Tensor], inputs: &[Tensor]) -> Vec<Tensor> {
     let hidden: Vec<Tensor> = weights.iter().zip(inputs).map(|(w, x)| x.matmul(w).tanh()).collect();

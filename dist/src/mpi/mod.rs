@@ -166,8 +166,9 @@ impl<H: Handle> Transport for Mpi<H> {
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
         gives_up: &mut dyn FnMut(bool) -> Option<String>,
+        work: &mut dyn FnMut() -> bool,
     ) -> std::result::Result<(), Undone> {
-        self.binding.move_bodies(sends, receives, gives_up)
+        self.binding.move_bodies(sends, receives, gives_up, work)
     }
 
     fn finish(&self, is_clean: bool) {

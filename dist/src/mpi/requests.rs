@@ -124,6 +124,7 @@ impl<H: Handle> Binding<H> {
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
         gives_up: &mut dyn FnMut(bool) -> Option<String>,
+        work: &mut dyn FnMut() -> bool,
     ) -> Result<(), Undone> {
         let mut transfer = Transfer { binding: self, open: vec![], reason: String::new() };
         // Receives first, so that what is sent finds its place.
@@ -150,7 +151,9 @@ impl<H: Handle> Binding<H> {
                 }
                 last_look = Instant::now();
             }
-            pause.wait();
+            if !work() {
+                pause.wait();
+            }
         }
     }
 

@@ -140,6 +140,63 @@ fn a_failure_reaches_a_worker_that_waits_for_a_long_message() {
     }
 }
 
+/// A round of an exchange, behind the first one of all workers.
+fn next_round(world: &World, sent: usize, wanted: usize) -> Result<(), Error> {
+    let group = communicator(world.group()).expect("the group of this world");
+    let mut receives = vec![vec![0; wanted]; world.size()];
+    let mut receives: Vec<&mut [u8]> = receives.iter_mut().map(Vec::as_mut_slice).collect();
+    let sends = vec![vec![0; sent]; world.size()];
+    let sends: Vec<&[u8]> = sends.iter().map(Vec::as_slice).collect();
+    group.next_round("sum", &sends, &mut receives, &mut || false).map_err(Error::Broken)
+}
+
+#[test]
+fn a_failure_between_the_rounds_of_an_exchange_reaches_the_others() {
+    let seen = errors(3, |world| {
+        exchange(world, "sum", 8, 8)?;
+        match world.rank() {
+            1 => Err(Error::Broken("the disk is full".to_owned())),
+            _ => next_round(world, 1 << 20, 1 << 20),
+        }
+    });
+    assert!(seen.iter().all(|error| error.contains("the disk is full")), "{seen:?}");
+}
+
+#[test]
+fn a_round_of_another_length_is_an_error() {
+    let seen = errors(2, |world| {
+        exchange(world, "sum", 8, 8)?;
+        // Worker 0 has all it wants, and hears of it in the next call.
+        next_round(world, 12 << world.rank(), 24)?;
+        world.barrier()
+    });
+    assert!(seen.iter().all(|error| error.contains("rank 0 sent 12 bytes instead of 24")), "{seen:?}");
+}
+
+#[test]
+fn work_is_done_while_others_are_waited_for() {
+    let done = World::threads(2, |world| {
+        let group = communicator(world.group()).expect("the group of this world");
+        let mut received = [vec![0; 1 << 20], vec![0; 1 << 20]];
+        let mut receives: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
+        let sent = vec![1 + world.rank() as u8; 1 << 20];
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut n_left = 5;
+        let mut work = || {
+            n_left -= usize::from(n_left > 0);
+            n_left > 0
+        };
+        group.exchange_while("sum", &[&sent, &sent], &mut receives, &mut work).map_err(Error::Broken)?;
+        let is_here = received[1 - world.rank()].iter().all(|&byte| byte == 2 - world.rank() as u8);
+        Ok((n_left, is_here))
+    });
+    // Worker 0 waits long enough to do all of it.
+    let done = done.unwrap();
+    assert!(done[0] == (0, true) && done[1].1, "{done:?}");
+}
+
 #[test]
 fn an_error_of_any_type_reaches_the_others() {
     let outcome = World::threads(2, |world| {

@@ -68,7 +68,7 @@ impl Exchanged {
     ) -> Result<()> {
         let communicator = &*peers.communicator;
         let (program, memory) = told(peers, self.prepare(executable, peers.rank))?;
-        let call = format!("{} between GPUs", peers.call());
+        let call = format!("{} between GPUs", peers.call);
         meet(communicator, &call)?;
         told(peers, self.queue(&program, executable, buffers, &memory, Some((link, communicator))))?;
         meet(communicator, &format!("the end of {call}"))

@@ -8,7 +8,10 @@
 //! Long sums travel in two rounds (R. Thakur, R. Rabenseifner, W. Gropp: Optimization of collective communication
 //! operations in MPICH, 2005): each worker receives its part of all partial sums, adds them, and sends the result to all.
 
-use std::mem::size_of;
+mod shards;
+mod sum;
+
+use std::cell::Cell;
 use std::ops::Range;
 
 use half::{bf16, f16};
@@ -16,11 +19,15 @@ use retape_runtime::{DType, Shape};
 
 use super::communicator::{Communicator, communicator, is_alone, share};
 use super::extents::{Check, count, countable};
+use super::micro::with_bytes;
 use super::text::{alternatives, descriptor};
 use super::token::Token;
 use super::view::only;
 use crate::ensure::ensure;
 use crate::error::{Error, Result};
+use shards::{Addend, Rows, Source, add_up};
+pub(crate) use shards::{middle, nodes};
+use sum::Sum;
 
 alternatives! {
     /// How the arrays of all workers become one.
@@ -59,14 +66,11 @@ descriptor! {
     }
 }
 
-/// Sums of more bytes than this travel in two rounds.
+/// More bytes than this travel in two rounds.
 pub(crate) const ONE_ROUND: usize = 64 << 10;
 
 /// More shards than this, or arrays of all shards of a worker, are refused.
 const MOST: usize = 1 << 20;
-
-/// Elements that are added at a time, so that partial sums stay in the cache.
-const BLOCK: usize = 8 << 10;
 
 impl Collective {
     fn check(&self) -> Check {
@@ -188,7 +192,7 @@ impl Collective {
             CollectiveKind::Gather => {
                 let rank = peers.as_ref().map_or(0, |peers| peers.rank);
                 pack(arrays, &mut out[rank * row..(rank + 1) * row]);
-                peers.map_or(Ok(()), |peers| peers.all_gather(out, &|rank| rank * row..(rank + 1) * row))
+                peers.map_or(Ok(()), |peers| peers.all_gather(out, &|_| row, &mut || false))
             }
             CollectiveKind::Broadcast => {
                 pack(arrays, out);
@@ -238,71 +242,31 @@ impl Collective {
     }
 
     fn reduce_scatter<T: Addend>(&self, rows: &[u8], out: &mut [u8], peers: &Peers<'_>) -> Result<()> {
-        let part = |rank: usize| &rows[rank * out.len()..(rank + 1) * out.len()];
+        let len = out.len();
+        let part = |rank: usize| &rows[rank * len..(rank + 1) * len];
         let sends: Vec<&[u8]> = (0..self.size).map(part).collect();
-        let mut received = vec![vec![0; out.len()]; self.size];
-        peers.exchange(&sends, &mut received)?;
-        received[peers.rank].copy_from_slice(sends[peers.rank]);
-        let sources: Vec<Source<'_>> = received.iter().enumerate().map(|(n, bytes)| (n..n + 1, &bytes[..])).collect();
-        add_up::<T>(&(0..self.size), &sources, out, false);
-        Ok(())
+        with_bytes(self.size * len, |received| {
+            let mut receives = cut(received, (0..self.size).map(|from| if from == peers.rank { 0 } else { len }));
+            peers.exchange(&sends, &mut receives)?;
+            let source = |from: usize| if from == peers.rank { part(from) } else { &*receives[from] };
+            let sources: Vec<Source<'_>> = (0..self.size).map(|from| (from..from + 1, source(from))).collect();
+            add_up::<T>(&(0..self.size), &sources, out, false);
+            Ok(())
+        })
     }
 
     fn sum_over_shards<T: Addend>(&self, arrays: &[&[u8]], out: &mut [u8], peers: Option<&Peers<'_>>) -> Result<()> {
-        let (rank, size) = peers.map_or((0, 1), |peers| (peers.rank, self.size));
-        let held = share(self.shards, rank, size);
-        let all = 0..self.shards;
-        let nodes = |rank| nodes(all.clone(), &share(self.shards, rank, size));
-        let own = nodes(rank);
-        let row = out.len();
-        // One partial sum goes where the result will be.
-        let mut several = vec![0; if own.len() > 1 { own.len() * row } else { 0 }];
-        let partial: &mut [u8] = if own.len() > 1 { &mut several } else { &mut *out };
-        for (node, partial) in own.iter().zip(partial.chunks_exact_mut(row.max(1))) {
-            let mut start = 0;
-            for (n, len) in self.lens.iter().enumerate() {
-                let end = start + len * size_of::<T>();
-                let arrays = held.clone().zip(arrays.chunks_exact(self.lens.len()));
-                let sources: Vec<Source<'_>> = arrays.map(|(shard, arrays)| (shard..shard + 1, arrays[n])).collect();
-                add_up::<T>(node, &sources, &mut partial[start..end], self.kind == CollectiveKind::SumEach);
-                start = end;
+        let held = share(self.shards, peers.map_or(0, |peers| peers.rank), self.size);
+        let positive = self.kind == CollectiveKind::SumEach;
+        let rows = Rows::<T>::new(arrays, held, &self.lens, positive);
+        match peers {
+            Some(peers) => Sum::new(self, rows, peers, out.len()).run(out),
+            None => {
+                rows.add_up(&(0..self.shards), 0..out.len(), out);
+                Ok(())
             }
         }
-        let Some(peers) = peers else { return Ok(()) };
-        let counts: Vec<usize> = (0..size).map(|rank| nodes(rank).len()).collect();
-        // Each worker adds up a part of the elements: all of them if the message is short.
-        let one_round = row <= ONE_ROUND;
-        let part = |rank| {
-            let elements = if one_round { 0..row / size_of::<T>() } else { share(row / size_of::<T>(), rank, size) };
-            elements.start * size_of::<T>()..elements.end * size_of::<T>()
-        };
-        let sent: Vec<Vec<u8>> = match own.len() {
-            1 => vec![],
-            _ => (0..size).map(|to| partials(&several, row, part(to))).collect(),
-        };
-        let partial: &[u8] = if own.len() > 1 { &several } else { &*out };
-        let sends: Vec<&[u8]> =
-            (0..size).map(|to| sent.get(to).map_or_else(|| &partial[part(to)], Vec::as_slice)).collect();
-        let mine = part(rank);
-        let mut received: Vec<Vec<u8>> =
-            counts.iter().enumerate().map(|(from, n)| vec![0; if from == rank { 0 } else { n * mine.len() }]).collect();
-        peers.exchange(&sends, &mut received)?;
-        received[rank] = partials(partial, row, mine.clone());
-        drop(sends);
-        let mut sources: Vec<Source<'_>> = vec![];
-        for (rank, bytes) in received.iter().enumerate() {
-            let empty = [].as_slice();
-            let pieces = bytes.chunks_exact(mine.len().max(1)).chain(std::iter::repeat(empty));
-            sources.extend(nodes(rank).into_iter().zip(pieces));
-        }
-        add_up::<T>(&all, &sources, &mut out[mine], false);
-        if one_round { Ok(()) } else { peers.all_gather(out, &part) }
     }
-}
-
-/// A part of each of several rows, one after the other.
-fn partials(rows: &[u8], row: usize, part: Range<usize>) -> Vec<u8> {
-    rows.chunks_exact(row.max(1)).flat_map(|row| &row[part.clone()]).copied().collect()
 }
 
 fn pack(arrays: &[&[u8]], mut out: &mut [u8]) {
@@ -318,11 +282,15 @@ pub(crate) struct Peers<'c> {
     pub(crate) communicator: std::sync::Arc<dyn Communicator>,
     collective: &'c Collective,
     pub(crate) rank: usize,
+    /// The exchange, as all workers call it.
+    pub(crate) call: String,
+    /// Whether all workers have found each other in this exchange: then all that follows has the lengths that it says.
+    has_met: Cell<bool>,
 }
 
 impl<'c> Peers<'c> {
     fn of(collective: &'c Collective) -> Result<Peers<'c>> {
-        let Collective { group, size, shards, held, .. } = *collective;
+        let &Collective { kind, group, size, shards, held, dtype, ref lens } = collective;
         let fail = |reason: String| Err(Error::Communication(reason));
         if is_alone() {
             return fail(format!("{collective} takes other workers, who do not look at their functions now"));
@@ -338,167 +306,63 @@ impl<'c> Peers<'c> {
         if collective.is_over_shards() && share != held {
             return fail(format!("worker {rank} of {size} holds {share} of {shards} shards, the step is for {held}"));
         }
-        Ok(Peers { communicator, collective, rank })
+        // Workers that hold other numbers of shards are in the same exchange.
+        let call = format!("{} of {dtype}{lens} over {shards} shards", kind.name());
+        Ok(Peers { communicator, collective, rank, call, has_met: Cell::new(false) })
     }
 
-    fn exchange(&self, sends: &[&[u8]], receives: &mut [Vec<u8>]) -> Result<()> {
-        let mut receives: Vec<&mut [u8]> = receives.iter_mut().map(Vec::as_mut_slice).collect();
-        self.exchange_slices(sends, &mut receives)
+    fn size(&self) -> usize {
+        self.collective.size
     }
 
-    fn exchange_slices(&self, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<()> {
-        self.communicator.exchange(&self.call(), sends, receives).map_err(Error::Communication)
+    fn exchange(&self, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<()> {
+        self.exchange_while(sends, receives, &mut || false)
     }
 
-    /// How the workers call the step. Those that hold other numbers of shards are in the same exchange.
-    pub(crate) fn call(&self) -> String {
-        let Collective { kind, shards, dtype, lens, .. } = self.collective;
-        format!("{} of {dtype}{lens} over {shards} shards", kind.name())
+    /// Exchanges, and does some of the work while messages are under way.
+    fn exchange_while(
+        &self,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<()> {
+        let communicator = &self.communicator;
+        let outcome = match self.has_met.replace(true) {
+            false => communicator.exchange_while(&self.call, sends, receives, work),
+            true => communicator.next_round(&self.call, sends, receives, work),
+        };
+        outcome.map_err(Error::Communication)
     }
 
-    /// Sends the own part of a row to all, and receives the others'.
-    fn all_gather(&self, row: &mut [u8], part: &dyn Fn(usize) -> Range<usize>) -> Result<()> {
-        let own = row[part(self.rank)].to_vec();
-        let sends = vec![own.as_slice(); self.collective.size];
-        let mut receives: Vec<&mut [u8]> = vec![];
-        let mut rest = row;
-        for rank in 0..self.collective.size {
-            let (here, others) = rest.split_at_mut(part(rank).len());
-            receives.push(if rank == self.rank { &mut [] } else { here });
-            rest = others;
-        }
-        self.exchange_slices(&sends, &mut receives)
+    /// Sends the own part of a row to all, and receives the others'. The parts are in the order of the workers.
+    fn all_gather(&self, row: &mut [u8], len: &dyn Fn(usize) -> usize, work: &mut dyn FnMut() -> bool) -> Result<()> {
+        let mut receives = cut(row, (0..self.size()).map(len));
+        let own = std::mem::take(&mut receives[self.rank]);
+        self.exchange_while(&vec![&*own; self.size()], &mut receives, work)
     }
 
     /// Sends the row of worker 0 to all: a part to each, which then go round.
     fn broadcast(&self, row: &mut [u8]) -> Result<()> {
-        let (rank, size) = (self.rank, self.collective.size);
+        let (rank, size) = (self.rank, self.size());
         let one_round = size == 2 || row.len() <= ONE_ROUND;
         let part = |to: usize| if one_round { 0..row.len() } else { share(row.len(), to, size) };
         let parts: Vec<Range<usize>> = (0..size).map(part).collect();
         if rank == 0 {
             let sends: Vec<&[u8]> = parts.iter().map(|part| &row[part.clone()]).collect();
-            self.exchange(&sends, &mut vec![vec![]; size])?;
+            let mut nowhere: Vec<&mut [u8]> = (0..size).map(|_| [].as_mut_slice()).collect();
+            self.exchange(&sends, &mut nowhere)?;
         } else {
             let sends = vec![[].as_slice(); size];
             let mut receives: Vec<&mut [u8]> = (0..size).map(|_| [].as_mut_slice()).collect();
             receives[0] = &mut row[parts[rank].clone()];
-            self.exchange_slices(&sends, &mut receives)?;
+            self.exchange(&sends, &mut receives)?;
         }
-        if one_round { Ok(()) } else { self.all_gather(row, &|rank| parts[rank].clone()) }
+        if one_round { Ok(()) } else { self.all_gather(row, &|rank| parts[rank].len(), &mut || false) }
     }
 }
 
-/// Shards, all below one node of the tree, and the bytes of their sum. Sources are in the order of their shards.
-type Source<'a> = (Range<usize>, &'a [u8]);
-
-/// The bytes of the sum of a node, if it is a source.
-fn source<'a>(sources: &[Source<'a>], node: &Range<usize>) -> Option<&'a [u8]> {
-    let at = sources.binary_search_by_key(&node.start, |(shards, _)| shards.start).ok()?;
-    (sources[at].0 == *node).then_some(sources[at].1)
-}
-
-/// Where a node of the tree splits, if it is not a leaf.
-pub(crate) fn middle(node: &Range<usize>) -> Option<usize> {
-    (node.len() > 1).then(|| node.start + node.len().next_power_of_two() / 2)
-}
-
-/// The largest nodes below `node` all of whose shards are among those `held`.
-pub(crate) fn nodes(node: Range<usize>, held: &Range<usize>) -> Vec<Range<usize>> {
-    if held.start <= node.start && node.end <= held.end {
-        return vec![node];
-    }
-    match middle(&node) {
-        Some(middle) if node.start < held.end && held.start < node.end => {
-            let mut found = nodes(node.start..middle, held);
-            found.append(&mut nodes(middle..node.end, held));
-            found
-        }
-        _ => vec![],
-    }
-}
-
-/// Adds up what lies below a node. `positive` sums have no negative zero, whatever the number of shards.
-fn add_up<T: Addend>(node: &Range<usize>, sources: &[Source<'_>], out: &mut [u8], positive: bool) {
-    let depth = usize::BITS - node.len().leading_zeros();
-    let block = BLOCK * size_of::<T>();
-    let mut scratch = vec![0; depth as usize * block.min(out.len())];
-    for (n, out) in out.chunks_mut(block).enumerate() {
-        let at = n * block..n * block + out.len();
-        add_block::<T>(node, sources, at, out, &mut scratch);
-        if positive {
-            for x in out.chunks_exact_mut(size_of::<T>()) {
-                T::store(T::load(x).plus(T::ZERO), x);
-            }
-        }
-    }
-}
-
-fn add_block<T: Addend>(
-    node: &Range<usize>,
-    sources: &[Source<'_>],
-    at: Range<usize>,
-    out: &mut [u8],
-    scratch: &mut [u8],
-) {
-    if let Some(bytes) = source(sources, node) {
-        out.copy_from_slice(&bytes[at]);
-        return;
-    }
-    let middle = middle(node).expect("each leaf of the tree is a source, or below one");
-    add_block::<T>(&(node.start..middle), sources, at.clone(), out, scratch);
-    let (other, scratch) = scratch.split_at_mut(out.len());
-    let right = middle..node.end;
-    match source(sources, &right) {
-        Some(bytes) => add::<T>(out, &bytes[at]),
-        None => {
-            add_block::<T>(&right, sources, at, other, scratch);
-            add::<T>(out, other);
-        }
-    }
-}
-
-fn add<T: Addend>(sum: &mut [u8], other: &[u8]) {
-    for (x, y) in sum.chunks_exact_mut(size_of::<T>()).zip(other.chunks_exact(size_of::<T>())) {
-        T::store(T::load(x).plus(T::load(y)), x);
-    }
-}
-
-/// An element type that is added up. Integers wrap, and those of one size are added by the same bits.
-trait Addend: Copy {
-    const ZERO: Self;
-    fn load(bytes: &[u8]) -> Self;
-    fn store(self, bytes: &mut [u8]);
-    fn plus(self, other: Self) -> Self;
-}
-
-macro_rules! addends {
-    ($($t:ty: $zero:expr, $plus:expr;)*) => {$(
-        impl Addend for $t {
-            const ZERO: $t = $zero;
-            #[inline(always)]
-            fn load(bytes: &[u8]) -> $t {
-                <$t>::from_ne_bytes(bytes.try_into().expect("as many bytes as an element has"))
-            }
-            #[inline(always)]
-            fn store(self, bytes: &mut [u8]) {
-                bytes.copy_from_slice(&self.to_ne_bytes());
-            }
-            #[inline(always)]
-            fn plus(self, other: $t) -> $t {
-                let plus: fn($t, $t) -> $t = $plus;
-                plus(self, other)
-            }
-        }
-    )*};
-}
-
-addends! {
-    f32: 0.0, |x, y| x + y;
-    f64: 0.0, |x, y| x + y;
-    f16: f16::ZERO, |x, y| x + y;
-    bf16: bf16::ZERO, |x, y| x + y;
-    u8: 0, u8::wrapping_add;
-    u32: 0, u32::wrapping_add;
-    u64: 0, u64::wrapping_add;
+/// Cuts bytes into parts of the given lengths.
+fn cut(bytes: &mut [u8], lens: impl Iterator<Item = usize>) -> Vec<&mut [u8]> {
+    let mut rest = bytes;
+    lens.map(|len| rest.split_off_mut(..len).expect("as many bytes as their parts have")).collect()
 }

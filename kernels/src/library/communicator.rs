@@ -35,6 +35,41 @@ pub trait Communicator: Send + Sync {
     /// Fails, rather than waits for ever, if another worker is in another exchange, or does not come at all.
     fn exchange(&self, call: &str, sends: &[&[u8]], receives: &mut [&mut [u8]]) -> Result<(), String>;
 
+    /// As [`exchange`](Communicator::exchange), and calls `work` while messages are under way: each call does a little,
+    /// and says whether there may be more to do. Work that is left at the end is the caller's, and so is all of it where a
+    /// communicator cannot do both at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`exchange`](Communicator::exchange).
+    fn exchange_while(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        let _ = work;
+        self.exchange(call, sends, receives)
+    }
+
+    /// A further round of the exchange in which all workers were last: as
+    /// [`exchange_while`](Communicator::exchange_while), of lengths that follow from the call, so that workers need not
+    /// ask each other again where they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`exchange`](Communicator::exchange).
+    fn next_round(
+        &self,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        self.exchange_while(call, sends, receives, work)
+    }
+
     /// Fails unless workers of the same class have the same text; called by each of them when it has traced, before it
     /// compiles.
     ///

@@ -24,7 +24,7 @@ pub(crate) use drive::{Engine, Output, Product, is_quick, quick};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};
-pub(crate) use scratch::with_scratch;
+pub(crate) use scratch::{with_bytes, with_scratch};
 pub(crate) use slide::{Part, Slide, Turned, lines_of_chain};
 use tile::{Block, CHUNK, Lines, Quick};
 pub(crate) use window::{Axis, PixelRows, TapRows, Window};

@@ -1,4 +1,4 @@
-//! Memory for packed panels, kept by each thread from one product to the next.
+//! Memory for packed panels and for what travels, kept by each thread from one product or sum to the next.
 //!
 //! Guarantees 64-byte alignment. Scratch may be taken again while some is in use; each use has memory of its own. A thread
 //! that is ending keeps nothing, and can take scratch all the same.
@@ -21,15 +21,30 @@ const KEEP: usize = 32 << 20;
 
 /// Calls `body` with `len` elements of arbitrary content.
 pub(crate) fn with_scratch<T: Real, R>(len: usize, body: impl FnOnce(&mut [T]) -> R) -> R {
-    let n_lines = (len * size_of::<T>()).div_ceil(size_of::<Line>());
+    with_lines(len * size_of::<T>(), |lines| {
+        // SAFETY: the lines are initialised, aligned for and at least as long as `len` elements of `T`, for which every
+        // bit pattern is a value (`Real` is `f32` or `f64`).
+        body(unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<T>(), len) })
+    })
+}
+
+/// Calls `body` with `len` bytes of arbitrary content.
+pub(crate) fn with_bytes<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R {
+    with_lines(len, |lines| {
+        // SAFETY: the lines are initialised and at least as long as `len` bytes.
+        body(unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<u8>(), len) })
+    })
+}
+
+/// Calls `body` with at least as many lines as `bytes` take.
+fn with_lines<R>(bytes: usize, body: impl FnOnce(&mut [Line]) -> R) -> R {
+    let n_lines = bytes.div_ceil(size_of::<Line>());
     let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
     let mut lines = spare.unwrap_or_default();
     if lines.len() < n_lines {
         lines = vec![Line([0; 64]); n_lines];
     }
-    // SAFETY: the lines are initialised, aligned for and at least as long as `len` elements of `T`, for which every
-    // bit pattern is a value (`Real` is `f32` or `f64`).
-    let result = body(unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast::<T>(), len) });
+    let result = body(&mut lines);
     if lines.len() * size_of::<Line>() <= KEEP {
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(lines));
     }
