@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lexopt::prelude::*;
 use retape::{Accelerated, Budget, Static, Tensor, accelerate};
 use retape_runtime::{live_bytes, live_code_bytes};
 
@@ -23,15 +24,14 @@ struct Options {
     threads: usize,
 }
 
-fn options() -> Result<Options, String> {
+fn options() -> Result<Options, lexopt::Error> {
     let mut options = Options { seconds: 10, threads: 8 };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let number = words.next().and_then(|text| text.parse::<u64>().ok());
-        match (word.as_str(), number) {
-            ("--seconds", Some(n)) => options.seconds = n,
-            ("--threads", Some(n @ 1..=256)) => options.threads = n as usize,
-            _ => return Err(format!("usage: soak [--seconds N] [--threads N], not {word}")),
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("seconds") => options.seconds = args.value()?.parse()?,
+            Long("threads") => options.threads = args.value()?.parse::<usize>()?.clamp(1, 256),
+            _ => return Err(arg.unexpected()),
         }
     }
     Ok(options)

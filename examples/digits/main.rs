@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use chart::Chart;
 use indicatif::{ProgressBar, ProgressStyle};
+use lexopt::prelude::*;
 use network::{Params, State, Training};
 use retape::data::{Digits, MiniBatches, Partial, gather, one_hot};
 use retape::{Accelerated, CompileTimes, Device, Tensor, accelerate, map};
@@ -196,19 +197,18 @@ fn options() -> Result<Options, AnyError> {
         report: None,
         profile: None,
     };
-    let mut args = std::env::args().skip(1);
-    while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
-        match name.as_str() {
-            "--epochs" => options.epochs = value()?.parse()?,
-            "--train" => options.train = value()?.parse()?,
-            "--test" => options.test = value()?.parse()?,
-            "--out" => options.out = value()?.into(),
-            "--device" => options.device = device::chosen(&value()?)?,
-            "--report" => options.report = Some(value()?.into()),
-            "--profile" => options.profile = Some(value()?.into()),
-            "--threads" => retape::set_n_threads(value()?.parse()?),
-            _ => return Err(format!("{name} is not an option").into()),
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("epochs") => options.epochs = args.value()?.parse()?,
+            Long("train") => options.train = args.value()?.parse()?,
+            Long("test") => options.test = args.value()?.parse()?,
+            Long("out") => options.out = args.value()?.into(),
+            Long("device") => options.device = device::chosen(&args.value()?.string()?)?,
+            Long("report") => options.report = Some(args.value()?.into()),
+            Long("profile") => options.profile = Some(args.value()?.into()),
+            Long("threads") => retape::set_n_threads(args.value()?.parse()?),
+            _ => return Err(arg.unexpected().into()),
         }
     }
     Ok(options)

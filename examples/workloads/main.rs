@@ -16,6 +16,7 @@ mod network;
 
 use std::time::Instant;
 
+use lexopt::prelude::*;
 use retape::Device;
 
 struct Options {
@@ -93,16 +94,15 @@ fn peak_rss_mb() -> Option<f64> {
 fn options() -> Result<Options, Box<dyn std::error::Error>> {
     let (threads, device) = (retape::n_threads(), Device::Cpu);
     let mut options = Options { workload: String::new(), repeat: 20, threads, device, json: false };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
-        match arg.as_str() {
-            "--repeat" => options.repeat = value()?.parse()?,
-            "--threads" => options.threads = value()?.parse()?,
-            "--device" => options.device = device::chosen(&value()?)?,
-            "--json" => options.json = true,
-            _ if arg.starts_with("--") => return Err(format!("{arg} is not an option").into()),
-            _ => options.workload = arg,
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("repeat") => options.repeat = args.value()?.parse()?,
+            Long("threads") => options.threads = args.value()?.parse()?,
+            Long("device") => options.device = device::chosen(&args.value()?.string()?)?,
+            Long("json") => options.json = true,
+            Value(name) => options.workload = name.string()?,
+            _ => return Err(arg.unexpected().into()),
         }
     }
     Ok(options)

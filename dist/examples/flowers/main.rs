@@ -24,10 +24,6 @@ use retape_dist::{Failure, World};
 use train::train;
 
 fn main() -> ExitCode {
-    if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -38,7 +34,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Failure> {
-    let options = options(std::env::args().skip(1))?;
+    let options = options()?;
+    if options.help {
+        println!("{USAGE}");
+        return Ok(());
+    }
     let world = retape_dist::init()?;
     match options.workers {
         Some(n) if world.size() > 1 => {

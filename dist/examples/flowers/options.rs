@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use lexopt::Parser;
+use lexopt::prelude::*;
 use retape_dist::Failure;
 
 pub(crate) const USAGE: &str = "\
@@ -29,6 +31,7 @@ usage: flowers [options], alone or under a launcher such as mpirun
 
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) help: bool,
     pub(crate) data: Option<PathBuf>,
     pub(crate) images: usize,
     pub(crate) out: PathBuf,
@@ -48,8 +51,9 @@ pub(crate) struct Options {
     pub(crate) loaders: usize,
 }
 
-pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options, Failure> {
+pub(crate) fn options() -> Result<Options, Failure> {
     let mut options = Options {
+        help: false,
         data: None,
         images: 700,
         out: "out/flowers".into(),
@@ -68,28 +72,29 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
         web: false,
         loaders: 1,
     };
-    while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"));
-        match name.as_str() {
-            "--data" => options.data = Some(value()?.into()),
-            "--images" => options.images = parsed(&name, &value()?)?,
-            "--out" => options.out = value()?.into(),
-            "--size" => options.size = parsed(&name, &value()?)?,
-            "--epochs" => options.epochs = parsed(&name, &value()?)?,
-            "--batch" => options.batch = parsed(&name, &value()?)?,
-            "--rate" => options.rate = parsed(&name, &value()?)?,
-            "--seed" => options.seed = parsed(&name, &value()?)?,
-            "--shards" => options.shards = Some(parsed(&name, &value()?)?),
-            "--workers" => options.workers = Some(parsed(&name, &value()?)?),
-            "--sync" => options.sync = true,
-            "--checkpoints" => options.checkpoints = Some(value()?.into()),
-            "--resume" => options.resume = true,
-            "--logs" => options.logs = Some(value()?.into()),
-            "--log-digests" => options.log_digests = true,
-            "--web" => options.web = true,
-            "--threads" => retape::set_n_threads(parsed(&name, &value()?)?),
-            "--loaders" => options.loaders = parsed(&name, &value()?)?,
-            _ => return Err(format!("{name} is not an option\n{USAGE}").into()),
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("help") | Short('h') => options.help = true,
+            Long("data") => options.data = Some(args.value()?.into()),
+            Long("images") => options.images = parsed(&mut args, "images")?,
+            Long("out") => options.out = args.value()?.into(),
+            Long("size") => options.size = parsed(&mut args, "size")?,
+            Long("epochs") => options.epochs = parsed(&mut args, "epochs")?,
+            Long("batch") => options.batch = parsed(&mut args, "batch")?,
+            Long("rate") => options.rate = parsed(&mut args, "rate")?,
+            Long("seed") => options.seed = parsed(&mut args, "seed")?,
+            Long("shards") => options.shards = Some(parsed(&mut args, "shards")?),
+            Long("workers") => options.workers = Some(parsed(&mut args, "workers")?),
+            Long("sync") => options.sync = true,
+            Long("checkpoints") => options.checkpoints = Some(args.value()?.into()),
+            Long("resume") => options.resume = true,
+            Long("logs") => options.logs = Some(args.value()?.into()),
+            Long("log-digests") => options.log_digests = true,
+            Long("web") => options.web = true,
+            Long("threads") => retape::set_n_threads(parsed(&mut args, "threads")?),
+            Long("loaders") => options.loaders = parsed(&mut args, "loaders")?,
+            _ => return Err(format!("{}\n{USAGE}", arg.unexpected()).into()),
         }
     }
     if options.resume && options.checkpoints.is_none() {
@@ -99,6 +104,7 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
 }
 
 /// The value of an option; the error names both.
-fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|error| format!("{name} {text}: {error}").into())
+fn parsed<T: FromStr<Err: Display>>(args: &mut Parser, name: &str) -> Result<T, Failure> {
+    let text = args.value()?.string()?;
+    text.parse().map_err(|error| format!("--{name} {text}: {error}").into())
 }

@@ -25,10 +25,6 @@ use train::{Steps, Trained, train};
 type AnyError = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    if std::env::args().any(|argument| argument == "--help" || argument == "-h") {
-        println!("{USAGE}");
-        return ExitCode::SUCCESS;
-    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -39,7 +35,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> std::result::Result<(), AnyError> {
-    let mut options = options(std::env::args().skip(1))?;
+    let mut options = options()?;
+    if options.help {
+        println!("{USAGE}");
+        return Ok(());
+    }
     if options.dry_run {
         // Its accuracy is that of one batch, and may be better than any.
         options.out.push("dry-run");

@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use lexopt::Parser;
+use lexopt::prelude::*;
 use retape_dist::World;
 use retape_train::Execution;
 
@@ -34,6 +36,7 @@ usage: cifar [options]
 
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
+    pub(crate) help: bool,
     pub(crate) epochs: u64,
     /// 256 for each worker, if nothing is said.
     pub(crate) batch: Option<usize>,
@@ -63,8 +66,9 @@ impl Options {
     }
 }
 
-pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options, AnyError> {
+pub(crate) fn options() -> Result<Options, AnyError> {
     let mut options = Options {
+        help: false,
         epochs: 3,
         batch: None,
         workers: None,
@@ -85,36 +89,38 @@ pub(crate) fn options(mut args: impl Iterator<Item = String>) -> Result<Options,
         web: false,
         devices: false,
     };
-    while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value\n{USAGE}"));
-        match name.as_str() {
-            "--epochs" => options.epochs = parsed(&name, &value()?)?,
-            "--batch" => options.batch = Some(parsed(&name, &value()?)?),
-            "--workers" => options.workers = Some(parsed(&name, &value()?)?),
-            "--rate" => options.rate = parsed(&name, &value()?)?,
-            "--drop-every" => options.drop_every = parsed(&name, &value()?)?,
-            "--l2" => options.l2 = parsed(&name, &value()?)?,
-            "--train" => options.train = parsed(&name, &value()?)?,
-            "--test" => options.test = parsed(&name, &value()?)?,
-            "--data" => options.data = Some(value()?.into()),
-            "--seed" => options.seed = parsed(&name, &value()?)?,
-            "--device" => options.device = parsed(&name, &value()?)?,
-            "--threads" => retape::set_n_threads(parsed(&name, &value()?)?),
-            "--loaders" => options.loaders = parsed(&name, &value()?)?,
-            "--models" => options.models = parsed(&name, &value()?)?,
-            "--out" => options.out = value()?.into(),
-            "--resume" => options.resume = true,
-            "--dry-run" => options.dry_run = true,
-            "--overfit" => options.overfit = true,
-            "--web" => options.web = true,
-            "--devices" => options.devices = true,
-            _ => return Err(format!("{name} is not an option\n{USAGE}").into()),
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("help") | Short('h') => options.help = true,
+            Long("epochs") => options.epochs = parsed(&mut args, "epochs")?,
+            Long("batch") => options.batch = Some(parsed(&mut args, "batch")?),
+            Long("workers") => options.workers = Some(parsed(&mut args, "workers")?),
+            Long("rate") => options.rate = parsed(&mut args, "rate")?,
+            Long("drop-every") => options.drop_every = parsed(&mut args, "drop-every")?,
+            Long("l2") => options.l2 = parsed(&mut args, "l2")?,
+            Long("train") => options.train = parsed(&mut args, "train")?,
+            Long("test") => options.test = parsed(&mut args, "test")?,
+            Long("data") => options.data = Some(args.value()?.into()),
+            Long("seed") => options.seed = parsed(&mut args, "seed")?,
+            Long("device") => options.device = parsed(&mut args, "device")?,
+            Long("threads") => retape::set_n_threads(parsed(&mut args, "threads")?),
+            Long("loaders") => options.loaders = parsed(&mut args, "loaders")?,
+            Long("models") => options.models = parsed(&mut args, "models")?,
+            Long("out") => options.out = args.value()?.into(),
+            Long("resume") => options.resume = true,
+            Long("dry-run") => options.dry_run = true,
+            Long("overfit") => options.overfit = true,
+            Long("web") => options.web = true,
+            Long("devices") => options.devices = true,
+            _ => return Err(format!("{}\n{USAGE}", arg.unexpected()).into()),
         }
     }
     Ok(options)
 }
 
 /// The value of an option; the error names both.
-fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, AnyError> {
-    text.parse().map_err(|error| format!("{name} {text}: {error}").into())
+fn parsed<T: FromStr<Err: Display>>(args: &mut Parser, name: &str) -> Result<T, AnyError> {
+    let text = args.value()?.string()?;
+    text.parse().map_err(|error| format!("--{name} {text}: {error}").into())
 }

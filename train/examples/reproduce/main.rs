@@ -15,6 +15,8 @@ use std::process::{Command, ExitCode, Stdio};
 use std::str::FromStr;
 use std::{env, fs};
 
+use lexopt::Parser;
+use lexopt::prelude::*;
 use network::{Functions, Training};
 use retape::data::Digits;
 use retape::{Device, map, tree};
@@ -253,24 +255,24 @@ fn draw_images(options: &Options, training: &Training) -> Result<()> {
 fn options() -> std::result::Result<Options, AnyError> {
     let mut options =
         Options { epochs: 5, train: 4000, test: 1000, batch: 500, seed: 1, out: "out/reproduce".into(), child: None };
-    let mut args = env::args().skip(1);
-    while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| format!("{name} needs a value"));
-        match name.as_str() {
-            "--epochs" => options.epochs = parsed(&name, &value()?)?,
-            "--train" => options.train = parsed(&name, &value()?)?,
-            "--test" => options.test = parsed(&name, &value()?)?,
-            "--batch" => options.batch = parsed(&name, &value()?)?,
-            "--seed" => options.seed = parsed(&name, &value()?)?,
-            "--out" => options.out = value()?.into(),
-            "--child" => options.child = Some(value()?.into()),
-            _ => return Err(format!("{name} is not an option").into()),
+    let mut args = lexopt::Parser::from_env();
+    while let Some(arg) = args.next()? {
+        match arg {
+            Long("epochs") => options.epochs = parsed(&mut args, "epochs")?,
+            Long("train") => options.train = parsed(&mut args, "train")?,
+            Long("test") => options.test = parsed(&mut args, "test")?,
+            Long("batch") => options.batch = parsed(&mut args, "batch")?,
+            Long("seed") => options.seed = parsed(&mut args, "seed")?,
+            Long("out") => options.out = args.value()?.into(),
+            Long("child") => options.child = Some(args.value()?.into()),
+            _ => return Err(arg.unexpected().into()),
         }
     }
     Ok(options)
 }
 
 /// The value of an option; the error names both.
-fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> std::result::Result<T, AnyError> {
-    text.parse().map_err(|error| format!("{name} {text}: {error}").into())
+fn parsed<T: FromStr<Err: Display>>(args: &mut Parser, name: &str) -> std::result::Result<T, AnyError> {
+    let text = args.value()?.string()?;
+    text.parse().map_err(|error| format!("--{name} {text}: {error}").into())
 }
