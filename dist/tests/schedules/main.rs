@@ -32,7 +32,7 @@ mod link {
     use retape_runtime::Gpu;
 
     #[derive(Default)]
-    pub(crate) struct Links;
+    pub(crate) struct Links(());
 
     impl Links {
         pub(crate) fn link(
