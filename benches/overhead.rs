@@ -24,10 +24,10 @@ use retape_runtime::{Buffer, Padded};
 
 const SIZES: [usize; 4] = [1, 10, 50, 300];
 
-/// What a hit may cost more than its kernels, in nanoseconds, for each of `SIZES`.
+/// The goal for the cost of a hit beyond its kernels, in nanoseconds, for each of `SIZES`.
 const GOALS: [f64; 4] = [200.0, 500.0, 1500.0, 8000.0];
 
-/// What a call of a pinned entry may cost more than its kernels, in nanoseconds, with one leaf.
+/// The goal for the cost of a pinned call beyond its kernels, in nanoseconds, with one leaf.
 const PINNED_GOAL: f64 = 100.0;
 
 type Leaves = Vec<Tensor>;
@@ -147,7 +147,7 @@ fn print_overhead(
     println!("{name:>8} {n:>6} {hit:>9.0} {kernel:>9.0} {beyond:>9.0} {goal:>7}");
 }
 
-/// Who calls during a window of time.
+/// The callers during a window of time.
 #[derive(Clone, Copy, PartialEq)]
 enum Turn {
     Nobody,

@@ -1,4 +1,4 @@
-//! What the trap for non-finite values and checks cost: each workload plainly and watched, alternately.
+//! The cost of the trap for non-finite values and of checks: each workload plainly and instrumented, alternately.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 

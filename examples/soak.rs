@@ -18,7 +18,7 @@ use lexopt::prelude::*;
 use retape::{Accelerated, Budget, Static, Tensor, accelerate};
 use retape_runtime::{live_bytes, live_code_bytes};
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     seconds: u64,
     threads: usize,
@@ -48,7 +48,7 @@ impl Random {
     }
 }
 
-/// What went wrong; only the first few are kept.
+/// The failures; only the first few are kept.
 #[derive(Default)]
 struct Failures(Mutex<Vec<String>>);
 

@@ -51,7 +51,7 @@ impl Tensor {
         let world = world(op.name(), args, at);
         let types: Option<Vec<&TensorType>> = args.iter().map(|arg| arg.ty()).collect();
         let is_apart = args.iter().any(|arg| arg.device() != args[0].device());
-        // What does not fit together is refused as one, since the error counts the arguments.
+        // Arguments that do not fit together are refused as one group, since the error counts the arguments.
         if args.len() <= most || is_apart || types.is_none_or(|types| op.infer(&types).is_err()) {
             return world.run(op, args, at);
         }

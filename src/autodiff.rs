@@ -20,7 +20,7 @@ use crate::tape::Tape;
 use crate::tensor::{Recording, Tensor, Traced};
 use crate::types::{TensorType, ValueId};
 
-/// What to do with a tensor that the outputs do not depend on.
+/// The treatment of a tensor that the outputs do not depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unused {
     /// An error that names it.
@@ -172,7 +172,7 @@ impl<'w> Backward<'w> {
         self.targets.iter().enumerate().map(gradient).collect()
     }
 
-    /// Whether the value, or something on the way to it, uses the target at all, be it with a zero derivative.
+    /// Whether the value, or something on the way to it, uses the target at all, even if its derivative is zero.
     fn is_used(&self, target: &Traced) -> bool {
         let Some(last) = self.last else { return false };
         self.tape.with_graph(|graph| reached_from(graph, std::slice::from_ref(target))[last.index()])

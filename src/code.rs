@@ -13,7 +13,7 @@ use crate::tape::Capture;
 use crate::tensor::{Memory, Tensor, gpu};
 use crate::types::TensorType;
 
-/// What a plan is compiled for.
+/// The device and the modes that a plan is compiled for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
     pub(crate) device: Device,
@@ -44,7 +44,7 @@ pub(crate) struct Operands<'a> {
     pub(crate) captures: &'a [Capture],
 }
 
-/// What a run made, in the order of the plan's outputs.
+/// The results of a run, in the order of the plan's outputs.
 pub(crate) enum Outputs {
     Host(Vec<Buffer>),
     Device(Vec<DeviceBuffer>),

@@ -20,7 +20,7 @@ pub(crate) struct Compiled {
     /// The optimised graph.
     pub(crate) graph: Graph,
     pub(crate) code: Code,
-    /// What the code's steps are in the optimised graph.
+    /// The values of the optimised graph that each step of the code computes.
     pub(crate) layout: Layout,
 }
 

@@ -16,10 +16,10 @@ static IS_OFF: Padded<AtomicBool> = Padded(AtomicBool::new(false));
 /// turn subnormal sums of `f32` into zero. Everything else on a GPU, and everything on the processor, is the same as
 /// with `true`. [The page on determinism](crate::guide::determinism) has the details.
 ///
-/// The switch is part of the signature of accelerated functions: after a change the next call with each signature misses
-/// with the reason [`ModeChanged`](crate::MissReason::ModeChanged), and finds its entry again when the switch is back.
-/// Entries keep the state that they were made in, be they pinned or loaded, and so do gradients that are taken of them.
-/// Calls that run at the time of a change are of either state.
+/// The switch is part of the signature of accelerated functions: after a change the next call with each signature
+/// misses with the reason [`ModeChanged`](crate::MissReason::ModeChanged), and finds its entry again when the switch is
+/// back. Entries, pinned and loaded ones too, keep the state that they were made in, and so do gradients that are taken
+/// of them. Calls that run at the time of a change are of either state.
 ///
 /// ```rust,standalone_crate
 /// use retape::set_deterministic;

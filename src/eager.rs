@@ -148,7 +148,7 @@ fn op_graph((_, op, args): &Key, ty: TensorType) -> Graph {
 /// Runs a traced graph op by op: the un-accelerated path.
 ///
 /// Movements are not carried out on their own: as in other eager libraries they only change how the next op reads its
-/// argument. What nothing needs is left out, and what nothing needs any more is freed.
+/// argument. Unused values are left out, and each value is freed after its last use.
 pub(crate) fn evaluate(trace: &Trace, args: &[&Tensor]) -> Result<Vec<Tensor>> {
     let captures = trace.captures.iter().map(|capture| &capture.tensor);
     let inputs: Vec<&Tensor> = args.iter().copied().chain(captures).collect();

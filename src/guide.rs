@@ -78,7 +78,7 @@ pub mod from_jax {}
 #[doc = include_str!("../docs/from_matlab.md")]
 pub mod from_matlab {}
 
-/// What the compiler says of mistakes around `accelerate`, and what to do.
+/// The compiler's messages about mistakes around `accelerate`, and the remedies.
 ///
 /// [guide-trees]: crate::guide#trees
 /// [guide-keeping]: crate::guide#keeping-an-accelerated-function

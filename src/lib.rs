@@ -29,10 +29,10 @@
 //! # Ok::<(), retape::Error>(())
 //! ```
 //!
-//! What tracing means for the closure: side effects happen only while tracing; a concrete tensor that it captures
+//! Tracing has consequences for the closure: side effects happen only while tracing; a concrete tensor that it captures
 //! keeps the value it had, and a few hits enter the closure once more to warn if that has changed; values of tensors
-//! cannot be read inside, while shapes and dtypes can.
-//! [`Tensor::debug_print`] prints on every call all the same. The page on [the cache](guide::cache) has the rest.
+//! cannot be read inside, while shapes and dtypes can. [`Tensor::debug_print`] prints on every call all the same. The
+//! page on [the cache](guide::cache) has the rest.
 //!
 //! # Where to look
 //!

@@ -1,7 +1,7 @@
 //! On which device something runs, from where its tensors are.
 //!
 //! All tensors of a call lie on one device. Tensors without axes in main memory fit anywhere: they are numbers, and are
-//! sent along. What a closure captured in main memory is sent once.
+//! sent along. A host tensor that a closure captured is sent once.
 
 use retape_runtime::Device;
 

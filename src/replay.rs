@@ -154,9 +154,9 @@ impl Graph {
         Ok(values)
     }
 
-    /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each with
-    /// its arguments. Effects do not happen, and the first op that takes other workers ends it. What nothing needs any more
-    /// is freed.
+    /// Computes every value in order, op by op and movements included, from those of the parameters, and shows each
+    /// with its arguments. Effects do not happen, and the first op that takes other workers ends it. Each value is
+    /// freed after its last use.
     pub(crate) fn each_value(&self, inputs: &[&Tensor], see: &mut SeeValue<'_>) -> Result<()> {
         let mut values: Vec<Option<Tensor>> = vec![None; self.n_nodes()];
         let mut uses = self.use_counts();

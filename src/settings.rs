@@ -22,7 +22,7 @@ impl Stage {
         [("trace", Stage::Trace), ("opt", Stage::Opt), ("plan", Stage::Plan), ("code", Stage::Code)];
 }
 
-/// What the environment asks for.
+/// The settings that the environment asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     logged: Vec<Stage>,

@@ -98,7 +98,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// What a finished tape recorded.
+/// The recording of a finished tape.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     /// The graph; its parameters are the explicit inputs, then the captures. Outputs are still to be named.

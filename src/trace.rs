@@ -212,7 +212,7 @@ impl Trace {
     /// As [`results`](Trace::results), with a function that knows the arguments which are handed through.
     pub(crate) fn results_with(&self, argument: &dyn Fn(usize) -> Tensor, mut outputs: Vec<Tensor>) -> Vec<Tensor> {
         let is_next = |(n, source): (usize, &Source)| matches!(source, Source::Output(position) if *position == n);
-        // What is more than the sources is the token of an effect.
+        // An output beyond the sources is the token of an effect.
         if self.sources.len() <= outputs.len() && self.sources.iter().enumerate().all(is_next) {
             outputs.truncate(self.sources.len());
             return outputs;

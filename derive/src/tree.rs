@@ -63,7 +63,7 @@ fn implementation(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// What is done with the fields of a struct or of one variant.
+/// The generated code for the fields of a struct or of one variant.
 struct Parts {
     /// Takes `self` apart: `{ a: field_0, b: field_1 }`.
     pattern: TokenStream,

@@ -19,7 +19,7 @@
 //! # Ok::<(), retape_dist::Error>(())
 //! ```
 //!
-//! # What all workers must do alike
+//! # Calls that all workers must make alike
 //!
 //! The calls that need all workers (their documentation says so) are made by all of them, in one order. A worker that is
 //! elsewhere, or that has failed, is an error on every worker, which says who is where:

@@ -32,7 +32,7 @@ pub(crate) struct State {
     pub(crate) norm3: BatchNormState,
 }
 
-/// What training carries from step to step.
+/// The state that training carries from step to step.
 #[derive(Clone, Debug, Tree)]
 pub(crate) struct Training {
     pub(crate) params: Params,

@@ -141,7 +141,7 @@ pub(crate) fn digits_predict(batch: usize, device: Device) -> Box<dyn Work> {
 /// Three dense layers, and the optimiser that trains them.
 pub(crate) struct Mlp(Sgd);
 
-/// What a step of the layers gives the next one: parameters and velocities.
+/// The state that a step of the layers hands to the next one: parameters and velocities.
 pub(crate) type MlpState = (Vec<Dense>, SgdState<Vec<Dense>>);
 
 impl Mlp {

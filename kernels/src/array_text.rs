@@ -13,7 +13,7 @@ const EDGE: usize = 3;
 /// Arrays with more elements than this are shortened.
 const SHOW_ALL: usize = 200;
 
-/// What is shown along the axes so far must not be more than this for more of it to be shown along the next.
+/// An axis is shown as dots alone if more elements than this would be shown along the axes up to it.
 const SHOW_MOST: usize = 10_000;
 
 /// The elements of an array, in brackets, printed by `Display` with the precision of the format.

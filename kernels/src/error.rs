@@ -1,4 +1,4 @@
-//! What can go wrong when kernels are planned, compiled or run.
+//! The errors of planning, compiling and running kernels.
 
 use std::fmt;
 

@@ -61,7 +61,7 @@ pub struct Executable {
     frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
-/// What a launch will be, before its code exists.
+/// A launch before its code exists.
 enum Draft<'a> {
     Code { nests: Vec<&'a Nest> },
     Library(&'a Library),
@@ -294,7 +294,7 @@ fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     }
 }
 
-/// What a written operand is in the evaluator's memory.
+/// The memory of a written operand for the evaluator.
 fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8]) -> &'a mut [u8] {
     let bytes = operand.ty().bytes();
     match operand.place {

@@ -9,7 +9,7 @@ use crate::plan::Donation;
 #[derive(Debug)]
 pub struct Input<'a, B = Buffer>(State<'a, B>);
 
-/// Whose an input is.
+/// The owner of an input.
 #[derive(Debug)]
 enum State<'a, B> {
     Lent(&'a B),

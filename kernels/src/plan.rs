@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
 use crate::library::Library;
 
-/// What library kernels expect of addresses, in bytes.
+/// The alignment of addresses that library kernels expect, in bytes.
 const LIBRARY_ALIGN: usize = 64;
 
 /// The type of a buffer: a dtype and a number of elements.
@@ -45,7 +45,7 @@ pub enum Place {
     },
 }
 
-/// What a step reads or writes.
+/// An operand of a step, read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// Where it lies.
@@ -56,7 +56,7 @@ pub struct Operand {
     pub len: usize,
 }
 
-/// What a step does.
+/// The work of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
     /// Runs a loop nest.
@@ -68,11 +68,11 @@ pub enum Work {
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What it does.
+    /// The work.
     pub work: Work,
-    /// What it reads, then what it writes.
+    /// The operands that it reads, then those that it writes.
     pub operands: SmallVec<[Operand; 6]>,
-    /// What people call it.
+    /// The name for people.
     pub label: String,
 }
 
@@ -100,7 +100,8 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The steps.
     pub steps: Vec<Step>,
-    /// What may be written into given inputs; of two pairs for one output or of one input, the first is preferred.
+    /// The outputs that may be written into given inputs; of two pairs for one output or of one input, the first is
+    /// preferred.
     pub donations: Vec<Donation>,
 }
 

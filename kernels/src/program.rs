@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) len: usize,
 }
 
-/// What a launch runs.
+/// The work of a launch.
 #[derive(Debug)]
 pub(crate) enum Job {
     Code { function: Arc<Function>, items: u64, task: u64 },
@@ -46,7 +46,7 @@ pub(crate) struct Launch {
     pub(crate) steps: Range<usize>,
 }
 
-/// What a frame needs to know of a compiled plan.
+/// The parts of a compiled plan that a frame needs.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) launches: Vec<Launch>,

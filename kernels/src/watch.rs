@@ -39,8 +39,8 @@ impl Executable {
     }
 
     /// Runs the plan one launch at a time and hands out what each step wrote: the step's number, the position among its
-    /// written operands, and the bytes. What a later step of the same launch has overwritten is left out; code that
-    /// was compiled with `separate` leaves nothing out. Nothing is printed.
+    /// written operands, and the bytes. Results that a later step of the same launch has overwritten are left out; code
+    /// that was compiled with `separate` leaves nothing out. Nothing is printed.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Executable {
                 }
             }
         };
-        // What is left out writes tokens only, which have no bytes.
+        // The steps left out write tokens only, which have no bytes.
         self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, prints, &mut after))?;
         Ok(outputs)
     }

@@ -534,7 +534,7 @@ fn prints_come_in_order_and_may_run_the_plan() {
     assert_eq!(times.len(), 5);
     lines.lock().unwrap().clear();
 
-    // Who hears the first line runs the same plan, before the run that printed it goes on.
+    // The sink runs the same plan on the first line, before the run that printed it goes on.
     let (heard, again, shared) = (Arc::clone(&lines), Arc::clone(&device), Arc::clone(&inputs));
     set_print_sink(Some(Arc::new(move |line: &str| {
         heard.lock().unwrap().push(line.to_owned());

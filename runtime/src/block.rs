@@ -25,7 +25,7 @@ const MAPPED: usize = 4 << 20;
 /// it about.
 pub(crate) struct Block(Box<Piece>);
 
-/// What a block is.
+/// The bytes of a block.
 ///
 /// Invariant: the `bytes` bytes from `start` on are inside `memory`, aligned and initialised.
 struct Piece {

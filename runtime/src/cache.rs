@@ -8,8 +8,8 @@
 //! The idea: a hit on what its thread used lately is found, and counted, in a stripe of that thread (`recent.rs`), and
 //! stamps the entry only if another one was used since; so threads that call one function write nothing that another
 //! reads. Any other hit reads one shard of a concurrent map. No lock that a hit takes is ever held while a value is
-//! made or used, but for that of its shard while its key is compared. All that changes the map (`cache/ledger.rs`) or
-//! what may leave it (`cache/pin.rs`) happens in turn, under the board of `flight.rs`, against a ledger of entries;
+//! made or used, except for that of its shard while its key is compared. All that changes the map (`cache/ledger.rs`)
+//! or what may leave it (`cache/pin.rs`) happens in turn, under the board of `flight.rs`, against a ledger of entries;
 //! finding the least recently used is a pass over the ledger, which costs nothing beside the making of a value.
 
 mod entry;

@@ -7,7 +7,7 @@ use std::fmt;
 use crate::device::Device;
 use crate::shortage::Shortage;
 
-/// What can go wrong beneath a tensor.
+/// The errors beneath a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,14 +21,14 @@ pub enum Error {
     Unusable {
         /// The device that was asked for.
         device: Device,
-        /// What stands in the way.
+        /// The obstacle.
         reason: String,
     },
     /// Work on a device that failed.
     Gpu {
         /// The device.
         device: Device,
-        /// What its driver said.
+        /// The message of its driver.
         reason: String,
     },
     /// A cached value that would have to wait for itself.

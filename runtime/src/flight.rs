@@ -2,7 +2,7 @@
 //!
 //! Guarantees, for a store that is changed only in `land`, `clear` and `exclusive`: no two flights of one key and one
 //! generation are in the air together; a value made before a clear is not stored after it; nobody waits for a thread
-//! that waits for him, be it in another store; nobody waits for ever while all makers stand still in code of a user.
+//! that waits for him, not even in another store; nobody waits for ever while all makers stand still in code of a user.
 //!
 //! The idea: a board, behind one mutex held for moments only, lists the flights; a table of the process (`waits.rs`)
 //! knows who makes and who waits. The value is stored and its flight taken off the board in one turn, so whoever reads
@@ -40,7 +40,7 @@ enum End<T> {
     Lost,
 }
 
-/// What is in the air.
+/// The flights in the air.
 struct Board<K, T> {
     flights: Vec<Arc<Flight<K, T>>>,
     /// Counts clears.
@@ -58,7 +58,7 @@ fn id<K, T>(flight: &Arc<Flight<K, T>>) -> FlightId {
     flight.addr()
 }
 
-/// What a thread that needs a value is to do.
+/// The next action of a thread that needs a value.
 pub(crate) enum Boarding<'a, K, T> {
     /// Nothing: the value was in the store after all.
     Stored(T),

@@ -11,7 +11,7 @@
 //!
 //! The count of live bytes is one number for the process, which threads would fight over at each small buffer. So a
 //! thread that frees some leaves them counted, up to a bound, and notes them as its credit; its next buffers are paid
-//! from that. What is counted is live bytes and credit; the limit is checked against it when it grows.
+//! from that. The count is of live bytes and credit; the limit is checked against it when it grows.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -43,15 +43,15 @@ const MAX_LOG2: usize = usize::BITS as usize - 2;
 
 /// Bytes handed out in buffers, in class sizes, and the credit of all threads.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// What of `LIVE` is in no buffer any more, by thread.
+/// The credit, by thread: bytes of `LIVE` that are in no buffer any more.
 static CREDIT: [Padded<AtomicUsize>; N_CREDITS] = [const { Padded(AtomicUsize::new(0)) }; N_CREDITS];
 const N_CREDITS: usize = 64;
 /// The credit of one thread ends here (or one block later).
 const MAX_CREDIT: usize = 64 << 10;
 /// The most that `LIVE` was since it was last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// Bytes held from the system: live ones and kept ones. That only two counters change on the hot path (and one of them
-/// rarely) is why what is kept is a difference.
+/// Bytes held from the system: live ones and kept ones. Kept bytes are a difference, so that only two counters change
+/// on the hot path (and one of them rarely).
 static HELD: AtomicUsize = AtomicUsize::new(0);
 /// Cap on kept bytes.
 static KEEP: AtomicUsize = AtomicUsize::new(1 << 30);
@@ -241,7 +241,7 @@ fn try_lock(shard: usize) -> Option<MutexGuard<'static, Shard>> {
     }
 }
 
-/// Bytes kept, but for those that credit hides.
+/// Bytes kept, except for those that credit hides.
 fn kept_bytes() -> usize {
     HELD.load(Relaxed).saturating_sub(LIVE.load(Relaxed))
 }
@@ -427,7 +427,7 @@ fn free(block: Block) {
     HELD.fetch_sub(bytes, Relaxed);
 }
 
-/// Returns all kept memory to the system, but for the few small blocks in the fronts of other threads.
+/// Returns all kept memory to the system, except for the few small blocks in the fronts of other threads.
 pub fn trim() {
     settle_credits();
     with_front(Front::flush);

@@ -69,7 +69,7 @@ impl Shortage {
         }
     }
 
-    /// What can be done about it.
+    /// The remedy.
     pub fn remedy(&self) -> &'static str {
         match (self.refusal, self.device) {
             (Refusal::Limit, Device::Cpu) => {

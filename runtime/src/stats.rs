@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::hash::Hash32;
 
-/// What happened in a cache.
+/// The kind of an event in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventKind {
@@ -29,7 +29,7 @@ pub enum EventKind {
 /// One event, as an observer sees it.
 #[derive(Debug)]
 pub struct Event<'a, K> {
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
     /// The hash of the key; zero for [`EventKind::Clear`].
     pub hash: Hash32,
@@ -37,12 +37,12 @@ pub struct Event<'a, K> {
     pub key: Option<&'a K>,
 }
 
-/// What a cache may hold.
+/// The limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Entries.
     pub entries: usize,
-    /// What all entries together may weigh.
+    /// The most that all entries together may weigh.
     pub budget: Budget,
 }
 

@@ -41,7 +41,7 @@ struct Job {
     body: *const (dyn Fn(usize) + Sync),
     n: usize,
     next: AtomicUsize,
-    /// What the first index that panicked threw.
+    /// The payload of the first index that panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -65,7 +65,7 @@ impl Job {
                 body(index);
             }
         };
-        // Whatever the body leaves half done is the caller's to judge, since it gets the panic.
+        // State that the body leaves half done is the caller's to judge, since it gets the panic.
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(run)) {
             // The job has failed: no more indices are handed out.
             self.next.store(self.n, Relaxed);
@@ -210,7 +210,7 @@ impl Team {
         }
     }
 
-    /// Waits until no helper is at work. What helpers wrote is visible afterwards.
+    /// Waits until no helper is at work. The writes of helpers are visible afterwards.
     fn await_helpers(&self) {
         let is_alone = |word: u64| word & word::HELPERS == 0;
         if spin_until(|| is_alone(self.word.load(Acquire))) {

@@ -21,7 +21,7 @@ fn with_capacity(entries: usize) -> Numbers {
     Cache::new(holding(entries))
 }
 
-/// So many entries of any weight.
+/// A capacity of this many entries of any weight.
 fn holding(entries: usize) -> Capacity {
     Capacity { entries, budget: Budget::default() }
 }
@@ -145,7 +145,7 @@ fn an_entry_that_grows_makes_others_go() {
     assert_eq!((keys(&cache), cache.stats().weight.host), (vec![3, 2], 90));
     assert!(cache.reweigh(&hash(3), &3, 20) && !cache.reweigh(&hash(1), &1, 5));
     assert_eq!((ask_weighing(&cache, 1, 50), keys(&cache)), (Outcome::Miss, vec![1, 3, 2]));
-    // What alone is too heavy goes itself.
+    // An entry that is too heavy on its own goes itself.
     assert!(cache.reweigh(&hash(2), &2, 101));
     assert!(!keys(&cache).contains(&2) && cache.stats().evictions >= 2);
 }
@@ -221,7 +221,7 @@ fn pins_outlive_their_entries() {
     assert_eq!((cache.len(), cache.stats().pinned), (0, 0));
     assert_eq!(are_in(&pins), [false; 2]);
     assert_eq!(pins.each_ref().map(|pin| (*pin.key(), **pin.value())), [(1, 2), (2, 4)]);
-    // What is made anew for their keys is not theirs.
+    // New values for their keys are not theirs.
     ask(&cache, 1);
     assert_eq!((cache.stats().pinned, are_in(&pins)), (0, [false; 2]));
     drop(pins);

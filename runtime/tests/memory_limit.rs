@@ -89,7 +89,7 @@ fn vectors_count_while_a_buffer_has_them() {
     assert_eq!(bytes(), (0, 0));
 }
 
-/// What a thread freed under another limit, or while it was beyond the limit, is no way past the limit.
+/// Bytes that a thread freed under another limit, or while it was beyond the limit, are no way past the limit.
 fn freed_buffers_pay_for_none_beyond_a_new_limit() {
     const SMALL: usize = 40 << 10;
     let held = Buffer::alloc(MIB).unwrap();
@@ -121,7 +121,7 @@ fn freed_buffers_pay_for_none_beyond_a_new_limit() {
     assert_eq!(live_bytes(), 0);
 }
 
-/// What threads freed counts neither as live nor against the limit, whoever asks.
+/// Bytes that threads freed count neither as live nor against the limit, whoever asks.
 fn small_buffers_are_counted_exactly() {
     trim();
     let held = Buffer::alloc(1 << 10).unwrap();

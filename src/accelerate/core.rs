@@ -43,7 +43,7 @@ use crate::{collective, determinism, eager};
 /// Traces the function on arguments read from a stream.
 type TraceFn<'r> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'r;
 
-/// What the generic rim knows and the core asks for on its cold paths.
+/// The context of a call that only the generic caller knows; the core uses it on its cold paths.
 pub(crate) struct Rim<'r> {
     /// The line of the call.
     pub(crate) caller: Caller,
@@ -53,7 +53,7 @@ pub(crate) struct Rim<'r> {
     pub(crate) trace: &'r TraceFn<'r>,
 }
 
-/// What makes a call more than a lookup and a run: one load tells whether anything does.
+/// Flags of the calls that do more than look up and run; one load tells whether any is set.
 pub(super) mod flag {
     /// Calls go through the un-accelerated path.
     pub(crate) const DISABLED: u32 = 1;

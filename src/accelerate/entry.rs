@@ -142,7 +142,7 @@ impl Entry {
         Ok(self.results(args, outputs))
     }
 
-    /// What its launches do.
+    /// A description of its launches.
     pub(crate) fn runs(&self) -> &Arc<Runs> {
         self.runs.get_or_init(|| Arc::new(Runs::of(&self.compiled)))
     }
@@ -204,7 +204,7 @@ impl Entry {
         });
         let captures = self.trace.captures.iter().map(|capture| Ok(Passed::Lent(&capture.tensor)));
         let outputs = self.code().run_over(own.chain(captures))?;
-        // What is handed through is never a donor.
+        // An argument that is a result is never donated.
         let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
         let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);
         Ok(self.trace.results_with(&handed, outputs.into_tensors(&self.output_types)))
@@ -241,8 +241,8 @@ impl Entry {
         self.trace.results(args, outputs)
     }
 
-    /// Bytes of machine code, of one arena, of what is there for gradients, and of the tensors that the closure captured
-    /// or returned as they were: all on the device of the code, but for what is kept in main memory.
+    /// Bytes of machine code, of one arena, of the code for gradients, and of the tensors that the closure captured or
+    /// returned unchanged: all on the device of the code, except those kept in main memory.
     pub(crate) fn weight(&self) -> Weight {
         let returned = self.trace.sources.iter().filter_map(|source| match source {
             Source::Constant(tensor) => Some(tensor),
@@ -268,7 +268,7 @@ impl Entry {
         (self.weighed_gradients.swap(gradients, Relaxed) != gradients).then(|| self.weight())
     }
 
-    /// What is there for gradients that are evaluated at once.
+    /// Statistics of the gradients that are evaluated at once.
     pub(crate) fn gradients(&self) -> Vec<GradientStats> {
         self.routine.get().map_or_else(Vec::new, |routine| routine.gradients())
     }
@@ -283,7 +283,7 @@ impl Entry {
         Cached { trace: &self.trace, compiled: &self.compiled, target: self.signature.target() }
     }
 
-    /// What making it cost.
+    /// The time that making it took.
     pub(crate) fn times(&self) -> CompileTimes {
         CompileTimes::of(&self.stages)
     }

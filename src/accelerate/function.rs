@@ -101,7 +101,7 @@ impl<'a, A: ?Sized> Arg<A> for &'a A {
     }
 }
 
-/// What keeps an argument for the time of a call.
+/// The owner of an argument during a call: the argument itself or a borrow of it.
 pub trait Holder<A: ?Sized>: Borrow<A> {
     /// Whether the argument was passed by value, so that results may take the memory of its tensors.
     const IS_GIVEN: bool;

@@ -251,7 +251,7 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.checks().deviations()
     }
 
-    /// What was measured while profiling was on: calls, the stages of misses, and how long groups took.
+    /// The measurements made while profiling was on: calls, the stages of misses, and how long groups took.
     ///
     /// ```
     /// use retape::{accelerate, Tensor};
@@ -309,7 +309,7 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
         match self.with_rim(&held, caller, |rim| self.core.call_giving(leaves, given, rim))? {
             Giving::Done(outcome) => outcome.read(),
             Giving::Ready(ready) => {
-                // What the arguments hold would have a second owner as long as they exist.
+                // The donated tensors must have no second owner, so the arguments are dropped first.
                 drop(held);
                 self.core.run_ready(ready)?.read()
             }
@@ -372,10 +372,10 @@ macro_rules! calls {
         {
             /// Calls the function, tracing and compiling it if no entry fits the arguments.
             ///
-            /// Arguments are passed by reference, by value, or as numbers where the function takes a tensor. An argument
-            /// that is passed by value is given away: results are written over those of its tensors that have no other
-            /// handle, so that a step which takes its state by value and returns the next one allocates nothing for it.
-            /// What the caller can still see never changes.
+            /// Arguments are passed by reference, by value, or as numbers where the function takes a tensor. An
+            /// argument that is passed by value is donated: results are written over those of its tensors that have no
+            /// other handle, so that a step which takes its state by value and returns the next one allocates nothing
+            /// for it. Tensors that the caller can still see never change.
             ///
             /// ```
             /// # use retape::{Tensor, accelerate};

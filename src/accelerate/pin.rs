@@ -20,12 +20,12 @@ use crate::tree::{Reader, Tree, Writer};
 /// outlive the function, and be moved to and called from any thread. While it lives, its entry is not evicted; after
 /// [`clear_cache`](crate::Accelerated::clear_cache) it still holds the entry, which the function makes anew when asked.
 ///
-/// Its calls are neither hits, misses nor uses in the statistics, and what watches or changes the calls of the function
-/// (checks, profiles, [`enabled`](crate::Options::enabled)) does not see them: they run the entry. The
+/// Its calls are neither hits, misses nor uses in the statistics, and the settings that watch or change the calls of
+/// the function (checks, profiles, [`enabled`](crate::Options::enabled)) do not apply to them: they run the entry. The
 /// [trap](crate::Accelerated::trap_nonfinite) for NaN and infinities belongs to the entry: a handle that was made while
-/// it was on traps, and one that was made while it was off does not, whatever the function does later. What a check of
-/// the function has put in quarantine is neither pinned nor run: such calls fail as long as the quarantine lasts, and
-/// with a handle on the very entry that was found wrong for good.
+/// it was on traps, and one that was made while it was off does not, whatever the function does later. A signature in
+/// quarantine is neither pinned nor run: such calls fail as long as the quarantine lasts, and with a handle on the very
+/// entry that was found wrong for good.
 ///
 /// ```
 /// # use retape::{accelerate, Tensor};
@@ -46,7 +46,7 @@ pub(crate) struct HeldEntry {
     pub(crate) entry: Arc<Entry>,
     /// None if the cache had no room for the entry.
     pub(crate) pin: Option<retape_runtime::Pin<Signature, Entry>>,
-    /// What its code is compiled in.
+    /// The modes that its code is compiled in.
     pub(crate) modes: CallModes,
     /// Those of the function, for its quarantines and its trap.
     pub(crate) checks: Arc<Checks>,
@@ -88,7 +88,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
         self.admit(&leaves, entry.signature.argument_words(), &args, at)?;
         let tensors = if H::GIVES && entry.takes(&given) {
             let handles = handles(&leaves.tensors);
-            // What the arguments hold would have a second owner as long as they exist.
+            // The donated tensors must have no second owner, so the arguments are dropped first.
             drop(leaves);
             drop(args);
             entry.run_given(handles, &given)

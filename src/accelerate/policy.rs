@@ -1,6 +1,6 @@
-//! What is to be done about a miss after the warm-up.
+//! The policy for misses after the warm-up.
 
-/// What happens on a miss that the policy does not expect.
+/// The action on a miss that the policy does not expect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRetrace {
     /// It traces and compiles, as every miss.
@@ -60,7 +60,7 @@ impl RetracePolicy {
         RetracePolicy { warm_up_calls: n, ..self }
     }
 
-    /// What to do about the miss with this number (from 1) at the call with this number (from 1).
+    /// The action for the miss with this number (from 1) at the call with this number (from 1).
     pub(crate) fn action(self, miss: u64, call: u64) -> OnRetrace {
         if miss <= self.allowed_misses || call <= self.warm_up_calls { OnRetrace::Allow } else { self.action }
     }

@@ -15,7 +15,7 @@ use crate::observe::events::Events;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace};
 
-/// What a call is compared with.
+/// The fresh trace that a call inside a gradient is compared with.
 #[derive(Debug)]
 pub(crate) struct Recheck {
     checks: Arc<Checks>,

@@ -19,7 +19,7 @@ impl Signature {
         Signature::of_words(words, Description { modes: modes.texts(), ..description })
     }
 
-    /// What its code is compiled for: the device of the arguments, in the modes.
+    /// The target of its code: the device of the arguments, in the modes.
     pub(crate) fn target(&self) -> Target {
         let CallModes { is_fast, traps: trap, is_nondeterministic } = self.modes();
         let device = self.devices().find(|&device| device != Device::Cpu).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What an entry looks like at each stage, as text.
+//! The text of an entry at each stage.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Entry {
     }
 }
 
-/// What each parameter is, as comments.
+/// A comment for each parameter.
 fn inputs(entry: &Entry) -> String {
     let mut text = String::new();
     let leaves = entry.signature.description().leaves.iter();

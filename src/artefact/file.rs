@@ -15,7 +15,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ArtefactError> {
     let beside = beside(path).map_err(failed)?;
     let written = write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     written.map_err(|e| {
-        // What is left of a failed write is of no use; that it cannot be removed either is no news.
+        // The remains of a failed write are of no use; the error of the write is the one to report, whether they can be
+        // removed or not.
         let _ = fs::remove_file(&beside);
         failed(e)
     })

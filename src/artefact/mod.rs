@@ -24,7 +24,7 @@ use crate::error::{ArtefactError, Error, Result};
 use crate::signature::Signature;
 use crate::tree::Tree;
 
-/// What a save wrote.
+/// The outcome of a save.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
@@ -36,7 +36,7 @@ pub struct Saved {
     pub bytes: u64,
 }
 
-/// What a load did.
+/// The outcome of a load.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Loaded {
@@ -171,8 +171,8 @@ where
 
     /// Adds the entries of an artefact, as [`load`](Accelerated::load) does; reads no byte beyond its end.
     ///
-    /// So a stream may hold several artefacts one after the other, and anything else behind them. Who expects the end
-    /// of the stream looks for it; `load` refuses a file that goes on.
+    /// So a stream may hold several artefacts one after the other, and anything else behind them. A caller that expects
+    /// the end of the stream checks for it; `load` refuses a file that goes on.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ where
     }
 }
 
-/// What this program writes at the head of an artefact.
+/// The header of the artefacts that this program writes.
 fn own_header<Args, R>(core: &Core) -> Result<Header> {
     Ok(Header {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -205,7 +205,7 @@ fn save(core: &Core, header: &Header) -> Result<(Saved, Vec<u8>)> {
     Ok((Saved { entries, quarantined, bytes: bytes.len() as u64 }, bytes))
 }
 
-/// What an artefact holds, verified.
+/// The verified content of an artefact.
 struct Artefact {
     entries: Vec<Verified>,
     is_from_other_cpu: bool,

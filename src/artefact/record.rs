@@ -49,7 +49,7 @@ pub(crate) struct Record {
     sources: Vec<Source>,
 }
 
-/// What a verified record becomes.
+/// The parts of a verified record.
 #[derive(Debug)]
 pub(crate) struct Verified {
     pub(crate) signature: Signature,
@@ -68,7 +68,7 @@ pub(crate) struct Types {
 /// out again, in order.
 type Rewrite = fn(&[u64], &[Tensor]) -> Rewritten;
 
-/// What came of it, or why nothing did.
+/// The words and the description, none if not all tensors came out again, or the error of a failed rewrite.
 type Rewritten = std::result::Result<Option<(Vec<u64>, Description)>, String>;
 
 impl Types {
@@ -250,7 +250,7 @@ fn stand_ins(types: &[&TensorType], devices: &[Device]) -> Vec<Tensor> {
     types.iter().zip(devices).map(|(&ty, &device)| tape.parameter_on(ty.clone(), device)).collect()
 }
 
-/// A [`Rewrite`]; what types of the program do with words that they never wrote is their affair, but for a panic.
+/// A [`Rewrite`]. Types of the program may do anything with words that they never wrote; only a panic is caught.
 fn rewrite<T: Tree>(words: &[u64], tensors: &[Tensor], describe: fn(&Writer<'_>) -> Description) -> Rewritten {
     let rewritten = || {
         let tree = T::read(&mut Reader::new(words, tensors))?;

@@ -31,7 +31,7 @@ struct CallOf {
     results: Vec<(ValueId, usize)>,
     /// The gradient that residuals are kept for, and the calls that will use them.
     keeps_for: Option<(Arc<PullBack>, Vec<usize>)>,
-    /// What the call that this one is the gradient of has kept.
+    /// The residuals kept by the call that this one is the gradient of.
     residuals: Option<Residuals>,
 }
 

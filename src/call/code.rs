@@ -42,7 +42,7 @@ impl Code {
         self.compiled.code.code_bytes() + self.compiled.code.arena_bytes()
     }
 
-    /// What making it cost.
+    /// The time that making it took.
     pub(crate) fn times(&self) -> CompileTimes {
         self.times
     }

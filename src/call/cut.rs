@@ -15,7 +15,7 @@ pub(crate) const UNCUTTABLE: u64 = u64::MAX / 4;
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     to: usize,
-    /// What can still flow.
+    /// The residual capacity.
     rest: u64,
 }
 

@@ -23,7 +23,7 @@ use crate::ops::{Op, Parameter};
 use crate::plan::{self, Making};
 use crate::types::ValueId;
 
-/// What keeping a value costs besides its bytes: a buffer of its own.
+/// The cost of keeping a value, besides its bytes: a buffer of its own.
 const BUFFER: u64 = 256;
 
 /// A forward and a backward graph.
@@ -39,7 +39,7 @@ pub(crate) struct Partition {
     pub(crate) reads: Vec<Read>,
 }
 
-/// What the backward graph reads.
+/// A source of a parameter of the backward graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// A parameter of the whole graph.
@@ -129,7 +129,7 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
             };
             network.edge(into(id), out(id), keeping);
             let again = match making {
-                // What the results do not need is computed once, be it here or there.
+                // A value that the results do not need is computed once, in the forward or in the backward graph.
                 _ if !in_forward[id.index()] => 0,
                 Making::Nothing => 0,
                 Making::PerElement(cost) => u64::from(cost) * n_elements,
@@ -145,7 +145,7 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
     joint.iter().map(|(id, _)| early(id) && !in_backward[into(id)] && in_backward[out(id)]).collect()
 }
 
-/// What the plan of the results alone does with a value.
+/// The place of a value in a plan of the results alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Memory {
     /// It is not computed, or it is fused into a reduction.

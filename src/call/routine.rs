@@ -21,7 +21,7 @@ use crate::trace::sent;
 use crate::types::{TensorType, ValueId};
 use crate::{autodiff, opt};
 
-/// What all entries of a cache have in common: how often backward code was there when it was needed, and the lock.
+/// State shared by all entries of a cache: how often backward code was there when it was needed, and the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     hits: AtomicU64,
@@ -101,7 +101,7 @@ pub(crate) struct PullBack {
     cotangents: Range<usize>,
     split: Lazy<Arc<Split>>,
     calls: AtomicU64,
-    /// What recording and optimising it cost.
+    /// The time that recording and optimising it took.
     times: CompileTimes,
 }
 
@@ -123,7 +123,7 @@ pub struct GradientStats {
     pub residual_bytes: usize,
     /// Bytes of machine code and of one arena each, forward and backward.
     pub bytes: usize,
-    /// What making it cost; tracing is differentiation here.
+    /// The time that making it took; tracing is differentiation here.
     pub times: CompileTimes,
 }
 
@@ -233,7 +233,7 @@ impl Routine {
         self.gradient_bytes.load(Relaxed)
     }
 
-    /// What is known of its gradients, and of theirs.
+    /// Statistics of its gradients, and of theirs.
     pub(crate) fn gradients(&self) -> Vec<GradientStats> {
         let known: Vec<Arc<PullBack>> = lock(&self.pull_backs).values().cloned().collect();
         known.iter().flat_map(|pull_back| [vec![pull_back.stats()], pull_back.gradient.gradients()].concat()).collect()
@@ -288,7 +288,7 @@ impl PullBack {
         &self.gradient
     }
 
-    /// What is known of it by now.
+    /// The statistics so far.
     fn stats(&self) -> GradientStats {
         let (split, alone) = (self.split.get(), self.gradient.code.get());
         let codes = split.iter().flat_map(|split| [&split.forward, &split.backward]).chain(&alone);
@@ -367,7 +367,7 @@ impl PullBack {
     }
 }
 
-/// What a run of forward code leaves for the backward code.
+/// The values that a run of forward code leaves for the backward code.
 #[derive(Clone, Debug)]
 pub(crate) struct Residuals {
     split: Arc<Split>,

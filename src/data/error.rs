@@ -1,4 +1,4 @@
-//! What can be wrong with a data set.
+//! The errors of data sets.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub enum DataError {
     /// An argument does not fit the data.
     Argument {
-        /// What is wrong with it.
+        /// The reason, with the argument.
         reason: String,
     },
 }

@@ -8,7 +8,7 @@ use super::random::Random;
 /// The stream of random numbers that orders epochs.
 const EPOCH: u64 = 10;
 
-/// What happens to the last rows of an epoch when they do not fill a batch.
+/// The treatment of the last rows of an epoch when they do not fill a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Partial {
     /// They form a smaller batch.

@@ -54,7 +54,7 @@ pub struct Check {
     pub when: CheckWhen,
     /// How far results may differ.
     pub tolerance: Tolerance,
-    /// What happens if they differ more.
+    /// The action if they differ more.
     pub on_difference: OnDifference,
 }
 
@@ -71,7 +71,7 @@ pub enum CheckWhen {
     First(u64),
 }
 
-/// What happens if a checked call differs from the un-accelerated one.
+/// The action if a checked call differs from the un-accelerated one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDifference {
     /// A `tracing` event with level `WARN`, or a line on standard error where nobody listens for it; the call returns
@@ -114,7 +114,7 @@ impl Deviation {
     }
 }
 
-/// What makes calls look for quarantines: a bit of the flags that each call reads.
+/// The signal that makes calls look for quarantines: a bit of the flags that each call reads.
 #[derive(Debug, Default)]
 struct Alarm {
     flags: Arc<Padded<AtomicU32>>,
@@ -156,7 +156,7 @@ pub(crate) struct Tally {
     is_differing: AtomicBool,
 }
 
-/// What a function keeps for its checks.
+/// The state of a function's checks.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     alarm: Alarm,

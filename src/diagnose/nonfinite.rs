@@ -23,7 +23,8 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
     let graph = trace.graph.without_dead_nodes();
     let mut found = None;
     graph.each_value(&inputs, &mut |id, args, value| {
-        // What does not come from its device is no number at all.
+        // The value is fetched from its device first: a failed transfer is an error, and says nothing of NaN or
+        // infinities.
         value.as_concrete().map_or(Ok(()), |concrete| concrete.bytes().map(drop))?;
         let node = graph.node(id);
         let is_leaf = node.args.is_empty() || adds_constants(&node.op);

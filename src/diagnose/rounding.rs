@@ -1,7 +1,7 @@
 //! Whether rounding explains a difference: sums of numbers that cancel are far from exact, in whatever order they run.
 //!
-//! The judge is the same trace in `f64`. What the code computed is as good as what the ops computed if it lies about as
-//! near to that as they do; a wrong rewrite, wrong code or a changed capture does not.
+//! The judge is the same trace in `f64`. The results of the code are accepted if they lie about as near to the exact
+//! ones as those of the ops do; a wrong rewrite, wrong code or a changed capture puts them further away.
 
 use retape_runtime::DType;
 
@@ -13,7 +13,7 @@ use crate::tensor::Tensor;
 use crate::trace::Trace;
 use crate::types::TensorType;
 
-/// What the code computed may be so many times as far from the exact result as what the ops computed.
+/// How many times as far from the exact result as the result of the ops the result of the code may be.
 const MARGIN: f64 = 8.0;
 
 /// Whether all that differs between `got` and `expected`, the results of a trace, is explained by rounding.

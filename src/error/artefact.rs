@@ -36,7 +36,7 @@ pub enum ArtefactError {
     /// Written for another function.
     #[non_exhaustive]
     OtherFunction {
-        /// What differs: `function`, `arguments` or `result`.
+        /// The part that differs: `function`, `arguments` or `result`.
         part: &'static str,
         /// The type found.
         found: String,
@@ -55,7 +55,7 @@ pub enum ArtefactError {
     /// The artefact ends before its end.
     #[non_exhaustive]
     Truncated {
-        /// What is cut off.
+        /// The part that is cut off.
         part: &'static str,
     },
     /// A length that no artefact has.
@@ -73,7 +73,7 @@ pub enum ArtefactError {
     /// The bytes are as they were written, but not as this library writes them.
     #[non_exhaustive]
     Malformed {
-        /// What is wrong, and in which entry.
+        /// The mistake, and the entry that has it.
         message: String,
     },
     /// An entry cannot be written as text that reads back, or none that a load would take.
@@ -81,7 +81,7 @@ pub enum ArtefactError {
     NoText {
         /// The entry, by its arguments.
         entry: String,
-        /// What cannot be.
+        /// The part that cannot be written.
         message: String,
     },
 }

@@ -20,9 +20,9 @@ pub struct Deviation {
     pub at: Caller,
     /// The leaf of the result, such as `result[1].w`; the first that differs.
     pub path: String,
-    /// What the un-accelerated path computed: an element, a static value or a structure; or the error it failed with.
+    /// The result of the un-accelerated path: an element, a static value or a structure; or the error it failed with.
     pub expected: String,
-    /// What the compiled code computed.
+    /// The result of the compiled code.
     pub got: String,
     /// By how much the elements of the leaf differ; none if its type, its static value or the structure does.
     pub gap: Option<Gap>,
@@ -67,9 +67,9 @@ pub struct Gap {
 pub struct ElementPair {
     /// Its position in row-major order.
     pub position: usize,
-    /// What it should be.
+    /// The expected element.
     pub expected: Scalar,
-    /// What it is.
+    /// The computed element.
     pub got: Scalar,
 }
 

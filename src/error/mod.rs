@@ -25,7 +25,7 @@ pub use crate::method::Caller;
 /// The result of whatever leaves the world of tensors.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong.
+/// The error type of this crate.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -33,7 +33,7 @@ pub enum Error {
     Type {
         /// The method that the caller's line calls, or the op of an operator, such as `add`.
         op: &'static str,
-        /// What does not fit, with both shapes or dtypes.
+        /// The mismatch, with both shapes or dtypes.
         message: String,
         /// The caller's line.
         at: Caller,
@@ -42,7 +42,7 @@ pub enum Error {
     Traced {
         /// The method that needs the value.
         op: &'static str,
-        /// What to write instead.
+        /// The code to write instead.
         remedy: &'static str,
         /// The caller's line.
         at: Caller,

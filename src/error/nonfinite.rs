@@ -28,7 +28,7 @@ pub struct NonFinite {
     pub n_infinite: usize,
     /// The position of the first element that is not finite, in row-major order.
     pub first: usize,
-    /// That element.
+    /// The value of this element.
     pub value: f64,
     /// The arguments of the op.
     pub inputs: Vec<InputSummary>,
@@ -36,7 +36,7 @@ pub struct NonFinite {
     pub called_at: Caller,
 }
 
-/// What an argument of an op holds.
+/// A summary of an argument of an op.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct InputSummary {

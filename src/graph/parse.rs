@@ -8,12 +8,12 @@ use super::{Args, Graph, Node};
 use crate::ops::{Op, Parameter};
 use crate::types::{TensorType, ValueId, parse_type, split_outside_brackets};
 
-/// What the parser did not understand, and where.
+/// The place and the kind of a mistake in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
 }
 

@@ -15,7 +15,7 @@ pub(super) const MAX_DEPTH: usize = 64;
 pub struct VerifyError {
     /// The offending node, if it is one.
     pub value: Option<ValueId>,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
 }
 

@@ -25,7 +25,7 @@ pub enum Spread {
     Normal,
 }
 
-/// What the variance is divided by.
+/// The divisor of the variance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fan {
     In,

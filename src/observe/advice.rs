@@ -27,7 +27,7 @@ const MANY_FUNCTIONS: u64 = 4;
 /// How many values of a leaf are told apart, and how many leaves that change.
 const MAX_VALUES: usize = 4096;
 
-/// What the pattern is.
+/// The kind of pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AdviceKind {

@@ -1,4 +1,4 @@
-//! What happens in a cache, as events of the crate `tracing`.
+//! The happenings in a cache, as events of the crate `tracing`.
 //!
 //! All have the target `retape` and the fields `function`, the function's name, and `made_at`, the line that accelerated
 //! it; `docs/events.md` lists names, levels and fields. Where nobody listens for hits, a call loads one word to know it.

@@ -63,7 +63,7 @@ impl MissReason {
     }
 }
 
-/// What of a leaf differs.
+/// The aspect of a leaf that differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Aspect {
@@ -116,11 +116,11 @@ impl fmt::Display for Aspect {
 pub struct Difference {
     /// The leaf, such as `argument 0.weights[2]`.
     pub path: String,
-    /// What of it differs.
+    /// The aspect that differs.
     pub aspect: Aspect,
-    /// What the known signature has there.
+    /// The text of this aspect in the known signature.
     pub old: String,
-    /// What the call has there.
+    /// The text of this aspect in the call.
     pub new: String,
     /// The Rust type of a static value; empty for everything else.
     pub type_name: &'static str,
@@ -151,7 +151,7 @@ pub struct Miss {
     pub differences: Vec<Difference>,
     /// The line of the call.
     pub at: Caller,
-    /// What tracing and compiling cost; zero where it failed or was refused.
+    /// The time that tracing and compiling took; zero where it failed or was refused.
     pub times: CompileTimes,
     /// The time from the call to its entry, or to its failure.
     pub wall: Duration,
@@ -201,7 +201,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// What a function remembers of its misses.
+/// The misses that a function remembers.
 #[derive(Debug, Default)]
 pub(crate) struct MissLog {
     misses: VecDeque<Miss>,
@@ -277,7 +277,7 @@ impl MissLog {
 }
 
 impl Signature {
-    /// What a call with signature `new` has otherwise than this one.
+    /// The differences of a call with signature `new` from this one.
     pub(crate) fn differences(&self, new: &Signature) -> Vec<Difference> {
         let found = self.description().differences(new.description());
         if found.is_empty() { self.first_word_difference(new).into_iter().collect() } else { found }

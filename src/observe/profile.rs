@@ -87,7 +87,7 @@ pub struct ProfiledSpan {
     pub time: Duration,
 }
 
-/// What the launches of an entry took, all measured calls together.
+/// The time of an entry's launches, all measured calls together.
 ///
 /// A launch is one call of machine code: one group, several small ones, or a part of one.
 #[derive(Clone, Debug)]
@@ -132,7 +132,7 @@ impl GroupTime {
     }
 }
 
-/// What was measured while profiling was on; see [`Options::profiling`](crate::Options::profiling).
+/// The measurements made while profiling was on; see [`Options::profiling`](crate::Options::profiling).
 ///
 /// As text it is a table of the entries, those used last first, and the groups that each runs, in order, with what they
 /// store and their times. `share` is the part of the time that the entry ran.
@@ -145,7 +145,7 @@ pub struct Profile {
     pub calls: Vec<ProfiledCall>,
     /// The number of measured calls that are no longer among these.
     pub n_forgotten: u64,
-    /// What launches took, by entry and in order.
+    /// The times of launches, by entry and in order.
     pub groups: Vec<GroupTime>,
     threads: Vec<(u64, String)>,
     entries: HashMap<Signature, Arc<Runs>>,
@@ -170,7 +170,7 @@ pub(crate) struct Runs {
     pub(crate) arena_bytes: usize,
 }
 
-/// What is known of a launch before it runs.
+/// The description of a launch, known before it runs.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     pub(crate) label: Arc<str>,
@@ -179,7 +179,7 @@ pub(crate) struct Launch {
     pub(crate) lines: Vec<String>,
 }
 
-/// What the runs of one launch took.
+/// The times of the runs of one launch.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LaunchTotal {
     pub(crate) total: Duration,
@@ -495,7 +495,7 @@ impl Totals {
 }
 
 impl Runs {
-    /// What the launches of compiled code do.
+    /// A description of the launches of compiled code.
     pub(crate) fn of(compiled: &Compiled) -> Runs {
         let plan = compiled.code.plan();
         let members = compiled.layout.members(&compiled.graph);

@@ -1,4 +1,4 @@
-//! What a cache did and holds, as plain data.
+//! The counters and the content of a cache, as plain data.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ pub struct EntryStats {
     pub n_steps: usize,
     /// Concrete tensors that the closure captured, with the line that used each.
     pub captures: Vec<String>,
-    /// What making it cost, gradients aside.
+    /// The time that making it took, gradients aside.
     pub times: CompileTimes,
-    /// What is there for gradients that are evaluated at once.
+    /// Statistics of the gradients that are evaluated at once.
     pub gradients: Vec<GradientStats>,
 }
 
-/// What checks and traps have counted.
+/// The counts of checks and traps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckCounts {
@@ -97,7 +97,7 @@ pub struct Stats {
     pub miss_latency: Latency,
     /// Calls that were checked, differed, were served un-accelerated for it, or trapped.
     pub checks: CheckCounts,
-    /// What to change, if the misses show a mistake.
+    /// Advice on changes to the program, if the misses show a mistake.
     pub advice: Vec<Advice>,
 }
 

@@ -316,7 +316,7 @@ impl OpDef for Conv2dFilterGrad {
 pub struct ConvOptions {
     /// Steps of the window, along height and width.
     pub stride: [usize; 2],
-    /// What lies beyond the edges.
+    /// The treatment of positions beyond the edges.
     pub padding: Padding,
     /// Steps between taps, along height and width.
     pub dilation: [usize; 2],

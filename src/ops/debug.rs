@@ -2,7 +2,7 @@
 //!
 //! A node is kept only if an output needs it, and two that are equal are one; an effect must be neither lost nor merged
 //! nor moved before another. So it makes a value that stands for having happened, a *token* of type `u8[0]`, and takes
-//! the token of the effect before it. Whoever records a graph makes the last token an output.
+//! the token of the effect before it. The recorder of a graph makes the last token an output.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::types::TensorType;
 /// Prints its first argument; its second, and its result, are tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DebugPrint {
-    /// What the line begins with.
+    /// The beginning of the line.
     pub label: Label,
 }
 

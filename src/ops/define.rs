@@ -1,4 +1,4 @@
-//! What an op must say about itself: [`OpDef`] and the types in its rules.
+//! The definition of an op: [`OpDef`] and the types in its rules.
 
 use std::fmt;
 

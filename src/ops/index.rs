@@ -1,7 +1,7 @@
 //! Elements chosen by tensors of indices, and sums into chosen places.
 //!
-//! Along the chosen axis a negative index counts from the end once. What is still out of range reads as a fill value
-//! and is dropped by a scatter, so that `take` and `scatter_add` are each other's derivatives for all indices.
+//! Along the chosen axis a negative index counts from the end once. An index that is still out of range reads as a fill
+//! value and is dropped by a scatter, so that `take` and `scatter_add` are each other's derivatives for all indices.
 
 use std::panic::Location;
 
@@ -24,16 +24,16 @@ use crate::types::TensorType;
 pub struct Take {
     /// The axis.
     pub axis: usize,
-    /// What an index out of range reads.
+    /// The value read by an index out of range.
     pub fill: Scalar,
 }
 
-/// One element along an axis for each index; the indices have the shape of the tensor but for the axis.
+/// One element along an axis for each index; the indices have the shape of the tensor except along the axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TakeAlong {
     /// The axis.
     pub axis: usize,
-    /// What an index out of range reads.
+    /// The value read by an index out of range.
     pub fill: Scalar,
 }
 
@@ -257,7 +257,7 @@ impl OpDef for ScatterAdd {
     }
 }
 
-/// What `take` reads out of range: NaN, the least signed or the largest unsigned integer, true.
+/// The value that `take` reads out of range: NaN, the least signed or the largest unsigned integer, true.
 pub(super) fn absent(dtype: DType) -> Scalar {
     let value = match dtype {
         DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => f64::NAN,
@@ -292,7 +292,7 @@ impl Tensor {
         })
     }
 
-    /// One element along `axis` for each index; `indices` have this shape but for the axis.
+    /// One element along `axis` for each index; `indices` have this shape except along the axis.
     ///
     /// Indices out of range read as in [`take`](Tensor::take).
     ///

@@ -185,7 +185,7 @@ impl Tensor {
         self.unless_poisoned(|tensor| tensor.reshape_at(kept.map(|(_, &extent)| extent).collect(), at))
     }
 
-    /// What follows, unless the tensor carries an error already.
+    /// The result of `then`, unless the tensor carries an error already.
     pub(crate) fn unless_poisoned(&self, then: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         if self.error().is_some() { self.clone() } else { then(self) }
     }

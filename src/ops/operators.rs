@@ -16,7 +16,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What the second operand of an op can be: a tensor, or a number that takes the dtype of the other operand.
+/// The second operand of an op: a tensor, or a number that takes the dtype of the other operand.
 pub trait TensorOrScalar: sealed::Sealed {
     /// The operand as a tensor of the dtype of `other`.
     #[doc(hidden)]

@@ -65,7 +65,7 @@ attributes! {
     ReduceAny { axes }
 }
 
-/// Implements [`OpDef`] but for the differences between folds.
+/// Implements [`OpDef`] except for the differences between folds.
 macro_rules! folds {
     ($($op:ident $monoid:ident: $check:expr, $vjp:expr, $samples:expr;)*) => {$(
         impl OpDef for $op {

@@ -4,7 +4,7 @@ use super::TypeError;
 use super::check::refuse;
 use crate::types::TensorType;
 
-/// What lies beyond the edges of an image.
+/// The treatment of positions beyond the edges of an image.
 ///
 /// Numbers are explicit padding: `1` on all four sides, `[1, 2]` above and below, and left and right.
 ///
@@ -21,7 +21,7 @@ pub enum Padding {
     Valid,
     /// As much that there is a window for every `stride` positions; an odd remainder is added at the end.
     Same,
-    /// So many positions before and after, along height and width.
+    /// These numbers of positions before and after, along height and width.
     Explicit([[usize; 2]; 2]),
 }
 

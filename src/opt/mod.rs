@@ -1,9 +1,9 @@
 //! Graph to graph: the passes, in the order they run.
 //!
-//! Guarantees that the result computes what the graph does: bit for bit but for the bits of NaN, whose sign and payload
-//! IEEE 754 leaves open. Parameters stay as they are, outputs keep their number, order and types. Nothing depends
-//! on the order of a hash map. Every pass says which value became which ([`Renaming`]), so that a difference can be
-//! traced to the pass that made it ([`Steps`]).
+//! Guarantees that the result computes what the graph does: bit for bit, except for the sign and payload of NaN, which
+//! IEEE 754 leaves open. Parameters stay as they are, outputs keep their number, order and types. Nothing depends on
+//! the order of a hash map. Every pass says which value became which ([`Renaming`]), so that a difference can be traced
+//! to the pass that made it ([`Steps`]).
 
 mod cse;
 mod dce;
@@ -38,7 +38,7 @@ struct Pass {
     run: fn(&Graph, &'static [Rule]) -> Option<Rewritten>,
 }
 
-/// What a pass made of a graph.
+/// The result of a pass over a graph.
 #[derive(Debug)]
 struct Rewritten {
     graph: Graph,

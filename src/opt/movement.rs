@@ -147,7 +147,7 @@ fn slice_slice(at: &mut Candidate<'_>) -> Option<ValueId> {
 /// A formula over reshapes from one shape is the reshape of the formula, which can then join others over that shape.
 fn sink_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
     let sources = sources(at, |op| matches!(op, Op::Reshape(_)))?;
-    // What lies in memory is as good in any shape; what is computed should be computed in the same kernel.
+    // A value in memory is as good in any shape; one that is computed should be computed in the same kernel.
     let useful = |id: &ValueId| {
         let node = at.node(*id);
         let types: SmallVec<[&TensorType; 3]> = node.args.iter().map(|&arg| &at.node(arg).ty).collect();
@@ -178,7 +178,7 @@ fn shrink_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
     at.apply(BroadcastTo { shape: at.ty.shape.clone() }, &[formula])
 }
 
-/// What equal movements were made from.
+/// The sources of equal movements.
 struct Sources {
     /// The shape of all sources.
     shape: Shape,

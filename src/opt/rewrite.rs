@@ -1,8 +1,8 @@
 //! Local rewrites: a pass rebuilds its graph once, node by node, and asks its rules about each node on the way.
 //!
 //! Rules see the node's op with its arguments in the new graph, all of which have been rewritten before, and answer
-//! with a value that replaces it. What a rule builds is rewritten in turn, so one rebuild reaches far; rules must
-//! therefore lead somewhere, never back. Values that lost their last user stay behind for `dce`.
+//! with a value that replaces it. The nodes that a rule builds are rewritten in turn, so one rebuild reaches far; rules
+//! must therefore lead somewhere, never back. Values that lost their last user stay behind for `dce`.
 
 use retape_runtime::{Scalar, Shape};
 use smallvec::SmallVec;

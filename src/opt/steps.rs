@@ -57,7 +57,7 @@ impl Steps {
         self.steps.last().map_or(&self.first, |step| &step.made.graph)
     }
 
-    /// What each value of the graph became in the optimised one.
+    /// The renaming of each value of the graph to its value in the optimised one.
     pub(crate) fn renaming(&self) -> Renaming {
         let all = (0..self.first.n_nodes() as u32).map(ValueId);
         all.map(|id| self.steps.iter().try_fold(id, |id, step| step.made.renaming[id.index()])).collect()

@@ -69,7 +69,7 @@ impl Adam {
         Adam { beta1, beta2, ..self }
     }
 
-    /// What is added to the root of the second moment.
+    /// Sets the number added to the root of the second moment.
     #[must_use]
     pub fn epsilon(self, epsilon: f64) -> Adam {
         Adam { epsilon, ..self }

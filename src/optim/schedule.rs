@@ -67,7 +67,7 @@ pub enum Schedule {
     Warmup {
         /// How many steps.
         steps: u32,
-        /// What follows.
+        /// The schedule that follows.
         then: Box<Schedule>,
     },
 }

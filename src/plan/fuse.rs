@@ -30,9 +30,9 @@ pub(super) struct Group {
     pub(super) folded: Vec<usize>,
     /// Whether it is a library call, which stands alone.
     pub(super) is_library: bool,
-    /// What it reads from the memory of other groups.
+    /// Its reads from the memory of other groups.
     reads: Vec<Read>,
-    /// What its roots take, in units of an addition.
+    /// The cost of its roots, in units of an addition.
     cost: u32,
     /// The groups that it depends on, directly or not, as bits.
     ancestors: Vec<u64>,
@@ -197,7 +197,7 @@ impl Groups {
         }
         let mut holds = vec![0; self.groups.len()];
         held_up.iter().flatten().for_each(|&index| holds[index] += 1);
-        // What is held up has the second rank: it runs when nothing else can.
+        // A group that is held up has the second rank: it runs when nothing else can.
         let entry = |index: usize, holds: &[u32]| Reverse((holds[index] > 0, self.groups[index].roots[0], index));
         let ready = (0..self.groups.len()).filter(|&index| waits[index] == 0);
         let mut ready: BinaryHeap<_> = ready.map(|index| entry(index, &holds)).collect();
@@ -286,7 +286,7 @@ pub(super) fn kept_shape(space: &[usize], folded: &[usize]) -> Vec<usize> {
     kept.map(|(_, &extent)| extent).collect()
 }
 
-/// What a library call reads: the memory under its arguments.
+/// The reads of a library call: the memory under its arguments.
 fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
     let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
     let args = values.graph.node(root).args.iter();

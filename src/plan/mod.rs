@@ -24,12 +24,12 @@ use crate::graph::Graph;
 use crate::ops::{Lowering, Op};
 use crate::types::ValueId;
 
-/// What it takes to compute a value from its arguments.
+/// The work of computing a value from its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Making {
     /// Nothing: whoever reads it reads through it.
     Nothing,
-    /// So much for each element, in units of an addition, within any kernel.
+    /// This cost for each element, in units of an addition, within any kernel.
     PerElement(u32),
     /// A fold, perhaps of a formula that is fused with it.
     Fold,
@@ -37,13 +37,13 @@ pub(crate) enum Making {
     Library,
 }
 
-/// What it takes to compute each value of a graph, and whether its plan gives it memory.
+/// The work of computing each value of a graph, and whether its plan gives it memory.
 pub(crate) fn makings(graph: &Graph) -> Vec<(Making, bool)> {
     let values = Values::of(graph);
     graph.iter().map(|(id, _)| (values.making(id), values.is_root(id))).collect()
 }
 
-/// What the steps of a plan are in the graph; calls do not need it, those who look at a plan do.
+/// The values of the graph that each step of a plan computes and reads; needed to look at a plan, not to call it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layout {
     /// One per step of the plan.
@@ -221,7 +221,7 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> (Plan, Layout) {
         let operands = draft.reads.iter().chain(&draft.writes).copied().collect();
         layout.steps.push(StepValues { roots: draft.roots, operands });
         draft.reads.iter().filter(|value| dies(value)).for_each(|&value| slots.free(value));
-        // What nobody reads dies at once.
+        // A written value that no step reads frees its slot at once.
         let unread = draft.writes.iter().filter(|value| !last_use.contains_key(value));
         unread.for_each(|&value| slots.free(value));
     }

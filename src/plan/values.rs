@@ -27,11 +27,11 @@ pub(super) struct Values<'g> {
     pub(super) graph: &'g Graph,
     pub(super) lowerings: Vec<Lowering>,
     roots: Vec<bool>,
-    /// What computing each value takes, from what is stored, in units of an addition.
+    /// The cost of computing each value from stored ones, in units of an addition.
     costs: Vec<u32>,
 }
 
-/// What a kernel reads: a parameter, or a root.
+/// A read of a kernel: of a parameter, or of a root.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Read {
     pub(super) value: ValueId,
@@ -59,7 +59,7 @@ impl<'g> Values<'g> {
         &self.lowerings[id.index()]
     }
 
-    /// What computing a value takes, from what is stored, in units of an addition.
+    /// The cost of computing a value from stored ones, in units of an addition.
     pub(super) fn cost(&self, id: ValueId) -> u32 {
         self.costs[id.index()]
     }
@@ -155,7 +155,7 @@ impl<'g> Values<'g> {
         let space = &self.graph.ty(arg).shape;
         let mut view = View::of_axes(0..space.rank(), space.rank());
         let mut id = arg;
-        // What lies in dense memory already, be it as another shape, needs no further view.
+        // A value that lies in dense memory already, even as another shape, needs no further view.
         while !self.is_stored(self.memory_of(id))
             && let Lowering::Movement(movement) = self.lowering(id)
         {
@@ -189,7 +189,7 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// What it takes to compute a value from its arguments.
+    /// The work of computing a value from its arguments.
     pub(super) fn making(&self, id: ValueId) -> Making {
         match self.lowering(id) {
             Lowering::Movement(_) | Lowering::Parameter => Making::Nothing,
@@ -256,7 +256,7 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// What a root's kernel reads through a reshape that no affine view can follow.
+    /// The values that a root's kernel reads through a reshape that no affine view can follow.
     fn broken_views(&self, root: ValueId) -> Vec<ValueId> {
         let mut broken = vec![];
         let space = self.space(root);
@@ -290,7 +290,7 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// What a root's kernel reads first, seen from the iteration space.
+    /// The first reads of a root's kernel, seen from the iteration space.
     fn starts(&self, root: ValueId, space: &[usize]) -> Vec<(ValueId, View)> {
         let identity = View::of_axes(0..space.len(), space.len());
         self.steps_from(root, &identity, space).into_iter().flatten().collect()
@@ -353,7 +353,7 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// What a root's kernel reads from memory, other than the root itself.
+    /// The reads of a root's kernel from memory, other than the root itself.
     pub(super) fn reads(&self, root: ValueId) -> Vec<Read> {
         let space = self.space(root);
         let mut reads: Vec<Read> = vec![];
@@ -370,7 +370,7 @@ impl<'g> Values<'g> {
     }
 }
 
-/// Who computes with a value.
+/// The users of a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Users {
     count: u32,
@@ -403,7 +403,7 @@ impl<'k> Point<'k> for Alone<'k, '_> {
     }
 }
 
-/// What an instruction costs, in units of an addition.
+/// The cost of an instruction, in units of an addition.
 fn weight<V>(inst: &Inst<V>) -> u32 {
     match inst {
         Inst::Const(_) | Inst::Load(..) | Inst::Index(_) => 0,

@@ -154,7 +154,7 @@ pub(crate) struct LeafText {
     pub(crate) value: LeafValue,
 }
 
-/// What a signature says of a leaf.
+/// The description of a leaf in a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeafValue {
     Tensor { dtype: DType, shape: Shape, device: Device },

@@ -300,7 +300,7 @@ impl Tensor {
         }
         match self.as_concrete() {
             Some(concrete) => {
-                // That there is no such device is a mistake in this line; that it has no room is not.
+                // A missing device is a mistake in this line; a device without room is not.
                 let error = |error: Error| match error {
                     Error::Device(missing @ retape_runtime::Error::Unusable { .. }) => {
                         ill_typed("to", missing.to_string(), at)

@@ -70,7 +70,7 @@ impl Words {
     /// The words, for good.
     pub(crate) fn into_kept(mut self) -> SmallVec<[u64; N_WORDS]> {
         match self.0.spilled() {
-            // What is kept takes no more memory than it needs.
+            // Kept words take no more memory than they need.
             true => SmallVec::from_vec(self.to_vec()),
             false => std::mem::take(&mut self.0),
         }

@@ -62,7 +62,7 @@ pub(super) fn read_array<T, const N: usize>(mut read: impl FnMut() -> Result<T>)
     elements.try_into().map_err(|_| Error::Internal("an array lost an element".into()))
 }
 
-/// What a stream holds in place of a `T`.
+/// The error of a word that is no `T`.
 fn not_a<T>(word: u64) -> Error {
     Error::Tree(format!("{word:#x} is not a static `{}`", std::any::type_name::<T>()))
 }

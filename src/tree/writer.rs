@@ -35,7 +35,7 @@ pub(crate) struct Paths {
     pub(crate) leaves: Vec<Leaf>,
 }
 
-/// What a leaf is.
+/// The kind of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafKind {
     Tensor,

@@ -63,7 +63,7 @@ fn each_mistake_is_one_error_that_names_it_at_once() {
         for word in case.words() {
             assert!(top.join("\n").contains(word), "the first lines for {name} lack `{word}`:\n{output}");
         }
-        // Whatever is wrong, the function is used after it.
+        // Every program uses the function after its mistake.
         assert!(program.contains(".call(") || name == "no_function", "{name} has no call");
     }
 }

@@ -20,7 +20,7 @@ struct Outcome {
     order: Tensor,
 }
 
-/// What a closure sees of the world outside.
+/// The state outside that a closure sees.
 #[derive(Clone)]
 struct World {
     weights: Arc<Mutex<Tensor>>,
@@ -214,7 +214,7 @@ fn a_closure_that_fails_now_is_a_difference() {
     assert!(found.expected.contains("the error `") && found.expected.contains("tests/engine/check.rs"), "{found}");
     step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::Err).into());
     assert!(matches!(step.call(x()), Err(Error::Check { .. })));
-    // What the closure computes from now on is an error.
+    // The closure's result is an error from now on.
     step.configure(|options| options.check = check(CheckWhen::Every, OnDifference::FallBack).into());
     for _ in 0..2 {
         assert!(matches!(step.call(x()), Err(Error::Type { .. })));

@@ -112,7 +112,7 @@ fn tensor_methods() -> Vec<Method> {
     methods(Path::new("src/lib.rs"), &macros, &mut found);
     let names: BTreeSet<&str> = found.iter().map(|method| &*method.name).collect();
     assert_eq!(names.len(), found.len(), "a method is found twice");
-    // What the docs of `retape::ops` list has been found, and nothing is missed without notice.
+    // Every method listed in the docs of `retape::ops` has been found, and nothing is missed without notice.
     let listed = read("src/ops/mod.rs");
     let mut listed_names: Vec<&str> = vec![];
     for row in listed.lines().filter(|line| line.starts_with("//! | ")) {

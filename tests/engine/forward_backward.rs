@@ -317,7 +317,7 @@ fn errors_name_the_line_in_the_function() {
     let f = accelerate(|x: &Tensor, y: &Tensor| x.matmul(y));
     let line = line!() - 1;
     let (x, y) = (numbers(&[2, 3], 1), numbers(&[2, 3], 2));
-    // Whatever the closure makes of the error.
+    // The closure may unwrap the error or ignore it.
     let unwrapped = value_and_grad(|x: &Tensor| f.call(x, &y).unwrap().sum(..), &x);
     let ignored = value_and_grad(|x: &Tensor| f.call(x, &y).unwrap_or_else(|_| x.clone()).sum(..), &x);
     for error in [unwrapped.unwrap_err(), ignored.unwrap_err()] {
@@ -325,7 +325,7 @@ fn errors_name_the_line_in_the_function() {
         assert_eq!(at.line(), line);
     }
     assert_eq!(f.stats().entries.len(), 0);
-    // What works afterwards works.
+    // Correct calls work afterwards.
     let y = numbers(&[3, 2], 2);
     assert!(value_and_grad(|x: &Tensor| f.call(x, &y).unwrap().sum(..), &x).is_ok());
 }

@@ -21,7 +21,7 @@ pub(crate) struct Heard {
     pub(crate) fields: BTreeMap<&'static str, String>,
 }
 
-/// What a listener does when it hears something of this name.
+/// The reaction of a listener when it hears something of this name.
 type Reaction = Arc<dyn Fn(&'static str) + Send + Sync>;
 
 /// Listens to the target `retape` where it is made the subscriber.

@@ -21,7 +21,7 @@ fn calm<T>(what: &dyn Debug, body: impl FnOnce() -> T) -> T {
 
 type Make = fn(&Tensor, usize) -> Tensor;
 
-/// What a program can ask of a tensor `f32[2, 3]` with a count that is none.
+/// The calls on a tensor `f32[2, 3]` that take a count, here one that is none.
 const MAKE: &[(&str, Make)] = &[
     ("zeros", |_, n| Tensor::zeros([n])),
     ("ones", |_, n| Tensor::ones([n, n])),
@@ -100,7 +100,7 @@ fn counts_that_nothing_can_hold_are_errors() {
         for n in HUGE {
             let made = calm(&(name, n), || make(&x, n));
             assert!(made.error().is_some(), "{name} of {n} is {:?}", made.shape());
-            // What the error says is for people, and what goes on with it stays it.
+            // The message is for people, and ops on the result keep the error.
             assert!(!made.error().unwrap().to_string().contains("internal"), "{name} of {n}: {made:?}");
             assert!(calm(&(name, n), || (&made + 1.0).sum(..)).error().is_some());
         }

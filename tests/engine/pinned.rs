@@ -339,7 +339,7 @@ fn a_locked_cache_enters_no_closure() {
     assert!(last.error.unwrap().contains("locked"));
     double.clear_cache();
     refused(double.call(ones(&[2])), &["locked", "cleared"]);
-    // What looks nothing up is not locked.
+    // A call that looks nothing up is not locked.
     double.configure(|options| options.enabled = false);
     assert_eq!(numbers(&double.call(ones(&[2])).unwrap()), [2.0; 2]);
 }

@@ -1,5 +1,5 @@
-//! What other tracers get silently wrong: here each is an error that names the line, or simply right, or said on the
-//! first page and shown by a test. One line per trap, with the test that holds it:
+//! Mistakes that other tracers make silently: here each is an error that names the line, or simply right, or said on
+//! the first page and shown by a test. One line per trap, with the test that holds it:
 //!
 //! - a branch on a traced value: `tests/engine/traps.rs: a_branch_on_a_traced_value_is_an_error`
 //! - a loop whose count depends on a value: `tests/engine/traps.rs: a_loop_count_cannot_come_from_a_value`

@@ -1,4 +1,4 @@
-//! What entries look like as text, stage by stage.
+//! The text of entries, stage by stage.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

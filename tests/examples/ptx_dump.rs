@@ -30,7 +30,7 @@ use measured::Scale;
 /// The memory of the device, none of which is really there.
 const MEMORY: u64 = 141 << 30;
 
-/// What is measured on GPUs.
+/// The workloads that are measured on GPUs.
 const MEASURED: [&str; 15] = [
     "negate",
     "elementwise",

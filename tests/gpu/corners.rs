@@ -463,7 +463,7 @@ fn batches_are_sent_one_by_one() {
     assert_eq!((f.stats().misses, f.stats().hits), (4, 2));
 }
 
-/// What is called inside is part of the graph of the outer function, and so of its mode.
+/// A function called inside is part of the graph of the outer function, and so of its mode.
 #[test]
 fn the_outer_mode_counts() {
     let inner = accelerate(|x: &Tensor| x.matmul(x).exp());

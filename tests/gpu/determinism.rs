@@ -28,7 +28,7 @@ fn gradient(table: &Tensor, ids: &Tensor, cotangents: &Tensor) -> Tensor {
     loss.grad(table)
 }
 
-/// Asserts that gradients are those of the batch but for rounding, in `f64` on the host.
+/// Asserts that gradients are those of the batch except for rounding, in `f64` on the host.
 fn assert_right(found: &Tensor, ids: &Tensor, cotangents: &Tensor) {
     let host = |x: &Tensor| x.to(Device::Cpu).cast(DType::F64).to_vec::<f64>().unwrap();
     let (cts, ids) = (host(cotangents), ids.to_vec::<i64>().unwrap());

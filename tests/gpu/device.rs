@@ -26,7 +26,7 @@ fn installed() -> Driver {
     driver
 }
 
-/// The first GPU. What it compiles is not kept on disk.
+/// The first GPU. Code compiled for it is not kept on disk.
 ///
 /// Each buffer is an allocation of its own, so that the stand-in sees what is read and never written, or lies beyond a
 /// buffer; but in processes of their own and on older devices memory is used again, as it is for everyone else.

@@ -68,7 +68,7 @@ fn all_results_are_on_the_device() {
     assert_eq!(bits(&returned.1), bits(&ramp(&[3], 4)));
 }
 
-/// What a closure captured on a GPU, with nothing but numbers as arguments.
+/// A closure captured a tensor on a GPU, and has nothing but numbers as arguments.
 #[test]
 fn captured_tensors_say_where_to_run() {
     let weights = ramp(&[5], 1);

@@ -57,7 +57,7 @@ fn graphs_without_sums_have_the_bits_of_the_processor() {
     assert!(compared.get() > 250, "{}", compared.get());
 }
 
-/// Equal `f64` elements but for rounding, which grows with the largest number on the way.
+/// Equal `f64` elements except for rounding, which grows with the largest number on the way.
 fn assert_close(here: &[Tensor], there: &[Tensor], what: &str) {
     assert_eq!(here.len(), there.len());
     for (here, there) in here.iter().zip(there) {

@@ -1,4 +1,4 @@
-//! What cannot be is a clear error: no driver, no such device, tensors on several devices; and code on disk.
+//! Impossible requests are clear errors: no driver, no such device, tensors on several devices; and code on disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -97,7 +97,7 @@ fn devices_do_not_mix() {
     let add = accelerate(|x: &Tensor, y: &Tensor| x + y);
     let line = line!() + 1;
     names(&add.call(&x, &there).unwrap_err(), line, &["cpu", "cuda:0"]);
-    // What a closure captured: on another device than its arguments.
+    // A captured tensor on another device than the arguments.
     let captured = there.clone();
     let shifted = accelerate(move |x: &Tensor| x + &captured);
     let text = shifted.call(&x).unwrap_err().to_string();
@@ -117,7 +117,7 @@ fn devices_do_not_mix() {
     assert_eq!(bits(&(&there * Tensor::from(2.0_f32))), bits(&(&x * 2.0)));
     let (_, slope) = vjp(|x: &Tensor| x.square().sum(..), &there, &Tensor::from(1.0_f32)).unwrap();
     assert_eq!(bits(&slope), bits(&(&x * 2.0)));
-    // What is captured in main memory is sent along.
+    // Host captures are sent along.
     let host = x.clone();
     let sent = accelerate(move |x: &Tensor| x * &host);
     assert_eq!(bits(&sent.call(&there).unwrap()), bits(&(&x * &x)));

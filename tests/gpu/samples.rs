@@ -1,8 +1,8 @@
 //! The samples of every op, their gradients and special values, on the GPU against the processor: accelerated and
 //! op by op, each with everything in reversed order, too.
 //!
-//! What is not a sum or a product of many elements gives the bits of the processor, all NaN being alike. The others may
-//! be ordered in another way: [`F64_BOUND`] and [`F32_BOUND`] are the bounds of `tests/engine/ops`.
+//! Ops other than sums and products of many elements give the bits of the processor, all NaN being alike. The others
+//! may be ordered in another way: [`F64_BOUND`] and [`F32_BOUND`] are the bounds of `tests/engine/ops`.
 
 use retape::ops::{Lowering, Op, Sample};
 use retape::{DType, Device, Graph, MathMode, Tensor, TensorType, accelerate, bf16, f16};

@@ -211,7 +211,7 @@ fn triangles() {
     });
 }
 
-/// What only moves elements, and formulas over much of it.
+/// Movements, which only move elements, and formulas over much of it.
 #[test]
 fn movements() {
     let (x, y) = (ramp(&[131, 57], 1), ramp(&[57], 2));

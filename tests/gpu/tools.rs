@@ -1,5 +1,5 @@
-//! What helps to look into a function works on a GPU too: reasons of misses, checks, bisection, traps, pins, artefacts,
-//! printing, profiles and the report.
+//! The tools for looking into a function work on a GPU too: reasons of misses, checks, bisection, traps, pins,
+//! artefacts, printing, profiles and the report.
 
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
@@ -243,7 +243,7 @@ fn second_derivatives_are_those_of_the_processor() {
     assert!(apart(&here.0, &there.0) < 2e-6 && apart(&here.1, &there.1) < 2e-6, "{here:?} {there:?}");
 }
 
-/// Captured tensors are compared where the closure holds them, be it in main memory or on the device.
+/// Captured tensors are compared where the closure holds them, in main memory or on the device.
 #[test]
 fn hits_find_captured_tensors_that_were_replaced() {
     let gpu = gpu();

@@ -92,7 +92,8 @@ fn a_step_of_the_digit_network() {
                 let apart = (mean[k] - mean_there[k]).abs();
                 worst_mean = worst_mean.max(apart / largest);
                 n += 1;
-                // What the step can be apart by: the relative error of the gradient, and the rounding of the parameter.
+                // The bound on the step's difference: the relative error of the gradient, and the rounding of the
+                // parameter.
                 let relative = if apart > 0.0 { 2.0 * apart / mean[k].abs() } else { 0.0 };
                 let is_noise = apart > 0.0 && (mean[k].abs() < 1e-3 * own || own < 1e-5 * largest);
                 n_noise += usize::from(is_noise);

@@ -77,7 +77,7 @@ fn re_created_closures_share_code() {
         held.push(f);
     }
     assert!(of_one > before);
-    // What the closure captured is part of what is recorded: another value is another graph.
+    // A tensor that the closure captured is part of what is recorded: another value is another graph.
     let other = make(2);
     assert_eq!(other.call(&x).unwrap().item::<f32>().unwrap(), 14.0);
     assert!(live_code_bytes() > of_one);

@@ -1,6 +1,6 @@
 //! The switch of determinism is part of the signature, and on the processor it changes no bit.
 //!
-//! It belongs to the process, so each test has one of its own. What it changes on a GPU is in `tests/gpu`.
+//! It belongs to the process, so each test has one of its own. Its effects on a GPU are tested in `tests/gpu`.
 
 use retape::{
     Error, MathMode, MissReason, Tensor, accelerate, deterministic, set_deterministic, tree::same_bits, value_and_grad,

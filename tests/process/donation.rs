@@ -25,7 +25,7 @@ fn bits(tensor: &Tensor) -> Vec<u32> {
     tensor.to_vec::<f32>().unwrap().into_iter().map(f32::to_bits).collect()
 }
 
-/// What the pool does from here on.
+/// The pool's counts from here on.
 struct Watch {
     live: usize,
     blocks: u64,

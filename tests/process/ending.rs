@@ -38,7 +38,7 @@ enum Order {
     WorkOnly,
 }
 
-/// What some work gives that runs while a thread ends.
+/// The result of some work that runs while a thread ends.
 fn at_the_end<T: Send + 'static>(order: Order, before: fn(), work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     let thread = thread::spawn(move || {

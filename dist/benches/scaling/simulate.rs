@@ -28,7 +28,7 @@ struct Part {
     gradient: usize,
 }
 
-/// What a step consists of, for the rows of one shard.
+/// The parts of a step, for the rows of one shard.
 struct Parts {
     layers: Vec<Part>,
     update: f64,
@@ -235,7 +235,7 @@ impl Link {
     }
 }
 
-/// What a layer makes of its input, and calls of its forward pass and of both passes.
+/// The output of a layer, and calls of its forward pass and of both passes.
 fn of_layer(number: usize, layer: Layer, x: Tensor) -> retape::Result<(Tensor, Probe, Probe)> {
     let alone = accelerate(move |layer: &Layer, x: &Tensor| forward(number, layer, x));
     let y = alone.call(&layer, &x)?;

@@ -56,7 +56,7 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         if batch.ends_epoch() {
             monitor.cache("train_step", &step);
         }
-        // Whoever is asked to stop, all stop behind the same step.
+        // All workers stop behind the same step, whichever of them is asked to.
         if world.any(stop.is_requested())? {
             batch.stop();
         }

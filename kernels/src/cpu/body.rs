@@ -67,7 +67,7 @@ impl Loops<'_, '_> {
         }
         self.e.b.set_cold_block(cold);
         self.e.b.switch_to_block(cold);
-        // What is made here is not known elsewhere.
+        // Values made in the cold block are not known elsewhere.
         let splats = self.env.splats.clone();
         for &id in rare.body.iter().filter(|&&id| parts.is_in(id, Some(part))) {
             self.make(g, id, &insts[id], parts.selected(id));

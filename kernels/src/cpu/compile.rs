@@ -78,7 +78,7 @@ struct Scratch {
 }
 
 thread_local! {
-    /// That of the last compilation on this thread, unless one is under way or was left by a panic.
+    /// The memory of the last compilation on this thread, unless one is under way or was left by a panic.
     static SPARE: Cell<Option<Box<Scratch>>> = {
         // Cranelift keeps thread-local values of its own. Values that are made first go last when a thread ends, so as
         // long as this one is there, those are too.

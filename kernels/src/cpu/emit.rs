@@ -1,8 +1,8 @@
 //! Instructions of the kernel IR as Cranelift instructions, one element or four at a time.
 //!
 //! A vector value is four elements in one or two 128-bit registers: four lanes of 32 bits, or twice two lanes of 64.
-//! Narrow integers and halves are held zero-extended in 32 bits. A vector `bool` is a mask of zeros and ones, 32 or
-//! 64 bits wide as its maker found convenient. What has no vector instruction is done lane by lane.
+//! Narrow integers and halves are held zero-extended in 32 bits. A vector `bool` is a mask of zeros and ones, 32 or 64
+//! bits wide as its maker found convenient. An instruction without a vector form is done lane by lane.
 //!
 //! Guarantees that a vector instruction gives each lane the bits that the scalar one gives.
 
@@ -30,7 +30,7 @@ pub(super) struct Val {
     pub(super) vector: bool,
     /// Where it is.
     pub(super) regs: Regs,
-    /// What it is, if known.
+    /// The constant that it is, if known.
     pub(super) constant: Option<Scalar>,
 }
 
@@ -82,7 +82,7 @@ fn little() -> MemFlagsData {
     MemFlagsData::new().with_endianness(cranelift_codegen::ir::Endianness::Little)
 }
 
-/// What the emitter must know of the machine.
+/// The features of the machine that the emitter must know.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Features {
     /// Whether fused multiply-add is one instruction.
@@ -93,7 +93,7 @@ pub(super) struct Features {
     pub(super) ordered_min: bool,
 }
 
-/// What a function knows of its stores so far.
+/// The NaN and infinity checks of a function's stores so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     pub(super) kinds: Vec<Kind>,
@@ -115,7 +115,7 @@ pub(super) struct Emitter<'a> {
     pub(super) b: FunctionBuilder<'a>,
     pub(super) libs: Libs,
     pub(super) features: Features,
-    /// What the stores so far have held, if that is watched.
+    /// The checks of the stores so far, in instrumented code.
     pub(super) watch: Option<Watch>,
 }
 

@@ -38,7 +38,7 @@ pub(super) enum Bound {
     At(Value),
 }
 
-/// What is known at a place of the nest.
+/// The values and coordinates known at a place of the nest.
 #[derive(Clone)]
 pub(super) struct Env {
     /// The axes whose coordinates are known, as bits.
@@ -63,9 +63,9 @@ pub(super) struct Env {
 /// Which part of the body is wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// What reductions and stores at every point need.
+    /// The instructions that reductions and stores at every point need.
     Body,
-    /// What stores at kept points need.
+    /// The instructions that stores at kept points need.
     Tail,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Loops<'a, 'f> {
     /// Per instruction, the axes that its value depends on.
     pub(super) deps: Vec<u64>,
     pub(super) needed: [Vec<bool>; 2],
-    /// What groups branch around.
+    /// The cold parts that groups branch around.
     pub(super) rare: Rc<RareParts>,
     /// The instructions that reduce.
     pub(super) reduces: Vec<ValueId>,

@@ -2,7 +2,7 @@
 //!
 //! `0 x` is a zero for every finite number, and NaN for the others; so is `x - x`. Sums of these over all stores of a
 //! function are kept in registers: one fused instruction per stored vector, or two where the machine has none. A sum
-//! that is NaN at the end raises the flag. What is stored stays as it is.
+//! that is NaN at the end raises the flag. The stored values do not change.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};

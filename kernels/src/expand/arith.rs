@@ -11,7 +11,7 @@ pub(super) trait Arith:
 {
     /// The integer lane of the same width.
     type Int: IntArith<Mask = Self::Mask>;
-    /// What a comparison gives.
+    /// The result of a comparison.
     type Mask: Mask;
     /// Whether this is double precision; formulas choose polynomials and constants by it.
     const WIDE: bool;
@@ -124,7 +124,7 @@ pub(super) trait Arith:
 
 /// A signed integer lane; arithmetic wraps.
 pub(super) trait IntArith: Copy {
-    /// What a comparison gives.
+    /// The result of a comparison.
     type Mask: Mask;
     /// Whether this has 64 bits.
     const WIDE: bool;
@@ -317,7 +317,7 @@ pub(super) fn horner<F: Arith>(x: F, coefficients: &[f64]) -> F {
 pub(super) struct Pair<F> {
     /// The leading part.
     pub(super) hi: F,
-    /// What `hi` lacks.
+    /// The rest beyond `hi`.
     pub(super) lo: F,
 }
 

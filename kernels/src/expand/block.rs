@@ -54,7 +54,7 @@ pub fn block2<T: BlockFloat>(func: Func2, x: &[T], y: &[T], out: &mut [T]) {
 /// The instruction sets that block kernels are compiled for.
 #[derive(Clone, Copy)]
 enum Level {
-    /// What every machine of the architecture has.
+    /// The instructions of every machine of the architecture.
     Baseline,
     /// AVX2 and FMA.
     Avx2,

@@ -138,7 +138,7 @@ const COS_PI: Poly = Poly {
     ],
 };
 
-/// What reflection about 1/2 needs.
+/// The parts of a reflection about 1/2.
 struct Reflected<F: Arith> {
     /// Whether the argument is negative.
     negative: F::Mask,

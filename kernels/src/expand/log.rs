@@ -136,8 +136,8 @@ pub(super) fn log1p_shifted<F: Arith>(x: F, n: F) -> F {
     let u = one + x;
     let rest = x - (u - one);
     let Parts { k, field, m } = parts(u);
-    // What the sum lost, scaled as the sum was. For `k = 0` this restores `f = x` exactly; for a huge `x` it is
-    // below the rounding error, and the bound keeps the scale a normal number.
+    // The rest is the rounding error of the sum, scaled as the sum was. For `k = 0` this restores `f = x` exactly; for
+    // a huge `x` it is below the rounding error, and the bound keeps the scale a normal number.
     let limit = rest.bits().lit(if F::WIDE { 60 << 52 } else { 60 << 23 });
     let scale = F::from_bits(one.bits().sub(field));
     let f = (m - one) + (rest * scale).when(field.lt(limit), x.lit(0.0));

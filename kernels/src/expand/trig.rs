@@ -304,8 +304,8 @@ fn quarter_minus<F: Arith>(n: f64, y: F, rest: F) -> F {
     head.hi - ((rest - lo) - head.lo)
 }
 
-/// What `asin` and `acos` share: whether `|x| >= 1/2`, and the inverse sine (a number and what to add to it) of `|x|`
-/// below or of `sqrt((1 - |x|) / 2)` above; NaN outside of `[-1, 1]`.
+/// The common part of `asin` and `acos`: whether `|x| >= 1/2`, and the inverse sine (a number and what to add to it) of
+/// `|x|` below or of `sqrt((1 - |x|) / 2)` above; NaN outside of `[-1, 1]`.
 #[inline(always)]
 fn asin_half<F: Arith>(x: F) -> (F::Mask, F, F) {
     let (a, half) = (x.abs(), x.lit(0.5));
@@ -332,7 +332,7 @@ pub(super) fn acos<F: Arith>(x: F) -> F {
     far.when(outer, near)
 }
 
-/// What `atan t` has beyond `t`, for `t` from 0 to 1.
+/// The difference `atan t - t`, for `t` from 0 to 1.
 #[inline(always)]
 fn atan_rest<F: Arith>(t: F) -> F {
     let z = t * t;

@@ -22,16 +22,16 @@ pub(super) struct Placed {
     pub(super) task: Task,
 }
 
-/// What a launch does of a plan.
+/// The part of a plan that a launch does.
 #[derive(Clone, Debug)]
 pub(super) struct Task {
     /// The steps that it is a part of.
     pub(super) steps: Range<usize>,
-    /// Those of them whose results are stored by then. What is fused into another step stores none.
+    /// The steps among them whose results are stored by then. A step that is fused into another one stores none.
     pub(super) finished: SmallVec<[usize; 1]>,
 }
 
-/// What an argument points to.
+/// The target of an argument's pointer.
 pub(super) enum Origin {
     Operand(Operand),
     /// Bytes from the start of scratch memory.
@@ -133,7 +133,7 @@ impl Row<'_> {
         self.done.push(Placed { launch, arguments, task: Task { steps, finished } });
     }
 
-    /// What the arguments of a launch point to.
+    /// The targets of a launch's arguments.
     fn origins(&self, open: &Open) -> SmallVec<[Origin; 6]> {
         let at = |argument: &Argument| match *argument {
             Argument::Operand(n) => Origin::Operand(self.fused(open).operands[n]),
@@ -142,7 +142,7 @@ impl Row<'_> {
         open.launch.arguments.iter().map(at).collect()
     }
 
-    /// What there is so far, if there is something.
+    /// The launches so far, if there are any.
     fn take(&mut self) -> Option<Draft> {
         self.close();
         let done = std::mem::take(&mut self.done);

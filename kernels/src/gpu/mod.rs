@@ -27,7 +27,7 @@ use crate::ptx::{self, Target};
 use self::collective::Exchanged;
 use self::draft::{Draft, Origin, Placed, Task};
 
-/// What kernels expect of scratch memory.
+/// The alignment of scratch memory that kernels expect.
 const SCRATCH_ALIGN: usize = 256;
 
 /// A plan with its code on a GPU.
@@ -373,7 +373,7 @@ fn code_bytes(chain: &Chain) -> usize {
     chain.launches().iter().map(|launch| launch.function.bytes()).sum()
 }
 
-/// What code cannot do is no fault of this crate: the device is what has limits.
+/// Reports unsupported code as an error of the device: its limits are no fault of this crate.
 fn told_by(gpu: &Gpu, error: Error) -> Error {
     match error {
         Error::Unsupported(reason) => retape_runtime::Error::Gpu { device: gpu.device(), reason }.into(),

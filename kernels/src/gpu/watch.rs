@@ -10,7 +10,7 @@ use crate::watch::{has_nonfinite, written};
 
 impl DeviceExecutable {
     /// Runs the plan one step at a time and hands out what each step wrote: the step's number, the position among its
-    /// written operands, and the bytes. What was fused into the step behind it is left out. Nothing is printed.
+    /// written operands, and the bytes. A step that was fused into the one behind it is left out. Nothing is printed.
     ///
     /// # Errors
     ///

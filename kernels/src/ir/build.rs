@@ -38,7 +38,7 @@ pub struct Value<'k> {
     dtype: DType,
 }
 
-/// What can stand beside a [`Value`]: another one, or a number that takes its dtype.
+/// An operand that can stand beside a [`Value`]: another one, or a number that takes its dtype.
 pub trait Operand<'k> {
     /// The operand as a value of the kernel and dtype of `like`.
     fn beside(self, like: Value<'k>) -> Value<'k>;

@@ -98,7 +98,7 @@ impl Run<'_, '_> {
         false
     }
 
-    /// Computes the values of a stage but for reductions.
+    /// Computes the values of a stage except for reductions.
     fn stage(&mut self, stage: Stage) {
         for (i, inst) in self.kernel.insts.iter().enumerate() {
             if self.stages[i] == stage && !matches!(inst, Inst::Reduce(..)) {

@@ -23,7 +23,7 @@ pub enum Inst<V> {
     Unary(Unary, V),
     /// A two-operand instruction; both operands and the result have one dtype.
     Binary(Binary, V, V),
-    /// A comparison of two values of one dtype; the result is `bool`. Comparisons with NaN are false but for `Ne`.
+    /// A comparison of two values of one dtype; the result is `bool`. Comparisons with NaN are false except for `Ne`.
     Compare(Compare, V, V),
     /// `if c { x } else { y }` for a `bool` `c`.
     Select(V, V, V),
@@ -38,7 +38,7 @@ pub enum Inst<V> {
     Call1(Func1, V),
     /// A transcendental function of two operands; floats only.
     Call2(Func2, V, V),
-    /// The reduction of a value over all reduced axes. What depends on it lies outside the reduced axes.
+    /// The reduction of a value over all reduced axes. Instructions that depend on it lie outside the reduced axes.
     Reduce(Monoid, V),
 }
 
@@ -114,7 +114,7 @@ names! {
         Shl = "shl",
         /// Right shift (arithmetic for signed), the distance taken modulo the width; integers.
         Shr = "shr",
-        /// High half of the full product; `u32` only. What counter-based random generators are made of.
+        /// High half of the full product; `u32` only. Counter-based random generators are made of it.
         MulHigh = "mul_high",
     }
 }

@@ -98,7 +98,7 @@ pub struct Store {
     pub param: ParamId,
     /// At which element.
     pub at: Affine,
-    /// What.
+    /// The value.
     pub value: ValueId,
 }
 

@@ -27,12 +27,12 @@ use super::{
     Affine, Axis, AxisId, Binary, Compare, Func1, Func2, Inst, Kernel, Monoid, Param, ParamId, Store, Unary, ValueId,
 };
 
-/// What is wrong with a text, and where.
+/// The place and the kind of a mistake in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What was expected there.
+    /// The expected text.
     pub message: String,
 }
 

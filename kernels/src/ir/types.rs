@@ -1,4 +1,4 @@
-//! What can be asked of instructions and kernels: operands, dtypes, stages, sizes.
+//! The facts about instructions and kernels: operands, dtypes, stages, sizes.
 //!
 //! The questions about whole kernels have sensible answers for verified ones; they never panic on others, but may
 //! answer nonsense.
@@ -112,7 +112,7 @@ impl<V: Copy> Inst<V> {
     }
 }
 
-/// What an instruction's dtype is: its own, or that of an operand.
+/// The dtype of an instruction: its own, or that of an operand.
 enum TypeOf {
     Known(DType),
     SameAs(ValueId),

@@ -17,7 +17,7 @@ use crate::ensure::ensure;
 pub struct VerifyError {
     /// The offending line of the text form.
     pub at: String,
-    /// What is wrong with it.
+    /// The mistake.
     pub message: String,
 }
 

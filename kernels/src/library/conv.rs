@@ -61,7 +61,7 @@ descriptor! {
         dilation: [usize; 2],
         /// Groups of channels that do not mix; divides both channel counts.
         groups: usize,
-        /// What is computed.
+        /// The pass: forward, or one of the gradients.
         pass: ConvPass,
     }
 }

@@ -1,4 +1,5 @@
-//! What matrix products and convolutions share: finished blocks, views of buffers, checks, text of their fields.
+//! The common parts of matrix products and convolutions: finished blocks, views of buffers, checks, text of their
+//! fields.
 
 use std::fmt;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 
 use crate::ensure::ensure;
 
-/// What a check of a descriptor says.
+/// The result of the check of a descriptor.
 pub(crate) type Check = Result<(), String>;
 
 /// The product of extents; `usize::MAX` if it does not fit, which it always does in a verified descriptor.

@@ -30,7 +30,7 @@ pub struct Operand {
 impl Operand {
     /// A row-major operand of matrices of `rows` by `cols` without gaps.
     pub fn contiguous(batch: &[usize], rows: usize, cols: usize) -> Operand {
-        // What does not fit is refused by the check of the product.
+        // An operand that does not fit is refused by the check of the product.
         let mut stride = rows.saturating_mul(cols);
         let mut batch_strides: SmallVec<[usize; 4]> = batch
             .iter()

@@ -85,8 +85,8 @@ macro_rules! library {
                 match self { $(Library::$type(_) => $type::NAME,)* }
             }
 
-            /// Checks that the kernel is a function: that the numbers in its descriptor are allowed, and that its
-            /// sizes can be counted. What it runs on is then as long as `inputs` and `outputs` say.
+            /// Checks that the kernel is a function: that the numbers in its descriptor are allowed, and that its sizes
+            /// can be counted. The buffers that it runs on are then as long as `inputs` and `outputs` say.
             ///
             /// # Errors
             ///

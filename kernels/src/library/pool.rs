@@ -16,7 +16,7 @@ use super::view::{Plain, Tile, exactly, for_each_tile, only, tile_columns, vecto
 use crate::ensure::ensure;
 
 alternatives! {
-    /// What is made of the elements of a window.
+    /// The operation over the elements of a window.
     PoolKind {
         /// The largest; NaN wins.
         Max = "max",
@@ -57,7 +57,7 @@ descriptor! {
         stride: [usize; 2],
         /// Positions added before and after the rows and the columns.
         padding: [[usize; 2]; 2],
-        /// What is made of a window.
+        /// The operation over a window.
         kind: PoolKind,
         /// Which function.
         pass: PoolPass,

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 descriptor! {
     /// Writes one line, `label: f32[2] [1.0, 2.0]`; reads a token after the array and makes a token.
     Print "print" {
-        /// What the line begins with.
+        /// The beginning of the line.
         label: Label,
         /// The dtype of the array.
         dtype: DType,
@@ -121,7 +121,7 @@ fn write_line(line: &str) -> Result<()> {
     // Called without the lock, so that a sink may print, or set another.
     let sink = lock_to_read(&SINK).clone();
     match sink {
-        // Whatever a sink leaves half done is its own; a plan that runs has nothing half done while it prints.
+        // State that a sink leaves half done is its own; a plan that runs has nothing half done while it prints.
         Some(sink) => {
             let told = catch_unwind(AssertUnwindSafe(|| in_user_code(|| sink(line))));
             told.map_err(|thrown| Error::Panicked(message(thrown)))

@@ -51,7 +51,7 @@ descriptor! {
 /// The length of a part of a long line.
 const PART: usize = 1 << 10;
 
-/// So many lines need not be cut into parts to occupy all threads.
+/// The number of lines that occupies all threads without cutting lines into parts.
 const ENOUGH_LINES: usize = 16;
 
 impl Scan {
@@ -181,7 +181,7 @@ impl Scan {
         }
     }
 
-    /// What each part starts from: the fold of the totals of the parts before it; shaped `[outer, parts, inner]`.
+    /// The start of each part: the fold of the totals of the parts before it; shaped `[outer, parts, inner]`.
     fn starts<T: Number>(
         &self,
         x: &[T],
@@ -320,7 +320,7 @@ mod tests {
             for (inner, reverse) in [(1, true), (2, false)] {
                 let scan = Scan { dtype, outer: 1, len, inner, kind, reverse, exclusive: reverse };
                 let x = drawn(&mut draw, dtype, len * inner, kind == ScanKind::Max);
-                // A sum of 4k terms, exact but for the roundings of two orders of f64 additions.
+                // A sum of 4k terms, exact except for the roundings of two orders of f64 additions.
                 assert_close(&scan.into(), &[x], if kind == ScanKind::Sum { 1e-12 } else { 0.0 });
             }
         }

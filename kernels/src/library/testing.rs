@@ -1,4 +1,4 @@
-//! What the tests of the library kernels share: seeded inputs, aligned buffers and the comparison with the twin.
+//! The common parts of the tests of library kernels: seeded inputs, aligned buffers and the comparison with the twin.
 
 use std::sync::Mutex;
 
@@ -87,7 +87,7 @@ pub(crate) fn output_of<T: Plain>(kernel: &Library, inputs: &[Buffer]) -> Vec<T>
     view(outputs[0].bytes(), kernel.outputs()[0].1).to_vec()
 }
 
-/// What `body` gives on one thread and on two.
+/// The results of `body` on one thread and on two.
 fn on_one_and_two_threads<R>(body: impl Fn() -> R) -> (R, R) {
     // The number of threads belongs to the whole process.
     static SETTING: Mutex<()> = Mutex::new(());

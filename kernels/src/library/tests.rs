@@ -45,7 +45,7 @@ impl Random {
     }
 }
 
-/// What random products are of.
+/// The dtypes of random products.
 const DTYPES: [DType; 6] = [DType::F32, DType::F64, DType::F32, DType::F64, DType::F16, DType::Bf16];
 
 /// A buffer that is aligned to 8 bytes.

@@ -1,7 +1,7 @@
 //! Launches that run side by side as one: each takes microseconds to begin, and a small one leaves most of a device
 //! idle.
 //!
-//! Each kernel keeps its code, its blocks and so its bits. What is put together follows from shapes alone.
+//! Each kernel keeps its code, its blocks and so its bits. The choice of merged launches follows from shapes alone.
 
 use smallvec::SmallVec;
 

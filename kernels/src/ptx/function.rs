@@ -145,7 +145,7 @@ impl Function {
         }
     }
 
-    /// What the code is for.
+    /// The target of the code.
     pub(crate) fn target(&self) -> Target {
         self.target
     }

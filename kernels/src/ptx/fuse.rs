@@ -1,6 +1,6 @@
 //! Which steps of a plan are one: a product and the pointwise kernel that alone reads it.
 //!
-//! The product is computed where the kernel stood, and its result is never stored. That is so if nothing in between
+//! The product is computed where the kernel stood, and its result is never stored. This holds if nothing in between
 //! writes what the product reads, nobody else reads its result, and the kernel does not write over the product's
 //! operands, which blocks of the one launch would still be reading. Bits do not change.
 
@@ -21,7 +21,7 @@ use crate::plan::{Operand, Place, Plan, Step, Work};
 pub struct FusedStep {
     /// Their numbers: one, or a product and what follows it.
     pub steps: SmallVec<[usize; 2]>,
-    /// What they read and write, numbered as the launches' arguments say.
+    /// The operands that they read and write, numbered as the launches' arguments say.
     pub operands: SmallVec<[Operand; 6]>,
     epilogue: Option<Epilogue>,
 }

@@ -33,7 +33,7 @@ pub(crate) fn constant(f: &mut Function, c: Scalar) -> Value {
 /// Emits an instruction over values of the dtypes that it is defined for.
 ///
 /// `None` for the instructions that need memory or coordinates (`Index`, `Load`, `LoadAt`, `Reduce`), and for
-/// transcendental functions, which are expanded before, but for those that [`fast`] has under `Target::fast`.
+/// transcendental functions, which are expanded before, except for those that [`fast`] has under `Target::fast`.
 pub(crate) fn emit_inst(f: &mut Function, inst: &Inst<Value>) -> Option<Value> {
     Some(match *inst {
         Inst::Const(c) => constant(f, c),

@@ -221,7 +221,7 @@ fn pack(f: &mut Function, values: &[Value]) -> Reg {
     }
 }
 
-/// What memory holds as a value; predicates do not come from memory.
+/// The value of a word of memory; predicates do not come from memory.
 pub(super) fn from_word(f: &mut Function, dtype: DType, r: Reg) -> Value {
     match dtype {
         DType::Bool => Value::new(dtype, f.op(Class::Pred, "setp.ne.b32", format_args!("{r}, 0"))),
@@ -229,7 +229,7 @@ pub(super) fn from_word(f: &mut Function, dtype: DType, r: Reg) -> Value {
     }
 }
 
-/// What memory holds for a value.
+/// The word of memory for a value.
 pub(super) fn to_word(f: &mut Function, value: Value) -> Reg {
     match value.dtype {
         DType::Bool => f.op(Class::B32, "selp.b32", format_args!("1, 0, {}", value.reg)),

@@ -42,7 +42,7 @@ const MAX_ARGUMENTS: usize = 512;
 /// Blocks of a launch along x, y and z at most.
 const MAX_GRID: [u32; 3] = [i32::MAX as u32, u16::MAX as u32, u16::MAX as u32];
 
-/// What code is made for.
+/// The device and the modes that code is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     /// The compute capability of the device, times ten: 75, 80, 90.
@@ -81,7 +81,7 @@ pub struct Launch {
     pub block: u32,
     /// Bytes of shared memory beyond what the module declares.
     pub shared: u32,
-    /// What the parameters point to.
+    /// The targets of the parameters' pointers.
     pub arguments: SmallVec<[Argument; 6]>,
 }
 
@@ -119,7 +119,8 @@ impl Target {
     }
 }
 
-/// The launches of a step; its operands lie at multiples of 256 bytes, but for slots, whose offset says it.
+/// The launches of a step; its operands lie at multiples of 256 bytes, except for slots, whose offset gives the
+/// alignment.
 ///
 /// # Errors
 ///
@@ -131,7 +132,7 @@ pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     }
 }
 
-/// So many blocks along x, y and z. What is too many for a number is still too many for a launch.
+/// Blocks along x, y and z. Saturates to `u32`; a saturated grid fails the check of the launch.
 fn grid(blocks: [usize; 3]) -> [u32; 3] {
     blocks.map(|n| u32::try_from(n).unwrap_or(u32::MAX))
 }

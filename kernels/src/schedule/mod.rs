@@ -25,7 +25,7 @@ const BLOCK: usize = 8192;
 /// The shortest innermost axis worth vectors.
 pub(crate) const MIN_VECTOR_EXTENT: usize = 4;
 
-/// What a parameter of a nest is.
+/// The source of a nest's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// A parameter of the scheduled kernel.
@@ -57,7 +57,7 @@ pub(crate) struct Nest {
     pub(crate) form: Form,
     /// Vectors per iteration.
     pub(crate) groups: usize,
-    /// What its parameters are.
+    /// The sources of its parameters.
     pub(crate) sources: SmallVec<[Source; 6]>,
     /// Its grid items.
     pub(crate) items: u64,

@@ -1,8 +1,8 @@
 //! Instructions that few points need.
 //!
 //! Formulas are free of branches: both sides of a select are made at every point. Where one side is long, such as the
-//! reduction of huge angles, a nest branches around it when no point of a group takes it. What is made at a point that
-//! takes it is the same either way, so no bit changes.
+//! reduction of huge angles, a nest branches around it when no point of a group takes it. The values at a point that
+//! takes it are the same either way, so no bit changes.
 
 use retape_runtime::DType;
 
@@ -16,18 +16,18 @@ const MIN_LEN: usize = 64;
 pub(crate) struct Rare {
     /// The condition.
     pub(crate) condition: ValueId,
-    /// What it is where the instructions are needed.
+    /// The value of the condition where the instructions are needed.
     pub(crate) when: bool,
     /// The selects, in order.
     pub(crate) selects: Vec<usize>,
-    /// What only they need and only on that side, in order. It may hold other such instructions as a whole.
+    /// The instructions that only they need and only on that side, in order. It may hold other such parts as a whole.
     pub(crate) body: Vec<usize>,
-    /// Values from outside that the body and the selects use; but for constants, those are made before the selects.
+    /// Values from outside that the body and the selects use; all except constants are made before the selects.
     pub(crate) inputs: Vec<ValueId>,
 }
 
 impl Rare {
-    /// What the selects are where the body is not needed.
+    /// The values of the selects where the body is not needed.
     pub(crate) fn others<'k>(&'k self, insts: &'k [Inst<ValueId>]) -> impl Iterator<Item = ValueId> + 'k {
         self.selects.iter().filter_map(|&id| match insts[id] {
             Inst::Select(_, x, y) => Some(if self.when { y } else { x }),
@@ -138,7 +138,8 @@ impl<K: PartialEq> Finder<'_, K> {
         }
     }
 
-    /// What one side of some selects needs alone; of as many of them, from the first on, as can be made together.
+    /// The part that one side of some selects needs alone; of as many of them, from the first on, as can be made
+    /// together.
     fn rare(&self, (when, mut selects): (bool, Vec<Choice>)) -> Option<Rare> {
         loop {
             let &(first, condition, _) = selects.first()?;

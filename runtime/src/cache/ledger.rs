@@ -1,4 +1,4 @@
-//! What changes the entries of a cache: insertion, eviction, removal, clearing, and other weights and capacities.
+//! The changes of a cache's entries: insertion, eviction, removal, clearing, and other weights and capacities.
 //!
 //! Guarantees that all of it happens in turn (see `Flights::exclusive`), that after a turn the ledger and the index hold
 //! the same entries, and that these keep the capacities unless pins forbid it. Observers are told, and values dropped,
@@ -18,7 +18,7 @@ use crate::sync::Arc;
 /// Entries that went out; told of and dropped after all locks are released.
 pub(super) type Gone<K, V> = Vec<Arc<Entry<K, V>>>;
 
-/// What became of a value that was put into a cache.
+/// The outcome of inserting a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Insertion {
     /// It went in.
@@ -129,7 +129,7 @@ impl<K: Eq, V> Cache<K, V> {
         gone.iter().for_each(|entry| self.tell(EventKind::Evict, &entry.hash, Some(&entry.key)));
     }
 
-    /// Takes one entry out, pinned or not; returns whether there was one. Who holds the value keeps it.
+    /// Takes one entry out, pinned or not; returns whether there was one. Holders of the value keep it.
     pub fn remove<Q>(&self, hash: &Hash32, key: &Q) -> bool
     where
         K: Borrow<Q>,

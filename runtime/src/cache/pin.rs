@@ -1,7 +1,7 @@
 //! Pins: what keeps an entry in its cache.
 //!
 //! Guarantees that an entry is not evicted while there is a pin on it, and is again like any other when the last one is
-//! dropped. Who removes an entry by its key, or clears the cache, takes it out all the same; its pins keep its value.
+//! dropped. Removing an entry by its key, or clearing the cache, takes it out all the same; its pins keep its value.
 
 use std::borrow::Borrow;
 use std::fmt;

@@ -50,7 +50,7 @@ impl<K, V> EntryView<K, V> {
 /// A value on which somebody works; it lives as long as this, also if its entry goes out of the cache.
 pub struct InUse<K, V>(pub(super) Hold<K, V>);
 
-/// What keeps a value alive.
+/// The handle that keeps a value alive.
 pub(super) enum Hold<K, V> {
     /// A handle of this thread's stripe: its count of owners is not contended.
     Recent(Arc<Handle<Entry<K, V>>>),

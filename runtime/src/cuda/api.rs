@@ -76,7 +76,7 @@ pub(super) fn library_address() -> Option<usize> {
 
 type ErrorText = unsafe fn(c_uint, *mut *const c_char) -> Result<(), Failure>;
 
-/// What the driver says about one of its codes.
+/// The driver's text for one of its codes.
 fn error_text(code: u32, ask: ErrorText) -> Option<String> {
     let mut text = std::ptr::null();
     // SAFETY: `text` is there to be written.
@@ -121,7 +121,7 @@ macro_rules! calls {
                     if !is_present() {
                         return Err(Failure { call: NAME, cause: Cause::NoLibrary });
                     }
-                    // SAFETY: the type is that of the binding, but for codes, which are numbers of 32 bits.
+                    // SAFETY: the type is that of the binding, except for codes, which are numbers of 32 bits.
                     let found = FOUND.get_or_init(|| unsafe { symbol::<F>(concat!(stringify!($name), "\0")) });
                     found.ok_or(Failure { call: NAME, cause: Cause::Missing })
                 }
@@ -255,7 +255,7 @@ pub(super) mod binding {
     }
 }
 
-/// What stands for the library where the feature is off.
+/// The stand-in for the library where the feature is off.
 #[cfg(not(feature = "cuda"))]
 #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names of the driver")]
 pub(super) mod binding {

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 /// The hash of what code is made from.
 pub(super) type Key = [u8; 32];
 
-/// What files begin with; the hash of the code follows.
+/// The head of each file; the hash of the code follows.
 const MAGIC: &[u8] = b"retape cubin 1\n";
 const HASH: usize = 32;
 /// Bytes of files that are kept.
@@ -51,7 +51,7 @@ pub(super) fn read(folder: &Path, key: &Key) -> Option<Vec<u8>> {
     if image.is_empty() || blake3::hash(image).as_bytes() != hash {
         return None;
     }
-    // What is used stays longest.
+    // Each use renews the time of the file, so that the files last used stay longest.
     let _ = File::options().append(true).open(&path).and_then(|file| file.set_modified(SystemTime::now()));
     Some(bytes.split_off(MAGIC.len() + HASH))
 }
@@ -73,7 +73,7 @@ fn store(folder: &Path, key: &Key, image: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut builder = DirBuilder::new();
     builder.recursive(true);
-    // What lies here is run.
+    // Files of this folder are run as code, so nobody else may write them.
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.create(folder)?;

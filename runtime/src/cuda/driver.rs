@@ -1,8 +1,8 @@
-//! What a GPU does for its owner: memory, copies, events, code and graphs, on one context and one stream.
+//! The driver's side of one GPU: memory, copies, events, code and graphs, on one context and one stream.
 //!
 //! Guarantees that handles are used in the context that they belong to: each call makes it the current one of the
-//! thread, and the one that was so before again when it returns. Who holds a [`Driver`] owns the lifetimes: what is
-//! destroyed must not be in use by queued work.
+//! thread, and the one that was so before again when it returns. The owner of a [`Driver`] owns the lifetimes: an
+//! object that queued work uses must not be destroyed.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, null_mut};
@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::api::{self, Cause, Failure, binding::*};
 
-/// What is known of a device.
+/// The facts about a device.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) name: String,
@@ -102,7 +102,7 @@ unsafe impl Sync for Graph {}
 #[derive(Debug)]
 pub(super) struct LinkFailure {
     pub(super) failure: Failure,
-    /// What the compiler of the driver wrote.
+    /// The log of the driver's compiler.
     pub(super) log: String,
 }
 
@@ -140,7 +140,7 @@ fn device(ordinal: u32) -> Result<CUdevice, Failure> {
     Ok(device)
 }
 
-/// What is known of the device with this number.
+/// The facts about the device with this number.
 pub(super) fn facts(ordinal: u32) -> Result<Facts, Failure> {
     let device = device(ordinal)?;
     let attribute = |attribute: CUdevice_attribute| {
@@ -418,7 +418,7 @@ impl Driver {
         let Shape { grid: [x, y, z], block, shared } = shape;
         let mut arguments = arguments(addresses);
         // SAFETY: the kernel is alive; there are as many arguments as it has parameters, and they are read during the
-        // call. What it accesses is as the caller says.
+        // call. The caller vouches for the memory that it accesses.
         unsafe {
             let arguments = arguments.as_mut_ptr();
             api::cuLaunchKernel(entry.0, x, y, z, block, 1, 1, shared, self.stream, arguments, null_mut())

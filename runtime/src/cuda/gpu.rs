@@ -1,6 +1,6 @@
 //! GPUs: found once, opened once, kept for the life of the process.
 //!
-//! Guarantees that all work of a GPU runs in the order in which it was queued, on one stream. That is why memory may be
+//! Guarantees that all work of a GPU runs in the order in which it was queued, on one stream. Memory may therefore be
 //! given to somebody else as soon as its owner drops it: whoever gets it queues later.
 
 use std::cell::Cell;
@@ -36,7 +36,7 @@ pub trait Idle: Send + Sync {
     fn give_up(&self);
 }
 
-/// What may still be in use by queued work when its owner drops it.
+/// An object that queued work may still use when its owner drops it.
 pub(super) enum Remains {
     Module(Module),
     Graph(Graph),
@@ -102,7 +102,7 @@ fn start() -> Result<u32, String> {
     driver::start().and_then(|()| driver::count()).map_err(|failure| format!("the NVIDIA driver refused: {failure}"))
 }
 
-/// What is known of a device that code can be made for.
+/// The facts about a device that code can be made for.
 fn look_at(ordinal: u32) -> Result<Facts, String> {
     let count = start()?;
     if ordinal >= count {
@@ -201,7 +201,7 @@ impl Gpu {
         Device::Cuda(self.ordinal)
     }
 
-    /// What it is called.
+    /// The device's name.
     pub fn name(&self) -> &str {
         &self.facts.name
     }
@@ -331,7 +331,8 @@ impl Gpu {
     pub(super) fn give_back(&self, block: Block) {
         let is_kept = lock(&self.pool).give_back(block);
         if !is_kept {
-            // The driver may or may not wait for that work. What it does not take back is lost, and nothing else.
+            // The driver may or may not wait for that work. A block that it does not take back is lost, and nothing
+            // else.
             let _ = self.sync().and_then(|()| self.check(|driver| driver.free(block.address)));
         }
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// What every block is a multiple of.
+/// The unit of block sizes: every block is a multiple of it.
 const GRAIN: usize = 256;
 /// Blocks from four times this size on are multiples of it: the size of a page of the device.
 const PAGE: usize = 2 << 20;
@@ -48,7 +48,7 @@ pub(super) struct Pool {
     /// Addresses of free blocks by size; the one that was freed last is used first.
     idle: BTreeMap<usize, Vec<u64>>,
     numbers: GpuMemory,
-    /// What may be held at most.
+    /// The most bytes that may be held.
     pub(super) limit: usize,
     /// Blocks are as large as what was asked for, and none is kept.
     pub(super) is_exact: bool,

@@ -55,7 +55,7 @@ impl Ring {
             // since the last wait for the part's event, behind which no copy was queued.
             unsafe { driver.send_through(&self.memory, at, &bytes[sent..sent + n], to + sent as u64)? };
             sent += n;
-            // What comes next begins on a cache line of its own.
+            // The next copy begins on a cache line of its own.
             self.filled = (self.filled + n).next_multiple_of(64).min(PART);
         }
         Ok(())

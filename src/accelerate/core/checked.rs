@@ -1,5 +1,5 @@
-//! What a watched call does besides running its entry: the search behind a trap, the comparison with the un-accelerated
-//! path, and bisection.
+//! The extra work of an instrumented call: the search behind a trap, the comparison with the un-accelerated path, and
+//! bisection.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +50,7 @@ impl Core {
         rim: &Rim<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
-        // What does not come from its device would compare as equal.
+        // Results are fetched from their device first: a failed transfer would otherwise compare as equal.
         tensors.iter().filter_map(Tensor::as_concrete).try_for_each(|concrete| concrete.bytes().map(|_| ()))?;
         let fresh = quietly(|| traced(Tape::describing, words, args, rim)).and_then(|trace| {
             let trace = trace.without_effects();
@@ -77,7 +77,7 @@ impl Core {
         fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
     }
 
-    /// What a call inside a gradient is to be compared with, if its turn has come. Enters the closure.
+    /// The comparison that is due for a call inside a gradient, if its turn has come. Enters the closure.
     pub(crate) fn recheck(
         &self,
         entry: &Found,

@@ -1,4 +1,4 @@
-//! What a bisection found, for programs and for people.
+//! The result of a bisection, as data and as text.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::error::{Caller, Gap};
 use crate::graph::Graph;
 use crate::types::{TensorType, ValueId};
 
-/// What [`Accelerated::bisect`](crate::Accelerated::bisect) found.
+/// The result of [`Accelerated::bisect`](crate::Accelerated::bisect).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Bisection {
@@ -19,7 +19,7 @@ pub struct Bisection {
     pub group: Option<FusedGroup>,
     /// How the value differs; none if it has another type.
     pub gap: Option<Gap>,
-    /// What counted as equal.
+    /// The tolerance within which values counted as equal.
     pub tolerance: Tolerance,
 }
 
@@ -82,7 +82,7 @@ pub struct GraphValue {
     pub id: ValueId,
     /// The op that makes it.
     pub op: &'static str,
-    /// That op as graph text, such as `%3 = mul %1, %2 : f32[4]`.
+    /// The op as graph text, such as `%3 = mul %1, %2 : f32[4]`.
     pub text: String,
     /// The line that asked for it.
     pub at: Option<Caller>,

@@ -27,7 +27,7 @@ impl Search<'_> {
         let (old, n_args) = (&self.cached.trace, self.args.len());
         for (n, (was, is)) in old.captures.iter().zip(&new.captures).enumerate() {
             let (Some(recorded), Some(now)) = (was.tensor.ty(), is.tensor.ty()) else { continue };
-            // What was recorded now has a line of this program; the entry may come from an artefact.
+            // The fresh capture has a line of this program; that of the entry may come from an artefact.
             let Some(at) = is.at.known() else { continue };
             let gap = exact_gap(&was.tensor, &is.tensor);
             // Where the ops differ, captures need not correspond.
@@ -60,7 +60,8 @@ impl Search<'_> {
         Ok(self.found(cause, id, difference))
     }
 
-    /// What the closure makes of the same ops, if it returns something else now: that is no value of the graph.
+    /// The difference between the closure's results, if it now builds another one of the same ops: no value of the
+    /// graph shows it.
     fn changed_result(&self, new: &Trace) -> Option<Bisection> {
         let old = &self.cached.trace;
         let changed = |recorded: String, now: String, gap| {

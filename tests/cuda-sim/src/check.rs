@@ -1,4 +1,4 @@
-//! Who touched which bytes of global memory, and whether two of them race.
+//! The threads that touched each byte of global memory, and whether two of them race.
 //!
 //! Blocks of a launch are never ordered: what one wrote no other may touch, but by atomics. Warps of a block are ordered
 //! by barriers, whose times the shadow of shared memory keeps.
@@ -7,7 +7,7 @@ use crate::fault::{Stop, stop};
 use crate::lanes::lanes;
 use crate::shared::Clock;
 
-/// Who touched some bytes last. A block is known by a serial number that counts over all launches.
+/// The last thread that touched some bytes. A block is known by a serial number that counts over all launches.
 ///
 /// An array, so that those of a great allocation are made without touching them.
 pub(crate) type Tag = [u32; 5];
@@ -155,7 +155,7 @@ fn check_readers(tag: &Tag, touch: Touch, visitor: Visitor<'_>) -> Result<(), St
 }
 
 impl Touch {
-    /// What a warp does that touches memory so.
+    /// The verb for a warp that touches memory so.
     fn verb(self) -> &'static str {
         match self {
             Touch::Read | Touch::ConstantRead | Touch::StrongRead => "reads",

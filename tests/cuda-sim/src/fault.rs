@@ -1,4 +1,4 @@
-//! What is wrong with a module or with a running kernel, and where.
+//! The mistakes of a module or of a running kernel, and their places.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct ParseError {
     /// The line, counted from one.
     pub line: u32,
-    /// What is wrong.
+    /// The mistake.
     pub what: String,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Display for ParseError {
 
 impl Error for ParseError {}
 
-/// What a kernel did wrong while it ran, or why it could not be launched.
+/// The mistake of a kernel while it ran, or the reason why it could not be launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kernel's name.
@@ -35,7 +35,7 @@ pub struct Fault {
     pub line: u32,
     /// The instruction as written; empty for a launch that never began.
     pub text: String,
-    /// What it did, with block, warp and lane where they matter.
+    /// The mistake, with block, warp and lane where they matter.
     pub what: String,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Fault {
 
 impl Error for Fault {}
 
-/// What stops a warp: the message of the fault to be, without its place. Boxed, since it is almost never made.
+/// The stop of a warp: the message of the fault to be, without its place. Boxed, since it is almost never made.
 pub(crate) type Stop = Box<String>;
 
 /// The error of an instruction.

@@ -35,7 +35,7 @@ pub(crate) struct Alu {
     pub(crate) a: u16,
     pub(crate) b: u16,
     pub(crate) c: u16,
-    /// Whatever else the instruction needs to know, packed by its decoder.
+    /// The other parameters of the instruction, packed by its decoder.
     pub(crate) extra: u32,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Row {
     pub(crate) run: AluFn,
 }
 
-/// What a lane of a register holds: `u32` or `u64`.
+/// The content of a lane of a register: `u32` or `u64`.
 pub(crate) trait Raw: Copy + Default {
     fn get(regs: &Regs, index: u16) -> &[Self; LANES];
     fn get_mut(regs: &mut Regs, index: u16) -> &mut [Self; LANES];

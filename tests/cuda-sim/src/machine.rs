@@ -65,7 +65,7 @@ impl From<[u32; 3]> for Dim3 {
     }
 }
 
-/// What kernels did.
+/// Counts of the work of kernels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Launches.
@@ -165,7 +165,7 @@ impl Machine {
         address
     }
 
-    /// So many values from the device.
+    /// Reads `len` values from the device.
     ///
     /// # Errors
     ///
@@ -181,7 +181,7 @@ impl Machine {
         self.branch_limit = branches;
     }
 
-    /// What the kernels of each name did so far.
+    /// The counts so far of the kernels of each name.
     pub fn counts(&self) -> &BTreeMap<String, Counts> {
         &self.counts
     }

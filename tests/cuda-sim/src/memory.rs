@@ -48,7 +48,7 @@ impl Global {
 
     /// A new array, whose bytes nobody has written.
     pub(crate) fn alloc(&mut self, bytes: usize) -> u64 {
-        // What nobody has written is no zero that a result could pass for; great arrays are left to the system.
+        // Unwritten bytes are no zeros that a result could pass for; great arrays are left to the system.
         let content = if bytes <= POISONED { 0xff } else { 0 };
         self.place(bytes, vec![content; bytes], vec![UNTOUCHED; bytes.div_ceil(4)])
     }

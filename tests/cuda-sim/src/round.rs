@@ -157,7 +157,7 @@ pub(crate) fn fma_to_odd(a: f32, b: f32, c: f32) -> f32 {
     if !sum.is_finite() {
         return sum as f32;
     }
-    // What the sum lost, exactly (two-sum).
+    // The rounding error of the sum, exactly (two-sum).
     let part = sum - product;
     let lost = (product - (sum - part)) + (addend - part);
     let near = sum as f32;

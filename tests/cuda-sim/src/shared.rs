@@ -12,7 +12,7 @@ const MAX_WARPS: usize = 32;
 /// Times begin anew with the first block behind this one; with a warp's number they have 32 bits.
 const MAX_EPOCH: u32 = 1 << 26;
 
-/// Who touched some bytes last.
+/// The last thread that touched some bytes.
 #[derive(Clone, Copy, Default)]
 struct Tag {
     /// The epoch in which they were written; zero if never in any block.
@@ -28,7 +28,7 @@ struct Tag {
     how: How,
 }
 
-/// What wrote some bytes.
+/// The kind of the last write to some bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum How {
     #[default]
@@ -43,7 +43,7 @@ enum How {
 /// More than one lane.
 const MANY_LANES: u8 = 255;
 
-/// What a warp has seen of the others of its block, and the time.
+/// The time of a warp, and the times of the others of its block that it has seen.
 #[derive(Clone, Copy)]
 pub(crate) struct Clock<'c> {
     pub(crate) warp: u32,

@@ -1,4 +1,5 @@
-//! What lanes, warps and blocks do together: shuffles, votes, matrices, atomics, barriers, divergence, spaces of memory.
+//! The work of lanes, warps and blocks together: shuffles, votes, matrices, atomics, barriers, divergence, spaces of
+//! memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -245,7 +245,7 @@ fn a_fault_sticks_and_is_told() {
     let (a, n) = (1.0_f32, 9_u32);
     let mut launch = stream.launch_builder(&axpy);
     launch.arg(&x).arg(&mut y).arg(&a).arg(&n);
-    // SAFETY: the arguments are those of the kernel, but for the length that is one too great.
+    // SAFETY: the arguments are those of the kernel, except for the length that is one too great.
     unsafe { launch.launch(config(n)) }.unwrap();
     let refused = stream.synchronize().unwrap_err();
     assert_eq!(refused.0, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);

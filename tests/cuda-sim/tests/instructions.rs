@@ -1,4 +1,4 @@
-//! What single instructions give, lane by lane, against values from the manual or from Rust's own arithmetic.
+//! The results of single instructions, lane by lane, against values from the manual or from Rust's own arithmetic.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

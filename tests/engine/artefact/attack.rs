@@ -97,9 +97,9 @@ pub(crate) fn set_modes(function: &Subject, [is_fast, traps]: [bool; 2]) {
     function.configure(|options| options.trap_nonfinite = traps);
 }
 
-/// Loads bytes into a fresh function and returns whether it took them. Whatever they are, the load comes back; a
-/// refusal changes nothing; what is taken is a verified graph that can be looked at and, if it is small, called: a hit,
-/// if the function is in the modes of the entry.
+/// Loads bytes into a fresh function and returns whether it took them. The load always comes back; a refusal changes
+/// nothing; an entry that is taken is a verified graph that can be looked at and, if it is small, called: a hit, if the
+/// function is in the modes of the entry.
 pub(crate) fn attack(bytes: &[u8]) -> bool {
     let function = subject();
     let loaded = match function.load_from(bytes) {

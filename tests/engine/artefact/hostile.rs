@@ -323,7 +323,7 @@ fn steps_that_are_never_taken_do_not_matter() {
     }
 }
 
-/// What a trace would hand through as a parameter, or return once, an artefact may return as it likes.
+/// An artefact may return parameters, and values more than once, where a trace hands them through or returns them once.
 #[test]
 fn outputs_may_be_parameters_and_repeat() {
     for outputs in ["%0", "%0, %0", "%1, %1", "%1, %0, %2, %1"] {
@@ -362,7 +362,7 @@ fn deep_and_wide_graphs_come_back() {
     assert!(!attack_graph(&brackets));
 }
 
-/// What a load would refuse is refused by name when it is saved, and serves calls all the same.
+/// An entry that a load would refuse is refused by name when it is saved, and serves calls all the same.
 #[test]
 fn graphs_too_large_to_load_are_not_saved() {
     let function = retape::accelerate(|x: &retape::Tensor| (0..70_000).fold(x.clone(), |y, _| -y));

@@ -65,7 +65,7 @@ fn panics_of_types_are_refusals() {
             assert_eq!(function.load_from(&saved[..]).unwrap().skipped.len(), 1);
         }
     }
-    // What the types take is taken.
+    // Words that the types accept are loaded.
     let other = graded();
     assert_eq!(other.load_from(&replaced(&saved, GRADE, GRADE + 2)[..]).unwrap().entries, 1);
     assert_eq!(other.call(x(), Grade(GRADE + 2)).unwrap().1.0, GRADE + 1);

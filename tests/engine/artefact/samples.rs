@@ -99,7 +99,7 @@ fn every_kind_of_constant_survives() {
     }
 }
 
-/// What the closure captures lies in the artefact as bytes.
+/// Tensors that the closure captures lie in the artefact as bytes.
 #[test]
 fn every_dtype_of_captured_tensors_survives() {
     for dtype in DType::ALL {

@@ -5,8 +5,8 @@ use retape::{DType, Tensor, accelerate, vjp};
 
 use super::sample::{Case, distance, name, result, samples, types};
 
-/// How far gradients may be apart, in proportion to the largest element. What is recomputed is recomputed bit for bit;
-/// sums that share a kernel with other formulas are added in another order.
+/// How far gradients may be apart, in proportion to the largest element. Recomputed values have equal bits; sums that
+/// share a kernel with other formulas are added in another order.
 fn bound(sample: &Sample) -> f64 {
     let dtypes = sample.args.iter().map(|arg| arg.ty.dtype).chain([result(&sample.op, &types(sample)).dtype]);
     dtypes.map(|dtype| if dtype == DType::F32 { 2e-6 } else { 1e-12 }).fold(0.0, f64::max)

@@ -85,7 +85,7 @@ fn wrong_numbers_of_arguments_are_refused() {
     }
 }
 
-/// Whatever type rule says, it holds: what it refuses is an error of tensors as well, and what it accepts runs.
+/// The type rule holds: types that it refuses are errors of tensors as well, and types that it accepts run.
 #[test]
 fn other_dtypes_are_refused_or_run() {
     crate::printed::listen();

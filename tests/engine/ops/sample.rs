@@ -1,4 +1,4 @@
-//! What the checks are made from: arguments for a sample, the sample as a graph, and comparisons.
+//! The material of the checks: arguments for a sample, the sample as a graph, and comparisons.
 
 use retape::ops::{Lowering, Op, Parameter, Sample};
 use retape::{Args, DType, Graph, Node, Tensor, TensorType, ValueId};

@@ -5,8 +5,8 @@ use retape::{DType, Tensor, TensorType, accelerate};
 
 use super::sample::{elements, graph, is_pointwise, name, tuples};
 
-/// What IEEE 754 and the definitions of rounding and choice leave no freedom in. All others are approximations, of
-/// which machine code and interpreter have each their own.
+/// The ops that IEEE 754 and the definitions of rounding and choice leave no freedom in. All others are approximations,
+/// of which machine code and interpreter have each their own.
 const EXACT: [&str; 20] = [
     "add",
     "sub",

@@ -38,7 +38,7 @@ impl Random {
     }
 }
 
-/// What graphs are made of.
+/// The kinds of ops that graphs are made of.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Any op and dtype.

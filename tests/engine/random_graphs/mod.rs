@@ -62,7 +62,7 @@ fn assert_same(a: &[Tensor], b: &[Tensor], what: &str) {
     }
 }
 
-/// Equal `f64` elements but for rounding, which grows with the largest number on the way.
+/// Equal `f64` elements except for rounding, which grows with the largest number on the way.
 fn assert_close(a: &[Tensor], b: &[Tensor], what: &str) {
     assert_eq!(a.len(), b.len(), "{what}");
     for (a, b) in a.iter().zip(b) {

@@ -47,7 +47,7 @@ fn gradients_of_overlapping_windows_are_within_the_bound_of_their_sums() {
             }
         }
     }
-    // What one constant for all windows would have to be.
+    // One constant bound for all windows would have to be larger than this.
     assert!(furthest > 2e-7, "{furthest:e}");
 }
 

@@ -112,8 +112,8 @@ fn the_page_says_what_the_cache_knows() {
     }
 }
 
-/// What the drawings rely on: groups cover the plan, members lie between what a group reads and writes, and no two
-/// values that live at the same time share bytes of the arena, unless one takes the other's place.
+/// The assumptions of the drawings: groups cover the plan, members lie between what a group reads and writes, and no
+/// two values that live at the same time share bytes of the arena, unless one takes the other's place.
 fn check_drawing(detail: &Value) {
     let ids = |value: &Value, field: &str| -> Vec<usize> {
         value[field].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as usize).collect()

@@ -160,7 +160,7 @@ fn descend(layers: &Vec<Dense>, x: &Tensor, rate: &Tensor) -> (Tensor, Vec<Dense
     (loss, zip_map([layers, &gradient], |[p, g]| p - rate * g))
 }
 
-/// What this process holds while nothing of a check is alive.
+/// The memory that this process holds while nothing of a check is alive.
 struct Held {
     /// Bytes of the pool that buffers have.
     live: usize,

@@ -1,4 +1,4 @@
-//! What is measured, by name; `tests/gpu/peers.py` has the same.
+//! The measured workloads, by name; `tests/gpu/peers.py` has the same.
 
 use retape::{DType, Device, MathMode, Result, Tensor, accelerate};
 use retape_runtime::{DeviceBuffer, Gpu};

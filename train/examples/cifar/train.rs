@@ -112,7 +112,7 @@ pub(crate) fn train(options: &Options, world: &World, out: &Path, mut monitor: M
         monitor.step(batch.after.step, batch.position.epoch, &whole.into_iter().chain(by_rank).collect::<Vec<_>>());
         history.trained(batch.after, loss, accuracy);
         let mut checkpoint = Checkpoint::at(batch.after).of(&data.train).seed(options.seed).metric("loss", loss);
-        // Whoever is asked to stop, all stop behind the same step.
+        // All workers stop behind the same step, whichever of them is asked to.
         if world.any(stop.is_requested()).map_err(Error::custom)? {
             batch.stop();
         }

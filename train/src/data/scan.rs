@@ -1,7 +1,7 @@
 //! The files below a folder, class by class.
 //!
-//! Links are followed, and no folder is entered twice, so that links in a circle end in an error. Names are never turned
-//! into text. Whatever is left out is listed.
+//! Links are followed, and no folder is entered twice, so that links in a circle end in an error. Names are never
+//! turned into text. Every file left out is listed.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -53,7 +53,7 @@ pub fn random_kernel_of_selects(seed: u64) -> Kernel {
     k.finish()
 }
 
-/// What is made so far, and what may be made of it.
+/// The values made so far, and the conditions for selects between them.
 struct Maker<'k> {
     rng: Rng,
     values: Vec<Value<'k>>,

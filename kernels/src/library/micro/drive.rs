@@ -13,7 +13,7 @@ use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 /// Runs a body for each of `n` tasks, in any order and on any threads.
 pub(crate) type ParallelFor = fn(usize, &(dyn Fn(usize) + Sync));
 
-/// What products are computed with.
+/// The machine that products are computed with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine {
     /// Instruction set.

@@ -12,7 +12,7 @@ use super::Real;
 /// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
 /// that is valid for `LANES` (or one) elements; no alignment is asked for.
 pub(crate) trait Simd: Copy + 'static {
-    /// What a lane holds.
+    /// The type of a lane.
     type Elem: Real;
     /// `LANES` elements.
     type Vector: Copy;

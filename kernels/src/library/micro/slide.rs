@@ -25,7 +25,7 @@ pub(crate) struct Slide<'a, T> {
     pub(crate) n: usize,
     /// Elements of the result for each image.
     pub(crate) out_image: usize,
-    /// What is computed from each image. All parts share image, strides and channels.
+    /// The parts computed from each image. All parts share image, strides and channels.
     pub(crate) parts: Vec<Part<'a, T>>,
 }
 
@@ -62,7 +62,7 @@ struct Hold {
 }
 
 impl Hold {
-    /// What one line of outputs of all `windows` needs.
+    /// The image tile that one line of outputs of all `windows` needs.
     fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<Hold> {
         let mut hold: Option<Hold> = None;
         for w in windows {

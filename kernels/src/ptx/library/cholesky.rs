@@ -42,7 +42,7 @@ fn nan(number: Number) -> Scalar {
     Scalar { dtype: number.0, bits }
 }
 
-/// What the threads of a block know. Tiles are given by their first row or column.
+/// The registers of a block's threads. Tiles are given by their first row or column.
 struct Panel {
     number: Number,
     n: usize,

@@ -1,4 +1,4 @@
-//! What hand-written kernels need beyond instructions: counting, branches, loops and addresses.
+//! The needs of hand-written kernels beyond instructions: counting, branches, loops and addresses.
 //!
 //! Positions are counted in registers of 32 bits where all of them fit, and of 64 bits otherwise. Integers are
 //! unsigned unless a name says otherwise. Operands may be registers or numbers.
@@ -111,7 +111,7 @@ impl Code {
         d
     }
 
-    /// Quotient by a number that is not 0. What is divided has 64 bits or is below 2^31.
+    /// Quotient by a number that is not 0. The dividend has 64 bits or is below 2^31.
     pub(super) fn div(&mut self, a: Reg, by: usize) -> Reg {
         match by {
             0 | 1 => a,

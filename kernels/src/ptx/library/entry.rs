@@ -1,4 +1,4 @@
-//! What is sorted: unsigned keys with positions, so that no two are equal and any algorithm is stable.
+//! The entries of a sort: unsigned keys with positions, so that no two are equal and any algorithm is stable.
 //!
 //! A key of 32 bits and its position are one number, the key above; a key of 64 bits has its position beside it.
 

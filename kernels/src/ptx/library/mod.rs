@@ -1,8 +1,8 @@
 //! Library kernels as PTX.
 //!
-//! Each file lowers one descriptor; what it computes is written there, in `crate::library`. Results are those of the
-//! CPU bit for bit, but for sums and products of floats in scans, whose tree is another one. Everything is chosen by
-//! shape: threads per line, parts of long lines, tiles. Nothing is launched for results of no elements.
+//! Each file lowers one descriptor; `crate::library` says what it computes. Results are those of the CPU bit for bit,
+//! except for sums and products of floats in scans, whose tree is another one. Everything is chosen by shape: threads
+//! per line, parts of long lines, tiles. Nothing is launched for results of no elements.
 
 mod arg_reduce;
 mod cast_half;

@@ -70,7 +70,7 @@ impl Number {
         })
     }
 
-    /// What may be added to any value and changes no bit of it: -0 for floats.
+    /// The neutral element of addition, which changes no bit of any value: -0 for floats.
     pub(super) fn nothing(self) -> Scalar {
         self.scalar(match self.0 {
             DType::F32 => u64::from((-0.0_f32).to_bits()),

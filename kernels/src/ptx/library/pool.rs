@@ -35,7 +35,7 @@ pub(in crate::ptx) fn pool(kernel: &Pool2d, target: Target) -> Launches {
     }
 }
 
-/// What is stored of the maximum of a window.
+/// The stored result of the maximum of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// Its value; -inf if there is none.

@@ -14,7 +14,7 @@ use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target};
 const RUN: usize = 4;
 /// The length of a part of a long line: some tiles of the largest block.
 const PART: usize = 4 * RUN * BLOCK as usize;
-/// So many lines need not be cut into parts.
+/// The number of lines from which on none is cut into parts.
 const ENOUGH_LINES: usize = 256;
 /// Lines of so few elements are folded by one thread each.
 const SHORT: usize = 32;
@@ -79,12 +79,12 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
     }
 }
 
-/// What a pass stores.
+/// The results that a pass stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stored {
     /// A result per element.
     Line(Number),
-    /// What each part starts from: a result per element, of the type of sums, the first of which is no unit.
+    /// The start of each part: a result per element, of the type of sums, the first of which is no unit.
     Starts,
     /// One total per part.
     Total,
@@ -95,7 +95,7 @@ enum Stored {
 struct Pass {
     kind: ScanKind,
     from: Number,
-    /// What is accumulated.
+    /// The type of the accumulator.
     sum: Number,
     outer: usize,
     len: usize,
@@ -119,7 +119,7 @@ impl Pass {
         Code::new(name, target, block, n_params, largest)
     }
 
-    /// What changes nothing when it comes before a value.
+    /// The neutral element, which changes nothing when it comes before a value.
     fn nothing(&self, c: &mut Code) -> Reg {
         c.constant(match self.kind {
             ScanKind::Sum => self.sum.nothing(),
@@ -300,7 +300,7 @@ impl Pass {
     }
 }
 
-/// What the threads of a block share: a slot per warp.
+/// The state shared by the threads of a block: a slot per warp.
 struct Tile {
     thread: Reg,
     lane: Reg,

@@ -42,7 +42,7 @@ pub(in crate::ptx) fn sort(kernel: &Sort, target: Target) -> Result<Launches> {
     Ok(Launches { launches, scratch })
 }
 
-/// What is wanted of sorted lines.
+/// The wanted result of sorted lines.
 #[derive(Clone, Copy)]
 pub(super) enum Goal {
     /// The positions, as elements along the axis.

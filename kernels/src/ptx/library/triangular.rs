@@ -27,7 +27,7 @@ pub(in crate::ptx) fn triangular_solve(kernel: &TriangularSolve, target: Target)
     Launches { launches: vec![c.launch(blocks, BLOCK, &[0, 1, 2].map(Argument::Operand))], scratch: 0 }
 }
 
-/// What the threads of a block know.
+/// The registers of a block's threads.
 struct System<'k> {
     kernel: &'k TriangularSolve,
     number: Number,
@@ -150,7 +150,7 @@ impl<'k> System<'k> {
                 let to = self.unknown(c, self.out, i);
                 c.if_then(exists, |c| c.store(self.number, to, 0, value));
             }
-            // What is stored is read by other threads, and the tiles in shared memory are made anew.
+            // Other threads read the stored values, and the tiles in shared memory are made anew.
             c.barrier();
         });
     }

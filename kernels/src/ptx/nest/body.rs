@@ -69,11 +69,11 @@ pub(super) struct Body<'k> {
     bases: Vec<Option<Reg>>,
     /// Loads at computed positions, and what these are made of.
     gathers: Vec<bool>,
-    /// What needs no coordinates.
+    /// Whether an instruction needs no coordinates.
     uniform: Vec<bool>,
-    /// What loops over reduced axes use or make.
+    /// Whether loops over reduced axes use or make the value of an instruction.
     pub(super) inside: Vec<bool>,
-    /// What groups branch around.
+    /// The cold parts that groups branch around.
     rare: RareParts,
 }
 
@@ -238,7 +238,7 @@ impl<'k> Body<'k> {
             }
         }
         f.place(end);
-        // What is made there is not known here.
+        // Values made there are not known here.
         rare.body.iter().for_each(|&id| group.values[id] = None);
         for (id, results) in results {
             group.values[id] = Some(if lanes.is_some() { Lanes::Each(results) } else { Lanes::Same(results[0]) });

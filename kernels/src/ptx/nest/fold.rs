@@ -29,7 +29,7 @@ pub(super) struct Partial {
     /// The reduction.
     pub(super) id: ValueId,
     pub(super) monoid: Monoid,
-    /// What it folds.
+    /// The value that it folds.
     pub(super) of: ValueId,
     /// Results of a thread, each for some neighbours; one in the end.
     pub(super) chains: Vec<Elements>,
@@ -195,7 +195,7 @@ fn halve(f: &mut Function, plan: Reduction, threads: &Threads, base: Reg, sums: 
     while strips > 0 {
         let skip = f.label();
         let idle = f.op(Class::Pred, "setp.ge.u32", format_args!("{}, {strips}", threads.strip));
-        // What the others have is not used again.
+        // The chains of the other strips are not used again.
         let kept: Vec<Elements> = sums.iter().map(|sum| sum.chains[0].clone()).collect();
         ptx!(f, "@{idle} bra {skip}");
         for ((sum, &(own, start)), kept) in sums.iter_mut().zip(&regions).zip(&kept) {

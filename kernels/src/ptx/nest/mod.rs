@@ -20,15 +20,15 @@ use crate::schedule::{Source, canonical};
 use body::{Body, Vector};
 use index::{Ints, NARROW};
 
-/// What all buffers are aligned to.
+/// The alignment of all buffers.
 const BUFFER_ALIGN: usize = 256;
 
 /// A canonical kernel with what its parameters are.
 pub(super) struct Nest<'k> {
     kernel: &'k Kernel,
-    /// What each parameter points to.
+    /// The target of each parameter's pointer.
     arguments: &'k [Argument],
-    /// What the address of each parameter is a multiple of, at least.
+    /// The least alignment of each parameter's address.
     aligns: &'k [usize],
     ints: Ints,
     target: Target,

@@ -36,7 +36,7 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
     }
     let idle = is_ragged.then(|| f.label());
     if let Some(idle) = idle {
-        // What threads beyond the end would load, others may write.
+        // Threads beyond the end load nothing: others may write there.
         let beyond = ints.compare(&mut f, "ge", first, plan.items);
         ptx!(f, "@{beyond} bra {idle}");
     }

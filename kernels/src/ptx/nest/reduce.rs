@@ -69,9 +69,9 @@ impl Emitter<'_, '_> {
 
     /// The number of the item of a thread, the last one for threads beyond the end, and whether it is none of these.
     ///
-    /// What threads beyond the end would load, others may write: these fold nothing, and go to `end` if nobody waits
-    /// for them. They stay where warps wait at a barrier, behind which results are written, or where they share a warp
-    /// with threads of the last item.
+    /// Threads beyond the end must not load, since others may write there: they fold nothing, and go to `end` if nobody
+    /// waits for them. They stay where warps wait at a barrier, behind which results are written, or where they share a
+    /// warp with threads of the last item.
     fn item(&mut self, threads: &Threads, blocks: usize, end: Label) -> (Reg, Option<Reg>) {
         let (ints, plan) = (self.body.ints, self.plan);
         let block = self.f.block_index();
@@ -236,7 +236,7 @@ impl Emitter<'_, '_> {
         walk.inner.at(coords.into_iter().enumerate().map(|(a, c)| (kept + a, c)), walk.vector)
     }
 
-    /// What is done at every point, and its values folded into a chain.
+    /// Emits the instructions of every point, and folds their values into a chain.
     fn element(&mut self, group: &mut Group, sums: &mut [Partial], chain: usize) {
         let body = self.body;
         body.run(self.f, group, |id| body.stages[id] == Stage::Element);
@@ -292,7 +292,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// What depends on the reductions, and what is written once per kept point.
+    /// Emits the instructions that depend on the reductions, and the stores of a kept point.
     fn tail(&mut self, kept: &mut Group) {
         let body = self.body;
         body.run(self.f, kept, |id| body.stages[id] != Stage::Element);
@@ -324,7 +324,7 @@ impl Emitter<'_, '_> {
 
 /// How a thread goes over its units.
 struct Walk {
-    /// What is known at all of them.
+    /// The values known at all of them.
     inner: Group,
     /// How the points of a unit lie.
     vector: Option<Vector>,

@@ -1,6 +1,6 @@
 //! The shape of the tiles and the number of parts of the sums, by a rule on the shape of the product alone.
 //!
-//! What the sizes are for, on a device of 4 x 32 lanes and 128 bytes of shared memory per clock and multiprocessor:
+//! The reasons for the sizes, on a device of 4 x 32 lanes and 128 bytes of shared memory per clock and multiprocessor:
 //!
 //! - Single precision, 128x128: a lane holds 8x8 sums and reads 16 numbers for 64 multiplications. The 32 lanes of a
 //!   warp cover 32x64 sums, so that they read 96 different numbers, 6 bytes for each cycle of a warp's arithmetic: a
@@ -21,7 +21,7 @@ use retape_runtime::DType;
 use super::problem::{Gather, Problem};
 use crate::ptx::Target;
 
-/// What multiplies.
+/// The units that multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     /// Fused multiply-adds: each lane holds `thread` sums, a warp is `lanes` of them.
@@ -34,9 +34,9 @@ pub(super) enum Engine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Config {
     pub(super) engine: Engine,
-    /// What the tiles in shared memory hold.
+    /// The dtype of the tiles in shared memory.
     pub(super) element: DType,
-    /// What the sums are.
+    /// The dtype of the sums.
     pub(super) sum: DType,
     /// Warps of a block, along rows and columns.
     pub(super) warps: [usize; 2],
@@ -163,7 +163,7 @@ impl Config {
     }
 }
 
-/// What tensor cores can multiply for this problem, if anything.
+/// The dtype that tensor cores can multiply for this problem, if any.
 fn tensor_element(problem: &Problem, target: Target) -> Option<DType> {
     let element = match [problem.a.dtype, problem.b.dtype] {
         [DType::F16, DType::F16] => DType::F16,

@@ -1,4 +1,4 @@
-//! What a pointwise kernel makes of each element of a product before it is stored.
+//! The epilogue of a product: a pointwise kernel that runs on each element before it is stored.
 //!
 //! The kernel loads the product at the identity map of its axes, and anything else where it likes. Its instructions run
 //! once per element on the rounded sum: the bits are those of a launch of its own.
@@ -56,7 +56,7 @@ impl Epilogue {
         (short && countable && narrow).then_some(epilogue)
     }
 
-    /// The parameters but for the product: those of a launch, after the ones of the product.
+    /// The parameters except for the product: those of a launch, after the ones of the product.
     pub(crate) fn others(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.kernel.params.len()).filter(|p| *p != self.accumulator.index())
     }

@@ -10,7 +10,7 @@ use super::sums::Sums;
 use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
 
-/// What becomes of the sums.
+/// The use of the sums.
 pub(super) enum Finish<'a> {
     /// They are the result.
     Store { to: &'a Scatter, n: usize },

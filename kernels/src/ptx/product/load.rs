@@ -1,8 +1,8 @@
 //! From global to shared memory: each thread copies a few vectors of each tile.
 //!
-//! What does not depend on the step of the sums is computed once: for each row that a thread reads, an address and the
-//! row's part of the window coordinates. A step adds the part of the sums' index, whose digits are found by
-//! multiplications where there is more than one. What lies outside is filled with zeros, and not read.
+//! Addresses that do not depend on the step of the sums are computed once: for each row that a thread reads, an address
+//! and the row's part of the window coordinates. A step adds the part of the sums' index, whose digits are found by
+//! multiplications where there is more than one. Elements outside are filled with zeros, and not read.
 //!
 //! Copies are asynchronous where the device has that and the bytes need not change: a stage is then a few steps ahead.
 //! Other copies pass through registers: they are read before the arithmetic of a step and written after it.
@@ -15,7 +15,7 @@ use super::tile::Tile;
 use super::vector::{elements, fetch, store_shared};
 use crate::ptx::{Class, Function, Reg, ptx};
 
-/// What stands for a window coordinate of a row or a step that does not exist: no sum of them is a coordinate.
+/// The stand-in for a window coordinate of a row or a step that does not exist: no sum of them is a coordinate.
 const NO_ROW: i64 = 0x8000_0000;
 const NO_STEP: i64 = 0xc000_0000;
 
@@ -182,7 +182,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// What the coming tile's steps add.
+    /// The parts of addresses and windows that the coming tile's steps add.
     fn depths(&self, f: &mut Function) -> Vec<Depth> {
         let gather = self.gather;
         let size = gather.dtype.size() as i64;
@@ -233,7 +233,7 @@ impl<'a> Loader<'a> {
         let mut address = match depth.address {
             None => {
                 let from = row.address.beyond(self.steps[pass.k] as i64 * gather.inner[0].stride * size);
-                // What stands beside a register has 32 bits.
+                // An offset beside a register has 32 bits.
                 match i32::try_from(from.distance) {
                     Ok(_) => from,
                     Err(_) => Address::new(shift(f, from.base, from.distance), 0),

@@ -159,7 +159,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What the parameters after the operands point to.
+    /// The targets of the parameters after the operands.
     fn results(&self) -> Arguments {
         let n = self.epilogue.map_or(1, |epilogue| epilogue.others().count());
         (2..2 + n).map(Argument::Operand).collect()

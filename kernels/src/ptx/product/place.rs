@@ -69,7 +69,7 @@ pub(super) fn rounded(f: &mut Function, x: Reg, to: DType) -> Reg {
         DType::F16 => f.op(Class::B16, "cvt.rn.f16.f32", format_args!("{x}")),
         DType::Bf16 if f.target().sm >= 80 => f.op(Class::B16, "cvt.rn.bf16.f32", format_args!("{x}")),
         DType::Bf16 => {
-            // Adds half of the last place, ties to even, but for NaN, whose lower bits may be all it has.
+            // Adds half of the last place, ties to even, except for NaN, whose lower bits may be all it has.
             let x_bits = f.op(Class::B32, "mov.b32", format_args!("{x}"));
             let high = f.op(Class::B32, "shr.u32", format_args!("{x_bits}, 16"));
             let odd = super::index::and(f, high, 1);

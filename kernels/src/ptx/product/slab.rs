@@ -23,7 +23,7 @@ pub(super) struct Slab {
     pitch: usize,
 }
 
-/// What becomes of the elements.
+/// The store of the elements, after the epilogue.
 pub(super) struct Tail<'a> {
     pub(super) to: &'a Scatter,
     /// Columns of the product.

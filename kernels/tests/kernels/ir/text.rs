@@ -75,7 +75,7 @@ fn random_kernels_read_back() {
     }
 }
 
-/// What other tests rely on random kernels to contain.
+/// The kinds of instructions that other tests rely on random kernels to contain.
 #[test]
 fn random_kernels_are_of_all_kinds() {
     let mut seen = std::collections::BTreeMap::<String, usize>::new();

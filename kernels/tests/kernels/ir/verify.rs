@@ -120,7 +120,7 @@ fn bounds() {
 fn empty_spaces_have_no_positions() {
     let empty = "kernel (p0: f32[0], p1: f32[0] out) {\n axes a0 = 0, a1 = 3\n %0 = load p0[a0 * 3 + a1 + 7]\n";
     kernel(&format!("{empty} %1 = index a1\n %2 = load_at p0, %1\n store p1[a1], %0\n}}")).verify().unwrap();
-    // What lies outside empty reduced axes runs all the same.
+    // Instructions outside empty reduced axes run all the same.
     let reduced = "kernel (p0: f32[3], p1: f32[3] out) {\n axes a0 = 0 reduced, a1 = 3\n %0 = load p0[a1 + 1]\n}";
     assert_eq!(kernel(reduced).verify().unwrap_err().message, "positions 1 to 3 leave p0 of length 3");
 }

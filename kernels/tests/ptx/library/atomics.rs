@@ -80,7 +80,7 @@ fn the_order_of_blocks_shows_in_the_bits_of_atomic_sums_alone() {
     for (dtype, epsilon) in [(DType::F32, f64::from(f32::EPSILON)), (DType::F64, f64::EPSILON)] {
         let (scatter, updates, inputs) = rounded(dtype);
         let twin = data::scalars(dtype, &expected(&scatter.clone().into(), &inputs)[0]);
-        // Whatever the order, a sum of n numbers is off by n roundings of the sum of their sizes at most.
+        // A sum of n numbers, in any order, is off by n roundings of the sum of their sizes at most.
         let bound = updates.len() as f64 * epsilon * updates.iter().map(|x| x.abs()).sum::<f64>();
         for sm in ARCHITECTURES {
             let sorted = launches(&scatter, sm, false);

@@ -70,7 +70,7 @@ impl Draw {
     }
 }
 
-/// What floats are drawn.
+/// The kind of floats that are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
     /// With many special values.
@@ -82,7 +82,7 @@ enum Mood {
 }
 
 impl Mood {
-    /// What fits a kernel: where one element meets many others, special values must be rare.
+    /// The kind that fits a kernel: where one element meets many others, special values must be rare.
     fn of(kernel: &Library) -> Mood {
         const MANY: usize = 30;
         match kernel {

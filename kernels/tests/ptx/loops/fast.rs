@@ -1,4 +1,4 @@
-//! What the fast mode may change, and by how much.
+//! The changes that the fast mode may make, and their bounds.
 
 use retape_kernels::ir::Func1;
 use retape_kernels::ptx::Target;

@@ -25,7 +25,7 @@ fn places(machine: &mut Machine, step: &Step, buffers: &[Vec<u8>]) -> Result<Vec
     });
     let arena = machine.alloc(slots.max().unwrap_or(0));
     let mut addresses = Vec::new();
-    // What is read is written last, since results may lie on it.
+    // Operands that are read are written last, since results may lie on them.
     for (operand, bytes) in step.operands.iter().zip(buffers).rev() {
         let address = match operand.place {
             Place::Slot { offset } => arena + offset as u64,
@@ -43,7 +43,7 @@ fn missing(operand: &Operand, bytes: &[u8]) -> u64 {
     (operand.len * operand.dtype.size() - bytes.len()) as u64
 }
 
-/// What the launches of a step on some inputs do.
+/// The counts of the launches of a step on some inputs.
 pub(crate) fn counts(step: &Step, kernel: &Kernel, inputs: &[Vec<u8>], target: Target) -> Counts {
     let written = kernel.params.iter().filter(|p| p.written);
     let empty = written.map(|p| vec![0; p.len * p.dtype.size()]);
@@ -90,7 +90,7 @@ fn run_on(
     written.collect()
 }
 
-/// What the evaluator leaves in the written buffers.
+/// The contents that the evaluator leaves in the written buffers.
 pub(crate) fn expected(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let written = kernel.params.iter().filter(|p| p.written);
     let mut outputs: Vec<Vec<u8>> = written.map(|p| vec![0; p.len * p.dtype.size()]).collect();
@@ -110,7 +110,7 @@ fn close(x: Scalar, y: Scalar, tolerance: f64) -> bool {
     same(x, y) || !a.is_finite() || !b.is_finite() || (a - b).abs() <= tolerance * b.abs().max(1.0)
 }
 
-/// What the launches of a step write, which must be the same in both orders.
+/// The buffers that the launches of a step write, which must be the same in both orders.
 pub(crate) fn outputs(step: &Step, kernel: &Kernel, inputs: &[Vec<u8>], target: Target) -> Vec<Vec<u8>> {
     let launches = lowered(step, target);
     let written = kernel.params.iter().filter(|p| p.written);

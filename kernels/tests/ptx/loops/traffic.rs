@@ -1,4 +1,4 @@
-//! What nests cost: bytes of memory and instructions, counted.
+//! The cost of nests: bytes of memory and instructions, counted.
 
 use retape_kernels::ir::Kernel;
 use retape_kernels::ir::random::random_inputs;

@@ -59,7 +59,7 @@ fn any_geometry_on_any_target() {
             width: 40,
             ..PLAIN
         },
-        // So many distances from the stride's grid that one product visits them all.
+        // One product visits all distances from the stride's grid.
         Conv2d {
             height: 25,
             width: 24,

@@ -107,7 +107,7 @@ fn layer(dtype: DType, rows: usize, cols: usize) -> String {
     )
 }
 
-/// What halves are computed in single precision: twice the product, rounded.
+/// Twice the product of halves, computed in single precision and rounded.
 fn doubled(dtype: DType, len: usize) -> String {
     let name = dtype.name();
     format!(

@@ -62,7 +62,7 @@ fn launches(library: &Library, target: Target) -> Launches {
     lower(&step, target).unwrap()
 }
 
-/// What the reference gives, with the operands and the result in double precision.
+/// The result of the reference, with the operands and the result in double precision.
 fn reference(library: &Library, inputs: &[Vec<u8>]) -> Vec<f64> {
     let double: Library = match library.clone() {
         Library::MatMul(op) => MatMul { dtype: DType::F64, ..op }.into(),

@@ -56,7 +56,7 @@ pub(super) fn mov(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     }
 }
 
-/// What a register holds that is to be the address of an array.
+/// The content of a register that is to be the address of an array.
 pub(super) fn address<'t>(d: &mut Decoder<'_, '_, 't>, name: &'t str, offset: i64) -> Result<Fill> {
     if d.body.params.iter().any(|param| param.name == name) {
         return Err(format!("the address of parameter {name} cannot be taken"));
@@ -135,7 +135,7 @@ pub(super) fn selp(d: &mut Decoder<'_, '_, '_>) -> Result<Op> {
     row(if ty.size() == 8 { "selp.b64" } else { "selp.b32" }, Alu { d: d.dest(0, ty)?, a, b, c, ..Alu::default() })
 }
 
-/// What `setp` and `set` share: the comparison, how it is combined, and the type that is compared.
+/// The common part of `setp` and `set`: the comparison, how it is combined, and the type that is compared.
 fn comparison(d: &mut Decoder<'_, '_, '_>) -> Result<(Compare, Combine)> {
     let name = d.mods.first().ok_or("no comparison")?;
     let compare = Compare::parse(name).ok_or_else(|| format!("unknown comparison .{name}"))?;

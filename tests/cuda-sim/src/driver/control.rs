@@ -6,7 +6,7 @@ use super::foreign::{Code, Out, Text, write_text};
 use super::state::with_state;
 use crate::machine::Order;
 
-/// What the driver did since it was loaded or reset.
+/// Counts of the driver's work since it was loaded or reset.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

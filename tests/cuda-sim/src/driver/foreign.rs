@@ -1,4 +1,4 @@
-//! What crosses the C interface: pointers of the caller, results, texts.
+//! The values that cross the C interface: pointers of the caller, results, texts.
 //!
 //! Invariant: values of the pointer types here are made by callers of the C interface only, who promise what the driver
 //! API demands: a pointer is null, or valid for what the function does with it.
@@ -62,7 +62,7 @@ codes! {
     UNKNOWN = 999, c"CUDA_ERROR_UNKNOWN", c"unknown error";
 }
 
-/// What a function of the driver gives back inside.
+/// The result of a driver function, before it crosses the interface.
 pub(super) type Status = Result<(), Code>;
 
 /// A place for a result.
@@ -128,7 +128,7 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.add(index).read_unaligned() })
     }
 
-    /// So many values.
+    /// The first `len` values.
     pub(super) fn list(self, len: usize) -> Result<Vec<T>, Code> {
         (0..len).map(|index| self.at(index)).collect()
     }

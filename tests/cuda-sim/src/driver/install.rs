@@ -155,7 +155,7 @@ impl Driver {
         run(name.as_ptr(), skip, code);
     }
 
-    /// What the driver did.
+    /// The driver's counters.
     pub fn counters(self) -> Counters {
         let mut counters = Counters::default();
         // SAFETY: the type is that of `control::retape_sim_counters`.
@@ -164,7 +164,7 @@ impl Driver {
         counters
     }
 
-    /// What went wrong last: the fault of a kernel, the log of a compilation, the reason why a launch was refused.
+    /// The last failure: the fault of a kernel, the log of a compilation, the reason why a launch was refused.
     pub fn last_fault(self) -> String {
         self.text(c"retape_sim_last_fault")
     }

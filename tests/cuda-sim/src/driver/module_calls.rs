@@ -194,7 +194,7 @@ extern "C" fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_int, function: 
             0 => function.kernel.max_threads().unwrap_or(1024) as c_int,
             1 => function.kernel.shared_bytes() as c_int,
             3 => function.kernel.local_bytes() as c_int,
-            // What a compiler would do with the registers is not known: a moderate number.
+            // The registers that a compiler would use are not known: a moderate number.
             4 => 32,
             5 | 6 => capability,
             8 => function.dynamic_limit as c_int,

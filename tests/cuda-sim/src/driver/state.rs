@@ -1,4 +1,4 @@
-//! What the driver remembers: devices, and the objects behind handles.
+//! The driver's state: devices, and the objects behind handles.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,7 @@ pub(super) struct Device {
     /// Compute capability times ten.
     pub(super) capability: u32,
     pub(super) limit: u64,
-    /// What a kernel did wrong; stays until a reset.
+    /// The code of a kernel's fault; stays until a reset.
     pub(super) broken: Option<Code>,
     /// How often the primary context is retained.
     pub(super) retained: u32,

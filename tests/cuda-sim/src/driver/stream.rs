@@ -39,7 +39,7 @@ pub(super) struct Capture {
     pub(super) thread: std::thread::ThreadId,
 }
 
-/// What an event stands for.
+/// The work that an event stands for.
 #[derive(Clone, Default)]
 pub(super) enum Recorded {
     #[default]
@@ -175,7 +175,7 @@ impl State {
         found
     }
 
-    /// What an event recorded now on a stream stands for.
+    /// The work that an event recorded now on a stream stands for.
     pub(super) fn record(&mut self, key: usize, event: usize) -> Result<Recorded, Code> {
         if let Some(capture) = &self.stream(key)?.capture {
             return Ok(Recorded::Captured { graph: capture.graph, tails: capture.tails.clone() });

@@ -52,7 +52,7 @@ fn add_flushed(old: u64, a: u64) -> u64 {
     u64::from(flush(old + a).to_bits())
 }
 
-/// What an atomic writes.
+/// The value that an atomic writes.
 fn combine(op: AtomicOp, ty: Ty, old: u64, a: u64, b: u64) -> u64 {
     match op {
         AtomicOp::Add => match ty {

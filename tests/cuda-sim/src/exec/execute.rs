@@ -1,4 +1,4 @@
-//! What a warp does for an instruction that is neither plain arithmetic nor control: hands it to whoever knows it.
+//! Instructions that are neither plain arithmetic nor control: a warp hands them to the module that knows them.
 
 use super::Env;
 use super::warp::Warp;

@@ -16,7 +16,7 @@ use crate::memory::Global;
 use crate::shared::Shared;
 use warp::{State, Warp};
 
-/// What a launch fixes for all its blocks.
+/// The parts of a launch that are the same for all its blocks.
 pub(crate) struct Launch<'l> {
     pub(crate) kernel: &'l Kernel,
     pub(crate) grid: [u32; 3],
@@ -30,7 +30,7 @@ pub(crate) struct Launch<'l> {
     pub(crate) branch_limit: u64,
 }
 
-/// What the warps of a block share.
+/// The state that the warps of a block share.
 pub(crate) struct Env<'l> {
     pub(crate) launch: &'l Launch<'l>,
     pub(crate) global: &'l mut Global,

@@ -19,7 +19,7 @@ struct Group {
     waits: Option<(usize, Option<u32>)>,
 }
 
-/// What a warp that cannot go on does.
+/// The state of a warp that cannot go on.
 pub(super) enum State {
     Done,
     Waits { id: usize, pc: usize, lanes: u32 },
@@ -82,7 +82,7 @@ impl Warp {
         self.local.clear();
         self.local.resize(LANES * kernel.local_bytes as usize, (0, false));
         self.copies.clear();
-        // What depends on the place of the block; the rest has been filled when the warp was made.
+        // Registers that depend on the place of the block; the rest has been filled when the warp was made.
         for (index, fill) in &kernel.narrow_fill {
             if matches!(fill, Fill::Special(Special::Ctaid(_))) {
                 self.regs.narrow[usize::from(*index)] =
@@ -309,7 +309,7 @@ impl Warp {
     }
 }
 
-/// What a register is filled with.
+/// The first content of a register.
 fn fill_value(fill: Fill, launch: &Launch<'_>, place: [u32; 3], warp: usize, lane: usize) -> u64 {
     match fill {
         Fill::Bits(bits) => bits,

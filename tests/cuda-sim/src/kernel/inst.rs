@@ -25,7 +25,7 @@ pub(crate) struct Guard {
     pub(crate) negated: bool,
 }
 
-/// What an instruction does.
+/// The effect of an instruction.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// Computes on registers.
@@ -123,7 +123,7 @@ pub(crate) enum Op {
     Trap,
 }
 
-/// What `.ftz` and `.sat` add to an instruction.
+/// The effects of `.ftz` and `.sat` on an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FloatMode {
     pub(crate) flush: bool,
@@ -193,7 +193,7 @@ pub(crate) struct Access {
     pub(crate) constant: bool,
 }
 
-/// What an atomic does with the value in memory.
+/// The operation of an atomic on the value in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtomicOp {
     Add,

@@ -87,7 +87,7 @@ pub(crate) struct Files {
     pub(crate) declared: u16,
 }
 
-/// What a register holds when its warp begins.
+/// The content of a register when its warp begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fill {
     Bits(u64),

@@ -138,7 +138,7 @@ impl<'s, 't> Body<'s, 't> {
 
     fn add_shared(&mut self, bytes: usize, align: usize) -> i64 {
         let start = self.shared_bytes.next_multiple_of(align);
-        // What is too great is refused when the kernel is done.
+        // Too many bytes are refused when the kernel is done.
         self.shared_bytes = (start + bytes).min(MAX_BYTES);
         start as i64
     }

@@ -31,7 +31,7 @@ impl<'t> Declaration<'t> {
             let word = cursor.take()?.text;
             match word {
                 ".align" => align = Some(cursor.count()?),
-                // What a parameter points to is of no matter here.
+                // The space that a parameter points to is of no matter here.
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" if space == ".param" => {}
                 _ => match dotted_type(word) {
                     Some(found) if ty.is_none() => ty = Some(found),

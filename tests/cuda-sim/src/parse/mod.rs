@@ -1,6 +1,6 @@
 //! Text of a module to [`Module`]: directives, declarations, scopes, labels.
 //!
-//! Instructions themselves are decoded by `crate::decode`. Whatever is not known is an error with its line.
+//! Instructions themselves are decoded by `crate::decode`. Unknown text is an error with its line.
 
 mod body;
 mod declare;
@@ -114,7 +114,7 @@ pub(crate) enum ModuleSymbol {
 /// Bytes of parameters in text before version 8.1. The assembler allows 4352, drivers of that time 4096.
 const MAX_OLD_PARAMETERS: usize = 4096;
 
-/// What the module declares around its kernels.
+/// The declarations of the module around its kernels.
 #[derive(Default)]
 pub(crate) struct Scope<'t> {
     pub(crate) symbols: HashMap<&'t str, ModuleSymbol>,
@@ -233,7 +233,7 @@ fn read_declaration<'t>(cursor: &mut Cursor<'t>, scope: &mut Scope<'t>) -> Resul
     Ok(())
 }
 
-/// What follows `.entry`.
+/// The kernel after `.entry`.
 fn read_entry<'t>(cursor: &mut Cursor<'t>, scope: &Scope<'t>, source: &Arc<str>) -> Result<crate::kernel::Kernel> {
     let name = cursor.name()?;
     let (mut params, mut end) = (vec![], 0_usize);

@@ -27,7 +27,7 @@ pub(crate) enum Operand<'t> {
     Sink,
 }
 
-/// What an address is relative to.
+/// The base that an address is relative to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MemoryBase<'t> {
     Reg(Reg),
@@ -96,7 +96,7 @@ fn read<'t>(cursor: &mut Cursor<'t>, body: &Body<'_, 't>) -> Result<Operand<'t>>
     Ok(Operand::Symbol(word, offset))
 }
 
-/// What follows `[`.
+/// The operand after `[`.
 fn read_memory<'t>(cursor: &mut Cursor<'t>, body: &Body<'_, 't>) -> Result<Operand<'t>> {
     let word = cursor.take()?.text;
     let found = if let Some(value) = integer(word) {
