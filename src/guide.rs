@@ -49,6 +49,11 @@ pub mod gpu {}
 #[doc = include_str!("../docs/events.md")]
 pub mod events {}
 
+/// The terms of the code and of these pages.
+///
+#[doc = include_str!("../docs/glossary.md")]
+pub mod glossary {}
+
 /// The text forms of graphs and kernels.
 ///
 #[doc = include_str!("../docs/ir.md")]
