@@ -50,8 +50,8 @@
 //! - [`Tensor::grad`], [`value_and_grad`], [`vjp`]: gradients, of every order.
 //! - [`nn`], [`optim`], [`random`], [`data`]: layers, optimisers, random numbers, data sets.
 //! - [`Graph`]: the recorded form, with text that prints and reads back, for tests and tools.
-//! - [`Error`]: formulas never panic; an ill-typed op gives a poisoned tensor, and whatever leaves the world of tensors
-//!   returns its error with the caller's line.
+//! - [`Error`]: formulas never panic; an ill-typed op gives a poisoned tensor, and every method that leaves the world
+//!   of tensors returns its error with the caller's line.
 //! - [`set_n_threads`]: threads, which change no bit of a result; [`set_deterministic`]: whether a GPU may change some
 //!   from run to run.
 #![forbid(unsafe_code)]

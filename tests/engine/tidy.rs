@@ -230,7 +230,7 @@ fn obscure(paragraph: &str) -> Vec<String> {
     let is_obscure = |at: &usize| {
         let begins = *at == 0 || words[at - 1].ends_with(['.', '!', '?', ':']);
         let next = words.get(at + 1).copied();
-match words[*at].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default() {
+        match words[*at].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default() {
             "So" => begins && matches!(next, Some("many" | "much")),
             "but" => next == Some("for"),
             "be" => next == Some("it"),
