@@ -4,8 +4,8 @@
 //! differentiated ones and the loss from last to first, asks each op's `vjp` for the cotangents of its arguments, and
 //! adds up what meets at a value. As rules are formulas over ops, the result can be differentiated again.
 //!
-//! A call of compiled code is visited once, at its last result: whatever uses one of its results comes after all of
-//! them, so all their cotangents are known by then. Its rule is another call, of its routine's gradient.
+//! A call of compiled code is visited once, at its last result: all uses of its results come after all of them, so all
+//! their cotangents are known by then. Its rule is another call, of its routine's gradient.
 
 use std::collections::HashMap;
 use std::sync::Arc;

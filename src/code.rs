@@ -161,7 +161,7 @@ impl Code {
         }
     }
 
-    /// Bytes of machine code; what other plans share is counted by each.
+    /// Bytes of machine code; code shared by several plans is counted by each.
     pub(crate) fn code_bytes(&self) -> usize {
         match self {
             Code::Host(code) => code.code_bytes(),

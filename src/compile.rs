@@ -40,7 +40,7 @@ pub(crate) struct StageTime {
 pub(crate) struct Stages(pub(crate) SmallVec<[StageTime; 4]>);
 
 impl Stages {
-    /// Runs a stage, in a span of its own for those who listen, and notes its time.
+    /// Runs a stage, in a span of its own for listeners, and notes its time.
     pub(crate) fn run<T>(&mut self, name: &'static str, stage: impl FnOnce() -> T) -> T {
         let span = in_user_code(|| tracing::debug_span!(target: "retape", "retape::stage", stage = name).entered());
         let start = Instant::now();
@@ -98,7 +98,7 @@ impl CompileTimes {
 
 /// Compiles a graph for a target, or finds that an identical one has been compiled; notes what it took.
 pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
-    // Those who listen for the stages are called from everywhere, also from ops outside of calls.
+    // Listeners for the stages are called from everywhere, also from ops outside of calls.
     caught(|| optimised_and_compiled(graph, target, stages))
 }
 

@@ -25,7 +25,7 @@ pub mod cache {}
 #[doc = include_str!("../docs/numerics.md")]
 pub mod numerics {}
 
-/// Equal bits in every run: what gives them, which tests show it, and the switch.
+/// Equal bits in every run: the reasons, the tests that show it, and the switch.
 ///
 /// [numerics-reductions]: crate::guide::numerics#reductions
 /// [numerics-eager]: crate::guide::numerics#what-differs-between-eager-and-compiled-results
@@ -48,6 +48,11 @@ pub mod gpu {}
 ///
 #[doc = include_str!("../docs/events.md")]
 pub mod events {}
+
+/// The terms of the code and of these pages.
+///
+#[doc = include_str!("../docs/glossary.md")]
+pub mod glossary {}
 
 /// The text forms of graphs and kernels.
 ///

@@ -37,9 +37,10 @@
 //! # Where to look
 //!
 //! - [`guide`]: the user's guide, with pages on [the cache](guide::cache), [numerics](guide::numerics),
-//!   [determinism](guide::determinism), [GPUs](guide::gpu), [events](guide::events) and [the text forms](guide::ir); for those who come
-//!   [from PyTorch](guide::from_pytorch), [from JAX](guide::from_jax) or [from MATLAB](guide::from_matlab).
-//!   [Common compile errors](guide::compile_errors) has what the compiler says of mistakes around [`accelerate`].
+//!   [determinism](guide::determinism), [GPUs](guide::gpu), [events](guide::events), [the text forms](guide::ir) and
+//!   [the terms](guide::glossary); for those who come [from PyTorch](guide::from_pytorch), [from JAX](guide::from_jax)
+//!   or [from MATLAB](guide::from_matlab). [Common compile errors](guide::compile_errors) has the compiler's messages
+//!   about mistakes around [`accelerate`].
 //! - [`Tensor`]: arrays, operators and every op as a method; [`concat()`], [`stack`], [`einsum`]. [`ops`] lists the
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
@@ -49,8 +50,8 @@
 //! - [`Tensor::grad`], [`value_and_grad`], [`vjp`]: gradients, of every order.
 //! - [`nn`], [`optim`], [`random`], [`data`]: layers, optimisers, random numbers, data sets.
 //! - [`Graph`]: the recorded form, with text that prints and reads back, for tests and tools.
-//! - [`Error`]: formulas never panic; an ill-typed op gives a poisoned tensor, and whatever leaves the world of tensors
-//!   returns its error with the caller's line.
+//! - [`Error`]: formulas never panic; an ill-typed op gives a poisoned tensor, and every method that leaves the world
+//!   of tensors returns its error with the caller's line.
 //! - [`set_n_threads`]: threads, which change no bit of a result; [`set_deterministic`]: whether a GPU may change some
 //!   from run to run.
 #![forbid(unsafe_code)]

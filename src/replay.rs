@@ -43,7 +43,7 @@ impl Graph {
         Ok(plan::plan(&self.without_dead_nodes())?.0.to_string())
     }
 
-    /// The machine code of this graph alone, for measurements: what a call costs beside it is retape's own time.
+    /// The machine code of this graph alone, for measurements: the rest of a call's cost is retape's own time.
     ///
     /// # Errors
     ///

@@ -140,7 +140,7 @@ impl Tape {
         Tape { state: Mutex::new(state), is_evaluated: false, is_compared: false, device }
     }
 
-    /// An empty tape whose trace describes its result, for who compares it with another one.
+    /// An empty tape whose trace describes its result, for a comparison with another one.
     pub(crate) fn describing(device: Device) -> Arc<Tape> {
         let tape = Tape::on(device);
         tape.lock().describes = true;

@@ -1,4 +1,4 @@
-//! Running a closure on traced tensors, and what comes out of it.
+//! Running a closure on traced tensors, and the trace that this makes.
 
 use std::collections::HashMap;
 use std::panic::Location;

@@ -1,4 +1,4 @@
-//! The head of a message: who calls what, and the first bytes of the payload.
+//! The head of a message: the sender, its call, and the first bytes of the payload.
 //!
 //! Most messages are short and fit into their head. Of long ones the rest follows when the heads of all workers agree.
 

@@ -96,7 +96,7 @@ impl World {
         rows.into_iter().map(|row| like(tree, row)).collect()
     }
 
-    /// The mean loss over all rows of a batch, its gradient, and what else the function returns.
+    /// The mean loss over all rows of a batch, its gradient, and the other results of the function.
     ///
     /// `losses` gets a copy of the parameters for each shard that this worker holds, so that gradients are added over
     /// shards in one order; it returns the mean loss over the rows of each shard. `n_rows` are the numbers of these rows.

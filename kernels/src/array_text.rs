@@ -1,7 +1,7 @@
 //! Arrays as text for people.
 //!
-//! Long axes of large arrays are shortened to their first and last three elements, and what many axes leave of them even
-//! so to nothing: no text is longer than people read.
+//! Long axes of large arrays are shortened to their first and last three elements, and inner axes to dots if even that
+//! is too much: no text is longer than people read.
 
 use std::fmt;
 

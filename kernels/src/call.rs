@@ -60,7 +60,7 @@ pub(crate) type After<'a> = dyn FnMut(usize, &[u8], &[Buffer]) + 'a;
 #[derive(Clone, Copy)]
 struct Table(*const *mut u8);
 
-// SAFETY: threads only read the table; what they do with the pointers is argued at the call.
+// SAFETY: threads only read the table; the call argues for their use of the pointers.
 unsafe impl Sync for Table {}
 
 impl Table {
@@ -190,8 +190,8 @@ impl Frame {
                 let entries = &program.entries[launch.first..launch.first + launch.count];
                 let pointers = &self.table[launch.first..launch.first + launch.count];
                 let (read, written) = entries.split_at(*n_inputs);
-                // SAFETY: entries of a verified plan lie inside live memory of at least `len` bytes, and what a
-                // library step writes overlaps neither what it reads nor what else it writes.
+                // SAFETY: entries of a verified plan lie inside live memory of at least `len` bytes, and an operand
+                // that a library step writes overlaps none of its other operands.
                 let inputs: Vec<&[u8]> = read.iter().zip(pointers).map(|(e, &p)| unsafe { slice(p, e.len) }).collect();
                 let mut outputs: Vec<&mut [u8]> = written
                     .iter()

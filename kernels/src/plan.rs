@@ -174,7 +174,7 @@ impl Work {
 }
 
 impl Plan {
-    /// Bytes of a verified plan's arena at most: what is added to them for alignment and scratch can still be counted.
+    /// Bytes of a verified plan's arena at most: the sum with alignment and scratch can still be counted.
     pub const MOST_ARENA: usize = isize::MAX as usize / 2;
 
     /// Bytes of scratch at most.

@@ -89,7 +89,7 @@ impl Block {
     pub(crate) fn adopted<T: Element>(mut values: Vec<T>) -> Block {
         let bytes = values.capacity() * size_of::<T>();
         values.resize(values.capacity(), T::from_f64(0.0));
-        // The bytes stay as they are. From now on the vector says nothing of them: what is written there need be no `T`.
+        // The bytes stay as they are. From now on the vector says nothing of them: bytes written there need be no `T`.
         values.clear();
         let start = NonNull::new(values.as_mut_ptr().cast::<u8>()).expect("a vector's pointer is not null");
         Block(Box::new(Piece { memory: Memory::Adopted { _vec: Box::new(values) }, start, bytes }))

@@ -154,7 +154,7 @@ impl Buffer {
         self.start.as_ptr()
     }
 
-    /// The address of the first byte for writing; who writes through it leaves every byte initialised.
+    /// The address of the first byte for writing; the writer leaves every byte initialised.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }

@@ -70,8 +70,8 @@ pub struct Cache<K, V> {
     ledger: Mutex<Vec<Arc<Entry<K, V>>>>,
     /// The entries that calls want again, so that they need no hash: those last found by it.
     ///
-    /// Invariant: outside of turns, they are in `index`. They are noted only under the lock of their shard, and who
-    /// takes an entry out of the index has it forgotten afterwards.
+    /// Invariant: outside of turns, they are in `index`. They are noted only under the lock of their shard, and an
+    /// entry taken out of the index is forgotten afterwards.
     recent: Recent<Entry<K, V>>,
     /// Counts uses, for stamps.
     clock: AtomicU64,

@@ -5,14 +5,14 @@
 //! that waits for him, not even in another store; nobody waits for ever while all makers stand still in code of a user.
 //!
 //! The idea: a board, behind one mutex held for moments only, lists the flights; a table of the process (`waits.rs`)
-//! knows who makes and who waits. The value is stored and its flight taken off the board in one turn, so whoever reads
+//! knows who makes and who waits. The value is stored and its flight taken off the board in one turn, so a reader of
 //! the store under the same lock finds either the value or the flight. Waiters wait at their flight, not at the board,
-//! so keys do not disturb each other.
-//! A maker may be in a user's closure that waits for one of the waiters, which nobody can see. So a waiter that sees no
-//! maker get on for long becomes a maker itself. The first value to land is that of the flight; makers that come later
-//! take it, too. If each such maker comes to a standstill before the next waiter comes, the closure needs itself, and a
-//! waiter is refused ([ADR 27](../../docs/adr/0027-waiters-take-over.md)).
-//! Nothing here knows how values are stored; a model checker runs this file with a store of one cell.
+//! so keys do not disturb each other. A maker may be in a user's closure that waits for one of the waiters, which
+//! nobody can see. So a waiter that sees no maker get on for long becomes a maker itself. The first value to land is
+//! that of the flight; makers that come later take it, too. If each such maker comes to a standstill before the next
+//! waiter comes, the closure needs itself, and a waiter is refused ([ADR
+//! 27](../../docs/adr/0027-waiters-take-over.md)). Nothing here knows how values are stored; a model checker runs this
+//! file with a store of one cell.
 
 use std::borrow::Borrow;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ pub(crate) struct Ticket<'a, K, T> {
 
 /// How a value landed.
 pub(crate) enum Landing<T, R> {
-    /// It ended the flight; what storing it returned, unless the store was cleared since the flight began.
+    /// It ended the flight; the result of storing it, unless the store was cleared since the flight began.
     First(Option<R>),
     /// Another maker's value had ended the flight: this one.
     Late(T),
@@ -163,7 +163,7 @@ impl<K, T: Clone> Flights<K, T> {
         }
     }
 
-    /// Begins a new generation and empties the store by `wipe`: what is in the air will not be stored.
+    /// Begins a new generation and empties the store by `wipe`: values in the air will not be stored.
     pub(crate) fn clear<R>(&self, wipe: impl FnOnce() -> R) -> R {
         let mut board = lock(&self.board);
         board.generation += 1;
@@ -228,7 +228,8 @@ impl<K, T> Drop for Ticket<'_, K, T> {
         let mut board = lock(&self.flights.board);
         let is_last = self.flights.waits.end_making(self.maker, id(&self.flight));
         if is_last && board.has(&self.flight) {
-            // Off the board before anyone learns of the loss, so that who tries itself does not find this flight.
+            // Off the board before anyone learns of the loss, so that a waiter that tries itself does not find this
+            // flight.
             board.remove(&self.flight);
             self.flights.waits.end_waits(id(&self.flight));
             self.flight.finish(End::Lost);

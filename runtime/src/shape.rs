@@ -1,6 +1,6 @@
 //! Shapes: extents per axis, outermost first, row-major.
 //!
-//! Guarantees nothing about size, except that no count wraps; who allocates asks [`Shape::checked_len`].
+//! Guarantees nothing about size, except that no count wraps; allocations ask [`Shape::checked_len`].
 
 use std::fmt;
 use std::ops::Deref;

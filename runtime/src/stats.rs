@@ -1,4 +1,4 @@
-//! Capacities, events and numbers of a cache: what its owner sets and sees.
+//! Capacities, events and numbers of a cache: its owner sets the first and sees the others.
 //!
 //! Guarantees nothing by itself; `cache.rs` counts.
 

@@ -174,8 +174,8 @@ impl Team {
         // SAFETY: `body` is live, being borrowed by this call. The call does not unwind.
         unsafe { job.work() };
 
-        // From here on nobody joins; who has joined is waited for. Hence no worker uses the job, nor `body`, after this
-        // function: a worker reaches them only between its join and its leave.
+        // From here on nobody joins; workers that have joined are waited for. Hence no worker uses the job, nor `body`,
+        // after this function: a worker reaches them only between its join and its leave.
         self.word.fetch_and(!word::PLACES, Relaxed);
         self.await_helpers();
         self.job.store(ptr::null_mut(), Relaxed);
@@ -230,7 +230,7 @@ impl Team {
     fn worker(&self) {
         let mut last = 0;
         loop {
-            // A worker joins a job once: what it leaves has no indices left.
+            // A worker joins a job once: a job that it leaves has no indices left.
             let has_work = |word: u64| word & word::PLACES != 0 && word >> word::NUMBER_SHIFT != last;
             if !spin_until(|| has_work(self.word.load(Relaxed))) {
                 self.sleep_until_work(&has_work);

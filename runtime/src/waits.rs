@@ -141,7 +141,7 @@ impl Waits {
         true
     }
 
-    /// Forgets the waits for a flight: who waited is about to wake.
+    /// Forgets the waits for a flight: the waiters are about to wake.
     pub(crate) fn end_waits(&self, flight: FlightId) {
         lock(&self.table).waiting.retain(|other| other.flight != flight);
     }

@@ -398,7 +398,7 @@ macro_rules! calls {
             }
 
             /// Finds where a call with these arguments parts from the un-accelerated one, and why: the first value of the
-            /// graph that differs by more than the [check tolerance](Accelerated::check_tolerance), the fused group
+            /// graph that differs by more than the [check tolerance](Options::tolerance), the fused group
             /// that made it, and whether a captured tensor, the closure, the optimiser or the code is to blame.
             ///
             /// Enters the closure, and is slow: it holds all values of the graph several times over. It is neither a
@@ -415,7 +415,7 @@ macro_rules! calls {
 
             /// A handle that calls the entry for arguments like these with no lookup, and keeps it from eviction; see
             /// [`Pinned`]. Finding or making the entry is a hit or a miss, as for a call; while the function
-            /// [traps](Accelerated::trap_nonfinite), it is the entry with the trap.
+            /// [traps](Options::trap_nonfinite), it is the entry with the trap.
             ///
             /// # Errors
             ///

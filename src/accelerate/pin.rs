@@ -22,7 +22,7 @@ use crate::tree::{Reader, Tree, Writer};
 ///
 /// Its calls are neither hits, misses nor uses in the statistics, and the settings that watch or change the calls of
 /// the function (checks, profiles, [`enabled`](crate::Options::enabled)) do not apply to them: they run the entry. The
-/// [trap](crate::Accelerated::trap_nonfinite) for NaN and infinities belongs to the entry: a handle that was made while
+/// [trap](crate::Options::trap_nonfinite) for NaN and infinities belongs to the entry: a handle that was made while
 /// it was on traps, and one that was made while it was off does not, whatever the function does later. A signature in
 /// quarantine is neither pinned nor run: such calls fail as long as the quarantine lasts, and with a handle on the very
 /// entry that was found wrong for good.

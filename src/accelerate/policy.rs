@@ -12,7 +12,7 @@ pub enum OnRetrace {
     Error,
 }
 
-/// A policy for misses: what to do, and from when on.
+/// A policy for misses: the action, and the first miss that it applies to.
 ///
 /// Misses are unexpected once both the allowed misses and the warm-up are over. Neither is counted by default, so that
 /// a policy made `from` an [`OnRetrace`] lets one miss pass, the first, and acts on every later one.

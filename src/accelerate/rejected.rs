@@ -23,7 +23,7 @@ use crate::signature::Signature;
 pub struct Rejected<F, Args, R>(PhantomData<fn(F, Args) -> R>);
 
 impl<F, Args, R> Rejected<F, Args, R> {
-    /// An error of whoever compiles a call of a method below.
+    /// A compile error at a call of a method below.
     const UNPROVEN: () = panic!("generic code that calls an accelerated function needs `Tree` bounds for its types");
 
     pub(crate) const fn new() -> Self {

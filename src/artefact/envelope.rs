@@ -1,4 +1,4 @@
-//! The outside of an artefact: who wrote it for which function, and a payload with its checksum.
+//! The outside of an artefact: the library and the function that wrote it, and a payload with its checksum.
 //!
 //! | bytes | what |
 //! |---|---|

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::bytes::malformed;
 use crate::error::ArtefactError;
 
-/// Puts `bytes` where `path` says: whoever reads the file sees the old one or the new one.
+/// Puts `bytes` where `path` says: a reader of the file sees the old one or the new one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ArtefactError> {
     let failed = |e: io::Error| ArtefactError::io(&e, Some(path));
     let beside = beside(path).map_err(failed)?;

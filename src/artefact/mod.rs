@@ -68,7 +68,7 @@ pub struct Skipped {
 pub enum SkipReason {
     /// The cache has an entry for these arguments, which stays.
     Present,
-    /// The cache is full; what it holds stays.
+    /// The cache is full; the entries it holds stay.
     NoRoom,
 }
 

@@ -4,15 +4,15 @@
 //! nodes that the results need and no more, and what becomes a residual has memory anyway or is part of no reduction's
 //! kernel, whose order of additions would depend on it.
 //!
-//! The idea: what the backward graph needs of the forward one is a cut between the two. A value that is kept costs its
-//! bytes, to be read back, and as much again if it has to be written first; a value that is computed again costs its
-//! arithmetic. In one unit, an addition per byte, the best choice is a minimum cut of a network in which each value is
-//! an edge: cut it to keep the value, or pay for an edge from the source to compute it on the sink's side. So cheap
-//! formulas are computed again, and transcendental functions rarely are. Arguments and captured tensors are at hand for
-//! nothing. Matrix products, convolutions, reductions and all else that is a kernel of its own are never computed
-//! twice. Of equal cuts the one nearest to the backward graph is taken, which computes least again. Chains of
-//! recomputed values are short: the planner gives memory to values whose formula would grow beyond its limit, and there
-//! the cut finds a value to keep.
+//! The idea: the values that the backward graph needs of the forward one are a cut between the two. A value that is
+//! kept costs its bytes, to be read back, and as much again if it has to be written first; a value that is computed
+//! again costs its arithmetic. In one unit, an addition per byte, the best choice is a minimum cut of a network in
+//! which each value is an edge: cut it to keep the value, or pay for an edge from the source to compute it on the
+//! sink's side. So cheap formulas are computed again, and transcendental functions rarely are. Arguments and captured
+//! tensors are at hand for nothing. Matrix products, convolutions, reductions and all else that is a kernel of its own
+//! are never computed twice. Of equal cuts the one nearest to the backward graph is taken, which computes least again.
+//! Chains of recomputed values are short: the planner gives memory to values whose formula would grow beyond its limit,
+//! and there the cut finds a value to keep.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -170,7 +170,7 @@ fn memory(joint: &Graph, results: &[ValueId]) -> Vec<Memory> {
         if passes_on {
             node.args.iter().for_each(|arg| in_fold[arg.index()] = true);
         }
-        // Invariant: what is not computed twice can be kept.
+        // Invariant: a value that is not computed twice can be kept.
         debug_assert!(is_stored || !matches!(making, Making::Fold | Making::Library), "{id} has no memory");
     }
     let of = |id: &ValueId| match makings[id.index()].1 {

@@ -316,7 +316,7 @@ impl PullBack {
         code.run(inputs.iter().chain(&self.gradient.captures))
     }
 
-    /// The results of the call at a line: those of the forward code, and what the backward code needs of it.
+    /// The results of the call at a line: those of the forward code, and the residuals for the backward code.
     pub(crate) fn run_forward(&self, inputs: &[Tensor], at: Caller) -> Result<(Vec<Tensor>, Residuals)> {
         let make = || -> Result<Arc<Split>> {
             self.gradient.common.permit(&self.pull, at)?;

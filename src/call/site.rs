@@ -1,4 +1,4 @@
-//! One call of a routine: what its nodes in a graph have in common.
+//! One call of a routine: the common part of its nodes in a graph.
 
 use std::any::Any;
 use std::fmt;

@@ -90,7 +90,7 @@ impl Canvas {
         // Ink fades over one pixel, half of it outside the radius.
         let reach = radius + 0.5;
         let pixels = |low: f64, high: f64| {
-            // Casts saturate: what lies outside the picture is cut off.
+            // Casts saturate: strokes outside the picture are cut off.
             let first = (low - reach).ceil().max(0.0) as usize;
             let end = ((high + reach).floor() + 1.0).max(0.0) as usize;
             first..end.min(self.side)

@@ -32,7 +32,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// The advice to whoever calls with a signature for which the closure was traced before it changed.
+    /// The advice for calls with a signature for which the closure was traced before it changed.
     pub(crate) fn advice(&self, signature: &Signature) -> Advice {
         let text = &self.text;
         Advice {

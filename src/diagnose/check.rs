@@ -31,7 +31,7 @@ pub enum CheckMode {
     Check(Check),
 }
 
-/// Which calls are checked, how closely, and what happens to those that differ.
+/// Which calls are checked, how closely, and the action on those that differ.
 ///
 /// ```
 /// use retape::{Check, OnDifference, Tensor, accelerate};
@@ -281,7 +281,7 @@ impl Checks {
         self.alarm.flags.fetch_or(self.alarm.bit, Relaxed);
     }
 
-    /// Whether the signature is in quarantine, for someone who looks; one load if none is.
+    /// Whether the signature is in quarantine; one load if none is.
     #[inline]
     pub(crate) fn has_in_quarantine(&self, words: &[u64]) -> bool {
         self.alarm.is_raised() && lock(&self.quarantined).contains(words)
@@ -318,10 +318,10 @@ impl Checks {
 /// The results of a call and of the un-accelerated one.
 pub(crate) struct Results<'r> {
     pub(crate) call: ComparedCall<'r>,
-    /// The trace of the entry, and what its code computed.
+    /// The trace of the entry, and the results of its code.
     pub(crate) cached: &'r Trace,
     pub(crate) got: &'r [Tensor],
-    /// The trace of this call, and what its ops computed one by one.
+    /// The trace of this call, and the results of its ops, run one by one.
     pub(crate) fresh: &'r Trace,
     pub(crate) expected: &'r [Tensor],
 }

@@ -83,8 +83,8 @@ fn adds_constants(op: &Op) -> bool {
     op.facts().constant.is_some_and(|constant| !constant.to_f64().is_finite())
 }
 
-/// The first element that is not finite though what it was computed from is. Of formulas per element that is known for
-/// each; what other ops compute an element from is taken to be all of their arguments.
+/// The first element that is not finite though the elements it was computed from are. Of formulas per element these are
+/// known for each; other ops are taken to compute an element from all of their arguments.
 fn first_made(op: &Op, args: &[&Tensor], value: &Tensor) -> Option<usize> {
     if is_pointwise(op, args, value) {
         let mut made: Vec<bool> = numbers(value).map(|x| !x.is_finite()).collect();

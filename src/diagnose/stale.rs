@@ -92,7 +92,7 @@ impl StaleTurns {
             true => state.first = state.first.saturating_sub(time),
             false => state.spent += time,
         }
-        // The least that was measured: whatever else ran meanwhile is paid for, and no reason to look less often.
+        // The least time that was measured: other work that ran meanwhile is no reason to look less often.
         state.cost = state.cost.min(time);
         state.is_closed = !goes_on;
     }

@@ -1,4 +1,4 @@
-//! The tensor graph: what a trace records and what the compiler rewrites.
+//! The tensor graph, which a trace records and the compiler rewrites.
 //!
 //! A graph is a list of nodes in dependency order. Each node applies one [`Op`] to earlier values and makes one
 //! value, so a value's id is its node's position. Nodes may own sub-graphs (`regions`), which control flow uses.
@@ -134,7 +134,7 @@ impl Graph {
         self.live().0
     }
 
-    /// The graph without the nodes that no output needs, and what became of each value.
+    /// The graph without the nodes that no output needs, and the new id of each value.
     pub(crate) fn live(&self) -> (Graph, Vec<Option<ValueId>>) {
         let mut live = vec![false; self.nodes.len()];
         let mark = |live: &mut [bool], id: &ValueId| live.get_mut(id.index()).into_iter().for_each(|live| *live = true);

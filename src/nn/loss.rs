@@ -47,7 +47,7 @@ pub fn softmax_cross_entropy(logits: &Tensor, targets: &Tensor) -> Tensor {
 /// # Ok::<(), retape::Error>(())
 /// ```
 ///
-/// [`trap_nonfinite`]: crate::Accelerated::trap_nonfinite
+/// [`trap_nonfinite`]: crate::Options::trap_nonfinite
 #[track_caller]
 pub fn softmax_cross_entropy_labels(logits: &Tensor, labels: &Tensor) -> Tensor {
     let _method = method("softmax_cross_entropy_labels");

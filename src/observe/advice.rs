@@ -68,7 +68,7 @@ impl AdviceKind {
     }
 }
 
-/// A mistake that the calls of a function show, and what to do about it.
+/// A mistake that the calls of a function show, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
@@ -76,7 +76,7 @@ pub struct Advice {
     pub kind: AdviceKind,
     /// The leaf with what of it changes, or the line, that it is about.
     pub subject: String,
-    /// One line: what was seen, and what to do.
+    /// One line: the finding, and the remedy.
     pub message: String,
 }
 

@@ -132,7 +132,7 @@ impl Events {
         tell!(self, "retape::nonfinite", WARN, %at, op, "{found}");
     }
 
-    /// Tells those who listen, or else writes a line, once for each kind and what it is about.
+    /// Emits an event to listeners, or else writes a line, once for each kind and what it is about.
     fn warn(&self, kind: &'static str, subject: Hash32, message: &dyn fmt::Display, tell: impl FnOnce()) {
         in_user_code(|| {
             if are_warnings_heard() {

@@ -50,7 +50,7 @@ impl fmt::Display for Latency {
     }
 }
 
-/// A histogram of durations, to three digits; what lies beside it is read by every call.
+/// A histogram of durations, to three digits; its neighbours in memory are read by every call.
 #[derive(Debug)]
 pub(crate) struct Latencies(Padded<Mutex<Times>>);
 

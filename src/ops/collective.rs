@@ -16,7 +16,8 @@ use crate::types::TensorType;
 /// A group of workers, as steps of a graph name it. The same on all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group {
-    /// The number under which its communicator is [registered](set_communicator); that of a group of one need not be.
+    /// The number under which its communicator is [registered](crate::collective::set_communicator); that of a group of
+    /// one need not be.
     pub number: usize,
     /// The number of workers.
     pub size: usize,

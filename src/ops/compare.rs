@@ -1,4 +1,4 @@
-//! Comparisons, and what chooses by them: the larger, the smaller, either of two.
+//! Comparisons, and the ops that choose by them: the larger, the smaller, either of two.
 
 use retape_runtime::DType;
 use std::panic::Location;

@@ -49,7 +49,7 @@ impl Facts {
     pub const PLAIN: Facts = Facts { commutes: false, has_effect: false, constant: None, reduction: None };
 }
 
-/// One op. No rule has a default: what does not exist is said.
+/// One op. No rule has a default: an op says explicitly which it lacks.
 pub trait OpDef: Attributes + Clone + fmt::Debug + PartialEq + Eq + std::hash::Hash + Into<Op> {
     /// The type of the result.
     ///

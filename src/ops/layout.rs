@@ -1,5 +1,5 @@
-//! Orders of axes: what errors of convolutions and pooling say of their own, and a hint where the order of another
-//! library would fit.
+//! Orders of axes in errors of convolutions and pooling: their own, and a hint where the order of another library would
+//! fit.
 //!
 //! PyTorch has images as `[batch, channels, height, width]`, and filters as `[out, in, height, width]` (those of
 //! transposed convolutions as `[in, out, height, width]`).

@@ -153,10 +153,10 @@ pub struct Triangular {
 }
 
 impl Triangular {
-    /// The matrix is lower triangular; what is above the diagonal is not read.
+    /// The matrix is lower triangular; elements above the diagonal are not read.
     pub const LOWER: Triangular = Triangular { lower: true, transpose: false, unit_diagonal: false };
 
-    /// The matrix is upper triangular; what is below the diagonal is not read.
+    /// The matrix is upper triangular; elements below the diagonal are not read.
     pub const UPPER: Triangular = Triangular { lower: false, transpose: false, unit_diagonal: false };
 
     /// The system is that of the transpose of the matrix.

@@ -208,7 +208,7 @@ impl<'t> Sum<&'t Tensor> for Tensor {
 
 fn sum_at(tensors: impl Iterator<Item = Tensor>, at: Caller) -> Tensor {
     let sum = tensors.reduce(|sum, next| {
-        // For the addition alone: what the iterator computes has its own names and lines.
+        // For the addition alone: ops inside the iterator have their own names and lines.
         let _method = method_at("sum", at);
         Tensor::broadcast_apply_at(crate::ops::Add, &[&sum, &next], at)
     });

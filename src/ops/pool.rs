@@ -81,7 +81,7 @@ attributes! {
     SumPool2dGrad { window, stride, padding, input }
 }
 
-/// Windows on an image: what all these ops have in common.
+/// Windows on an image, the common part of all these ops.
 #[derive(Clone, Copy)]
 struct Windows {
     window: [usize; 2],

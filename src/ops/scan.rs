@@ -48,7 +48,7 @@ pub struct CumMin {
     pub axis: usize,
 }
 
-/// Elements moved along an axis; what moves in is 0.
+/// Elements moved along an axis; zeros move in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shift {
     /// The axis.

@@ -20,7 +20,7 @@ macro_rules! unary {
         $(d($x:ident, $y:ident, $ct:ident) = $derivative:expr;)?
         f($v:ident) = $lowered:expr;
     )*) => {$(
-        #[doc = concat!("The op of [`Tensor::", stringify!($method), "`](Tensor::", stringify!($method), ").")]
+        #[doc = concat!("The op of [`Tensor::", stringify!($method), "`](crate::Tensor::", stringify!($method), ").")]
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub struct $op;
 

@@ -1,4 +1,4 @@
-//! Bodies of pointwise ops, looked at from outside: what they are for constants, and whether all elements are alike.
+//! Bodies of pointwise ops, looked at from outside: their values for constants, and whether all elements are alike.
 
 use std::cell::Cell;
 

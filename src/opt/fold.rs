@@ -1,4 +1,4 @@
-//! Constants: what is computed from them alone is computed now.
+//! Constant folding: values computed from constants alone are computed now.
 //!
 //! Only what every machine computes alike is folded: not the transcendental functions, and no result of NaN.
 

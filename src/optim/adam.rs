@@ -107,7 +107,7 @@ impl Adam {
         let step = &state.step + 1;
         let first = zip_map([&state.first, gradients], |[m, g]| m * beta1 + g * (1.0 - beta1));
         let second = zip_map([&state.second, gradients], |[v, g]| v * beta2 + g.square() * (1.0 - beta2));
-        // The moments begin at zero; what they lack is 1 - beta^t, by expm1 so that it has all its digits.
+        // The moments begin at zero; dividing by 1 - beta^t, computed by expm1 with all its digits, corrects that.
         let t = step.cast(retape_runtime::DType::F64);
         let whole = |beta: f64| -(&t * beta.ln()).expm1();
         let (whole1, whole2) = (whole(beta1), whole(beta2));

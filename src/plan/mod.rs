@@ -27,7 +27,7 @@ use crate::types::ValueId;
 /// The work of computing a value from its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Making {
-    /// Nothing: whoever reads it reads through it.
+    /// Nothing: readers of the value read through it.
     Nothing,
     /// This cost for each element, in units of an addition, within any kernel.
     PerElement(u32),
@@ -55,14 +55,14 @@ pub(crate) struct Layout {
 /// The values of one step.
 #[derive(Clone, Debug)]
 pub(crate) struct StepValues {
-    /// The roots that the step computes, written or not; what lies between them and stored values is computed too.
+    /// The roots that the step computes, written or not; the values between them and stored ones are computed too.
     pub(crate) roots: Vec<ValueId>,
     /// The value that each operand holds.
     pub(crate) operands: Vec<ValueId>,
 }
 
 impl Layout {
-    /// The values that each step computes, in order: its roots, and what lies between them and stored values.
+    /// The values that each step computes, in order: its roots, and the values between them and stored ones.
     pub(crate) fn members(&self, graph: &Graph) -> Vec<BTreeSet<ValueId>> {
         let roots = self.steps.iter().flat_map(|step| &step.roots);
         let stored: HashSet<ValueId> = graph.params().iter().chain(roots).copied().collect();

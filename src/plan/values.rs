@@ -78,7 +78,7 @@ impl<'g> Values<'g> {
         self.is_root(id) || matches!(self.lowering(id), Lowering::Parameter)
     }
 
-    /// The value whose dense memory also holds `id`: itself, or what it is a reshape of.
+    /// The value whose dense memory also holds `id`: itself, or the value it is a reshape of.
     pub(super) fn memory_of(&self, mut id: ValueId) -> ValueId {
         while !self.is_stored(id) && matches!(self.lowering(id), Lowering::Movement(Movement::Reshape)) {
             id = self.graph.node(id).args[0];

@@ -1,8 +1,8 @@
 //! The tensor: concrete bytes, or a value on a tape, or the first error of a formula.
 //!
 //! A [`Tensor`] is a cheap, immutable, shared handle. Methods never panic on ill-typed arguments: they return a
-//! *poisoned* tensor that carries the first error with the caller's line, and whatever leaves the world of tensors
-//! (`to_vec`, `item`, a call of an accelerated function) returns that error.
+//! *poisoned* tensor that carries the first error with the caller's line, and every method that leaves the world of
+//! tensors (`to_vec`, `item`, a call of an accelerated function) returns that error.
 
 mod create;
 mod display;

@@ -1,4 +1,4 @@
-//! Functions applied to the tensors of trees, leaf by leaf, and what trees are made of.
+//! Functions applied to the tensors of trees, leaf by leaf, and the types that trees are made of.
 
 use std::panic::Location;
 

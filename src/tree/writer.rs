@@ -47,7 +47,7 @@ pub(crate) enum LeafKind {
     Structure,
 }
 
-/// A leaf: where it is, and what it says.
+/// A leaf: its path, its kind and its text.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) path: Vec<Field>,

@@ -1,4 +1,5 @@
-//! The rules of the repository that a compiler does not know: sizes and names of files, layers, where unsafe code is.
+//! The rules of the repository that a compiler does not know: sizes and names of files, layers, where unsafe code is,
+//! how sentences begin.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -183,4 +184,108 @@ fn no_file_names_a_place_on_one_machine() {
         }
     }
     assert_eq!(found, [""; 0]);
+}
+
+/// A line of a source as a line of prose: the marker of the comment, and its text.
+fn comment(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim_start();
+    match ["///", "//!", "//"].into_iter().find(|marker| line.starts_with(marker)) {
+        Some(marker) => Some((marker, &line[marker.len()..])),
+        // Behind code. With a quote in it, it may be a piece of a string.
+        None => line.split_once(" // ").filter(|(_, text)| !text.contains('"')).map(|(_, text)| ("", text)),
+    }
+}
+
+/// The paragraphs of prose, each with the number of its first line. Lines of one marker belong together; headings, rows
+/// of tables and blocks of code are left out.
+fn paragraphs<'t>(lines: impl Iterator<Item = Option<(&'t str, &'t str)>>) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = vec![];
+    let (mut open, mut is_code) = ("", false);
+    for (n, line) in lines.enumerate() {
+        let Some((marker, text)) = line.map(|(marker, text)| (marker, text.trim())) else {
+            (open, is_code) = ("", false);
+            continue;
+        };
+        let is_fence = text.starts_with("```");
+        is_code ^= is_fence;
+        if is_code || is_fence || text.is_empty() || text.starts_with(['#', '|']) {
+            open = "";
+            continue;
+        }
+        match (text.strip_prefix("- "), found.last_mut()) {
+            (None, Some((_, before))) if !marker.is_empty() && open == marker => *before += &format!(" {text}"),
+            (item, _) => found.push((n + 1, item.unwrap_or(text).to_owned())),
+        }
+        open = marker;
+    }
+    found
+}
+
+/// The beginnings of sentences whose subject is no noun, and the phrases that plain English has shorter words for.
+/// Spans of code count as one word.
+fn obscure(paragraph: &str) -> Vec<String> {
+    const NO_NOUNS: [&str; 7] = ["What", "Who", "Whom", "Whose", "Whoever", "Whatever", "That"];
+    let prose = paragraph.split('`').step_by(2).collect::<Vec<_>>().join("_");
+    let words: Vec<&str> = prose.split_whitespace().map(|word| word.trim_matches(|c| "()[]\"*".contains(c))).collect();
+    let is_obscure = |at: &usize| {
+        let begins = *at == 0 || words[at - 1].ends_with(['.', '!', '?', ':']);
+        let next = words.get(at + 1).copied();
+        match words[*at].split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default() {
+            "So" => begins && matches!(next, Some("many" | "much")),
+            "but" => next == Some("for"),
+            "be" => next == Some("it"),
+            word => begins && NO_NOUNS.contains(&word),
+        }
+    };
+    let some_words = |at: usize| words[at..].iter().take(6).copied().collect::<Vec<_>>().join(" ");
+    (0..words.len()).filter(is_obscure).map(some_words).collect()
+}
+
+#[test]
+fn sentences_have_nouns_as_subjects() {
+    let mut found = vec![];
+    for path in files(&["rs", "md"]) {
+        let text = read(&path);
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        let lines = text.lines().map(|line| if is_source { comment(line) } else { Some(("page", line)) });
+        for (n, paragraph) in paragraphs(lines) {
+            found.extend(obscure(&paragraph).iter().map(|words| format!("{}:{n}: {words} ...", path.display())));
+        }
+    }
+    assert_eq!(
+        found, [""; 0],
+        "begin with a noun or a verb; say \"except\" for \"but for\" and \"even\" for \"be it\""
+    );
+}
+
+#[test]
+fn obscure_sentences_are_recognised() {
+    let source = [
+        "/// A line. What",
+        "/// follows (`x. What`). So",
+        "/// many of them; what is meant.",
+        "",
+        "//! Fine:",
+        "//! - That is not.",
+        "//! ```",
+        "//! What a program writes.",
+        "//! ```",
+        "let x = 1; // Who knows, but",
+        "let y = 2; // For all that, be it \"so\"",
+        "// All but",
+        "// for one.",
+    ];
+    let found: Vec<(usize, Vec<String>)> = paragraphs(source.into_iter().map(comment))
+        .into_iter()
+        .map(|(n, paragraph)| (n, obscure(&paragraph)))
+        .filter(|(_, found)| !found.is_empty())
+        .collect();
+    let expected: [(usize, &[&str]); 4] = [
+        (1, &["What follows _). So many of", "So many of them; what is"]),
+        (6, &["That is not."]),
+        (10, &["Who knows, but"]),
+        (12, &["but for one."]),
+    ];
+    let expected = expected.map(|(n, found)| (n, found.iter().map(|words| (*words).to_owned()).collect()));
+    assert_eq!(found, expected);
 }

@@ -1,4 +1,4 @@
-//! The functions of a library of MPI, and what they say of this process.
+//! The functions of a library of MPI, and the rank, size and host that they report.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};

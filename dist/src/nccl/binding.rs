@@ -245,7 +245,7 @@ impl Library {
         self.check("ncclRecv", code, Some(comm))
     }
 
-    /// Begins to end a communicator: what is queued is done first.
+    /// Begins to end a communicator: queued work is done first.
     pub(super) fn finalize(&self, comm: &Communicator) -> Result<(), String> {
         // SAFETY: the communicator is alive, and nothing is queued on it any more.
         let code = unsafe { (self.functions.ncclCommFinalize)(comm.0) };

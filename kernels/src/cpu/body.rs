@@ -46,7 +46,8 @@ impl Loops<'_, '_> {
         }
     }
 
-    /// Emits the selects of a rare part, and what they need, for a group: only if an element of it takes them.
+    /// Emits the selects of a rare part, and the instructions they need, for a group: only if an element of it takes
+    /// them.
     fn branch(&mut self, g: usize, part: usize) {
         let parts = Rc::clone(&self.rare);
         let (rare, insts) = (&parts.all[part], &self.kernel.insts);

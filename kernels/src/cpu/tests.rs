@@ -278,7 +278,7 @@ fn special_values_go_through_all_instructions_as_in_the_evaluator() {
     }
 }
 
-/// Middles between neighbours with 16 bits, and what is beside them: there rounding twice goes wrong. The same of
+/// Middles between neighbours with 16 bits, and the numbers beside them: there rounding twice goes wrong. The same of
 /// `f32`, between whole numbers.
 #[test]
 fn casts_round_once() {

@@ -198,8 +198,8 @@ pub(super) fn lgamma<F: Arith>(x: F) -> F {
 /// `log(2 pi) / 2`.
 const HALF_LOG_TWO_PI: f64 = 0.918_938_533_204_672_8;
 
-/// Where a series in `1/z` is used, and what the recurrence adds: the sum of `1 / (a + k)^N` for `k` from 0 to 7, or
-/// nothing from 8 on.
+/// Where a series in `1/z` is used, and the sum that the recurrence adds: the sum of `1 / (a + k)^N` for `k` from 0 to
+/// 7, or nothing from 8 on.
 #[inline(always)]
 fn recur<F: Arith, const N: usize>(a: F) -> (F, F) {
     let large = a.lit(8.0).le(a);

@@ -81,7 +81,7 @@ fn with_edges<F: Arith>(x: F, y: F) -> F {
     below.when(x.le(zero), y)
 }
 
-/// `f^2 / 2`, and what is left of `log(1 + f)` without it and `f`.
+/// `f^2 / 2`, and the rest of `log(1 + f)` without it and `f`.
 #[inline(always)]
 fn tail_of_log<F: Arith>(f: F) -> (F, F) {
     let half_square = f.lit(0.5) * f * f;

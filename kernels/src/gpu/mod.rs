@@ -1,7 +1,7 @@
 //! Plans on a GPU.
 //!
 //! All steps of a plan become kernels that are queued on the GPU's stream, by one graph from the second run on. A run
-//! returns before the device is done; who reads a result waits for it. Since the stream runs in order, one arena is
+//! returns before the device is done; reading a result waits for it. Since the stream runs in order, one arena is
 //! enough for all runs of an executable, inputs may be dropped as soon as a run returns, and so may the executable.
 
 mod call;

@@ -1,8 +1,8 @@
 //! The scalar kernel IR: one loop nest, a straight-line body per element, at most one level of reduction.
 //!
 //! A [`Kernel`] visits every point of its iteration space (`axes`, outermost first). Instructions that depend on no
-//! [`Inst::Reduce`] run once per point; a reduction folds its operand over all reduced axes; what depends on a
-//! reduction runs once per point of the kept axes (the *tail*). A store whose value lies in the tail, or that does
+//! [`Inst::Reduce`] run once per point; a reduction folds its operand over all reduced axes; instructions that depend
+//! on a reduction run once per point of the kept axes (the *tail*). A store whose value lies in the tail, or that does
 //! not use reduced axes, writes once per kept point; any other store writes at every point.
 //!
 //! Invariant: instructions are in SSA order; operands have smaller ids. [`verify`](Kernel::verify) checks this, the

@@ -1,4 +1,4 @@
-//! The text form of kernels: what [`parse`](super::parse) reads back as the same kernel.
+//! The text form of kernels; [`parse`](super::parse) reads it back as the same kernel.
 
 use std::fmt::{self, Display, Formatter};
 

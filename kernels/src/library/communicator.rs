@@ -116,7 +116,7 @@ pub struct GpuTransfer<'b> {
 
 /// One worker's end of what carries bytes between the GPUs of all workers of a group.
 pub trait GpuLink: Send + Sync {
-    /// Queues transfers on the stream of the GPU, which run at the same time: what is queued later finds them done.
+    /// Queues transfers on the stream of the GPU, which run at the same time: work queued later finds them done.
     ///
     /// Between two workers, transfers match in their order. `peers` is asked again and again whether another worker has
     /// failed, while there is something to wait for.

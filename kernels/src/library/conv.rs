@@ -66,7 +66,7 @@ descriptor! {
     }
 }
 
-/// Elements that a task holds of an image at most, padding included; what would need more is packed.
+/// Elements that a task holds of an image at most, padding included; images that would need more are packed.
 const MOST_HELD: usize = 1 << 24;
 
 impl Conv2d {
@@ -198,7 +198,7 @@ impl Conv2d {
         }
     }
 
-    /// The naive loops, with sums in f64: what `run` must give, up to rounding.
+    /// The naive loops, with sums in f64: the reference for `run`, up to rounding.
     ///
     /// # Panics
     ///

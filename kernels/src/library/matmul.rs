@@ -193,7 +193,7 @@ impl MatMul {
         }
     }
 
-    /// The naive loops, with sums in f64: what `run` must give, up to rounding.
+    /// The naive loops, with sums in f64: the reference for `run`, up to rounding.
     ///
     /// # Panics
     ///

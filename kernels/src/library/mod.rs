@@ -1,4 +1,4 @@
-//! Library kernels: what no loop nest expresses well, written by hand once for all element types.
+//! Library kernels: work that no loop nest expresses well, written by hand once for all element types.
 //!
 //! Each kernel is a descriptor: plain data that says which function on which shapes, and nothing else. It lists its
 //! buffers (`inputs`, `outputs`), computes them (`run`), has a naive twin that it is tested against (`reference`), a
@@ -172,7 +172,7 @@ impl Library {
         }
     }
 
-    /// As [`run`](Library::run); what the sink of a print throws, or a communicator says, is an error.
+    /// As [`run`](Library::run); a panic in the sink of a print, or a failure of a communicator, is an error.
     pub(crate) fn launch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
         match self {
             Library::Print(print) => print.try_run(inputs, outputs),
@@ -184,7 +184,8 @@ impl Library {
         }
     }
 
-    /// As [`reference`](Library::reference); what the sink of a print throws, or a communicator says, is an error.
+    /// As [`reference`](Library::reference); a panic in the sink of a print, or a failure of a communicator, is an
+    /// error.
     pub(crate) fn evaluate(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
         match self {
             Library::Print(print) => print.try_run(inputs, outputs),

@@ -104,7 +104,7 @@ thread_local! {
     static IS_MUTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; what this thread would print meanwhile is left out, for work that is done a second time.
+/// Runs `work` without the prints of this thread, for work that is done a second time.
 pub fn without_prints<R>(work: impl FnOnce() -> R) -> R {
     raised(&IS_MUTED, work)
 }

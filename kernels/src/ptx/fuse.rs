@@ -128,7 +128,7 @@ pub(crate) fn are_independent(plan: &Plan, one: &FusedStep, other: &FusedStep) -
     !touches(written(one), other) && !touches(written(other), one)
 }
 
-/// The step that may take product `n` in, and what they are together.
+/// The step that may take product `n` in, and the fused step of both.
 fn follower(plan: &Plan, n: usize, target: Target) -> Option<(usize, FusedStep)> {
     let step = &plan.steps[n];
     let Work::Library(library @ (Library::MatMul(_) | Library::Conv2d(_))) = &step.work else { return None };

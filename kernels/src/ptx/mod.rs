@@ -3,9 +3,9 @@
 //! Each step becomes a few launches of kernels whose shapes are constants of the code, so that equal text means equal
 //! code. Nothing here talks to a driver: text goes in and out, and is the same on every machine.
 //!
-//! Laws of all kernels: no result depends on the order of blocks, warps or memory operations; no atomic operation
-//! on floats, unless [`Target::nondeterministic`] allows it; the tree of every reduction follows from the shape;
-//! operations on floats say how they round, so that the assembler contracts nothing; what is called fast is used only
+//! Laws of all kernels: no result depends on the order of blocks, warps or memory operations; no atomic operation on
+//! floats, unless [`Target::nondeterministic`] allows it; the tree of every reduction follows from the shape;
+//! operations on floats say how they round, so that the assembler contracts nothing; fast approximations are used only
 //! if [`Target::fast`] says so.
 
 mod beside;

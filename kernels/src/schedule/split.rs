@@ -66,7 +66,7 @@ fn partials(kernel: &Kernel, dtypes: &[DType], len: usize, align: usize) -> (Vec
     for (id, inst) in kernel.insts.iter().enumerate() {
         if matches!(inst, Inst::Reduce(..)) {
             partials.push((ValueId(id as u32), Source::Scratch(scratch)));
-            // Sums that stop at the largest number are refused by those who allocate.
+            // Sums that stop at the largest number are refused by the allocation.
             let bytes = len.saturating_mul(dtypes[id].size()).checked_next_multiple_of(align);
             scratch = scratch.saturating_add(bytes.unwrap_or(usize::MAX));
         }

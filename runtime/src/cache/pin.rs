@@ -1,4 +1,4 @@
-//! Pins: what keeps an entry in its cache.
+//! Pins: handles that keep an entry in its cache.
 //!
 //! Guarantees that an entry is not evicted while there is a pin on it, and is again like any other when the last one is
 //! dropped. Removing an entry by its key, or clearing the cache, takes it out all the same; its pins keep its value.

@@ -51,7 +51,7 @@ impl DeviceBuffer {
         self.write_at(0, bytes)
     }
 
-    /// Queues a copy of `bytes` to `offset`, as work of the stream: what was queued before sees what was there before.
+    /// Queues a copy of `bytes` to `offset`, as work of the stream: work queued before sees the old bytes.
     ///
     /// # Errors
     ///

@@ -93,7 +93,7 @@ pub(super) struct Graph {
     nodes: Vec<CUgraphNode>,
 }
 
-// SAFETY: as for the handles above; whoever changes a graph holds it mutably.
+// SAFETY: as for the handles above; changing a graph takes a mutable borrow of it.
 unsafe impl Send for Graph {}
 // SAFETY: as above.
 unsafe impl Sync for Graph {}

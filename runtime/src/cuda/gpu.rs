@@ -1,7 +1,7 @@
 //! GPUs: found once, opened once, kept for the life of the process.
 //!
 //! Guarantees that all work of a GPU runs in the order in which it was queued, on one stream. Memory may therefore be
-//! given to somebody else as soon as its owner drops it: whoever gets it queues later.
+//! given to somebody else as soon as its owner drops it: the next owner queues later.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
@@ -71,7 +71,8 @@ pub struct Gpu {
     pub(super) driver_build: Option<String>,
     pub(super) driver: Driver,
     pool: Mutex<Pool>,
-    /// Held while idle memory goes back to the driver, so that who has too little waits until it is there.
+    /// Held while idle memory goes back to the driver, so that an allocation that finds too little waits until it is
+    /// there.
     trimming: Mutex<()>,
     pub(super) staging: Mutex<Staging>,
     /// Code in use, by what it was made from.

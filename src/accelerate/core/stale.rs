@@ -1,4 +1,4 @@
-//! Hits that trace the closure again, and what follows if it records something else by now.
+//! Hits that trace the closure again, and the warnings and events if it records something else by now.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -75,7 +75,7 @@ fn change(entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) -> Looked {
     }
 }
 
-/// Runs a closure a second time: what it prints and tells has been said, what it calls has been counted, and other workers
+/// Runs a closure a second time: its prints and events have been shown, its calls have been counted, and other workers
 /// do not do the same now.
 pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
     without_prints(|| alone(|| with_default(&Dispatch::none(), || unseen(work))))

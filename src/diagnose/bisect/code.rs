@@ -1,4 +1,4 @@
-//! The last comparison of a bisection: what the steps of the plan write with what the optimised graph says.
+//! The last comparison of a bisection: the results of the plan's steps with those of the optimised graph.
 
 use retape_kernels::{Modes, Place, Plan};
 

@@ -1,4 +1,4 @@
-//! The first comparison of a bisection: what was traced with what the closure records now.
+//! The first comparison of a bisection: the cached trace with the closure's recording now.
 
 use super::{BisectCause, Bisection, Search, inputs, value};
 use crate::diagnose::check::gap;

@@ -1,7 +1,7 @@
 //! JPEG and PNG into images, with limits on what a file may ask for.
 //!
 //! The format is told from the first bytes, never from the name. A header is checked before memory is taken for what it
-//! promises, and whatever is wrong becomes an error with the path.
+//! promises, and every mistake becomes an error with the path.
 
 use std::fs::{self, File};
 use std::io::{Cursor, Read};

@@ -10,7 +10,7 @@ use crate::Result;
 
 /// The share of examples whose class has the largest logit, in `[0, 1]`.
 ///
-/// The [module's page](super) says what logits and labels may be, and what ties and NaN count as.
+/// The [module's page](super) has the rules for logits and labels, ties and NaN.
 ///
 /// ```
 /// use retape::Tensor;

@@ -202,7 +202,7 @@ impl Monitor {
         Ok(self)
     }
 
-    /// Tells of a step: how many steps are done, the epoch, and what was measured.
+    /// Tells of a step: how many steps are done, the epoch, and the measurements.
     ///
     /// Of equal names the last counts. Scalars may be NaN or infinite.
     pub fn step(&mut self, step: u64, epoch: u64, scalars: &[(&str, f64)]) {

@@ -56,7 +56,7 @@ impl ContactSheet {
 
     /// Adds an image: `[height, width]` or `[height, width, 1]` is grey, `[height, width, 3]` red, green and blue.
     ///
-    /// Floats are from 0, black, to 1, white, and what is beyond is cut; `u8` from 0 to 255; `bool` is black or white.
+    /// Floats are from 0, black, to 1, white, and numbers beyond are cut; `u8` from 0 to 255; `bool` is black or white.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Where the lines of a grid are, and what stands beside them.
+//! The lines of a grid, and the numbers beside them.
 
 use super::number::{multiple, short};
 

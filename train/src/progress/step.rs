@@ -1,4 +1,4 @@
-//! A step of a training, and what it can ask its loop.
+//! A step of a training, and its requests to the loop.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

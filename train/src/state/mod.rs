@@ -1,4 +1,4 @@
-//! Trees of tensors on disk, and what is in them.
+//! Trees of tensors on disk, and their contents.
 //!
 //! [`save`] writes any [`Tree`](retape::Tree) as safetensors, the format of model hubs, and [`load`] reads it into a tree
 //! of the same structure. Tensors are named by their path in the tree ([`retape::tree::named`]): `blocks.3.conv.weight`.

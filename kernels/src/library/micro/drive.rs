@@ -269,7 +269,7 @@ struct Columns<T> {
     block: usize,
     /// The strip.
     cols: Range<usize>,
-    /// The end of the columns that `data` has; what follows is packed by each task.
+    /// The end of the columns that `data` has; each task packs those that follow.
     whole: usize,
 }
 

@@ -16,7 +16,7 @@ pub(crate) trait Source<T>: Sync {
     /// Writes the panel of rows `outer`, at most `width` of them, and steps `inner`.
     ///
     /// `panel` has `width` times the number of steps, rounded up to a multiple of [`CHUNK`], elements. Rows past the
-    /// end of `outer` become zero; what pads the depth stays as it is.
+    /// end of `outer` become zero; the padding of the depth stays as it is.
     fn pack(&self, outer: Range<usize>, inner: Range<usize>, layout: Layout, width: usize, panel: &mut [T]);
 
     /// The operand itself and the distance of its steps, where it can serve as its own column panels: its rows are

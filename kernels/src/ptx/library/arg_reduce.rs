@@ -1,7 +1,7 @@
 //! First extremes: a thread or a warp searches a line or a part of one, and a second pass the parts' winners.
 //!
-//! Of two candidates the better one wins, of equal ones that with the lower position: whatever the order of the
-//! search, the result is the same.
+//! Of two candidates the better one wins, of equal ones that with the lower position: the result is the same for every
+//! order of the search.
 
 use retape_runtime::DType;
 

@@ -40,7 +40,7 @@ pub(super) struct Vector {
     pub(super) lanes: usize,
 }
 
-/// Points that a thread visits at once, and what is known at them.
+/// Points that a thread visits at once, and the values known at them.
 #[derive(Clone, Default)]
 pub(super) struct Group {
     values: Vec<Option<Lanes>>,
@@ -199,8 +199,8 @@ impl<'k> Body<'k> {
         }
     }
 
-    /// Emits those selects of a rare part that `which` names, and what they need, if all that they use is known: it is
-    /// run only if a point of the group takes it.
+    /// Emits those selects of a rare part that `which` names, and the instructions they need, if all that they use is
+    /// known: the part is run only if a point of the group takes it.
     fn branch(&self, f: &mut Function, group: &mut Group, part: usize, which: &dyn Fn(usize) -> bool) {
         let (rare, insts) = (&self.rare.all[part], &self.kernel.insts);
         let inputs: Option<Vec<&Lanes>> = rare.inputs.iter().map(|&v| group.value(v)).collect();
@@ -446,7 +446,7 @@ fn uniform(kernel: &Kernel) -> Vec<bool> {
     uniform
 }
 
-/// The instructions that run inside of the loops over reduced axes, and what these use.
+/// The instructions that run inside of the loops over reduced axes, and the values these use.
 fn used_inside(kernel: &Kernel, stages: &[Stage]) -> Vec<bool> {
     let mut used = vec![false; kernel.insts.len()];
     for store in kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at)) {

@@ -81,7 +81,7 @@ pub(super) fn prepared(kernel: &Kernel, target: Target) -> Kernel {
     crate::simplify(&expanded)
 }
 
-/// A kernel with reduced axes but without reductions as two: what is written at every point, and what is not.
+/// A kernel with reduced axes but without reductions as two: the stores at every point, and the others.
 fn parts(kernel: Kernel) -> Vec<Kernel> {
     let has_reductions = kernel.insts.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
     if has_reductions || !kernel.axes.iter().any(|a| a.reduced) {

@@ -1,4 +1,4 @@
-//! The kernel of a product: which tile a block has, the loop over the sums, and what follows it.
+//! The kernel of a product: which tile a block has, the loop over the sums, and the store of the results.
 //!
 //! The tiles of the operands go round in a ring of stages. A step waits for the oldest one, starts the copies into the
 //! stage that the step before has read, and multiplies; one barrier a step keeps readers and writers apart.

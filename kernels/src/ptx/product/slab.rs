@@ -1,7 +1,7 @@
 //! Sums that meet an epilogue: they pass through shared memory, from where one loop takes them element by element.
 //!
 //! So the epilogue's code is there once for each slab of the tile and not once for each sum of a thread, neighbouring
-//! lanes have neighbouring columns, and what the epilogue loads is read in whole lines.
+//! lanes have neighbouring columns, and the loads of the epilogue read whole lines.
 
 use super::choose::{Config, Engine};
 use super::epilogue::Epilogue;

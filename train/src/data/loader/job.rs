@@ -1,8 +1,8 @@
 //! The work of one epoch, shared by its threads and its consumer.
 //!
-//! Threads claim a few rows of a batch at a time, in order, and put the examples into the batch; whoever brings the last
-//! one makes the batch. The consumer takes batches from the front. Invariant: at most `prefetch` batches are open, which
-//! means claimed in part and not yet taken.
+//! Threads claim a few rows of a batch at a time, in order, and put the examples into the batch; the thread that brings
+//! the last one makes the batch. The consumer takes batches from the front. Invariant: at most `prefetch` batches are
+//! open, which means claimed in part and not yet taken.
 
 use std::collections::VecDeque;
 use std::mem;

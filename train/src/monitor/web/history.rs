@@ -24,7 +24,7 @@ pub(super) enum Status {
     Finished,
 }
 
-/// A curve: what a scalar was at each step.
+/// A curve: the value of a scalar at each step.
 #[derive(Clone, Debug, Serialize)]
 struct Curve {
     phase: Phase,
