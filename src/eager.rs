@@ -127,7 +127,7 @@ fn compiled(key: Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Res
 
 fn op_graph((_, op, args): &Key, ty: TensorType) -> Graph {
     let mut graph = Graph::default();
-    let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, regions: vec![], at: None });
+    let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, at: None });
     let parameter = |(index, arg): (usize, &Arg)| Op::from(Parameter { index, ty: arg.ty.clone() });
     let mut values: Args = args
         .iter()

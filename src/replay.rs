@@ -61,8 +61,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// Fails if the graph does not [verify](Graph::verify), if the first output is not one float, or if a node has
-    /// sub-graphs.
+    /// Fails if the graph does not [verify](Graph::verify), or if the first output is not one float.
     ///
     /// ```
     /// # use retape::Graph;
@@ -106,7 +105,7 @@ impl Graph {
     /// # Errors
     ///
     /// Fails if the graph does not [verify](Graph::verify), if the inputs are not of the parameters' types or lie on several
-    /// devices, if an op fails, or if a node has sub-graphs.
+    /// devices, or if an op fails.
     ///
     /// ```
     /// # use retape::{Graph, Tensor};
@@ -136,10 +135,6 @@ impl Graph {
         let mut values: Vec<Tensor> = Vec::with_capacity(self.n_nodes());
         let device = device_of(inputs);
         for node in self.nodes() {
-            if !node.regions.is_empty() {
-                let message = format!("{} has sub-graphs, which are not replayed", node.op.name());
-                return Err(Error::Type { op: node.op.name(), message, at });
-            }
             let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
             let value = match (&node.op, tape) {
                 (Op::Parameter(parameter), _) => inputs[parameter.index].clone(),

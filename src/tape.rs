@@ -205,7 +205,7 @@ impl Tape {
         match op.admit(&types) {
             Ok(ty) => {
                 let is_effect = op.has_effect();
-                let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), regions: vec![], at: Some(at) });
+                let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), at: Some(at) });
                 state.last_effect = if is_effect { Some(id) } else { state.last_effect };
                 drop(state);
                 self.value(id, ty)
@@ -231,7 +231,7 @@ impl Tape {
         let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
         let mut push = |(output, ty): (usize, &TensorType)| {
             let op = Call { callee: Arc::clone(callee), output }.into();
-            state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), regions: vec![], at: Some(at) })
+            state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), at: Some(at) })
         };
         let outputs: Vec<ValueId> = types.iter().enumerate().map(&mut push).collect();
         if let Some(&token) = outputs.last().filter(|_| callee.has_effect()) {
@@ -239,7 +239,7 @@ impl Tape {
             state.last_effect = Some(match state.last_effect {
                 Some(before) => {
                     let (args, ty) = (Args::from_iter([before, token]), state.graph.ty(token).clone());
-                    state.graph.push(Node { op: Add.into(), args, ty, regions: vec![], at: Some(at) })
+                    state.graph.push(Node { op: Add.into(), args, ty, at: Some(at) })
                 }
                 None => token,
             });
@@ -366,7 +366,7 @@ impl Traced {
 impl State {
     fn parameter(&mut self, ty: TensorType) -> ValueId {
         let op = Op::Parameter(Parameter { index: self.graph.params().len(), ty: ty.clone() });
-        self.graph.push(Node { op, args: Args::new(), ty, regions: vec![], at: None })
+        self.graph.push(Node { op, args: Args::new(), ty, at: None })
     }
 
     /// Invariant: `tensor` is concrete or belongs to this tape; callers have sorted out the rest.

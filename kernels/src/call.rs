@@ -76,7 +76,6 @@ impl Frame {
         let base = arena.as_mut_ptr();
         let pointer = |entry: &Entry| match entry.site {
             Site::Arena => base.wrapping_add(entry.offset),
-            Site::Constant(n) => program.constants[n].as_ptr().cast_mut(),
             Site::Input(_) | Site::Output(_) => std::ptr::null_mut(),
         };
         Ok(Frame { arena, table: program.entries.iter().map(pointer).collect() })

@@ -181,7 +181,6 @@ impl Executable {
                 Buffer::from_bytes(match o.place {
                     Place::Input(n) => inputs[n as usize].bytes(),
                     Place::Output(n) => outputs[n as usize].bytes(),
-                    Place::Constant(n) => self.plan.constants[n as usize].bytes(),
                     Place::Slot { offset } => &arena.bytes()[offset..offset + o.ty().bytes()],
                 })
             };
@@ -300,8 +299,8 @@ fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8])
     match operand.place {
         Place::Output(n) => outputs[n as usize].bytes_mut(),
         Place::Slot { offset } => &mut arena[offset..offset + bytes],
-        // A verified plan writes neither inputs nor constants.
-        Place::Input(_) | Place::Constant(_) => &mut [],
+        // A verified plan writes no input.
+        Place::Input(_) => &mut [],
     }
 }
 
@@ -355,7 +354,6 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
         donations: plan.donations.clone(),
-        constants: plan.constants.clone(),
         arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
         flags_at,
     })
@@ -418,7 +416,6 @@ fn entry(operand: &Operand) -> Entry {
     let (site, offset) = match operand.place {
         Place::Input(n) => (Site::Input(n as usize), 0),
         Place::Output(n) => (Site::Output(n as usize), 0),
-        Place::Constant(n) => (Site::Constant(n as usize), 0),
         Place::Slot { offset } => (Site::Arena, offset),
     };
     Entry { site, offset, len: operand.ty().bytes() }

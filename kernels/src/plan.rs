@@ -1,15 +1,14 @@
 //! The static plan of a graph: steps over buffers whose places are decided.
 //!
 //! Guarantees of a verified plan: every operand lies inside its buffer and has the dtype and length that its step
-//! expects, inputs and constants are not written, every output is, and no step writes what it reads, unless it is a
+//! expects, inputs are not written, every output is, and no step writes what it reads, unless it is a
 //! kernel that reads and writes each element at the same point. An output may be written over an input if a
 //! [`Donation`] says so: then nothing reads the input after the output is begun, unless at the same point.
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
-use retape_runtime::{Buffer, DType};
+use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use crate::ensure::ensure;
@@ -36,8 +35,6 @@ pub enum Place {
     Input(u32),
     /// A result of the call.
     Output(u32),
-    /// A constant of the plan.
-    Constant(u32),
     /// Bytes of the arena from `offset` on.
     Slot {
         /// A multiple of the element size, and of 64 if a library step uses it.
@@ -94,8 +91,6 @@ pub struct Plan {
     pub inputs: Vec<BufferType>,
     /// The buffers that a call returns.
     pub outputs: Vec<BufferType>,
-    /// Buffers that all calls read.
-    pub constants: Vec<Arc<Buffer>>,
     /// The size of the memory for what lies in between.
     pub arena_bytes: usize,
     /// The steps.
@@ -128,7 +123,7 @@ impl Operand {
     fn range(&self) -> Range<usize> {
         let start = match self.place {
             Place::Slot { offset } => offset,
-            Place::Input(_) | Place::Output(_) | Place::Constant(_) => 0,
+            Place::Input(_) | Place::Output(_) => 0,
         };
         start..start.saturating_add(self.ty().bytes())
     }
@@ -232,7 +227,7 @@ impl Plan {
                 match operand.place {
                     Place::Input(input) => uses.reads[input as usize].push((n, o)),
                     Place::Output(output) if o >= n_read => uses.writes[output as usize].push((n, o)),
-                    Place::Output(_) | Place::Constant(_) | Place::Slot { .. } => {}
+                    Place::Output(_) | Place::Slot { .. } => {}
                 }
             }
         }
@@ -319,14 +314,9 @@ impl Plan {
             None => Err("does not exist".into()),
         };
         match operand.place {
-            Place::Input(_) | Place::Constant(_) if written => Err("is written but must not be".into()),
+            Place::Input(_) if written => Err("is written but must not be".into()),
             Place::Input(n) => listed(&self.inputs, n),
             Place::Output(n) => listed(&self.outputs, n),
-            Place::Constant(n) => match self.constants.get(n as usize) {
-                Some(buffer) if buffer.len() == operand.ty().bytes() => Ok(()),
-                Some(buffer) => Err(format!("is {} in a constant of {} bytes", operand.ty(), buffer.len())),
-                None => Err("does not exist".into()),
-            },
             Place::Slot { offset } => {
                 if operand.range().end > self.arena_bytes {
                     return Err(format!("ends at byte {} of {}", operand.range().end, self.arena_bytes));
@@ -349,7 +339,6 @@ impl fmt::Display for Place {
         match self {
             Place::Input(n) => write!(f, "input {n}"),
             Place::Output(n) => write!(f, "output {n}"),
-            Place::Constant(n) => write!(f, "constant {n}"),
             Place::Slot { offset } => write!(f, "slot {offset}"),
         }
     }
@@ -365,8 +354,7 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let types = |types: &[BufferType]| types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
         writeln!(f, "plan ({}) -> ({})", types(&self.inputs), types(&self.outputs))?;
-        let constants: Vec<String> = self.constants.iter().map(|c| format!("{} bytes", c.len())).collect();
-        writeln!(f, "  constants ({}), arena {} bytes", constants.join(", "), self.arena_bytes)?;
+        writeln!(f, "  arena {} bytes", self.arena_bytes)?;
         if !self.donations.is_empty() {
             let pairs: Vec<String> = self.donations.iter().map(Donation::to_string).collect();
             writeln!(f, "  donations ({})", pairs.join(", "))?;

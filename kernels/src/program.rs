@@ -4,8 +4,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use retape_runtime::Buffer;
-
 use crate::cpu::Function;
 use crate::library::Library;
 use crate::plan::Donation;
@@ -15,7 +13,6 @@ use crate::plan::Donation;
 pub(crate) enum Site {
     Input(usize),
     Output(usize),
-    Constant(usize),
     Arena,
 }
 
@@ -58,7 +55,6 @@ pub(crate) struct Program {
     pub(crate) outputs: Vec<usize>,
     /// Which inputs may lie in which outputs.
     pub(crate) donations: Vec<Donation>,
-    pub(crate) constants: Vec<Arc<Buffer>>,
     /// Arena, scratch and flags.
     pub(crate) arena_bytes: usize,
     /// Where the flags of the launches lie at the end of the arena, if code raises any.
@@ -80,7 +76,7 @@ impl Bound {
         let number = |entry: &Entry| match entry.site {
             Site::Input(n) => Some(n),
             Site::Output(n) => Some(n_inputs + n),
-            Site::Constant(_) | Site::Arena => None,
+            Site::Arena => None,
         };
         let mut bound: Vec<(usize, usize)> =
             entries.iter().enumerate().filter_map(|(at, entry)| Some((number(entry)?, at))).collect();

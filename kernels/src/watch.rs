@@ -97,8 +97,8 @@ fn bytes<'a>(operand: &Operand, arena: &'a [u8], outputs: &'a [Buffer]) -> &'a [
     match operand.place {
         Place::Output(n) => &outputs[n as usize].bytes()[..len],
         Place::Slot { offset } => &arena[offset..offset + len],
-        // A verified plan writes neither inputs nor constants.
-        Place::Input(_) | Place::Constant(_) => &[],
+        // A verified plan writes no input.
+        Place::Input(_) => &[],
     }
 }
 

@@ -199,9 +199,6 @@ impl Record {
         let graph: Graph = self.text.parse().map_err(|e| format!("its graph does not read: {e}"))?;
         check_size(&graph)?;
         graph.verify().map_err(|e| format!("its graph does not verify: {e}"))?;
-        if graph.nodes().iter().any(|node| !node.regions.is_empty()) {
-            return Err("its graph has sub-graphs where no op takes any".into());
-        }
         let param_types: Vec<&TensorType> = graph.params().iter().map(|&id| graph.ty(id)).collect();
         let n_args = param_types.len().checked_sub(self.captures.len()).ok_or("it captures more than it takes")?;
         let (args, captured) = param_types.split_at(n_args);

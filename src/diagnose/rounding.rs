@@ -85,10 +85,10 @@ fn in_f64(graph: &Graph) -> Option<Graph> {
         let op = node.op.in_dtypes(wide);
         let types: Vec<&TensorType> = node.args.iter().map(|&arg| widened.ty(arg)).collect();
         let ty = op.infer(&types).ok()?;
-        if !node.regions.is_empty() || op.has_effect() {
+        if op.has_effect() {
             return None;
         }
-        widened.push(Node { op, args: node.args.clone(), ty, regions: vec![], at: node.at });
+        widened.push(Node { op, args: node.args.clone(), ty, at: node.at });
     }
     widened.set_outputs(graph.outputs().to_vec());
     Some(widened)

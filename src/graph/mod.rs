@@ -1,7 +1,7 @@
 //! The tensor graph, which a trace records and the compiler rewrites.
 //!
 //! A graph is a list of nodes in dependency order. Each node applies one [`Op`] to earlier values and makes one
-//! value, so a value's id is its node's position. Nodes may own sub-graphs (`regions`), which control flow uses.
+//! value, so a value's id is its node's position.
 //!
 //! Invariant: arguments have smaller ids than their node; parameters are the nodes named in `params`, in order.
 //! [`verify`](Graph::verify) checks this and every type.
@@ -31,8 +31,6 @@ pub struct Node {
     pub args: Args,
     /// The type of its value.
     pub ty: TensorType,
-    /// Sub-graphs that the op runs; none for all ops but control flow.
-    pub regions: Vec<Graph>,
     /// The line of the caller's program that asked for it, if known; no part of the graph's identity.
     pub at: Option<Caller>,
 }
@@ -169,7 +167,7 @@ fn known(renamed: &[Option<ValueId>], id: ValueId) -> ValueId {
 /// Graphs are equal if their nodes, parameters and outputs are; source lines do not count.
 impl PartialEq for Graph {
     fn eq(&self, other: &Graph) -> bool {
-        let same = |a: &Node, b: &Node| a.op == b.op && a.args == b.args && a.ty == b.ty && a.regions == b.regions;
+        let same = |a: &Node, b: &Node| a.op == b.op && a.args == b.args && a.ty == b.ty;
         self.outputs == other.outputs
             && self.nodes.len() == other.nodes.len()
             && self.nodes.iter().zip(&other.nodes).all(|(a, b)| same(a, b))

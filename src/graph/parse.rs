@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use super::verify::MAX_DEPTH;
 use super::{Args, Graph, Node};
 use crate::ops::{Op, Parameter};
 use crate::types::{TensorType, ValueId, parse_type, split_outside_brackets};
@@ -30,7 +29,7 @@ impl std::str::FromStr for Graph {
 
     fn from_str(text: &str) -> Result<Graph, ParseError> {
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, strip_comment(line)));
-        let mut parser = Parser { lines: lines.filter(|(_, line)| !line.is_empty()).collect(), next: 0, depth: 0 };
+        let mut parser = Parser { lines: lines.filter(|(_, line)| !line.is_empty()).collect(), next: 0 };
         let (line, header) = parser.take()?;
         let graph = parser.graph(line, header)?;
         match parser.lines.get(parser.next) {
@@ -51,7 +50,6 @@ fn fail<T>(line: usize, message: impl Into<String>) -> Result<T, ParseError> {
 struct Parser<'t> {
     lines: Vec<(usize, &'t str)>,
     next: usize,
-    depth: usize,
 }
 
 impl<'t> Parser<'t> {
@@ -66,16 +64,12 @@ impl<'t> Parser<'t> {
     fn graph(&mut self, line: usize, header: &'t str) -> Result<Graph, ParseError> {
         let params = header.strip_prefix("graph (").and_then(|rest| rest.strip_suffix(") {"));
         let Some(params) = params else { return fail(line, "expected `graph (..) {`") };
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return fail(line, "graphs are nested too deeply");
-        }
         let mut scope = Scope::default();
         for (index, param) in split_outside_brackets(params).enumerate() {
             let Some((name, ty)) = param.split_once(':') else { return fail(line, "expected `%name: type`") };
             let ty = parse_type(ty.trim()).ok_or(()).or_else(|()| fail(line, format!("no type: {ty}")))?;
             let op = Op::Parameter(Parameter { index, ty });
-            scope.define(line, name.trim(), op, Args::new(), vec![])?;
+            scope.define(line, name.trim(), op, Args::new())?;
         }
         loop {
             let (line, text) = self.take()?;
@@ -83,14 +77,8 @@ impl<'t> Parser<'t> {
                 let outputs = split_outside_brackets(outputs).map(|name| scope.find(line, name.trim()));
                 let outputs = outputs.collect::<Result<_, _>>()?;
                 let (line, close) = self.take()?;
-                self.depth -= 1;
-                // A region's closing brace may open the next region on the same line.
                 if close != "}" {
-                    if !close.starts_with("} ") || self.depth == 0 {
-                        return fail(line, "expected `}`");
-                    }
-                    self.next -= 1;
-                    self.lines[self.next].1 = close[1..].trim();
+                    return fail(line, "expected `}`");
                 }
                 scope.graph.set_outputs(outputs);
                 return Ok(scope.graph);
@@ -99,7 +87,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Reads `%3 = add %1, %2 {..} : f32[3]`, with sub-graphs after the type.
+    /// Reads `%3 = add %1, %2 {..} : f32[3]`.
     fn node(&mut self, scope: &mut Scope, line: usize, text: &'t str) -> Result<(), ParseError> {
         let Some((name, rest)) = text.split_once('=') else { return fail(line, "expected `%name = op ..`") };
         let rest = rest.trim();
@@ -115,24 +103,11 @@ impl<'t> Parser<'t> {
             None => ("", rest.trim()),
         };
         let Some(ty) = rest.strip_prefix(':') else { return fail(line, "expected `: type`") };
-        let (ty, region) = match ty.find(" graph (") {
-            Some(at) => (&ty[..at], Some(ty[at..].trim())),
-            None => (ty, None),
-        };
         if mnemonic == "call" {
             return fail(line, "a call of compiled code has no text to read back");
         }
         let op = Op::parse(mnemonic, attributes).or_else(|message| fail(line, message))?;
-        let mut regions = vec![];
-        if let Some(header) = region {
-            regions.push(self.graph(line, header)?);
-            while let Some(&(line, header)) = self.lines.get(self.next).filter(|(_, text)| text.starts_with("graph ("))
-            {
-                self.next += 1;
-                regions.push(self.graph(line, header)?);
-            }
-        }
-        let id = scope.define(line, name.trim(), op, args, regions)?;
+        let id = scope.define(line, name.trim(), op, args)?;
         match parse_type(ty.trim()) {
             Some(ty) if ty == *scope.graph.ty(id) => Ok(()),
             Some(_) => fail(line, format!("the op makes {}", scope.graph.ty(id))),
@@ -153,20 +128,13 @@ impl Scope {
         self.names.get(name).copied().ok_or_else(|| ParseError { line, message: format!("{name} is not defined") })
     }
 
-    fn define(
-        &mut self,
-        line: usize,
-        name: &str,
-        op: Op,
-        args: Args,
-        regions: Vec<Graph>,
-    ) -> Result<ValueId, ParseError> {
+    fn define(&mut self, line: usize, name: &str, op: Op, args: Args) -> Result<ValueId, ParseError> {
         let types: Vec<&TensorType> = args.iter().map(|&arg| self.graph.ty(arg)).collect();
         let ty = op.infer(&types).or_else(|e| fail(line, format!("{}: {e}", op.name())))?;
         if ty.checked_bytes().is_none() {
             return fail(line, format!("{ty} is too large to address"));
         }
-        let id = self.graph.push(Node { op, args, ty, regions, at: None });
+        let id = self.graph.push(Node { op, args, ty, at: None });
         match self.names.insert(name.to_owned(), id) {
             Some(_) => fail(line, format!("{name} is defined twice")),
             None => Ok(id),

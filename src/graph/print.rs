@@ -8,7 +8,7 @@ use crate::types::ValueId;
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.print(f, 0, false)
+        self.print(f, false)
     }
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct WithLines<'g>(&'g Graph);
 
 impl fmt::Display for WithLines<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.print(f, 0, true)
+        self.0.print(f, true)
     }
 }
 
@@ -34,14 +34,14 @@ impl Graph {
 
         impl fmt::Display for Line<'_> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                print_node(f, self.0, self.1, 0, false)
+                print_node(f, self.0, self.1, false)
             }
         }
 
         Line(id, self.node(id)).to_string().trim_end().to_owned()
     }
 
-    fn print(&self, f: &mut fmt::Formatter<'_>, depth: usize, lines: bool) -> fmt::Result {
+    fn print(&self, f: &mut fmt::Formatter<'_>, lines: bool) -> fmt::Result {
         f.write_str("graph (")?;
         for (position, &id) in self.params.iter().enumerate() {
             write!(f, "{}{id}: {}", if position == 0 { "" } else { ", " }, self.ty(id))?;
@@ -49,19 +49,20 @@ impl Graph {
         f.write_str(") {\n")?;
         for (id, node) in self.iter() {
             if !matches!(node.op, Op::Parameter(_)) {
-                print_node(f, id, node, depth + 1, lines)?;
+                f.write_str("  ")?;
+                print_node(f, id, node, lines)?;
             }
         }
-        write!(f, "{:width$}return", "", width = 2 * (depth + 1))?;
+        f.write_str("  return")?;
         for (position, id) in self.outputs.iter().enumerate() {
             write!(f, "{} {id}", if position == 0 { "" } else { "," })?;
         }
-        write!(f, "\n{:width$}}}", "", width = 2 * depth)
+        f.write_str("\n}")
     }
 }
 
-fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, depth: usize, lines: bool) -> fmt::Result {
-    write!(f, "{:width$}{id} = {}", "", node.op.name(), width = 2 * depth)?;
+fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, lines: bool) -> fmt::Result {
+    write!(f, "{id} = {}", node.op.name())?;
     for (position, arg) in node.args.iter().enumerate() {
         write!(f, "{} {arg}", if position == 0 { "" } else { "," })?;
     }
@@ -70,10 +71,6 @@ fn print_node(f: &mut fmt::Formatter<'_>, id: ValueId, node: &Node, depth: usize
         write!(f, " {{{attributes}}}")?;
     }
     write!(f, " : {}", node.ty)?;
-    for region in &node.regions {
-        f.write_str(" ")?;
-        region.print(f, depth, lines)?;
-    }
     if let Some(at) = node.at.filter(|_| lines) {
         // A path may hold anything; a comment ends with its line.
         write!(f, "  ; {}", at.to_string().replace(char::is_control, " "))?;

@@ -22,7 +22,7 @@ pub struct EntryStats {
     pub last_use: Duration,
     /// Whether it stays when others make room.
     pub is_pinned: bool,
-    /// Bytes of machine code, constants and one arena; with what is there for gradients.
+    /// Bytes of machine code and one arena; with what is there for gradients.
     pub bytes: usize,
     /// Bytes of the same on a GPU, captured tensors included; the entry has little in main memory then.
     pub device_bytes: usize,

@@ -23,11 +23,6 @@ pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
             sort_arguments(&node.op, &mut args);
             args
         };
-        // Sub-graphs are compared nowhere: two loops over equal arguments are rare.
-        if !node.regions.is_empty() {
-            renamed.push(merged.push(copy(args)));
-            continue;
-        }
         let id = *known.entry((&node.op, in_order(&args))).or_insert_with(|| merged.push(copy(args)));
         renamed.push(id);
     }

@@ -21,7 +21,7 @@ use std::panic::Location;
 
 use self::rewrite::Rule;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
 use crate::settings::{Settings, Stage};
 use crate::types::ValueId;
 
@@ -72,8 +72,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Graph> {
 }
 
 fn optimise(graph: &Graph, settings: &Settings) -> Result<Graph> {
-    let graph = with_regions(graph, settings)?;
-    Ok(each_rewrite(graph, settings, &mut |_, _, _| Ok(()))?.into_owned())
+    Ok(each_rewrite(Cow::Borrowed(graph), settings, &mut |_, _, _| Ok(()))?.into_owned())
 }
 
 /// Sees a pass that changed a graph, the graph before it, and what it made.
@@ -113,20 +112,6 @@ fn pipeline() -> Cow<'static, [Pass]> {
         }
         None => Cow::Borrowed(PIPELINE),
     }
-}
-
-/// The graph with its sub-graphs optimised.
-fn with_regions<'g>(graph: &'g Graph, settings: &Settings) -> Result<Cow<'g, Graph>> {
-    if graph.nodes().iter().all(|node| node.regions.is_empty()) {
-        return Ok(Cow::Borrowed(graph));
-    }
-    let mut optimised = Graph::default();
-    for node in graph.nodes() {
-        let regions = node.regions.iter().map(|region| optimise(region, settings)).collect::<Result<_>>()?;
-        optimised.push(Node { regions, ..node.clone() });
-    }
-    optimised.set_outputs(graph.outputs().to_vec());
-    Ok(Cow::Owned(optimised))
 }
 
 fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Rewritten>> {

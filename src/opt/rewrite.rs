@@ -38,10 +38,7 @@ pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten
     for node in graph.nodes() {
         let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
         rewriter.at = node.at;
-        renamed.push(match node.regions.is_empty() {
-            true => rewriter.place(node.op.clone(), args, node.ty.clone()),
-            false => rewriter.graph.push(Node { args, ..node.clone() }),
-        });
+        renamed.push(rewriter.place(node.op.clone(), args, node.ty.clone()));
     }
     let mut rewritten = rewriter.graph;
     rewritten.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
@@ -69,7 +66,7 @@ impl Rewriter {
                 return value;
             }
         }
-        self.graph.push(Node { op, args, ty, regions: vec![], at: self.at })
+        self.graph.push(Node { op, args, ty, at: self.at })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::rewrite::Rule;
-use super::{Pass, Renaming, Rewritten, each_rewrite, with_regions};
+use super::{Pass, Renaming, Rewritten, each_rewrite};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::settings::Settings;
@@ -36,7 +36,7 @@ impl Steps {
     /// Optimises a graph and keeps all that lies between.
     pub(crate) fn of(graph: &Graph) -> Result<Steps> {
         let settings = Settings::get();
-        let first = with_regions(graph, settings)?.into_owned();
+        let first = graph.clone();
         let mut steps = vec![];
         if settings.optimise {
             each_rewrite(Cow::Borrowed(&first), settings, &mut |pass, _, made| {

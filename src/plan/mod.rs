@@ -236,7 +236,6 @@ fn place(values: &Values<'_>, drafts: Vec<Draft>) -> (Plan, Layout) {
     let mut plan = Plan {
         inputs: graph.params().iter().map(buffer).collect(),
         outputs: graph.outputs().iter().map(buffer).collect(),
-        constants: vec![],
         arena_bytes: slots.n_bytes(),
         steps,
         donations: vec![],

@@ -1,11 +1,11 @@
-//! The arithmetic that formulas are written in, and plain Rust numbers as one implementation of it.
+//! The arithmetic that formulas are written in.
 //!
 //! Guarantees that every operation is one that all backends have and round the same way, so that a formula gives the
 //! same bits wherever it runs. NaN payloads are the exception: they are left to the machine.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A float lane: `f32`, `f64`, or a value of a kernel under construction.
+/// A float value of a kernel under construction.
 pub(super) trait Arith:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
@@ -39,26 +39,17 @@ pub(super) trait Arith:
     /// The float with these bits.
     fn from_bits(bits: Self::Int) -> Self;
 
-    /// `formula(self)`; kernels under construction keep the formula out of line.
-    #[inline(always)]
-    fn apply(self, formula: impl Fn(Self) -> Self) -> Self {
-        formula(self)
-    }
-
     /// The constant for this width.
-    #[inline(always)]
     fn by_width(self, narrow: f64, wide: f64) -> Self {
         self.lit(if Self::WIDE { wide } else { narrow })
     }
 
     /// `self * y + c`.
-    #[inline(always)]
     fn fma_lit(self, y: Self, c: f64) -> Self {
         self.fma(y, self.lit(c))
     }
 
     /// The constant `1.5 * 2^MANTISSA`: adding it rounds to an integer (ties to even) that stands in the low bits.
-    #[inline(always)]
     fn magic(self) -> Self {
         self.by_width(12_582_912.0, 6_755_399_441_055_744.0)
     }
@@ -66,39 +57,33 @@ pub(super) trait Arith:
     /// Bits of the stored mantissa.
     const MANTISSA: u32 = if Self::WIDE { 52 } else { 23 };
     /// `self` with the sign flipped where `sign` has its sign bit set.
-    #[inline(always)]
     fn xor_sign(self, sign: Self) -> Self {
         Self::from_bits(self.bits().xor(sign.sign_bit()))
     }
 
     /// The sign bit alone.
-    #[inline(always)]
     fn sign_bit(self) -> Self::Int {
         let bits = self.bits();
         bits.and(bits.lit(if Self::WIDE { i64::MIN } else { i64::from(i32::MIN) }))
     }
 
     /// [`magic`](Self::magic) plus the exponent bias, so that the rounded integer can be shifted into an exponent.
-    #[inline(always)]
     fn magic_exponent(self) -> Self {
         self.by_width(12_583_039.0, 6_755_399_441_056_767.0)
     }
 
     /// `2^k` where `self` is `k` plus [`magic_exponent`](Self::magic_exponent) and `k` is a normal exponent.
-    #[inline(always)]
     fn exp2_of_magic(self) -> Self {
         Self::from_bits(self.bits().shl(Self::MANTISSA))
     }
 
     /// [`magic`](Self::magic) plus twice the exponent bias, for [`exp2_halves`](Self::exp2_halves).
-    #[inline(always)]
     fn magic_halves(self) -> Self {
         self.by_width(12_583_166.0, 6_755_399_441_057_790.0)
     }
 
     /// Two normal numbers whose product is `2^k`, where `self` is `k` plus [`magic_halves`](Self::magic_halves) and
     /// `|k|` is at most twice the largest exponent.
-    #[inline(always)]
     fn exp2_halves(self) -> [Self; 2] {
         let k = self.bits();
         // The bits of the magic number are even and vanish in the shift; each half is left with one bias.
@@ -107,7 +92,6 @@ pub(super) trait Arith:
     }
 
     /// `self` with both bounds applied; NaN stays.
-    #[inline(always)]
     fn clamp(self, low: f64, high: f64) -> Self {
         let (low, high) = (self.lit(low), self.lit(high));
         let x = low.when(self.lt(low), self);
@@ -115,7 +99,6 @@ pub(super) trait Arith:
     }
 
     /// `self` with an upper bound applied; NaN stays.
-    #[inline(always)]
     fn at_most(self, high: f64) -> Self {
         let high = self.lit(high);
         high.when(high.lt(self), self)
@@ -162,129 +145,6 @@ pub(super) trait Mask: Copy {
     fn not(self) -> Self;
 }
 
-impl Mask for bool {
-    #[inline(always)]
-    fn and(self, other: bool) -> bool {
-        self & other
-    }
-    #[inline(always)]
-    fn or(self, other: bool) -> bool {
-        self | other
-    }
-    #[inline(always)]
-    fn not(self) -> bool {
-        !self
-    }
-}
-
-macro_rules! plain {
-    ($float:ident, $int:ident, $wide:literal) => {
-        impl Arith for $float {
-            type Int = $int;
-            type Mask = bool;
-            const WIDE: bool = $wide;
-
-            #[inline(always)]
-            fn lit(self, x: f64) -> $float {
-                x as $float
-            }
-            #[inline(always)]
-            fn fma(self, y: $float, z: $float) -> $float {
-                self.mul_add(y, z)
-            }
-            #[inline(always)]
-            fn abs(self) -> $float {
-                $float::abs(self)
-            }
-            #[inline(always)]
-            fn sqrt(self) -> $float {
-                $float::sqrt(self)
-            }
-            #[inline(always)]
-            fn floor(self) -> $float {
-                $float::floor(self)
-            }
-            #[inline(always)]
-            fn lt(self, y: $float) -> bool {
-                self < y
-            }
-            #[inline(always)]
-            fn le(self, y: $float) -> bool {
-                self <= y
-            }
-            #[inline(always)]
-            fn eq(self, y: $float) -> bool {
-                self == y
-            }
-            #[inline(always)]
-            fn when(self, mask: bool, other: $float) -> $float {
-                if mask { self } else { other }
-            }
-            #[inline(always)]
-            fn bits(self) -> $int {
-                self.to_bits() as $int
-            }
-            #[inline(always)]
-            fn from_bits(bits: $int) -> $float {
-                $float::from_bits(bits as _)
-            }
-        }
-
-        impl IntArith for $int {
-            type Mask = bool;
-            const WIDE: bool = $wide;
-
-            #[inline(always)]
-            fn lit(self, x: i64) -> $int {
-                x as $int
-            }
-            #[inline(always)]
-            fn add(self, y: $int) -> $int {
-                self.wrapping_add(y)
-            }
-            #[inline(always)]
-            fn sub(self, y: $int) -> $int {
-                self.wrapping_sub(y)
-            }
-            #[inline(always)]
-            fn mul(self, y: $int) -> $int {
-                self.wrapping_mul(y)
-            }
-            #[inline(always)]
-            fn and(self, y: $int) -> $int {
-                self & y
-            }
-            #[inline(always)]
-            fn xor(self, y: $int) -> $int {
-                self ^ y
-            }
-            #[inline(always)]
-            fn shl(self, distance: u32) -> $int {
-                self << distance
-            }
-            #[inline(always)]
-            fn shr(self, distance: u32) -> $int {
-                self >> distance
-            }
-            #[inline(always)]
-            fn eq(self, y: $int) -> bool {
-                self == y
-            }
-            #[inline(always)]
-            fn lt(self, y: $int) -> bool {
-                self < y
-            }
-            #[inline(always)]
-            fn when(self, mask: bool, other: $int) -> $int {
-                if mask { self } else { other }
-            }
-        }
-    };
-}
-
-plain!(f32, i32, false);
-plain!(f64, i64, true);
-
 /// The coefficients of a polynomial for each width, lowest order first.
 pub(super) struct Poly {
     /// For `f32`.
@@ -295,14 +155,12 @@ pub(super) struct Poly {
 
 impl Poly {
     /// The value at `x` by Horner's rule.
-    #[inline(always)]
     pub(super) fn at<F: Arith>(&self, x: F) -> F {
         horner(x, if F::WIDE { self.wide } else { self.narrow })
     }
 }
 
 /// The polynomial with these coefficients, lowest order first, at `x`.
-#[inline(always)]
 pub(super) fn horner<F: Arith>(x: F, coefficients: &[f64]) -> F {
     let n = coefficients.len();
     let mut sum = x.lit(coefficients[n - 1]);
@@ -323,7 +181,6 @@ pub(super) struct Pair<F> {
 
 impl<F: Arith> Pair<F> {
     /// A constant given as two doubles; for `f32` the first is split, so that the pair has 48 bits.
-    #[inline(always)]
     pub(super) fn lit(like: F, hi: f64, lo: f64) -> Self {
         if F::WIDE {
             Pair { hi: like.lit(hi), lo: like.lit(lo) }
@@ -334,14 +191,12 @@ impl<F: Arith> Pair<F> {
     }
 
     /// The exact sum, for `|x| >= |y|` or `x == 0`.
-    #[inline(always)]
     pub(super) fn fast_sum(x: F, y: F) -> Self {
         let hi = x + y;
         Pair { hi, lo: y - (hi - x) }
     }
 
     /// The exact sum.
-    #[inline(always)]
     pub(super) fn sum(x: F, y: F) -> Self {
         let hi = x + y;
         let back = hi - x;
@@ -349,28 +204,24 @@ impl<F: Arith> Pair<F> {
     }
 
     /// The exact product.
-    #[inline(always)]
     pub(super) fn product(x: F, y: F) -> Self {
         let hi = x * y;
         Pair { hi, lo: x.fma(y, -hi) }
     }
 
     /// `self * y`, about twice the working precision.
-    #[inline(always)]
     pub(super) fn times(self, y: Pair<F>) -> Self {
         let p = Pair::product(self.hi, y.hi);
         Pair::fast_sum(p.hi, p.lo + self.hi.fma(y.lo, self.lo * y.hi))
     }
 
     /// `self + y`, about twice the working precision unless the heads cancel.
-    #[inline(always)]
     pub(super) fn plus(self, y: Pair<F>) -> Self {
         let s = Pair::sum(self.hi, y.hi);
         Pair::fast_sum(s.hi, s.lo + (self.lo + y.lo))
     }
 
     /// `x / y` to about twice the working precision.
-    #[inline(always)]
     pub(super) fn quotient(x: F, y: Pair<F>) -> Self {
         let q = x / y.hi;
         let rest = (-q).fma(y.lo, (-q).fma(y.hi, x));

@@ -85,7 +85,6 @@ const TAIL: Poly = Poly {
 };
 
 /// `erfc x` for `x >= 0`.
-#[inline(always)]
 fn erfc_positive<F: Arith>(x: F) -> F {
     let x = x.at_most(if F::WIDE { 28.0 } else { 11.0 });
     let c = x.by_width(2.0, 4.0);
@@ -96,7 +95,6 @@ fn erfc_positive<F: Arith>(x: F) -> F {
 }
 
 /// `erf x`.
-#[inline(always)]
 pub(super) fn erf<F: Arith>(x: F) -> F {
     let a = x.abs().at_most(if F::WIDE { 6.0 } else { 4.0 });
     let far = if F::WIDE { erfc_positive(a) } else { exp(horner(a, FAR_NARROW)) };
@@ -104,13 +102,11 @@ pub(super) fn erf<F: Arith>(x: F) -> F {
 }
 
 /// `erf x` for `|x| <= 1`.
-#[inline(always)]
 fn erf_near<F: Arith>(x: F) -> F {
     x.fma(NEAR.at(x * x), x)
 }
 
 /// `erfc x`.
-#[inline(always)]
 pub(super) fn erfc<F: Arith>(x: F) -> F {
     let y = erfc_positive(x.abs());
     let far = (x.lit(2.0) - y).when(x.lt(x.lit(0.0)), y);

@@ -83,7 +83,6 @@ const EXP2: Poly = Poly {
 };
 
 /// The two factors of the power of two in `e^x`, and `r`.
-#[inline(always)]
 fn exp_parts<F: Arith>(x: F) -> ([F; 2], F) {
     let t = x.fma(x.lit(std::f64::consts::LOG2_E), x.magic_halves());
     let k = t - x.magic_halves();
@@ -96,7 +95,6 @@ fn exp_parts<F: Arith>(x: F) -> ([F; 2], F) {
 /// `e^(x + rest) * factor`, rounded once into the subnormal range.
 ///
 /// `|rest|` is at most a rounding error of `x`; `factor` is 1/2 or 1.
-#[inline(always)]
 pub(super) fn exp_scaled<F: Arith>(x: F, rest: F, factor: F) -> F {
     let x = x.clamp(if F::WIDE { -746.0 } else { -104.0 }, if F::WIDE { 711.0 } else { 90.0 });
     let ([first, second], r) = exp_parts(x);
@@ -104,21 +102,18 @@ pub(super) fn exp_scaled<F: Arith>(x: F, rest: F, factor: F) -> F {
 }
 
 /// `e^x`.
-#[inline(always)]
 pub(super) fn exp<F: Arith>(x: F) -> F {
     let x = x.clamp(if F::WIDE { -746.0 } else { -104.0 }, if F::WIDE { 710.0 } else { 89.0 });
     exp_unclamped(x)
 }
 
 /// `e^x` for `x` between the logarithms of about half the smallest and twice the largest number.
-#[inline(always)]
 pub(super) fn exp_unclamped<F: Arith>(x: F) -> F {
     let ([first, second], r) = exp_parts(x);
     EXP.at(r) * first * second
 }
 
 /// `2^(x + rest)`; `|rest|` is at most a rounding error of `x`.
-#[inline(always)]
 pub(super) fn exp2_pair<F: Arith>(x: F, rest: F) -> F {
     let x = x.clamp(if F::WIDE { -1080.0 } else { -152.0 }, if F::WIDE { 1025.0 } else { 129.0 });
     let t = x + x.magic_halves();
@@ -128,7 +123,6 @@ pub(super) fn exp2_pair<F: Arith>(x: F, rest: F) -> F {
 }
 
 /// `2^x`.
-#[inline(always)]
 pub(super) fn exp2<F: Arith>(x: F) -> F {
     let x = x.clamp(if F::WIDE { -1080.0 } else { -152.0 }, if F::WIDE { 1025.0 } else { 129.0 });
     let t = x + x.magic_halves();
@@ -138,7 +132,6 @@ pub(super) fn exp2<F: Arith>(x: F) -> F {
 }
 
 /// `e^x - 1`.
-#[inline(always)]
 pub(super) fn expm1<F: Arith>(x: F) -> F {
     let y = x.clamp(if F::WIDE { -40.0 } else { -20.0 }, if F::WIDE { 710.0 } else { 89.0 });
     let t = y.fma(x.lit(std::f64::consts::LOG2_E), x.magic_exponent());
@@ -155,7 +148,6 @@ pub(super) fn expm1<F: Arith>(x: F) -> F {
 }
 
 /// `1 / (1 + e^-x)`.
-#[inline(always)]
 pub(super) fn sigmoid<F: Arith>(x: F) -> F {
     // The exponential of the negative magnitude neither overflows nor, in the denominator, cancels. Subtracting the
     // share from the whole damps the error of the quotient.

@@ -151,7 +151,6 @@ struct Reflected<F: Arith> {
 }
 
 /// Prepares the reflection of `x`.
-#[inline(always)]
 fn reflect<F: Arith>(x: F) -> Reflected<F> {
     let (half, one) = (x.lit(0.5), x.lit(1.0));
     let negative = x.lt(x.lit(0.0));
@@ -168,7 +167,6 @@ fn reflect<F: Arith>(x: F) -> Reflected<F> {
 }
 
 /// `log |gamma x|`.
-#[inline(always)]
 pub(super) fn lgamma<F: Arith>(x: F) -> F {
     let Reflected { negative, positive: a, sin, .. } = reflect(x);
     let (half, one, infinity) = (x.lit(0.5), x.lit(1.0), x.lit(f64::INFINITY));
@@ -200,7 +198,6 @@ const HALF_LOG_TWO_PI: f64 = 0.918_938_533_204_672_8;
 
 /// Where a series in `1/z` is used, and the sum that the recurrence adds: the sum of `1 / (a + k)^N` for `k` from 0 to
 /// 7, or nothing from 8 on.
-#[inline(always)]
 fn recur<F: Arith, const N: usize>(a: F) -> (F, F) {
     let large = a.lit(8.0).le(a);
     let power = |t: F| match N {
@@ -220,7 +217,6 @@ fn recur<F: Arith, const N: usize>(a: F) -> (F, F) {
 }
 
 /// First derivative of `lgamma`.
-#[inline(always)]
 pub(super) fn digamma<F: Arith>(x: F) -> F {
     let Reflected { negative, positive, sin, cos } = reflect(x);
     let (z, sum) = recur::<F, 1>(positive);
@@ -234,7 +230,6 @@ pub(super) fn digamma<F: Arith>(x: F) -> F {
 }
 
 /// Second derivative of `lgamma`.
-#[inline(always)]
 pub(super) fn trigamma<F: Arith>(x: F) -> F {
     let Reflected { negative, positive, sin, .. } = reflect(x);
     let (z, sum) = recur::<F, 2>(positive);
@@ -247,7 +242,6 @@ pub(super) fn trigamma<F: Arith>(x: F) -> F {
 }
 
 /// Third derivative of `lgamma`.
-#[inline(always)]
 pub(super) fn tetragamma<F: Arith>(x: F) -> F {
     let Reflected { negative, positive, sin, cos } = reflect(x);
     let (z, sum) = recur::<F, 3>(positive);

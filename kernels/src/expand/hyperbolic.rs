@@ -24,7 +24,6 @@ const SINH: Poly = Poly {
 };
 
 /// `sinh x`.
-#[inline(always)]
 pub(super) fn sinh<F: Arith>(x: F) -> F {
     let a = x.abs();
     let z = a * a;
@@ -35,7 +34,6 @@ pub(super) fn sinh<F: Arith>(x: F) -> F {
 }
 
 /// `cosh x`.
-#[inline(always)]
 pub(super) fn cosh<F: Arith>(x: F) -> F {
     let half = exp_scaled(x.abs(), x.lit(0.0), x.lit(0.5));
     half + x.lit(0.25) / half
@@ -69,7 +67,6 @@ const TANH: Poly = Poly {
 };
 
 /// `tanh x`.
-#[inline(always)]
 pub(super) fn tanh<F: Arith>(x: F) -> F {
     let one = x.lit(1.0);
     let a = x.abs().at_most(if F::WIDE { 20.0 } else { 10.0 });
@@ -80,13 +77,11 @@ pub(super) fn tanh<F: Arith>(x: F) -> F {
 }
 
 /// From here on `asinh` and `acosh` are `log(2 x)`.
-#[inline(always)]
 fn is_large<F: Arith>(x: F) -> F::Mask {
     x.by_width(1_073_741_824.0, 1.152_921_504_606_847e18).lt(x)
 }
 
 /// `log(1 + near)`, or `log(2 x)` for large `x`.
-#[inline(always)]
 fn log_either<F: Arith>(x: F, near: F) -> F {
     let large = is_large(x);
     let y = log1p_shifted(x.when(large, near), x.lit(1.0).when(large, x.lit(0.0)));
@@ -94,7 +89,6 @@ fn log_either<F: Arith>(x: F, near: F) -> F {
 }
 
 /// `asinh x`.
-#[inline(always)]
 pub(super) fn asinh<F: Arith>(x: F) -> F {
     let (a, one) = (x.abs(), x.lit(1.0));
     let square = a * a;
@@ -103,7 +97,6 @@ pub(super) fn asinh<F: Arith>(x: F) -> F {
 }
 
 /// `acosh x`.
-#[inline(always)]
 pub(super) fn acosh<F: Arith>(x: F) -> F {
     let t = x - x.lit(1.0);
     let near = t + (t * (t + x.lit(2.0))).sqrt();
@@ -111,7 +104,6 @@ pub(super) fn acosh<F: Arith>(x: F) -> F {
 }
 
 /// `atanh x`.
-#[inline(always)]
 pub(super) fn atanh<F: Arith>(x: F) -> F {
     let a = x.abs();
     (x.lit(0.5) * log1p((a + a) / (x.lit(1.0) - a))).xor_sign(x)

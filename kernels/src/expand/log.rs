@@ -58,7 +58,6 @@ pub(super) struct Parts<F: Arith> {
 }
 
 /// Takes a positive finite number apart; other inputs give meaningless parts.
-#[inline(always)]
 pub(super) fn parts<F: Arith>(x: F) -> Parts<F> {
     let tiny = x.lt(x.by_width(f64::from(f32::MIN_POSITIVE), f64::MIN_POSITIVE));
     let shift = if F::WIDE { 54.0 } else { 25.0 };
@@ -73,7 +72,6 @@ pub(super) fn parts<F: Arith>(x: F) -> Parts<F> {
 }
 
 /// Replaces a logarithm `y` where `x` is zero, negative, infinite or NaN.
-#[inline(always)]
 fn with_edges<F: Arith>(x: F, y: F) -> F {
     let (zero, infinity) = (x.lit(0.0), x.lit(f64::INFINITY));
     let y = y.when(x.lt(infinity), x);
@@ -82,7 +80,6 @@ fn with_edges<F: Arith>(x: F, y: F) -> F {
 }
 
 /// `f^2 / 2`, and the rest of `log(1 + f)` without it and `f`.
-#[inline(always)]
 fn tail_of_log<F: Arith>(f: F) -> (F, F) {
     let half_square = f.lit(0.5) * f * f;
     let correction = if F::WIDE {
@@ -96,7 +93,6 @@ fn tail_of_log<F: Arith>(f: F) -> (F, F) {
 }
 
 /// `k ln 2 + log(1 + f)`.
-#[inline(always)]
 fn log_of_parts<F: Arith>(k: F, f: F) -> F {
     // The head of ln 2 has few enough bits that its product with any exponent is exact.
     let head = f.by_width(0.693_145_751_953_125, 0.693_147_180_559_890_3);
@@ -107,14 +103,12 @@ fn log_of_parts<F: Arith>(k: F, f: F) -> F {
 }
 
 /// `log x`.
-#[inline(always)]
 pub(super) fn log<F: Arith>(x: F) -> F {
     let Parts { k, m, .. } = parts(x);
     with_edges(x, log_of_parts(k, m - x.lit(1.0)))
 }
 
 /// `log(1 + x)`.
-#[inline(always)]
 pub(super) fn log1p<F: Arith>(x: F) -> F {
     let y = log1p_shifted(x, x.lit(0.0));
     let one = x.lit(1.0);
@@ -122,7 +116,6 @@ pub(super) fn log1p<F: Arith>(x: F) -> F {
 }
 
 /// `log(1 + x)`, where `log_of_sum` is that to an absolute error only: taken where it is not small.
-#[inline(always)]
 pub(super) fn log1p_beside<F: Arith>(x: F, log_of_sum: F) -> F {
     let (half_square, correction) = tail_of_log(x);
     // Both ends are within the range of the polynomials.
@@ -130,7 +123,6 @@ pub(super) fn log1p_beside<F: Arith>(x: F, log_of_sum: F) -> F {
 }
 
 /// `log(1 + x) + n ln 2` for finite `x > -1` and a small integer `n`.
-#[inline(always)]
 pub(super) fn log1p_shifted<F: Arith>(x: F, n: F) -> F {
     let one = x.lit(1.0);
     let u = one + x;
@@ -145,7 +137,6 @@ pub(super) fn log1p_shifted<F: Arith>(x: F, n: F) -> F {
 }
 
 /// `log2(m)` for `m` from `sqrt(1/2)` to `sqrt(2)`, to about 2^-36 (`f32`) or 2^-66 (`f64`) relative.
-#[inline(always)]
 fn log2_significand<F: Arith>(m: F) -> Pair<F> {
     let f = m - m.lit(1.0);
     // 2 + f = 1 + m, which rounds.
@@ -161,7 +152,6 @@ fn log2_significand<F: Arith>(m: F) -> Pair<F> {
 }
 
 /// `log2 x` of a positive finite `x` as a pair.
-#[inline(always)]
 pub(super) fn log2_pair<F: Arith>(x: F) -> Pair<F> {
     let Parts { k, m, .. } = parts(x);
     let log = log2_significand(m);
@@ -170,7 +160,6 @@ pub(super) fn log2_pair<F: Arith>(x: F) -> Pair<F> {
 }
 
 /// `log2 x`.
-#[inline(always)]
 pub(super) fn log2<F: Arith>(x: F) -> F {
     let Parts { k, m, .. } = parts(x);
     let f = m - x.lit(1.0);

@@ -1,8 +1,7 @@
 //! Transcendental functions in terms of the other instructions, each written once for both float widths.
 //!
-//! A formula is generic code over arithmetic. Run on the values of a kernel it appends instructions ([`expand`]);
-//! run on numbers it computes, and loops over it are what the block kernels are made of. Because both are the same
-//! operations in the same order, they give the same bits.
+//! A formula is generic code over arithmetic of either width: run on the values of a kernel it appends instructions
+//! ([`expand`]), which are the same for all backends, and so are the bits of the results.
 //!
 //! Formulas are branch-free and use no tables, so that they vectorise: polynomials after range reduction, selects for
 //! the edges.
@@ -25,7 +24,6 @@
 //! except at zero, whose sign decides; poles of even order and of `lgamma` give infinity.
 
 mod arith;
-mod block;
 mod erf;
 mod exp;
 mod gamma;
@@ -43,45 +41,38 @@ use crate::ir::{Func1, Func2, Inst, Kernel, Store, ValueId};
 use arith::Arith;
 use term::{Body, Term};
 
-pub use block::{Block1, Block2, BlockFloat, block1, block2};
-
 /// The formula of a function of one operand.
-///
-/// With `HUGE` off, trigonometric functions are right for arguments below the bounds in [`trig`] only. Debug builds
-/// give up the loops' speed for one copy of each formula instead of one per instruction set.
-#[cfg_attr(not(debug_assertions), inline(always))]
-fn call1<F: Arith, const HUGE: bool>(func: Func1, x: F) -> F {
+fn call1<F: Arith>(func: Func1, x: F) -> F {
     match func {
-        Func1::Exp => x.apply(exp::exp),
-        Func1::Exp2 => x.apply(exp::exp2),
-        Func1::Expm1 => x.apply(exp::expm1),
-        Func1::Log => x.apply(log::log),
-        Func1::Log2 => x.apply(log::log2),
-        Func1::Log1p => x.apply(log::log1p),
-        Func1::Sin => x.apply(trig::sin::<F, HUGE>),
-        Func1::Cos => x.apply(trig::cos::<F, HUGE>),
-        Func1::Tan => x.apply(trig::tan::<F, HUGE>),
-        Func1::Asin => x.apply(trig::asin),
-        Func1::Acos => x.apply(trig::acos),
-        Func1::Atan => x.apply(trig::atan),
-        Func1::Sinh => x.apply(hyperbolic::sinh),
-        Func1::Cosh => x.apply(hyperbolic::cosh),
-        Func1::Tanh => x.apply(hyperbolic::tanh),
-        Func1::Asinh => x.apply(hyperbolic::asinh),
-        Func1::Acosh => x.apply(hyperbolic::acosh),
-        Func1::Atanh => x.apply(hyperbolic::atanh),
-        Func1::Erf => x.apply(erf::erf),
-        Func1::Erfc => x.apply(erf::erfc),
-        Func1::Sigmoid => x.apply(exp::sigmoid),
-        Func1::Lgamma => x.apply(gamma::lgamma),
-        Func1::Digamma => x.apply(gamma::digamma),
-        Func1::Trigamma => x.apply(gamma::trigamma),
-        Func1::Tetragamma => x.apply(gamma::tetragamma),
+        Func1::Exp => exp::exp(x),
+        Func1::Exp2 => exp::exp2(x),
+        Func1::Expm1 => exp::expm1(x),
+        Func1::Log => log::log(x),
+        Func1::Log2 => log::log2(x),
+        Func1::Log1p => log::log1p(x),
+        Func1::Sin => trig::sin(x),
+        Func1::Cos => trig::cos(x),
+        Func1::Tan => trig::tan(x),
+        Func1::Asin => trig::asin(x),
+        Func1::Acos => trig::acos(x),
+        Func1::Atan => trig::atan(x),
+        Func1::Sinh => hyperbolic::sinh(x),
+        Func1::Cosh => hyperbolic::cosh(x),
+        Func1::Tanh => hyperbolic::tanh(x),
+        Func1::Asinh => hyperbolic::asinh(x),
+        Func1::Acosh => hyperbolic::acosh(x),
+        Func1::Atanh => hyperbolic::atanh(x),
+        Func1::Erf => erf::erf(x),
+        Func1::Erfc => erf::erfc(x),
+        Func1::Sigmoid => exp::sigmoid(x),
+        Func1::Lgamma => gamma::lgamma(x),
+        Func1::Digamma => gamma::digamma(x),
+        Func1::Trigamma => gamma::trigamma(x),
+        Func1::Tetragamma => gamma::tetragamma(x),
     }
 }
 
 /// The formula of a function of two operands.
-#[cfg_attr(not(debug_assertions), inline(always))]
 fn call2<F: Arith>(func: Func2, x: F, y: F) -> F {
     match func {
         Func2::Pow => pow::pow(x, y),
@@ -108,8 +99,8 @@ pub(crate) fn expand_but(kernel: &Kernel, keep: impl Fn(Func1, DType) -> bool) -
                 let x = Term::<f32>::new(&body, x);
                 log::log1p_beside(x, (x.lit(1.0) + x).kept(Func1::Log)).id
             }
-            Inst::Call1(func, x) if wide(x) => call1::<_, true>(func, Term::<f64>::new(&body, x)).id,
-            Inst::Call1(func, x) => call1::<_, true>(func, Term::<f32>::new(&body, x)).id,
+            Inst::Call1(func, x) if wide(x) => call1(func, Term::<f64>::new(&body, x)).id,
+            Inst::Call1(func, x) => call1(func, Term::<f32>::new(&body, x)).id,
             Inst::Call2(func, x, y) if wide(x) => {
                 call2(func, Term::<f64>::new(&body, x), Term::<f64>::new(&body, y)).id
             }

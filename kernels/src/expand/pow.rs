@@ -7,7 +7,6 @@ use super::exp::exp2_pair;
 use super::log::log2_pair;
 
 /// `x^y`.
-#[inline(always)]
 pub(super) fn pow<F: Arith>(x: F, y: F) -> F {
     let (zero, one, infinity) = (x.lit(0.0), x.lit(1.0), x.lit(f64::INFINITY));
     let size = x.abs();

@@ -82,7 +82,7 @@ impl<'k, T> Term<'k, T> {
 
     /// Appends an instruction that reads no parameter.
     ///
-    /// Out of line, as [`apply`](Arith::apply) is: formulas are hundreds of these calls.
+    /// Out of line, since formulas are hundreds of these calls.
     #[inline(never)]
     fn push<U>(self, inst: Inst<ValueId>) -> Term<'k, U> {
         Term::new(self.body, self.body.borrow_mut().push(inst, &[]))
@@ -156,10 +156,6 @@ macro_rules! terms {
             type Mask = Term<'k, bool>;
             const WIDE: bool = $wide;
 
-            #[inline(never)]
-            fn apply(self, formula: impl Fn(Self) -> Self) -> Self {
-                formula(self)
-            }
             fn lit(self, x: f64) -> Self {
                 self.constant((x as $float).to_scalar())
             }

@@ -2,15 +2,14 @@
 //!
 //! Arguments are reduced by multiples of pi/2: below a bound by subtracting in three parts (Cody and Waite), above it
 //! by an integer product with the bits of 2/pi around the argument's exponent (Payne and Hanek). Both are branch-free;
-//! loops branch around the second, and kernels over blocks leave it out, when no argument needs it, which changes no
-//! bit.
+//! loops branch around the second when no argument needs it, which changes no bit.
 
 use super::arith::{Arith, IntArith, Mask, Pair, Poly};
 
 /// Arguments up to here are reduced by subtraction.
-pub(super) const SMALL_NARROW: f32 = 100_000.0;
+const SMALL_NARROW: f32 = 100_000.0;
 /// Arguments up to here are reduced by subtraction.
-pub(super) const SMALL_WIDE: f64 = 100_000_000.0;
+const SMALL_WIDE: f64 = 100_000_000.0;
 
 /// `(sin r - r) / r^3` in `r^2` on `|r| <= pi/4`; minimises the error times `r^2`: 2^-32 and 2^-62.
 const SIN: Poly = Poly {
@@ -62,13 +61,9 @@ struct Reduced<F: Arith> {
     rest: Pair<F>,
 }
 
-/// Reduces any angle. With `HUGE` off the result is meaningful for magnitudes up to the bound only.
-#[inline(always)]
-fn reduce<F: Arith, const HUGE: bool>(x: F) -> Reduced<F> {
+/// Reduces any angle.
+fn reduce<F: Arith>(x: F) -> Reduced<F> {
     let small = reduce_small(x);
-    if !HUGE {
-        return small;
-    }
     let size = x.abs();
     // Infinities and NaN stay with the subtraction, which makes them NaN.
     let huge =
@@ -86,7 +81,6 @@ fn reduce<F: Arith, const HUGE: bool>(x: F) -> Reduced<F> {
 }
 
 /// Reduces by subtracting `n * pi/2` in three parts.
-#[inline(always)]
 fn reduce_small<F: Arith>(x: F) -> Reduced<F> {
     let t = x.fma(x.lit(std::f64::consts::FRAC_2_PI), x.magic());
     let n = t - x.magic();
@@ -104,7 +98,6 @@ fn reduce_small<F: Arith>(x: F) -> Reduced<F> {
 /// With words of `h = 16` or `32` bits: `x` is scaled by a power of `2^h` into an integer of three words, and the
 /// same power says where in 2/pi the eight words begin that decide the product modulo 4 and its first `4 h` binary
 /// places. These suffice for the arguments closest to a multiple of pi/2, which come within 2^-31 (`f32`) and 2^-61.
-#[inline(always)]
 fn reduce_huge<F: Arith>(x: F) -> Reduced<F> {
     let h = if F::WIDE { 32 } else { 16 };
     let bits = x.bits();
@@ -153,7 +146,6 @@ fn reduce_huge<F: Arith>(x: F) -> Reduced<F> {
 }
 
 /// Eight words of 2/pi from the word `skip` on, chosen bit by bit of `skip`.
-#[inline(always)]
 fn window<I: IntArith>(skip: I) -> [I; 8] {
     let zero = skip.lit(0);
     let wide = I::WIDE;
@@ -175,14 +167,12 @@ fn window<I: IntArith>(skip: I) -> [I; 8] {
 }
 
 /// Sine of a reduced angle's rest.
-#[inline(always)]
 fn sin_rest<F: Arith>(r: Pair<F>) -> Pair<F> {
     let z = r.hi * r.hi;
     Pair::fast_sum(r.hi, (r.hi * z).fma(SIN.at(z), r.lo))
 }
 
 /// Cosine of a reduced angle's rest.
-#[inline(always)]
 fn cos_rest<F: Arith>(r: Pair<F>) -> Pair<F> {
     let one = r.hi.lit(1.0);
     let z = r.hi * r.hi;
@@ -193,7 +183,6 @@ fn cos_rest<F: Arith>(r: Pair<F>) -> Pair<F> {
 }
 
 /// Sine of `quadrant` quarter turns and a rest.
-#[inline(always)]
 fn sin_of<F: Arith>(quadrant: F::Int, rest: Pair<F>) -> F {
     let zero = quadrant.lit(0);
     let even = quadrant.and(quadrant.lit(1)).eq(zero);
@@ -203,23 +192,20 @@ fn sin_of<F: Arith>(quadrant: F::Int, rest: Pair<F>) -> F {
 }
 
 /// `sin x`.
-#[inline(always)]
-pub(super) fn sin<F: Arith, const HUGE: bool>(x: F) -> F {
-    let Reduced { quadrant, rest } = reduce::<F, HUGE>(x);
+pub(super) fn sin<F: Arith>(x: F) -> F {
+    let Reduced { quadrant, rest } = reduce(x);
     x.when(x.eq(x.lit(0.0)), sin_of(quadrant, rest))
 }
 
 /// `cos x`.
-#[inline(always)]
-pub(super) fn cos<F: Arith, const HUGE: bool>(x: F) -> F {
-    let Reduced { quadrant, rest } = reduce::<F, HUGE>(x);
+pub(super) fn cos<F: Arith>(x: F) -> F {
+    let Reduced { quadrant, rest } = reduce(x);
     sin_of(quadrant.add(quadrant.lit(1)), rest)
 }
 
 /// `tan x`.
-#[inline(always)]
-pub(super) fn tan<F: Arith, const HUGE: bool>(x: F) -> F {
-    let Reduced { quadrant, rest } = reduce::<F, HUGE>(x);
+pub(super) fn tan<F: Arith>(x: F) -> F {
+    let Reduced { quadrant, rest } = reduce(x);
     let even = quadrant.and(quadrant.lit(1)).eq(quadrant.lit(0));
     let (s, c) = (sin_rest(rest), cos_rest(rest));
     let top = Pair { hi: s.hi.when(even, -c.hi), lo: s.lo.when(even, -c.lo) };
@@ -296,7 +282,6 @@ const ATAN: Poly = Poly {
 };
 
 /// `n * pi/2 - y - rest` with the rounding error of pi/2 made good, for `n` 1 or 2; `|rest|` is below `|y|`.
-#[inline(always)]
 fn quarter_minus<F: Arith>(n: f64, y: F, rest: F) -> F {
     let hi = y.by_width(n * 1.570_796_370_506_286_6, n * std::f64::consts::FRAC_PI_2);
     let lo = y.by_width(n * -4.371_138_828_673_793e-8, n * 6.123_233_995_736_766e-17);
@@ -306,7 +291,6 @@ fn quarter_minus<F: Arith>(n: f64, y: F, rest: F) -> F {
 
 /// The common part of `asin` and `acos`: whether `|x| >= 1/2`, and the inverse sine (a number and what to add to it) of
 /// `|x|` below or of `sqrt((1 - |x|) / 2)` above; NaN outside of `[-1, 1]`.
-#[inline(always)]
 fn asin_half<F: Arith>(x: F) -> (F::Mask, F, F) {
     let (a, half) = (x.abs(), x.lit(0.5));
     let outer = half.le(a);
@@ -316,14 +300,12 @@ fn asin_half<F: Arith>(x: F) -> (F::Mask, F, F) {
 }
 
 /// `asin x`.
-#[inline(always)]
 pub(super) fn asin<F: Arith>(x: F) -> F {
     let (outer, s, rest) = asin_half(x);
     quarter_minus(1.0, s + s, rest + rest).when(outer, s + rest).xor_sign(x)
 }
 
 /// `acos x`.
-#[inline(always)]
 pub(super) fn acos<F: Arith>(x: F) -> F {
     let (outer, s, rest) = asin_half(x);
     let (twice, twice_rest) = (s + s, rest + rest);
@@ -333,14 +315,12 @@ pub(super) fn acos<F: Arith>(x: F) -> F {
 }
 
 /// The difference `atan t - t`, for `t` from 0 to 1.
-#[inline(always)]
 fn atan_rest<F: Arith>(t: F) -> F {
     let z = t * t;
     (t * z) * ATAN.at(z)
 }
 
 /// `atan x`.
-#[inline(always)]
 pub(super) fn atan<F: Arith>(x: F) -> F {
     let a = x.abs();
     let outer = x.lit(1.0).lt(a);
@@ -350,7 +330,6 @@ pub(super) fn atan<F: Arith>(x: F) -> F {
 }
 
 /// The angle of `(x, y)`.
-#[inline(always)]
 pub(super) fn atan2<F: Arith>(y: F, x: F) -> F {
     let (a, b) = (y.abs(), x.abs());
     let steep = b.lt(a);

@@ -41,7 +41,6 @@ pub struct DeviceExecutable {
     parts: Vec<Part>,
     /// The task of each launch and of each step of the host.
     tasks: Vec<Task>,
-    constants: Vec<DeviceBuffer>,
     /// Arena and scratch.
     arena_bytes: usize,
     arena: Arc<Arena>,
@@ -111,14 +110,12 @@ impl DeviceExecutable {
         let (drafts, scratch) = draft::drafts(&plan, target, modes.separate).map_err(|error| told_by(&gpu, error))?;
         let tasks = draft::tasks(&drafts);
         let parts = parts(&plan, &gpu, drafts, scratch_at)?;
-        let upload = |constant: &Arc<retape_runtime::Buffer>| DeviceBuffer::from_bytes(&gpu, constant.bytes());
-        let constants = plan.constants.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
         let arena = Arc::new(Arena::default());
         let idle: Arc<dyn Idle> = Arc::<Arena>::clone(&arena);
         gpu.on_shortage(Arc::downgrade(&idle));
         let arena_bytes = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
         let separate = modes.separate;
-        Ok(DeviceExecutable { plan, gpu, target, separate, parts, tasks, constants, arena_bytes, arena })
+        Ok(DeviceExecutable { plan, gpu, target, separate, parts, tasks, arena_bytes, arena })
     }
 
     /// The PTX of all launches, each with the steps that it does.
@@ -250,11 +247,6 @@ impl DeviceExecutable {
         bytes.sum()
     }
 
-    /// Bytes of the constants on the device.
-    pub fn constant_bytes(&self) -> usize {
-        self.constants.iter().map(DeviceBuffer::len).sum()
-    }
-
     /// Bytes of the arena that a run has left for later ones.
     pub fn idle_bytes(&self) -> usize {
         let is_idle = self.arena.try_lock().is_some_and(|arena| arena.is_some());
@@ -297,8 +289,7 @@ impl DeviceExecutable {
         };
         // A print's sink may run the same plan again: it gets another arena.
         let held = if self.enters_host() { None } else { Some(&mut place) };
-        let buffers: Vec<&DeviceBuffer> =
-            [&arena].into_iter().chain(&self.constants).chain(inputs.iter().copied()).chain(outputs).collect();
+        let buffers: Vec<&DeviceBuffer> = [&arena].into_iter().chain(inputs.iter().copied()).chain(outputs).collect();
         match held {
             Some(place) => {
                 let done = work(&buffers);
@@ -355,14 +346,12 @@ impl DeviceExecutable {
     }
 }
 
-/// Where an operand lies among the buffers of a call: the arena, the constants, the inputs and the outputs.
+/// Where an operand lies among the buffers of a call: the arena, the inputs and the outputs.
 fn address(plan: &Plan, operand: &Operand) -> Address {
-    let constants = 1;
-    let inputs = constants + plan.constants.len();
+    let inputs = 1;
     let outputs = inputs + plan.inputs.len();
     match operand.place {
         Place::Slot { offset } => Address { base: 0, offset },
-        Place::Constant(n) => Address { base: constants + n as usize, offset: 0 },
         Place::Input(n) => Address { base: inputs + n as usize, offset: 0 },
         Place::Output(n) => Address { base: outputs + n as usize, offset: 0 },
     }

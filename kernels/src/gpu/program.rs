@@ -305,9 +305,9 @@ impl Builder<'_> {
             return Ok(());
         }
         let outputs = self.plan.outputs.iter().chain(&self.memory).copied().collect();
-        let Plan { inputs, constants, arena_bytes, donations, .. } = self.plan;
-        let (inputs, constants, donations) = (inputs.clone(), constants.clone(), donations.clone());
-        let plan = Plan { inputs, outputs, constants, arena_bytes: *arena_bytes, steps, donations };
+        let Plan { inputs, arena_bytes, donations, .. } = self.plan;
+        let (inputs, donations) = (inputs.clone(), donations.clone());
+        let plan = Plan { inputs, outputs, arena_bytes: *arena_bytes, steps, donations };
         let (drafts, scratch) = draft::drafts(&plan, self.target, false)?;
         if scratch > 0 {
             return Err(Error::Internal(format!("additions with {scratch} bytes of scratch")));

@@ -100,7 +100,7 @@ fn pointwise(work: &Work) -> Option<Cow<'_, Kernel>> {
 fn bytes_of(operand: &Operand) -> Option<Range<usize>> {
     match operand.place {
         Place::Slot { offset } => Some(offset..offset + operand.ty().bytes()),
-        Place::Input(_) | Place::Output(_) | Place::Constant(_) => None,
+        Place::Input(_) | Place::Output(_) => None,
     }
 }
 

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-
 use retape_kernels::ir::parse;
 use retape_kernels::library::{Library, MatMul};
 use retape_kernels::{BufferType, Donation, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work};
@@ -45,7 +43,6 @@ fn softmax(rows: usize, columns: usize) -> Plan {
     Plan {
         inputs: vec![f32s(n)],
         outputs: vec![f32s(n)],
-        constants: vec![],
         arena_bytes: 4 * n * 4 + 256,
         donations: vec![],
         steps: vec![
@@ -187,24 +184,23 @@ fn bits_do_not_depend_on_threads_or_callers() {
 }
 
 #[test]
-fn library_steps_and_constants_run() {
+fn library_steps_run() {
     let matmul = Library::from(MatMul::contiguous(DType::F32, &[], [4, 3, 5]));
     let types: Vec<BufferType> =
         matmul.inputs().into_iter().chain(matmul.outputs()).map(|(dtype, len)| BufferType { dtype, len }).collect();
-    let places = [Place::Input(0), Place::Constant(0), Place::Output(0)];
+    let places = [Place::Input(0), Place::Input(1), Place::Output(0)];
     let operands = types.iter().zip(places).map(|(t, place)| Operand { place, dtype: t.dtype, len: t.len }).collect();
     let plan = Plan {
-        inputs: vec![types[0]],
+        inputs: types[..2].to_vec(),
         outputs: vec![types[2]],
-        constants: vec![Arc::new(ramp(types[1].len))],
         arena_bytes: 0,
         steps: vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }],
         ..Plan::default()
     };
     let executable = Executable::compile(plan).unwrap();
-    let input = ramp(types[0].len);
-    let (outputs, times) = executable.profile(&[&input]).unwrap();
-    close(&outputs[0], &executable.evaluate(&[&input]).unwrap()[0]);
+    let inputs = [ramp(types[0].len), ramp(types[1].len)];
+    let (outputs, times) = executable.profile(&inputs.each_ref()).unwrap();
+    close(&outputs[0], &executable.evaluate(&inputs.each_ref()).unwrap()[0]);
     assert_eq!(times.len(), 1);
     assert_eq!((executable.launch_steps().len(), executable.launch_steps().next()), (1, Some(0..1)));
 }

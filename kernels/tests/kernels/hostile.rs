@@ -34,7 +34,6 @@ fn sum() -> Plan {
     Plan {
         inputs: vec![ty; 2],
         outputs: vec![ty],
-        constants: vec![],
         arena_bytes: N * 4,
         steps: vec![step([a, b, slot]), step([a, b, Place::Output(0)])],
         donations: vec![Donation { output: 0, input: 0 }, Donation { output: 0, input: 1 }],

@@ -1,23 +1,59 @@
-//! The transcendental functions: error bounds, edges, and equality of block kernels with the instructions.
+//! The transcendental functions: error bounds, edges, and equality of machine code with the instructions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use retape_kernels::expand::{BlockFloat, block1, block2, expand};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use retape_kernels::expand::expand;
 use retape_kernels::ir::{
     Affine, Axis, Binary, Func1, Func2, Inst, Kernel, Param, ParamId, Store, ValueId, eval_inst, evaluate,
 };
-use retape_runtime::{DType, Element, Scalar};
+use retape_kernels::{BufferType, Executable, Operand, Place, Plan, Step, Work};
+use retape_runtime::{Buffer, DType, Element, Scalar};
 
-fn one<T: BlockFloat + Default>(func: Func1, x: T) -> T {
-    let mut y = [T::default()];
-    block1(func, &[x], &mut y);
-    y[0]
+/// What machine code is compiled for: the instruction, the dtype and the number of elements.
+type Key = (Inst<ValueId>, DType, usize);
+
+/// The elements that machine code makes for `call` of those of the inputs.
+fn computed<T: Element>(call: Inst<ValueId>, inputs: &[&[T]]) -> Vec<T> {
+    thread_local! {
+        static COMPILED: RefCell<HashMap<Key, Executable>> = RefCell::default();
+    }
+    let len = inputs[0].len();
+    let inputs: Vec<Buffer> = inputs.iter().map(|x| Buffer::copy_of(x).unwrap()).collect();
+    COMPILED.with_borrow_mut(|known| {
+        let code = known.entry((call.clone(), T::DTYPE, len)).or_insert_with(|| {
+            Executable::compile(plan_of(kernel_of(T::DTYPE, len, inputs.len() as u32, call))).unwrap()
+        });
+        code.run(&inputs.iter().collect::<Vec<_>>()).unwrap()[0].as_slice::<T>().to_vec()
+    })
 }
 
-fn two<T: BlockFloat + Default>(func: Func2, x: T, y: T) -> T {
-    let mut z = [T::default()];
-    block2(func, &[x], &[y], &mut z);
-    z[0]
+/// A plan with one step, which reads the inputs and writes the output.
+fn plan_of(kernel: Kernel) -> Plan {
+    let place = |n: usize, written: bool| if written { Place::Output(0) } else { Place::Input(n as u32) };
+    let params = kernel.params.iter().enumerate();
+    let operands = params.map(|(n, p)| Operand { place: place(n, p.written), dtype: p.dtype, len: p.len }).collect();
+    let types = |written| {
+        let of = kernel.params.iter().filter(move |p| p.written == written);
+        of.map(|p| BufferType { dtype: p.dtype, len: p.len }).collect()
+    };
+    let (inputs, outputs) = (types(false), types(true));
+    Plan {
+        inputs,
+        outputs,
+        steps: vec![Step { work: Work::Kernel(kernel), operands, label: "call".into() }],
+        ..Plan::default()
+    }
+}
+
+fn one<T: Element>(func: Func1, x: T) -> T {
+    computed(Inst::Call1(func, ValueId(0)), &[&[x]])[0]
+}
+
+fn two<T: Element>(func: Func2, x: T, y: T) -> T {
+    computed(Inst::Call2(func, ValueId(0), ValueId(1)), &[&[x], &[y]])[0]
 }
 
 /// The value in double precision, by the evaluator of kernels, whose functions share nothing with the formulas.
@@ -99,8 +135,7 @@ fn f32_errors_stay_within_bounds() {
     for &func in Func1::ALL {
         let bound = bounds(func).0;
         let x: Vec<f32> = narrow_arguments().collect();
-        let mut y = vec![0.0; x.len()];
-        block1(func, &x, &mut y);
+        let y = computed(Inst::Call1(func, ValueId(0)), &[&x]);
         let (mut worst, mut at) = (0.0, 0.0);
         for (&x, &y) in x.iter().zip(&y) {
             let exact = reference(func, x.into());
@@ -268,16 +303,18 @@ fn kernel_of(dtype: DType, len: usize, n_inputs: u32, call: Inst<ValueId>) -> Ke
     Kernel { params, axes: vec![Axis { extent: len, reduced: false }], insts, stores }
 }
 
-/// Checks `found` against the expansion of `call`, evaluated instruction by instruction.
-fn agrees<T: Element>(name: &str, call: Inst<ValueId>, inputs: &[&[T]], found: &[T]) {
+/// Checks machine code for `call` against its expansion, evaluated instruction by instruction.
+fn agrees<T: Element>(name: &str, call: &Inst<ValueId>, inputs: &[&[T]]) {
+    let found = computed(call.clone(), inputs);
     let bytes = |x: &[T]| -> Vec<u8> {
         x.iter().flat_map(|x| x.to_scalar().bits.to_le_bytes().into_iter().take(T::DTYPE.size())).collect()
     };
-    let kernel = expand(&kernel_of(T::DTYPE, found.len(), inputs.len() as u32, call));
+    let kernel = expand(&kernel_of(T::DTYPE, found.len(), inputs.len() as u32, call.clone()));
     let inputs: Vec<Vec<u8>> = inputs.iter().map(|x| bytes(x)).collect();
     let mut expected = vec![0; found.len() * T::DTYPE.size()];
     evaluate(&kernel, &inputs.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut [&mut expected]);
-    for (i, (found, expected)) in bytes(found).chunks(T::DTYPE.size()).zip(expected.chunks(T::DTYPE.size())).enumerate()
+    for (i, (found, expected)) in
+        bytes(&found).chunks(T::DTYPE.size()).zip(expected.chunks(T::DTYPE.size())).enumerate()
     {
         let read = |b: &[u8]| {
             let bits = b.iter().rev().fold(0, |bits, &b| bits << 8 | u64::from(b));
@@ -293,25 +330,22 @@ fn agrees<T: Element>(name: &str, call: Inst<ValueId>, inputs: &[&[T]], found: &
 }
 
 #[test]
-fn block_kernels_give_the_bits_of_the_instructions() {
+fn machine_code_gives_the_bits_of_the_instructions() {
     let mut state = 7;
     let mut x: Vec<f32> = special_values().collect();
     x.extend((0..400).map(|_| f32::from_bits(random(&mut state))));
     x.extend((0..400).map(|i| (i - 200) as f32 * 0.11));
     let wide: Vec<f64> = x.iter().map(|&x| f64::from(x) * if x.abs() > 1e5 { 1e250 } else { 1.000_000_01 }).collect();
-    let (mut y, mut wide_y) = (vec![0.0; x.len()], vec![0.0; x.len()]);
     for &func in Func1::ALL {
-        block1(func, &x, &mut y);
-        block1(func, &wide, &mut wide_y);
-        agrees(func.name(), Inst::Call1(func, ValueId(0)), &[&x], &y);
-        agrees(func.name(), Inst::Call1(func, ValueId(0)), &[&wide], &wide_y);
+        let call = Inst::Call1(func, ValueId(0));
+        agrees(func.name(), &call, &[&x]);
+        agrees(func.name(), &call, &[&wide]);
     }
     let (z, wide_z): (Vec<f32>, Vec<f64>) = (x.iter().rev().copied().collect(), wide.iter().rev().copied().collect());
     for &func in Func2::ALL {
-        block2(func, &x, &z, &mut y);
-        block2(func, &wide, &wide_z, &mut wide_y);
-        agrees(func.name(), Inst::Call2(func, ValueId(0), ValueId(1)), &[&x, &z], &y);
-        agrees(func.name(), Inst::Call2(func, ValueId(0), ValueId(1)), &[&wide, &wide_z], &wide_y);
+        let call = Inst::Call2(func, ValueId(0), ValueId(1));
+        agrees(func.name(), &call, &[&x, &z]);
+        agrees(func.name(), &call, &[&wide, &wide_z]);
     }
 }
 

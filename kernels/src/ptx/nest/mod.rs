@@ -98,7 +98,7 @@ fn parts(kernel: Kernel) -> Vec<Kernel> {
 fn align_of(operand: &Operand) -> usize {
     match operand.place {
         Place::Slot { offset } => 1 << (BUFFER_ALIGN | offset).trailing_zeros(),
-        Place::Input(_) | Place::Output(_) | Place::Constant(_) => BUFFER_ALIGN,
+        Place::Input(_) | Place::Output(_) => BUFFER_ALIGN,
     }
 }
 

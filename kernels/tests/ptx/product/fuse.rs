@@ -1,12 +1,10 @@
 //! Products with what is fused behind them, against the steps one by one: the bits must be equal.
 
-use std::sync::Arc;
-
 use retape_kernels::ir::parse;
 use retape_kernels::library::{CastHalf, Conv2d, ConvPass, Library, MatMul};
 use retape_kernels::ptx::{Argument, Launches, Target, fuse, lower};
 use retape_kernels::{BufferType, Donation, Operand, Place, Plan, Step, Work};
-use retape_runtime::{Buffer, DType};
+use retape_runtime::DType;
 
 use super::machine::both;
 use super::{Random, target};
@@ -62,7 +60,7 @@ fn outputs(plan: &Plan, inputs: &[Vec<u8>], target: Target, fused: bool) -> Vec<
                 if let Argument::Operand(n) = *argument {
                     *argument = Argument::Operand(match operands[n].place {
                         Place::Input(n) => n as usize,
-                        Place::Slot { .. } | Place::Constant(_) => n_inputs,
+                        Place::Slot { .. } => n_inputs,
                         Place::Output(n) => n_inputs + 1 + n as usize,
                     });
                 }
@@ -240,7 +238,6 @@ fn what_others_need_is_kept() {
     given.donations.push(Donation { output: 0, input: 0 });
     assert_eq!(n_steps(&given), 2, "the result may lie over an operand");
     let mut over = base.clone();
-    over.constants.push(Arc::new(Buffer::copy_of(&[1.0_f32; 16]).unwrap()));
     over.arena_bytes = 128;
     over.steps[0].operands[0].place = Place::Slot { offset: 64 };
     let copy = Step {
