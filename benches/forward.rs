@@ -1,4 +1,4 @@
-//! Training with the gradient outside: what it gains if only the forward function is accelerated.
+//! Training with the gradient outside: the gain if only the forward function is accelerated.
 //!
 //! Each step is `value_and_grad` of a loss around the forward function, then gradient descent, which is not timed. The
 //! un-accelerated and the accelerated function take turns in one run, and the medians of the times are compared. For

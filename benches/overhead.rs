@@ -196,7 +196,7 @@ impl Pair {
     /// Calls per second of both threads together in a window of this turn.
     fn rate(&self, turn: Turn) -> f64 {
         *self.turn.lock().expect("nobody panics with the turn") = turn;
-        // Sleepers wake up, and what belongs to the turn before ends.
+        // Sleepers wake up, and calls of the turn before end.
         thread::sleep(Duration::from_millis(2));
         let count = || self.n_calls.iter().map(|n| n.load(Relaxed)).sum::<u64>();
         let (start, before) = (Instant::now(), count());

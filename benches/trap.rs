@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The least time: what other programs take from the machine only adds.
+/// The least time: the load of other programs only adds.
 fn least(times: Vec<Duration>) -> Duration {
     times.into_iter().min().unwrap_or_default()
 }

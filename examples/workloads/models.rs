@@ -1,5 +1,5 @@
-//! The workloads: each a step that can be repeated, with the loss it last had. On a GPU a step is queued, and whoever
-//! measures waits for the device.
+//! The workloads: each a step that can be repeated, with the loss it last had. On a GPU a step is queued, and a
+//! measurement waits for the device.
 
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, LayerNorm, Mask};
 use retape::optim::{Adam, Sgd, SgdState};
@@ -155,7 +155,7 @@ impl Mlp {
         (Mlp(sgd), (params, state))
     }
 
-    /// The loss for images and one-hot labels, and what is next.
+    /// The loss for images and one-hot labels, and the next state.
     pub(crate) fn step(&self, (params, state): &MlpState, x: &Tensor, y: &Tensor) -> (Tensor, MlpState) {
         let mut h = x.clone();
         for (position, layer) in params.iter().enumerate() {

@@ -74,7 +74,7 @@ fn vectors_count_while_a_buffer_has_them() {
     assert_eq!(bytes(), (0, 0));
     assert_eq!(pool_stats().reused, reused);
 
-    // Kept memory makes way; what is live does not.
+    // Kept memory makes way; live memory does not.
     set_memory_limit(2 * MIB);
     drop(Buffer::alloc(MIB + MIB / 2).unwrap());
     assert_eq!(bytes(), (0, MIB + MIB / 2));

@@ -1,4 +1,4 @@
-//! Makers that stand still in code of a user: who waits for them takes over, gives up, or goes on waiting.
+//! Makers that stand still in code of a user: their waiters take over, give up, or go on waiting.
 //!
 //! A program of its own, since patience belongs to the process.
 

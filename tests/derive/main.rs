@@ -17,7 +17,7 @@ fn refusals() {
     trybuild::TestCases::new().compile_fail("cases/*.rs");
 }
 
-/// A program with a mistake, and what the compiler says of it.
+/// A program with a mistake, and the compiler's output.
 struct Case {
     name: String,
     program: String,

@@ -1,4 +1,4 @@
-//! The cache of accelerated functions: what misses, what hits, what goes, and what threads see of each other.
+//! The cache of accelerated functions: misses, hits, evictions, and the views of several threads.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Why calls missed, what advice that gives, and what a policy does about it.
+//! The reasons of misses, the advice that they give, and the policies for them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

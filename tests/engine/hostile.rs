@@ -11,7 +11,7 @@ use retape::ops::{ConvOptions, Op, Padding, Parameter};
 use retape::random::{self, Key};
 use retape::{Args, DType, Error, Graph, Node, Shape, Tensor, TensorType, ValueId, accelerate, concat, einsum, stack};
 
-/// Counts that memory cannot hold, and what wraps if it is multiplied or added to.
+/// Counts that memory cannot hold, and counts that wrap if they are multiplied or added to.
 const HUGE: [usize; 6] = [1 << 44, 1 << 60, (1 << 62) + 1, isize::MAX as usize, 0xAAAA_AAAA_AAAA_AAAB, usize::MAX];
 
 /// The result of something that must not panic.

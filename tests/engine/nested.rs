@@ -1,4 +1,4 @@
-//! Functions inside traces: what is differentiated by is the argument, whatever else is the same tensor.
+//! Functions inside traces: a gradient is by the argument, even if another input is the same tensor.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -195,7 +195,7 @@ fn transposed_convolutions_follow_the_same_rule() {
     }
 }
 
-/// Windows see the image only: what is beyond its edges is no maximum and no term of a mean.
+/// Windows see the image only: positions beyond its edges are no maximum and no term of a mean.
 #[test]
 fn pooling_sees_the_image_only() {
     let shape = [1, 4, 5, 2];

@@ -1,4 +1,4 @@
-//! Pinned entries and locked caches: what they run, what they refuse, and what they survive.
+//! Pinned entries and locked caches: the calls they run, the calls they refuse, and the changes they survive.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -299,7 +299,7 @@ fn a_traced_tensor_that_is_kept_is_an_error() {
     assert!(matches!(called, Err(Error::Escaped { .. })), "{called:?}");
 }
 
-/// Each function has a cache of its own, so each traces; what it costs is a trace, and it is told.
+/// Each function has a cache of its own, so each traces; the cost is a trace, and advice tells of it.
 #[test]
 fn re_created_closures_are_told() {
     let at = line!() + 1;

@@ -1,4 +1,4 @@
-//! The rims: nothing, one number, constants, captured tensors, calls in calls, and what libraries of layers need.
+//! The rims: nothing, one number, constants, captured tensors, calls in calls, and the needs of libraries of layers.
 
 use retape::nn::{self, Dense, Embedding, Lstm};
 use retape::ops::Op;

@@ -200,7 +200,7 @@ impl Drop for Folder {
 
 const KEPT: &str = "RETAPE_TEST_KEPT";
 
-/// Code is compiled once for all processes; what is broken on disk is compiled again.
+/// Code is compiled once for all processes; a broken file on disk is compiled again.
 #[test]
 fn code_on_disk_serves_the_next_process() {
     const NAME: &str = "refusals::code_on_disk_serves_the_next_process";

@@ -57,7 +57,7 @@ fn ops_outside_traces_are_named() {
     one_op(x.exp(), "`exp`", line!(), 4 * MIB);
     one_op(column.matmul(&row), "`matmul`", line!(), 4 * MIB);
     one_op(matrix.t(), "`t`", line!(), 4 * MIB);
-    // Making tensors is refused as well, and what is small is not.
+    // Making large tensors is refused as well, and small ones are not.
     one_op(Tensor::zeros([MIB]), "`zeros`", line!(), 4 * MIB);
     one_op(x.zeros_like(), "`zeros_like`", line!(), 4 * MIB);
     one_op(Tensor::from(vec![1.0_f32; MIB]), "`from`", line!(), 4 * MIB);

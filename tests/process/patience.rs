@@ -57,7 +57,7 @@ fn a_closure_that_always_joins_a_call_of_itself_is_an_error() {
     });
     let f = f.get().unwrap();
     let Err(Error::Panicked(message)) = f.call(ones()) else { panic!("it cannot have a value") };
-    // The innermost call is refused, and says which function, for which arguments, and what to do.
+    // The innermost call is refused, and says which function, for which arguments, and the remedy.
     let refused = seen.lock().unwrap()[0].clone();
     for part in [file!(), "(f32[4])", "call it on the closure's own thread", "RETAPE_PATIENCE"] {
         assert!(refused.contains(part), "{part} is not in {refused}");
@@ -106,7 +106,7 @@ fn two_functions_that_join_calls_of_each_other_are_an_error() {
         calls.map(|call| call.join().unwrap())
     });
     assert!(results.iter().all(|result| matches!(result, Err(Error::Panicked(_)))), "{results:?}");
-    // No trace is left behind: what does not need itself is made.
+    // No trace is left behind: an entry that does not need itself is made.
     for f in BOTH.iter().map(|f| f.get().unwrap()) {
         assert_eq!((f.stats().hits, f.stats().entries.len()), (0, 0));
     }

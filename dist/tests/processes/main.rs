@@ -1,4 +1,5 @@
-//! Worlds of processes, alone and under the launchers of two libraries of MPI: what workers say, and how jobs end.
+//! Worlds of processes, alone and under the launchers of two libraries of MPI: the output of workers, and the end of
+//! jobs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -305,7 +305,7 @@ fn runs_as_its_twin(library: &Library, draw: &mut impl FnMut() -> u64) -> bool {
     let inputs: Vec<Buffer> = library.inputs().into_iter().map(|ty| buffer(ty, draw)).collect();
     let inputs: Vec<&Buffer> = inputs.iter().collect();
     let (found, expected) = (executable.run(&inputs).unwrap(), executable.evaluate(&inputs).unwrap());
-    // Factors of what is not positive, and what they solve, grow without bound.
+    // Factors of matrices that are not positive, and their solutions, grow without bound.
     let is_stable = !matches!(library, Library::Cholesky(_) | Library::TriangularSolve(_));
     for (((dtype, _), found), expected) in library.outputs().into_iter().zip(&found).zip(&expected) {
         for (x, y) in numbers(dtype, found).into_iter().zip(numbers(dtype, expected)).filter(|_| is_stable) {

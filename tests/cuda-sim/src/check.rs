@@ -1,7 +1,7 @@
 //! The threads that touched each byte of global memory, and whether two of them race.
 //!
-//! Blocks of a launch are never ordered: what one wrote no other may touch, but by atomics. Warps of a block are ordered
-//! by barriers, whose times the shadow of shared memory keeps.
+//! Blocks of a launch are never ordered: no block may touch bytes that another one wrote, except by atomics. Warps of a
+//! block are ordered by barriers, whose times the shadow of shared memory keeps.
 
 use crate::fault::{Stop, stop};
 use crate::lanes::lanes;

@@ -1,4 +1,4 @@
-//! The types of PTX: what a register holds and how an instruction reads it.
+//! The types of PTX: the content of a register and how an instruction reads it.
 
 /// A type of an instruction, register, parameter or array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

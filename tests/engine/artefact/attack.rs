@@ -1,4 +1,4 @@
-//! Hostile artefacts and graphs: how they are made, and what must hold whatever they say.
+//! Hostile artefacts and graphs: how they are made, and the guarantees that hold for all of them.
 //!
 //! The fuzz targets use this file as well, so that a run of the fuzzer and a run of the tests check the same.
 

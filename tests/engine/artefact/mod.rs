@@ -1,4 +1,4 @@
-//! Artefacts: what is saved gives the same bits in another process, and what is not an artefact is refused.
+//! Artefacts: a saved entry gives the same bits in another process, and any other file is refused.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that cannot go on fails")]
 #![allow(clippy::ptr_arg, reason = "the arguments of accelerated functions are trees")]

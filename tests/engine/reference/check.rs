@@ -153,7 +153,7 @@ impl Check<'_> {
         Ok(first)
     }
 
-    /// The largest error of outputs and gradients, or what is wrong with them.
+    /// The largest error of outputs and gradients, or the mistake in them.
     pub(crate) fn compare(&self, (outputs, gradients): &Results) -> Result<f64, String> {
         let expected: Vec<&Tensor> = self.case.grads.iter().map(|(_, grad)| grad).collect();
         let [of_outputs, of_gradients] = self.bounds;

@@ -1,4 +1,4 @@
-//! The report: what is in the page, that nothing in it can become markup, and that a browser draws it.
+//! The report: the data of the page, that nothing in it can become markup, and that a browser draws it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

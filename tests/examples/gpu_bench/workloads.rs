@@ -109,7 +109,7 @@ fn negate(n: usize, device: Device) -> Box<dyn Work> {
     Box::new(Negate(move || negated.call(&x), Tensor::from(0.0_f32)))
 }
 
-/// An array copied by the driver, without a kernel of ours: what bandwidth is compared with.
+/// An array copied by the driver, without a kernel of ours: the reference for bandwidth.
 enum Copy {
     Here { from: Vec<f32>, to: Vec<f32> },
     There { from: DeviceBuffer, to: Option<DeviceBuffer> },

@@ -48,7 +48,7 @@ impl Training {
         Training { adam: Adam::new().init(&params), params }
     }
 
-    /// The mean squared error of a batch, and what training carries on after a step of Adam.
+    /// The mean squared error of a batch, and the state after a step of Adam.
     pub(crate) fn step(&self, noisy: &Tensor, clean: &Tensor) -> (Tensor, Training) {
         let loss = nn::mse(&self.params.clean(noisy), clean);
         let (params, adam) = Adam::new().update(&self.params, &loss.grad(&self.params), &self.adam, RATE);

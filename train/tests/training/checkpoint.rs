@@ -1,4 +1,4 @@
-//! Which checkpoints there are, and what is in them.
+//! The checkpoints there are, and their contents.
 
 use std::fs;
 

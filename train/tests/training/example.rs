@@ -38,7 +38,7 @@ impl Training {
         Training { params, norm: BatchNormState::new(4), sgd, key: Key::new(seed) }
     }
 
-    /// A step with dropout: the loss, and what training carries on.
+    /// A step with dropout: the loss, and the next state.
     pub(crate) fn step(&self, images: &Tensor, labels: &Tensor, rate: &Tensor) -> (Tensor, Training) {
         let [key, mask] = self.key.split();
         let x = self.params.conv.apply(images, ConvOptions::same());

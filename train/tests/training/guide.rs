@@ -1,4 +1,4 @@
-//! The program of docs/train.md, as it stands there, and what it leaves behind.
+//! The program of docs/train.md, as it stands there, and the files it leaves behind.
 
 use retape::nn::{self, Conv2d, Dense};
 use retape::ops::{ConvOptions, Padding};

@@ -125,7 +125,7 @@ fn ignored_labels_do_not_count() {
     let labels = Tensor::from([[0_i64, -100], [1, -100]]);
     let mut accuracy = Accuracy::new().ignore(-100);
     accuracy.add(&logits, &labels).unwrap();
-    // A row of zeros is of no class; what `one_hot` makes of such a label is NaN, as of a wrong one.
+    // A row of zeros is of no class; the row that `one_hot` makes of such a label is NaN, as of a wrong one.
     let rows = Tensor::from([[[1.0_f32, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]);
     accuracy.add(&logits, &rows).unwrap();
     let error = accuracy.add(&logits, &labels.one_hot(2)).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The page's server: who is let in, what viewers get, and that nobody holds the training up.
+//! The page's server: the viewers it lets in, the data they get, and that nobody holds the training up.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

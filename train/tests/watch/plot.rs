@@ -66,7 +66,7 @@ fn bars_are_as_high_as_their_values() {
     assert_eq!(lines[2], format!("  accelerated {} 3.00", bar(5, "▎")));
     assert_eq!(lines[3], "  4 times as fast");
     assert!(lines.iter().all(|line| line.chars().count() <= 40));
-    // Names and values are never cut, and what is not finite or below zero has no bar.
+    // Names and values are never cut, and a value that is not finite or below zero has no bar.
     let narrow = Bars::new("t", "u").bar("a long name", f64::NAN).bar("b", -1.0).bar("c", f64::INFINITY).terminal(3);
     assert!(narrow.contains("  a long name  NaN\n  b            -1.00\n") && narrow.contains(" inf"), "{narrow}");
     drawn("bars-below-zero", &Bars::new("Change", "%").bar("up", 3.0).bar("down", -5.0).bar("none", 0.0));

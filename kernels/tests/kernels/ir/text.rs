@@ -143,7 +143,7 @@ fn errors_name_the_line() {
     assert_eq!(parse("").unwrap_err().to_string(), "line 1: the text ends before the kernel does");
 }
 
-/// Texts that are nearly kernels: whatever they say, reading and verifying answer.
+/// Texts that are nearly kernels: reading and verifying always answer.
 #[test]
 fn mutated_text_never_panics() {
     const INSERTS: [&str; 14] =

@@ -100,7 +100,7 @@ fn the_order_of_blocks_shows_in_the_bits_of_atomic_sums_alone() {
     }
 }
 
-/// The hardware adds no subnormal `f32` in global memory; what nothing is added to keeps its bits.
+/// The hardware adds no subnormal `f32` in global memory; elements that nothing is added to keep their bits.
 #[test]
 fn subnormal_sums_of_f32_become_zero() {
     for dtype in [DType::F32, DType::F64] {

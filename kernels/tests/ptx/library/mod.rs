@@ -106,7 +106,7 @@ fn cast_half() {
     check_all(2, |_| cases::cast_half());
 }
 
-/// Every 16th middle between neighbours with 16 bits, and what is beside it: there rounding twice goes wrong.
+/// Every 16th middle between neighbours with 16 bits, and the numbers beside it: there rounding twice goes wrong.
 #[test]
 fn casts_round_once() {
     for (to, infinity) in [(DType::F16, 0x7c00), (DType::Bf16, 0x7f80)] {

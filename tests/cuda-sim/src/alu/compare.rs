@@ -1,4 +1,4 @@
-//! Comparisons, ordered and unordered, and what they are combined with.
+//! Comparisons, ordered and unordered, and the predicates they are combined with.
 
 use crate::decode::Result;
 use crate::lanes::{

@@ -14,7 +14,7 @@ use crate::types::Ty;
 /// An error is the message; its place is added by the caller.
 pub(crate) type Result<T> = std::result::Result<T, String>;
 
-/// The parts of an opcode behind its name; what is not taken is unknown.
+/// The parts of an opcode behind its name; a part that is not taken is unknown.
 pub(crate) struct Mods<'t>(Vec<&'t str>);
 
 impl<'t> Mods<'t> {

@@ -1,4 +1,4 @@
-//! Work: what streams queue and graphs hold, and how it is done.
+//! The work that streams queue and graphs hold, and how it is done.
 
 use std::sync::Arc;
 

@@ -245,7 +245,7 @@ impl Warp {
         };
         for pair in stores.windows(2) {
             let [(at, one), (other_at, other)] = [pair[0], pair[1]];
-            // Addresses are multiples of the length: what overlaps is equal.
+            // Addresses are multiples of the length: ranges that overlap are equal.
             if at == other_at && at < LOCAL_WINDOW && value(one) != value(other) {
                 return stop(format!("lanes {one} and {other} write different values to one address"));
             }

@@ -154,7 +154,7 @@ impl Warp {
         Some((Group { pc, lanes, waits: None }, limit))
     }
 
-    /// Runs a group until it reaches `limit`, splits, waits or leaves; what remains of it.
+    /// Runs a group until it reaches `limit`, splits, waits or leaves; returns the rest of it.
     fn advance(
         &mut self,
         env: &mut Env<'_>,

@@ -1,4 +1,4 @@
-//! Instructions, decoded: what each does and with which registers.
+//! Decoded instructions: their effects and registers.
 
 use crate::alu::convert::Conversion;
 use crate::lanes::{Alu, AluFn};
@@ -52,7 +52,7 @@ pub(crate) enum Op {
     },
     Pack(Box<Packing>),
     Unpack(Box<Packing>),
-    /// Nothing: hints, fences, and what has no effect in a machine that runs one warp at a time.
+    /// Nothing: hints, fences, and all that has no effect in a machine that runs one warp at a time.
     Nothing,
     LoadParam {
         offset: u32,

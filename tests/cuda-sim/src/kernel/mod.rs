@@ -54,7 +54,7 @@ pub struct Kernel {
     pub(crate) narrow_fill: Vec<(u16, Fill)>,
     pub(crate) wide_fill: Vec<(u16, Fill)>,
     pub(crate) shared_bytes: u32,
-    /// Bytes of the smallest access to shared memory: what the race check tells apart.
+    /// Bytes of the smallest access to shared memory: the unit of the race check.
     pub(crate) shared_grain: u32,
     pub(crate) local_bytes: u32,
     pub(crate) required_block: Option<[u32; 3]>,
