@@ -21,7 +21,7 @@ pub enum OnRetrace {
 /// use retape::{OnRetrace, RetracePolicy, Tensor, accelerate};
 ///
 /// let double = accelerate(|x: &Tensor| x + x);
-/// double.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(2).into());
+/// double.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(2));
 /// double.call(Tensor::ones([2]))?;
 /// double.call(Tensor::ones([3]))?;
 /// let refused = double.call(Tensor::ones([4])).unwrap_err();

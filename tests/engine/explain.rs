@@ -292,11 +292,11 @@ fn a_policy_refuses_traces_after_its_limits() {
     assert_eq!((n_traces.load(SeqCst), f.stats().misses, f.stats().entries.len()), (1, 2, 1));
     f.call(ones(&[2])).unwrap();
 
-    f.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(3).into());
+    f.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(3));
     f.call(ones(&[4])).unwrap();
     f.call(ones(&[5])).unwrap_err();
 
-    f.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_calls(100).into());
+    f.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_calls(100));
     f.call(ones(&[5])).unwrap();
     for _ in 0..100 {
         f.call(ones(&[5])).unwrap();

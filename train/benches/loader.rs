@@ -179,7 +179,7 @@ fn step(amount: Amount, objects: Objects) -> Outcome {
         let mut batches = loader.epoch(epoch);
         for batch in batches.by_ref().take(amount.n_steps) {
             let outcome;
-            (outcome, training) = step.call(training, &vec![batch?.data], 0.01_f32)?;
+            (outcome, training) = step.call(training, vec![batch?.data], 0.01_f32)?;
             outcome.loss.item::<f32>()?;
         }
         let stats = batches.stats();

@@ -12,7 +12,7 @@ use retape_kernels::ir::{
 use retape_kernels::{BufferType, Executable, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType, Element, Scalar};
 
-/// What machine code is compiled for: the instruction, the dtype and the number of elements.
+/// The key of machine code: the instruction, the dtype and the number of elements.
 type Key = (Inst<ValueId>, DType, usize);
 
 /// The elements that machine code makes for `call` of those of the inputs.
