@@ -1,10 +1,9 @@
 //! From graph to machine code: the list of stages, and the process-wide cache of their result.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use retape_runtime::{Hash32, in_user_code, lock};
+use retape_runtime::{Hash32, Memo, in_user_code};
 use smallvec::SmallVec;
 
 use crate::code::{Code, Target};
@@ -25,7 +24,7 @@ pub(crate) struct Compiled {
 }
 
 /// All compiled graphs that someone still holds, by the hash of their target and optimised text.
-static SHARED: LazyLock<Mutex<HashMap<Hash32, Weak<Compiled>>>> = LazyLock::new(Mutex::default);
+static SHARED: LazyLock<Memo<Hash32, Compiled>> = LazyLock::new(Memo::in_use);
 
 /// When a stage of a compilation began, and how long it took.
 #[derive(Clone, Copy, Debug)]
@@ -105,23 +104,12 @@ pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) ->
 fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     let optimised = stages.run("optimise", || opt::run(graph))?;
     let key = *blake3::hash(format!("{target:?}\n{optimised}").as_bytes()).as_bytes();
-    if let Some(compiled) = shared().get(&key).and_then(Weak::upgrade) {
-        return Ok(compiled);
-    }
-    let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
-    let settings = Settings::get();
-    settings.log(Stage::Plan, || plan.to_string());
-    let code = stages.run("compile", || Code::compile(plan, target))?;
-    settings.log(Stage::Code, || code.text());
-    let compiled = Arc::new(Compiled { graph: optimised, code, layout });
-    let mut shared = shared();
-    if shared.len() >= 64 && shared.len().is_power_of_two() {
-        shared.retain(|_, compiled| compiled.strong_count() > 0);
-    }
-    shared.insert(key, Arc::downgrade(&compiled));
-    Ok(compiled)
-}
-
-fn shared() -> std::sync::MutexGuard<'static, HashMap<Hash32, Weak<Compiled>>> {
-    lock(&SHARED)
+    SHARED.get_or_make(&key, || {
+        let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
+        let settings = Settings::get();
+        settings.log(Stage::Plan, || plan.to_string());
+        let code = stages.run("compile", || Code::compile(plan, target))?;
+        settings.log(Stage::Code, || code.text());
+        Ok(Arc::new(Compiled { graph: optimised, code, layout }))
+    })
 }

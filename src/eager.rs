@@ -4,11 +4,10 @@
 //! generator as a trace, and its machine code is kept, by graph, for the next time. Constants are inputs of such
 //! graphs, so that a number which changes from call to call compiles nothing.
 
-use std::collections::HashMap;
 use std::panic::Location;
-use std::sync::{Arc, LazyLock, RwLock};
+use std::sync::{Arc, LazyLock};
 
-use retape_runtime::{Device, Shape, at_work, lock_to_read, lock_to_write};
+use retape_runtime::{Device, Memo, Shape, at_work};
 use smallvec::SmallVec;
 
 use crate::call::Calls;
@@ -35,7 +34,7 @@ struct Arg {
     movements: SmallVec<[Op; 2]>,
 }
 
-static KERNELS: LazyLock<RwLock<HashMap<Key, Arc<Compiled>>>> = LazyLock::new(RwLock::default);
+static KERNELS: LazyLock<Memo<Key, Compiled>> = LazyLock::new(|| Memo::at_most(CAPACITY));
 
 /// Applies an op to concrete tensors, where they are.
 pub(crate) fn run(op: Op, args: &[&Tensor], at: Caller) -> Result<Tensor> {
@@ -96,7 +95,7 @@ fn applied(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> 
     }
     let name = op.name();
     let compiled =
-        compiled((Target::of_ops_on(device), op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
+        compiled(&(Target::of_ops_on(device), op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
     let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
     let outputs = compiled.code.run(Operands::of(&values)).map_err(|error| error.of_op(name, at))?;
     let mut outputs = outputs.into_tensors([&ty]);
@@ -110,19 +109,11 @@ fn viewed(ty: TensorType, of: &Tensor) -> Result<Tensor> {
 }
 
 /// The machine code of an op graph, whose op makes `ty` of what the movements make of its arguments.
-fn compiled(key: Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
-    if let Some(compiled) = lock_to_read(&KERNELS).get(&key) {
-        return Ok(Arc::clone(compiled));
-    }
-    let refused = |e: ops::TypeError| ill_typed(key.1.name(), e.0, at);
-    key.1.check_kernel(types, ty).map_err(refused)?;
-    let compiled = compile::compile_for(&op_graph(&key, ty.clone()), key.0, &mut Stages::default())?;
-    let mut kernels = lock_to_write(&KERNELS);
-    if kernels.len() >= CAPACITY {
-        kernels.clear();
-    }
-    kernels.insert(key, Arc::clone(&compiled));
-    Ok(compiled)
+fn compiled(key: &Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
+    KERNELS.get_or_make(key, || {
+        key.1.check_kernel(types, ty).map_err(|e| ill_typed(key.1.name(), e.0, at))?;
+        compile::compile_for(&op_graph(key, ty.clone()), key.0, &mut Stages::default())
+    })
 }
 
 fn op_graph((_, op, args): &Key, ty: TensorType) -> Graph {

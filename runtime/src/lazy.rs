@@ -6,10 +6,9 @@ use std::fmt;
 use std::sync::Mutex;
 
 use crate::error::Deadlock;
-use crate::flight::{Boarding, Flights, Landing, Waited};
+use crate::flight::Flights;
 use crate::lock::lock;
-use crate::patience::patience;
-use crate::pulse::at_work;
+use crate::memo::make_once;
 
 /// A value that is made once, by the first thread that needs it; if that fails, by the next one.
 ///
@@ -51,25 +50,7 @@ impl<T: Clone> Lazy<T> {
     ///
     /// Those of `make`, or [`Deadlock::Stuck`].
     pub fn get_or_make<E: From<Deadlock>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<(T, bool), E> {
-        let ticket = loop {
-            match self.flights.board(&[0; 32], &(), || self.get()) {
-                Boarding::Stored(value) => return Ok((value, false)),
-                Boarding::Make(ticket) => break ticket,
-                Boarding::Reentrant => return Ok((at_work(make)?, true)),
-                Boarding::Wait(wait) => match wait.end(patience) {
-                    Waited::Landed(value) => return Ok((value, false)),
-                    Waited::Lost => {}
-                    Waited::Make(ticket) => break ticket,
-                    Waited::Stuck => return Err(Deadlock::Stuck.into()),
-                },
-            }
-        };
-        let value = at_work(make)?;
-        let keep = || *lock(&self.value) = Some(value.clone());
-        match ticket.land(value.clone(), keep) {
-            Landing::First(_) => Ok((value, true)),
-            Landing::Late(first) => Ok((first, true)),
-        }
+        make_once(&self.flights, &(), || self.get(), make, |value| *lock(&self.value) = Some(value.clone()))
     }
 }
 

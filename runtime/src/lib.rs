@@ -19,6 +19,7 @@ mod half_format;
 mod hash;
 mod lazy;
 mod lock;
+mod memo;
 mod patience;
 mod pool;
 mod processor;
@@ -45,6 +46,7 @@ pub use half::{bf16, f16};
 pub use hash::{Hash32, hash_words};
 pub use lazy::Lazy;
 pub use lock::{lock, lock_to_read, lock_to_write};
+pub use memo::Memo;
 pub use patience::{patience, set_patience};
 pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,

@@ -1,12 +1,11 @@
 //! Graphs that are called as compiled code, and their gradients.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use retape_runtime::{Lazy, lock};
+use retape_runtime::{Lazy, Memo};
 
 use super::code::Code;
 use super::partition::{Partition, Read, partition};
@@ -75,14 +74,14 @@ pub(crate) struct Routine {
     target: Target,
     output_types: Vec<TensorType>,
     code: Lazy<Code>,
-    pull_backs: Mutex<BTreeMap<Pull, Arc<PullBack>>>,
+    pull_backs: Memo<Pull, PullBack>,
     common: Arc<Common>,
     /// Bytes of machine code and arenas that were made for gradients, and theirs.
     gradient_bytes: Arc<AtomicUsize>,
 }
 
 /// Which gradient is asked for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Pull {
     /// The inputs to differentiate by, by position.
     pub(crate) wrt: Vec<usize>,
@@ -165,7 +164,7 @@ impl Routine {
         gradient_bytes: Arc<AtomicUsize>,
     ) -> Routine {
         let output_types = graph.outputs().iter().map(|&id| graph.ty(id).clone()).collect();
-        let (code, pull_backs) = (Lazy::default(), Mutex::default());
+        let (code, pull_backs) = (Lazy::default(), Memo::at_most(usize::MAX));
         Routine { graph, captures, target, output_types, code, pull_backs, common, gradient_bytes }
     }
 
@@ -219,13 +218,10 @@ impl Routine {
 
     /// The gradient of the results with respect to some inputs.
     pub(crate) fn pull_back(&self, pull: Pull, at: Caller) -> Result<Arc<PullBack>> {
-        if let Some(known) = lock(&self.pull_backs).get(&pull) {
-            return Ok(Arc::clone(known));
-        }
-        self.common.permit(&pull, at)?;
-        // With no lock held, since it takes a while: of two threads that come here together, one works in vain.
-        let made = Arc::new(self.differentiate(pull.clone(), at)?);
-        Ok(Arc::clone(lock(&self.pull_backs).entry(pull).or_insert(made)))
+        self.pull_backs.get_or_make(&pull, || {
+            self.common.permit(&pull, at)?;
+            Ok(Arc::new(self.differentiate(pull.clone(), at)?))
+        })
     }
 
     /// Bytes of machine code and arenas that were made for gradients.
@@ -235,7 +231,8 @@ impl Routine {
 
     /// Statistics of its gradients, and of theirs.
     pub(crate) fn gradients(&self) -> Vec<GradientStats> {
-        let known: Vec<Arc<PullBack>> = lock(&self.pull_backs).values().cloned().collect();
+        let mut known = self.pull_backs.values();
+        known.sort_by(|a, b| a.pull.cmp(&b.pull));
         known.iter().flat_map(|pull_back| [vec![pull_back.stats()], pull_back.gradient.gradients()].concat()).collect()
     }
 

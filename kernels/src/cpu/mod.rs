@@ -17,10 +17,9 @@ mod tests;
 mod trap;
 
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use dashmap::DashMap;
-use retape_runtime::{Code, lock, parallel_for};
+use retape_runtime::{Code, Memo, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
@@ -37,7 +36,6 @@ pub(crate) struct Unit<'a> {
 /// A compiled unit.
 #[derive(Debug)]
 pub(crate) struct Function {
-    key: Key,
     pub(crate) code: Arc<Code>,
     /// Where it begins in the code.
     pub(crate) offset: usize,
@@ -47,13 +45,7 @@ pub(crate) struct Function {
 type Key = [u8; 32];
 
 /// Code in use, by what it was made from.
-static CACHE: LazyLock<DashMap<Key, Weak<Function>>> = LazyLock::new(DashMap::new);
-
-impl Drop for Function {
-    fn drop(&mut self) {
-        CACHE.remove_if(&self.key, |_, function| function.strong_count() == 0);
-    }
-}
+static CACHE: LazyLock<Memo<Key, Function>> = LazyLock::new(Memo::in_use);
 
 impl Function {
     /// The bytes of its code.
@@ -115,8 +107,7 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
 pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let isa = compile::isa()?;
     let keys: Vec<Key> = units.iter().map(|unit| unit.key(&isa.name)).collect();
-    let mut functions: Vec<Option<Arc<Function>>> =
-        keys.iter().map(|key| CACHE.get(key).and_then(|cached| cached.upgrade())).collect();
+    let mut functions: Vec<Option<Arc<Function>>> = keys.iter().map(|key| CACHE.get(key)).collect();
     let mut missing: Vec<usize> = Vec::new();
     for n in 0..units.len() {
         if functions[n].is_none() && !missing.iter().any(|&m| keys[m] == keys[n]) {
@@ -140,9 +131,8 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     if !missing.is_empty() {
         let code = Arc::new(Code::new(&bytes)?);
         for (&n, &(offset, len)) in missing.iter().zip(&places) {
-            let function = Arc::new(Function { key: keys[n], code: code.clone(), offset, len });
-            CACHE.insert(keys[n], Arc::downgrade(&function));
-            functions[n] = Some(function);
+            let function = Arc::new(Function { code: code.clone(), offset, len });
+            functions[n] = Some(CACHE.get_or_insert(&keys[n], function));
         }
     }
     let found = |n: usize| {

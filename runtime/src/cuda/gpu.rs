@@ -11,8 +11,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use dashmap::DashMap;
-
 use super::api::{self, Failure};
 use super::disk::{self, Key};
 use super::driver::{self, Driver, Entry, Facts, Graph, Module};
@@ -22,6 +20,7 @@ use super::staging::Staging;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::lock::lock;
+use crate::memo::Memo;
 use crate::shortage::{Refusal, Shortage};
 
 /// The lowest compute capability that code is made for.
@@ -53,7 +52,6 @@ pub(super) struct CodeCounters {
 /// A kernel that is loaded on a GPU. It stays there until the work that uses it is done.
 pub struct Function {
     pub(super) gpu: Arc<Gpu>,
-    pub(super) key: Key,
     pub(super) name: String,
     /// Taken when it is dropped.
     pub(super) module: Option<Module>,
@@ -76,7 +74,7 @@ pub struct Gpu {
     trimming: Mutex<()>,
     pub(super) staging: Mutex<Staging>,
     /// Code in use, by what it was made from.
-    pub(super) functions: DashMap<Key, Weak<Function>>,
+    pub(super) functions: Memo<Key, Function>,
     pub(super) code: CodeCounters,
     /// Where compiled code is kept.
     pub(super) code_folder: Mutex<Option<PathBuf>>,
@@ -145,7 +143,6 @@ impl Function {
 
 impl Drop for Function {
     fn drop(&mut self) {
-        self.gpu.functions.remove_if(&self.key, |_, function| function.strong_count() == 0);
         self.gpu.code.live.fetch_sub(1, Relaxed);
         if let Some(module) = self.module.take() {
             self.gpu.retire(Remains::Module(module));
@@ -181,7 +178,7 @@ impl Gpu {
             pool: Mutex::new(Pool::new()),
             trimming: Mutex::default(),
             staging: Mutex::default(),
-            functions: DashMap::new(),
+            functions: Memo::in_use(),
             code: CodeCounters::default(),
             code_folder: Mutex::new(disk::folder()),
             retired: Mutex::default(),

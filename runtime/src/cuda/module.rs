@@ -52,18 +52,17 @@ impl Gpu {
     /// [`Error::Gpu`] with what the compiler of the driver wrote, if it refuses a text.
     pub fn load(self: &Arc<Gpu>, sources: &[Source<'_>]) -> Result<Vec<Arc<Function>>> {
         let keys: Vec<Key> = sources.iter().map(Source::key).collect();
-        let find = |key: &Key| self.functions.get(key).and_then(|function| function.upgrade());
-        let mut functions: Vec<Option<Arc<Function>>> = keys.iter().map(find).collect();
+        let mut functions: Vec<Option<Arc<Function>>> = keys.iter().map(|key| self.functions.get(key)).collect();
         let mut missing: Vec<usize> = Vec::new();
         for n in 0..sources.len() {
             if functions[n].is_none() && !missing.iter().any(|&m| keys[m] == keys[n]) {
                 missing.push(n);
             }
         }
-        for (n, made) in in_parallel(&missing, |n| self.make(&sources[n], keys[n])) {
+        for (n, made) in in_parallel(&missing, |n| self.functions.get_or_make(&keys[n], || self.make(&sources[n]))) {
             let made = made?;
             for (key, function) in keys.iter().zip(&mut functions).filter(|(key, _)| **key == keys[n]) {
-                debug_assert!(function.is_none() && *key == made.key);
+                debug_assert!(function.is_none(), "{key:?} was not missing");
                 *function = Some(Arc::clone(&made));
             }
         }
@@ -77,27 +76,18 @@ impl Gpu {
         CodeStats { compiled: compiled.load(Relaxed), from_disk: from_disk.load(Relaxed), live: live.load(Relaxed) }
     }
 
-    /// Loads a kernel, unless another thread did so first.
-    fn make(self: &Arc<Gpu>, source: &Source<'_>, key: Key) -> Result<Arc<Function>> {
+    /// Loads a kernel.
+    fn make(self: &Arc<Gpu>, source: &Source<'_>) -> Result<Arc<Function>> {
         let (image, (module, entry)) = self.image(source)?;
         self.code.live.fetch_add(1, Relaxed);
-        let made = Arc::new(Function {
+        Ok(Arc::new(Function {
             gpu: Arc::clone(self),
-            key,
             name: source.name.to_owned(),
             module: Some(module),
             entry,
             bytes: image.len(),
             shared: Mutex::new(0),
-        });
-        let mut place = self.functions.entry(key).or_default();
-        let Some(other) = place.upgrade() else {
-            *place = Arc::downgrade(&made);
-            return Ok(made);
-        };
-        // Dropping ours looks into the table.
-        drop(place);
-        Ok(other)
+        }))
     }
 
     /// The code of a source, from disk if it is there, and loaded.
