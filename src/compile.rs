@@ -3,10 +3,11 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use retape_kernels::CompiledPlan;
 use retape_runtime::{Hash32, Memo, in_user_code};
 use smallvec::SmallVec;
 
-use crate::code::{Code, Target};
+use crate::code::Target;
 use crate::error::{Result, caught};
 use crate::graph::Graph;
 use crate::plan::Layout;
@@ -18,8 +19,8 @@ use crate::{opt, plan};
 pub(crate) struct Compiled {
     /// The optimised graph.
     pub(crate) graph: Graph,
-    pub(crate) code: Code,
-    /// The values of the optimised graph that each step of the code computes.
+    pub(crate) code: CompiledPlan,
+    /// The steps of the code by their nodes in the optimised graph.
     pub(crate) layout: Layout,
 }
 
@@ -108,7 +109,7 @@ fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) ->
         let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
         let settings = Settings::get();
         settings.log(Stage::Plan, || plan.to_string());
-        let code = stages.run("compile", || Code::compile(plan, target))?;
+        let code = stages.run("compile", || target.compile(plan))?;
         settings.log(Stage::Code, || code.text());
         Ok(Arc::new(Compiled { graph: optimised, code, layout }))
     })

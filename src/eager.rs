@@ -11,7 +11,7 @@ use retape_runtime::{Device, Memo, Shape, at_work};
 use smallvec::SmallVec;
 
 use crate::call::Calls;
-use crate::code::{Operands, Target};
+use crate::code::{self, Operands, Target};
 use crate::compile::{self, Compiled, Stages};
 use crate::error::{Caller, Error, Result, ill_typed};
 use crate::graph::{Args, Graph, Node};
@@ -97,8 +97,8 @@ fn applied(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> 
     let compiled =
         compiled(&(Target::of_ops_on(device), op, args), &types, &ty, at).map_err(|error| error.of_op(name, at))?;
     let values: SmallVec<[&Tensor; 3]> = values.iter().collect();
-    let outputs = compiled.code.run(Operands::of(&values)).map_err(|error| error.of_op(name, at))?;
-    let mut outputs = outputs.into_tensors([&ty]);
+    let outputs = compiled.code.run(&Operands::of(&values)).map_err(|error| Error::from(error).of_op(name, at))?;
+    let mut outputs = code::tensors(outputs, [&ty]);
     outputs.pop().ok_or_else(|| Error::Internal("an eager op has no output".into()))
 }
 

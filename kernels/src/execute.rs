@@ -6,15 +6,15 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use retape_runtime::{Buffer, Padded, thread_number};
+use retape_runtime::{Buffer, DeviceBuffer, Padded, thread_number};
 
 use crate::call::Frame;
-use crate::cpu::{Unit, compile};
+use crate::cpu::{Unit, compile, machine_text};
 use crate::error::{Error, Result};
 use crate::given::{Bytes, Input, take_given};
 use crate::ir::evaluate;
 use crate::library::Library;
-use crate::plan::{Operand, Place, Plan, Work};
+use crate::plan::{Operand, Place, Plan, Step, Work};
 use crate::program::{Bound, Entry, FLAG_BYTES, Job, Launch, LaunchTime, Modes, Program, Site};
 use crate::schedule::{Nest, Schedule, Source, prepared, schedule};
 
@@ -38,6 +38,12 @@ pub trait Inputs {
 
     /// The bytes of one; nothing if it has none.
     fn buffer(&self, input: usize) -> Option<&Buffer>;
+
+    /// The bytes of one on a GPU; nothing if it has none there.
+    #[inline]
+    fn device_buffer(&self, _input: usize) -> Option<&DeviceBuffer> {
+        None
+    }
 }
 
 impl Inputs for [&Buffer] {
@@ -96,6 +102,15 @@ impl Executable {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The machine instructions of every step.
+    pub fn text(&self) -> String {
+        let text = |step: &Step| match &step.work {
+            Work::Kernel(kernel) => machine_text(kernel).unwrap_or_else(|e| e.to_string()),
+            Work::Library(library) => format!("; library {library}"),
+        };
+        self.plan.steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
     }
 
     /// Runs the plan into new buffers.

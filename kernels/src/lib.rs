@@ -4,6 +4,7 @@
 
 mod array_text;
 mod call;
+mod compiled;
 mod cpu;
 mod ensure;
 mod error;
@@ -21,6 +22,7 @@ mod simplify;
 mod watch;
 
 pub use array_text::ArrayText;
+pub use compiled::{CompiledPlan, Outputs, Passed, SeeStep};
 pub use cpu::{clif, machine, machine_text};
 pub use error::{Error, Result};
 pub use execute::{Executable, Inputs};

@@ -182,7 +182,7 @@ fn random_plan(side: usize, seed: usize) -> Plan {
     }
     let arena_bytes = SLOTS * n.next_multiple_of(64) * 4;
     let donations = vec![Donation { output: 1, input: 0 }];
-    Plan { inputs: vec![f32s(n); 2], outputs: vec![f32s(n); 2], arena_bytes, steps, donations, ..Plan::default() }
+    Plan { inputs: vec![f32s(n); 2], outputs: vec![f32s(n); 2], arena_bytes, steps, donations }
 }
 
 /// Small steps that do not depend on each other are one launch, of blocks whose order does not matter. The stand-in

@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use retape_kernels::Plan;
+use retape_kernels::{CompiledPlan, Outputs, Plan};
 use retape_runtime::{ByteCount, Device, Weight, coarse_now};
 
 use super::function::Given;
 use crate::call::{CallSite, Common, CompareCall, GradientStats, Routine};
-use crate::code::{Code, Operands, Outputs, Passed};
+use crate::code::{self, Operands};
 use crate::compile::{self, CompileTimes, Compiled, StageTime, Stages};
 use crate::diagnose::bisect::Cached;
 use crate::diagnose::check::Turns;
@@ -129,7 +129,7 @@ impl Entry {
     /// As [`run`](Entry::run), but no use of the entry as the statistics have it.
     #[inline]
     pub(crate) fn run_unnoted(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let outputs = self.code().run(self.operands(args))?;
+        let outputs = self.code().run(&self.operands(args))?;
         Ok(self.results(args, outputs))
     }
 
@@ -137,7 +137,7 @@ impl Entry {
     pub(crate) fn run_profiled(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
         let start = Instant::now();
-        let (outputs, launches) = self.code().profile(self.operands(args))?;
+        let (outputs, launches) = self.code().profile(&self.operands(args))?;
         profile::ran(&self.signature, self.runs(), &launches, start.elapsed());
         Ok(self.results(args, outputs))
     }
@@ -150,7 +150,7 @@ impl Entry {
     /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
     pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
         self.touch();
-        let (outputs, first) = self.code().run_trapped(self.operands(args))?;
+        let (outputs, first) = self.code().run_trapped(&self.operands(args))?;
         Ok((self.results(args, outputs), first))
     }
 
@@ -176,7 +176,7 @@ impl Entry {
 
     #[inline]
     fn results(&self, args: &[&Tensor], outputs: Outputs) -> Vec<Tensor> {
-        self.trace.results(args, outputs.into_tensors(&self.output_types))
+        self.trace.results(args, code::tensors(outputs, &self.output_types))
     }
 
     /// Whether results should take the memory of these arguments.
@@ -195,19 +195,19 @@ impl Entry {
         let own = args.iter_mut().enumerate().map(|(position, arg)| {
             let is_donor = donors.next_if_eq(&position).is_some() && given.contains(position);
             match arg.take_if(|_| is_donor).map(Tensor::into_memory) {
-                Some(Ok(memory)) => return Ok(Passed::Given(memory)),
+                Some(Ok(memory)) => return Ok(memory.given()),
                 Some(Err(shared)) => *arg = Some(shared),
                 None => {}
             }
             let gone = || Error::Internal("an argument was given away twice".into());
-            arg.as_ref().map(Passed::Lent).ok_or_else(gone)
+            code::lent(arg.as_ref().ok_or_else(gone)?)
         });
-        let captures = self.trace.captures.iter().map(|capture| Ok(Passed::Lent(&capture.tensor)));
+        let captures = self.trace.captures.iter().map(|capture| code::lent(&capture.tensor));
         let outputs = self.code().run_over(own.chain(captures))?;
         // An argument that is a result is never donated.
         let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
         let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);
-        Ok(self.trace.results_with(&handed, outputs.into_tensors(&self.output_types)))
+        Ok(self.trace.results_with(&handed, code::tensors(outputs, &self.output_types)))
     }
 
     #[inline]
@@ -294,7 +294,7 @@ impl Entry {
     }
 
     /// The machine code.
-    pub(crate) fn code(&self) -> &Code {
+    pub(crate) fn code(&self) -> &CompiledPlan {
         &self.compiled.code
     }
 }

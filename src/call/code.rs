@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::code::{Operands, Target};
+use crate::code::{self, Operands, Target};
 use crate::compile::{self, CompileTimes, Compiled, Stages};
 use crate::error::Result;
 use crate::graph::Graph;
@@ -34,7 +34,7 @@ impl Code {
     /// Runs it on tensors of the parameters' types.
     pub(crate) fn run<'t>(&self, inputs: impl Iterator<Item = &'t Tensor>) -> Result<Vec<Tensor>> {
         let inputs: Vec<&Tensor> = inputs.collect();
-        Ok(self.compiled.code.run(Operands::of(&inputs))?.into_tensors(self.output_types.iter()))
+        Ok(code::tensors(self.compiled.code.run(&Operands::of(&inputs))?, self.output_types.iter()))
     }
 
     /// Bytes of machine code and of one arena.

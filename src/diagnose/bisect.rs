@@ -144,7 +144,6 @@ mod tests {
     use retape_runtime::{Device, Scalar};
 
     use super::*;
-    use crate::code::Code;
     use crate::compile::{Stages, compile_for};
     use crate::diagnose::{Check, CheckWhen, OnDifference};
     use crate::opt::wrong::with_wrong_rule;
@@ -201,7 +200,7 @@ mod tests {
         };
         let step = plan.steps.iter_mut().position(wrong).unwrap();
         let graph = entry.compiled.graph.clone();
-        let code = Code::compile(plan, Target::default()).unwrap();
+        let code = Target::default().compile(plan).unwrap();
         entry.compiled = Arc::new(Compiled { graph, code, layout });
         (entry, step)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use retape_kernels::{Input, Passed};
 use retape_runtime::{Buffer, Device, DeviceBuffer, Gpu};
 
 use crate::error::Result;
@@ -85,11 +86,11 @@ impl Memory {
         }
     }
 
-    /// The bytes on a GPU, without their copy; gives back those in main memory.
-    pub(crate) fn into_device(self) -> std::result::Result<DeviceBuffer, Memory> {
+    /// The bytes as an input that results may be written over; a copy of those on a GPU goes.
+    pub(crate) fn given(self) -> Passed<'static> {
         match self {
-            Memory::Host(_) => Err(self),
-            Memory::Device(on) => Ok(on.buffer),
+            Memory::Host(buffer) => Passed::Host(Input::given(buffer)),
+            Memory::Device(on) => Passed::Gpu(Input::given(on.buffer)),
         }
     }
 }

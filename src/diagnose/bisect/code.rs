@@ -1,9 +1,9 @@
 //! The last comparison of a bisection: the results of the plan's steps with those of the optimised graph.
 
-use retape_kernels::{Modes, Place, Plan};
+use retape_kernels::{CompiledPlan, Modes, Place, Plan};
 
 use super::{BisectCause, Bisection, FusedGroup, GraphValue, Search, values};
-use crate::code::{Code, Operands, Target};
+use crate::code::{Operands, Target};
 use crate::compile::Compiled;
 use crate::diagnose::check::bytes;
 use crate::diagnose::tolerance::compare;
@@ -21,7 +21,7 @@ impl Search<'_> {
         // In code that is not merged every step can be looked at; but it is the merged code that runs.
         let target = self.cached.target;
         let modes = Modes { separate: true, trap: false, ..target.modes };
-        let apart = Code::compile(plan.clone(), Target { modes, ..target })?;
+        let apart = Target { modes, ..target }.compile(plan.clone())?;
         for code in [&apart, &self.cached.compiled.code] {
             if let Some((step, id, gap)) = self.first_wrong_step(code, &expected)? {
                 let label = plan.steps[step].label.clone();
@@ -34,7 +34,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    fn first_wrong_step(&self, code: &Code, expected: &[Tensor]) -> Result<Option<(usize, ValueId, Gap)>> {
+    fn first_wrong_step(&self, code: &CompiledPlan, expected: &[Tensor]) -> Result<Option<(usize, ValueId, Gap)>> {
         let inputs = self.inputs();
         let mut found = None;
         let mut see = |step: usize, position: usize, got: &[u8]| {
@@ -45,7 +45,7 @@ impl Search<'_> {
             };
             found = compare(expected.dtype(), bytes, got, &self.tolerance).map(|gap| (step, id, gap));
         };
-        code.run_stepwise(Operands::of(&inputs), &mut see)?;
+        code.run_stepwise(&Operands::of(&inputs), &mut see)?;
         Ok(found)
     }
 
