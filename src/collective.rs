@@ -113,10 +113,20 @@ fn by_dtype(kind: CollectiveKind, group: Group, shards: &[Vec<Tensor>], at: Call
     let mut results = vec![vec![None; arrays.len()]; n_rows];
     // Arrays of all dtypes are part of the trace, if one of them is: a call repeats what is recorded, and nothing else.
     let tape = shards.iter().flatten().find_map(|array| array.as_traced()).map(Traced::tape);
+    let one = |class: &[Vec<Tensor>]| all_in_one_at(kind, group, class, tape.as_ref(), at);
+    // Sums of other shapes that have as many elements are no sums: outside of a graph, which workers compare, exchanges
+    // are told apart by the shapes.
+    let shapes = tape.is_none().then(|| -> Arc<str> {
+        let types: Vec<String> = arrays.iter().filter_map(Tensor::ty).map(ToString::to_string).collect();
+        format!("with {}", types.join(", ")).into()
+    });
     for members in classes.into_values() {
         let class: Vec<Vec<Tensor>> =
             shards.iter().map(|shard| members.iter().map(|&n| shard[n].clone()).collect()).collect();
-        let combined = all_in_one_at(kind, group, &class, tape.as_ref(), at);
+        let combined = match &shapes {
+            Some(shapes) => library::at_place(shapes, || one(&class)),
+            None => one(&class),
+        };
         for (row, result) in results.iter_mut().enumerate() {
             let elements = if combined.rank() == 2 { combined.at(row) } else { combined.clone() };
             for (&n, part) in members.iter().zip(parts(&elements, &class[0])) {

@@ -32,6 +32,12 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 
 /// The launcher of this process, if it has one.
 pub(crate) fn launcher() -> Result<Option<Launcher>> {
+    for name in ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_SIZE", "PMI_RANK", "PMIX_RANK"] {
+        // Without the number nobody would notice a library that finds itself alone.
+        if let Some(text) = variable(name).filter(|text| text.trim().parse::<usize>().is_err()) {
+            return Err(Error::Launch(format!("{name}={text:?} is no number of a worker, nor of workers")));
+        }
+    }
     let number = |name: &str| variable(name).and_then(|value| value.trim().parse::<usize>().ok());
     let first = |names: &[&str]| names.iter().find_map(|name| number(name));
     let evidence = |name: &str| variable(name).map(|value| format!("{name}={value}"));

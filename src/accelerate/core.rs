@@ -370,7 +370,7 @@ impl Core {
             error.asked_by(by, rim.caller)
         };
         let permitted = self.permit(&why, signature, call, rim.caller);
-        let made = permitted.and_then(|()| make(signature, args, rim)).map_err(of_function);
+        let made = permitted.and_then(|()| make(signature, args, rim, self.identity())).map_err(of_function);
         match &made {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),
@@ -645,11 +645,11 @@ fn entered<T>(at: Caller, body: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Traces and compiles.
-fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>) -> Result<Entry> {
+fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, function: &Identity) -> Result<Entry> {
     let mut stages = Stages::default();
     let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, rim))?;
     collective::agree(&traced.graph, signature.words())?;
-    Entry::new(signature.clone(), traced, stages)
+    Entry::new(signature.clone(), traced, stages, function)
 }
 
 /// Runs the function on traced stand-ins for the arguments.

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{CompiledPlan, Outputs, Plan};
+use retape_kernels::{CompiledPlan, Outputs, Plan, library};
 use retape_runtime::{ByteCount, Device, Weight, coarse_now};
 
 use super::function::Given;
 use crate::call::{CallSite, Common, CompareCall, GradientStats, Routine};
 use crate::code::{self, Operands};
+use crate::collective;
 use crate::compile::{self, CompileTimes, Compiled, StageTime, Stages};
 use crate::diagnose::bisect::Cached;
 use crate::diagnose::check::Turns;
@@ -17,7 +18,7 @@ use crate::diagnose::stale::StaleTurns;
 use crate::error::{Caller, Error, Result};
 use crate::identity::Identity;
 use crate::observe::profile::{self, Runs};
-use crate::signature::Signature;
+use crate::signature::{LeafValue, Signature};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::{Source, Trace, settle};
@@ -64,15 +65,18 @@ pub(crate) struct Entry {
     is_wrong: AtomicBool,
     /// The graph's text with lines of the program, if another process recorded it.
     loaded_text: Option<String>,
+    /// Its name among other workers, if it takes any.
+    place: Option<Arc<str>>,
 }
 
 impl Entry {
     /// Optimises and compiles what was traced; `stages` has noted the trace.
-    pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages) -> Result<Entry> {
+    pub(crate) fn new(signature: Signature, trace: Trace, mut stages: Stages, function: &Identity) -> Result<Entry> {
         let compiled = compile::compile_for(&trace.graph, signature.target(), &mut stages)?;
         let output_types = trace.graph.outputs().iter().map(|&id| trace.graph.ty(id).clone()).collect();
         let donors = donors(&trace, compiled.code.plan());
         let times = CompileTimes::of(&stages);
+        let place = collective::takes_workers(&trace.graph).then(|| place(function, &signature));
         Ok(Entry {
             signature,
             trace,
@@ -88,15 +92,16 @@ impl Entry {
             stale_turns: StaleTurns::new(times.total(), times.trace),
             is_wrong: AtomicBool::new(false),
             loaded_text: None,
+            place,
         })
     }
 
     /// Optimises and compiles what an artefact held.
-    pub(crate) fn loaded(signature: Signature, mut trace: Trace, text: String) -> Result<Entry> {
+    pub(crate) fn loaded(signature: Signature, mut trace: Trace, text: String, function: &Identity) -> Result<Entry> {
         settle(signature.target().device, &mut trace.captures, &mut trace.sources)?;
         // Its captured tensors are from another process, and the closure of this one need not have them.
         let stale_turns = StaleTurns::none();
-        Ok(Entry { loaded_text: Some(text), stale_turns, ..Entry::new(signature, trace, Stages::default())? })
+        Ok(Entry { loaded_text: Some(text), stale_turns, ..Entry::new(signature, trace, Stages::default(), function)? })
     }
 
     /// Whether it comes from an artefact, so that no call made it.
@@ -120,6 +125,15 @@ impl Entry {
         self.is_wrong.load(Relaxed)
     }
 
+    /// Does what runs the code: other workers meet it under the name of the entry.
+    #[inline]
+    fn placed<R>(&self, run: impl FnOnce() -> R) -> R {
+        match &self.place {
+            None => run(),
+            Some(place) => library::at_place(place, run),
+        }
+    }
+
     /// Runs the machine code on arguments that have the entry's signature.
     pub(crate) fn run(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
@@ -129,7 +143,7 @@ impl Entry {
     /// As [`run`](Entry::run), but no use of the entry as the statistics have it.
     #[inline]
     pub(crate) fn run_unnoted(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let outputs = self.code().run(&self.operands(args))?;
+        let outputs = self.placed(|| self.code().run(&self.operands(args)))?;
         Ok(self.results(args, outputs))
     }
 
@@ -137,7 +151,7 @@ impl Entry {
     pub(crate) fn run_profiled(&self, args: &[&Tensor]) -> Result<Vec<Tensor>> {
         self.touch();
         let start = Instant::now();
-        let (outputs, launches) = self.code().profile(&self.operands(args))?;
+        let (outputs, launches) = self.placed(|| self.code().profile(&self.operands(args)))?;
         profile::ran(&self.signature, self.runs(), &launches, start.elapsed());
         Ok(self.results(args, outputs))
     }
@@ -150,7 +164,7 @@ impl Entry {
     /// As [`run`](Entry::run), for code with a trap; also says which steps first stored NaN or an infinity.
     pub(crate) fn run_trapped(&self, args: &[&Tensor]) -> Result<(Vec<Tensor>, Option<String>)> {
         self.touch();
-        let (outputs, first) = self.code().run_trapped(&self.operands(args))?;
+        let (outputs, first) = self.placed(|| self.code().run_trapped(&self.operands(args)))?;
         Ok((self.results(args, outputs), first))
     }
 
@@ -203,7 +217,7 @@ impl Entry {
             code::lent(arg.as_ref().ok_or_else(gone)?)
         });
         let captures = self.trace.captures.iter().map(|capture| code::lent(&capture.tensor));
-        let outputs = self.code().run_over(own.chain(captures))?;
+        let outputs = self.placed(|| self.code().run_over(own.chain(captures)))?;
         // An argument that is a result is never donated.
         let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
         let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);
@@ -297,6 +311,17 @@ impl Entry {
     pub(crate) fn code(&self) -> &CompiledPlan {
         &self.compiled.code
     }
+}
+
+/// The name of an entry among other workers: the function, and the static values, which are the same on all of them.
+fn place(function: &Identity, signature: &Signature) -> Arc<str> {
+    let mut text = format!("in {}", function.full());
+    for leaf in &signature.description().leaves {
+        if let LeafValue::Static { text: value, .. } = &leaf.value {
+            text.push_str(&format!(", {} = {value}", leaf.path));
+        }
+    }
+    text.into()
 }
 
 /// The arguments whose memory the plan may write results to: no captures, and nothing that is itself a result.

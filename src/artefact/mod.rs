@@ -233,7 +233,7 @@ impl Artefact {
                 (false, 0) => SkipReason::NoRoom,
                 (false, _) => {
                     room -= 1;
-                    compiled.push(Entry::loaded(signature, trace, text)?);
+                    compiled.push(Entry::loaded(signature, trace, text, core.identity())?);
                     continue;
                 }
             };

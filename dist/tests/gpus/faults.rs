@@ -75,8 +75,8 @@ fn another_call_on_one_worker_is_found_before_bytes_move() {
         outcome
     });
     for error in &seen {
-        assert!(error.contains("rank 1 is at `sum of f32[5] over 3 shards between GPUs`"), "{error}");
-        assert!(error.contains("at `sum of f32[4] over 3 shards between GPUs`"), "{error}");
+        assert!(error.contains("rank 1 is at `sum of f32[5] over 3 shards with f32[5] between GPUs`"), "{error}");
+        assert!(error.contains("at `sum of f32[4] over 3 shards with f32[4] between GPUs`"), "{error}");
     }
     let counters = stage.nccl.counters();
     assert_eq!((counters.aborted, counters.alive), (3, 0));
@@ -91,7 +91,7 @@ fn a_worker_in_main_memory_is_told_from_those_on_gpus() {
     });
     for error in &seen {
         assert!(error.contains("rank 0 is at `the way between GPUs: lengths`"), "{error}");
-        assert!(error.contains("rank 1 is at `sum of f32[4] over 2 shards`"), "{error}");
+        assert!(error.contains("rank 1 is at `sum of f32[4] over 2 shards with f32[4]`"), "{error}");
     }
 }
 
@@ -108,7 +108,7 @@ fn a_worker_that_does_not_come_is_named() {
         world.sum(&x).to_vec::<f32>().map(drop)
     });
     for error in &seen {
-        let wanted = "rank 0 waited 300ms at `sum of f32[4] over 2 shards between GPUs`";
+        let wanted = "rank 0 waited 300ms at `sum of f32[4] over 2 shards with f32[4] between GPUs`";
         assert!(error.contains(wanted), "{error}");
     }
 }

@@ -205,6 +205,67 @@ fn another_signature_on_one_worker_is_an_error_on_all() {
         Ok(())
     });
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("rank 0 is at `sum of f32[1] over 2 shards`"), "{error}");
+    assert!(error.contains("rank 0 is at `sum of f32[1] over 2 shards in the function accelerated at "), "{error}");
     assert!(error.contains("rank 1 is at `agreement on the graph of a function`"), "{error}");
+}
+
+#[test]
+fn functions_in_another_order_are_told_apart() {
+    let error = World::threads(2, |world| {
+        let (first, second) = (world.clone(), world.clone());
+        let plain = accelerate(move |x: &Tensor| first.sum(x)).named("plain");
+        let doubled = accelerate(move |x: &Tensor| second.sum(&(x * 2.0))).named("doubled");
+        let x = Tensor::from([1.0_f32]);
+        // Both are in the caches of both workers.
+        assert_eq!((plain.call(&x)?.item::<f32>()?, doubled.call(&x)?.item::<f32>()?), (2.0, 4.0));
+        if world.rank() == 0 { plain.call(&x)? } else { doubled.call(&x)? };
+        Ok(())
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("in `plain` (accelerated at") && error.contains("in `doubled` (accelerated at"), "{error}");
+}
+
+#[test]
+fn other_static_arguments_are_told_apart() {
+    for n_before in [0, 1] {
+        let error = World::threads(2, |world| {
+            let of = world.clone();
+            let scaled = accelerate(move |x: &Tensor, by: &usize| of.sum(&(x * *by as f64)));
+            let x = Tensor::from([1.0_f32]);
+            for by in 1..=2 * n_before {
+                scaled.call(&x, &by)?;
+            }
+            scaled.call(&x, &(world.rank() + 1))?;
+            Ok(())
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("argument 1 = 1") && error.contains("argument 1 = 2"), "{error}");
+    }
+}
+
+#[test]
+fn eager_sums_of_other_shapes_are_told_apart() {
+    let error = |trees: [Vec<Tensor>; 2]| {
+        let sums = World::threads(2, |world| match world.sum(&trees[world.rank()])[0].error() {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(()),
+        });
+        sums.unwrap_err().to_string()
+    };
+    let shapes = error([vec![Tensor::ones([2, 3])], vec![Tensor::ones([3, 2])]]);
+    assert!(shapes.contains("with f32[2, 3]") && shapes.contains("with f32[3, 2]"), "{shapes}");
+    let (float, int) = (Tensor::ones([1]), Tensor::ones([1]).cast(DType::I32));
+    let order = error([vec![float.clone(), int.clone()], vec![int, float]]);
+    assert!(order.contains("with f32[1], i32[1]") && order.contains("with i32[1], f32[1]"), "{order}");
+}
+
+#[test]
+fn a_mean_of_integers_is_refused() {
+    let errors = World::threads(2, |world| {
+        let mean = world.mean(&Tensor::from([3_i32]), 1);
+        Ok(mean.error().map(ToString::to_string))
+    });
+    for error in errors.unwrap() {
+        assert!(error.is_some_and(|error| error.starts_with("mean") && error.contains("i32")));
+    }
 }

@@ -17,7 +17,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 use retape_runtime::{DType, Shape};
 
-use super::communicator::{Communicator, communicator, is_alone, share};
+use super::communicator::{Communicator, communicator, is_alone, place, share};
 use super::extents::{Check, count, countable};
 use super::micro::with_bytes;
 use super::text::{alternatives, descriptor};
@@ -307,7 +307,7 @@ impl<'c> Peers<'c> {
             return fail(format!("worker {rank} of {size} holds {share} of {shards} shards, the step is for {held}"));
         }
         // Workers that hold other numbers of shards are in the same exchange.
-        let call = format!("{} of {dtype}{lens} over {shards} shards", kind.name());
+        let call = format!("{} of {dtype}{lens} over {shards} shards{}", kind.name(), place());
         Ok(Peers { communicator, collective, rank, call, has_met: Cell::new(false) })
     }
 

@@ -3,7 +3,7 @@
 //! A program that trains on several machines registers a [`Communicator`], which knows how bytes get from one worker to
 //! another. Steps of a plan name the group by its number only, so that all workers run the same plan.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
@@ -154,6 +154,32 @@ thread_local! {
 /// Runs work that this worker does and others do not: steps that take other workers fail meanwhile.
 pub fn alone<R>(work: impl FnOnce() -> R) -> R {
     raised(&IS_ALONE, work)
+}
+
+thread_local! {
+    static PLACE: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+}
+
+/// Runs work at a place in the program, such as a function: exchanges of this thread meet those of the same place on the
+/// other workers, and are refused by those of another one.
+pub fn at_place<R>(place: &Arc<str>, work: impl FnOnce() -> R) -> R {
+    struct Restore(Option<Arc<str>>);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // A thread that ends has no place any more.
+            let _ = PLACE.try_with(|place| place.replace(self.0.take()));
+        }
+    }
+
+    let _restore = Restore(PLACE.try_with(|outer| outer.replace(Some(Arc::clone(place)))).ok().flatten());
+    work()
+}
+
+/// The place of the work that this thread does, with a space before it.
+pub(super) fn place() -> String {
+    let text = |place: &RefCell<Option<Arc<str>>>| place.borrow().as_ref().map(|place| format!(" {place}"));
+    PLACE.try_with(text).ok().flatten().unwrap_or_default()
 }
 
 /// Whether this thread runs the work of [`alone`].

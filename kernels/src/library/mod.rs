@@ -43,7 +43,9 @@ pub use arg_reduce::{ArgReduce, Extreme};
 pub use cast_half::CastHalf;
 pub use collective::{Collective, CollectiveKind};
 pub(crate) use collective::{ONE_ROUND, Peers, middle, nodes};
-pub use communicator::{Communicator, GpuLink, GpuTransfer, alone, communicator, is_alone, set_communicator, share};
+pub use communicator::{
+    Communicator, GpuLink, GpuTransfer, alone, at_place, communicator, is_alone, set_communicator, share,
+};
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};

@@ -108,7 +108,7 @@ impl Core {
             Some(entry) => entry,
             None => {
                 let signature = Signature::of_words(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim)?)
+                Arc::new(make(&signature, &leaves.tensors, rim, self.identity())?)
             }
         };
         let tolerance = self.checks.tolerance();
