@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // The rate is an input, batches have one size, and from now on another trace would be an error.
     let step = accelerate(|l: &(Tensor, Tensor), x: &Tensor, y: &Tensor, rate: &Tensor| descend(l, x, y, rate.clone()));
-    step.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(1).into());
+    step.configure(|options| options.retrace = RetracePolicy::from(OnRetrace::Error).after_misses(1));
     let mut line = start;
     for epoch in 0..EPOCHS {
         for rows in batches(epoch)?.partial(Partial::Discard).epoch(epoch).iter() {
