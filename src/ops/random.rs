@@ -118,9 +118,10 @@ mod tests {
             let constant = |word: u32| kernel.constant(Scalar::from(word));
             let words = philox(counter.map(constant), key.map(constant));
             // All of it is folded, since integer arithmetic on constants is exact.
-            let folded = words.map(|word| match kernel.inst(word.id()) {
-                retape_kernels::ir::Inst::Const(scalar) => scalar.bits as u32,
-                other => panic!("{other:?} is not a constant"),
+            let folded = words.map(|word| {
+                let inst = kernel.inst(word.id());
+                let retape_kernels::ir::Inst::Const(scalar) = inst else { panic!("{inst:?} is not a constant") };
+                scalar.bits as u32
             });
             assert_eq!(folded, block);
         }

@@ -14,10 +14,8 @@ pub(super) fn of_constants(op: &Op, types: &[&TensorType], ty: &TensorType, args
     let kernel = KernelBuilder::new();
     let element = Element { kernel: &kernel, args: &|arg| args[arg], position_asked: Cell::new(false) };
     let value = body(&element);
-    match kernel.inst(value.id()) {
-        Inst::Const(constant) if constant.dtype == ty.dtype && !element.position_asked.get() => Some(constant),
-        _ => None,
-    }
+    let Inst::Const(constant) = kernel.inst(value.id()) else { return None };
+    (constant.dtype == ty.dtype && !element.position_asked.get()).then_some(constant)
 }
 
 /// Whether the op computes every element from those of its arguments alone, and not from its position.

@@ -5,6 +5,8 @@
 //! the order of a hash map. Every pass says which value became which ([`Renaming`]), so that a difference can be traced
 //! to the pass that made it ([`Steps`]).
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod cse;
 mod dce;
 mod element;

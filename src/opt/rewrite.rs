@@ -118,10 +118,8 @@ impl<'r> Candidate<'r> {
 
     /// The constant that a value is, if it is one.
     pub(super) fn splat_of(&self, id: ValueId) -> Option<Scalar> {
-        match &self.node(id).op {
-            Op::Splat(splat) => Some(splat.value),
-            _ => None,
-        }
+        let Op::Splat(splat) = &self.node(id).op else { return None };
+        Some(splat.value)
     }
 
     /// Whether an argument is this number of its dtype, bit for bit.

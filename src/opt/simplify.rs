@@ -112,7 +112,7 @@ fn reciprocal(c: Scalar) -> Option<Scalar> {
     let (smallest, fraction_bits) = match c.dtype {
         DType::F32 => (f64::from(f32::MIN_POSITIVE), 52),
         DType::F64 => (f64::MIN_POSITIVE, 52),
-        _ => return None,
+        DType::F16 | DType::Bf16 | DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => return None,
     };
     let power_of_two = x.is_normal() && x.to_bits() & ((1 << fraction_bits) - 1) == 0;
     let normal = x.abs() >= smallest && x.abs().recip() >= smallest;
@@ -307,11 +307,10 @@ fn reduce_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
     if !axes.is_empty() {
         return at.apply(over(axes), &[x]);
     }
-    match at.op {
-        Op::ReduceSum(_) if at.ty.dtype.is_float() => {
-            let zero = at.constant(Scalar::from_f64(0.0, at.ty.dtype), &at.ty.shape)?;
-            at.apply(Add, &[x, zero])
-        }
-        _ => Some(x),
+    let Op::ReduceSum(_) = at.op else { return Some(x) };
+    if !at.ty.dtype.is_float() {
+        return Some(x);
     }
+    let zero = at.constant(Scalar::from_f64(0.0, at.ty.dtype), &at.ty.shape)?;
+    at.apply(Add, &[x, zero])
 }

@@ -43,8 +43,20 @@ pub fn eval_inst(inst: &Inst<Scalar>) -> Option<Scalar> {
 /// results of NaN, whose sign and payload depend on the machine.
 pub(crate) fn fold(inst: &Inst<ValueId>, constant: impl Fn(ValueId) -> Option<Scalar>) -> Option<Scalar> {
     match inst {
-        Inst::Const(_) | Inst::Call1(..) | Inst::Call2(..) => None,
-        _ => eval_inst(&inst.try_map(constant)?).filter(|c| !c.to_f64().is_nan()),
+        Inst::Const(_)
+        | Inst::Index(_)
+        | Inst::Load(..)
+        | Inst::LoadAt(..)
+        | Inst::Call1(..)
+        | Inst::Call2(..)
+        | Inst::Reduce(..) => None,
+        Inst::Unary(..)
+        | Inst::Binary(..)
+        | Inst::Compare(..)
+        | Inst::Select(..)
+        | Inst::Fma(..)
+        | Inst::Cast(..)
+        | Inst::Bitcast(..) => eval_inst(&inst.try_map(constant)?).filter(|c| !c.to_f64().is_nan()),
     }
 }
 

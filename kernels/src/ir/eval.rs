@@ -62,9 +62,9 @@ impl Run<'_, '_> {
     fn kept_point(&mut self, reduced: &[usize]) {
         self.stage(Stage::Kept);
         let kernel = self.kernel;
-        let reductions = kernel.insts.iter().enumerate().filter_map(|(i, inst)| match *inst {
-            Inst::Reduce(monoid, x) => Some((i, monoid, x)),
-            _ => None,
+        let reductions = kernel.insts.iter().enumerate().filter_map(|(i, inst)| {
+            let Inst::Reduce(monoid, x) = *inst else { return None };
+            Some((i, monoid, x))
         });
         let mut sums: Vec<_> = reductions.map(|(i, m, x)| (i, Accumulator::new(m, kernel.dtype_of(x)), x)).collect();
         if reduced.iter().all(|&a| kernel.axes[a].extent > 0) {
@@ -116,7 +116,19 @@ impl Run<'_, '_> {
                 let at = self.values[at.index()].bits as i64;
                 self.read(p.index(), at.min(last).max(0) as usize)
             }
-            _ => eval_inst(&inst.map(|v| self.values[v.index()])).expect("verified instructions have a value"),
+            Inst::Const(_)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..)
+            | Inst::Reduce(..) => {
+                eval_inst(&inst.map(|v| self.values[v.index()])).expect("verified instructions have a value")
+            }
         }
     }
 

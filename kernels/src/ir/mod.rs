@@ -8,6 +8,8 @@
 //! Invariant: instructions are in SSA order; operands have smaller ids. [`verify`](Kernel::verify) checks this, the
 //! dtypes, that affine maps stay inside their parameters, and that no two points store to the same element.
 
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod arith;
 mod build;
 mod eval;

@@ -35,8 +35,10 @@ type Check = Result<(), String>;
 pub(super) fn fits(c: Scalar) -> bool {
     match c.dtype {
         DType::Bool => c.bits <= 1,
-        _ if c.dtype.size() == 8 => true,
-        _ => c.bits >> (8 * c.dtype.size()) == 0,
+        DType::F64 | DType::I64 => true,
+        DType::F32 | DType::F16 | DType::Bf16 | DType::I32 | DType::U32 | DType::U8 => {
+            c.bits >> (8 * c.dtype.size()) == 0
+        }
     }
 }
 
@@ -203,10 +205,10 @@ fn binary_allows(op: Binary, dtype: DType) -> bool {
 }
 
 fn stage_message(inst: &Inst<ValueId>) -> String {
-    match inst {
-        Inst::Reduce(..) => "a reduction of a value that depends on a reduction".into(),
-        _ => "a value that depends on a reduction meets one that varies along reduced axes".into(),
-    }
+    let Inst::Reduce(..) = inst else {
+        return "a value that depends on a reduction meets one that varies along reduced axes".into();
+    };
+    "a reduction of a value that depends on a reduction".into()
 }
 
 /// Checks that a load stays inside its parameter.
@@ -219,7 +221,18 @@ fn check_reads(kernel: &Kernel, inst: &Inst<ValueId>, stage: Stage) -> Check {
             ensure!(len > 0 || !runs, "a load from the empty parameter {p}");
             Ok(())
         }
-        _ => Ok(()),
+        Inst::Const(_)
+        | Inst::Index(_)
+        | Inst::Call1(..)
+        | Inst::Call2(..)
+        | Inst::Reduce(..)
+        | Inst::Unary(..)
+        | Inst::Binary(..)
+        | Inst::Compare(..)
+        | Inst::Select(..)
+        | Inst::Fma(..)
+        | Inst::Cast(..)
+        | Inst::Bitcast(..) => Ok(()),
     }
 }
 

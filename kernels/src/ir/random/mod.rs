@@ -78,7 +78,18 @@ pub fn exact_values(kernel: &Kernel) -> Vec<bool> {
         let itself = match inst {
             Inst::Call1(..) | Inst::Call2(..) => false,
             Inst::Reduce(Monoid::Sum | Monoid::Prod, _) => !dtype.is_float(),
-            _ => true,
+            Inst::Reduce(Monoid::Max | Monoid::Min | Monoid::All | Monoid::Any, _)
+            | Inst::Const(_)
+            | Inst::Index(_)
+            | Inst::Load(..)
+            | Inst::LoadAt(..)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..) => true,
         };
         exact.push(itself && inst.operands().into_iter().all(|v| exact[v.index()]));
     }
@@ -320,8 +331,10 @@ impl<'k> Generator<'k> {
         let monoid = self.rng.pick(Monoid::ALL);
         let x = match monoid {
             Monoid::All | Monoid::Any => self.as_dtype(x, DType::Bool),
-            _ if x.value.dtype() == DType::Bool => self.as_dtype(x, DType::F32),
-            _ => x,
+            Monoid::Sum | Monoid::Prod | Monoid::Max | Monoid::Min => match x.value.dtype() == DType::Bool {
+                true => self.as_dtype(x, DType::F32),
+                false => x,
+            },
         };
         let reordered = x.value.dtype().is_float() && matches!(monoid, Monoid::Sum | Monoid::Prod);
         self.add(x.value.reduce(monoid), Stage::Tail, x.exact && !reordered);

@@ -40,7 +40,7 @@ pub fn random_kernel_of_selects(seed: u64) -> Kernel {
     if folds {
         let folded = match make.rng.pick(&[Monoid::Max, Monoid::Min, Monoid::Sum]) {
             Monoid::Sum => of_points.cast(DType::I64).reduce(Monoid::Sum),
-            other => of_points.reduce(other),
+            other @ (Monoid::Prod | Monoid::Max | Monoid::Min | Monoid::All | Monoid::Any) => of_points.reduce(other),
         };
         tail.values.push(folded);
         tail.steps(3);
