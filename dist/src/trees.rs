@@ -190,8 +190,9 @@ fn number_like(tensor: &Tensor, number: usize) -> Tensor {
 fn weighted<T: Tree>(group: Group, shards: &[T], n_rows: &[usize]) -> T {
     assert_eq!(shards.len(), n_rows.len(), "numbers of rows of the shards");
     let own: Vec<Tensor> = leaves(&shards[0]);
-    if let Some(whole) = own.iter().find(|leaf| leaf.error().is_none() && !leaf.dtype().is_float()) {
-        // The engine's own mean has the words for what is wrong.
+    let has_mean = |leaf: &Tensor| leaf.error().is_some() || leaf.dtype().is_float() || leaf.dtype().is_half();
+    if let Some(whole) = own.iter().find(|leaf| !has_mean(leaf)) {
+        // The engine's own mean has the words for a dtype that has none.
         let refused = whole.mean(..);
         return map(&shards[0], |_| refused.clone());
     }
