@@ -218,7 +218,11 @@ fn functions_in_another_order_are_told_apart() {
         let x = Tensor::from([1.0_f32]);
         // Both are in the caches of both workers.
         assert_eq!((plain.call(&x)?.item::<f32>()?, doubled.call(&x)?.item::<f32>()?), (2.0, 4.0));
-        if world.rank() == 0 { plain.call(&x)? } else { doubled.call(&x)? };
+        if world.rank() == 0 {
+            plain.call(&x)?
+        } else {
+            doubled.call(&x)?
+        };
         Ok(())
     });
     let error = error.unwrap_err().to_string();
