@@ -237,9 +237,9 @@ fn other_static_arguments_are_told_apart() {
             let scaled = accelerate(move |x: &Tensor, by: &usize| of.sum(&(x * *by as f64)));
             let x = Tensor::from([1.0_f32]);
             for by in 1..=2 * n_before {
-                scaled.call(&x, &by)?;
+                scaled.call(&x, by)?;
             }
-            scaled.call(&x, &(world.rank() + 1))?;
+            scaled.call(&x, world.rank() + 1)?;
             Ok(())
         });
         let error = error.unwrap_err().to_string();
