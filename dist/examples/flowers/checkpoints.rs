@@ -32,7 +32,7 @@ pub(crate) fn begin(
     training: Training,
 ) -> Result<Start, Failure> {
     let asked = format!("{}, epochs {}, resume {}", choices(options), options.epochs, options.resume);
-    world.agree("the options", blake3::hash(asked.as_bytes()).as_bytes(), &|| asked.clone())?;
+    world.agree("the choice of options", blake3::hash(asked.as_bytes()).as_bytes(), &|| asked.clone())?;
     let mut start = Start { training, position: Position::default(), n_shards: options.shards.unwrap_or(N_SHARDS) };
     if !options.resume {
         return Ok(start);

@@ -140,3 +140,16 @@ fn a_click_on_stop_ends_all_workers_behind_the_same_step() {
     let whole = digests(&out, &["--epochs", &epochs]);
     assert_eq!([&stopped[..done], &rest[..]].concat(), whole);
 }
+
+#[test]
+fn workers_with_other_options_do_not_begin() {
+    let out = folder("options");
+    let Some(mut command) = start(Launcher::OpenMpi, 1) else { return };
+    command.arg(FLOWERS);
+    let mut command = small(command, &out, &["--epochs", "1", ":", "-n", "1", FLOWERS]);
+    command = small(command, &out, &["--epochs", "1", "--rate", "0.5"]);
+    let output = command.output().unwrap();
+    let (said, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+    assert!(!output.status.success() && !said.contains("step "), "{said}{error}");
+    assert!(error.contains("the choice of options differs between workers") && error.contains("rate 0.5"), "{error}");
+}

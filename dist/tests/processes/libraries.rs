@@ -65,3 +65,11 @@ fn a_time_out_that_is_none_is_refused() {
         assert_eq!(error, format!("RETAPE_DIST_TIMEOUT={text} is not a number of seconds"));
     }
 }
+
+#[test]
+fn a_launcher_with_a_number_that_is_none_is_refused() {
+    for (name, value) in [("OMPI_COMM_WORLD_SIZE", "banana"), ("OMPI_COMM_WORLD_SIZE", ""), ("PMI_RANK", "-3")] {
+        let error = refused(&[(name, value)]);
+        assert!(error.contains(&format!("{name}={value:?} is no number")), "{error}");
+    }
+}
