@@ -43,7 +43,7 @@ collect() {
   rm -rf "$texts" "$batches"
   mkdir -p "$texts" "$batches"
   export RETAPE_PTX_DUMP=$texts RETAPE_CUBIN_CACHE=0
-  cargo test "${options[@]}" -p retape-kernels --test ptx --test gpu
+  cargo test "${options[@]}" -p retape-kernels-tests --test ptx --test gpu
   cargo test "${options[@]}" -p retape-tests --test gpu
   for sm in 75 80 90; do
     cargo run "${options[@]}" -p retape-tests --example ptx_dump -- "$sm"

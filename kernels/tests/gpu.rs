@@ -332,7 +332,7 @@ fn launches_side_by_side_have_one_text() {
     let plan = Plan { inputs: types.clone(), outputs: types, steps, ..Plan::default() };
     let made = DeviceExecutable::compile(plan, gpu, false).unwrap().text().unwrap();
     assert!(made.starts_with("; sum, product\n// grid [2, 1, 1], 96 threads a block"), "{made}");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/ptx/beside.ptx");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/ptx/beside.ptx");
     if env::var("RETAPE_BLESS").is_ok_and(|value| value == "1") {
         fs::write(&path, &made).unwrap();
     }

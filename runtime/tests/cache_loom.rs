@@ -1,7 +1,7 @@
 //! Model checking of the single-flight core: the interleavings of make, wait, take over, fail and clear; and of the values
 //! that threads used last: the interleavings of use, forget and count.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p retape-runtime --test cache_loom --release`.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p retape-runtime-tests --test cache_loom --release`.
 
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]

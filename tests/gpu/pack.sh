@@ -28,8 +28,8 @@ put_test() {
   cp "$built" "$folder/$to"
 }
 
-put_test retape-runtime cuda runtime
-put_test retape-kernels gpu kernels
+put_test retape-runtime-tests cuda runtime
+put_test retape-kernels-tests gpu kernels
 put_test retape-tests gpu retape
 cargo build "${options[@]}" -p retape-tests --example gpu_bench
 cargo build "${options[@]}" -p retape-cuda-sim

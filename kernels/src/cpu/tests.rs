@@ -358,14 +358,22 @@ fn equal_nests_share_code_and_free_it() {
 #[test]
 fn clif_of_two_kernels() {
     for (name, text, golden) in [
-        ("scale", include_str!("../../tests/golden/scale.kernel"), include_str!("../../tests/golden/scale.clif")),
-        ("sums", include_str!("../../tests/golden/sums.kernel"), include_str!("../../tests/golden/sums.clif")),
+        (
+            "scale",
+            include_str!("../../../tests/golden/machine/scale.kernel"),
+            include_str!("../../../tests/golden/machine/scale.clif"),
+        ),
+        (
+            "sums",
+            include_str!("../../../tests/golden/machine/sums.kernel"),
+            include_str!("../../../tests/golden/machine/sums.clif"),
+        ),
     ] {
         let made = clif(&parse(text).unwrap()).unwrap();
         // The calling convention in the first line is the machine's.
         let body = |text: &str| text.lines().skip(1).map(|l| l.trim_end().to_string()).collect::<Vec<_>>();
         if std::env::var_os("RETAPE_BLESS").is_some() {
-            let path = format!("{}/tests/golden/{name}.clif", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("{}/golden/machine/{name}.clif", env!("CARGO_MANIFEST_DIR"));
             std::fs::write(path, &made).unwrap();
             continue;
         }

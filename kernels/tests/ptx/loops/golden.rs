@@ -68,7 +68,7 @@ fn modules_are_as_they_were() {
     let kernels = kernels.map(|(name, text, target)| (name, step(&kernel(&text)), target));
     let bless = std::env::var("RETAPE_BLESS").is_ok_and(|value| value == "1");
     for (name, step, target) in kernels.into_iter().chain(products).chain(scatters) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/ptx/{name}.ptx"));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("golden/ptx/{name}.ptx"));
         let made = text(&step, target);
         if bless {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
