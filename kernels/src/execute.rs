@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use retape_runtime::{Buffer, DeviceBuffer, Padded, thread_number};
+use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
 use crate::call::Frame;
 use crate::cpu::{Unit, compile, machine_text};
@@ -64,7 +64,7 @@ pub struct Executable {
     pub(crate) plan: Plan,
     pub(crate) program: Program,
     /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
-    frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
+    frames: [CachePadded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
 /// A launch before its code exists.

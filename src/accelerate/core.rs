@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
+    Cache, CachePadded, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Weight,
     hash_words, in_user_code, lock,
 };
 
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     pub(super) cache: Cache<Signature, Entry>,
     events: Events,
     /// Shared with what raises them when a call has ended.
-    pub(super) flags: Arc<Padded<AtomicU32>>,
+    pub(super) flags: Arc<CachePadded<AtomicU32>>,
     pub(super) policy: Mutex<RetracePolicy>,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
@@ -144,7 +144,7 @@ impl Core {
             _ => {}
         });
         let trust = if Settings::get().stale_check { 0 } else { flag::TRUSTED };
-        let flags = Arc::new(Padded(AtomicU32::new(trust)));
+        let flags = Arc::new(CachePadded(AtomicU32::new(trust)));
         let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
