@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use crate::cpu::Function;
 use crate::error::{Error, Result};
 use crate::given::Bytes;
-use crate::program::{Entry, Job, Launch, LaunchTime, Program, Site};
+use crate::program::{Entry, HostLaunch, Job, LaunchTime, Program, Site};
 
 impl Function {
     /// Runs the items `begin..end`.
@@ -107,7 +107,7 @@ impl Frame {
         program: &Program,
         inputs: &[&Buffer],
         outputs: &mut [Buffer],
-        is_left_out: fn(&Launch) -> bool,
+        is_left_out: fn(&HostLaunch) -> bool,
         after: &mut After<'_>,
     ) -> Result<()> {
         self.bind(program, |n| inputs.get(n).copied().map(Bytes::Lent), outputs)?;
@@ -169,7 +169,7 @@ impl Frame {
     }
 
     #[inline]
-    fn launch(&self, program: &Program, launch: &Launch) -> Result<()> {
+    fn launch(&self, program: &Program, launch: &HostLaunch) -> Result<()> {
         let table = Table(self.table[launch.first..].as_ptr());
         match &launch.job {
             Job::Code { function, items, task } => {

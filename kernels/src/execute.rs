@@ -15,7 +15,7 @@ use crate::given::{Bytes, Input, take_given};
 use crate::ir::evaluate;
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
-use crate::program::{Bound, Entry, FLAG_BYTES, Job, Launch, LaunchTime, Modes, Program, Site};
+use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, LaunchTime, Modes, Program, Site};
 use crate::schedule::{Nest, Schedule, Source, prepared, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -68,7 +68,7 @@ pub struct Executable {
 }
 
 /// A launch before its code exists.
-enum Draft<'a> {
+enum PendingLaunch<'a> {
     Code { nests: Vec<&'a Nest> },
     Library(&'a Library),
 }
@@ -335,12 +335,12 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     }
     let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
     let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
-    let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
+    let mut drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
     for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
         match (&step.work, schedule) {
             (Work::Library(library), _) => {
-                drafts.push((Draft::Library(library), entries.len(), n..n + 1));
+                drafts.push((PendingLaunch::Library(library), entries.len(), n..n + 1));
                 entries.extend(step.operands.iter().map(entry));
             }
             (Work::Kernel(_), Some(schedule)) => {
@@ -364,7 +364,7 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let n_launches = launches.len();
     Ok(Program {
         launches,
-        bound: Bound::of(&entries, plan.inputs.len(), plan.outputs.len()),
+        bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
         entries,
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
@@ -376,13 +376,13 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
 
 /// Adds a nest to the last function if both are small, else begins another.
 fn place<'a>(
-    drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>,
+    drafts: &mut Vec<(PendingLaunch<'a>, usize, std::ops::Range<usize>)>,
     nest: &'a Nest,
     first: usize,
     step: usize,
     separate: bool,
 ) {
-    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
+    if let Some((PendingLaunch::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
         if small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS {
@@ -391,19 +391,19 @@ fn place<'a>(
             return;
         }
     }
-    drafts.push((Draft::Code { nests: vec![nest] }, first, step..step + 1));
+    drafts.push((PendingLaunch::Code { nests: vec![nest] }, first, step..step + 1));
 }
 
 fn launches(
-    drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>,
+    drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)>,
     n_entries: usize,
     trap: bool,
-) -> Result<Vec<Launch>> {
+) -> Result<Vec<HostLaunch>> {
     let units: Vec<Unit<'_>> = drafts
         .iter()
         .filter_map(|(draft, ..)| match draft {
-            Draft::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
-            Draft::Library(_) => None,
+            PendingLaunch::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
+            PendingLaunch::Library(_) => None,
         })
         .collect();
     let mut functions = compile(&units)?.into_iter();
@@ -411,8 +411,10 @@ fn launches(
     let mut launches = Vec::with_capacity(drafts.len());
     for ((draft, first, steps), end) in drafts.into_iter().zip(ends) {
         let job = match draft {
-            Draft::Library(library) => Job::Library { library: library.clone(), n_inputs: library.inputs().len() },
-            Draft::Code { nests } => {
+            PendingLaunch::Library(library) => {
+                Job::Library { library: library.clone(), n_inputs: library.inputs().len() }
+            }
+            PendingLaunch::Code { nests } => {
                 let function = functions.next().ok_or_else(|| Error::Internal("a function is missing".into()))?;
                 let (items, task) = match nests.as_slice() {
                     [nest] => (nest.items, nest.task),
@@ -422,7 +424,7 @@ fn launches(
                 Job::Code { function, items, task }
             }
         };
-        launches.push(Launch { job, first, count: end - first, steps });
+        launches.push(HostLaunch { job, first, count: end - first, steps });
     }
     Ok(launches)
 }

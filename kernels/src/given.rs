@@ -7,11 +7,11 @@ use crate::plan::Donation;
 
 /// An input of a run: lent, or given away.
 #[derive(Debug)]
-pub struct Input<'a, B = Buffer>(State<'a, B>);
+pub struct Input<'a, B = Buffer>(Ownership<'a, B>);
 
 /// The owner of an input.
 #[derive(Debug)]
-enum State<'a, B> {
+enum Ownership<'a, B> {
     Lent(&'a B),
     Given(B),
     /// This output of a run has its memory.
@@ -30,19 +30,19 @@ pub(crate) enum Bytes<'a, B = Buffer> {
 impl<'a, B> Input<'a, B> {
     /// Bytes that stay as they are.
     pub fn lent(buffer: &'a B) -> Input<'a, B> {
-        Input(State::Lent(buffer))
+        Input(Ownership::Lent(buffer))
     }
 
     /// Bytes that nobody else will read: a result may be written over them.
     pub fn given(buffer: B) -> Input<'a, B> {
-        Input(State::Given(buffer))
+        Input(Ownership::Given(buffer))
     }
 
     /// Makes the buffer an output, if it was given.
     fn take(&mut self, output: usize) -> Option<B> {
-        match std::mem::replace(&mut self.0, State::Taken(output)) {
-            State::Given(buffer) => Some(buffer),
-            other @ (State::Lent(_) | State::Taken(_)) => {
+        match std::mem::replace(&mut self.0, Ownership::Taken(output)) {
+            Ownership::Given(buffer) => Some(buffer),
+            other @ (Ownership::Lent(_) | Ownership::Taken(_)) => {
                 self.0 = other;
                 None
             }
@@ -52,8 +52,8 @@ impl<'a, B> Input<'a, B> {
     /// The buffer that was given.
     fn as_given(&self) -> Option<&B> {
         match &self.0 {
-            State::Given(buffer) => Some(buffer),
-            State::Lent(_) | State::Taken(_) => None,
+            Ownership::Given(buffer) => Some(buffer),
+            Ownership::Lent(_) | Ownership::Taken(_) => None,
         }
     }
 
@@ -61,15 +61,15 @@ impl<'a, B> Input<'a, B> {
     #[inline]
     pub(crate) fn bytes(&self) -> Bytes<'_, B> {
         match &self.0 {
-            State::Lent(buffer) => Bytes::Lent(buffer),
-            State::Given(buffer) => Bytes::Lent(buffer),
-            State::Taken(output) => Bytes::Output(*output),
+            Ownership::Lent(buffer) => Bytes::Lent(buffer),
+            Ownership::Given(buffer) => Bytes::Lent(buffer),
+            Ownership::Taken(output) => Bytes::Output(*output),
         }
     }
 
     /// Refuses inputs that an earlier run has taken.
     pub(crate) fn check_untaken(inputs: &[Input<'_, B>]) -> Result<()> {
-        match inputs.iter().position(|input| matches!(input.0, State::Taken(_))) {
+        match inputs.iter().position(|input| matches!(input.0, Ownership::Taken(_))) {
             Some(n) => Err(Error::Buffers(format!("input {n} was given to an earlier run"))),
             None => Ok(()),
         }

@@ -25,7 +25,7 @@ use crate::program::{LaunchTime, Modes};
 use crate::ptx::{self, Target};
 
 use self::collective::Exchanged;
-use self::draft::{Draft, Origin, Placed, Task};
+use self::draft::{ArgumentTarget, PendingSegment, Placed, Task};
 
 /// The alignment of scratch memory that kernels expect.
 const SCRATCH_ALIGN: usize = 256;
@@ -38,7 +38,7 @@ pub struct DeviceExecutable {
     target: Target,
     /// Each step has launches of its own.
     separate: bool,
-    parts: Vec<Part>,
+    parts: Vec<Segment>,
     /// The task of each launch and of each step of the host.
     tasks: Vec<Task>,
     /// Arena and scratch.
@@ -48,7 +48,7 @@ pub struct DeviceExecutable {
 
 /// A part that runs without the host in between, or on the host.
 #[derive(Debug)]
-enum Part {
+enum Segment {
     Chain(Chain),
     /// A step of the host, with what it reads and then writes.
     Host {
@@ -134,15 +134,15 @@ impl DeviceExecutable {
             let size = format!("grid {grid:?}, {block} threads a block, {shared} bytes of dynamic shared memory");
             format!("{}\n// {size}\n{}\n", head(&placed.task.steps), module.text())
         };
-        let text = |draft: &Draft| match draft {
-            Draft::Host(n) => {
+        let text = |draft: &PendingSegment| match draft {
+            PendingSegment::Host(n) => {
                 let place = match &self.plan.steps[*n].work {
                     Work::Library(Library::Collective(_)) => "with other workers",
                     _ => "on the host",
                 };
                 format!("{}\n// {place}\n\n", head(&(*n..n + 1)))
             }
-            Draft::Launches(launches) => launches.iter().map(launch).collect(),
+            PendingSegment::Launches(launches) => launches.iter().map(launch).collect(),
         };
         Ok(drafts.iter().map(text).collect())
     }
@@ -203,13 +203,13 @@ impl DeviceExecutable {
                 self.gpu.sync()?;
                 let start = Instant::now();
                 match part {
-                    Part::Chain(chain) => {
+                    Segment::Chain(chain) => {
                         times.extend(call::run_timed(chain, buffers)?.into_iter().map(|span| LaunchTime {
                             start: start + Duration::from_nanos(span.start),
                             nanos: span.nanos,
                         }))
                     }
-                    Part::Host { .. } | Part::Exchanged(_) => {
+                    Segment::Host { .. } | Segment::Exchanged(_) => {
                         self.run_part(part, buffers)?;
                         self.gpu.sync()?;
                         times.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
@@ -240,9 +240,9 @@ impl DeviceExecutable {
     /// Bytes of code on the device; code that other plans share is counted by each.
     pub fn code_bytes(&self) -> usize {
         let bytes = self.parts.iter().map(|part| match part {
-            Part::Chain(chain) => code_bytes(chain),
-            Part::Host { .. } => 0,
-            Part::Exchanged(exchanged) => exchanged.code_bytes(),
+            Segment::Chain(chain) => code_bytes(chain),
+            Segment::Host { .. } => 0,
+            Segment::Exchanged(exchanged) => exchanged.code_bytes(),
         });
         bytes.sum()
     }
@@ -306,7 +306,7 @@ impl DeviceExecutable {
     }
 
     fn enters_host(&self) -> bool {
-        self.parts.iter().any(|part| !matches!(part, Part::Chain(_)))
+        self.parts.iter().any(|part| !matches!(part, Segment::Chain(_)))
     }
 
     fn queue(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
@@ -314,11 +314,11 @@ impl DeviceExecutable {
     }
 
     /// Runs a part.
-    fn run_part(&self, part: &Part, buffers: &[&DeviceBuffer]) -> Result<()> {
+    fn run_part(&self, part: &Segment, buffers: &[&DeviceBuffer]) -> Result<()> {
         match part {
-            Part::Chain(chain) => call::run(chain, buffers),
-            Part::Host { library, operands } => self.run_on_host(library, operands, buffers),
-            Part::Exchanged(exchanged) => exchanged.run(self, buffers),
+            Segment::Chain(chain) => call::run(chain, buffers),
+            Segment::Host { library, operands } => self.run_on_host(library, operands, buffers),
+            Segment::Exchanged(exchanged) => exchanged.run(self, buffers),
         }
     }
 
@@ -371,10 +371,10 @@ fn told_by(gpu: &Gpu, error: Error) -> Error {
 }
 
 /// Loads the code of all drafts at once.
-fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> Result<Vec<Part>> {
+fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<PendingSegment>, scratch_at: usize) -> Result<Vec<Segment>> {
     let launches = drafts.iter().flat_map(|draft| match draft {
-        Draft::Launches(launches) => launches.as_slice(),
-        Draft::Host(_) => &[],
+        PendingSegment::Launches(launches) => launches.as_slice(),
+        PendingSegment::Host(_) => &[],
     });
     let texts: Vec<(&str, String)> =
         launches.map(|placed| (placed.launch.module.name.as_str(), placed.launch.module.text())).collect();
@@ -384,30 +384,32 @@ fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> 
     let mut parts = vec![];
     for draft in drafts {
         match draft {
-            Draft::Host(n) => {
+            PendingSegment::Host(n) => {
                 let Step { work, operands, .. } = &plan.steps[n];
                 let operands = operands.to_vec();
                 match work {
                     Work::Library(Library::Collective(collective)) => {
-                        parts.push(Part::Exchanged(Box::new(Exchanged::new(collective.clone(), operands))));
+                        parts.push(Segment::Exchanged(Box::new(Exchanged::new(collective.clone(), operands))));
                     }
-                    Work::Library(library) => parts.push(Part::Host { library: Box::new(library.clone()), operands }),
+                    Work::Library(library) => {
+                        parts.push(Segment::Host { library: Box::new(library.clone()), operands })
+                    }
                     Work::Kernel(_) => {}
                 }
             }
-            Draft::Launches(launches) => {
+            PendingSegment::Launches(launches) => {
                 let place = |placed: Placed| {
                     let function = functions.next()?;
                     let ptx::Launch { grid, block, shared, .. } = placed.launch;
-                    let at = |at: &Origin| match at {
-                        Origin::Operand(operand) => address(plan, operand),
-                        Origin::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
+                    let at = |at: &ArgumentTarget| match at {
+                        ArgumentTarget::Operand(operand) => address(plan, operand),
+                        ArgumentTarget::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
                     };
                     Some(Launch { function, grid, block, shared, arguments: placed.arguments.iter().map(at).collect() })
                 };
                 let launches: Option<Vec<Launch>> = launches.into_iter().map(place).collect();
                 let launches = launches.ok_or_else(|| Error::Internal("a kernel was not loaded".into()))?;
-                parts.push(Part::Chain(Chain::new(gpu, launches)?));
+                parts.push(Segment::Chain(Chain::new(gpu, launches)?));
             }
         }
     }

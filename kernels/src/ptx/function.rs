@@ -77,9 +77,9 @@ impl fmt::Display for Reg {
 
 /// A place in the code; prints as PTX writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Label(u32);
+pub(crate) struct CodeLabel(u32);
 
-impl fmt::Display for Label {
+impl fmt::Display for CodeLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "L{}", self.0)
     }
@@ -192,13 +192,13 @@ impl Function {
     }
 
     /// A new label, which must be placed once.
-    pub(crate) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> CodeLabel {
         self.n_labels += 1;
-        Label(self.n_labels - 1)
+        CodeLabel(self.n_labels - 1)
     }
 
     /// Places a label here.
-    pub(crate) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: CodeLabel) {
         let _ = writeln!(self.body, "{label}:");
     }
 

@@ -29,12 +29,12 @@ use crate::plan::{Step, Work};
 
 pub(crate) use beside::{beside, fit, is_small};
 pub(crate) use cast::cast;
-pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub(crate) use function::{Class, CodeLabel, Function, Reg, ptx};
 pub(crate) use fuse::are_independent;
 pub use fuse::{FusedStep, apart, fuse};
 pub(crate) use inst::{combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
-pub(crate) use value::Value;
+pub(crate) use value::RegValue;
 
 /// Parameters of 8 bytes that a kernel may have in the versions of PTX that are emitted.
 const MAX_ARGUMENTS: usize = 512;

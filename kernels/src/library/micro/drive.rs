@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::pack::{Source, Strided};
+use super::pack::{PanelSource, Strided};
 use super::tile::{Block, CHUNK, Quick};
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 
@@ -53,9 +53,9 @@ pub(crate) struct Product<'a, T> {
     /// Steps.
     pub(crate) k: usize,
     /// Rows of A.
-    pub(crate) a: &'a dyn Source<T>,
+    pub(crate) a: &'a dyn PanelSource<T>,
     /// Columns of B.
-    pub(crate) b: &'a dyn Source<T>,
+    pub(crate) b: &'a dyn PanelSource<T>,
     /// C.
     pub(crate) out: Output<'a, T>,
 }
@@ -199,7 +199,13 @@ impl Engine {
     }
 
     /// Packs all column panels of `cols` of an operand of `k` steps: for each panel all of k, in block order.
-    pub(super) fn pack_columns<T: Real>(&self, b: &dyn Source<T>, cols: &Range<usize>, k: usize, packed: &mut [T]) {
+    pub(super) fn pack_columns<T: Real>(
+        &self,
+        b: &dyn PanelSource<T>,
+        cols: &Range<usize>,
+        k: usize,
+        packed: &mut [T],
+    ) {
         let depth = block_depth(k);
         let width = T::kernels(self.level).width;
         let panels = cols.len().div_ceil(width);
@@ -300,7 +306,7 @@ fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> [usize; 2] {
 /// Packs all row panels of `rows` and `steps`.
 fn pack_rows<T: Real>(
     kernels: &Kernels<T>,
-    a: &dyn Source<T>,
+    a: &dyn PanelSource<T>,
     rows: &Range<usize>,
     steps: &Range<usize>,
     packed: &mut [T],

@@ -5,7 +5,7 @@
 //! alone ([`block_depth`], [`drive::split_depth`]).
 //!
 //! The plan is that of BLIS (Van Zee and van de Geijn, 2015): operands are packed into panels that stream through the
-//! caches, and a tile of C stays in registers. Packing reads its operand through the [`Source`] trait, so transposed
+//! caches, and a tile of C stays in registers. Packing reads its operand through the [`PanelSource`] trait, so transposed
 //! operands and the sliding windows of convolutions need no copy of their own.
 
 mod drive;
@@ -25,9 +25,9 @@ pub(crate) use drive::{Engine, Output, Product, is_quick, quick};
 pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
-pub(crate) use slide::{Part, Slide, Turned, lines_of_chain};
+pub(crate) use slide::{ConvPart, Slide, Turned, lines_of_chain};
 use tile::{Block, CHUNK, Lines, Quick};
-pub(crate) use window::{Axis, PixelRows, TapRows, Window};
+pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 /// An element type that products are computed in: `f32` or `f64`.
 pub(crate) trait Real: Element + Add<Output = Self> {

@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use super::drive::Engine;
-use super::pack::{Source, Strided};
+use super::pack::{PanelSource, Strided};
 use super::tile::Lines;
-use super::{Axis, Layout, Real, Window, block_depth, with_scratch};
+use super::{Layout, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const HELD: usize = 96 << 10;
@@ -26,15 +26,15 @@ pub(crate) struct Slide<'a, T> {
     /// Elements of the result for each image.
     pub(crate) out_image: usize,
     /// The parts computed from each image. All parts share image, strides and channels.
-    pub(crate) parts: Vec<Part<'a, T>>,
+    pub(crate) parts: Vec<ConvPart<'a, T>>,
 }
 
 /// The outputs that share a filter.
-pub(crate) struct Part<'a, T> {
+pub(crate) struct ConvPart<'a, T> {
     /// The windows; they need not be valid if one axis has no taps.
     pub(crate) window: Window<'a, T>,
     /// The filter as columns.
-    pub(crate) filter: &'a (dyn Source<T> + 'a),
+    pub(crate) filter: &'a (dyn PanelSource<T> + 'a),
     /// Place of the first output in the result of an image.
     pub(crate) first: usize,
     /// Elements from one output to the next, along height and width.
@@ -42,7 +42,7 @@ pub(crate) struct Part<'a, T> {
 }
 
 /// The lowest and highest coordinate, relative to its first tap, at which a window has a tap.
-fn reach(axis: &Axis) -> [isize; 2] {
+fn reach(axis: &WindowAxis) -> [isize; 2] {
     let last = (axis.taps as isize - 1) * axis.dilation;
     [axis.offset + last.min(0), axis.offset + last.max(0)]
 }
@@ -165,7 +165,7 @@ impl<T> Shared<T> {
 
 /// A part with its packed filter and its offsets.
 struct Ready<'p, 'a, T> {
-    part: &'p Part<'a, T>,
+    part: &'p ConvPart<'a, T>,
     taps: Vec<isize>,
     start: usize,
     /// Where its panels begin.
@@ -186,7 +186,7 @@ impl Engine {
     ) {
         let width = T::kernels(self.level).width;
         let panels = x.n.div_ceil(width);
-        let depth = |part: &Part<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
+        let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
         let hold = Hold::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
         let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;

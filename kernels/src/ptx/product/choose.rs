@@ -23,7 +23,7 @@ use crate::ptx::Target;
 
 /// The units that multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Engine {
+pub(super) enum MathUnit {
     /// Fused multiply-adds: each lane holds `thread` sums, a warp is `lanes` of them.
     Simt { thread: [usize; 2], lanes: [usize; 2] },
     /// Tensor cores.
@@ -33,7 +33,7 @@ pub(super) enum Engine {
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    pub(super) engine: Engine,
+    pub(super) engine: MathUnit,
     /// The dtype of the tiles in shared memory.
     pub(super) element: DType,
     /// The dtype of the sums.
@@ -52,7 +52,7 @@ pub(super) struct Config {
 
 /// How the sums are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct SplitK {
     pub(super) n: usize,
     /// The length of all but the last; a multiple of the depth of tiles.
     pub(super) len: usize,
@@ -82,7 +82,7 @@ impl Config {
 
     const fn simt(sum: DType, thread: [usize; 2], lanes: [usize; 2], warps: [usize; 2], depth: usize) -> Config {
         Config {
-            engine: Engine::Simt { thread, lanes },
+            engine: MathUnit::Simt { thread, lanes },
             element: sum,
             sum,
             warps,
@@ -97,7 +97,7 @@ impl Config {
         // A line of a tile along the sums has 64 bytes.
         let depth = 64 / element.size();
         let stages = if target.sm >= 80 { 4 } else { 2 };
-        Config { engine: Engine::Mma, element, sum: DType::F32, warps, warp, depth, stages, residents: 2 }
+        Config { engine: MathUnit::Mma, element, sum: DType::F32, warps, warp, depth, stages, residents: 2 }
     }
 
     /// The configuration for a problem.
@@ -124,7 +124,7 @@ impl Config {
         match best.engine {
             // Without asynchronous copies the next tiles wait in registers, which are too few for two blocks then.
             _ if target.sm < 80 => Config { residents: 1, ..best },
-            Engine::Simt { .. } if best.tile().iter().product::<usize>() <= SMALL => Config { stages: 4, ..best },
+            MathUnit::Simt { .. } if best.tile().iter().product::<usize>() <= SMALL => Config { stages: 4, ..best },
             _ => best,
         }
     }
@@ -154,12 +154,12 @@ impl Config {
     }
 
     /// How the sums are cut: not at all if there are blocks enough.
-    pub(super) fn parts(&self, problem: &Problem) -> Parts {
+    pub(super) fn parts(&self, problem: &Problem) -> SplitK {
         let blocks = self.blocks(problem).max(1);
         let wanted = if blocks >= BLOCKS { 1 } else { WANTED / blocks };
         let n = wanted.min(self.most_parts(problem)).max(1);
         let len = problem.k.div_ceil(n).next_multiple_of(self.depth);
-        Parts { n: problem.k.div_ceil(len), len }
+        SplitK { n: problem.k.div_ceil(len), len }
     }
 }
 

@@ -3,21 +3,21 @@
 //! The tiles of the operands go round in a ring of stages. A step waits for the oldest one, starts the copies into the
 //! stage that the step before has read, and multiplies; one barrier a step keeps readers and writers apart.
 
-use super::choose::{Config, Engine, Parts};
+use super::choose::{Config, MathUnit, SplitK};
 use super::finish::Finish;
 use super::index::{advance, digits, div_rem, mul, number, reach, sum};
 use super::load::{Loader, Start};
 use super::place::Corner;
 use super::problem::{Gather, Problem};
-use super::sums::{Reader, Sums, ring};
-use super::tile::Tile;
+use super::sums::{FragmentReader, Sums, ring};
+use super::tile::TileLayout;
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// Rows of tiles that blocks which run at the same time share, so that operands stay in the cache of the device.
 const GROUP: usize = 8;
 
 /// The work of a block.
-struct Block {
+struct ThreadBlock {
     /// First row and column.
     row: Reg,
     col: Reg,
@@ -31,7 +31,7 @@ struct Block {
 pub(super) struct Emission<'a> {
     pub(super) problem: &'a Problem,
     pub(super) config: Config,
-    pub(super) parts: Parts,
+    pub(super) parts: SplitK,
 }
 
 impl Emission<'_> {
@@ -45,14 +45,14 @@ impl Emission<'_> {
         [self.problem.m.div_ceil(rows), self.problem.n.div_ceil(cols)]
     }
 
-    fn tiles(&self) -> [Tile; 2] {
+    fn tiles(&self) -> [TileLayout; 2] {
         let [rows, cols] = self.config.tile();
-        let tile = |outer, operand: &Gather| Tile::new(&self.config, outer, operand.grain());
+        let tile = |outer, operand: &Gather| TileLayout::new(&self.config, outer, operand.grain());
         [tile(rows, &self.problem.a), tile(cols, &self.problem.b)]
     }
 
     fn stage_bytes(&self) -> usize {
-        self.tiles().iter().map(Tile::bytes).sum()
+        self.tiles().iter().map(TileLayout::bytes).sum()
     }
 
     /// The shared memory of the ring.
@@ -92,7 +92,7 @@ impl Emission<'_> {
     }
 
     /// Takes the number of the block apart.
-    fn block(&self, f: &mut Function) -> Block {
+    fn block(&self, f: &mut Function) -> ThreadBlock {
         let [n_rows, n_cols] = self.n_tiles();
         let index = f.block_index();
         let (product, tile) = div_rem(f, index, n_rows * n_cols);
@@ -111,12 +111,12 @@ impl Emission<'_> {
         };
         let row = sum(f, first, row);
         let [rows, cols] = self.config.tile();
-        Block { row: mul(f, row, rows as i64), col: mul(f, col, cols as i64), batch, product, part }
+        ThreadBlock { row: mul(f, row, rows as i64), col: mul(f, col, cols as i64), batch, product, part }
     }
 
     /// The first index of the sums and the number of steps of a part.
     fn steps(&self, f: &mut Function, part: Reg) -> (Reg, Reg) {
-        let Parts { n, len } = self.parts;
+        let SplitK { n, len } = self.parts;
         let depth = self.config.depth;
         if n == 1 {
             return (number(f, 0), number(f, self.problem.k.div_ceil(depth) as i64));
@@ -130,7 +130,15 @@ impl Emission<'_> {
     }
 
     /// The loop over the sums.
-    fn run(&self, f: &mut Function, mut loaders: [Loader<'_>; 2], sums: &Sums, reader: &Reader, shared: Reg, n: Reg) {
+    fn run(
+        &self,
+        f: &mut Function,
+        mut loaders: [Loader<'_>; 2],
+        sums: &Sums,
+        reader: &FragmentReader,
+        shared: Reg,
+        n: Reg,
+    ) {
         let stages = self.config.stages as i64;
         let bytes = self.stage_bytes() as i64;
         let is_async = loaders.iter().any(|loader| loader.is_async);
@@ -197,8 +205,8 @@ impl Emission<'_> {
     pub(super) fn name(&self) -> String {
         let [rows, cols] = self.config.tile();
         let engine = match self.config.engine {
-            Engine::Simt { .. } => "simt",
-            Engine::Mma => "mma",
+            MathUnit::Simt { .. } => "simt",
+            MathUnit::Mma => "mma",
         };
         format!("product_{}_{engine}_{rows}x{cols}", self.config.element.name())
     }

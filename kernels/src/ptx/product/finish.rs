@@ -3,7 +3,7 @@
 use super::choose::Config;
 use super::epilogue::Epilogue;
 use super::index::{Address, add, mad, reach, sum};
-use super::place::{Corner, Origin, bits, matrix_row, origin, plus, rounded};
+use super::place::{Corner, TileOrigin, bits, matrix_row, origin, plus, rounded};
 use super::problem::{Scatter, count};
 use super::slab::{Slab, Tail};
 use super::sums::Sums;
@@ -51,7 +51,7 @@ impl Finish<'_> {
                     batch: [(0, 0)].into_iter().collect(),
                 };
                 let row = mad(f, part.0, part.1 as i64, corner.product);
-                let origin = Origin { row: Some(super::index::mul(f, row, m as i64)), col: None };
+                let origin = TileOrigin { row: Some(super::index::mul(f, row, m as i64)), col: None };
                 store(f, config, sums, corner, &to, n, &origin);
             }
         }
@@ -59,7 +59,15 @@ impl Finish<'_> {
 }
 
 /// Stores straight from registers.
-fn store(f: &mut Function, config: &Config, sums: &Sums, corner: &Corner<'_>, to: &Scatter, n: usize, origin: &Origin) {
+fn store(
+    f: &mut Function,
+    config: &Config,
+    sums: &Sums,
+    corner: &Corner<'_>,
+    to: &Scatter,
+    n: usize,
+    origin: &TileOrigin,
+) {
     let m = count(&to.rows);
     let size = to.dtype.size() as i64;
     let line = to.width as i64 * size;

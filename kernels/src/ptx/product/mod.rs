@@ -23,7 +23,7 @@ mod vector;
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use self::choose::{Config, Engine};
+use self::choose::{Config, MathUnit};
 use self::emit::Emission;
 use self::finish::Finish;
 use self::problem::Problem;
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         let threads = config.threads() as u32;
         let mut f = Function::new(emission.name(), self.target, threads, arguments.len());
         // Two blocks of the largest tile on ordinary units are a register too many for the oldest devices.
-        let is_large = threads == 256 && matches!(config.engine, Engine::Simt { .. });
+        let is_large = threads == 256 && matches!(config.engine, MathUnit::Simt { .. });
         let residents = if self.target.arch() == 75 && is_large { 1 } else { config.residents };
         f.residents(residents as u32);
         emission.emit(&mut f, &finish);

@@ -17,14 +17,14 @@ pub(super) struct Corner<'a> {
 }
 
 /// The place of a product in the matrix that it is written to, as registers.
-pub(super) struct Origin {
+pub(super) struct TileOrigin {
     pub(super) row: Option<Reg>,
     pub(super) col: Option<Reg>,
 }
 
 /// Where the product with these digits begins.
-pub(super) fn origin(f: &mut Function, to: &Scatter, batch: &Digits) -> Origin {
-    let mut origin = Origin { row: None, col: None };
+pub(super) fn origin(f: &mut Function, to: &Scatter, batch: &Digits) -> TileOrigin {
+    let mut origin = TileOrigin { row: None, col: None };
     let step = |f: &mut Function, so_far: Option<Reg>, digit: Reg, step: usize| match (so_far, step) {
         (so_far, 0) => so_far,
         (None, step) => Some(super::index::mul(f, digit, step as i64)),

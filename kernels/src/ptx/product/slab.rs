@@ -3,14 +3,14 @@
 //! So the epilogue's code is there once for each slab of the tile and not once for each sum of a thread, neighbouring
 //! lanes have neighbouring columns, and the loads of the epilogue read whole lines.
 
-use super::choose::{Config, Engine};
+use super::choose::{Config, MathUnit};
 use super::epilogue::Epilogue;
 use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
 use super::place::{Corner, element, rounded};
 use super::problem::{Scatter, count};
 use super::sums::Sums;
 use super::vector::{list, vector};
-use crate::ptx::{Class, Function, Reg, Value, ptx};
+use crate::ptx::{Class, Function, Reg, RegValue, ptx};
 
 /// Shared memory of a slab at most.
 const LARGEST: usize = 48 << 10;
@@ -37,8 +37,8 @@ impl Slab {
     pub(super) fn new(config: &Config) -> Slab {
         let pitch = config.tile()[1] + 32 / config.sum.size();
         let unit = match config.engine {
-            Engine::Simt { thread, lanes } => lanes[0] * thread[0].min(16 / config.sum.size()),
-            Engine::Mma => 16,
+            MathUnit::Simt { thread, lanes } => lanes[0] * thread[0].min(16 / config.sum.size()),
+            MathUnit::Mma => 16,
         };
         let mut slab = Slab { rows: config.warp[0], pitch };
         while slab.bytes(config) > LARGEST && slab.rows > unit {
@@ -77,7 +77,7 @@ impl Slab {
                 if let Some(inside) = both(f, in_rows, in_cols) {
                     ptx!(f, "@!{inside} bra {skip}");
                 }
-                let value = Value::new(to.dtype, rounded(f, value, to.dtype));
+                let value = RegValue::new(to.dtype, rounded(f, value, to.dtype));
                 let place = element(f, to, corner.batch, row, col);
                 epilogue.emit(f, bases, place, to.width, value);
                 f.place(skip);
