@@ -41,7 +41,7 @@ pub(super) enum ArgumentTarget {
 /// The launches of all steps, and the bytes of scratch memory that they need. Where each step is `separate`, none does
 /// the work of several.
 pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<PendingSegment>, usize)> {
-    let fused = if separate { ptx::apart(plan) } else { ptx::fuse(plan, target) };
+    let fused = if separate { ptx::unfused(plan) } else { ptx::fuse(plan, target) };
     let (mut drafts, mut scratch) = (vec![], 0);
     let mut row = LaunchMerger { plan, fused: &fused, separate, done: vec![], open: vec![] };
     for (n, step) in fused.iter().enumerate() {
@@ -116,7 +116,7 @@ impl LaunchMerger<'_> {
             && self.open.iter().all(is_free)
             && all.iter().all(|launch| ptx::is_small(launch))
             && all.iter().filter(|launch| uses_scratch(launch)).count() <= 1
-            && ptx::fit(&all)
+            && ptx::can_merge(&all)
     }
 
     /// Makes one launch of those that are open.
@@ -128,7 +128,7 @@ impl LaunchMerger<'_> {
         let arguments = open.iter().flat_map(|open| self.origins(open)).collect();
         let launch = match open.as_slice() {
             [alone] => alone.launch.clone(),
-            _ => ptx::beside(&open.iter().map(|open| &open.launch).collect::<SmallVec<[&Launch; 16]>>()),
+            _ => ptx::merge_launches(&open.iter().map(|open| &open.launch).collect::<SmallVec<[&Launch; 16]>>()),
         };
         self.done.push(Placed { launch, arguments, task: Task { steps, finished } });
     }

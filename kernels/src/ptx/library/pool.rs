@@ -39,7 +39,7 @@ pub(in crate::ptx) fn pool(kernel: &Pool2d, target: Target) -> Launches {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     /// Its value; -inf if there is none.
-    RegValue,
+    Value,
     /// Its position in the image.
     Place,
     /// The element of the second input there; 0 if there is none.

@@ -134,7 +134,7 @@ impl<'k> BoundKernel<'k> {
         let arguments: SmallVec<[Argument; 6]> = own.chain(more.iter().copied()).collect();
         let mut f = Function::new(name, self.target, block as u32, arguments.len());
         // Left to itself, the assembler spills registers to fit more blocks than there is need for.
-        f.residents(1);
+        f.min_blocks_per_sm(1);
         let body = BodyEmitter::new(self, &mut f, &used);
         (f, body, arguments)
     }

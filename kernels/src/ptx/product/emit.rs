@@ -3,13 +3,13 @@
 //! The tiles of the operands go round in a ring of stages. A step waits for the oldest one, starts the copies into the
 //! stage that the step before has read, and multiplies; one barrier a step keeps readers and writers apart.
 
+use super::accumulators::{Accumulators, FragmentReader, ring};
 use super::choose::{Config, MathUnit, SplitK};
-use super::finish::Finish;
 use super::index::{advance, digits, div_rem, mul, number, reach, sum};
 use super::load::{Loader, Start};
-use super::place::Corner;
+use super::place::TileOrigin;
 use super::problem::{Gather, Problem};
-use super::sums::{FragmentReader, Sums, ring};
+use super::store::TileStore;
 use super::tile::TileLayout;
 use crate::ptx::{Class, Function, Reg, ptx};
 
@@ -31,13 +31,13 @@ struct ThreadBlock {
 pub(super) struct Emission<'a> {
     pub(super) problem: &'a Problem,
     pub(super) config: Config,
-    pub(super) parts: SplitK,
+    pub(super) split_k: SplitK,
 }
 
 impl Emission<'_> {
     /// The number of blocks.
     pub(super) fn n_blocks(&self) -> usize {
-        self.config.blocks(self.problem) * self.parts.n
+        self.config.blocks(self.problem) * self.split_k.n
     }
 
     fn n_tiles(&self) -> [usize; 2] {
@@ -60,15 +60,15 @@ impl Emission<'_> {
         self.stage_bytes() * self.config.stages
     }
 
-    /// Writes the kernel; parameters are the operands, then what `finish` writes to.
-    pub(super) fn emit(&self, f: &mut Function, finish: &Finish<'_>) {
+    /// Writes the kernel; parameters are the operands, then what `store` writes to.
+    pub(super) fn emit(&self, f: &mut Function, store: &TileStore<'_>) {
         let block = self.block(f);
         let shared = f.dynamic_shared();
         let shared = f.op(Class::B32, "mov.u32", format_args!("{shared}"));
-        let sums = Sums::zeros(f, &self.config);
+        let acc = Accumulators::zeros(f, &self.config);
         let tiles = self.tiles();
         let places = [0, tiles[0].bytes()];
-        let reader = sums.reader(f, &self.config, tiles, places);
+        let reader = acc.reader(f, &self.config, tiles, places);
         let (start, n_steps) = self.steps(f, block.part);
         let loader = |f: &mut Function, side: usize| {
             let (gather, outer, n) = match side {
@@ -83,12 +83,12 @@ impl Emission<'_> {
             Loader::begin(f, gather, tiles[side], self.config.threads(), &start)
         };
         let loaders = [loader(f, 0), loader(f, 1)];
-        self.run(f, loaders, &sums, &reader, shared, n_steps);
+        self.run(f, loaders, &acc, &reader, shared, n_steps);
         // Found once more, so that the loop has registers for what it does itself.
         let block = self.block(f);
         let n_products = self.problem.n_products();
-        let corner = Corner { row: block.row, col: block.col, batch: &block.batch, product: block.product };
-        finish.emit(f, &self.config, &sums, &corner, (block.part, n_products), shared);
+        let origin = TileOrigin { row: block.row, col: block.col, batch: &block.batch, product: block.product };
+        store.emit(f, &self.config, &acc, &origin, (block.part, n_products), shared);
     }
 
     /// Takes the number of the block apart.
@@ -96,7 +96,7 @@ impl Emission<'_> {
         let [n_rows, n_cols] = self.n_tiles();
         let index = f.block_index();
         let (product, tile) = div_rem(f, index, n_rows * n_cols);
-        let (product, part) = div_rem(f, product, self.parts.n);
+        let (product, part) = div_rem(f, product, self.split_k.n);
         let batch = digits(f, product, self.problem.batch.iter().copied());
         // Tiles in columns of a few rows each.
         let (group, within) = div_rem(f, tile, GROUP * n_cols);
@@ -116,7 +116,7 @@ impl Emission<'_> {
 
     /// The first index of the sums and the number of steps of a part.
     fn steps(&self, f: &mut Function, part: Reg) -> (Reg, Reg) {
-        let SplitK { n, len } = self.parts;
+        let SplitK { n, len } = self.split_k;
         let depth = self.config.depth;
         if n == 1 {
             return (number(f, 0), number(f, self.problem.k.div_ceil(depth) as i64));
@@ -134,7 +134,7 @@ impl Emission<'_> {
         &self,
         f: &mut Function,
         mut loaders: [Loader<'_>; 2],
-        sums: &Sums,
+        acc: &Accumulators,
         reader: &FragmentReader,
         shared: Reg,
         n: Reg,
@@ -171,7 +171,7 @@ impl Emission<'_> {
         loaders.iter_mut().for_each(|loader| loader.issue(f, write));
         f.place(skip);
         commit(f);
-        sums.multiply(f, &self.config, reader, read);
+        acc.multiply(f, &self.config, reader, read);
         if loaders.iter().any(|loader| !loader.is_async) {
             let skip = f.label();
             ptx!(f, "@!{more} bra {skip}");
@@ -190,7 +190,7 @@ impl Emission<'_> {
 
     /// Code of the prologue, for the step with this number if there is one.
     fn guarded(&self, f: &mut Function, step: i64, n: Reg, body: impl FnOnce(&mut Function)) {
-        let least = if self.parts.n == 1 { self.problem.k.div_ceil(self.config.depth) as i64 } else { 1 };
+        let least = if self.split_k.n == 1 { self.problem.k.div_ceil(self.config.depth) as i64 } else { 1 };
         if step < least {
             return body(f);
         }

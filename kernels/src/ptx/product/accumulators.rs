@@ -9,7 +9,7 @@ use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// The sums of a thread: those of its rows and columns, which lie at fixed distances from a first one.
-pub(super) struct Sums {
+pub(super) struct Accumulators {
     /// First row and column, from the corner of the block's tile.
     pub(super) row: Reg,
     pub(super) col: Reg,
@@ -32,9 +32,9 @@ pub(super) struct FragmentReader {
     tiles: [TileLayout; 2],
 }
 
-impl Sums {
+impl Accumulators {
     /// Zeros.
-    pub(super) fn zeros(f: &mut Function, config: &Config) -> Sums {
+    pub(super) fn zeros(f: &mut Function, config: &Config) -> Accumulators {
         let thread = special(f, "tid.x");
         let lane = and(f, thread, 31);
         let warp = div(f, thread, 32);
@@ -71,7 +71,7 @@ impl Sums {
                 _ => ptx!(f, "mov.f32 {sum}, 0f00000000"),
             }
         }
-        Sums { row, col, rows, cols, run, warp, regs, lane }
+        Accumulators { row, col, rows, cols, run, warp, regs, lane }
     }
 
     /// The sum of a row and a column, by their numbers.
@@ -197,13 +197,13 @@ impl Sums {
         for (i, x) in x.iter().enumerate() {
             for j in 0..config.warp[1] / 8 {
                 let y = &y[j / 2][j % 2 * 2..][..2];
-                let sums = [
+                let acc = [
                     self.at(2 * i, 2 * j),
                     self.at(2 * i, 2 * j + 1),
                     self.at(2 * i + 1, 2 * j),
                     self.at(2 * i + 1, 2 * j + 1),
                 ];
-                mma(f, config.element, &sums, x, y);
+                mma(f, config.element, &acc, x, y);
             }
         }
     }
@@ -243,8 +243,8 @@ fn tf32(f: &mut Function, x: Reg) -> Reg {
 }
 
 /// Adds the product of 16 rows by 8 columns, over 32 bytes along the sums.
-fn mma(f: &mut Function, element: DType, sums: &[Reg; 4], x: &[Reg; 4], y: &[Reg]) {
-    let d = list(sums);
+fn mma(f: &mut Function, element: DType, acc: &[Reg; 4], x: &[Reg; 4], y: &[Reg]) {
+    let d = list(acc);
     let (shape, ty) = match element {
         DType::F32 => ("m16n8k8", "tf32"),
         DType::Bf16 => ("m16n8k16", "bf16"),
