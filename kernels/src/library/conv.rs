@@ -15,8 +15,8 @@ use retape_runtime::DType;
 use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
-    ConvPart, Engine, Output, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window, WindowAxis,
-    lines_of_chain, with_scratch,
+    ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
+    WindowAxis, lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -382,13 +382,13 @@ impl Conv2d {
 impl Conv2d {
     /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
     /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
-    fn slides(&self, width: usize) -> bool {
+    fn is_direct(&self, width: usize) -> bool {
         let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
         width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
-    fn slides_turned(&self) -> bool {
+    fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
         let size = self.n_taps() * self.channels()[1];
         let chain = lines_of_chain([out_height, out_width]);
@@ -505,10 +505,10 @@ impl<T: Real> ConvCall<'_, T> {
         // SAFETY: the filter's columns of this group; `filter` outlives the product.
         let b = unsafe { Strided::new(filter.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
         let window = op.window(group, image);
-        if op.slides(out_width) {
+        if op.is_direct(out_width) {
             let step = [out_width * op.out_channels, op.out_channels];
             let parts = vec![ConvPart { window, filter: &b, first, step }];
-            self.slide(true, parts, n_out, first, [out_height, out_width], op.out_channels);
+            self.direct(true, parts, n_out, first, [out_height, out_width], op.out_channels);
             return;
         }
         let (m, n, k) = (op.batch * out_height * out_width, n_out, op.n_taps());
@@ -529,7 +529,7 @@ impl<T: Real> ConvCall<'_, T> {
             .flat_map(|y| GradientPhase::all(op, 1).into_iter().map(move |x| [y, x]))
             .collect();
         let taps: Vec<Taps<'_, T>> = phases.iter().map(|phase| op.phase_taps(phase, group, filter)).collect();
-        if op.slides(op.width / op.stride[1]) {
+        if op.is_direct(op.width / op.stride[1]) {
             let parts = phases.iter().zip(&taps).map(|(phase, taps)| ConvPart {
                 window: op.phase_window(phase, group, ct),
                 filter: taps,
@@ -537,7 +537,7 @@ impl<T: Real> ConvCall<'_, T> {
                 // Beyond the image, there is no other output.
                 step: [op.stride[0].min(op.height) * op.width, op.stride[1].min(op.width)].map(|n| n * op.in_channels),
             });
-            self.slide(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
+            self.direct(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
         } else {
             for (phase, taps) in phases.iter().zip(&taps) {
                 self.multiply_phase(phase, PixelRows(op.phase_window(phase, group, ct)), taps, group);
@@ -573,7 +573,7 @@ impl<T: Real> ConvCall<'_, T> {
     }
 
     /// Computes the parts of one group from images in place. The result has `lines` of `width` pixels for each image.
-    fn slide(
+    fn direct(
         &self,
         dense: bool,
         parts: Vec<ConvPart<'_, T>>,
@@ -582,10 +582,10 @@ impl<T: Real> ConvCall<'_, T> {
         [lines, width]: [usize; 2],
         stride: usize,
     ) {
-        let slide = Slide { batch: self.op.batch, n, out_image: lines * width * stride, parts };
+        let conv = DirectConv { batch: self.op.batch, n, out_image: lines * width * stride, parts };
         // SAFETY: the parts put their outputs into this group's columns of the result.
         unsafe {
-            self.engine.slide(&slide, self.out, &|image, done| {
+            self.engine.direct_conv(&conv, self.out, &|image, done| {
                 // The outputs of a phase are no block of rows.
                 if dense {
                     let row = image * lines * width;
@@ -603,18 +603,18 @@ impl<T: Real> ConvCall<'_, T> {
         // SAFETY: the cotangent's channels of this group; `ct` outlives the product.
         let channels = unsafe { Strided::new(ct.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
         let window = op.window(group, image);
-        if op.slides_turned() {
-            let turned = Turned { window, ct: &channels, batch: op.batch, n: n_out };
+        if op.is_gradient_direct() {
+            let gradient = FilterGradient { window, ct: &channels, batch: op.batch, n: n_out };
             // SAFETY: the output is this group's columns of the result.
-            unsafe { self.engine.slide_turned(&turned, self.out.wrapping_add(first), op.out_channels) };
+            unsafe { self.engine.direct_filter_gradient(&gradient, self.out.wrapping_add(first), op.out_channels) };
         } else {
-            self.multiply_turned(TapRows(window), &channels, first);
+            self.multiply_transposed(TapRows(window), &channels, first);
         }
         self.finish_all(op.n_taps(), n_out, first, op.out_channels);
     }
 
     /// The filter gradient as a product.
-    fn multiply_turned(&self, windows: TapRows<'_, T>, channels: &Strided<T>, first: usize) {
+    fn multiply_transposed(&self, windows: TapRows<'_, T>, channels: &Strided<T>, first: usize) {
         let op = self.op;
         let [out_height, out_width] = op.out_extent();
         let (n_taps, n_out) = (op.n_taps(), op.channels()[1]);
@@ -627,12 +627,12 @@ impl<T: Real> ConvCall<'_, T> {
             return;
         }
         // The larger operand is quicker to pack as column panels, so the transposed result is computed.
-        with_scratch::<T, _>(n_taps * n_out, |turned| {
-            let out = Output { data: turned.as_mut_ptr(), stride: n_taps, rows: None };
+        with_scratch::<T, _>(n_taps * n_out, |transposed| {
+            let out = Output { data: transposed.as_mut_ptr(), stride: n_taps, rows: None };
             let product = Product { m: n_out, n: n_taps, k, a: channels, b: &windows, out };
             // SAFETY: the output is scratch of that size.
             unsafe { self.engine.multiply(&product, &|_, _| {}) };
-            for (channel, row) in turned.chunks_exact(n_taps).enumerate() {
+            for (channel, row) in transposed.chunks_exact(n_taps).enumerate() {
                 for (tap, x) in row.iter().enumerate() {
                     // SAFETY: one element of this group's columns of the result.
                     unsafe { *self.out.add(tap * op.out_channels + first + channel) = *x };

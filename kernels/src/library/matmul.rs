@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
+use super::micro::{Engine, Output, Product, Real, Strided, is_unpacked, unpacked};
 use super::text::{Field, descriptor, split};
 use crate::ensure::ensure;
 
@@ -384,9 +384,9 @@ impl<T: Real> MatMulCall<'_, T> {
         done: &(dyn Fn(Range<usize>, Range<usize>) + Sync),
     ) {
         let (n, k) = (self.op.n, self.op.k);
-        if self.engine.quick && (self.op.b.col_stride == 1 || n == 1) && is_quick(m, n, k) {
+        if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && is_unpacked(m, n, k) {
             // SAFETY: `c` is m rows of n elements of the result, this task's own.
-            unsafe { quick(self.engine.level, [m, n, k], a, b, c, n) };
+            unsafe { unpacked(self.engine.level, [m, n, k], a, b, c, n) };
             done(0..m, 0..n);
             return;
         }

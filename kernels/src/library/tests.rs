@@ -145,13 +145,13 @@ fn on_three_threads(n: usize, body: &(dyn Fn(usize) + Sync)) {
 fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for level in Level::available() {
-        for quick in [true, false] {
-            engines.push(Engine { level, parallel_for: serial, quick });
+        for unpacked in [true, false] {
+            engines.push(Engine { level, parallel_for: serial, unpacked });
         }
     }
     let level = Level::best();
     for parallel_for in [backwards as ParallelFor, on_three_threads] {
-        engines.push(Engine { level, parallel_for, quick: true });
+        engines.push(Engine { level, parallel_for, unpacked: true });
     }
     engines.push(Engine::best());
     engines
@@ -218,8 +218,8 @@ fn check_on(kernel: &dyn Kernel, terms: usize, inputs: &[Bytes]) {
 
 /// An operand with a random memory order, gap and offset.
 fn operand(random: &mut Random, batch: &[usize], rows: usize, cols: usize) -> MatrixLayout {
-    let turned = random.below(2) == 0;
-    let (rows, cols) = if turned { (cols, rows) } else { (rows, cols) };
+    let transposed = random.below(2) == 0;
+    let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
     let mut operand = MatrixLayout::contiguous(batch, rows, cols);
     if random.below(3) == 0 {
         let gap = 1 + random.below(3);
@@ -237,7 +237,7 @@ fn operand(random: &mut Random, batch: &[usize], rows: usize, cols: usize) -> Ma
             *stride = 0;
         }
     }
-    if turned { operand.transposed() } else { operand }
+    if transposed { operand.transposed() } else { operand }
 }
 
 #[test]
@@ -262,10 +262,10 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
     {
         for dtype in [DType::F32, DType::F64] {
             check(&MatMul::contiguous(dtype, &[], [m, n, k]), k, &mut random);
-            let mut turned = MatMul::contiguous(dtype, &[], [m, n, k]);
-            turned.a = MatrixLayout::contiguous(&[], k, m).transposed();
-            turned.b = MatrixLayout::contiguous(&[], n, k).transposed();
-            check(&turned, k, &mut random);
+            let mut transposed = MatMul::contiguous(dtype, &[], [m, n, k]);
+            transposed.a = MatrixLayout::contiguous(&[], k, m).transposed();
+            transposed.b = MatrixLayout::contiguous(&[], n, k).transposed();
+            check(&transposed, k, &mut random);
         }
     }
     assert!(split_depth(9, 17, 2500) < 2500 && block_depth(700) < 700, "the shapes above take these paths");
