@@ -9,9 +9,9 @@ use std::sync::Arc;
 use retape_runtime::{Buffer, Device, DeviceBuffer, Gpu};
 use smallvec::SmallVec;
 
+use crate::donation::Input;
 use crate::error::{Error, Result};
 use crate::execute::{Executable, Inputs};
-use crate::given::Input;
 use crate::gpu::DeviceExecutable;
 use crate::plan::Plan;
 use crate::program::{LaunchTime, Modes};
@@ -55,7 +55,7 @@ enum DeviceCode {
 
 /// An input of a run that may be written over, in either kind of memory.
 #[derive(Debug)]
-pub enum Passed<'a> {
+pub enum AnyInput<'a> {
     /// In main memory.
     Host(Input<'a, Buffer>),
     /// On a GPU.
@@ -176,24 +176,24 @@ impl CompiledPlan {
         }
     }
 
-    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    /// Runs the plan; results take the memory of donated inputs where the plan has a donation for them.
     ///
     /// # Errors
     ///
-    /// Those of an input, and as [`run`](CompiledPlan::run); given inputs are gone then, too.
-    pub fn run_over<'a, E: From<Error>>(
+    /// Those of an input, and as [`run`](CompiledPlan::run); donated inputs are gone then, too.
+    pub fn run_donating<'a, E: From<Error>>(
         &self,
-        inputs: impl Iterator<Item = std::result::Result<Passed<'a>, E>>,
+        inputs: impl Iterator<Item = std::result::Result<AnyInput<'a>, E>>,
     ) -> std::result::Result<Outputs, E> {
         match &self.0 {
             DeviceCode::Host(code) => {
                 let inputs = inputs.map(|input| Ok(on_host(input?)?));
                 let inputs = inputs.collect::<std::result::Result<SmallVec<[Input<'_>; 24]>, E>>()?;
-                Ok(Outputs::host(code.run_over(inputs)?))
+                Ok(Outputs::host(code.run_donating(inputs)?))
             }
             DeviceCode::Gpu(code) => {
                 let inputs = inputs.map(|input| Ok(on_gpu(input?, code.gpu())?));
-                Ok(Outputs::gpu(code.run_over(inputs.collect::<std::result::Result<Vec<_>, E>>()?)?))
+                Ok(Outputs::gpu(code.run_donating(inputs.collect::<std::result::Result<Vec<_>, E>>()?)?))
             }
         }
     }
@@ -206,7 +206,7 @@ impl CompiledPlan {
     pub fn profile<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<(Outputs, Vec<LaunchTime>)> {
         match &self.0 {
             DeviceCode::Host(code) => {
-                code.profile(&lent(inputs)?).map(|(outputs, times)| (Outputs::host(outputs), times))
+                code.profile(&borrowed(inputs)?).map(|(outputs, times)| (Outputs::host(outputs), times))
             }
             DeviceCode::Gpu(code) => {
                 let (outputs, times) = code.profile(&refs(&sent(inputs, code.gpu())?)?)?;
@@ -223,7 +223,7 @@ impl CompiledPlan {
     pub fn run_trapped<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<(Outputs, Option<String>)> {
         match &self.0 {
             DeviceCode::Host(code) => {
-                code.run_trapped(&lent(inputs)?).map(|(outputs, first)| (Outputs::host(outputs), first))
+                code.run_trapped(&borrowed(inputs)?).map(|(outputs, first)| (Outputs::host(outputs), first))
             }
             DeviceCode::Gpu(code) => {
                 let (outputs, first) = code.run_trapped(&refs(&sent(inputs, code.gpu())?)?)?;
@@ -239,22 +239,22 @@ impl CompiledPlan {
     /// As [`profile`](CompiledPlan::profile).
     pub fn run_stepwise<I: Inputs + ?Sized>(&self, inputs: &I, see: &mut SeeStep<'_>) -> Result<()> {
         match &self.0 {
-            DeviceCode::Host(code) => code.run_stepwise(&lent(inputs)?, see).map(drop),
+            DeviceCode::Host(code) => code.run_stepwise(&borrowed(inputs)?, see).map(drop),
             DeviceCode::Gpu(code) => code.run_stepwise(&refs(&sent(inputs, code.gpu())?)?, see).map(drop),
         }
     }
 }
 
 /// All inputs in main memory.
-fn lent<I: Inputs + ?Sized>(inputs: &I) -> Result<SmallVec<[&Buffer; 24]>> {
+fn borrowed<I: Inputs + ?Sized>(inputs: &I) -> Result<SmallVec<[&Buffer; 24]>> {
     (0..inputs.count()).map(|n| inputs.buffer(n).ok_or_else(|| elsewhere(n, Device::Cpu))).collect()
 }
 
 /// All inputs on a GPU.
 fn sent<'a, I: Inputs + ?Sized>(inputs: &'a I, gpu: &Arc<Gpu>) -> Result<Vec<Input<'a, DeviceBuffer>>> {
     let input = |n| match (inputs.device_buffer(n), inputs.buffer(n)) {
-        (Some(there), _) => Ok(Input::lent(there)),
-        (None, Some(here)) => on_gpu(Passed::Host(Input::lent(here)), gpu),
+        (Some(there), _) => Ok(Input::borrowed(there)),
+        (None, Some(here)) => on_gpu(AnyInput::Host(Input::borrowed(here)), gpu),
         (None, None) => Err(elsewhere(n, gpu.device())),
     };
     (0..inputs.count()).map(input).collect()
@@ -264,10 +264,10 @@ fn refs<'a>(inputs: &'a [Input<'_, DeviceBuffer>]) -> Result<Vec<&'a DeviceBuffe
     inputs.iter().map(|input| input.buffer(&[])).collect()
 }
 
-fn on_host(input: Passed<'_>) -> Result<Input<'_>> {
+fn on_host(input: AnyInput<'_>) -> Result<Input<'_>> {
     match input {
-        Passed::Host(input) => Ok(input),
-        Passed::Gpu(input) => {
+        AnyInput::Host(input) => Ok(input),
+        AnyInput::Gpu(input) => {
             let device = input.buffer(&[])?.gpu().device();
             Err(Error::Internal(format!("code on {} was given an input on {device}", Device::Cpu)))
         }
@@ -275,10 +275,10 @@ fn on_host(input: Passed<'_>) -> Result<Input<'_>> {
 }
 
 /// An input as code on a GPU needs it; numbers in main memory are sent along.
-fn on_gpu<'a>(input: Passed<'a>, gpu: &Arc<Gpu>) -> Result<Input<'a, DeviceBuffer>> {
+fn on_gpu<'a>(input: AnyInput<'a>, gpu: &Arc<Gpu>) -> Result<Input<'a, DeviceBuffer>> {
     match input {
-        Passed::Gpu(input) => Ok(input),
-        Passed::Host(input) => Ok(Input::given(DeviceBuffer::from_bytes(gpu, input.buffer(&[])?.bytes())?)),
+        AnyInput::Gpu(input) => Ok(input),
+        AnyInput::Host(input) => Ok(Input::donated(DeviceBuffer::from_bytes(gpu, input.buffer(&[])?.bytes())?)),
     }
 }
 

@@ -10,8 +10,8 @@ use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
 use crate::call::Frame;
 use crate::cpu::{Unit, compile, machine_text};
+use crate::donation::{Bytes, Input, take_donated};
 use crate::error::{Error, Result};
-use crate::given::{Bytes, Input, take_given};
 use crate::ir::evaluate;
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
@@ -129,7 +129,7 @@ impl Executable {
     /// As [`run`](Executable::run).
     pub fn run_from<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<Vec<Buffer>> {
         let mut outputs = self.new_outputs()?;
-        self.call_lent(inputs, &mut outputs, None)?;
+        self.call_borrowed(inputs, &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -139,7 +139,7 @@ impl Executable {
     ///
     /// Fails if the buffers do not fit the plan or memory is refused.
     pub fn run_into(&self, inputs: &[&Buffer], mut outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
-        self.call_lent(inputs, &mut outputs, None)?;
+        self.call_borrowed(inputs, &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -151,7 +151,7 @@ impl Executable {
     pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
         let mut times = Vec::with_capacity(self.program.launches.len());
-        self.call_lent(inputs, &mut outputs, Some(&mut times))?;
+        self.call_borrowed(inputs, &mut outputs, Some(&mut times))?;
         Ok((outputs, times))
     }
 
@@ -160,17 +160,17 @@ impl Executable {
         self.program.launches.iter().map(|launch| launch.steps.clone())
     }
 
-    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    /// Runs the plan; results take the memory of donated inputs where the plan has a donation for them.
     ///
     /// # Errors
     ///
-    /// As [`run`](Executable::run); given inputs are gone then, too.
-    pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
+    /// As [`run`](Executable::run); donated inputs are gone then, too.
+    pub fn run_donating<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
         let inputs = inputs.as_mut();
         self.check_count(inputs.len())?;
-        Input::check_untaken(inputs)?;
+        Input::check_not_moved(inputs)?;
         let fits = |buffer: &Buffer, input: usize| buffer.len() == self.program.inputs[input];
-        let taken = take_given(&self.plan.donations, inputs, self.program.outputs.len(), fits);
+        let taken = take_donated(&self.plan.donations, inputs, self.program.outputs.len(), fits);
         let make = |(buffer, &len): (Option<Buffer>, &usize)| buffer.map_or_else(|| Buffer::alloc(len), Ok);
         let outputs = taken.into_iter().zip(&self.program.outputs).map(make);
         let mut outputs = outputs.collect::<std::result::Result<Vec<Buffer>, _>>()?;
@@ -246,13 +246,13 @@ impl Executable {
         Ok(Buffer::alloc_all(&self.program.outputs)?)
     }
 
-    fn call_lent<I: Inputs + ?Sized>(
+    fn call_borrowed<I: Inputs + ?Sized>(
         &self,
         inputs: &I,
         outputs: &mut [Buffer],
         clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
-        self.call(inputs.count(), |n| inputs.buffer(n).map(Bytes::Lent), outputs, clock)
+        self.call(inputs.count(), |n| inputs.buffer(n).map(Bytes::Borrowed), outputs, clock)
     }
 
     /// Runs the plan on inputs that are asked for by number, once each.
@@ -401,7 +401,7 @@ fn launches(
 ) -> Result<Vec<HostLaunch>> {
     let units: Vec<Unit<'_>> = drafts
         .iter()
-        .filter_map(|(draft, ..)| match draft {
+        .filter_map(|(pending, ..)| match pending {
             PendingLaunch::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
             PendingLaunch::Library(_) => None,
         })
@@ -409,8 +409,8 @@ fn launches(
     let mut functions = compile(&units)?.into_iter();
     let ends: Vec<usize> = drafts.iter().skip(1).map(|(_, first, _)| *first).chain([n_entries]).collect();
     let mut launches = Vec::with_capacity(drafts.len());
-    for ((draft, first, steps), end) in drafts.into_iter().zip(ends) {
-        let job = match draft {
+    for ((pending, first, steps), end) in drafts.into_iter().zip(ends) {
+        let job = match pending {
             PendingLaunch::Library(library) => {
                 Job::Library { library: library.clone(), n_inputs: library.inputs().len() }
             }

@@ -35,9 +35,9 @@ impl Exchanged {
     pub(super) fn code_bytes(&self) -> usize {
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         let stages = programs.values().flat_map(|program| &program.stages);
-        let parts =
-            stages.flat_map(|stage| if let CollectiveStage::Nests(parts) = stage { parts.as_slice() } else { &[] });
-        parts.map(|part| if let Segment::Chain(chain) = part { code_bytes(chain) } else { 0 }).sum()
+        let segments = stages
+            .flat_map(|stage| if let CollectiveStage::Nests(segments) = stage { segments.as_slice() } else { &[] });
+        segments.map(|segment| if let Segment::Chain(chain) = segment { code_bytes(chain) } else { 0 }).sum()
     }
 
     /// Runs the step.
@@ -68,10 +68,10 @@ impl Exchanged {
         buffers: &[&DeviceBuffer],
     ) -> Result<()> {
         let communicator = &*peers.communicator;
-        let (program, memory) = told(peers, self.prepare(executable, peers.rank))?;
+        let (program, memory) = tell_peers(peers, self.prepare(executable, peers.rank))?;
         let call = format!("{} between GPUs", peers.call);
         meet(communicator, &call)?;
-        told(peers, self.queue(&program, executable, buffers, &memory, Some((link, communicator))))?;
+        tell_peers(peers, self.queue(&program, executable, buffers, &memory, Some((link, communicator))))?;
         meet(communicator, &format!("the end of {call}"))
     }
 
@@ -108,8 +108,8 @@ impl Exchanged {
         let buffers: Vec<&DeviceBuffer> = buffers.iter().copied().chain(memory).collect();
         for stage in &program.stages {
             match stage {
-                CollectiveStage::Nests(parts) => {
-                    parts.iter().try_for_each(|part| executable.run_part(part, &buffers))?
+                CollectiveStage::Nests(segments) => {
+                    segments.iter().try_for_each(|segment| executable.run_segment(segment, &buffers))?
                 }
                 CollectiveStage::Exchange(transfers) => {
                     let Some((link, peers)) = link else {
@@ -144,7 +144,7 @@ fn meet(communicator: &dyn Communicator, call: &str) -> Result<()> {
 }
 
 /// Tells the other workers of an error, as they would wait for this one.
-fn told<T>(peers: &Peers<'_>, outcome: Result<T>) -> Result<T> {
+fn tell_peers<T>(peers: &Peers<'_>, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome {
         peers.communicator.fail(&format!("rank {} failed: {error}", peers.rank));
     }

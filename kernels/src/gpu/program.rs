@@ -10,8 +10,8 @@ use std::sync::Arc;
 use retape_runtime::{DType, Gpu};
 use smallvec::SmallVec;
 
-use super::draft;
-use super::{Segment, parts};
+use super::pending;
+use super::{Segment, segments};
 use crate::error::{Error, Result};
 use crate::ir::{Affine, Kernel, KernelBuilder, ParamId, Value};
 use crate::library::{Collective, CollectiveKind, ONE_ROUND, middle, nodes, share};
@@ -317,11 +317,11 @@ impl Builder<'_> {
         let Plan { inputs, arena_bytes, donations, .. } = self.plan;
         let (inputs, donations) = (inputs.clone(), donations.clone());
         let plan = Plan { inputs, outputs, arena_bytes: *arena_bytes, steps, donations };
-        let (drafts, scratch) = draft::drafts(&plan, self.target, false)?;
+        let (pending, scratch) = pending::segments(&plan, self.target, false)?;
         if scratch > 0 {
             return Err(Error::Internal(format!("additions with {scratch} bytes of scratch")));
         }
-        self.stages.push(CollectiveStage::Nests(parts(&plan, self.gpu, drafts, 0)?));
+        self.stages.push(CollectiveStage::Nests(segments(&plan, self.gpu, pending, 0)?));
         Ok(())
     }
 }

@@ -10,13 +10,13 @@ use crate::ptx::{self, Argument, FusedStep, Launch, Target};
 
 /// A part that runs without the host in between, or on the host.
 pub(super) enum PendingSegment {
-    Launches(Vec<Placed>),
+    Launches(Vec<PlacedLaunch>),
     /// The step that the host does.
     Host(usize),
 }
 
 /// A launch that knows what its arguments are.
-pub(super) struct Placed {
+pub(super) struct PlacedLaunch {
     pub(super) launch: Launch,
     pub(super) arguments: SmallVec<[ArgumentTarget; 6]>,
     pub(super) task: Task,
@@ -40,16 +40,16 @@ pub(super) enum ArgumentTarget {
 
 /// The launches of all steps, and the bytes of scratch memory that they need. Where each step is `separate`, none does
 /// the work of several.
-pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<PendingSegment>, usize)> {
+pub(super) fn segments(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<PendingSegment>, usize)> {
     let fused = if separate { ptx::unfused(plan) } else { ptx::fuse(plan, target) };
-    let (mut drafts, mut scratch) = (vec![], 0);
+    let (mut pending, mut scratch) = (vec![], 0);
     let mut row = LaunchMerger { plan, fused: &fused, separate, done: vec![], open: vec![] };
     for (n, step) in fused.iter().enumerate() {
         if let Work::Library(library) = &plan.steps[step.last()].work
             && library.has_effect()
         {
-            drafts.extend(row.take());
-            drafts.push(PendingSegment::Host(step.last()));
+            pending.extend(row.take());
+            pending.push(PendingSegment::Host(step.last()));
             continue;
         }
         let lowered = step.lower(plan, target)?;
@@ -59,13 +59,13 @@ pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec
             row.push(OpenLaunch { launch, fused: n, is_last: position == last });
         }
     }
-    drafts.extend(row.take());
-    Ok((drafts, scratch))
+    pending.extend(row.take());
+    Ok((pending, scratch))
 }
 
 /// The task of each launch and of each step of the host: the steps, and those whose results are stored by then.
-pub(super) fn tasks(drafts: &[PendingSegment]) -> Vec<Task> {
-    let tasks = drafts.iter().flat_map(|draft| match draft {
+pub(super) fn tasks(pending: &[PendingSegment]) -> Vec<Task> {
+    let tasks = pending.iter().flat_map(|pending| match pending {
         PendingSegment::Host(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::from([*n]) }],
         PendingSegment::Launches(launches) => launches.iter().map(|placed| placed.task.clone()).collect(),
     });
@@ -77,7 +77,7 @@ struct LaunchMerger<'p> {
     plan: &'p Plan,
     fused: &'p [FusedStep],
     separate: bool,
-    done: Vec<Placed>,
+    done: Vec<PlacedLaunch>,
     /// Those that may become one with what comes next.
     open: Vec<OpenLaunch>,
 }
@@ -130,7 +130,7 @@ impl LaunchMerger<'_> {
             [alone] => alone.launch.clone(),
             _ => ptx::merge_launches(&open.iter().map(|open| &open.launch).collect::<SmallVec<[&Launch; 16]>>()),
         };
-        self.done.push(Placed { launch, arguments, task: Task { steps, finished } });
+        self.done.push(PlacedLaunch { launch, arguments, task: Task { steps, finished } });
     }
 
     /// The targets of a launch's arguments.
