@@ -51,6 +51,7 @@ mod training;
 mod traps;
 mod trees;
 mod views;
+mod windows;
 
 #[path = "../../examples/workloads/formula.rs"]
 mod formula;

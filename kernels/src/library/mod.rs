@@ -14,6 +14,7 @@ mod conv;
 mod dense;
 mod extents;
 mod flag;
+mod join;
 mod linalg;
 mod matmul;
 mod micro;
@@ -50,6 +51,7 @@ pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Epilogue, Tile};
 pub(crate) use extents::reached;
+pub use join::Join;
 pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, Operand};
 pub use philox::Philox;
@@ -206,6 +208,7 @@ library! {
     Cholesky,
     Collective,
     Conv2d,
+    Join,
     MatMul,
     Philox,
     Pool2d,
