@@ -1,8 +1,8 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
 mod checked;
+mod inspect;
 mod stale;
-mod subject;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,7 +15,6 @@ use retape_runtime::{
 };
 
 use self::checked::{described, modes, note_modes};
-pub(crate) use self::subject::Subject;
 use super::entry::{Entry, Handles, handles};
 use super::function::Given;
 use super::pin::{self, HeldEntry};

@@ -1,49 +1,38 @@
-//! The statistics of a function and its cache, and the material of a report on it.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! The statistics of a function and its cache, and what is inside its entries.
 
 use retape_runtime::{Cache, EntryView};
 
 use super::{Core, lock};
 use crate::accelerate::entry::Entry;
-use crate::error::Caller;
-use crate::observe::explain::Miss;
-use crate::observe::history::Milestone;
+use crate::observe::inspection::{Detail, Inspection, Machine};
 use crate::observe::latency::Latency;
-use crate::observe::profile::LaunchTotal;
 use crate::observe::stats::{CheckCounts, EntryStats, Stats};
 use crate::signature::Signature;
 
-/// The material of a report.
-pub(crate) struct Subject {
-    /// The line that accelerated it, and how long ago that was.
-    pub(crate) made_at: Caller,
-    pub(crate) age: Duration,
-    pub(crate) stats: Stats,
-    /// The entries of the statistics, in the same order.
-    pub(crate) entries: Vec<Arc<Entry>>,
-    pub(crate) misses: Vec<Miss>,
-    /// Misses and hits since the first call.
-    pub(crate) history: Vec<Milestone>,
-    /// For an entry: how many of its calls were measured, and what its launches took.
-    pub(crate) times: Vec<Option<(u64, Vec<LaunchTotal>)>>,
-}
-
 impl Core {
-    /// Everything that a report shows.
-    pub(crate) fn subject(&self) -> Subject {
+    /// The function at this moment, with the insides of the `n_details` entries used last.
+    pub(crate) fn inspect(&self, n_details: usize) -> Inspection {
         let views = self.cache.entries();
         let mut stats = self.stats();
         stats.entries = views.iter().map(EntryStats::of).collect();
-        let entries: Vec<Arc<Entry>> = views.iter().map(|view| Arc::clone(view.value())).collect();
-        let times = entries.iter().map(|entry| self.recorder.totals(&entry.signature, entry.runs())).collect();
-        let (made_at, age) = (self.identity().made_at(), self.start.elapsed());
+        let detail = |view: &EntryView<Signature, Entry>| {
+            let entry = view.value();
+            let times = self.recorder.totals(&entry.signature, entry.runs());
+            Detail::of(&entry.compiled, times.unwrap_or_default())
+        };
         let (misses, history) = {
             let log = lock(&self.log);
             (log.misses(), log.history().to_vec())
         };
-        Subject { made_at, age, stats, entries, misses, history, times }
+        Inspection {
+            made_at: self.identity().made_at(),
+            age: self.start.elapsed(),
+            machine: Machine::with(views.iter().map(|view| view.value().code().device())),
+            details: views.iter().take(n_details).map(detail).collect(),
+            stats,
+            misses,
+            history,
+        }
     }
 }
 
