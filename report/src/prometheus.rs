@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use retape::{EntryStats, Latency, Stats};
 
-/// The statistics of several functions as one text.
+/// The statistics of several functions as one text; the [front page](crate#metrics) has an example.
 ///
 /// Every metric begins with `retape_cache_` and has the label `function`, the name of the function; those of entries
 /// also have the label `entry`, the short name of the signature, which `retape_cache_entry_info` maps to the arguments.

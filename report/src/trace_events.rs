@@ -10,7 +10,7 @@ use std::time::Duration;
 use retape::{GroupTime, Profile, ProfiledCall, ProfiledSpan, Signature};
 use serde_json::{Value, json};
 
-/// The trace events of a profile.
+/// The trace events of a profile; the [front page](crate#traces) has an example.
 pub trait TraceEvents {
     /// The calls with their stages and groups in the trace event format, which Perfetto and Chrome's viewer open.
     fn to_trace_events(&self) -> String;

@@ -51,6 +51,18 @@ fn everything_that_is_seen_is_data() {
     let kinds: Vec<&Value> = profile["calls"].as_array().unwrap().iter().map(|call| &call["kind"]).collect();
     assert_eq!(kinds, ["miss", "hit", "miss", "miss"]);
     assert!(profile["groups"].as_array().unwrap().iter().all(|group| group["share"].as_f64().unwrap() <= 1.0));
+    assert!(profile["threads"][0]["name"].is_string());
+    assert_eq!(profile["threads"][0]["number"], profile["calls"][0]["thread"]);
+
+    let inspection = f.inspect(2);
+    assert_eq!((inspection.stats.entries.len(), inspection.misses.len(), inspection.details.len()), (3, 3, 2));
+    let inspection = to_value(inspection).unwrap();
+    assert!(inspection["made_at"].as_str().unwrap().starts_with("tests/engine/serialize.rs:"));
+    assert!(inspection["age_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(inspection["history"][2], json!({ "misses": 3, "hits": 1 }));
+    let inside = &inspection["details"][0];
+    assert_eq!((&inside["values"][0]["type"], &inside["values"][0]["bytes"]), (&json!("f32[9, 3]"), &json!(108)));
+    assert_eq!((&inside["steps"][0]["kind"], &inside["launches"][0]["count"]), (&json!("reduction"), &json!(1)));
 }
 
 #[test]

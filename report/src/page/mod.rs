@@ -17,7 +17,7 @@ const MAX_DRAWN: usize = 24;
 /// The lists in a signature, which the page shows of entries only.
 const LONG: [&str; 2] = ["leaves", "tensors"];
 
-/// A page on an accelerated function and its cache.
+/// A page on an accelerated function and its cache; the [front page](crate#a-page-on-a-function) has an example.
 pub trait Report {
     /// The page as HTML: headline numbers, entries with their graphs, memory and times, the log of misses, advice. It
     /// contains all it shows and loads nothing; any browser opens it.
