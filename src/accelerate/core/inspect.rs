@@ -1,21 +1,20 @@
 //! The statistics of a function and its cache, and what is inside its entries.
 
-use retape_runtime::{Cache, EntryView};
+use retape_runtime::{CacheStats, EntryView};
 
 use super::{Core, lock};
 use crate::accelerate::entry::Entry;
 use crate::observe::inspection::{Detail, Inspection, Machine};
-use crate::observe::latency::Latency;
-use crate::observe::stats::{CheckCounts, EntryStats, Stats};
+use crate::observe::stats::{EntryStats, Stats};
 use crate::signature::Signature;
+
+type View = EntryView<Signature, Entry>;
 
 impl Core {
     /// The function at this moment, with the insides of the `n_details` entries used last.
     pub(crate) fn inspect(&self, n_details: usize) -> Inspection {
-        let views = self.cache.entries();
-        let mut stats = self.stats();
-        stats.entries = views.iter().map(EntryStats::of).collect();
-        let detail = |view: &EntryView<Signature, Entry>| {
+        let (counters, views) = (self.cache.stats(), self.cache.entries());
+        let detail = |view: &View| {
             let entry = view.value();
             let times = self.recorder.totals(&entry.signature, entry.runs());
             Detail::of(&entry.compiled, times.unwrap_or_default())
@@ -28,21 +27,21 @@ impl Core {
             made_at: self.identity().made_at(),
             age: self.start.elapsed(),
             machine: Machine::with(views.iter().map(|view| view.value().code().device())),
-            details: views.iter().take(n_details).map(detail).collect(),
-            stats,
+            stats: self.stats_with(counters, &views),
             misses,
             history,
+            details: views.iter().take(n_details).map(detail).collect(),
         }
     }
-}
 
-impl Stats {
-    pub(crate) fn of(name: String, cache: &Cache<Signature, Entry>) -> Stats {
-        let counters = cache.stats();
-        let mut entries = cache.entries();
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.stamp));
+    pub(crate) fn stats(&self) -> Stats {
+        self.stats_with(self.cache.stats(), &self.cache.entries())
+    }
+
+    fn stats_with(&self, counters: CacheStats, entries: &[View]) -> Stats {
+        let (backward_hits, backward_misses) = self.common.counts();
         Stats {
-            name,
+            name: self.identity().name().to_string(),
             hits: counters.hits,
             misses: counters.misses,
             waits: counters.waits,
@@ -53,18 +52,18 @@ impl Stats {
             pinned: counters.pinned,
             rejected: counters.rejected,
             entries: entries.iter().map(EntryStats::of).collect(),
-            backward_hits: 0,
-            backward_misses: 0,
-            hit_latency: Latency::default(),
-            miss_latency: Latency::default(),
-            checks: CheckCounts::default(),
-            advice: vec![],
+            backward_hits,
+            backward_misses,
+            hit_latency: self.hit_latency.summary(),
+            miss_latency: self.miss_latency.summary(),
+            checks: self.checks.counts(),
+            advice: self.advice(),
         }
     }
 }
 
 impl EntryStats {
-    pub(crate) fn of(view: &EntryView<Signature, Entry>) -> EntryStats {
+    fn of(view: &View) -> EntryStats {
         let entry = view.value();
         let (code, weight) = (&entry.compiled.code, entry.weight());
         let capture = |capture: &crate::tape::Capture| match capture.tensor.ty() {
