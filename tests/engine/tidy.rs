@@ -148,6 +148,7 @@ fn lower_layers_know_no_higher_one() {
     assert_eq!(own_dependencies("runtime/Cargo.toml"), [""; 0]);
     assert_eq!(own_dependencies("derive/Cargo.toml"), [""; 0]);
     assert_eq!(own_dependencies("kernels/Cargo.toml"), ["retape-runtime"]);
+    assert_eq!(own_dependencies("report/Cargo.toml"), ["retape"]);
     assert_eq!(own_dependencies("Cargo.toml"), ["retape-derive", "retape-kernels", "retape-runtime"]);
 }
 
@@ -167,7 +168,7 @@ fn unsafe_code_is_where_it_is_known_to_be() {
     let own = Path::new("tests/engine/tidy.rs");
     let found: Vec<PathBuf> = sources().into_iter().filter(|path| path != own && is_unsafe(&read(path))).collect();
     assert_eq!(found, UNSAFE.map(PathBuf::from));
-    for safe in ["src/lib.rs", "derive/src/lib.rs"] {
+    for safe in ["src/lib.rs", "derive/src/lib.rs", "report/src/lib.rs"] {
         assert!(read(safe).contains("#![forbid(unsafe_code)]"), "{safe}");
     }
 }
