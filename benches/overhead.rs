@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use retape::{Accelerated, Tensor, accelerate, trace};
 use retape_kernels::Executable;
-use retape_runtime::{Buffer, Padded};
+use retape_runtime::{Buffer, CachePadded};
 
 const SIZES: [usize; 4] = [1, 10, 50, 300];
 
@@ -162,7 +162,7 @@ enum Turn {
 /// Two threads that live as long as the measurement, so that only what calls cost is measured and not what threads do.
 struct Pair {
     turn: Mutex<Turn>,
-    n_calls: [Padded<AtomicU64>; 2],
+    n_calls: [CachePadded<AtomicU64>; 2],
     window: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! Code of plans over tensors: what it is compiled for, takes and gives.
 
-use retape_kernels::{CompiledPlan, Input, Inputs, Modes, Outputs, Passed, Plan};
+use retape_kernels::{AnyInput, CompiledPlan, Input, Inputs, Modes, Outputs, Plan};
 use retape_runtime::{Buffer, Device, DeviceBuffer};
 
 use crate::determinism;
@@ -71,10 +71,11 @@ impl Inputs for Operands<'_> {
 }
 
 /// A tensor as an input that stays as it is.
-pub(crate) fn lent(tensor: &Tensor) -> Result<Passed<'_>> {
+pub(crate) fn borrowed(tensor: &Tensor) -> Result<AnyInput<'_>> {
     let concrete = tensor.as_concrete();
-    let there = || concrete.and_then(|concrete| concrete.device_bytes()).map(|bytes| Passed::Gpu(Input::lent(bytes)));
-    let here = concrete.and_then(|concrete| concrete.host_bytes()).map(|bytes| Passed::Host(Input::lent(bytes)));
+    let there =
+        || concrete.and_then(|concrete| concrete.device_bytes()).map(|bytes| AnyInput::Gpu(Input::borrowed(bytes)));
+    let here = concrete.and_then(|concrete| concrete.host_bytes()).map(|bytes| AnyInput::Host(Input::borrowed(bytes)));
     here.or_else(there).ok_or_else(|| Error::Internal("code was given a tensor without bytes".into()))
 }
 

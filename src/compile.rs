@@ -110,7 +110,7 @@ pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) ->
 fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     let optimised = stages.run("optimise", || opt::run(graph))?;
     let key = *blake3::hash(format!("{target:?}\n{optimised}").as_bytes()).as_bytes();
-    SHARED.get_or_make(&key, || {
+    SHARED.get_or_try_insert_with(&key, || {
         let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
         let settings = Settings::get();
         settings.log(Stage::Plan, || plan.to_string());

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use retape_runtime::Padded;
+use retape_runtime::CachePadded;
 
 /// Every call reads it, so it shares a cache line with nothing that is written.
-static IS_OFF: Padded<AtomicBool> = Padded(AtomicBool::new(false));
+static IS_OFF: CachePadded<AtomicBool> = CachePadded(AtomicBool::new(false));
 
 /// Whether the same program has to give the same bits in every run, for all of this process; returns what was set
 /// before. It has to unless this is called with `false`.

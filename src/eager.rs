@@ -110,7 +110,7 @@ fn viewed(ty: TensorType, of: &Tensor) -> Result<Tensor> {
 
 /// The machine code of an op graph, whose op makes `ty` of what the movements make of its arguments.
 fn compiled(key: &Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
-    KERNELS.get_or_make(key, || {
+    KERNELS.get_or_try_insert_with(key, || {
         key.1.check_kernel(types, ty).map_err(|e| ill_typed(key.1.name(), e.0, at))?;
         compile::compile_for(&op_graph(key, ty.clone()), key.0, &mut Stages::default())
     })

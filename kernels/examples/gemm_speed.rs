@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use retape_kernels::library::{Conv2d, ConvPass, MatMul, Operand};
+use retape_kernels::library::{Conv2d, ConvPass, MatMul, MatrixLayout};
 use retape_runtime::DType;
 
 /// One named measurement.
@@ -39,10 +39,10 @@ fn cases() -> Vec<Case> {
     }
     for [m, n, k] in [[1024; 3], [128, 784, 512], [784, 512, 128]] {
         let mut op = MatMul::contiguous(DType::F32, &[], [m, n, k]);
-        op.b = Operand::contiguous(&[], n, k).transposed();
+        op.b = MatrixLayout::contiguous(&[], n, k).transposed();
         cases.push(matmul(" b turned", op.clone()));
-        op.b = Operand::contiguous(&[], k, n);
-        op.a = Operand::contiguous(&[], k, m).transposed();
+        op.b = MatrixLayout::contiguous(&[], k, n);
+        op.a = MatrixLayout::contiguous(&[], k, m).transposed();
         cases.push(matmul(" a turned", op));
     }
     cases.push(matmul("", MatMul::contiguous(DType::F32, &[256], [64, 64, 64])));

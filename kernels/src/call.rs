@@ -9,7 +9,7 @@
 //! Generated code calls only functions of this crate that have no effects.
 //!
 //! Buffers of a call own their bytes, and the outputs are borrowed exclusively while the inputs are borrowed, so an input
-//! shares its bytes with nothing that is written, with one exception: an input that was given away may *be* an output,
+//! shares its bytes with nothing that is written, with one exception: an input that was donated may *be* an output,
 //! by a donation of the plan, which [`Frame`] looks up. Verification has proved of each such pair that
 //! the steps which read the input come before the one that writes the output, or are it, a kernel which at every
 //! point reads just the element that it writes; library steps are never both. A pair concerns no other buffer, and
@@ -21,9 +21,9 @@ use retape_runtime::{Buffer, parallel_for};
 use smallvec::SmallVec;
 
 use crate::cpu::Function;
+use crate::donation::Bytes;
 use crate::error::{Error, Result};
-use crate::given::Bytes;
-use crate::program::{Entry, Job, Launch, LaunchTime, Program, Site};
+use crate::program::{Entry, HostLaunch, Job, LaunchTime, Program, Site};
 
 impl Function {
     /// Runs the items `begin..end`.
@@ -102,15 +102,15 @@ impl Frame {
 
     /// Runs the program on these buffers and shows the arena and the outputs after each launch. Launches that `is_left_out`
     /// picks do not happen.
-    pub(crate) fn run_watched(
+    pub(crate) fn run_instrumented(
         &mut self,
         program: &Program,
         inputs: &[&Buffer],
         outputs: &mut [Buffer],
-        is_left_out: fn(&Launch) -> bool,
+        is_left_out: fn(&HostLaunch) -> bool,
         after: &mut After<'_>,
     ) -> Result<()> {
-        self.bind(program, |n| inputs.get(n).copied().map(Bytes::Lent), outputs)?;
+        self.bind(program, |n| inputs.get(n).copied().map(Bytes::Borrowed), outputs)?;
         if let Some(flags_at) = program.flags_at {
             self.arena.bytes_mut()[flags_at..].fill(0);
         }
@@ -146,7 +146,7 @@ impl Frame {
         let mut taken: SmallVec<[usize; 8]> = SmallVec::new();
         for (n, &len) in program.inputs.iter().enumerate() {
             let (found, pointer) = match input(n) {
-                Some(Bytes::Lent(buffer)) => (buffer.len(), buffer.as_ptr().cast_mut()),
+                Some(Bytes::Borrowed(buffer)) => (buffer.len(), buffer.as_ptr().cast_mut()),
                 Some(Bytes::Output(output)) => {
                     let is_donated =
                         program.donations.iter().any(|d| (d.output as usize, d.input as usize) == (output, n));
@@ -169,7 +169,7 @@ impl Frame {
     }
 
     #[inline]
-    fn launch(&self, program: &Program, launch: &Launch) -> Result<()> {
+    fn launch(&self, program: &Program, launch: &HostLaunch) -> Result<()> {
         let table = Table(self.table[launch.first..].as_ptr());
         match &launch.job {
             Job::Code { function, items, task } => {

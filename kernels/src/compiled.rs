@@ -9,9 +9,9 @@ use std::sync::Arc;
 use retape_runtime::{Buffer, Device, DeviceBuffer, Gpu};
 use smallvec::SmallVec;
 
+use crate::donation::Input;
 use crate::error::{Error, Result};
 use crate::execute::{Executable, Inputs};
-use crate::given::Input;
 use crate::gpu::DeviceExecutable;
 use crate::plan::Plan;
 use crate::program::{LaunchTime, Modes};
@@ -45,17 +45,17 @@ use crate::program::{LaunchTime, Modes};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct CompiledPlan(Code);
+pub struct CompiledPlan(DeviceCode);
 
 #[derive(Debug)]
-enum Code {
+enum DeviceCode {
     Host(Box<Executable>),
     Gpu(Box<DeviceExecutable>),
 }
 
 /// An input of a run that may be written over, in either kind of memory.
 #[derive(Debug)]
-pub enum Passed<'a> {
+pub enum AnyInput<'a> {
     /// In main memory.
     Host(Input<'a, Buffer>),
     /// On a GPU.
@@ -64,10 +64,10 @@ pub enum Passed<'a> {
 
 /// The results of a run, in the order of the plan's outputs and in the memory of the device that it ran on.
 #[derive(Debug)]
-pub struct Outputs(Made);
+pub struct Outputs(OutputBuffers);
 
 #[derive(Debug)]
-enum Made {
+enum OutputBuffers {
     Host(Vec<Buffer>),
     Gpu(Vec<DeviceBuffer>),
 }
@@ -77,11 +77,11 @@ pub type SeeStep<'s> = dyn FnMut(usize, usize, &[u8]) + 's;
 
 impl Outputs {
     fn host(buffers: Vec<Buffer>) -> Outputs {
-        Outputs(Made::Host(buffers))
+        Outputs(OutputBuffers::Host(buffers))
     }
 
     fn gpu(buffers: Vec<DeviceBuffer>) -> Outputs {
-        Outputs(Made::Gpu(buffers))
+        Outputs(OutputBuffers::Gpu(buffers))
     }
 
     /// Makes something of each output and of the item that belongs to it.
@@ -91,8 +91,12 @@ impl Outputs {
         M: From<Buffer> + From<DeviceBuffer>,
     {
         match self.0 {
-            Made::Host(buffers) => buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect(),
-            Made::Gpu(buffers) => buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect(),
+            OutputBuffers::Host(buffers) => {
+                buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect()
+            }
+            OutputBuffers::Gpu(buffers) => {
+                buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect()
+            }
         }
     }
 }
@@ -106,56 +110,56 @@ impl CompiledPlan {
     /// As [`Executable::compile`] and [`DeviceExecutable::compile`].
     pub fn compile(plan: Plan, gpu: Option<Arc<Gpu>>, fast: bool, modes: Modes) -> Result<CompiledPlan> {
         Ok(CompiledPlan(match gpu {
-            None => Code::Host(Box::new(Executable::compile_with(plan, modes)?)),
-            Some(gpu) => Code::Gpu(Box::new(DeviceExecutable::compile_with(plan, gpu, fast, modes)?)),
+            None => DeviceCode::Host(Box::new(Executable::compile_with(plan, modes)?)),
+            Some(gpu) => DeviceCode::Gpu(Box::new(DeviceExecutable::compile_with(plan, gpu, fast, modes)?)),
         }))
     }
 
     /// The device that it runs on.
     pub fn device(&self) -> Device {
         match &self.0 {
-            Code::Host(_) => Device::Cpu,
-            Code::Gpu(code) => code.gpu().device(),
+            DeviceCode::Host(_) => Device::Cpu,
+            DeviceCode::Gpu(code) => code.gpu().device(),
         }
     }
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
         match &self.0 {
-            Code::Host(code) => code.plan(),
-            Code::Gpu(code) => code.plan(),
+            DeviceCode::Host(code) => code.plan(),
+            DeviceCode::Gpu(code) => code.plan(),
         }
     }
 
     /// The code for people: machine instructions of every step, or PTX of every launch.
     pub fn text(&self) -> String {
         match &self.0 {
-            Code::Host(code) => code.text(),
-            Code::Gpu(code) => code.text().unwrap_or_else(|e| e.to_string()),
+            DeviceCode::Host(code) => code.text(),
+            DeviceCode::Gpu(code) => code.text().unwrap_or_else(|e| e.to_string()),
         }
     }
 
     /// The steps of the plan that each launch does: several small ones together, or one, or a part of one.
     pub fn launch_steps(&self) -> Vec<Range<usize>> {
         match &self.0 {
-            Code::Host(code) => code.launch_steps().collect(),
-            Code::Gpu(code) => code.launch_steps().collect(),
+            DeviceCode::Host(code) => code.launch_steps().collect(),
+            DeviceCode::Gpu(code) => code.launch_steps().collect(),
         }
     }
 
     /// Bytes of arena and scratch that one run uses.
     pub fn arena_bytes(&self) -> usize {
         match &self.0 {
-            Code::Host(code) => code.arena_bytes(),
-            Code::Gpu(code) => code.arena_bytes(),
+            DeviceCode::Host(code) => code.arena_bytes(),
+            DeviceCode::Gpu(code) => code.arena_bytes(),
         }
     }
 
     /// Bytes of machine code; code that other plans share is counted by each.
     pub fn code_bytes(&self) -> usize {
         match &self.0 {
-            Code::Host(code) => code.code_bytes(),
-            Code::Gpu(code) => code.code_bytes(),
+            DeviceCode::Host(code) => code.code_bytes(),
+            DeviceCode::Gpu(code) => code.code_bytes(),
         }
     }
 
@@ -167,29 +171,29 @@ impl CompiledPlan {
     #[inline]
     pub fn run<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<Outputs> {
         match &self.0 {
-            Code::Host(code) => Ok(Outputs::host(code.run_from(inputs)?)),
-            Code::Gpu(code) => Ok(Outputs::gpu(code.run(&refs(&sent(inputs, code.gpu())?)?)?)),
+            DeviceCode::Host(code) => Ok(Outputs::host(code.run_from(inputs)?)),
+            DeviceCode::Gpu(code) => Ok(Outputs::gpu(code.run(&refs(&sent(inputs, code.gpu())?)?)?)),
         }
     }
 
-    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    /// Runs the plan; results take the memory of donated inputs where the plan has a donation for them.
     ///
     /// # Errors
     ///
-    /// Those of an input, and as [`run`](CompiledPlan::run); given inputs are gone then, too.
-    pub fn run_over<'a, E: From<Error>>(
+    /// Those of an input, and as [`run`](CompiledPlan::run); donated inputs are gone then, too.
+    pub fn run_donating<'a, E: From<Error>>(
         &self,
-        inputs: impl Iterator<Item = std::result::Result<Passed<'a>, E>>,
+        inputs: impl Iterator<Item = std::result::Result<AnyInput<'a>, E>>,
     ) -> std::result::Result<Outputs, E> {
         match &self.0 {
-            Code::Host(code) => {
+            DeviceCode::Host(code) => {
                 let inputs = inputs.map(|input| Ok(on_host(input?)?));
                 let inputs = inputs.collect::<std::result::Result<SmallVec<[Input<'_>; 24]>, E>>()?;
-                Ok(Outputs::host(code.run_over(inputs)?))
+                Ok(Outputs::host(code.run_donating(inputs)?))
             }
-            Code::Gpu(code) => {
+            DeviceCode::Gpu(code) => {
                 let inputs = inputs.map(|input| Ok(on_gpu(input?, code.gpu())?));
-                Ok(Outputs::gpu(code.run_over(inputs.collect::<std::result::Result<Vec<_>, E>>()?)?))
+                Ok(Outputs::gpu(code.run_donating(inputs.collect::<std::result::Result<Vec<_>, E>>()?)?))
             }
         }
     }
@@ -201,8 +205,10 @@ impl CompiledPlan {
     /// As [`run`](CompiledPlan::run), and if work on a GPU fails.
     pub fn profile<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<(Outputs, Vec<LaunchTime>)> {
         match &self.0 {
-            Code::Host(code) => code.profile(&lent(inputs)?).map(|(outputs, times)| (Outputs::host(outputs), times)),
-            Code::Gpu(code) => {
+            DeviceCode::Host(code) => {
+                code.profile(&borrowed(inputs)?).map(|(outputs, times)| (Outputs::host(outputs), times))
+            }
+            DeviceCode::Gpu(code) => {
                 let (outputs, times) = code.profile(&refs(&sent(inputs, code.gpu())?)?)?;
                 Ok((Outputs::gpu(outputs), times))
             }
@@ -216,10 +222,10 @@ impl CompiledPlan {
     /// As [`profile`](CompiledPlan::profile), and if the plan was compiled without a trap.
     pub fn run_trapped<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<(Outputs, Option<String>)> {
         match &self.0 {
-            Code::Host(code) => {
-                code.run_trapped(&lent(inputs)?).map(|(outputs, first)| (Outputs::host(outputs), first))
+            DeviceCode::Host(code) => {
+                code.run_trapped(&borrowed(inputs)?).map(|(outputs, first)| (Outputs::host(outputs), first))
             }
-            Code::Gpu(code) => {
+            DeviceCode::Gpu(code) => {
                 let (outputs, first) = code.run_trapped(&refs(&sent(inputs, code.gpu())?)?)?;
                 Ok((Outputs::gpu(outputs), first))
             }
@@ -233,22 +239,22 @@ impl CompiledPlan {
     /// As [`profile`](CompiledPlan::profile).
     pub fn run_stepwise<I: Inputs + ?Sized>(&self, inputs: &I, see: &mut SeeStep<'_>) -> Result<()> {
         match &self.0 {
-            Code::Host(code) => code.run_stepwise(&lent(inputs)?, see).map(drop),
-            Code::Gpu(code) => code.run_stepwise(&refs(&sent(inputs, code.gpu())?)?, see).map(drop),
+            DeviceCode::Host(code) => code.run_stepwise(&borrowed(inputs)?, see).map(drop),
+            DeviceCode::Gpu(code) => code.run_stepwise(&refs(&sent(inputs, code.gpu())?)?, see).map(drop),
         }
     }
 }
 
 /// All inputs in main memory.
-fn lent<I: Inputs + ?Sized>(inputs: &I) -> Result<SmallVec<[&Buffer; 24]>> {
+fn borrowed<I: Inputs + ?Sized>(inputs: &I) -> Result<SmallVec<[&Buffer; 24]>> {
     (0..inputs.count()).map(|n| inputs.buffer(n).ok_or_else(|| elsewhere(n, Device::Cpu))).collect()
 }
 
 /// All inputs on a GPU.
 fn sent<'a, I: Inputs + ?Sized>(inputs: &'a I, gpu: &Arc<Gpu>) -> Result<Vec<Input<'a, DeviceBuffer>>> {
     let input = |n| match (inputs.device_buffer(n), inputs.buffer(n)) {
-        (Some(there), _) => Ok(Input::lent(there)),
-        (None, Some(here)) => on_gpu(Passed::Host(Input::lent(here)), gpu),
+        (Some(there), _) => Ok(Input::borrowed(there)),
+        (None, Some(here)) => on_gpu(AnyInput::Host(Input::borrowed(here)), gpu),
         (None, None) => Err(elsewhere(n, gpu.device())),
     };
     (0..inputs.count()).map(input).collect()
@@ -258,10 +264,10 @@ fn refs<'a>(inputs: &'a [Input<'_, DeviceBuffer>]) -> Result<Vec<&'a DeviceBuffe
     inputs.iter().map(|input| input.buffer(&[])).collect()
 }
 
-fn on_host(input: Passed<'_>) -> Result<Input<'_>> {
+fn on_host(input: AnyInput<'_>) -> Result<Input<'_>> {
     match input {
-        Passed::Host(input) => Ok(input),
-        Passed::Gpu(input) => {
+        AnyInput::Host(input) => Ok(input),
+        AnyInput::Gpu(input) => {
             let device = input.buffer(&[])?.gpu().device();
             Err(Error::Internal(format!("code on {} was given an input on {device}", Device::Cpu)))
         }
@@ -269,10 +275,10 @@ fn on_host(input: Passed<'_>) -> Result<Input<'_>> {
 }
 
 /// An input as code on a GPU needs it; numbers in main memory are sent along.
-fn on_gpu<'a>(input: Passed<'a>, gpu: &Arc<Gpu>) -> Result<Input<'a, DeviceBuffer>> {
+fn on_gpu<'a>(input: AnyInput<'a>, gpu: &Arc<Gpu>) -> Result<Input<'a, DeviceBuffer>> {
     match input {
-        Passed::Gpu(input) => Ok(input),
-        Passed::Host(input) => Ok(Input::given(DeviceBuffer::from_bytes(gpu, input.buffer(&[])?.bytes())?)),
+        AnyInput::Gpu(input) => Ok(input),
+        AnyInput::Host(input) => Ok(Input::donated(DeviceBuffer::from_bytes(gpu, input.buffer(&[])?.bytes())?)),
     }
 }
 

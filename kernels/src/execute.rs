@@ -6,16 +6,16 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
-use retape_runtime::{Buffer, DeviceBuffer, Padded, thread_number};
+use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
 use crate::call::Frame;
 use crate::cpu::{Unit, compile, machine_text};
+use crate::donation::{Bytes, Input, take_donated};
 use crate::error::{Error, Result};
-use crate::given::{Bytes, Input, take_given};
 use crate::ir::evaluate;
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
-use crate::program::{Bound, Entry, FLAG_BYTES, Job, Launch, LaunchTime, Modes, Program, Site};
+use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, LaunchTime, Modes, Program, Site};
 use crate::schedule::{Nest, Schedule, Source, prepared, schedule};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
@@ -64,11 +64,11 @@ pub struct Executable {
     pub(crate) plan: Plan,
     pub(crate) program: Program,
     /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
-    frames: [Padded<Mutex<Option<Frame>>>; N_FRAMES],
+    frames: [CachePadded<Mutex<Option<Frame>>>; N_FRAMES],
 }
 
 /// A launch before its code exists.
-enum Draft<'a> {
+enum PendingLaunch<'a> {
     Code { nests: Vec<&'a Nest> },
     Library(&'a Library),
 }
@@ -129,7 +129,7 @@ impl Executable {
     /// As [`run`](Executable::run).
     pub fn run_from<I: Inputs + ?Sized>(&self, inputs: &I) -> Result<Vec<Buffer>> {
         let mut outputs = self.new_outputs()?;
-        self.call_lent(inputs, &mut outputs, None)?;
+        self.call_borrowed(inputs, &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -139,7 +139,7 @@ impl Executable {
     ///
     /// Fails if the buffers do not fit the plan or memory is refused.
     pub fn run_into(&self, inputs: &[&Buffer], mut outputs: Vec<Buffer>) -> Result<Vec<Buffer>> {
-        self.call_lent(inputs, &mut outputs, None)?;
+        self.call_borrowed(inputs, &mut outputs, None)?;
         Ok(outputs)
     }
 
@@ -151,7 +151,7 @@ impl Executable {
     pub fn profile(&self, inputs: &[&Buffer]) -> Result<(Vec<Buffer>, Vec<LaunchTime>)> {
         let mut outputs = self.new_outputs()?;
         let mut times = Vec::with_capacity(self.program.launches.len());
-        self.call_lent(inputs, &mut outputs, Some(&mut times))?;
+        self.call_borrowed(inputs, &mut outputs, Some(&mut times))?;
         Ok((outputs, times))
     }
 
@@ -160,17 +160,17 @@ impl Executable {
         self.program.launches.iter().map(|launch| launch.steps.clone())
     }
 
-    /// Runs the plan; results take the memory of given inputs where the plan has a donation for them.
+    /// Runs the plan; results take the memory of donated inputs where the plan has a donation for them.
     ///
     /// # Errors
     ///
-    /// As [`run`](Executable::run); given inputs are gone then, too.
-    pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
+    /// As [`run`](Executable::run); donated inputs are gone then, too.
+    pub fn run_donating<'a>(&self, mut inputs: impl AsMut<[Input<'a>]>) -> Result<Vec<Buffer>> {
         let inputs = inputs.as_mut();
         self.check_count(inputs.len())?;
-        Input::check_untaken(inputs)?;
+        Input::check_not_moved(inputs)?;
         let fits = |buffer: &Buffer, input: usize| buffer.len() == self.program.inputs[input];
-        let taken = take_given(&self.plan.donations, inputs, self.program.outputs.len(), fits);
+        let taken = take_donated(&self.plan.donations, inputs, self.program.outputs.len(), fits);
         let make = |(buffer, &len): (Option<Buffer>, &usize)| buffer.map_or_else(|| Buffer::alloc(len), Ok);
         let outputs = taken.into_iter().zip(&self.program.outputs).map(make);
         let mut outputs = outputs.collect::<std::result::Result<Vec<Buffer>, _>>()?;
@@ -246,13 +246,13 @@ impl Executable {
         Ok(Buffer::alloc_all(&self.program.outputs)?)
     }
 
-    fn call_lent<I: Inputs + ?Sized>(
+    fn call_borrowed<I: Inputs + ?Sized>(
         &self,
         inputs: &I,
         outputs: &mut [Buffer],
         clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
-        self.call(inputs.count(), |n| inputs.buffer(n).map(Bytes::Lent), outputs, clock)
+        self.call(inputs.count(), |n| inputs.buffer(n).map(Bytes::Borrowed), outputs, clock)
     }
 
     /// Runs the plan on inputs that are asked for by number, once each.
@@ -335,12 +335,12 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     }
     let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
     let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
-    let mut drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)> = Vec::new();
+    let mut drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
     for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
         match (&step.work, schedule) {
             (Work::Library(library), _) => {
-                drafts.push((Draft::Library(library), entries.len(), n..n + 1));
+                drafts.push((PendingLaunch::Library(library), entries.len(), n..n + 1));
                 entries.extend(step.operands.iter().map(entry));
             }
             (Work::Kernel(_), Some(schedule)) => {
@@ -364,7 +364,7 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let n_launches = launches.len();
     Ok(Program {
         launches,
-        bound: Bound::of(&entries, plan.inputs.len(), plan.outputs.len()),
+        bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
         entries,
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
@@ -376,13 +376,13 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
 
 /// Adds a nest to the last function if both are small, else begins another.
 fn place<'a>(
-    drafts: &mut Vec<(Draft<'a>, usize, std::ops::Range<usize>)>,
+    drafts: &mut Vec<(PendingLaunch<'a>, usize, std::ops::Range<usize>)>,
     nest: &'a Nest,
     first: usize,
     step: usize,
     separate: bool,
 ) {
-    if let Some((Draft::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
+    if let Some((PendingLaunch::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
         if small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS {
@@ -391,28 +391,30 @@ fn place<'a>(
             return;
         }
     }
-    drafts.push((Draft::Code { nests: vec![nest] }, first, step..step + 1));
+    drafts.push((PendingLaunch::Code { nests: vec![nest] }, first, step..step + 1));
 }
 
 fn launches(
-    drafts: Vec<(Draft<'_>, usize, std::ops::Range<usize>)>,
+    drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)>,
     n_entries: usize,
     trap: bool,
-) -> Result<Vec<Launch>> {
+) -> Result<Vec<HostLaunch>> {
     let units: Vec<Unit<'_>> = drafts
         .iter()
-        .filter_map(|(draft, ..)| match draft {
-            Draft::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
-            Draft::Library(_) => None,
+        .filter_map(|(pending, ..)| match pending {
+            PendingLaunch::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
+            PendingLaunch::Library(_) => None,
         })
         .collect();
     let mut functions = compile(&units)?.into_iter();
     let ends: Vec<usize> = drafts.iter().skip(1).map(|(_, first, _)| *first).chain([n_entries]).collect();
     let mut launches = Vec::with_capacity(drafts.len());
-    for ((draft, first, steps), end) in drafts.into_iter().zip(ends) {
-        let job = match draft {
-            Draft::Library(library) => Job::Library { library: library.clone(), n_inputs: library.inputs().len() },
-            Draft::Code { nests } => {
+    for ((pending, first, steps), end) in drafts.into_iter().zip(ends) {
+        let job = match pending {
+            PendingLaunch::Library(library) => {
+                Job::Library { library: library.clone(), n_inputs: library.inputs().len() }
+            }
+            PendingLaunch::Code { nests } => {
                 let function = functions.next().ok_or_else(|| Error::Internal("a function is missing".into()))?;
                 let (items, task) = match nests.as_slice() {
                     [nest] => (nest.items, nest.task),
@@ -422,7 +424,7 @@ fn launches(
                 Job::Code { function, items, task }
             }
         };
-        launches.push(Launch { job, first, count: end - first, steps });
+        launches.push(HostLaunch { job, first, count: end - first, steps });
     }
     Ok(launches)
 }

@@ -95,7 +95,7 @@ pub struct Plan {
     pub arena_bytes: usize,
     /// The steps.
     pub steps: Vec<Step>,
-    /// The outputs that may be written into given inputs; of two pairs for one output or of one input, the first is
+    /// The outputs that may be written into donated inputs; of two pairs for one output or of one input, the first is
     /// preferred.
     pub donations: Vec<Donation>,
 }
@@ -205,7 +205,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The bytes of outputs that need no memory of their own if all inputs are given.
+    /// The bytes of outputs that need no memory of their own if all inputs are donated.
     pub fn donated_bytes(&self) -> usize {
         let (mut served, mut taken) = (vec![false; self.outputs.len()], vec![false; self.inputs.len()]);
         let mut bytes = 0_usize;

@@ -34,7 +34,7 @@ pub(crate) enum Job {
 
 /// One call of a function or of a library kernel.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct HostLaunch {
     pub(crate) job: Job,
     /// Its first entry and how many it has.
     pub(crate) first: usize,
@@ -46,10 +46,10 @@ pub(crate) struct Launch {
 /// The parts of a compiled plan that a frame needs.
 #[derive(Debug)]
 pub(crate) struct Program {
-    pub(crate) launches: Vec<Launch>,
+    pub(crate) launches: Vec<HostLaunch>,
     pub(crate) entries: Vec<Entry>,
     /// The entries that lie in buffers of the call.
-    pub(crate) bound: Bound,
+    pub(crate) bound: BoundEntries,
     /// Bytes of the inputs and outputs.
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
@@ -63,7 +63,7 @@ pub(crate) struct Program {
 
 /// The entries of a program that lie in buffers of the call, by buffer.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundEntries {
     /// Those of each input in turn, then those of each output.
     entries: Vec<usize>,
     /// Where those of each buffer end.
@@ -71,8 +71,8 @@ pub(crate) struct Bound {
     n_inputs: usize,
 }
 
-impl Bound {
-    pub(crate) fn of(entries: &[Entry], n_inputs: usize, n_outputs: usize) -> Bound {
+impl BoundEntries {
+    pub(crate) fn of(entries: &[Entry], n_inputs: usize, n_outputs: usize) -> BoundEntries {
         let number = |entry: &Entry| match entry.site {
             Site::Input(n) => Some(n),
             Site::Output(n) => Some(n_inputs + n),
@@ -82,7 +82,7 @@ impl Bound {
             entries.iter().enumerate().filter_map(|(at, entry)| Some((number(entry)?, at))).collect();
         bound.sort_unstable();
         let ends = (0..n_inputs + n_outputs).map(|n| bound.partition_point(|&(buffer, _)| buffer <= n)).collect();
-        Bound { entries: bound.into_iter().map(|(_, at)| at).collect(), ends, n_inputs }
+        BoundEntries { entries: bound.into_iter().map(|(_, at)| at).collect(), ends, n_inputs }
     }
 
     fn of_buffer(&self, n: usize) -> &[usize] {

@@ -212,7 +212,7 @@ fn small_steps_run_side_by_side() {
             for _ in 0..2 {
                 assert_same(&device.run(&[&on_a, &on_b]).unwrap(), &expected);
             }
-            let given = device.run_over([Input::given(on_a), Input::lent(&on_b)]).unwrap();
+            let given = device.run_donating([Input::donated(on_a), Input::borrowed(&on_b)]).unwrap();
             assert_same(&given, &expected);
         }
         let mut seen = vec![];
@@ -407,21 +407,21 @@ fn results_take_the_memory_of_given_inputs() {
 
     let [a, b] = make();
     let places = [a.address(), b.address()];
-    let found = device.run_over([Input::given(a), Input::given(b)]).unwrap();
+    let found = device.run_donating([Input::donated(a), Input::donated(b)]).unwrap();
     assert_eq!([found[0].address(), found[1].address()], places);
     assert_same(&found, &expected);
 
     let [a, b] = make();
     let place = a.address();
-    let found = device.run_over([Input::given(a), Input::lent(&b)]).unwrap();
+    let found = device.run_donating([Input::donated(a), Input::borrowed(&b)]).unwrap();
     assert_eq!(found[0].address(), place);
     assert_same(&found, &expected);
 
     let [a, b] = make();
-    assert_same(&device.run_over([Input::lent(&a), Input::lent(&b)]).unwrap(), &expected);
+    assert_same(&device.run_donating([Input::borrowed(&a), Input::borrowed(&b)]).unwrap(), &expected);
     assert_eq!(a.to_host().unwrap().bytes(), ramp(n, 1).bytes());
     let [a, _] = make();
-    assert!(matches!(device.run_over([Input::given(a)]), Err(Error::Buffers(_))));
+    assert!(matches!(device.run_donating([Input::donated(a)]), Err(Error::Buffers(_))));
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn loops_that_feed_results_back_run_as_they_do_on_the_cpu() {
         sum = host.run(&[&sum, &b]).unwrap().remove(0);
         on_sum = match round % 2 {
             0 => device.run(&[&on_sum, &on_b]).unwrap().remove(0),
-            _ => device.run_over([Input::given(on_sum), Input::lent(&on_b)]).unwrap().remove(0),
+            _ => device.run_donating([Input::donated(on_sum), Input::borrowed(&on_b)]).unwrap().remove(0),
         };
     }
     assert_same(&[on_sum], &[sum]);

@@ -5,11 +5,11 @@
 //! once for all threads that ask for it together, as long as its maker gets on; and that the capacities are exceeded by
 //! pinned entries only, when they are lowered beneath these or these grow.
 //!
-//! The idea: a hit on what its thread used lately is found, and counted, in a stripe of that thread (`recent.rs`), and
+//! The idea: a hit on what its thread used lately is found, and counted, in a shard of that thread (`recent.rs`), and
 //! stamps the entry only if another one was used since; so threads that call one function write nothing that another
 //! reads. Any other hit reads one shard of a concurrent map. No lock that a hit takes is ever held while a value is
 //! made or used, except for that of its shard while its key is compared. All that changes the map (`cache/ledger.rs`)
-//! or what may leave it (`cache/pin.rs`) happens in turn, under the board of `flight.rs`, against a ledger of entries;
+//! or what may leave it (`cache/pin.rs`) happens in turn, under the lock of `flight.rs`, against a ledger of entries;
 //! finding the least recently used is a pass over the ledger, which costs nothing beside the making of a value.
 
 mod entry;
@@ -28,14 +28,14 @@ use dashmap::DashMap;
 use smallvec::SmallVec;
 
 use crate::error::Deadlock;
-use crate::flight::{Boarding, Flights, Landing, Ticket, Waited};
+use crate::flight::{Begun, Completion, FlightGuard, Flights, Waited};
 use crate::hash::{FirstBytes, Hash32};
 use crate::lock::lock;
 use crate::patience::patience;
 use crate::pulse::at_work;
 use crate::recent::Recent;
+use crate::shard::{n_shards, thread_number};
 use crate::stats::{Budget, Capacity, Counters, Event, EventKind, Weight, count};
-use crate::stripe::{n_stripes, thread_number};
 use crate::sync::Arc;
 
 use self::entry::Entry;
@@ -96,7 +96,7 @@ impl<K: Eq, V> Cache<K, V> {
             index: DashMap::default(),
             flights: Flights::new(),
             ledger: Mutex::new(Vec::new()),
-            recent: Recent::new(n_stripes()),
+            recent: Recent::new(n_shards()),
             clock: AtomicU64::new(0),
             max_entries: AtomicUsize::new(capacity.entries),
             max_host: AtomicUsize::new(capacity.budget.host.unwrap_or(usize::MAX)),
@@ -114,19 +114,19 @@ impl<K: Eq, V> Cache<K, V> {
         self
     }
 
-    fn tell(&self, kind: EventKind, hash: &Hash32, key: Option<&K>) {
+    fn emit(&self, kind: EventKind, hash: &Hash32, key: Option<&K>) {
         if let Some(observer) = &self.observer {
             observer(&Event { kind, hash: *hash, key });
         }
     }
 
     /// Tells of a key that is in no entry.
-    fn tell_of<Q>(&self, kind: EventKind, hash: &Hash32, key: &Q)
+    fn emit_for<Q>(&self, kind: EventKind, hash: &Hash32, key: &Q)
     where
         Q: ToOwned<Owned = K> + ?Sized,
     {
         if self.observer.is_some() {
-            self.tell(kind, hash, Some(&key.to_owned()));
+            self.emit(kind, hash, Some(&key.to_owned()));
         }
     }
 
@@ -155,7 +155,7 @@ impl<K: Eq, V> Cache<K, V> {
             let bucket = self.index.get(hash)?;
             let entry = bucket.iter().find(|entry| entry.key.borrow() == key)?;
             // While the shard is locked, so that nobody has taken the entry out.
-            let displaced = self.recent.note(thread_number(), entry);
+            let displaced = self.recent.insert(thread_number(), entry);
             (self.use_entry(entry), displaced)
         };
         // Perhaps the last owner of an entry that went out, so with no lock held.
@@ -179,7 +179,7 @@ impl<K: Eq, V> Cache<K, V> {
         Some(InUse(Hold::Recent(handle)))
     }
 
-    /// Notes a hit that no stripe has counted.
+    /// Notes a hit that no shard has counted.
     fn use_entry(&self, entry: &Entry<K, V>) -> Shared<V> {
         self.stamp(entry);
         count(&entry.hits);
@@ -208,7 +208,7 @@ impl<K: Eq, V> Cache<K, V> {
         let value = self.get_present(hash, key);
         if value.is_none() {
             count(&self.counters.misses);
-            self.tell(EventKind::Miss, hash, None);
+            self.emit(EventKind::Miss, hash, None);
         }
         value
     }
@@ -252,12 +252,12 @@ impl<K: Eq, V> Cache<K, V> {
     {
         match self.get_present(hash, key) {
             Some(value) => Ok((value, Outcome::Hit)),
-            None => self.make_or_wait(hash, key, make),
+            None => self.compute_or_wait(hash, key, make),
         }
     }
 
     #[cold]
-    fn make_or_wait<Q, W, E>(
+    fn compute_or_wait<Q, W, E>(
         &self,
         hash: &Hash32,
         key: &Q,
@@ -271,42 +271,42 @@ impl<K: Eq, V> Cache<K, V> {
     {
         let refuse = |deadlock: Deadlock| {
             count(&self.counters.misses);
-            self.tell_of(EventKind::Miss, hash, key);
+            self.emit_for(EventKind::Miss, hash, key);
             Err(deadlock.into())
         };
         let mut has_waited = false;
         loop {
-            let wait = match self.flights.board(hash, key, || self.find(hash, key)) {
-                Boarding::Stored(entry) => {
+            let wait = match self.flights.begin(hash, key, || self.find(hash, key)) {
+                Begun::Stored(entry) => {
                     let value = self.use_entry(&entry);
                     let outcome = if has_waited { Outcome::Shared } else { Outcome::Hit };
                     return Ok((value, outcome));
                 }
-                Boarding::Make(ticket) => return self.make(ticket, key, make),
-                Boarding::Wait(wait) => wait,
-                Boarding::Reentrant => return refuse(Deadlock::Reentrant),
+                Begun::Make(guard) => return self.make(guard, key, make),
+                Begun::Wait(wait) => wait,
+                Begun::Reentrant => return refuse(Deadlock::Reentrant),
             };
             if !has_waited {
                 has_waited = true;
                 count(&self.counters.waits);
-                self.tell_of(EventKind::Wait, hash, key);
+                self.emit_for(EventKind::Wait, hash, key);
             }
             match wait.end(patience) {
-                Waited::Landed(entry) => return Ok((self.use_entry(&entry), Outcome::Shared)),
-                Waited::Lost => {}
-                Waited::Make(ticket) => {
-                    self.tell(EventKind::TakeOver, hash, Some(ticket.key()));
-                    return self.make(ticket, key, make);
+                Waited::Completed(entry) => return Ok((self.use_entry(&entry), Outcome::Shared)),
+                Waited::Failed => {}
+                Waited::Make(guard) => {
+                    self.emit(EventKind::TakeOver, hash, Some(guard.key()));
+                    return self.make(guard, key, make);
                 }
                 Waited::Stuck => return refuse(Deadlock::Stuck),
             }
         }
     }
 
-    /// Makes the value of the ticket's key.
+    /// Makes the value of the key of a flight.
     fn make<Q, W, E>(
         &self,
-        ticket: Ticket<'_, K, Arc<Entry<K, V>>>,
+        guard: FlightGuard<'_, K, Arc<Entry<K, V>>>,
         key: &Q,
         make: impl FnOnce() -> Result<(V, W), E>,
     ) -> Result<(Shared<V>, Outcome), E>
@@ -314,20 +314,20 @@ impl<K: Eq, V> Cache<K, V> {
         Q: ToOwned<Owned = K> + ?Sized,
         W: Into<Weight>,
     {
-        let hash = *ticket.hash();
+        let hash = *guard.hash();
         count(&self.counters.misses);
-        self.tell(EventKind::Miss, &hash, Some(ticket.key()));
+        self.emit(EventKind::Miss, &hash, Some(guard.key()));
         let (value, weight) = at_work(make)?;
         let value = Shared::new(value);
         let entry = Entry::new(hash, key.to_owned(), value.clone(), weight.into(), self.tick());
-        match ticket.land(entry.clone(), || self.admit(&entry)) {
-            Landing::First(Some(Some(gone))) => {
+        match guard.complete(entry.clone(), || self.admit(&entry)) {
+            Completion::First(Some(Some(gone))) => {
                 count(&self.counters.inserts);
-                self.tell(EventKind::Insert, &hash, Some(&entry.key));
-                self.tell_gone(&gone);
+                self.emit(EventKind::Insert, &hash, Some(&entry.key));
+                self.emit_evictions(&gone);
             }
-            Landing::First(Some(None) | None) => count(&self.counters.rejected),
-            Landing::Late(first) => {
+            Completion::First(Some(None) | None) => count(&self.counters.rejected),
+            Completion::Late(first) => {
                 count(&self.counters.rejected);
                 return Ok((first.value.clone(), Outcome::Miss));
             }

@@ -1,14 +1,14 @@
 //! Flights: at most one thread makes the value of a key, and others wait for it.
 //!
-//! Guarantees, for a store that is changed only in `land`, `clear` and `exclusive`: no two flights of one key and one
-//! generation are in the air together; a value made before a clear is not stored after it; nobody waits for a thread
+//! Guarantees, for a store that is changed only in `complete`, `clear` and `exclusive`: no two flights of one key and one
+//! generation run together; a value made before a clear is not stored after it; nobody waits for a thread
 //! that waits for him, not even in another store; nobody waits for ever while all makers stand still in code of a user.
 //!
-//! The idea: a board, behind one mutex held for moments only, lists the flights; a table of the process (`waits.rs`)
-//! knows who makes and who waits. The value is stored and its flight taken off the board in one turn, so a reader of
-//! the store under the same lock finds either the value or the flight. Waiters wait at their flight, not at the board,
-//! so keys do not disturb each other. A maker may be in a user's closure that waits for one of the waiters, which
-//! nobody can see. So a waiter that sees no maker get on for long becomes a maker itself. The first value to land is
+//! The idea: a list, behind one mutex held for moments only, has the flights that run; a table of the process
+//! (`waits.rs`) knows who makes and who waits. The value is stored and its flight taken off the list in one turn, so a
+//! reader of the store under the same lock finds either the value or the flight. Waiters wait at their flight, not at
+//! the list, so keys do not disturb each other. A maker may be in a user's closure that waits for one of the waiters, which
+//! nobody can see. So a waiter that sees no maker get on for long becomes a maker itself. The first value to complete is
 //! that of the flight; makers that come later take it, too. If each such maker comes to a standstill before the next
 //! waiter comes, the closure needs itself, and a waiter is refused ([ADR
 //! 27](../../docs/adr/0027-waiters-take-over.md)). Nothing here knows how values are stored; a model checker runs this
@@ -34,14 +34,14 @@ pub(crate) struct Flight<K, T> {
 
 /// How a flight ended.
 enum End<T> {
-    Flying,
-    Landed(T),
+    Running,
+    Completed(T),
     /// All makers failed or panicked.
-    Lost,
+    Failed,
 }
 
-/// The flights in the air.
-struct Board<K, T> {
+/// The flights that run.
+struct InFlight<K, T> {
     flights: Vec<Arc<Flight<K, T>>>,
     /// Counts clears.
     generation: u64,
@@ -49,7 +49,7 @@ struct Board<K, T> {
 
 /// The flights of one store.
 pub(crate) struct Flights<K, T> {
-    board: Mutex<Board<K, T>>,
+    in_flight: Mutex<InFlight<K, T>>,
     waits: Arc<Waits>,
 }
 
@@ -59,26 +59,26 @@ fn id<K, T>(flight: &Arc<Flight<K, T>>) -> FlightId {
 }
 
 /// The next action of a thread that needs a value.
-pub(crate) enum Boarding<'a, K, T> {
+pub(crate) enum Begun<'a, K, T> {
     /// Nothing: the value was in the store after all.
     Stored(T),
     /// Make it.
-    Make(Ticket<'a, K, T>),
+    Make(FlightGuard<'a, K, T>),
     /// Wait for the threads that make it.
     Wait(Wait<'a, K, T>),
     /// Give up: the value would have to wait for itself.
     Reentrant,
 }
 
-/// The duty to end a flight, or to be one of several that may; dropping the last one without a value loses the flight.
-pub(crate) struct Ticket<'a, K, T> {
+/// The duty to end a flight, or to be one of several that may; dropping the last one without a value fails the flight.
+pub(crate) struct FlightGuard<'a, K, T> {
     flights: &'a Flights<K, T>,
     flight: Arc<Flight<K, T>>,
     maker: ThreadId,
 }
 
-/// How a value landed.
-pub(crate) enum Landing<T, R> {
+/// How a flight was completed.
+pub(crate) enum Completion<T, R> {
     /// It ended the flight; the result of storing it, unless the store was cleared since the flight began.
     First(Option<R>),
     /// Another maker's value had ended the flight: this one.
@@ -97,17 +97,17 @@ pub(crate) struct Wait<'a, K, T> {
 /// How a wait ended.
 pub(crate) enum Waited<'a, K, T> {
     /// The value came.
-    Landed(T),
+    Completed(T),
     /// All makers failed.
-    Lost,
+    Failed,
     /// The makers stand still: make it.
-    Make(Ticket<'a, K, T>),
+    Make(FlightGuard<'a, K, T>),
     /// Give up: the makers stand still, and each has taken over from one that did.
     Stuck,
 }
 
-impl<K, T: Clone> Board<K, T> {
-    fn in_air<'a, Q>(&'a self, hash: &'a [u8; 32], key: &'a Q) -> impl Iterator<Item = &'a Arc<Flight<K, T>>>
+impl<K, T: Clone> InFlight<K, T> {
+    fn of_key<'a, Q>(&'a self, hash: &'a [u8; 32], key: &'a Q) -> impl Iterator<Item = &'a Arc<Flight<K, T>>>
     where
         K: Borrow<Q>,
         Q: Eq + ?Sized,
@@ -116,12 +116,12 @@ impl<K, T: Clone> Board<K, T> {
     }
 }
 
-impl<K, T> Board<K, T> {
+impl<K, T> InFlight<K, T> {
     fn has(&self, flight: &Arc<Flight<K, T>>) -> bool {
         self.flights.iter().any(|other| Arc::ptr_eq(other, flight))
     }
 
-    /// Takes a flight off the board.
+    /// Takes a flight off the list.
     fn remove(&mut self, flight: &Arc<Flight<K, T>>) {
         self.flights.retain(|other| !Arc::ptr_eq(other, flight));
     }
@@ -129,60 +129,60 @@ impl<K, T> Board<K, T> {
 
 impl<K, T: Clone> Flights<K, T> {
     pub(crate) fn new() -> Flights<K, T> {
-        Flights { board: Mutex::new(Board { flights: Vec::new(), generation: 0 }), waits: Waits::shared() }
+        Flights { in_flight: Mutex::new(InFlight { flights: Vec::new(), generation: 0 }), waits: Waits::shared() }
     }
 
     /// Finds out how this thread comes by the value of `key`; `stored` reads the store.
-    pub(crate) fn board<Q>(&self, hash: &[u8; 32], key: &Q, stored: impl FnOnce() -> Option<T>) -> Boarding<'_, K, T>
+    pub(crate) fn begin<Q>(&self, hash: &[u8; 32], key: &Q, stored: impl FnOnce() -> Option<T>) -> Begun<'_, K, T>
     where
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
     {
         let me = current().id();
-        let mut board = lock(&self.board);
+        let mut in_flight = lock(&self.in_flight);
         if let Some(value) = stored() {
-            return Boarding::Stored(value);
+            return Begun::Stored(value);
         }
         // A maker that clears the store and then asks for its own key is re-entrant all the same.
-        if board.in_air(hash, key).any(|flight| self.waits.makes(me, id(flight))) {
-            return Boarding::Reentrant;
+        if in_flight.of_key(hash, key).any(|flight| self.waits.makes(me, id(flight))) {
+            return Begun::Reentrant;
         }
         // After a clear, nobody takes a value that was begun before.
-        let generation = board.generation;
-        let found = board.in_air(hash, key).find(|flight| flight.generation == generation).cloned();
+        let generation = in_flight.generation;
+        let found = in_flight.of_key(hash, key).find(|flight| flight.generation == generation).cloned();
         let Some(flight) = found else {
-            let (end, ended) = (Mutex::new(End::Flying), Condvar::new());
+            let (end, ended) = (Mutex::new(End::Running), Condvar::new());
             let flight = Arc::new(Flight { hash: *hash, key: key.to_owned(), generation, end, ended });
             self.waits.make(me, id(&flight));
-            board.flights.push(flight.clone());
-            return Boarding::Make(Ticket { flights: self, flight, maker: me });
+            in_flight.flights.push(flight.clone());
+            return Begun::Make(FlightGuard { flights: self, flight, maker: me });
         };
         match self.waits.wait(me, id(&flight)) {
-            Some(depth) => Boarding::Wait(Wait { flights: self, flight, waiter: me, depth }),
-            None => Boarding::Reentrant,
+            Some(depth) => Begun::Wait(Wait { flights: self, flight, waiter: me, depth }),
+            None => Begun::Reentrant,
         }
     }
 
-    /// Begins a new generation and empties the store by `wipe`: values in the air will not be stored.
+    /// Begins a new generation and empties the store by `wipe`: values being made will not be stored.
     pub(crate) fn clear<R>(&self, wipe: impl FnOnce() -> R) -> R {
-        let mut board = lock(&self.board);
-        board.generation += 1;
+        let mut in_flight = lock(&self.in_flight);
+        in_flight.generation += 1;
         wipe()
     }
 
     /// Changes the store in any other way.
     pub(crate) fn exclusive<R>(&self, change: impl FnOnce() -> R) -> R {
-        let _board = lock(&self.board);
+        let _in_flight = lock(&self.in_flight);
         change()
     }
 }
 
 impl<K, T: Clone> Flight<K, T> {
-    /// The value it landed with, if it has.
-    fn landed(&self) -> Option<T> {
+    /// The value it completed with, if it has.
+    fn completed(&self) -> Option<T> {
         match &*lock(&self.end) {
-            End::Landed(value) => Some(value.clone()),
-            End::Flying | End::Lost => None,
+            End::Completed(value) => Some(value.clone()),
+            End::Running | End::Failed => None,
         }
     }
 }
@@ -194,7 +194,7 @@ impl<K, T> Flight<K, T> {
     }
 }
 
-impl<K, T: Clone> Ticket<'_, K, T> {
+impl<K, T: Clone> FlightGuard<'_, K, T> {
     /// The hash of the key.
     pub(crate) fn hash(&self) -> &[u8; 32] {
         &self.flight.hash
@@ -207,32 +207,32 @@ impl<K, T: Clone> Ticket<'_, K, T> {
 
     /// Ends the flight with `value`, and stores it by `store` unless the store was cleared since it began. If another
     /// maker has done so, `value` is dropped.
-    pub(crate) fn land<R>(self, value: T, store: impl FnOnce() -> R) -> Landing<T, R> {
-        let mut board = lock(&self.flights.board);
-        if board.has(&self.flight) {
-            let stored = (board.generation == self.flight.generation).then(store);
-            board.remove(&self.flight);
+    pub(crate) fn complete<R>(self, value: T, store: impl FnOnce() -> R) -> Completion<T, R> {
+        let mut in_flight = lock(&self.flights.in_flight);
+        if in_flight.has(&self.flight) {
+            let stored = (in_flight.generation == self.flight.generation).then(store);
+            in_flight.remove(&self.flight);
             self.flights.waits.end_waits(id(&self.flight));
-            // Before the board is let go, so that a maker who does not find the flight there finds its end.
-            self.flight.finish(End::Landed(value));
-            return Landing::First(stored);
+            // Before the list is let go, so that a maker who does not find the flight there finds its end.
+            self.flight.finish(End::Completed(value));
+            return Completion::First(stored);
         }
-        drop(board);
-        let landed = self.flight.landed();
-        Landing::Late(landed.expect("a flight that this ticket has not ended is off the board as it has landed"))
+        drop(in_flight);
+        let completed = self.flight.completed();
+        Completion::Late(completed.expect("a flight that this guard has not ended is off the list as it has completed"))
     }
 }
 
-impl<K, T> Drop for Ticket<'_, K, T> {
+impl<K, T> Drop for FlightGuard<'_, K, T> {
     fn drop(&mut self) {
-        let mut board = lock(&self.flights.board);
+        let mut in_flight = lock(&self.flights.in_flight);
         let is_last = self.flights.waits.end_making(self.maker, id(&self.flight));
-        if is_last && board.has(&self.flight) {
-            // Off the board before anyone learns of the loss, so that a waiter that tries itself does not find this
+        if is_last && in_flight.has(&self.flight) {
+            // Off the list before anyone learns of the failure, so that a waiter that tries itself does not find this
             // flight.
-            board.remove(&self.flight);
+            in_flight.remove(&self.flight);
             self.flights.waits.end_waits(id(&self.flight));
-            self.flight.finish(End::Lost);
+            self.flight.finish(End::Failed);
         }
     }
 }
@@ -267,9 +267,9 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
         let mut end = lock(&self.flight.end);
         loop {
             match &*end {
-                End::Landed(value) => return Some(Waited::Landed(value.clone())),
-                End::Lost => return Some(Waited::Lost),
-                End::Flying => {
+                End::Completed(value) => return Some(Waited::Completed(value.clone())),
+                End::Failed => return Some(Waited::Failed),
+                End::Running => {
                     let left = match until {
                         Some(until) => until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?,
                         None => Duration::MAX,
@@ -291,10 +291,10 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
             return (self.standstill() == Some(seen)).then_some(Waited::Stuck);
         }
         // So that the flight does not end meanwhile.
-        let board = lock(&self.flights.board);
+        let in_flight = lock(&self.flights.in_flight);
         let (flights, flight, maker) = (self.flights, self.flight.clone(), self.waiter);
-        let is_maker = board.has(&flight) && flights.waits.take_over(maker, id(&flight), self.depth, seen);
-        is_maker.then(|| Waited::Make(Ticket { flights, flight, maker }))
+        let is_maker = in_flight.has(&flight) && flights.waits.take_over(maker, id(&flight), self.depth, seen);
+        is_maker.then(|| Waited::Make(FlightGuard { flights, flight, maker }))
     }
 }
 

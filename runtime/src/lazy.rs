@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use crate::error::Deadlock;
 use crate::flight::Flights;
 use crate::lock::lock;
-use crate::memo::make_once;
+use crate::memo::init_once;
 
 /// A value that is made once, by the first thread that needs it; if that fails, by the next one.
 ///
@@ -16,8 +16,8 @@ use crate::memo::make_once;
 /// use retape_runtime::{Error, Lazy};
 ///
 /// let lazy: Lazy<u32> = Lazy::default();
-/// assert_eq!(lazy.get_or_make(|| Ok::<_, Error>(7))?, (7, true));
-/// assert_eq!(lazy.get_or_make(|| Ok::<_, Error>(8))?, (7, false));
+/// assert_eq!(lazy.get_or_try_init(|| Ok::<_, Error>(7))?, (7, true));
+/// assert_eq!(lazy.get_or_try_init(|| Ok::<_, Error>(8))?, (7, false));
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Lazy<T> {
@@ -49,8 +49,8 @@ impl<T: Clone> Lazy<T> {
     /// # Errors
     ///
     /// Those of `make`, or [`Deadlock::Stuck`].
-    pub fn get_or_make<E: From<Deadlock>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<(T, bool), E> {
-        make_once(&self.flights, &(), || self.get(), make, |value| *lock(&self.value) = Some(value.clone()))
+    pub fn get_or_try_init<E: From<Deadlock>>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<(T, bool), E> {
+        init_once(&self.flights, &(), || self.get(), make, |value| *lock(&self.value) = Some(value.clone()))
     }
 }
 

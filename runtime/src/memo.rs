@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::{Arc, RwLock, Weak};
 
 use crate::error::Deadlock;
-use crate::flight::{Boarding, Flights, Landing, Waited};
+use crate::flight::{Begun, Completion, Flights, Waited};
 use crate::lock::{lock_to_read, lock_to_write};
 use crate::patience::patience;
 use crate::pulse::at_work;
@@ -26,7 +26,7 @@ const FEW: usize = 64;
 /// use retape_runtime::{Error, Memo};
 ///
 /// let squares: Memo<u32, u32> = Memo::in_use();
-/// let nine = squares.get_or_make(&3, || Ok::<_, Error>(Arc::new(9)))?;
+/// let nine = squares.get_or_try_insert_with(&3, || Ok::<_, Error>(Arc::new(9)))?;
 /// assert!(squares.get(&3).is_some_and(|found| Arc::ptr_eq(&found, &nine)));
 /// drop(nine);
 /// assert_eq!(squares.get(&3), None);
@@ -96,19 +96,19 @@ impl<K: Clone + Eq + Hash, V> Memo<K, V> {
     }
 
     /// The value of a key. If it is not there, this call makes it or waits for the one that does, as those of
-    /// [`Lazy::get_or_make`](crate::Lazy::get_or_make) do.
+    /// [`Lazy::get_or_try_init`](crate::Lazy::get_or_try_init) do.
     ///
     /// # Errors
     ///
     /// Those of `make`, or [`Deadlock::Stuck`].
-    pub fn get_or_make<E: From<Deadlock>>(
+    pub fn get_or_try_insert_with<E: From<Deadlock>>(
         &self,
         key: &K,
         make: impl FnOnce() -> Result<Arc<V>, E>,
     ) -> Result<Arc<V>, E> {
         match self.get(key) {
             Some(value) => Ok(value),
-            None => Ok(make_once(&self.flights, key, || self.get(key), make, |value| self.insert(key, value))?.0),
+            None => Ok(init_once(&self.flights, key, || self.get(key), make, |value| self.insert(key, value))?.0),
         }
     }
 
@@ -161,31 +161,31 @@ impl<K: Eq + Hash, V> Table<K, V> {
 
 /// The value of a key by a single flight, and whether this call made it: `stored` reads the store, `keep` writes it. A
 /// call that would wait for itself makes a value of its own.
-pub(crate) fn make_once<K: Clone + Eq, T: Clone, E: From<Deadlock>>(
+pub(crate) fn init_once<K: Clone + Eq, T: Clone, E: From<Deadlock>>(
     flights: &Flights<K, T>,
     key: &K,
     stored: impl Fn() -> Option<T>,
     make: impl FnOnce() -> Result<T, E>,
     keep: impl FnOnce(&T),
 ) -> Result<(T, bool), E> {
-    let ticket = loop {
+    let guard = loop {
         // Equality alone decides among the few flights of a table.
-        match flights.board(&[0; 32], key, &stored) {
-            Boarding::Stored(value) => return Ok((value, false)),
-            Boarding::Make(ticket) => break ticket,
-            Boarding::Reentrant => return Ok((at_work(make)?, true)),
-            Boarding::Wait(wait) => match wait.end(patience) {
-                Waited::Landed(value) => return Ok((value, false)),
-                Waited::Lost => {}
-                Waited::Make(ticket) => break ticket,
+        match flights.begin(&[0; 32], key, &stored) {
+            Begun::Stored(value) => return Ok((value, false)),
+            Begun::Make(guard) => break guard,
+            Begun::Reentrant => return Ok((at_work(make)?, true)),
+            Begun::Wait(wait) => match wait.end(patience) {
+                Waited::Completed(value) => return Ok((value, false)),
+                Waited::Failed => {}
+                Waited::Make(guard) => break guard,
                 Waited::Stuck => return Err(Deadlock::Stuck.into()),
             },
         }
     };
     let value = at_work(make)?;
-    match ticket.land(value.clone(), || keep(&value)) {
-        Landing::First(_) => Ok((value, true)),
-        Landing::Late(first) => Ok((first, true)),
+    match guard.complete(value.clone(), || keep(&value)) {
+        Completion::First(_) => Ok((value, true)),
+        Completion::Late(first) => Ok((first, true)),
     }
 }
 
@@ -210,13 +210,13 @@ mod tests {
     #[test]
     fn values_that_nobody_has_are_gone_and_taken_out() {
         let memo = Memo::in_use();
-        let held = memo.get_or_make(&0, || made(7)).unwrap();
+        let held = memo.get_or_try_insert_with(&0, || made(7)).unwrap();
         for key in 1..3 * FEW {
-            memo.get_or_make(&key, || made(key)).unwrap();
+            memo.get_or_try_insert_with(&key, || made(key)).unwrap();
         }
         assert!(memo.table.read().unwrap().values.len() <= FEW);
         assert_eq!(memo.get(&1), None);
-        assert!(Arc::ptr_eq(&held, &memo.get_or_make(&0, || made(8)).unwrap()));
+        assert!(Arc::ptr_eq(&held, &memo.get_or_try_insert_with(&0, || made(8)).unwrap()));
         assert!(Arc::ptr_eq(&held, &memo.get_or_insert(&0, Arc::new(9))));
         assert_eq!(memo.values(), [held]);
     }
@@ -225,10 +225,10 @@ mod tests {
     fn a_table_has_no_more_values_than_it_may() {
         let memo = Memo::at_most(3);
         for key in 0..3 {
-            memo.get_or_make(&key, || made(key)).unwrap();
+            memo.get_or_try_insert_with(&key, || made(key)).unwrap();
         }
         assert_eq!((memo.get(&0).as_deref(), memo.values().len()), (Some(&0), 3));
-        memo.get_or_make(&3, || made(3)).unwrap();
+        memo.get_or_try_insert_with(&3, || made(3)).unwrap();
         assert_eq!((memo.get(&0), memo.values()), (None, vec![Arc::new(3)]));
     }
 
@@ -243,12 +243,13 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     start.wait();
-                    assert_eq!(*memo.get_or_make(&"key", make).unwrap(), 1);
+                    assert_eq!(*memo.get_or_try_insert_with(&"key", make).unwrap(), 1);
                 });
             }
         });
         assert_eq!(n_made.load(Relaxed), 1);
-        let refused: Result<Arc<usize>, Error> = memo.get_or_make(&"other", || Err(Error::Code("no".into())));
+        let refused: Result<Arc<usize>, Error> =
+            memo.get_or_try_insert_with(&"other", || Err(Error::Code("no".into())));
         assert!(refused.is_err() && memo.get(&"other").is_none());
     }
 }

@@ -4,14 +4,14 @@
 //! under 64 bytes), that live memory stays under the memory limit, and that live bytes are counted exactly.
 //!
 //! Why: a freed large allocation goes back to the system, and the next one of the same size pays a page fault per 4 KiB
-//! again, which costs more than many kernels do. The idea: each thread has a front, a handful of blocks that it
+//! again, which costs more than many kernels do. The idea: each thread has a cache, a handful of blocks that it
 //! reaches without a lock. Behind are a few shards, each a mutex around one stack of blocks per class; a thread uses its
 //! own shard, whose lock is free and whose last block is still in cache, and looks into the others only when its own
 //! has nothing. Over the cap, the class that was idle longest goes first.
 //!
 //! The count of live bytes is one number for the process, which threads would fight over at each small buffer. So a
-//! thread that frees some leaves them counted, up to a bound, and notes them as its credit; its next buffers are paid
-//! from that. The count is of live bytes and credit; the limit is checked against it when it grows.
+//! thread that frees some defers the subtraction: up to a bound, they stay counted, and its next buffers claim them. The
+//! count is of live bytes and deferred frees; the limit is checked against it when it grows.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -20,16 +20,16 @@ use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use crate::block::Block;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::shard::{CachePadded, thread_number};
 use crate::shortage::{Refusal, Shortage};
-use crate::stripe::{Padded, thread_number};
 
 const N_SHARDS: usize = 8;
 
-/// Blocks in a front, and the largest that goes there; their product is what a thread hides from the others.
-const N_FRONT: usize = 8;
-const MAX_FRONT: usize = 512 << 10;
+/// Blocks in a cache, and the largest that goes there; their product is what a thread hides from the others.
+const N_CACHED: usize = 8;
+const MAX_CACHED: usize = 512 << 10;
 
-/// Blocks of each linear class in a front besides: graphs with many small results come here often.
+/// Blocks of each linear class in a cache besides: graphs with many small results come here often.
 const N_SMALL: usize = 512;
 
 /// Sizes up to this are multiples of 64; above, each power of two is split in four.
@@ -41,13 +41,13 @@ const N_CLASSES: usize = N_LINEAR + 4 * (MAX_LOG2 - LINEAR_LOG2);
 /// Requests end here: half of what an allocation may ever be, so that no class size overflows.
 const MAX_LOG2: usize = usize::BITS as usize - 2;
 
-/// Bytes handed out in buffers, in class sizes, and the credit of all threads.
+/// Bytes handed out in buffers, in class sizes, and the deferred frees of all threads.
 static LIVE: AtomicUsize = AtomicUsize::new(0);
-/// The credit, by thread: bytes of `LIVE` that are in no buffer any more.
-static CREDIT: [Padded<AtomicUsize>; N_CREDITS] = [const { Padded(AtomicUsize::new(0)) }; N_CREDITS];
-const N_CREDITS: usize = 64;
-/// The credit of one thread ends here (or one block later).
-const MAX_CREDIT: usize = 64 << 10;
+/// The deferred frees, by thread: bytes of `LIVE` that are in no buffer any more.
+static DEFERRED: [CachePadded<AtomicUsize>; N_DEFERRED] = [const { CachePadded(AtomicUsize::new(0)) }; N_DEFERRED];
+const N_DEFERRED: usize = 64;
+/// The deferred frees of one thread end here (or one block later).
+const MAX_DEFERRED: usize = 64 << 10;
 /// The most that `LIVE` was since it was last reset.
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// Bytes held from the system: live ones and kept ones. Kept bytes are a difference, so that only two counters change
@@ -103,8 +103,8 @@ impl Shard {
 }
 
 /// The blocks that one thread reaches without a lock.
-struct Front {
-    blocks: [Option<Block>; N_FRONT],
+struct ThreadCache {
+    blocks: [Option<Block>; N_CACHED],
     /// Blocks of the linear classes.
     small: [Vec<Block>; N_LINEAR],
     /// The slot to empty when all are taken: they take turns.
@@ -114,12 +114,12 @@ struct Front {
 }
 
 thread_local! {
-    static FRONT: RefCell<Front> = const { RefCell::new(Front::new()) };
+    static THREAD_CACHE: RefCell<ThreadCache> = const { RefCell::new(ThreadCache::new()) };
 }
 
-impl Front {
-    const fn new() -> Front {
-        Front { blocks: [const { None }; N_FRONT], small: [const { Vec::new() }; N_LINEAR], next: 0, reused: 0 }
+impl ThreadCache {
+    const fn new() -> ThreadCache {
+        ThreadCache { blocks: [const { None }; N_CACHED], small: [const { Vec::new() }; N_LINEAR], next: 0, reused: 0 }
     }
 
     fn take(&mut self, bytes: usize) -> Option<Block> {
@@ -145,7 +145,7 @@ impl Front {
             return None;
         }
         let slot = self.blocks.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.next = (self.next + 1) % N_FRONT;
+            self.next = (self.next + 1) % N_CACHED;
             self.next
         });
         self.blocks[slot].replace(block)
@@ -153,21 +153,21 @@ impl Front {
 
     /// Moves all to the shards.
     fn flush(&mut self) {
-        lock(home()).reused += std::mem::take(&mut self.reused);
+        lock(own_shard()).reused += std::mem::take(&mut self.reused);
         self.blocks.iter_mut().filter_map(Option::take).for_each(put_back);
         self.small.iter_mut().flat_map(|stack| stack.drain(..)).for_each(put_back);
     }
 }
 
-impl Drop for Front {
+impl Drop for ThreadCache {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
-/// Runs `f` on this thread's front, unless the thread is ending.
-fn with_front<R>(f: impl FnOnce(&mut Front) -> R) -> Option<R> {
-    FRONT.try_with(|front| f(&mut front.borrow_mut())).ok()
+/// Runs `f` on this thread's cache, unless the thread is ending.
+fn with_thread_cache<R>(f: impl FnOnce(&mut ThreadCache) -> R) -> Option<R> {
+    THREAD_CACHE.try_with(|cache| f(&mut cache.borrow_mut())).ok()
 }
 
 /// Numbers of the pool at one moment.
@@ -206,25 +206,26 @@ fn class_bytes(class: usize) -> usize {
 }
 
 /// The shard of this thread.
-fn home() -> usize {
+fn own_shard() -> usize {
     thread_number() % N_SHARDS
 }
 
-/// The credit of this thread.
-fn credit() -> &'static AtomicUsize {
-    &CREDIT[thread_number() % N_CREDITS]
+/// The deferred frees of this thread, in bytes.
+fn deferred() -> &'static AtomicUsize {
+    &DEFERRED[thread_number() % N_DEFERRED]
 }
 
-/// Pays for `bytes` from this thread's credit; returns whether it had so much.
-fn pay(bytes: usize) -> bool {
-    let credit = credit();
-    credit.load(Relaxed) >= bytes && credit.try_update(Relaxed, Relaxed, |credit| credit.checked_sub(bytes)).is_ok()
+/// Takes `bytes` from the deferred frees of this thread, which are counted as live; returns whether there are so many.
+fn claim(bytes: usize) -> bool {
+    let deferred = deferred();
+    let left = |deferred: usize| deferred.checked_sub(bytes);
+    deferred.load(Relaxed) >= bytes && deferred.try_update(Relaxed, Relaxed, left).is_ok()
 }
 
-/// Takes the credit of all threads off the count.
-fn settle_credits() {
-    for credit in &CREDIT {
-        LIVE.fetch_sub(credit.swap(0, Relaxed), Relaxed);
+/// Takes the deferred frees of all threads off the count.
+fn settle_deferred() {
+    for deferred in &DEFERRED {
+        LIVE.fetch_sub(deferred.swap(0, Relaxed), Relaxed);
     }
 }
 
@@ -241,7 +242,7 @@ fn try_lock(shard: usize) -> Option<MutexGuard<'static, Shard>> {
     }
 }
 
-/// Bytes kept, except for those that credit hides.
+/// Bytes kept, except for those that deferred frees hide.
 fn kept_bytes() -> usize {
     HELD.load(Relaxed).saturating_sub(LIVE.load(Relaxed))
 }
@@ -251,7 +252,7 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     let endless = || Error::Allocation(Shortage::unaddressable(len, Device::Cpu));
     let class = class_of(len).ok_or_else(endless)?;
     let bytes = class_bytes(class);
-    let live = if pay(bytes) { None } else { Some(charge(len, bytes)?) };
+    let live = if claim(bytes) { None } else { Some(charge(len, bytes)?) };
     let found = match reuse(class, bytes) {
         Some(block) => Some((block, false)),
         None => fresh(bytes).map(|block| (block, true)),
@@ -266,25 +267,25 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     Ok(found)
 }
 
-/// Gives `take` blocks for the first of `lens`, for as many of them as are small and in this thread's front; they are
-/// paid for together.
+/// Gives `take` blocks for the first of `lens`, for as many of them as are small and in this thread's cache; they
+/// claim deferred frees together.
 pub(crate) fn obtain_small(lens: &[usize], mut take: impl FnMut(Block)) {
     let small = |&&len: &&usize| 0 < len && len <= LINEAR;
     let bytes = |&len: &usize| len.next_multiple_of(64);
     let n_small = lens.iter().take_while(small).count();
     let mut unused: usize = lens[..n_small].iter().map(bytes).sum();
-    if unused == 0 || !pay(unused) {
+    if unused == 0 || !claim(unused) {
         return;
     }
-    with_front(|front| {
+    with_thread_cache(|cache| {
         for bytes in lens[..n_small].iter().map(bytes) {
-            let Some(block) = front.take(bytes) else { break };
+            let Some(block) = cache.take(bytes) else { break };
             unused -= bytes;
             take(block);
         }
     });
     if unused > 0 {
-        credit().fetch_add(unused, Relaxed);
+        deferred().fetch_add(unused, Relaxed);
     }
 }
 
@@ -319,7 +320,7 @@ fn charge(len: usize, bytes: usize) -> Result<usize> {
             let refusal = if limit < machine_memory() { Refusal::Limit } else { Refusal::Size };
             return Err(shortage(len, others, refusal));
         } else {
-            settle_credits();
+            settle_deferred();
             is_settled = true;
             others = LIVE.load(Relaxed);
         }
@@ -332,18 +333,18 @@ pub(crate) fn shortage(bytes: usize, in_use: usize, refusal: Refusal) -> Error {
     Error::Allocation(Shortage { bytes, in_use, limit: memory_limit(), device: Device::Cpu, refusal })
 }
 
-/// A kept block of `class`, whose size is `bytes`: from this thread's front, else its shard, else another.
+/// A kept block of `class`, whose size is `bytes`: from this thread's cache, else its shard, else another.
 fn reuse(class: usize, bytes: usize) -> Option<Block> {
-    if bytes <= MAX_FRONT
-        && let Some(block) = with_front(|front| front.take(bytes)).flatten()
+    if bytes <= MAX_CACHED
+        && let Some(block) = with_thread_cache(|cache| cache.take(bytes)).flatten()
     {
         return Some(block);
     }
-    let home = home();
-    if let Some(block) = lock(home).take(class) {
+    let own_shard = own_shard();
+    if let Some(block) = lock(own_shard).take(class) {
         return Some(block);
     }
-    let away = (1..N_SHARDS).map(|step| (home + step) % N_SHARDS);
+    let away = (1..N_SHARDS).map(|step| (own_shard + step) % N_SHARDS);
     // A shard in use by its thread is passed over: waiting may cost more than fresh memory.
     away.filter_map(try_lock).find_map(|mut shard| shard.take(class))
 }
@@ -360,7 +361,7 @@ fn fresh(bytes: usize) -> Option<Block> {
         Block::fresh(bytes)
     });
     match block {
-        Some(_) => lock(home()).fresh += 1,
+        Some(_) => lock(own_shard()).fresh += 1,
         None => drop(HELD.fetch_sub(bytes, Relaxed)),
     }
     block
@@ -374,42 +375,42 @@ pub(crate) fn give_back(block: Block) {
         return free(block);
     }
     let cap = KEEP.load(Relaxed);
-    let credit = credit();
-    // Credit hides what is kept, so there must be room for all of it beneath the cap; and it pays for buffers that the
+    let deferred = deferred();
+    // Deferred frees hide what is kept, so there must be room for all of it beneath the cap; and they serve buffers that the
     // limit is not asked about, so what is counted must be within that.
-    let is_credited = bytes <= MAX_CREDIT
-        && credit.load(Relaxed) < MAX_CREDIT
+    let is_deferred = bytes <= MAX_DEFERRED
+        && deferred.load(Relaxed) < MAX_DEFERRED
         && LIVE.load(Relaxed) <= LIMIT.load(Relaxed)
-        && kept_bytes().saturating_add(N_CREDITS * 2 * MAX_CREDIT) <= cap;
-    if is_credited {
-        credit.fetch_add(bytes, Relaxed);
+        && kept_bytes().saturating_add(N_DEFERRED * 2 * MAX_DEFERRED) <= cap;
+    if is_deferred {
+        deferred.fetch_add(bytes, Relaxed);
     } else {
         LIVE.fetch_sub(bytes, Relaxed);
         if kept_bytes() > cap && (bytes > cap || !shrink(cap)) {
             return free(block);
         }
     }
-    if bytes > MAX_FRONT {
+    if bytes > MAX_CACHED {
         return put_back(block);
     }
     let mut block = Some(block);
-    let displaced = with_front(|front| front.put(block.take()?)).flatten();
-    // The block itself if the thread is ending and has no front any more.
+    let displaced = with_thread_cache(|cache| cache.put(block.take()?)).flatten();
+    // The block itself if the thread is ending and has no cache any more.
     block.into_iter().chain(displaced).for_each(put_back);
 }
 
 /// Puts a block into this thread's shard.
 fn put_back(block: Block) {
     let class = class_of(block.bytes()).expect("a block has the size of its class");
-    lock(home()).touch(class).blocks.push(block);
+    lock(own_shard()).touch(class).blocks.push(block);
 }
 
 /// Frees blocks until at most `cap` bytes are kept, this thread's shard first; returns whether that is reached.
 #[cold]
 fn shrink(cap: usize) -> bool {
-    with_front(Front::flush);
-    let home = home();
-    for shard in (0..N_SHARDS).map(|step| (home + step) % N_SHARDS) {
+    with_thread_cache(ThreadCache::flush);
+    let own_shard = own_shard();
+    for shard in (0..N_SHARDS).map(|step| (own_shard + step) % N_SHARDS) {
         while kept_bytes() > cap {
             // In its own statement, so that the lock is released before the system is called.
             let stalest = lock(shard).take_stalest();
@@ -427,10 +428,10 @@ fn free(block: Block) {
     HELD.fetch_sub(bytes, Relaxed);
 }
 
-/// Returns all kept memory to the system, except for the few small blocks in the fronts of other threads.
+/// Returns all kept memory to the system, except for the few small blocks in the caches of other threads.
 pub fn trim() {
-    settle_credits();
-    with_front(Front::flush);
+    settle_deferred();
+    with_thread_cache(ThreadCache::flush);
     for shard in 0..N_SHARDS {
         let kept: Vec<Block> = {
             let mut shard = lock(shard);
@@ -443,13 +444,13 @@ pub fn trim() {
 /// Sets how many bytes the pool may keep for reuse (at first 1 GiB), and frees what is beyond.
 pub fn set_pool_capacity(bytes: usize) {
     KEEP.store(bytes, Relaxed);
-    settle_credits();
+    settle_deferred();
     shrink(bytes);
 }
 
 /// The numbers of the pool.
 pub fn pool_stats() -> PoolStats {
-    with_front(|front| lock(home()).reused += std::mem::take(&mut front.reused));
+    with_thread_cache(|cache| lock(own_shard()).reused += std::mem::take(&mut cache.reused));
     let live_bytes = live_bytes();
     let mut stats = PoolStats {
         live_bytes,
@@ -467,8 +468,8 @@ pub fn pool_stats() -> PoolStats {
 
 /// Bytes in buffers that exist, in the sizes of their blocks; exact while no thread makes or drops buffers.
 pub fn live_bytes() -> usize {
-    let credit = CREDIT.iter().map(|credit| credit.load(Relaxed)).sum();
-    LIVE.load(Relaxed).saturating_sub(credit)
+    let deferred = DEFERRED.iter().map(|deferred| deferred.load(Relaxed)).sum();
+    LIVE.load(Relaxed).saturating_sub(deferred)
 }
 
 /// The most that [`live_bytes`] was since [`reset_peak_bytes`], or ever; up to 128 KiB per thread more.
@@ -478,7 +479,7 @@ pub fn peak_bytes() -> usize {
 
 /// Makes [`peak_bytes`] count from now on.
 pub fn reset_peak_bytes() {
-    settle_credits();
+    settle_deferred();
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
@@ -493,8 +494,8 @@ pub fn memory_limit() -> usize {
 /// Sets the bytes that all buffers together may have; `usize::MAX` stands for the memory of the machine.
 pub fn set_memory_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
-    // Buffers that credit pays for are not checked against the limit; the credit was given under the old one.
-    settle_credits();
+    // Buffers that claim deferred frees are not checked against the limit; those were deferred under the old one.
+    settle_deferred();
 }
 
 /// The memory of the machine where the system tells, else all that an address reaches.
@@ -563,23 +564,23 @@ mod tests {
     #[test]
     fn a_front_keeps_a_handful() {
         let block = |n: usize| Block::fresh(class_bytes(n)).unwrap();
-        let mut front = Front::new();
-        assert!((N_LINEAR..N_LINEAR + N_FRONT).all(|n| front.put(block(n)).is_none()));
-        let displaced = front.put(block(20)).unwrap().bytes();
-        assert!(front.take(displaced).is_none());
-        assert_eq!(front.take(class_bytes(20)).unwrap().bytes(), class_bytes(20));
-        assert!(front.put(block(21)).is_none(), "a slot is free again");
-        assert_eq!(front.reused, 1);
+        let mut cache = ThreadCache::new();
+        assert!((N_LINEAR..N_LINEAR + N_CACHED).all(|n| cache.put(block(n)).is_none()));
+        let displaced = cache.put(block(20)).unwrap().bytes();
+        assert!(cache.take(displaced).is_none());
+        assert_eq!(cache.take(class_bytes(20)).unwrap().bytes(), class_bytes(20));
+        assert!(cache.put(block(21)).is_none(), "a slot is free again");
+        assert_eq!(cache.reused, 1);
         for class in 0..N_LINEAR {
-            assert!((0..N_SMALL).all(|_| front.put(block(class)).is_none()));
-            assert!(front.put(block(class)).is_some(), "only so many of a class");
-            assert_eq!(front.take(class_bytes(class)).unwrap().bytes(), class_bytes(class));
+            assert!((0..N_SMALL).all(|_| cache.put(block(class)).is_none()));
+            assert!(cache.put(block(class)).is_some(), "only so many of a class");
+            assert_eq!(cache.take(class_bytes(class)).unwrap().bytes(), class_bytes(class));
         }
-        assert_eq!(front.reused, 1 + N_LINEAR as u64);
+        assert_eq!(cache.reused, 1 + N_LINEAR as u64);
         // These blocks never came through the pool, so they must not go back there.
-        front.blocks = [const { None }; N_FRONT];
-        front.small = [const { Vec::new() }; N_LINEAR];
-        front.reused = 0;
+        cache.blocks = [const { None }; N_CACHED];
+        cache.small = [const { Vec::new() }; N_LINEAR];
+        cache.reused = 0;
     }
 
     /// A size of which no other test has a block.

@@ -180,7 +180,7 @@ impl fmt::Display for CacheStats {
 /// The counters of a cache.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Hits that were found by their hash; the stripes of `recent.rs` count the others.
+    /// Hits that were found by their hash; the shards of `recent.rs` count the others.
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) waits: AtomicU64,

@@ -28,7 +28,7 @@ struct Making {
 }
 
 #[derive(Default)]
-struct Table {
+struct WaitGraph {
     waiting: Vec<Waiting>,
     making: Vec<Making>,
 }
@@ -36,7 +36,7 @@ struct Table {
 /// The waits of the process.
 #[derive(Default)]
 pub(crate) struct Waits {
-    table: Mutex<Table>,
+    graph: Mutex<WaitGraph>,
 }
 
 /// The state of the makers of a flight while none of them is known to be at work: as long as it stays the same, none of
@@ -47,7 +47,7 @@ pub(crate) struct Standstill {
     beats: u64,
 }
 
-impl Table {
+impl WaitGraph {
     fn makers(&self, flight: FlightId) -> impl Iterator<Item = &Making> {
         self.making.iter().filter(move |making| making.flight == flight)
     }
@@ -56,15 +56,15 @@ impl Table {
         self.waiting.iter().find(|waiting| waiting.waiter == thread).map(|waiting| waiting.flight)
     }
 
-    /// Whether a flight may land though `thread` stands still; `seen` are flights that would have to land before.
-    fn can_land(&self, flight: FlightId, thread: ThreadId, seen: &mut Vec<FlightId>) -> bool {
+    /// Whether a flight may complete though `thread` stands still; `seen` are flights that would have to complete before.
+    fn can_complete(&self, flight: FlightId, thread: ThreadId, seen: &mut Vec<FlightId>) -> bool {
         if seen.contains(&flight) {
             return false;
         }
         seen.push(flight);
         self.makers(flight).any(|making| {
             let next = self.awaited_by(making.maker);
-            making.maker != thread && next.is_none_or(|next| self.can_land(next, thread, seen))
+            making.maker != thread && next.is_none_or(|next| self.can_complete(next, thread, seen))
         })
     }
 
@@ -104,57 +104,57 @@ impl Waits {
 
     /// Notes that this thread, which is `maker`, makes the value of a flight.
     pub(crate) fn make(&self, maker: ThreadId, flight: FlightId) {
-        lock(&self.table).making.push(Making { maker, flight, depth: 0, pulse: Pulse::own() });
+        lock(&self.graph).making.push(Making { maker, flight, depth: 0, pulse: Pulse::own() });
     }
 
     /// Whether a thread makes the value of a flight.
     pub(crate) fn makes(&self, thread: ThreadId, flight: FlightId) -> bool {
-        lock(&self.table).makers(flight).any(|making| making.maker == thread)
+        lock(&self.graph).makers(flight).any(|making| making.maker == thread)
     }
 
-    /// Notes that `waiter` waits for a flight, unless that cannot land before he goes on. Returns whether he may wait,
+    /// Notes that `waiter` waits for a flight, unless that cannot complete before he goes on. Returns whether he may wait,
     /// as the depth that he would have as a maker.
     pub(crate) fn wait(&self, waiter: ThreadId, flight: FlightId) -> Option<u32> {
-        let mut table = lock(&self.table);
-        if !table.can_land(flight, waiter, &mut vec![]) {
+        let mut graph = lock(&self.graph);
+        if !graph.can_complete(flight, waiter, &mut vec![]) {
             return None;
         }
-        let depth = table.makers(flight).map(|making| making.depth + 1).max().unwrap_or(0);
-        table.waiting.push(Waiting { waiter, flight });
+        let depth = graph.makers(flight).map(|making| making.depth + 1).max().unwrap_or(0);
+        graph.waiting.push(Waiting { waiter, flight });
         Some(depth)
     }
 
     /// The state of the makers of a flight, if none of them is known to be at work.
     pub(crate) fn standstill(&self, flight: FlightId) -> Option<Standstill> {
-        lock(&self.table).standstill(flight)
+        lock(&self.graph).standstill(flight)
     }
 
     /// Makes this thread, which is `waiter`, a maker of the flight that it waited for, if the makers still stand as it
     /// has seen them; so of several that saw the same, one does.
     pub(crate) fn take_over(&self, waiter: ThreadId, flight: FlightId, depth: u32, seen: Standstill) -> bool {
-        let mut table = lock(&self.table);
-        if table.standstill(flight) != Some(seen) {
+        let mut graph = lock(&self.graph);
+        if graph.standstill(flight) != Some(seen) {
             return false;
         }
-        table.waiting.retain(|other| other.waiter != waiter || other.flight != flight);
-        table.making.push(Making { maker: waiter, flight, depth, pulse: Pulse::own() });
+        graph.waiting.retain(|other| other.waiter != waiter || other.flight != flight);
+        graph.making.push(Making { maker: waiter, flight, depth, pulse: Pulse::own() });
         true
     }
 
     /// Forgets the waits for a flight: the waiters are about to wake.
     pub(crate) fn end_waits(&self, flight: FlightId) {
-        lock(&self.table).waiting.retain(|other| other.flight != flight);
+        lock(&self.graph).waiting.retain(|other| other.flight != flight);
     }
 
     /// Forgets one wait.
     pub(crate) fn end_wait(&self, waiter: ThreadId, flight: FlightId) {
-        lock(&self.table).waiting.retain(|other| other.waiter != waiter || other.flight != flight);
+        lock(&self.graph).waiting.retain(|other| other.waiter != waiter || other.flight != flight);
     }
 
     /// Forgets a maker; returns whether the flight has none left.
     pub(crate) fn end_making(&self, maker: ThreadId, flight: FlightId) -> bool {
-        let mut table = lock(&self.table);
-        table.making.retain(|other| other.maker != maker || other.flight != flight);
-        table.makers(flight).next().is_none()
+        let mut graph = lock(&self.graph);
+        graph.making.retain(|other| other.maker != maker || other.flight != flight);
+        graph.makers(flight).next().is_none()
     }
 }

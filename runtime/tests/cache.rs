@@ -367,7 +367,7 @@ fn what_went_out_is_not_kept_alive_by_threads_that_used_it() {
             for _ in 0..N_THREADS {
                 scope.spawn(|| {
                     ask(&cache, 1);
-                    // Two threads may share a stripe, and then one finds nothing while the other looks.
+                    // Two threads may share a shard, and then one finds nothing while the other looks.
                     while cache.get_recent(&1).as_deref() != Some(&2) {
                         ask(&cache, 1);
                     }

@@ -22,7 +22,7 @@ mod waits;
 
 use std::time::Duration;
 
-use flight::{Boarding, Flights, Landing, Ticket, Waited};
+use flight::{Begun, Completion, FlightGuard, Flights, Waited};
 use loom::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -44,21 +44,21 @@ impl Cell {
     /// Gets the value, or makes it: each making yields another number.
     fn get(&self, key: u32, fails: bool) -> Option<usize> {
         loop {
-            match self.flights.board(&[0; 32], &key, || *self.stored.lock().unwrap()) {
-                Boarding::Stored(value) => return Some(value),
-                Boarding::Make(_lost) if fails => return None,
-                Boarding::Make(ticket) => {
+            match self.flights.begin(&[0; 32], &key, || *self.stored.lock().unwrap()) {
+                Begun::Stored(value) => return Some(value),
+                Begun::Make(_failed) if fails => return None,
+                Begun::Make(guard) => {
                     let value = self.n_made.fetch_add(1, SeqCst) + 1;
-                    ticket.land(value, || *self.stored.lock().unwrap() = Some(value));
+                    guard.complete(value, || *self.stored.lock().unwrap() = Some(value));
                     return Some(value);
                 }
-                Boarding::Wait(wait) => {
+                Begun::Wait(wait) => {
                     // The model knows no time, so patience does not end.
-                    if let Waited::Landed(value) = wait.end(|| Duration::MAX) {
+                    if let Waited::Completed(value) = wait.end(|| Duration::MAX) {
                         return Some(value);
                     }
                 }
-                Boarding::Reentrant => panic!("nobody here waits for himself"),
+                Begun::Reentrant => panic!("nobody here waits for himself"),
             }
         }
     }
@@ -137,18 +137,18 @@ fn circles_are_refused_once() {
         let flights: Arc<Flights<u32, u32>> = Arc::new(Flights::new());
         // Both make one key and ask for the other's; at most one may be refused, and nobody hangs.
         let ask = |flights: &Flights<u32, u32>, own: u32, other: u32| {
-            let Boarding::Make(ticket) = flights.board(&[0; 32], &own, || None) else {
+            let Begun::Make(guard) = flights.begin(&[0; 32], &own, || None) else {
                 return false;
             };
-            let is_refused = match flights.board(&[0; 32], &other, || None) {
-                Boarding::Wait(wait) => {
+            let is_refused = match flights.begin(&[0; 32], &other, || None) {
+                Begun::Wait(wait) => {
                     wait.end(|| Duration::MAX);
                     false
                 }
-                Boarding::Reentrant => true,
-                Boarding::Make(_) | Boarding::Stored(_) => false,
+                Begun::Reentrant => true,
+                Begun::Make(_) | Begun::Stored(_) => false,
             };
-            ticket.land(own, || ());
+            guard.complete(own, || ());
             is_refused
         };
         let other = {
@@ -161,34 +161,35 @@ fn circles_are_refused_once() {
 }
 
 impl Cell {
-    /// Makes a value in code of a user, where `work` runs, and lands it or loses it. The first value to land is everybody's.
-    fn make(&self, ticket: Ticket<'_, u32, usize>, fails: bool, work: impl FnOnce()) -> Option<usize> {
+    /// Makes a value in code of a user, where `work` runs, and completes the flight or fails it. The first value to
+    /// complete is everybody's.
+    fn make(&self, guard: FlightGuard<'_, u32, usize>, fails: bool, work: impl FnOnce()) -> Option<usize> {
         let value = self.n_made.fetch_add(1, SeqCst) + 1;
         in_user_code(work);
         if fails {
             return None;
         }
-        Some(match ticket.land(value, || *self.stored.lock().unwrap() = Some(value)) {
-            Landing::First(_) => value,
-            Landing::Late(first) => first,
+        Some(match guard.complete(value, || *self.stored.lock().unwrap() = Some(value)) {
+            Completion::First(_) => value,
+            Completion::Late(first) => first,
         })
     }
 
     /// Gets the value with no patience at all: takes over from makers that stand still, as soon as they are seen to.
     fn get_impatiently(&self, fails: bool) -> Option<usize> {
         loop {
-            match self.flights.board(&[0; 32], &1, || *self.stored.lock().unwrap()) {
-                Boarding::Stored(value) => return Some(value),
-                Boarding::Make(ticket) => return self.make(ticket, fails, || ()),
-                Boarding::Reentrant => panic!("nobody here waits for himself"),
-                Boarding::Wait(wait) => {
+            match self.flights.begin(&[0; 32], &1, || *self.stored.lock().unwrap()) {
+                Begun::Stored(value) => return Some(value),
+                Begun::Make(guard) => return self.make(guard, fails, || ()),
+                Begun::Reentrant => panic!("nobody here waits for himself"),
+                Begun::Wait(wait) => {
                     let waited = wait.standstill().and_then(|seen| wait.take_over(seen));
                     match waited {
-                        Some(Waited::Make(ticket)) => return self.make(ticket, fails, || ()),
+                        Some(Waited::Make(guard)) => return self.make(guard, fails, || ()),
                         Some(_) => panic!("makers here see no others at a standstill"),
                         None => match wait.end(|| Duration::MAX) {
-                            Waited::Landed(value) => return Some(value),
-                            Waited::Lost => {}
+                            Waited::Completed(value) => return Some(value),
+                            Waited::Failed => {}
                             Waited::Make(_) | Waited::Stuck => panic!("patience does not end"),
                         },
                     }
@@ -203,17 +204,15 @@ impl Cell {
 fn who_takes_over_ends_the_wait_of_the_maker() {
     loom::model(|| {
         let cell = Cell::new();
-        let Boarding::Make(ticket) = cell.flights.board(&[0; 32], &1, || None) else { panic!("nobody else is there") };
+        let Begun::Make(guard) = cell.flights.begin(&[0; 32], &1, || None) else { panic!("nobody else is there") };
         let other = cell.clone();
-        let value = cell.make(ticket, false, || {
+        let value = cell.make(guard, false, || {
             let inner = thread::spawn(move || {
                 // The maker is in its closure before this begins, and nothing wakes it but the end of this thread.
-                let Boarding::Wait(wait) = other.flights.board(&[0; 32], &1, || None) else {
-                    panic!("it is in the air")
-                };
+                let Begun::Wait(wait) = other.flights.begin(&[0; 32], &1, || None) else { panic!("it is in the air") };
                 let seen = wait.standstill().unwrap();
-                let Some(Waited::Make(ticket)) = wait.take_over(seen) else { panic!("nothing moves") };
-                other.make(ticket, false, || ())
+                let Some(Waited::Make(guard)) = wait.take_over(seen) else { panic!("nothing moves") };
+                other.make(guard, false, || ())
             });
             assert_eq!(inner.join().unwrap(), Some(2));
         });
@@ -274,13 +273,13 @@ impl Shelf {
         Arc::new(Shelf { recent: Recent::new(2), index: Mutex::new(Some(value.clone())) })
     }
 
-    /// Looks the value up as thread `thread`, and tells whether the stripe counted it.
+    /// Looks the value up as thread `thread`, and tells whether the shard counted it.
     fn get(&self, thread: usize) -> bool {
         if self.recent.find(thread, |_| true).is_some() {
             return true;
         }
         let displaced = match &*self.index.lock().unwrap() {
-            Some(value) => self.recent.note(thread, value),
+            Some(value) => self.recent.insert(thread, value),
             None => None,
         };
         assert!(displaced.is_none(), "there is room for one value");
@@ -316,7 +315,7 @@ fn what_is_forgotten_is_found_and_kept_by_nobody() {
 
 #[test]
 fn every_use_is_counted_once() {
-    // Threads with stripes of their own, and two that share one.
+    // Threads with shards of their own, and two that share one.
     for threads in [[0, 1], [1, 1]] {
         loom::model(move || {
             let value = Arc::new(Value::default());

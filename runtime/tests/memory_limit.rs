@@ -69,7 +69,7 @@ fn vectors_count_while_a_buffer_has_them() {
     drop(buffer);
     assert_eq!(bytes(), (0, 0), "the pool does not keep it");
 
-    // Small ones would be kept as credit.
+    // The frees of small ones would be deferred.
     drop(Buffer::from_vec(vec![1.0_f32; 2000]).unwrap());
     assert_eq!(bytes(), (0, 0));
     assert_eq!(pool_stats().reused, reused);

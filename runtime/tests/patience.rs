@@ -222,8 +222,8 @@ fn a_maker_that_fails_leaves_the_others_at_it() {
 fn a_lazy_value_does_not_hang_either() {
     let _turn = with_patience(5);
     let lazy: Lazy<u32> = Lazy::default();
-    let get = || lazy.get_or_make(|| Ok::<_, Error>(2));
-    let outer = lazy.get_or_make(|| {
+    let get = || lazy.get_or_try_init(|| Ok::<_, Error>(2));
+    let outer = lazy.get_or_try_init(|| {
         // On this thread it makes one of its own, and another thread takes over.
         assert_eq!(get(), Ok((2, true)));
         assert_eq!(in_user_code(|| thread::scope(|scope| scope.spawn(get).join().unwrap())), Ok((2, true)));
@@ -233,6 +233,6 @@ fn a_lazy_value_does_not_hang_either() {
     assert_eq!((get(), patience()), (Ok((2, false)), Duration::from_millis(5)));
 
     let failing: Lazy<u32> = Lazy::default();
-    assert_eq!(failing.get_or_make(|| Err(Error::Code("no".into()))), Err(Error::Code("no".into())));
-    assert_eq!((failing.get(), failing.get_or_make(|| Ok::<_, Error>(3))), (None, Ok((3, true))));
+    assert_eq!(failing.get_or_try_init(|| Err(Error::Code("no".into()))), Err(Error::Code("no".into())));
+    assert_eq!((failing.get(), failing.get_or_try_init(|| Ok::<_, Error>(3))), (None, Ok((3, true))));
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use retape_runtime::{
-    Cache, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Padded, Weight,
+    Cache, CachePadded, CacheStats, Capacity, Deadlock, Device, EventKind, InUse, Insertion, Outcome as Served, Weight,
     hash_words, in_user_code, lock,
 };
 
@@ -42,7 +42,7 @@ use crate::{collective, determinism, eager};
 type TraceFn<'r> = dyn Fn(&Arc<Tape>, &mut Reader<'_>) -> Result<Trace> + 'r;
 
 /// The context of a call that only the generic caller knows; the core uses it on its cold paths.
-pub(crate) struct Rim<'r> {
+pub(crate) struct CallContext<'r> {
     /// The line of the call.
     pub(crate) caller: Caller,
     /// Writes the arguments again, for people.
@@ -77,7 +77,7 @@ pub(crate) struct Core {
     pub(super) cache: Cache<Signature, Entry>,
     events: Events,
     /// Shared with what raises them when a call has ended.
-    pub(super) flags: Arc<Padded<AtomicU32>>,
+    pub(super) flags: Arc<CachePadded<AtomicU32>>,
     pub(super) policy: Mutex<RetracePolicy>,
     log: Mutex<MissLog>,
     detector: Mutex<Detector>,
@@ -113,7 +113,7 @@ pub(crate) struct Ready {
 }
 
 /// A call that was given arguments by value: to be run when the caller has let go of them, or done already.
-pub(crate) enum Giving {
+pub(crate) enum DonatingCall {
     Ready(Ready),
     Done(Outcome),
 }
@@ -142,7 +142,7 @@ impl Core {
             _ => {}
         });
         let trust = if Settings::get().stale_check { 0 } else { flag::TRUSTED };
-        let flags = Arc::new(Padded(AtomicU32::new(trust)));
+        let flags = Arc::new(CachePadded(AtomicU32::new(trust)));
         let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
@@ -168,11 +168,11 @@ impl Core {
     }
 
     /// The hot path: a lookup and a run.
-    pub(crate) fn call(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    pub(crate) fn call(&self, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
         leaves.check()?;
         let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
-            return self.watched(flags, leaves, rim);
+            return self.watched(flags, leaves, context);
         }
         let start = sampled_start();
         if start.is_some()
@@ -183,11 +183,11 @@ impl Core {
         }
         note_modes(flags, &mut leaves);
         let Some(entry) = self.find(&leaves.words) else {
-            return self.miss(flags, leaves, rim);
+            return self.miss(flags, leaves, context);
         };
-        let tensors = entry.run(&leaves.tensors).map_err(|error| self.refused(error, &entry, rim.caller))?;
+        let tensors = entry.run(&leaves.tensors).map_err(|error| self.refused(error, &entry, context.caller))?;
         if let Some(start) = start {
-            self.timed(flags, &entry, start, &leaves.tensors, rim);
+            self.timed(flags, &entry, start, &leaves.tensors, context);
         }
         Ok(Outcome::Ran { entry, tensors })
     }
@@ -201,44 +201,49 @@ impl Core {
     /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
     /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
     /// arguments are left alone, since more than the entry may read them.
-    pub(crate) fn call_giving(&self, mut leaves: Writer<'_>, given: Given, rim: &Rim<'_>) -> Result<Giving> {
+    pub(crate) fn call_donating(
+        &self,
+        mut leaves: Writer<'_>,
+        given: Given,
+        context: &CallContext<'_>,
+    ) -> Result<DonatingCall> {
         leaves.check()?;
         let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
-            return self.watched(flags, leaves, rim).map(Giving::Done);
+            return self.watched(flags, leaves, context).map(DonatingCall::Done);
         }
         let start = sampled_start();
         if start.is_some()
             && is_unseen()
             && let Some(outcome) = self.call_unseen(flags, &leaves)
         {
-            return outcome.map(Giving::Done);
+            return outcome.map(DonatingCall::Done);
         }
         note_modes(flags, &mut leaves);
         let args = leaves.tensors;
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => (entry, start),
-            None => (self.made(flags, leaves.words, &args, rim)?.into(), None),
+            None => (self.made(flags, leaves.words, &args, context)?.into(), None),
         };
-        if entry.takes(&given) {
+        if entry.takes_donation(&given) {
             // Before the run, since afterwards there are no arguments any more.
             let start = start.map(|_| {
-                self.look_for_change(flags, &entry, &args, rim);
+                self.look_for_change(flags, &entry, &args, context);
                 Instant::now()
             });
-            return Ok(Giving::Ready(Ready { entry, args: handles(&args), given, start, at: rim.caller }));
+            return Ok(DonatingCall::Ready(Ready { entry, args: handles(&args), given, start, at: context.caller }));
         }
-        let tensors = entry.run(&args).map_err(|error| self.refused(error, &entry, rim.caller))?;
+        let tensors = entry.run(&args).map_err(|error| self.refused(error, &entry, context.caller))?;
         if let Some(start) = start {
-            self.timed(flags, &entry, start, &args, rim);
+            self.timed(flags, &entry, start, &args, context);
         }
-        Ok(Giving::Done(Outcome::Ran { entry, tensors }))
+        Ok(DonatingCall::Done(Outcome::Ran { entry, tensors }))
     }
 
     /// Runs a call whose arguments have been dropped.
     pub(crate) fn run_ready(&self, ready: Ready) -> Result<Outcome> {
         let Ready { entry, args, given, start, at } = ready;
-        let tensors = entry.run_given(args, &given).map_err(|error| self.refused(error, &entry, at))?;
+        let tensors = entry.run_donating(args, &given).map_err(|error| self.refused(error, &entry, at))?;
         if let Some(start) = start {
             entry.stale_turns.ran(self.hit_latency.record(start));
         }
@@ -247,21 +252,21 @@ impl Core {
 
     /// A call while something is switched on that is not free.
     #[cold]
-    fn watched(&self, flags: u32, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    fn watched(&self, flags: u32, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
         if is_unseen()
             && let Some(outcome) = self.call_unseen(flags, &leaves)
         {
             return outcome;
         }
         if flags & flag::PROFILED != 0 {
-            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, rim));
+            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, context));
         }
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
             profile::served(CallKind::Unaccelerated);
-            let trace = traced(Tape::on, &leaves.words, &leaves.tensors, rim)?;
+            let trace = traced(Tape::on, &leaves.words, &leaves.tensors, context)?;
             if flags & flag::TRAPPED != 0 {
-                self.search(&trace, &leaves.tensors, String::new(), rim)?;
+                self.search(&trace, &leaves.tensors, String::new(), context)?;
             }
             let tensors = eager::evaluate(&trace, &leaves.tensors)?;
             return Ok(Outcome::Evaluated { trace, tensors });
@@ -270,12 +275,12 @@ impl Core {
         let start = sampled_start();
         let (entry, start) = match self.find(&leaves.words) {
             Some(entry) => {
-                self.events.hit(&entry.signature, rim.caller);
+                self.events.hit(&entry.signature, context.caller);
                 (entry, start)
             }
-            None => (self.made(flags, leaves.words, &leaves.tensors, rim)?.into(), None),
+            None => (self.made(flags, leaves.words, &leaves.tensors, context)?.into(), None),
         };
-        let refused = |error| self.refused(error, &entry, rim.caller);
+        let refused = |error| self.refused(error, &entry, context.caller);
         let tensors = if flags & flag::TRAPPED == 0 {
             let is_watching = profile::is_watching();
             let tensors = if is_watching { entry.run_profiled(&leaves.tensors) } else { entry.run(&leaves.tensors) };
@@ -283,18 +288,18 @@ impl Core {
         } else {
             let (tensors, first) = entry.run_trapped(&leaves.tensors).map_err(refused)?;
             if let Some(group) = first {
-                self.search(&entry.trace, &leaves.tensors, group, rim)?;
+                self.search(&entry.trace, &leaves.tensors, group, context)?;
             }
             tensors
         };
         let check = (flags & flag::CHECKED != 0).then(|| self.checks.is_due(&entry.turns)).flatten();
         match (start, check) {
-            (_, Some(check)) => return self.compared(entry, tensors, &leaves.tensors, &check, rim),
+            (_, Some(check)) => return self.compared(entry, tensors, &leaves.tensors, &check, context),
             (Some(start), None) if flags & !flag::CHEAP == 0 => {
-                self.timed(flags, &entry, start, &leaves.tensors, rim);
+                self.timed(flags, &entry, start, &leaves.tensors, context);
             }
             // Calls that do more than others are not among those whose time is told.
-            (Some(_), None) => self.look_for_change(flags, &entry, &leaves.tensors, rim),
+            (Some(_), None) => self.look_for_change(flags, &entry, &leaves.tensors, context),
             (None, None) => {}
         }
         Ok(Outcome::Ran { entry, tensors })
@@ -308,25 +313,25 @@ impl Core {
 
     /// A call that found no entry: makes it, or waits for it, and runs it.
     #[cold]
-    fn miss(&self, flags: u32, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    fn miss(&self, flags: u32, leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
         let (words, args) = (leaves.words, leaves.tensors);
-        let entry = self.made(flags, words, &args, rim)?;
-        let tensors = entry.run(&args).map_err(|error| self.refused(error, &entry, rim.caller))?;
+        let entry = self.made(flags, words, &args, context)?;
+        let tensors = entry.run(&args).map_err(|error| self.refused(error, &entry, context.caller))?;
         Ok(Outcome::Ran { entry: entry.into(), tensors })
     }
 
     /// The entry for arguments that were not found: made here, or by the thread that was first.
     #[cold]
-    fn made(&self, flags: u32, words: Words, args: &[&Tensor], rim: &Rim<'_>) -> Result<Arc<Entry>> {
+    fn made(&self, flags: u32, words: Words, args: &[&Tensor], context: &CallContext<'_>) -> Result<Arc<Entry>> {
         let start = Instant::now();
-        let signature = Signature::of_words(words, described(flags, rim));
-        let make = || self.make(&signature, args, rim, start).map_err(Unmade::Failed);
+        let signature = Signature::of_words(words, described(flags, context));
+        let make = || self.make(&signature, args, context, start).map_err(Unmade::Failed);
         let (entry, how) = match self.cache.get_or_try_insert_with(&signature.hash(), &signature, make) {
             Ok(found) => found,
             Err(Unmade::Failed(error)) => return Err(error),
             Err(Unmade::Refused(deadlock)) => {
-                let error = self.deadlocked(deadlock, &signature, rim.caller);
-                let (miss, _, counters) = self.begin_miss(&signature, rim.caller);
+                let error = self.deadlocked(deadlock, &signature, context.caller);
+                let (miss, _, counters) = self.begin_miss(&signature, context.caller);
                 self.note(Miss { error: Some(error.to_string()), ..miss }, start, counters.clears);
                 return Err(error);
             }
@@ -338,7 +343,7 @@ impl Core {
             Served::Hit => {}
         }
         if how != Served::Miss {
-            self.events.hit(&entry.signature, rim.caller);
+            self.events.hit(&entry.signature, context.caller);
         }
         Ok(entry)
     }
@@ -360,15 +365,21 @@ impl Core {
     }
 
     /// Makes an entry, and notes what it cost and why it was not there.
-    fn make(&self, signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, start: Instant) -> Result<(Entry, Weight)> {
-        let (mut miss, why, counters) = self.begin_miss(signature, rim.caller);
+    fn make(
+        &self,
+        signature: &Signature,
+        args: &[&Tensor],
+        context: &CallContext<'_>,
+        start: Instant,
+    ) -> Result<(Entry, Weight)> {
+        let (mut miss, why, counters) = self.begin_miss(signature, context.caller);
         let call = counters.hits + counters.misses;
         let of_function = |error: Error| {
             let by = || format!("the trace of {} for ({signature})", self.identity().full());
-            error.asked_by(by, rim.caller)
+            error.asked_by(by, context.caller)
         };
-        let permitted = self.permit(&why, signature, call, rim.caller);
-        let made = permitted.and_then(|()| make(signature, args, rim, self.identity())).map_err(of_function);
+        let permitted = self.permit(&why, signature, call, context.caller);
+        let made = permitted.and_then(|()| make(signature, args, context, self.identity())).map_err(of_function);
         match &made {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),
@@ -455,27 +466,28 @@ impl Core {
     }
 
     /// A call inside a gradient that is evaluated at once: a hit or a miss as outside, whose code runs later.
-    pub(crate) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
-        tape.failing_with_panics(|| self.recorded(tape, leaves, rim))
+    pub(crate) fn record(&self, tape: &Arc<Tape>, leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
+        tape.failing_with_panics(|| self.recorded(tape, leaves, context))
     }
 
-    fn recorded(&self, tape: &Arc<Tape>, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Outcome> {
+    fn recorded(&self, tape: &Arc<Tape>, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
         leaves.check()?;
         // Such a call is not trapped: that is the affair of the gradient that it is part of.
         let flags = self.flags() & (flag::FAST | flag::NONDETERMINISTIC);
         note_modes(flags, &mut leaves);
         let (words, args) = (leaves.words, leaves.tensors);
         let known = if is_unseen() { self.cache.peek(&hash_words(&words), &words[..]).map(Found::from) } else { None };
-        let found = known.or_else(|| self.find(&words).inspect(|entry| self.events.hit(&entry.signature, rim.caller)));
+        let found =
+            known.or_else(|| self.find(&words).inspect(|entry| self.events.hit(&entry.signature, context.caller)));
         let is_hit = found.is_some();
-        let entry = found.map_or_else(|| Ok(self.made(flags, words, &args, rim)?.into()), Ok);
-        let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, rim)?, entry)));
+        let entry = found.map_or_else(|| Ok(self.made(flags, words, &args, context)?.into()), Ok);
+        let checked = entry.and_then(|entry: Found| Ok((self.recheck(&entry, &args, context)?, entry)));
         // The first error of a trace is its result, whatever the closure makes of it.
         let (check, entry) = checked.inspect_err(|error: &Error| drop(tape.fail(error.clone())))?;
         if is_hit && sampled_start().is_some() {
-            self.look_for_change(self.flags(), &entry, &args, rim);
+            self.look_for_change(self.flags(), &entry, &args, context);
         }
-        let tensors = entry.record(tape, &args, &self.common, check, rim.caller);
+        let tensors = entry.record(tape, &args, &self.common, check, context.caller);
         if let Some(weight) = entry.grown() {
             self.cache.reweigh(&entry.signature.hash(), entry.signature.words(), weight);
         }
@@ -545,23 +557,23 @@ impl Core {
 
     /// The entry for these arguments in the modes of now, found or made as by a call that nothing else watches, and kept
     /// from eviction.
-    pub(crate) fn pin(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<HeldEntry> {
+    pub(crate) fn pin(&self, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<HeldEntry> {
         leaves.check()?;
-        if let Some(error) = pin::escaped(&leaves, "pin", rim.caller) {
+        if let Some(error) = pin::escaped(&leaves, "pin", context.caller) {
             return Err(error);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
-            let (function, at) = (self.identity(), rim.caller);
+            let (function, at) = (self.identity(), context.caller);
             return Err(Error::Cache(format!("an entry of {function} cannot be pinned inside a trace (at {at})")));
         }
         if self.checks.has_in_quarantine(&leaves.words) {
-            return Err(pin::in_quarantine(self.identity(), &(rim.describe)(), rim.caller));
+            return Err(pin::in_quarantine(self.identity(), &(context.describe)(), context.caller));
         }
         let flags = self.flags();
         note_modes(flags, &mut leaves);
         let entry = match self.find(&leaves.words) {
             Some(entry) => entry.to_shared(),
-            None => self.made(flags, leaves.words, &leaves.tensors, rim)?,
+            None => self.made(flags, leaves.words, &leaves.tensors, context)?,
         };
         let (modes, checks, events) = (modes(flags), Arc::clone(&self.checks), self.events.clone());
         Ok(match self.cache.hold(&entry.signature.hash(), &entry.signature) {
@@ -633,23 +645,23 @@ fn entered<T>(at: Caller, body: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// Traces and compiles.
-fn make(signature: &Signature, args: &[&Tensor], rim: &Rim<'_>, function: &Identity) -> Result<Entry> {
+fn make(signature: &Signature, args: &[&Tensor], context: &CallContext<'_>, function: &Identity) -> Result<Entry> {
     let mut stages = Stages::default();
-    let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, rim))?;
+    let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, context))?;
     collective::agree(&traced.graph, signature.words())?;
     Entry::new(signature.clone(), traced, stages, function)
 }
 
 /// Runs the function on traced stand-ins for the arguments.
-fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], rim: &Rim<'_>) -> Result<Trace> {
-    let tape = &tape(common_device("call", args, rim.caller)?);
+fn traced(tape: fn(Device) -> Arc<Tape>, words: &[u64], args: &[&Tensor], context: &CallContext<'_>) -> Result<Trace> {
+    let tape = &tape(common_device("call", args, context.caller)?);
     let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter_on(ty.clone(), arg.device()));
     let parameters: Vec<Tensor> = args
         .iter()
         .map(parameter)
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
-    let trace = || (rim.trace)(tape, &mut Reader::new(words, &parameters));
-    let traced = profile::apart(|| entered(rim.caller, || in_user_code(trace)));
-    traced.map_err(|error| tape.in_words_of_caller(error, |position| (rim.describe)().tensor_path(position)))
+    let trace = || (context.trace)(tape, &mut Reader::new(words, &parameters));
+    let traced = profile::apart(|| entered(context.caller, || in_user_code(trace)));
+    traced.map_err(|error| tape.in_words_of_caller(error, |position| (context.describe)().tensor_path(position)))
 }

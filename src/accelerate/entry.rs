@@ -26,7 +26,7 @@ use crate::types::TensorType;
 
 /// A call that gives away less is quicker if it is run as if it lent all: small results come from the pool in
 /// nanoseconds.
-const MIN_GIVEN: usize = 32 << 10;
+const MIN_DONATED: usize = 32 << 10;
 
 /// An argument whose memory results may take.
 #[derive(Clone, Copy, Debug)]
@@ -194,30 +194,30 @@ impl Entry {
     }
 
     /// Whether results should take the memory of these arguments.
-    pub(crate) fn takes(&self, given: &Given) -> bool {
+    pub(crate) fn takes_donation(&self, given: &Given) -> bool {
         let mut bytes = 0;
         self.donors.iter().filter(|donor| given.contains(donor.argument)).any(|donor| {
             bytes += donor.bytes;
-            bytes >= MIN_GIVEN
+            bytes >= MIN_DONATED
         })
     }
 
     /// Runs the machine code; results take the memory of given arguments that have no other owner.
-    pub(crate) fn run_given(&self, mut args: Handles, given: &Given) -> Result<Vec<Tensor>> {
+    pub(crate) fn run_donating(&self, mut args: Handles, given: &Given) -> Result<Vec<Tensor>> {
         self.touch();
         let mut donors = self.donors.iter().map(|donor| donor.argument).peekable();
         let own = args.iter_mut().enumerate().map(|(position, arg)| {
             let is_donor = donors.next_if_eq(&position).is_some() && given.contains(position);
             match arg.take_if(|_| is_donor).map(Tensor::into_memory) {
-                Some(Ok(memory)) => return Ok(memory.given()),
+                Some(Ok(memory)) => return Ok(memory.donated()),
                 Some(Err(shared)) => *arg = Some(shared),
                 None => {}
             }
             let gone = || Error::Internal("an argument was given away twice".into());
-            code::lent(arg.as_ref().ok_or_else(gone)?)
+            code::borrowed(arg.as_ref().ok_or_else(gone)?)
         });
-        let captures = self.trace.captures.iter().map(|capture| code::lent(&capture.tensor));
-        let outputs = self.placed(|| self.code().run_over(own.chain(captures)))?;
+        let captures = self.trace.captures.iter().map(|capture| code::borrowed(&capture.tensor));
+        let outputs = self.placed(|| self.code().run_donating(own.chain(captures)))?;
         // An argument that is a result is never donated.
         let missing = || Tensor::poisoned(Error::Internal("a result was given away".into()));
         let handed = |argument: usize| args[argument].clone().unwrap_or_else(missing);

@@ -1,6 +1,6 @@
 //! `accelerate(f)`: the function that traces once per signature and runs machine code from then on.
 //!
-//! The generic rim flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
+//! The generic wrapper flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
 mod accelerable;
 mod core;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use self::accelerable::Accelerable;
 pub(crate) use self::core::Core;
-use self::core::{Giving, Rim};
+use self::core::{CallContext, DonatingCall};
 pub(crate) use self::entry::Entry;
 pub use self::function::{Arg, Function, Given, Held, Holder};
 use self::function::{Checked, for_each_arity};
@@ -121,7 +121,7 @@ pub struct Accelerated<F, Args, R> {
 pub type Boxed<Args, R> = Accelerated<Box<dyn Function<Args, R> + Send + Sync>, Args, R>;
 
 impl<F, Args, R> Accelerated<F, Args, R> {
-    /// The body behind the generic rim.
+    /// The body behind the generic wrapper.
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
@@ -315,16 +315,18 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
             let body = |from: &mut Reader<'_>| self.apply(from);
             return match self.core.calls_on(&leaves) {
-                Some(tape) => self.with_rim(&held, caller, |rim| self.core.record(&tape, leaves, rim))?.read(),
+                Some(tape) => {
+                    self.with_context(&held, caller, |context| self.core.record(&tape, leaves, context))?.read()
+                }
                 None => self.core.inline(&leaves, caller, &body),
             };
         }
         if !H::GIVES {
-            return self.with_rim(&held, caller, |rim| self.core.call(leaves, rim))?.read();
+            return self.with_context(&held, caller, |context| self.core.call(leaves, context))?.read();
         }
-        match self.with_rim(&held, caller, |rim| self.core.call_giving(leaves, given, rim))? {
-            Giving::Done(outcome) => outcome.read(),
-            Giving::Ready(ready) => {
+        match self.with_context(&held, caller, |context| self.core.call_donating(leaves, given, context))? {
+            DonatingCall::Done(outcome) => outcome.read(),
+            DonatingCall::Ready(ready) => {
                 // The donated tensors must have no second owner, so the arguments are dropped first.
                 drop(held);
                 self.core.run_ready(ready)?.read()
@@ -340,7 +342,7 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
                 let remedy = "call `bisect` outside of traced closures";
                 return Err(Error::Traced { op: "bisect", remedy, at: caller });
             }
-            self.with_rim(held, caller, |rim| self.core.bisect(leaves, rim))
+            self.with_context(held, caller, |context| self.core.bisect(leaves, context))
         })
     }
 
@@ -348,7 +350,7 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
         caught(|| {
             let mut leaves = Writer::default();
             held.write(&mut leaves);
-            self.with_rim(held, caller, |rim| self.core.pin(leaves, rim)).map(Pinned::new)
+            self.with_context(held, caller, |context| self.core.pin(leaves, context)).map(Pinned::new)
         })
     }
 
@@ -359,14 +361,14 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
 
     /// Hands the core what only this generic side knows.
     #[inline]
-    fn with_rim<H: Held<Args>, T>(&self, held: &H, caller: Caller, work: impl FnOnce(&Rim<'_>) -> T) -> T {
+    fn with_context<H: Held<Args>, T>(&self, held: &H, caller: Caller, work: impl FnOnce(&CallContext<'_>) -> T) -> T {
         let describe = || {
             let mut leaves = Writer::with_paths();
             held.write(&mut leaves);
             Description::of::<Args>(&leaves)
         };
         let trace = |tape: &Arc<Tape>, from: &mut Reader<'_>| crate::trace::flatten(tape, || self.apply(from));
-        work(&Rim { caller, describe: &describe, trace: &trace })
+        work(&CallContext { caller, describe: &describe, trace: &trace })
     }
 }
 

@@ -86,12 +86,12 @@ impl<Args, R: Tree> Pinned<Args, R> {
             args.write(&mut leaves);
         }
         self.admit(&leaves, entry.signature.argument_words(), &args, at)?;
-        let tensors = if H::GIVES && entry.takes(&given) {
+        let tensors = if H::GIVES && entry.takes_donation(&given) {
             let handles = handles(&leaves.tensors);
             // The donated tensors must have no second owner, so the arguments are dropped first.
             drop(leaves);
             drop(args);
-            entry.run_given(handles, &given)
+            entry.run_donating(handles, &given)
         } else {
             entry.run_unnoted(&leaves.tensors)
         };

@@ -214,12 +214,12 @@ impl Routine {
     }
 
     fn code(&self) -> Result<Code> {
-        Ok(self.code.get_or_make(|| Code::of(&self.graph, self.target))?.0)
+        Ok(self.code.get_or_try_init(|| Code::of(&self.graph, self.target))?.0)
     }
 
     /// The gradient of the results with respect to some inputs.
     pub(crate) fn pull_back(&self, pull: Pull, at: Caller) -> Result<Arc<PullBack>> {
-        self.pull_backs.get_or_make(&pull, || {
+        self.pull_backs.get_or_try_insert_with(&pull, || {
             self.common.permit(&pull, at)?;
             Ok(Arc::new(self.differentiate(pull.clone(), at)?))
         })
@@ -309,7 +309,7 @@ impl PullBack {
             self.gradient.common.permit(&self.pull, at)?;
             Ok(self.made(Code::of(&self.gradient.graph, self.gradient.target)?))
         };
-        let (code, is_new) = self.gradient.code.get_or_make(make)?;
+        let (code, is_new) = self.gradient.code.get_or_try_init(make)?;
         self.count(is_new);
         code.run(inputs.iter().chain(&self.gradient.captures))
     }
@@ -320,7 +320,7 @@ impl PullBack {
             self.gradient.common.permit(&self.pull, at)?;
             self.make_split()
         };
-        let (split, is_new) = self.split.get_or_make(make)?;
+        let (split, is_new) = self.split.get_or_try_init(make)?;
         let mut results = split.forward.run(inputs.iter().chain(&self.gradient.captures))?;
         let kept = split.kept.iter().map(|&output| results[output].clone()).collect();
         results.truncate(results.len() - split.n_residuals);

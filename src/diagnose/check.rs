@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use retape_runtime::{Padded, lock};
+use retape_runtime::{CachePadded, lock};
 
 use super::tolerance::{Tolerance, compare};
 use crate::error::{Caller, Deviation, Error, Gap, Result};
@@ -117,7 +117,7 @@ impl Deviation {
 /// The signal that makes calls look for quarantines: a bit of the flags that each call reads.
 #[derive(Debug, Default)]
 struct Alarm {
-    flags: Arc<Padded<AtomicU32>>,
+    flags: Arc<CachePadded<AtomicU32>>,
     bit: u32,
 }
 
@@ -177,7 +177,7 @@ pub(crate) struct Checks {
 
 impl Checks {
     /// Checks of a function whose calls look for quarantines if this bit of its flags is set.
-    pub(crate) fn new(flags: Arc<Padded<AtomicU32>>, bit: u32) -> Checks {
+    pub(crate) fn new(flags: Arc<CachePadded<AtomicU32>>, bit: u32) -> Checks {
         Checks { alarm: Alarm { flags, bit }, ..Checks::default() }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use retape_runtime::{Padded, lock};
+use retape_runtime::{CachePadded, lock};
 
 /// One call in so many is timed, once as many have been.
 pub(crate) const SAMPLED: u32 = 64;
@@ -60,7 +60,7 @@ impl fmt::Display for Latency {
 
 /// A histogram of durations, to three digits; its neighbours in memory are read by every call.
 #[derive(Debug)]
-pub(crate) struct Latencies(Padded<Mutex<Times>>);
+pub(crate) struct Latencies(CachePadded<Mutex<Times>>);
 
 #[derive(Debug)]
 struct Times {
@@ -71,7 +71,7 @@ struct Times {
 impl Default for Latencies {
     fn default() -> Latencies {
         let histogram = Histogram::new(3).expect("three digits are allowed");
-        Latencies(Padded(Mutex::new(Times { histogram, total: Duration::ZERO })))
+        Latencies(CachePadded(Mutex::new(Times { histogram, total: Duration::ZERO })))
     }
 }
 

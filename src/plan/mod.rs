@@ -10,7 +10,7 @@ mod view;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use retape_kernels::ir::Affine;
-use retape_kernels::library::{Library, MatMul, Operand as MatMulOperand};
+use retape_kernels::library::{Library, MatMul, MatrixLayout};
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
@@ -163,11 +163,11 @@ fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Libra
     (library.clone(), args.iter().map(|&arg| values.memory_of(arg)).collect())
 }
 
-fn operand(at: &Affine) -> MatMulOperand {
+fn operand(at: &Affine) -> MatrixLayout {
     let stride = |&stride: &i64| usize::try_from(stride).expect("strided memory runs forward");
     let strides: SmallVec<[usize; 4]> = at.strides.iter().map(stride).collect();
     let (batch, matrix) = strides.split_at(strides.len() - 2);
-    MatMulOperand {
+    MatrixLayout {
         offset: stride(&at.offset),
         batch_strides: SmallVec::from_slice(batch),
         row_stride: matrix[0],

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use retape_kernels::{Input, Passed};
+use retape_kernels::{AnyInput, Input};
 use retape_runtime::{Buffer, Device, DeviceBuffer, Gpu};
 
 use crate::error::Result;
@@ -96,10 +96,10 @@ impl Memory {
     }
 
     /// The bytes as an input that results may be written over; a copy of those on a GPU goes.
-    pub(crate) fn given(self) -> Passed<'static> {
+    pub(crate) fn donated(self) -> AnyInput<'static> {
         match self {
-            Memory::Host(buffer) => Passed::Host(Input::given(buffer)),
-            Memory::Device(on) => Passed::Gpu(Input::given(on.buffer)),
+            Memory::Host(buffer) => AnyInput::Host(Input::donated(buffer)),
+            Memory::Device(on) => AnyInput::Gpu(Input::donated(on.buffer)),
         }
     }
 }

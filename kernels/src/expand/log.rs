@@ -48,7 +48,7 @@ const ATANH_TAIL: Poly = Poly {
 };
 
 /// A positive finite number as `2^k * m`.
-pub(super) struct Parts<F: Arith> {
+pub(super) struct LogParts<F: Arith> {
     /// The exponent as a float.
     pub(super) k: F,
     /// The exponent field that was taken off, to scale something else alike.
@@ -58,7 +58,7 @@ pub(super) struct Parts<F: Arith> {
 }
 
 /// Takes a positive finite number apart; other inputs give meaningless parts.
-pub(super) fn parts<F: Arith>(x: F) -> Parts<F> {
+pub(super) fn parts<F: Arith>(x: F) -> LogParts<F> {
     let tiny = x.lt(x.by_width(f64::from(f32::MIN_POSITIVE), f64::MIN_POSITIVE));
     let shift = if F::WIDE { 54.0 } else { 25.0 };
     let y = (x * x.lit(if F::WIDE { 18_014_398_509_481_984.0 } else { 33_554_432.0 })).when(tiny, x);
@@ -68,7 +68,7 @@ pub(super) fn parts<F: Arith>(x: F) -> Parts<F> {
     let exponent = field.shr(F::MANTISSA);
     // A small integer becomes a float by writing it into the low bits of 1.5 * 2^MANTISSA.
     let k = F::from_bits(exponent.add(x.magic().bits())) - x.magic();
-    Parts { k: k - x.lit(shift).when(tiny, x.lit(0.0)), field, m: F::from_bits(bits.sub(field)) }
+    LogParts { k: k - x.lit(shift).when(tiny, x.lit(0.0)), field, m: F::from_bits(bits.sub(field)) }
 }
 
 /// Replaces a logarithm `y` where `x` is zero, negative, infinite or NaN.
@@ -104,7 +104,7 @@ fn log_of_parts<F: Arith>(k: F, f: F) -> F {
 
 /// `log x`.
 pub(super) fn log<F: Arith>(x: F) -> F {
-    let Parts { k, m, .. } = parts(x);
+    let LogParts { k, m, .. } = parts(x);
     with_edges(x, log_of_parts(k, m - x.lit(1.0)))
 }
 
@@ -127,7 +127,7 @@ pub(super) fn log1p_shifted<F: Arith>(x: F, n: F) -> F {
     let one = x.lit(1.0);
     let u = one + x;
     let rest = x - (u - one);
-    let Parts { k, field, m } = parts(u);
+    let LogParts { k, field, m } = parts(u);
     // The rest is the rounding error of the sum, scaled as the sum was. For `k = 0` this restores `f = x` exactly; for
     // a huge `x` it is below the rounding error, and the bound keeps the scale a normal number.
     let limit = rest.bits().lit(if F::WIDE { 60 << 52 } else { 60 << 23 });
@@ -153,7 +153,7 @@ fn log2_significand<F: Arith>(m: F) -> Pair<F> {
 
 /// `log2 x` of a positive finite `x` as a pair.
 pub(super) fn log2_pair<F: Arith>(x: F) -> Pair<F> {
-    let Parts { k, m, .. } = parts(x);
+    let LogParts { k, m, .. } = parts(x);
     let log = log2_significand(m);
     let sum = Pair::sum(k, log.hi);
     Pair::fast_sum(sum.hi, sum.lo + log.lo)
@@ -161,7 +161,7 @@ pub(super) fn log2_pair<F: Arith>(x: F) -> Pair<F> {
 
 /// `log2 x`.
 pub(super) fn log2<F: Arith>(x: F) -> F {
-    let Parts { k, m, .. } = parts(x);
+    let LogParts { k, m, .. } = parts(x);
     let f = m - x.lit(1.0);
     let (half_square, correction) = tail_of_log(f);
     // f + (correction - f^2/2) as a pair, times log2(e) as a pair.

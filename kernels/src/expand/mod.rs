@@ -39,7 +39,7 @@ use retape_runtime::DType;
 
 use crate::ir::{Func1, Func2, Inst, Kernel, Store, ValueId};
 use arith::Arith;
-use term::{Body, Term};
+use term::{BodyBuilder, Term};
 
 /// The formula of a function of one operand.
 fn call1<F: Arith>(func: Func1, x: F) -> F {
@@ -87,7 +87,7 @@ pub fn expand(kernel: &Kernel) -> Kernel {
 
 /// The same, but functions that `keep` names stay, and may serve others.
 pub(crate) fn expand_but(kernel: &Kernel, keep: impl Fn(Func1, DType) -> bool) -> Kernel {
-    let body = RefCell::new(Body::new());
+    let body = RefCell::new(BodyBuilder::new());
     let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
     for inst in &kernel.insts {
         let inst = inst.map(|id| ids[id.index()]);

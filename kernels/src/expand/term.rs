@@ -13,17 +13,17 @@ use super::arith::{Arith, IntArith, Mask};
 use crate::ir::{Binary, Compare, Func1, Inst, Param, Unary, ValueId};
 
 /// The body under construction.
-pub(super) struct Body {
+pub(super) struct BodyBuilder {
     /// The instructions so far.
     pub(super) insts: Vec<Inst<ValueId>>,
     dtypes: Vec<DType>,
     known: HashMap<Inst<ValueId>, ValueId>,
 }
 
-impl Body {
+impl BodyBuilder {
     /// An empty body.
-    pub(super) fn new() -> Body {
-        Body { insts: Vec::new(), dtypes: Vec::new(), known: HashMap::new() }
+    pub(super) fn new() -> BodyBuilder {
+        BodyBuilder { insts: Vec::new(), dtypes: Vec::new(), known: HashMap::new() }
     }
 
     /// The dtype of a value.
@@ -60,7 +60,7 @@ impl Body {
 
 /// A value of dtype `T` in a body under construction.
 pub(super) struct Term<'k, T> {
-    body: &'k RefCell<Body>,
+    body: &'k RefCell<BodyBuilder>,
     /// Which value.
     pub(super) id: ValueId,
     dtype: PhantomData<T>,
@@ -76,7 +76,7 @@ impl<T> Copy for Term<'_, T> {}
 
 impl<'k, T> Term<'k, T> {
     /// The value `id` of `body`.
-    pub(super) fn new(body: &'k RefCell<Body>, id: ValueId) -> Self {
+    pub(super) fn new(body: &'k RefCell<BodyBuilder>, id: ValueId) -> Self {
         Term { body, id, dtype: PhantomData }
     }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use retape_runtime::DeviceBuffer;
 
-use super::program::{Program, Stage, Transfer, program};
-use super::{DeviceExecutable, Part, address, code_bytes};
+use super::program::{CollectiveProgram, CollectiveStage, Transfer, program};
+use super::{DeviceExecutable, Segment, address, code_bytes};
 use crate::error::{Error, Result};
 use crate::library::{Collective, Communicator, GpuLink, GpuTransfer, Library, Peers};
 use crate::plan::Operand;
@@ -23,7 +23,7 @@ pub(super) struct Exchanged {
     collective: Collective,
     operands: Vec<Operand>,
     /// By the number of the worker, which is not known before the step runs: workers that are threads may share the code.
-    programs: Mutex<BTreeMap<usize, Arc<Program>>>,
+    programs: Mutex<BTreeMap<usize, Arc<CollectiveProgram>>>,
 }
 
 impl Exchanged {
@@ -35,8 +35,9 @@ impl Exchanged {
     pub(super) fn code_bytes(&self) -> usize {
         let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         let stages = programs.values().flat_map(|program| &program.stages);
-        let parts = stages.flat_map(|stage| if let Stage::Nests(parts) = stage { parts.as_slice() } else { &[] });
-        parts.map(|part| if let Part::Chain(chain) = part { code_bytes(chain) } else { 0 }).sum()
+        let segments = stages
+            .flat_map(|stage| if let CollectiveStage::Nests(segments) = stage { segments.as_slice() } else { &[] });
+        segments.map(|segment| if let Segment::Chain(chain) = segment { code_bytes(chain) } else { 0 }).sum()
     }
 
     /// Runs the step.
@@ -67,15 +68,19 @@ impl Exchanged {
         buffers: &[&DeviceBuffer],
     ) -> Result<()> {
         let communicator = &*peers.communicator;
-        let (program, memory) = told(peers, self.prepare(executable, peers.rank))?;
+        let (program, memory) = tell_peers(peers, self.prepare(executable, peers.rank))?;
         let call = format!("{} between GPUs", peers.call);
         meet(communicator, &call)?;
-        told(peers, self.queue(&program, executable, buffers, &memory, Some((link, communicator))))?;
+        tell_peers(peers, self.queue(&program, executable, buffers, &memory, Some((link, communicator))))?;
         meet(communicator, &format!("the end of {call}"))
     }
 
     /// The program of a worker, and the memory for a run of it.
-    fn prepare(&self, executable: &DeviceExecutable, rank: usize) -> Result<(Arc<Program>, Vec<DeviceBuffer>)> {
+    fn prepare(
+        &self,
+        executable: &DeviceExecutable,
+        rank: usize,
+    ) -> Result<(Arc<CollectiveProgram>, Vec<DeviceBuffer>)> {
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         let program = match programs.get(&rank) {
             Some(program) => program.clone(),
@@ -94,7 +99,7 @@ impl Exchanged {
 
     fn queue(
         &self,
-        program: &Program,
+        program: &CollectiveProgram,
         executable: &DeviceExecutable,
         buffers: &[&DeviceBuffer],
         memory: &[DeviceBuffer],
@@ -103,8 +108,10 @@ impl Exchanged {
         let buffers: Vec<&DeviceBuffer> = buffers.iter().copied().chain(memory).collect();
         for stage in &program.stages {
             match stage {
-                Stage::Nests(parts) => parts.iter().try_for_each(|part| executable.run_part(part, &buffers))?,
-                Stage::Exchange(transfers) => {
+                CollectiveStage::Nests(segments) => {
+                    segments.iter().try_for_each(|segment| executable.run_segment(segment, &buffers))?
+                }
+                CollectiveStage::Exchange(transfers) => {
                     let Some((link, peers)) = link else {
                         return Err(Error::Internal("a transfer of a worker that is alone".to_owned()));
                     };
@@ -116,7 +123,7 @@ impl Exchanged {
                     let transfers: Vec<GpuTransfer<'_>> = transfers.iter().map(transfer).collect();
                     link.exchange(peers, &transfers).map_err(Error::Communication)?;
                 }
-                Stage::Copies(copies) => {
+                CollectiveStage::Copies(copies) => {
                     let Some(out) = self.operands.last() else { continue };
                     let at = address(&executable.plan, out);
                     for (from, to, len) in copies {
@@ -137,7 +144,7 @@ fn meet(communicator: &dyn Communicator, call: &str) -> Result<()> {
 }
 
 /// Tells the other workers of an error, as they would wait for this one.
-fn told<T>(peers: &Peers<'_>, outcome: Result<T>) -> Result<T> {
+fn tell_peers<T>(peers: &Peers<'_>, outcome: Result<T>) -> Result<T> {
     if let Err(error) = &outcome {
         peers.communicator.fail(&format!("rank {} failed: {error}", peers.rank));
     }

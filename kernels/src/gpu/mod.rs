@@ -6,9 +6,9 @@
 
 mod call;
 mod collective;
-mod draft;
+mod instrument;
+mod pending;
 mod program;
-mod watch;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -17,15 +17,15 @@ use std::time::{Duration, Instant};
 use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
 use retape_runtime::{Buffer, DeviceBuffer, Gpu};
 
+use crate::donation::{Input, take_donated};
 use crate::error::{Error, Result};
-use crate::given::{Input, take_given};
 use crate::library::Library;
 use crate::plan::{BufferType, Operand, Place, Plan, Step, Work};
 use crate::program::{LaunchTime, Modes};
 use crate::ptx::{self, Target};
 
 use self::collective::Exchanged;
-use self::draft::{Draft, Origin, Placed, Task};
+use self::pending::{ArgumentTarget, PendingSegment, PlacedLaunch, Task};
 
 /// The alignment of scratch memory that kernels expect.
 const SCRATCH_ALIGN: usize = 256;
@@ -38,7 +38,7 @@ pub struct DeviceExecutable {
     target: Target,
     /// Each step has launches of its own.
     separate: bool,
-    parts: Vec<Part>,
+    segments: Vec<Segment>,
     /// The task of each launch and of each step of the host.
     tasks: Vec<Task>,
     /// Arena and scratch.
@@ -48,7 +48,7 @@ pub struct DeviceExecutable {
 
 /// A part that runs without the host in between, or on the host.
 #[derive(Debug)]
-enum Part {
+enum Segment {
     Chain(Chain),
     /// A step of the host, with what it reads and then writes.
     Host {
@@ -107,15 +107,16 @@ impl DeviceExecutable {
         let (major, minor) = gpu.capability();
         let scratch_at = plan.arena_bytes.next_multiple_of(SCRATCH_ALIGN);
         let target = Target { sm: 10 * major + minor, fast, nondeterministic: modes.nondeterministic };
-        let (drafts, scratch) = draft::drafts(&plan, target, modes.separate).map_err(|error| told_by(&gpu, error))?;
-        let tasks = draft::tasks(&drafts);
-        let parts = parts(&plan, &gpu, drafts, scratch_at)?;
+        let (pending, scratch) =
+            pending::segments(&plan, target, modes.separate).map_err(|error| as_device_error(&gpu, error))?;
+        let tasks = pending::tasks(&pending);
+        let segments = segments(&plan, &gpu, pending, scratch_at)?;
         let arena = Arc::new(Arena::default());
         let idle: Arc<dyn Idle> = Arc::<Arena>::clone(&arena);
         gpu.on_shortage(Arc::downgrade(&idle));
         let arena_bytes = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
         let separate = modes.separate;
-        Ok(DeviceExecutable { plan, gpu, target, separate, parts, tasks, arena_bytes, arena })
+        Ok(DeviceExecutable { plan, gpu, target, separate, segments, tasks, arena_bytes, arena })
     }
 
     /// The PTX of all launches, each with the steps that it does.
@@ -124,27 +125,27 @@ impl DeviceExecutable {
     ///
     /// None that compiling did not have.
     pub fn text(&self) -> Result<String> {
-        let (drafts, _) = draft::drafts(&self.plan, self.target, self.separate)?;
+        let (pending, _) = pending::segments(&self.plan, self.target, self.separate)?;
         let head = |steps: &Range<usize>| {
             let labels: Vec<&str> = self.plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
             format!("; {}", labels.join(", "))
         };
-        let launch = |placed: &Placed| {
+        let launch = |placed: &PlacedLaunch| {
             let ptx::Launch { module, grid, block, shared, .. } = &placed.launch;
             let size = format!("grid {grid:?}, {block} threads a block, {shared} bytes of dynamic shared memory");
             format!("{}\n// {size}\n{}\n", head(&placed.task.steps), module.text())
         };
-        let text = |draft: &Draft| match draft {
-            Draft::Host(n) => {
+        let text = |pending: &PendingSegment| match pending {
+            PendingSegment::Host(n) => {
                 let place = match &self.plan.steps[*n].work {
                     Work::Library(Library::Collective(_)) => "with other workers",
                     _ => "on the host",
                 };
                 format!("{}\n// {place}\n\n", head(&(*n..n + 1)))
             }
-            Draft::Launches(launches) => launches.iter().map(launch).collect(),
+            PendingSegment::Launches(launches) => launches.iter().map(launch).collect(),
         };
-        Ok(drafts.iter().map(text).collect())
+        Ok(pending.iter().map(text).collect())
     }
 
     /// The plan.
@@ -169,16 +170,16 @@ impl DeviceExecutable {
         Ok(outputs)
     }
 
-    /// Queues the plan; results take the memory of given inputs where the plan has a donation for them.
+    /// Queues the plan; results take the memory of donated inputs where the plan has a donation for them.
     ///
     /// # Errors
     ///
-    /// As [`run`](DeviceExecutable::run); given inputs are gone then, too.
-    pub fn run_over<'a>(&self, mut inputs: impl AsMut<[Input<'a, DeviceBuffer>]>) -> Result<Vec<DeviceBuffer>> {
+    /// As [`run`](DeviceExecutable::run); donated inputs are gone then, too.
+    pub fn run_donating<'a>(&self, mut inputs: impl AsMut<[Input<'a, DeviceBuffer>]>) -> Result<Vec<DeviceBuffer>> {
         let inputs = inputs.as_mut();
-        Input::check_untaken(inputs)?;
+        Input::check_not_moved(inputs)?;
         self.verify_inputs(&inputs.iter().map(|input| input.buffer(&[])).collect::<Result<Vec<_>>>()?)?;
-        let taken = take_given(&self.plan.donations, inputs, self.plan.outputs.len(), |_, _| true);
+        let taken = take_donated(&self.plan.donations, inputs, self.plan.outputs.len(), |_, _| true);
         let make = |(taken, ty): (Option<DeviceBuffer>, &BufferType)| {
             taken.map_or_else(|| DeviceBuffer::alloc(&self.gpu, ty.bytes()), Ok)
         };
@@ -199,18 +200,18 @@ impl DeviceExecutable {
         let outputs = self.new_outputs()?;
         let mut times = Vec::with_capacity(self.tasks.len());
         self.call(inputs, &outputs, |buffers| {
-            for part in &self.parts {
+            for segment in &self.segments {
                 self.gpu.sync()?;
                 let start = Instant::now();
-                match part {
-                    Part::Chain(chain) => {
+                match segment {
+                    Segment::Chain(chain) => {
                         times.extend(call::run_timed(chain, buffers)?.into_iter().map(|span| LaunchTime {
                             start: start + Duration::from_nanos(span.start),
                             nanos: span.nanos,
                         }))
                     }
-                    Part::Host { .. } | Part::Exchanged(_) => {
-                        self.run_part(part, buffers)?;
+                    Segment::Host { .. } | Segment::Exchanged(_) => {
+                        self.run_segment(segment, buffers)?;
                         self.gpu.sync()?;
                         times.push(LaunchTime { start, nanos: start.elapsed().as_nanos() as u64 });
                     }
@@ -239,10 +240,10 @@ impl DeviceExecutable {
 
     /// Bytes of code on the device; code that other plans share is counted by each.
     pub fn code_bytes(&self) -> usize {
-        let bytes = self.parts.iter().map(|part| match part {
-            Part::Chain(chain) => code_bytes(chain),
-            Part::Host { .. } => 0,
-            Part::Exchanged(exchanged) => exchanged.code_bytes(),
+        let bytes = self.segments.iter().map(|segment| match segment {
+            Segment::Chain(chain) => code_bytes(chain),
+            Segment::Host { .. } => 0,
+            Segment::Exchanged(exchanged) => exchanged.code_bytes(),
         });
         bytes.sum()
     }
@@ -306,19 +307,19 @@ impl DeviceExecutable {
     }
 
     fn enters_host(&self) -> bool {
-        self.parts.iter().any(|part| !matches!(part, Part::Chain(_)))
+        self.segments.iter().any(|segment| !matches!(segment, Segment::Chain(_)))
     }
 
     fn queue(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
-        self.parts.iter().try_for_each(|part| self.run_part(part, buffers))
+        self.segments.iter().try_for_each(|segment| self.run_segment(segment, buffers))
     }
 
     /// Runs a part.
-    fn run_part(&self, part: &Part, buffers: &[&DeviceBuffer]) -> Result<()> {
-        match part {
-            Part::Chain(chain) => call::run(chain, buffers),
-            Part::Host { library, operands } => self.run_on_host(library, operands, buffers),
-            Part::Exchanged(exchanged) => exchanged.run(self, buffers),
+    fn run_segment(&self, segment: &Segment, buffers: &[&DeviceBuffer]) -> Result<()> {
+        match segment {
+            Segment::Chain(chain) => call::run(chain, buffers),
+            Segment::Host { library, operands } => self.run_on_host(library, operands, buffers),
+            Segment::Exchanged(exchanged) => exchanged.run(self, buffers),
         }
     }
 
@@ -363,7 +364,7 @@ fn code_bytes(chain: &Chain) -> usize {
 }
 
 /// Reports unsupported code as an error of the device: its limits are no fault of this crate.
-fn told_by(gpu: &Gpu, error: Error) -> Error {
+fn as_device_error(gpu: &Gpu, error: Error) -> Error {
     match error {
         Error::Unsupported(reason) => retape_runtime::Error::Gpu { device: gpu.device(), reason }.into(),
         other => other,
@@ -371,45 +372,47 @@ fn told_by(gpu: &Gpu, error: Error) -> Error {
 }
 
 /// Loads the code of all drafts at once.
-fn parts(plan: &Plan, gpu: &Arc<Gpu>, drafts: Vec<Draft>, scratch_at: usize) -> Result<Vec<Part>> {
-    let launches = drafts.iter().flat_map(|draft| match draft {
-        Draft::Launches(launches) => launches.as_slice(),
-        Draft::Host(_) => &[],
+fn segments(plan: &Plan, gpu: &Arc<Gpu>, pending: Vec<PendingSegment>, scratch_at: usize) -> Result<Vec<Segment>> {
+    let launches = pending.iter().flat_map(|pending| match pending {
+        PendingSegment::Launches(launches) => launches.as_slice(),
+        PendingSegment::Host(_) => &[],
     });
     let texts: Vec<(&str, String)> =
         launches.map(|placed| (placed.launch.module.name.as_str(), placed.launch.module.text())).collect();
     let sources: Vec<Source<'_>> = texts.iter().map(|(name, text)| Source { name, text }).collect();
     let mut functions = gpu.load(&sources)?.into_iter();
     drop(texts);
-    let mut parts = vec![];
-    for draft in drafts {
-        match draft {
-            Draft::Host(n) => {
+    let mut segments = vec![];
+    for pending in pending {
+        match pending {
+            PendingSegment::Host(n) => {
                 let Step { work, operands, .. } = &plan.steps[n];
                 let operands = operands.to_vec();
                 match work {
                     Work::Library(Library::Collective(collective)) => {
-                        parts.push(Part::Exchanged(Box::new(Exchanged::new(collective.clone(), operands))));
+                        segments.push(Segment::Exchanged(Box::new(Exchanged::new(collective.clone(), operands))));
                     }
-                    Work::Library(library) => parts.push(Part::Host { library: Box::new(library.clone()), operands }),
+                    Work::Library(library) => {
+                        segments.push(Segment::Host { library: Box::new(library.clone()), operands })
+                    }
                     Work::Kernel(_) => {}
                 }
             }
-            Draft::Launches(launches) => {
-                let place = |placed: Placed| {
+            PendingSegment::Launches(launches) => {
+                let place = |placed: PlacedLaunch| {
                     let function = functions.next()?;
                     let ptx::Launch { grid, block, shared, .. } = placed.launch;
-                    let at = |at: &Origin| match at {
-                        Origin::Operand(operand) => address(plan, operand),
-                        Origin::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
+                    let at = |at: &ArgumentTarget| match at {
+                        ArgumentTarget::Operand(operand) => address(plan, operand),
+                        ArgumentTarget::Scratch(offset) => Address { base: 0, offset: scratch_at + offset },
                     };
                     Some(Launch { function, grid, block, shared, arguments: placed.arguments.iter().map(at).collect() })
                 };
                 let launches: Option<Vec<Launch>> = launches.into_iter().map(place).collect();
                 let launches = launches.ok_or_else(|| Error::Internal("a kernel was not loaded".into()))?;
-                parts.push(Part::Chain(Chain::new(gpu, launches)?));
+                segments.push(Segment::Chain(Chain::new(gpu, launches)?));
             }
         }
     }
-    Ok(parts)
+    Ok(segments)
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use retape_runtime::{DType, Gpu};
 use smallvec::SmallVec;
 
-use super::draft;
-use super::{Part, parts};
+use super::pending;
+use super::{Segment, segments};
 use crate::error::{Error, Result};
 use crate::ir::{Affine, Kernel, KernelBuilder, ParamId, Value};
 use crate::library::{Collective, CollectiveKind, ONE_ROUND, middle, nodes, share};
@@ -23,16 +23,16 @@ const MOST_ADDENDS: usize = 32;
 
 /// The work of one worker for a collective.
 #[derive(Debug)]
-pub(super) struct Program {
-    pub(super) stages: Vec<Stage>,
+pub(super) struct CollectiveProgram {
+    pub(super) stages: Vec<CollectiveStage>,
     /// Sizes of the memory that it needs besides that of the plan, in bytes.
     pub(super) memory: Vec<usize>,
 }
 
 /// A part of a program. Parts run in order.
 #[derive(Debug)]
-pub(super) enum Stage {
-    Nests(Vec<Part>),
+pub(super) enum CollectiveStage {
+    Nests(Vec<Segment>),
     Exchange(Vec<Transfer>),
     /// Copies of a row of the result: from this byte, to that one, so many.
     Copies(Vec<(usize, usize, usize)>),
@@ -49,13 +49,13 @@ pub(super) struct Transfer {
 
 /// The elements of an operand from one on.
 #[derive(Clone, Copy)]
-struct Row {
+struct OperandSlice {
     operand: Operand,
     start: usize,
 }
 
 /// Shards, all below one node of the tree, and where the sum of them lies.
-type Source = (Range<usize>, Row);
+type PartialSum = (Range<usize>, OperandSlice);
 
 struct Builder<'p> {
     plan: &'p Plan,
@@ -69,7 +69,7 @@ struct Builder<'p> {
     steps: Vec<Step>,
     target: Target,
     gpu: &'p Arc<Gpu>,
-    stages: Vec<Stage>,
+    stages: Vec<CollectiveStage>,
 }
 
 /// The program of a worker for a step of a plan, whose operands are the arrays, a token, and the result.
@@ -79,7 +79,7 @@ pub(super) fn program(
     rank: usize,
     gpu: &Arc<Gpu>,
     target: Target,
-) -> Result<Program> {
+) -> Result<CollectiveProgram> {
     let [arrays @ .., _, out] = operands else {
         return Err(Error::Internal(format!("{collective} with {} operands", operands.len())));
     };
@@ -88,7 +88,7 @@ pub(super) fn program(
     builder.build()?;
     builder.flush()?;
     let memory = builder.memory.iter().map(BufferType::bytes).collect();
-    Ok(Program { stages: builder.stages, memory })
+    Ok(CollectiveProgram { stages: builder.stages, memory })
 }
 
 impl Builder<'_> {
@@ -105,8 +105,8 @@ impl Builder<'_> {
         }
     }
 
-    fn out(&self, start: usize) -> Row {
-        Row { operand: self.out, start }
+    fn out(&self, start: usize) -> OperandSlice {
+        OperandSlice { operand: self.out, start }
     }
 
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
@@ -131,8 +131,8 @@ impl Builder<'_> {
         let own = of(self.rank);
         // One partial sum goes where the result will be.
         let several = (own.len() > 1).then(|| self.memory(own.len() * row));
-        let partial = |k: usize| several.map_or(self.out(0), |operand| Row { operand, start: k * row });
-        let partials: Vec<Row> = (0..own.len()).map(partial).collect();
+        let partial = |k: usize| several.map_or(self.out(0), |operand| OperandSlice { operand, start: k * row });
+        let partials: Vec<OperandSlice> = (0..own.len()).map(partial).collect();
         for (node, partial) in own.iter().zip(&partials) {
             self.sum_of_own(node, *partial)?;
         }
@@ -149,17 +149,17 @@ impl Builder<'_> {
     }
 
     /// The sums of all arrays over shards of this worker.
-    fn sum_of_own(&mut self, node: &Range<usize>, to: Row) -> Result<()> {
+    fn sum_of_own(&mut self, node: &Range<usize>, to: OperandSlice) -> Result<()> {
         let Collective { shards, size, lens, kind, .. } = self.collective;
         let (held, arrays) = (share(*shards, self.rank, *size), self.arrays);
         let mut start = to.start;
         for (n, &len) in lens.iter().enumerate() {
             let source = |shard: usize| {
                 let operand = arrays[(shard - held.start) * lens.len() + n];
-                (shard..shard + 1, Row { operand, start: 0 })
+                (shard..shard + 1, OperandSlice { operand, start: 0 })
             };
-            let sources: Vec<Source> = node.clone().map(source).collect();
-            self.sum(node, &sources, len, Row { start, ..to }, *kind == CollectiveKind::SumEach)?;
+            let sources: Vec<PartialSum> = node.clone().map(source).collect();
+            self.sum(node, &sources, len, OperandSlice { start, ..to }, *kind == CollectiveKind::SumEach)?;
             start += len;
         }
         Ok(())
@@ -169,9 +169,9 @@ impl Builder<'_> {
     fn exchange_partials(
         &mut self,
         of: &dyn Fn(usize) -> Vec<Range<usize>>,
-        partials: &[Row],
+        partials: &[OperandSlice],
         part: &dyn Fn(usize) -> Range<usize>,
-    ) -> Result<Vec<Source>> {
+    ) -> Result<Vec<PartialSum>> {
         let mine = part(self.rank);
         let n_received: usize = self.others().map(|from| of(from).len()).sum();
         let received = self.memory(n_received * mine.len());
@@ -179,10 +179,10 @@ impl Builder<'_> {
         for rank in 0..self.collective.size {
             for (k, node) in of(rank).into_iter().enumerate() {
                 if rank == self.rank {
-                    sources.push((node, Row { start: partials[k].start + mine.start, ..partials[k] }));
+                    sources.push((node, OperandSlice { start: partials[k].start + mine.start, ..partials[k] }));
                     continue;
                 }
-                let to = Row { operand: received, start };
+                let to = OperandSlice { operand: received, start };
                 transfers.extend(transfer(rank, false, to, mine.len()));
                 sources.push((node, to));
                 start += mine.len();
@@ -190,7 +190,9 @@ impl Builder<'_> {
         }
         for to in self.others() {
             let part = part(to);
-            let piece = |row: &Row| transfer(to, true, Row { start: row.start + part.start, ..*row }, part.len());
+            let piece = |row: &OperandSlice| {
+                transfer(to, true, OperandSlice { start: row.start + part.start, ..*row }, part.len())
+            };
             transfers.extend(partials.iter().filter_map(piece));
         }
         self.exchange(transfers)?;
@@ -202,11 +204,11 @@ impl Builder<'_> {
         let (row, array) = (self.collective.row(), self.arrays[0]);
         let received = self.memory((size - 1) * row);
         let mut transfers = vec![];
-        let mut sources = vec![(self.rank..self.rank + 1, Row { operand: array, start: self.rank * row })];
+        let mut sources = vec![(self.rank..self.rank + 1, OperandSlice { operand: array, start: self.rank * row })];
         for (n, peer) in self.others().enumerate() {
-            let from = Row { operand: received, start: n * row };
+            let from = OperandSlice { operand: received, start: n * row };
             transfers.extend(transfer(peer, false, from, row));
-            transfers.extend(transfer(peer, true, Row { operand: array, start: peer * row }, row));
+            transfers.extend(transfer(peer, true, OperandSlice { operand: array, start: peer * row }, row));
             sources.push((peer..peer + 1, from));
         }
         sources.sort_by_key(|(shards, _)| shards.start);
@@ -246,7 +248,7 @@ impl Builder<'_> {
     /// Writes the own arrays in a row.
     fn pack(&mut self, mut start: usize) -> Result<()> {
         for &operand in self.arrays {
-            let source = (0..1, Row { operand, start: 0 });
+            let source = (0..1, OperandSlice { operand, start: 0 });
             self.sum(&(0..1), &[source], operand.len, self.out(start), false)?;
             start += operand.len;
         }
@@ -258,12 +260,19 @@ impl Builder<'_> {
         let bytes = self.collective.row() * self.collective.dtype.size();
         let copies = (1..self.collective.n_rows()).map(|row| (0, row * bytes, bytes)).collect();
         self.flush()?;
-        self.stages.push(Stage::Copies(copies));
+        self.stages.push(CollectiveStage::Copies(copies));
         Ok(())
     }
 
     /// Adds up what lies below a node. `positive` sums have no negative zero.
-    fn sum(&mut self, node: &Range<usize>, sources: &[Source], len: usize, to: Row, positive: bool) -> Result<()> {
+    fn sum(
+        &mut self,
+        node: &Range<usize>,
+        sources: &[PartialSum],
+        len: usize,
+        to: OperandSlice,
+        positive: bool,
+    ) -> Result<()> {
         if len == 0 {
             return Ok(());
         }
@@ -272,12 +281,12 @@ impl Builder<'_> {
         {
             let mut halves = vec![];
             for half in [node.start..middle, middle..node.end] {
-                let below = |source: &&Source| half.start <= source.0.start && source.0.end <= half.end;
-                let below: Vec<Source> = sources.iter().filter(below).cloned().collect();
+                let below = |source: &&PartialSum| half.start <= source.0.start && source.0.end <= half.end;
+                let below: Vec<PartialSum> = sources.iter().filter(below).cloned().collect();
                 let sum = match below.as_slice() {
                     [(shards, row)] if *shards == half => *row,
                     _ => {
-                        let row = Row { operand: self.memory(len), start: 0 };
+                        let row = OperandSlice { operand: self.memory(len), start: 0 };
                         self.sum(&half, &below, len, row, false)?;
                         row
                     }
@@ -293,7 +302,7 @@ impl Builder<'_> {
     fn exchange(&mut self, transfers: Vec<Transfer>) -> Result<()> {
         self.flush()?;
         if !transfers.is_empty() {
-            self.stages.push(Stage::Exchange(transfers));
+            self.stages.push(CollectiveStage::Exchange(transfers));
         }
         Ok(())
     }
@@ -308,11 +317,11 @@ impl Builder<'_> {
         let Plan { inputs, arena_bytes, donations, .. } = self.plan;
         let (inputs, donations) = (inputs.clone(), donations.clone());
         let plan = Plan { inputs, outputs, arena_bytes: *arena_bytes, steps, donations };
-        let (drafts, scratch) = draft::drafts(&plan, self.target, false)?;
+        let (pending, scratch) = pending::segments(&plan, self.target, false)?;
         if scratch > 0 {
             return Err(Error::Internal(format!("additions with {scratch} bytes of scratch")));
         }
-        self.stages.push(Stage::Nests(parts(&plan, self.gpu, drafts, 0)?));
+        self.stages.push(CollectiveStage::Nests(segments(&plan, self.gpu, pending, 0)?));
         Ok(())
     }
 }
@@ -323,17 +332,17 @@ fn parts_of(row: usize, size: usize, n_workers: usize) -> impl Fn(usize) -> Rang
 }
 
 /// A transfer of elements, if there are some.
-fn transfer(peer: usize, is_sent: bool, Row { operand, start }: Row, len: usize) -> Option<Transfer> {
+fn transfer(peer: usize, is_sent: bool, OperandSlice { operand, start }: OperandSlice, len: usize) -> Option<Transfer> {
     let size = operand.dtype.size();
     (len > 0).then(|| Transfer { peer, is_sent, operand, bytes: start * size..(start + len) * size })
 }
 
 /// A nest that adds up what lies below a node, or copies it.
-fn step(node: &Range<usize>, sources: &[Source], len: usize, to: Row, positive: bool) -> Result<Step> {
+fn step(node: &Range<usize>, sources: &[PartialSum], len: usize, to: OperandSlice, positive: bool) -> Result<Step> {
     let mut operands: SmallVec<[Operand; 6]> = SmallVec::new();
     let builder = KernelBuilder::new();
     let mut rows = vec![];
-    for (shards, Row { operand, start }) in sources {
+    for (shards, OperandSlice { operand, start }) in sources {
         let known = operands.iter().position(|known| known == operand);
         let param = known.map(|n| ParamId(n as u32)).unwrap_or_else(|| {
             operands.push(*operand);

@@ -61,7 +61,7 @@ pub(crate) fn fold(inst: &Inst<ValueId>, constant: impl Fn(ValueId) -> Option<Sc
 }
 
 /// A type to compute with.
-trait Number: Element + PartialOrd {
+trait Arithmetic: Element + PartialOrd {
     fn of(scalar: Scalar) -> Self;
     fn unary(self, op: Unary) -> Option<Self>;
     fn binary(self, op: Binary, y: Self) -> Option<Self>;
@@ -69,7 +69,7 @@ trait Number: Element + PartialOrd {
 
 macro_rules! floats {
     ($($t:ident $bits:ident;)*) => {$(
-        impl Number for $t {
+        impl Arithmetic for $t {
             fn of(scalar: Scalar) -> $t {
                 $t::from_bits(scalar.bits as $bits)
             }
@@ -114,7 +114,7 @@ floats! {
 
 macro_rules! ints {
     ($($t:ident;)*) => {$(
-        impl Number for $t {
+        impl Arithmetic for $t {
             fn of(scalar: Scalar) -> $t {
                 scalar.bits as $t
             }
@@ -161,7 +161,7 @@ ints! {
     u8;
 }
 
-impl Number for bool {
+impl Arithmetic for bool {
     fn of(scalar: Scalar) -> bool {
         scalar.bits != 0
     }

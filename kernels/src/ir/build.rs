@@ -19,11 +19,11 @@ use super::{
 /// A kernel being built.
 #[derive(Default)]
 pub struct KernelBuilder {
-    state: RefCell<State>,
+    state: RefCell<BuilderState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BuilderState {
     kernel: Kernel,
     dtypes: Vec<DType>,
     /// The value of each distinct instruction.
@@ -38,26 +38,26 @@ pub struct Value<'k> {
     dtype: DType,
 }
 
-/// An operand that can stand beside a [`Value`]: another one, or a number that takes its dtype.
-pub trait Operand<'k> {
+/// A scalar that can become a [`Value`] of the dtype of another one: a value, or a number.
+pub trait IntoValue<'k> {
     /// The operand as a value of the kernel and dtype of `like`.
-    fn beside(self, like: Value<'k>) -> Value<'k>;
+    fn coerce(self, like: Value<'k>) -> Value<'k>;
 }
 
-impl<'k> Operand<'k> for Value<'k> {
-    fn beside(self, _: Value<'k>) -> Value<'k> {
+impl<'k> IntoValue<'k> for Value<'k> {
+    fn coerce(self, _: Value<'k>) -> Value<'k> {
         self
     }
 }
 
-impl<'k> Operand<'k> for f64 {
-    fn beside(self, like: Value<'k>) -> Value<'k> {
+impl<'k> IntoValue<'k> for f64 {
+    fn coerce(self, like: Value<'k>) -> Value<'k> {
         like.kernel.constant(Scalar::from_f64(self, like.dtype))
     }
 }
 
-impl<'k> Operand<'k> for i64 {
-    fn beside(self, like: Value<'k>) -> Value<'k> {
+impl<'k> IntoValue<'k> for i64 {
+    fn coerce(self, like: Value<'k>) -> Value<'k> {
         let exact = self.to_scalar();
         let scalar = if like.dtype == DType::I64 { exact } else { Scalar::from_f64(self as f64, like.dtype) };
         like.kernel.constant(scalar)
@@ -208,7 +208,7 @@ impl<'k> Value<'k> {
 
     /// A constant of this value's dtype.
     pub fn like(self, x: f64) -> Value<'k> {
-        x.beside(self)
+        x.coerce(self)
     }
 
     /// A one-operand instruction.
@@ -217,36 +217,36 @@ impl<'k> Value<'k> {
     }
 
     /// A two-operand instruction.
-    pub fn binary(self, op: Binary, y: impl Operand<'k>) -> Value<'k> {
+    pub fn binary(self, op: Binary, y: impl IntoValue<'k>) -> Value<'k> {
         let y = self.same(y);
         self.kernel.push(Inst::Binary(op, self.id, y.id))
     }
 
     /// A comparison.
-    pub fn compare(self, op: Compare, y: impl Operand<'k>) -> Value<'k> {
+    pub fn compare(self, op: Compare, y: impl IntoValue<'k>) -> Value<'k> {
         let y = self.same(y);
         self.kernel.push(Inst::Compare(op, self.id, y.id))
     }
 
     /// `self > y`.
-    pub fn gt(self, y: impl Operand<'k>) -> Value<'k> {
-        y.beside(self).lt(self)
+    pub fn gt(self, y: impl IntoValue<'k>) -> Value<'k> {
+        y.coerce(self).lt(self)
     }
 
     /// `self >= y`.
-    pub fn ge(self, y: impl Operand<'k>) -> Value<'k> {
-        y.beside(self).le(self)
+    pub fn ge(self, y: impl IntoValue<'k>) -> Value<'k> {
+        y.coerce(self).le(self)
     }
 
     /// `if self { x } else { y }` for a `bool`.
-    pub fn select(self, x: Value<'k>, y: impl Operand<'k>) -> Value<'k> {
+    pub fn select(self, x: Value<'k>, y: impl IntoValue<'k>) -> Value<'k> {
         debug_assert_eq!(self.dtype, DType::Bool);
         let y = x.same(y);
         self.kernel.push(Inst::Select(self.id, x.id, y.id))
     }
 
     /// `self * y + z`, rounded once.
-    pub fn fma(self, y: impl Operand<'k>, z: impl Operand<'k>) -> Value<'k> {
+    pub fn fma(self, y: impl IntoValue<'k>, z: impl IntoValue<'k>) -> Value<'k> {
         debug_assert!(self.dtype.is_float());
         let (y, z) = (self.same(y), self.same(z));
         self.kernel.push(Inst::Fma(self.id, y.id, z.id))
@@ -270,7 +270,7 @@ impl<'k> Value<'k> {
     }
 
     /// A transcendental function of two operands.
-    pub fn call2(self, func: Func2, y: impl Operand<'k>) -> Value<'k> {
+    pub fn call2(self, func: Func2, y: impl IntoValue<'k>) -> Value<'k> {
         debug_assert!(self.dtype.is_float());
         let y = self.same(y);
         self.kernel.push(Inst::Call2(func, self.id, y.id))
@@ -283,8 +283,8 @@ impl<'k> Value<'k> {
     }
 
     /// The other operand, which must have the same dtype.
-    fn same(self, y: impl Operand<'k>) -> Value<'k> {
-        let y = y.beside(self);
+    fn same(self, y: impl IntoValue<'k>) -> Value<'k> {
+        let y = y.coerce(self);
         debug_assert_eq!(self.dtype, y.dtype, "operands differ in dtype");
         debug_assert!(std::ptr::eq(self.kernel, y.kernel), "operands are of different kernels");
         y
@@ -308,7 +308,7 @@ macro_rules! methods2 {
     ($call:ident $table:ident: $($(#[$doc:meta])* $method:ident $variant:ident,)*) => {
         impl<'k> Value<'k> {$(
             $(#[$doc])*
-            pub fn $method(self, y: impl Operand<'k>) -> Value<'k> {
+            pub fn $method(self, y: impl IntoValue<'k>) -> Value<'k> {
                 self.$call($table::$variant, y)
             }
         )*}
@@ -418,7 +418,7 @@ methods2! { call2 Func2:
 
 macro_rules! operators {
     ($($trait:ident $method:ident $variant:ident;)*) => {$(
-        impl<'k, T: Operand<'k>> $trait<T> for Value<'k> {
+        impl<'k, T: IntoValue<'k>> $trait<T> for Value<'k> {
             type Output = Value<'k>;
 
             fn $method(self, y: T) -> Value<'k> {
@@ -434,7 +434,7 @@ macro_rules! operators {
             type Output = Value<'k>;
 
             fn $method(self, y: Value<'k>) -> Value<'k> {
-                self.beside(y).binary(Binary::$variant, y)
+                self.coerce(y).binary(Binary::$variant, y)
             }
         }
     };

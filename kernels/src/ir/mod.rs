@@ -27,7 +27,7 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 pub use arith::eval_inst;
-pub use build::{KernelBuilder, Operand, Value};
+pub use build::{IntoValue, KernelBuilder, Value};
 pub use eval::evaluate;
 pub use inst::{Binary, Compare, Func1, Func2, Inst, Monoid, Unary};
 pub use parse::{ParseError, parse};

@@ -4,7 +4,7 @@
 
 /// One axis that an access runs over.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Term {
+pub(super) struct AccessAxis {
     /// The distance between neighbours.
     pub(super) stride: i64,
     /// The number of points.
@@ -12,7 +12,7 @@ pub(super) struct Term {
 }
 
 /// Whether all points have different positions: with axes sorted by stride, each steps over all the smaller ones.
-pub(super) fn injective(terms: &[Term]) -> bool {
+pub(super) fn injective(terms: &[AccessAxis]) -> bool {
     if terms.iter().any(|t| t.extent == 0) {
         return true;
     }
@@ -34,7 +34,7 @@ pub(super) fn injective(terms: &[Term]) -> bool {
 }
 
 /// Values of `stride * delta` for a `delta` in a range.
-struct Step {
+struct Multiples {
     stride: i128,
     low: i128,
     high: i128,
@@ -45,11 +45,11 @@ struct Step {
 ///
 /// Seeks a zero of `distance + sum(x.stride * i) - sum(y.stride * j)`. Equal strides merge into one range of `i - j`,
 /// after which interleaved and adjacent blocks, as of concatenations, leave one or two candidates per stride.
-pub(super) fn may_meet(x: &[Term], y: &[Term], distance: i64) -> bool {
+pub(super) fn may_meet(x: &[AccessAxis], y: &[AccessAxis], distance: i64) -> bool {
     if x.iter().chain(y).any(|t| t.extent == 0) {
         return false;
     }
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<Multiples> = Vec::new();
     for (term, sign) in x.iter().map(|t| (t, 1)).chain(y.iter().map(|t| (t, -1))) {
         let stride = i128::from(term.stride) * sign;
         let last = term.extent as i128 - 1;
@@ -62,7 +62,7 @@ pub(super) fn may_meet(x: &[Term], y: &[Term], distance: i64) -> bool {
                 s.low += low;
                 s.high += high;
             }
-            None => steps.push(Step { stride: stride.abs(), low, high }),
+            None => steps.push(Multiples { stride: stride.abs(), low, high }),
         }
     }
     steps.sort_unstable_by_key(|s| std::cmp::Reverse(s.stride));
@@ -71,7 +71,7 @@ pub(super) fn may_meet(x: &[Term], y: &[Term], distance: i64) -> bool {
 }
 
 /// Whether some choice of deltas sums to `goal`; says yes when the budget of visited choices is spent.
-fn reaches(steps: &[Step], goal: i128, budget: &mut u32) -> bool {
+fn reaches(steps: &[Multiples], goal: i128, budget: &mut u32) -> bool {
     let Some((step, rest)) = steps.split_first() else {
         return goal == 0;
     };

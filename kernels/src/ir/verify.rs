@@ -8,7 +8,7 @@ use std::fmt;
 
 use retape_runtime::{DType, Scalar};
 
-use super::overlap::{Term, injective, may_meet};
+use super::overlap::{AccessAxis, injective, may_meet};
 use super::{Affine, Axis, Binary, Inst, Kernel, Param, ParamId, Stage, Store, Unary, ValueId};
 use crate::ensure::ensure;
 
@@ -237,11 +237,11 @@ fn check_reads(kernel: &Kernel, inst: &Inst<ValueId>, stage: Stage) -> Check {
 }
 
 /// The axes that an access runs over: all if it uses a reduced one, else those that are kept.
-fn terms(kernel: &Kernel, at: &Affine) -> Vec<Term> {
+fn terms(kernel: &Kernel, at: &Affine) -> Vec<AccessAxis> {
     let uses_reduced = kernel.uses_reduced(at);
     let runs = |axis: &Axis| uses_reduced || !axis.reduced;
     let axes = kernel.axes.iter().zip(&at.strides).filter(|(axis, _)| runs(axis));
-    axes.map(|(axis, &stride)| Term { stride, extent: axis.extent }).collect()
+    axes.map(|(axis, &stride)| AccessAxis { stride, extent: axis.extent }).collect()
 }
 
 /// Checks that a position stays inside its parameter at every point that the access runs over.

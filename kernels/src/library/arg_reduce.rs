@@ -2,7 +2,7 @@
 
 use retape_runtime::DType;
 
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::{alternatives, descriptor};
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
@@ -42,7 +42,7 @@ const LINES: usize = 64;
 const PART: usize = 1 << 14;
 
 impl ArgReduce {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(is_number(self.dtype), "{} is not compared", self.dtype);
         countable("the input", &[self.outer, self.len, self.inner])
     }

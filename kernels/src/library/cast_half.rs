@@ -10,7 +10,7 @@ use std::convert::identity;
 use half::slice::HalfFloatSliceExt;
 use retape_runtime::{DType, Element, bf16, f16};
 
-use super::extents::{Check, countable};
+use super::extents::{Checked, countable};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, only, vectorized, view, view_mut};
 use crate::ensure::ensure;
@@ -55,7 +55,7 @@ macro_rules! with_element {
 }
 
 impl CastHalf {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         let CastHalf { from, to, len } = *self;
         let fits = (from.is_half() || to.is_half()) && from != to;
         ensure!(fits, "{from} to {to} is not a cast between dtypes of which one is a float of 16 bits");
@@ -77,7 +77,7 @@ impl CastHalf {
     /// # Panics
     /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        self.dispatch(inputs, outputs, &Fast);
+        self.dispatch(inputs, outputs, &FastCast);
     }
 
     /// Computes the outputs in the naive way, one by one.
@@ -85,10 +85,10 @@ impl CastHalf {
     /// # Panics
     /// As [`run`](CastHalf::run).
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        self.dispatch(inputs, outputs, &Naive);
+        self.dispatch(inputs, outputs, &NaiveCast);
     }
 
-    fn dispatch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], twin: &impl Twin) {
+    fn dispatch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], twin: &impl CastTwin) {
         assert!(self.is_valid(), "{self}");
         let [x] = exactly(inputs);
         let (n, out) = (self.len, only(outputs));
@@ -100,13 +100,13 @@ impl CastHalf {
 }
 
 /// Any cast between two types.
-trait Twin {
+trait CastTwin {
     fn cast<S: Convert, D: Convert>(&self, x: &[S::Stored], out: &mut [D::Stored]);
 }
 
-struct Fast;
+struct FastCast;
 
-impl Twin for Fast {
+impl CastTwin for FastCast {
     fn cast<S: Convert, D: Convert>(&self, x: &[S::Stored], out: &mut [D::Stored]) {
         let work = out.len();
         for_each_chunk(out, CHUNK, work, &|i, out| {
@@ -120,9 +120,9 @@ impl Twin for Fast {
     }
 }
 
-struct Naive;
+struct NaiveCast;
 
-impl Twin for Naive {
+impl CastTwin for NaiveCast {
     fn cast<S: Convert, D: Convert>(&self, x: &[S::Stored], out: &mut [D::Stored]) {
         out.iter_mut().zip(x).for_each(|(out, x)| *out = D::of_bits(x.to_scalar().cast(D::DTYPE).bits));
     }

@@ -18,14 +18,14 @@ use half::{bf16, f16};
 use retape_runtime::{DType, Shape};
 
 use super::communicator::{Communicator, communicator, is_alone, place, share};
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::micro::with_bytes;
 use super::text::{alternatives, descriptor};
 use super::token::Token;
 use super::view::only;
 use crate::ensure::ensure;
 use crate::error::{Error, Result};
-use shards::{Addend, Rows, Source, add_up};
+use shards::{Addend, Rows, ShardSum, add_up};
 pub(crate) use shards::{middle, nodes};
 use sum::Sum;
 
@@ -73,7 +73,7 @@ pub(crate) const ONE_ROUND: usize = 64 << 10;
 const MOST: usize = 1 << 20;
 
 impl Collective {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         let Collective { kind, size, shards, held, dtype, lens, .. } = self;
         ensure!(*size >= 1, "a group of no workers");
         ensure!(*held == 1 || self.is_over_shards(), "{held} shards instead of 1");
@@ -249,7 +249,7 @@ impl Collective {
             let mut receives = cut(received, (0..self.size).map(|from| if from == peers.rank { 0 } else { len }));
             peers.exchange(&sends, &mut receives)?;
             let source = |from: usize| if from == peers.rank { part(from) } else { &*receives[from] };
-            let sources: Vec<Source<'_>> = (0..self.size).map(|from| (from..from + 1, source(from))).collect();
+            let sources: Vec<ShardSum<'_>> = (0..self.size).map(|from| (from..from + 1, source(from))).collect();
             add_up::<T>(&(0..self.size), &sources, out, false);
             Ok(())
         })

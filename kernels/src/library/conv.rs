@@ -12,11 +12,11 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::dense::{Epilogue, Tile, check_arity, check_dtype, in_single, view, view_mut};
-use super::extents::{Check, count, countable, near};
+use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::extents::{Checked, count, countable, near};
 use super::micro::{
-    Axis, Engine, Output, Part, PixelRows, Product, Real, Slide, Strided, TapRows, Taps, Turned, Window,
-    lines_of_chain, with_scratch,
+    ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
+    WindowAxis, lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -70,7 +70,7 @@ descriptor! {
 const MOST_HELD: usize = 1 << 24;
 
 impl Conv2d {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         let Conv2d { batch, height, width, stride, dilation, groups, .. } = *self;
         check_dtype(self.dtype)?;
         ensure!(!stride.contains(&0), "the stride {stride:?} does not move on");
@@ -178,12 +178,18 @@ impl Conv2d {
     /// # Panics
     ///
     /// As [`Conv2d::run`].
-    pub fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    pub fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
         self.run_on(&Engine::best(), inputs, outputs, epilogue);
     }
 
     /// [`Conv2d::run_with`] on a given engine.
-    pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    pub(super) fn run_on(
+        &self,
+        engine: &Engine,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        epilogue: TileCallback<'_>,
+    ) {
         assert!(self.is_valid(), "{self}");
         match self.dtype {
             DType::F16 | DType::Bf16 => {
@@ -216,7 +222,7 @@ impl Conv2d {
     }
 
     /// Tells the epilogue of the whole result at once.
-    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
         let width = if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels };
         let rows = outputs[0].len() / (width * self.dtype.size()).max(1);
         if rows > 0 {
@@ -330,12 +336,18 @@ impl Conv2d {
     }
 
     /// One element type, group by group.
-    fn run_typed<T: Real>(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    fn run_typed<T: Real>(
+        &self,
+        engine: &Engine,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        epilogue: TileCallback<'_>,
+    ) {
         let ([p, q], out) = self.buffers::<T>(inputs, outputs);
         if out.is_empty() {
             return;
         }
-        let call = Call { op: self, engine, out: out.as_mut_ptr(), epilogue };
+        let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };
         for group in 0..self.groups {
             match self.pass {
                 ConvPass::Forward => call.forward(group, p, q),
@@ -348,7 +360,7 @@ impl Conv2d {
     /// The windows of one group of the image.
     fn window<'a, T: Real>(&self, group: usize, image: &'a [T]) -> Window<'a, T> {
         let outputs = self.out_extent();
-        let axis = |axis: usize, extent: usize, taps: usize| Axis {
+        let axis = |axis: usize, extent: usize, taps: usize| WindowAxis {
             outputs: outputs[axis],
             taps,
             stride: self.stride[axis] as isize,
@@ -370,13 +382,13 @@ impl Conv2d {
 impl Conv2d {
     /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
     /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
-    fn slides(&self, width: usize) -> bool {
+    fn is_direct(&self, width: usize) -> bool {
         let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
         width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
-    fn slides_turned(&self) -> bool {
+    fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
         let size = self.n_taps() * self.channels()[1];
         let chain = lines_of_chain([out_height, out_width]);
@@ -401,14 +413,14 @@ impl Conv2d {
     }
 
     /// The windows that one phase of the input gradient has on the cotangent.
-    fn phase_window<'a, T: Real>(&self, [y, x]: &[Phase; 2], group: usize, ct: &'a [T]) -> Window<'a, T> {
+    fn phase_window<'a, T: Real>(&self, [y, x]: &[GradientPhase; 2], group: usize, ct: &'a [T]) -> Window<'a, T> {
         let channels = self.channels()[1];
         let image = ct.get(group * channels..).unwrap_or_default();
         Window { image, y: y.axis, x: x.axis, pixel: self.out_channels, channels }
     }
 
     /// The filter's taps that take part in one phase of the input gradient.
-    fn phase_taps<'a, T: Real>(&self, [y, x]: &[Phase; 2], group: usize, filter: &'a [T]) -> Taps<'a, T> {
+    fn phase_taps<'a, T: Real>(&self, [y, x]: &[GradientPhase; 2], group: usize, filter: &'a [T]) -> Taps<'a, T> {
         let [n_in, n_out] = self.channels();
         let tap = n_in * self.out_channels;
         let start = (y.tap * self.kernel_width + x.tap) * tap + group * n_out;
@@ -429,9 +441,9 @@ fn grid(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// The outputs of one axis that share their taps, in an input gradient: those at one distance from the stride's grid.
 #[derive(Clone, Copy)]
-struct Phase {
+struct GradientPhase {
     /// The cotangent's coordinates against the outputs of the phase.
-    axis: Axis,
+    axis: WindowAxis,
     /// First tap of the filter, and the distance of the phase's taps.
     tap: usize,
     step: usize,
@@ -439,22 +451,22 @@ struct Phase {
     first: usize,
 }
 
-impl Phase {
+impl GradientPhase {
     /// The phases of `axis` that have outputs.
-    fn all(op: &Conv2d, axis: usize) -> Vec<Phase> {
+    fn all(op: &Conv2d, axis: usize) -> Vec<GradientPhase> {
         let extent = [op.height, op.width][axis];
-        (0..op.stride[axis].min(extent)).map(|first| Phase::new(op, axis, first)).collect()
+        (0..op.stride[axis].min(extent)).map(|first| GradientPhase::new(op, axis, first)).collect()
     }
 
     /// The phase of output `first`: tap t meets it where `first + padding - t * dilation` is a multiple of the stride.
-    fn new(op: &Conv2d, axis: usize, first: usize) -> Phase {
+    fn new(op: &Conv2d, axis: usize, first: usize) -> GradientPhase {
         let (stride, dilation) = (op.stride[axis], op.dilation[axis]);
         let (extent, kernel) = ([op.height, op.width][axis], [op.kernel_height, op.kernel_width][axis]);
         // From one tap to the next; further than the kernel is as far as it.
         let step = (stride / gcd(stride, dilation)).min(kernel.max(1));
         let at = |tap: usize| (first + op.padding[axis][0]) as isize - (tap * dilation) as isize;
         let tap = (0..step.min(kernel)).find(|tap| at(*tap) % stride as isize == 0);
-        let axis = Axis {
+        let axis = WindowAxis {
             outputs: (extent - first).div_ceil(stride),
             taps: tap.map_or(0, |tap| (kernel - tap).div_ceil(step)),
             stride: 1,
@@ -463,7 +475,7 @@ impl Phase {
             offset: at(tap.unwrap_or(0)).div_euclid(stride as isize),
             extent: op.out_extent()[axis],
         };
-        Phase { axis, tap: tap.unwrap_or(0), step, first }
+        GradientPhase { axis, tap: tap.unwrap_or(0), step, first }
     }
 }
 
@@ -473,17 +485,17 @@ pub(crate) fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// A convolution under way.
-struct Call<'a, T> {
+struct ConvCall<'a, T> {
     op: &'a Conv2d,
     engine: &'a Engine,
     out: *mut T,
-    epilogue: Epilogue<'a>,
+    epilogue: TileCallback<'a>,
 }
 
 // SAFETY: tasks write disjoint parts of the result.
-unsafe impl<T: Sync> Sync for Call<'_, T> {}
+unsafe impl<T: Sync> Sync for ConvCall<'_, T> {}
 
-impl<T: Real> Call<'_, T> {
+impl<T: Real> ConvCall<'_, T> {
     /// Image windows times filter.
     fn forward(&self, group: usize, image: &[T], filter: &[T]) {
         let op = self.op;
@@ -493,10 +505,10 @@ impl<T: Real> Call<'_, T> {
         // SAFETY: the filter's columns of this group; `filter` outlives the product.
         let b = unsafe { Strided::new(filter.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
         let window = op.window(group, image);
-        if op.slides(out_width) {
+        if op.is_direct(out_width) {
             let step = [out_width * op.out_channels, op.out_channels];
-            let parts = vec![Part { window, filter: &b, first, step }];
-            self.slide(true, parts, n_out, first, [out_height, out_width], op.out_channels);
+            let parts = vec![ConvPart { window, filter: &b, first, step }];
+            self.direct(true, parts, n_out, first, [out_height, out_width], op.out_channels);
             return;
         }
         let (m, n, k) = (op.batch * out_height * out_width, n_out, op.n_taps());
@@ -512,18 +524,20 @@ impl<T: Real> Call<'_, T> {
         let [n_in, _] = op.channels();
         let first = group * n_in;
         let dense = op.stride == [1, 1];
-        let phases: Vec<[Phase; 2]> =
-            Phase::all(op, 0).into_iter().flat_map(|y| Phase::all(op, 1).into_iter().map(move |x| [y, x])).collect();
+        let phases: Vec<[GradientPhase; 2]> = GradientPhase::all(op, 0)
+            .into_iter()
+            .flat_map(|y| GradientPhase::all(op, 1).into_iter().map(move |x| [y, x]))
+            .collect();
         let taps: Vec<Taps<'_, T>> = phases.iter().map(|phase| op.phase_taps(phase, group, filter)).collect();
-        if op.slides(op.width / op.stride[1]) {
-            let parts = phases.iter().zip(&taps).map(|(phase, taps)| Part {
+        if op.is_direct(op.width / op.stride[1]) {
+            let parts = phases.iter().zip(&taps).map(|(phase, taps)| ConvPart {
                 window: op.phase_window(phase, group, ct),
                 filter: taps,
                 first: (phase[0].first * op.width + phase[1].first) * op.in_channels + first,
                 // Beyond the image, there is no other output.
                 step: [op.stride[0].min(op.height) * op.width, op.stride[1].min(op.width)].map(|n| n * op.in_channels),
             });
-            self.slide(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
+            self.direct(dense, parts.collect(), n_in, first, [op.height, op.width], op.in_channels);
         } else {
             for (phase, taps) in phases.iter().zip(&taps) {
                 self.multiply_phase(phase, PixelRows(op.phase_window(phase, group, ct)), taps, group);
@@ -535,7 +549,7 @@ impl<T: Real> Call<'_, T> {
     }
 
     /// One phase of the input gradient as a product.
-    fn multiply_phase(&self, [y, x]: &[Phase; 2], windows: PixelRows<'_, T>, taps: &Taps<'_, T>, group: usize) {
+    fn multiply_phase(&self, [y, x]: &[GradientPhase; 2], windows: PixelRows<'_, T>, taps: &Taps<'_, T>, group: usize) {
         let op = self.op;
         let [n_in, n_out] = op.channels();
         let first = group * n_in;
@@ -559,19 +573,19 @@ impl<T: Real> Call<'_, T> {
     }
 
     /// Computes the parts of one group from images in place. The result has `lines` of `width` pixels for each image.
-    fn slide(
+    fn direct(
         &self,
         dense: bool,
-        parts: Vec<Part<'_, T>>,
+        parts: Vec<ConvPart<'_, T>>,
         n: usize,
         first: usize,
         [lines, width]: [usize; 2],
         stride: usize,
     ) {
-        let slide = Slide { batch: self.op.batch, n, out_image: lines * width * stride, parts };
+        let conv = DirectConv { batch: self.op.batch, n, out_image: lines * width * stride, parts };
         // SAFETY: the parts put their outputs into this group's columns of the result.
         unsafe {
-            self.engine.slide(&slide, self.out, &|image, done| {
+            self.engine.direct_conv(&conv, self.out, &|image, done| {
                 // The outputs of a phase are no block of rows.
                 if dense {
                     let row = image * lines * width;
@@ -589,18 +603,18 @@ impl<T: Real> Call<'_, T> {
         // SAFETY: the cotangent's channels of this group; `ct` outlives the product.
         let channels = unsafe { Strided::new(ct.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
         let window = op.window(group, image);
-        if op.slides_turned() {
-            let turned = Turned { window, ct: &channels, batch: op.batch, n: n_out };
+        if op.is_gradient_direct() {
+            let gradient = FilterGradient { window, ct: &channels, batch: op.batch, n: n_out };
             // SAFETY: the output is this group's columns of the result.
-            unsafe { self.engine.slide_turned(&turned, self.out.wrapping_add(first), op.out_channels) };
+            unsafe { self.engine.direct_filter_gradient(&gradient, self.out.wrapping_add(first), op.out_channels) };
         } else {
-            self.multiply_turned(TapRows(window), &channels, first);
+            self.multiply_transposed(TapRows(window), &channels, first);
         }
         self.finish_all(op.n_taps(), n_out, first, op.out_channels);
     }
 
     /// The filter gradient as a product.
-    fn multiply_turned(&self, windows: TapRows<'_, T>, channels: &Strided<T>, first: usize) {
+    fn multiply_transposed(&self, windows: TapRows<'_, T>, channels: &Strided<T>, first: usize) {
         let op = self.op;
         let [out_height, out_width] = op.out_extent();
         let (n_taps, n_out) = (op.n_taps(), op.channels()[1]);
@@ -613,12 +627,12 @@ impl<T: Real> Call<'_, T> {
             return;
         }
         // The larger operand is quicker to pack as column panels, so the transposed result is computed.
-        with_scratch::<T, _>(n_taps * n_out, |turned| {
-            let out = Output { data: turned.as_mut_ptr(), stride: n_taps, rows: None };
+        with_scratch::<T, _>(n_taps * n_out, |transposed| {
+            let out = Output { data: transposed.as_mut_ptr(), stride: n_taps, rows: None };
             let product = Product { m: n_out, n: n_taps, k, a: channels, b: &windows, out };
             // SAFETY: the output is scratch of that size.
             unsafe { self.engine.multiply(&product, &|_, _| {}) };
-            for (channel, row) in turned.chunks_exact(n_taps).enumerate() {
+            for (channel, row) in transposed.chunks_exact(n_taps).enumerate() {
                 for (tap, x) in row.iter().enumerate() {
                     // SAFETY: one element of this group's columns of the result.
                     unsafe { *self.out.add(tap * op.out_channels + first + channel) = *x };

@@ -8,7 +8,7 @@ use retape_runtime::{DType, Element};
 use smallvec::SmallVec;
 
 use super::CastHalf;
-use super::extents::Check;
+use super::extents::Checked;
 use super::micro::with_scratch;
 use super::text::{Field, split};
 use crate::ensure::ensure;
@@ -29,7 +29,7 @@ pub struct Tile {
 }
 
 /// Code that is called once for each finished block; blocks cover the result exactly once.
-pub type Epilogue<'a> = &'a (dyn Fn(Tile) + Sync);
+pub type TileCallback<'a> = &'a (dyn Fn(Tile) + Sync);
 
 /// The elements of a buffer, which holds exactly `len` of them.
 pub(super) fn view<'a, T: Element>(bytes: &'a [u8], len: usize, what: &str) -> &'a [T] {
@@ -58,7 +58,7 @@ pub(super) fn check_arity(inputs: &[&[u8]], outputs: &[&mut [u8]], n_inputs: usi
 }
 
 /// Refuses dtypes that there are no products of.
-pub(super) fn check_dtype(dtype: DType) -> Check {
+pub(super) fn check_dtype(dtype: DType) -> Checked {
     ensure!(dtype.is_float() || dtype.is_half(), "products are of floats, not of {dtype}");
     Ok(())
 }

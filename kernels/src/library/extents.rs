@@ -3,7 +3,7 @@
 use crate::ensure::ensure;
 
 /// The result of the check of a descriptor.
-pub(crate) type Check = Result<(), String>;
+pub(crate) type Checked = Result<(), String>;
 
 /// The product of extents; `usize::MAX` if it does not fit, which it always does in a verified descriptor.
 pub(crate) fn count(extents: &[usize]) -> usize {
@@ -16,7 +16,7 @@ pub(crate) fn count(extents: &[usize]) -> usize {
 /// Refuses extents whose product, zeros left out, times 16 bytes cannot be addressed.
 ///
 /// With the zeros left out, every partial product of the extents fits as well; and so does a small multiple of it.
-pub(crate) fn countable(what: &str, extents: &[usize]) -> Check {
+pub(crate) fn countable(what: &str, extents: &[usize]) -> Checked {
     let product = extents.iter().filter(|&&extent| extent > 0).try_fold(16_usize, |n, &extent| n.checked_mul(extent));
     let fits = product.is_some_and(|bytes| isize::try_from(bytes).is_ok());
     ensure!(fits, "{what} of extents {extents:?} has more elements than can be addressed");
@@ -34,7 +34,7 @@ pub(crate) fn reached(step: usize) -> i64 {
 const FAR: usize = isize::MAX as usize / 2;
 
 /// Refuses a position that a sum of two like it would leave the integers with.
-pub(crate) fn near(what: &str, position: Option<usize>) -> Check {
+pub(crate) fn near(what: &str, position: Option<usize>) -> Checked {
     match position {
         Some(position) if position <= FAR => Ok(()),
         Some(position) => Err(format!("{what} is {position}, but {FAR} at most can be counted")),

@@ -5,7 +5,7 @@
 
 use retape_runtime::DType;
 
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::number::{Float, with_float};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, vectorized, view, view_mut};
@@ -32,7 +32,7 @@ const BLOCK: usize = 64;
 const ROWS: usize = 8;
 
 impl Cholesky {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(self.dtype.is_float(), "matrices of {} are not factored", self.dtype);
         countable("the work on the matrices", &[self.batch, self.n, self.n, self.n])
     }
@@ -188,7 +188,7 @@ descriptor! {
 }
 
 impl TriangularSolve {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(self.dtype.is_float(), "systems of {} are not solved", self.dtype);
         countable("the work on the systems", &[self.batch, self.n, self.n, self.n_rhs])
     }

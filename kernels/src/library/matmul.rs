@@ -8,15 +8,15 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{Epilogue, Tile, check_arity, check_dtype, in_single, view, view_mut};
-use super::extents::{Check, count, countable};
-use super::micro::{Engine, Output, Product, Real, Strided, is_quick, quick};
+use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::extents::{Checked, count, countable};
+use super::micro::{Engine, Output, Product, Real, Strided, is_unpacked, unpacked};
 use super::text::{Field, descriptor, split};
 use crate::ensure::ensure;
 
 /// Where an operand's matrices lie in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Operand {
+pub struct MatrixLayout {
     /// First element.
     pub offset: usize,
     /// Elements from one matrix to the next, along each batch axis; 0 broadcasts.
@@ -27,9 +27,9 @@ pub struct Operand {
     pub col_stride: usize,
 }
 
-impl Operand {
+impl MatrixLayout {
     /// A row-major operand of matrices of `rows` by `cols` without gaps.
-    pub fn contiguous(batch: &[usize], rows: usize, cols: usize) -> Operand {
+    pub fn contiguous(batch: &[usize], rows: usize, cols: usize) -> MatrixLayout {
         // An operand that does not fit is refused by the check of the product.
         let mut stride = rows.saturating_mul(cols);
         let mut batch_strides: SmallVec<[usize; 4]> = batch
@@ -42,12 +42,12 @@ impl Operand {
             })
             .collect();
         batch_strides.reverse();
-        Operand { offset: 0, batch_strides, row_stride: cols, col_stride: 1 }
+        MatrixLayout { offset: 0, batch_strides, row_stride: cols, col_stride: 1 }
     }
 
     /// The same matrices, transposed.
     #[must_use]
-    pub fn transposed(mut self) -> Operand {
+    pub fn transposed(mut self) -> MatrixLayout {
         std::mem::swap(&mut self.row_stride, &mut self.col_stride);
         self
     }
@@ -63,10 +63,10 @@ impl Operand {
     }
 
     /// Refuses strides that are not one for each axis of the batch, and elements that cannot be addressed.
-    fn check(&self, side: &str, batch: &[usize], rows: usize, cols: usize) -> Check {
+    fn check(&self, side: &str, batch: &[usize], rows: usize, cols: usize) -> Checked {
         let (n_strides, n_axes) = (self.batch_strides.len(), batch.len());
         ensure!(n_strides == n_axes, "the {side} operand has {n_strides} batch strides for {n_axes} batch axes");
-        let Operand { offset, batch_strides, row_stride, col_stride } = self;
+        let MatrixLayout { offset, batch_strides, row_stride, col_stride } = self;
         let place = || format!("offset {offset} and strides {batch_strides:?}, {row_stride}, {col_stride}");
         let len = self.checked_len(batch, rows, cols);
         let len = len.ok_or_else(|| format!("the {side} operand at {} ends beyond what can be counted", place()))?;
@@ -85,7 +85,7 @@ impl Operand {
 }
 
 /// `[offset,[batch strides],row stride,column stride]`.
-impl Field for Operand {
+impl Field for MatrixLayout {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{},", self.offset)?;
         self.batch_strides.print(f)?;
@@ -95,7 +95,7 @@ impl Field for Operand {
     fn read(text: &str) -> Option<Self> {
         let items = split(text.strip_prefix('[')?.strip_suffix(']')?);
         let [offset, batch_strides, row_stride, col_stride] = items[..] else { return None };
-        Some(Operand {
+        Some(MatrixLayout {
             offset: offset.parse().ok()?,
             batch_strides: Field::read(batch_strides)?,
             row_stride: row_stride.parse().ok()?,
@@ -118,20 +118,20 @@ descriptor! {
         /// Length of the sums.
         k: usize,
         /// Left operand: m rows, k columns.
-        a: Operand,
+        a: MatrixLayout,
         /// Right operand: k rows, n columns.
-        b: Operand,
+        b: MatrixLayout,
     }
 }
 
 impl MatMul {
     /// The product of contiguous operands `[batch.., m, k]` and `[batch.., k, n]`.
     pub fn contiguous(dtype: DType, batch: &[usize], [m, n, k]: [usize; 3]) -> MatMul {
-        let (a, b) = (Operand::contiguous(batch, m, k), Operand::contiguous(batch, k, n));
+        let (a, b) = (MatrixLayout::contiguous(batch, m, k), MatrixLayout::contiguous(batch, k, n));
         MatMul { dtype, batch: batch.into(), m, n, k, a, b }
     }
 
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         let MatMul { dtype, batch, m, n, k, a, b } = self;
         check_dtype(*dtype)?;
         a.check("left", batch, *m, *k)?;
@@ -173,12 +173,18 @@ impl MatMul {
     /// # Panics
     ///
     /// As [`MatMul::run`].
-    pub fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    pub fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
         self.run_on(&Engine::best(), inputs, outputs, epilogue);
     }
 
     /// [`MatMul::run_with`] on a given engine.
-    pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    pub(super) fn run_on(
+        &self,
+        engine: &Engine,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        epilogue: TileCallback<'_>,
+    ) {
         assert!(self.is_valid(), "{self}");
         match self.dtype {
             DType::F16 | DType::Bf16 => {
@@ -211,7 +217,7 @@ impl MatMul {
     }
 
     /// Tells the epilogue of the whole result, matrix by matrix.
-    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
         let (rows, cols) = (0..self.m, 0..self.n);
         let bytes = self.m * self.n * self.dtype.size();
         for (batch, matrix) in outputs[0].chunks_exact_mut(bytes.max(1)).enumerate() {
@@ -258,7 +264,13 @@ impl MatMul {
     }
 
     /// One element type: folds the batch into the rows where it can, then runs matrix by matrix.
-    fn run_typed<T: Real>(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+    fn run_typed<T: Real>(
+        &self,
+        engine: &Engine,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        epilogue: TileCallback<'_>,
+    ) {
         let ([a, b], c) = self.buffers::<T>(inputs, outputs);
         if c.is_empty() {
             return;
@@ -268,7 +280,7 @@ impl MatMul {
             self.finish_all(outputs, epilogue);
             return;
         }
-        let call = Call { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue };
+        let call = MatMulCall { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue };
         if self.is_one_matrix() {
             call.tall();
         } else {
@@ -289,23 +301,23 @@ impl MatMul {
 }
 
 /// A product under way.
-struct Call<'a, T> {
+struct MatMulCall<'a, T> {
     op: &'a MatMul,
     engine: &'a Engine,
     a: *const T,
     b: *const T,
     c: *mut T,
-    epilogue: Epilogue<'a>,
+    epilogue: TileCallback<'a>,
 }
 
 // SAFETY: tasks read the operands and write disjoint parts of the result.
-unsafe impl<T: Sync> Sync for Call<'_, T> {}
+unsafe impl<T: Sync> Sync for MatMulCall<'_, T> {}
 
-impl<T: Real> Call<'_, T> {
+impl<T: Real> MatMulCall<'_, T> {
     /// The operands of matrix `index`.
     fn operands(&self, index: usize) -> [Strided<T>; 2] {
         let op = self.op;
-        let strided = |data: *const T, operand: &Operand, outer: usize, inner: usize| {
+        let strided = |data: *const T, operand: &MatrixLayout, outer: usize, inner: usize| {
             // SAFETY: the buffers were checked to hold all elements that the strides reach, and outlive the call.
             unsafe { Strided::new(data.add(operand.start(&op.batch, index)), outer as isize, inner as isize) }
         };
@@ -349,7 +361,7 @@ impl<T: Real> Call<'_, T> {
         let one = |engine: &Engine, index: usize| {
             // SAFETY: inside the result.
             let c = unsafe { self.c.add(index * size) };
-            let call = Call { engine, ..*self };
+            let call = MatMulCall { engine, ..*self };
             call.product(&self.operands(index), op.m, c, &|rows, cols| self.finish(index, rows, cols));
         };
         if work > 16 * TASK {
@@ -372,9 +384,9 @@ impl<T: Real> Call<'_, T> {
         done: &(dyn Fn(Range<usize>, Range<usize>) + Sync),
     ) {
         let (n, k) = (self.op.n, self.op.k);
-        if self.engine.quick && (self.op.b.col_stride == 1 || n == 1) && is_quick(m, n, k) {
+        if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && is_unpacked(m, n, k) {
             // SAFETY: `c` is m rows of n elements of the result, this task's own.
-            unsafe { quick(self.engine.level, [m, n, k], a, b, c, n) };
+            unsafe { unpacked(self.engine.level, [m, n, k], a, b, c, n) };
             done(0..m, 0..n);
             return;
         }

@@ -49,11 +49,11 @@ pub use communicator::{
 };
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
-pub use dense::{Epilogue, Tile};
+pub use dense::{Tile, TileCallback};
 pub(crate) use extents::reached;
 pub use join::Join;
 pub use linalg::{Cholesky, TriangularSolve};
-pub use matmul::{MatMul, Operand};
+pub use matmul::{MatMul, MatrixLayout};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
 pub use print::{Label, Print, is_muted, set_print_sink, without_prints};

@@ -6,7 +6,7 @@
 
 use retape_runtime::DType;
 
-use super::extents::{Check, countable};
+use super::extents::{Checked, countable};
 use super::text::descriptor;
 use super::view::{exactly, for_each_chunk, only, vectorized, view, view_mut};
 
@@ -29,7 +29,7 @@ const LANES: usize = 32;
 const CHUNK: usize = 1 << 12;
 
 impl Philox {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         countable("the output", &[self.len])
     }
 

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::extents::{Check, count, countable, near};
+use super::extents::{Checked, count, countable, near};
 use super::number::{Number, with_float};
 use super::text::{alternatives, descriptor};
-use super::view::{Plain, Tile, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{Plain, TileView, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
 use crate::ensure::ensure;
 
 alternatives! {
@@ -65,7 +65,7 @@ descriptor! {
 }
 
 impl Pool2d {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         let Pool2d { dtype, batch, channels, window, stride, kind, pass, .. } = *self;
         ensure!(dtype.is_float(), "images of {dtype} are not pooled");
         ensure!(kind == PoolKind::Max || pass != PoolPass::MaxGather, "a sum has no {}", pass.name());
@@ -139,7 +139,7 @@ impl Pool2d {
     /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert!(self.is_valid(), "{self}");
-        with_float!(self.dtype, T => self.dispatch::<T>(inputs, outputs, &Fast));
+        with_float!(self.dtype, T => self.dispatch::<T>(inputs, outputs, &FastPool));
     }
 
     /// Computes the outputs in the naive way, one element at a time.
@@ -148,10 +148,10 @@ impl Pool2d {
     /// As [`run`](Pool2d::run).
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         assert!(self.is_valid(), "{self}");
-        with_float!(self.dtype, T => self.dispatch::<T>(inputs, outputs, &Naive));
+        with_float!(self.dtype, T => self.dispatch::<T>(inputs, outputs, &NaivePool));
     }
 
-    fn dispatch<T: Number + Plain>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], twin: &impl Twin) {
+    fn dispatch<T: Number + Plain>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], twin: &impl PoolTwin) {
         let (n_x, n_pooled) = (self.n_unpooled(), self.n_pooled());
         let out = only(outputs);
         match (self.pass, self.kind) {
@@ -197,7 +197,7 @@ impl Pool2d {
 }
 
 /// The four functions, implemented twice.
-trait Twin {
+trait PoolTwin {
     fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]);
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]);
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]);
@@ -205,11 +205,11 @@ trait Twin {
 }
 
 /// The kernels: all channels of a position at once.
-struct Fast;
+struct FastPool;
 
-impl Fast {
+impl FastPool {
     /// Calls `body` with each tile of the pooled image; a tile is a part of one row of windows.
-    fn each_pooled<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(Tile<'_, T>) + Sync)) {
+    fn each_pooled<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(TileView<'_, T>) + Sync)) {
         let [rows, columns] = pool.pooled();
         let outer = pool.batch * rows;
         let block = [columns, tile_columns(outer, pool.channels)];
@@ -217,7 +217,7 @@ impl Fast {
     }
 
     /// Calls `body` with each tile of the unpooled images, filled with zeros; a tile is some channels of one image.
-    fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(Tile<'_, T>) + Sync)) {
+    fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(TileView<'_, T>) + Sync)) {
         let positions = pool.height * pool.width;
         let block = [positions, tile_columns(pool.batch, pool.channels)];
         for_each_tile(out, [pool.batch, positions, pool.channels], block, pool.work(), &|mut tile| {
@@ -229,7 +229,7 @@ impl Fast {
     }
 }
 
-impl Twin for Fast {
+impl PoolTwin for FastPool {
     fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
         match kind {
             PoolKind::Max => fold_windows(pool, x, out, T::LOWEST, T::larger),
@@ -239,7 +239,7 @@ impl Twin for Fast {
 
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
         let [rows, columns] = pool.windows();
-        Fast::each_image(pool, out, &|mut tile| {
+        FastPool::each_image(pool, out, &|mut tile| {
             vectorized(
                 #[inline(always)]
                 || {
@@ -257,7 +257,7 @@ impl Twin for Fast {
 
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
         let [rows, columns] = pool.windows();
-        Fast::each_image(pool, out, &|mut tile| {
+        FastPool::each_image(pool, out, &|mut tile| {
             let channels = tile.columns.clone();
             let (mut best, mut place) = (vec![T::LOWEST; channels.len()], vec![0_u32; channels.len()]);
             vectorized(
@@ -295,7 +295,7 @@ impl Twin for Fast {
 
     fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
         let [rows, _] = pool.pooled();
-        Fast::each_pooled(pool, out, &|mut tile| {
+        FastPool::each_pooled(pool, out, &|mut tile| {
             let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
             let mut best = vec![T::LOWEST; channels.len()];
             vectorized(
@@ -330,7 +330,7 @@ impl Twin for Fast {
 /// Folds every window with `combine`, in row-major order from `unit`.
 fn fold_windows<T: Number>(pool: &Pool2d, x: &[T], out: &mut [T], unit: T, combine: impl Fn(T, T) -> T + Sync) {
     let [rows, _] = pool.pooled();
-    Fast::each_pooled(pool, out, &|mut tile| {
+    FastPool::each_pooled(pool, out, &|mut tile| {
         let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
         vectorized(
             #[inline(always)]
@@ -349,9 +349,9 @@ fn fold_windows<T: Number>(pool: &Pool2d, x: &[T], out: &mut [T], unit: T, combi
 }
 
 /// The twins: one element of the output at a time, gathering what belongs to it.
-struct Naive;
+struct NaivePool;
 
-impl Naive {
+impl NaivePool {
     /// Calls `body` with image, row, column and channel of each element of the pooled images and sets it.
     fn set_pooled<T>(pool: &Pool2d, out: &mut [T], body: impl Fn(usize, usize, usize, usize) -> T) {
         let [rows, columns] = pool.pooled();
@@ -393,36 +393,36 @@ impl Naive {
     }
 }
 
-impl Twin for Naive {
+impl PoolTwin for NaivePool {
     fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
-        Naive::set_pooled(pool, out, |image, row, column, channel| {
+        NaivePool::set_pooled(pool, out, |image, row, column, channel| {
             let value = |position: usize| pool.at(x, image, position, &(channel..channel + 1))[0];
             match kind {
                 PoolKind::Sum => pool.positions(row, column).map(value).fold(T::default(), T::plus),
-                PoolKind::Max => Naive::place(pool, x, [image, row, column], channel).map_or(T::LOWEST, value),
+                PoolKind::Max => NaivePool::place(pool, x, [image, row, column], channel).map_or(T::LOWEST, value),
             }
         });
     }
 
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
         let [rows, columns] = pool.pooled();
-        Naive::sum_of_windows(pool, out, |[image, row, column], _, channel| {
+        NaivePool::sum_of_windows(pool, out, |[image, row, column], _, channel| {
             Some(ct[((image * rows + row) * columns + column) * pool.channels + channel])
         });
     }
 
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
         let [rows, columns] = pool.pooled();
-        Naive::sum_of_windows(pool, out, |[image, row, column], position, channel| {
-            let selected = Naive::place(pool, x, [image, row, column], channel) == Some(position);
+        NaivePool::sum_of_windows(pool, out, |[image, row, column], position, channel| {
+            let selected = NaivePool::place(pool, x, [image, row, column], channel) == Some(position);
             selected.then(|| ct[((image * rows + row) * columns + column) * pool.channels + channel])
         });
     }
 
     fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
-        Naive::set_pooled(pool, out, |image, row, column, channel| {
+        NaivePool::set_pooled(pool, out, |image, row, column, channel| {
             let value = |position: usize| pool.at(t, image, position, &(channel..channel + 1))[0];
-            Naive::place(pool, x, [image, row, column], channel).map_or(T::default(), value)
+            NaivePool::place(pool, x, [image, row, column], channel).map_or(T::default(), value)
         });
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, RwLock};
 
 use retape_runtime::{DType, Shape, in_user_code, lock_to_read, lock_to_write};
 
-use super::extents::{Check, countable};
+use super::extents::{Checked, countable};
 use super::flag::raised;
 use super::text::{Field, descriptor};
 use super::token::Token;
@@ -35,7 +35,7 @@ descriptor! {
 }
 
 impl Print {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         countable("the array", &self.shape)
     }
 

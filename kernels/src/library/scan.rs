@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::{alternatives, descriptor};
 use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
@@ -55,7 +55,7 @@ const PART: usize = 1 << 10;
 const ENOUGH_LINES: usize = 16;
 
 impl Scan {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(is_number(self.dtype) && self.dtype != DType::Bool, "{} is not accumulated", self.dtype);
         countable("the input", &[self.outer, self.len, self.inner])
     }

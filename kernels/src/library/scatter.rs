@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use retape_runtime::DType;
 
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::number::{Number, is_number, with_number};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
@@ -36,7 +36,7 @@ descriptor! {
 }
 
 impl ScatterAdd {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(is_number(self.dtype) && self.dtype != DType::Bool, "{} is not added up", self.dtype);
         let indexes = matches!(self.index_dtype, DType::I32 | DType::I64 | DType::U32);
         ensure!(indexes, "{} is no dtype of indices", self.index_dtype);

@@ -5,7 +5,7 @@
 
 use retape_runtime::DType;
 
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::number::{is_number, with_number};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, for_each_tile, only, tile_columns, view, view_mut};
@@ -31,7 +31,7 @@ descriptor! {
 const RUN: usize = 1 << 15;
 
 impl Sort {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(is_number(self.dtype), "{} is not sorted", self.dtype);
         countable("the input", &[self.outer, self.len, self.inner])
     }

@@ -7,7 +7,7 @@ use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
 use super::micro::{Engine, Level, ParallelFor, block_depth, split_depth};
-use super::{Conv2d, ConvPass, Epilogue, MatMul, Operand};
+use super::{Conv2d, ConvPass, MatMul, MatrixLayout, TileCallback};
 
 /// A small generator of test data (xorshift); seeded, so that a failure repeats.
 struct Random(u64);
@@ -91,7 +91,7 @@ impl Bytes {
 trait Kernel: std::fmt::Debug + Sync {
     fn dtype(&self) -> DType;
     fn lens(&self) -> [Vec<(DType, usize)>; 2];
-    fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>);
+    fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>);
     fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]);
 }
 
@@ -104,7 +104,7 @@ macro_rules! kernel {
             fn lens(&self) -> [Vec<(DType, usize)>; 2] {
                 [self.inputs(), self.outputs()]
             }
-            fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: Epilogue<'_>) {
+            fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
                 self.run_on(engine, inputs, outputs, epilogue);
             }
             fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
@@ -145,13 +145,13 @@ fn on_three_threads(n: usize, body: &(dyn Fn(usize) + Sync)) {
 fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for level in Level::available() {
-        for quick in [true, false] {
-            engines.push(Engine { level, parallel_for: serial, quick });
+        for unpacked in [true, false] {
+            engines.push(Engine { level, parallel_for: serial, unpacked });
         }
     }
     let level = Level::best();
     for parallel_for in [backwards as ParallelFor, on_three_threads] {
-        engines.push(Engine { level, parallel_for, quick: true });
+        engines.push(Engine { level, parallel_for, unpacked: true });
     }
     engines.push(Engine::best());
     engines
@@ -217,10 +217,10 @@ fn check_on(kernel: &dyn Kernel, terms: usize, inputs: &[Bytes]) {
 }
 
 /// An operand with a random memory order, gap and offset.
-fn operand(random: &mut Random, batch: &[usize], rows: usize, cols: usize) -> Operand {
-    let turned = random.below(2) == 0;
-    let (rows, cols) = if turned { (cols, rows) } else { (rows, cols) };
-    let mut operand = Operand::contiguous(batch, rows, cols);
+fn operand(random: &mut Random, batch: &[usize], rows: usize, cols: usize) -> MatrixLayout {
+    let transposed = random.below(2) == 0;
+    let (rows, cols) = if transposed { (cols, rows) } else { (rows, cols) };
+    let mut operand = MatrixLayout::contiguous(batch, rows, cols);
     if random.below(3) == 0 {
         let gap = 1 + random.below(3);
         operand.row_stride = cols * gap + random.below(3);
@@ -237,7 +237,7 @@ fn operand(random: &mut Random, batch: &[usize], rows: usize, cols: usize) -> Op
             *stride = 0;
         }
     }
-    if turned { operand.transposed() } else { operand }
+    if transposed { operand.transposed() } else { operand }
 }
 
 #[test]
@@ -262,10 +262,10 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
     {
         for dtype in [DType::F32, DType::F64] {
             check(&MatMul::contiguous(dtype, &[], [m, n, k]), k, &mut random);
-            let mut turned = MatMul::contiguous(dtype, &[], [m, n, k]);
-            turned.a = Operand::contiguous(&[], k, m).transposed();
-            turned.b = Operand::contiguous(&[], n, k).transposed();
-            check(&turned, k, &mut random);
+            let mut transposed = MatMul::contiguous(dtype, &[], [m, n, k]);
+            transposed.a = MatrixLayout::contiguous(&[], k, m).transposed();
+            transposed.b = MatrixLayout::contiguous(&[], n, k).transposed();
+            check(&transposed, k, &mut random);
         }
     }
     assert!(split_depth(9, 17, 2500) < 2500 && block_depth(700) < 700, "the shapes above take these paths");

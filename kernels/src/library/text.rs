@@ -93,7 +93,7 @@ pub(crate) fn values<'t>(text: &'t str, name: &str, fields: &[&str]) -> Option<V
 
 /// Declares a descriptor: a plain struct with its name in text, `Display`, `parse` and `verify`.
 ///
-/// The type must have a method `check(&self) -> Check`, which says what is wrong with the numbers in it. All other
+/// The type must have a method `check(&self) -> Checked`, which says what is wrong with the numbers in it. All other
 /// methods rely on that check; `inputs` and `outputs` must neither panic nor wrap without it.
 macro_rules! descriptor {
     (

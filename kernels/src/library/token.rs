@@ -2,7 +2,7 @@
 
 use retape_runtime::DType;
 
-use super::extents::{Check, countable};
+use super::extents::{Checked, countable};
 use super::text::descriptor;
 use super::view::{exactly, only};
 
@@ -21,7 +21,7 @@ impl Token {
     /// The dtype of tokens.
     pub const DTYPE: DType = DType::U8;
 
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         countable("the array", &[self.len])
     }
 

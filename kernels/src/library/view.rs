@@ -116,7 +116,7 @@ pub(crate) fn for_each_chunk<T: Send>(out: &mut [T], len: usize, work: usize, bo
 }
 
 /// A rectangle of a buffer shaped `[outer, len, inner]`: some rows and columns at one outer position.
-pub(crate) struct Tile<'a, T> {
+pub(crate) struct TileView<'a, T> {
     /// The outer position.
     pub(crate) outer: usize,
     /// The positions along the middle axis.
@@ -128,7 +128,7 @@ pub(crate) struct Tile<'a, T> {
     borrow: PhantomData<&'a mut [T]>,
 }
 
-impl<T> Tile<'_, T> {
+impl<T> TileView<'_, T> {
     /// The elements of the tile at position `row` of the middle axis (counted from the axis's start).
     #[inline(always)]
     pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
@@ -152,7 +152,7 @@ pub(crate) fn for_each_tile<T: Send>(
     [outer, len, inner]: [usize; 3],
     [rows, columns]: [usize; 2],
     work: usize,
-    body: &(dyn Fn(Tile<'_, T>) + Sync),
+    body: &(dyn Fn(TileView<'_, T>) + Sync),
 ) {
     assert_eq!(Some(out.len()), outer.checked_mul(len).and_then(|n| n.checked_mul(inner)), "elements to tile");
     if out.is_empty() {
@@ -164,7 +164,7 @@ pub(crate) fn for_each_tile<T: Send>(
     for_each(outer * down * across, work, &|i| {
         let (o, row, column) = (i / (down * across), i / across % down * rows, i % across * columns);
         let start = (o * len + row) * inner + column;
-        body(Tile {
+        body(TileView {
             outer: o,
             rows: row..len.min(row + rows),
             columns: column..inner.min(column + columns),

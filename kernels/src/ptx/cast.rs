@@ -6,10 +6,10 @@
 use retape_runtime::{DType, Scalar};
 
 use super::function::{Class, Function, Reg, ptx};
-use super::value::{Value, bits_suffix};
+use super::value::{RegValue, bits_suffix};
 
 /// A numeric conversion.
-pub(crate) fn cast(f: &mut Function, to: DType, x: Value) -> Value {
+pub(crate) fn cast(f: &mut Function, to: DType, x: RegValue) -> RegValue {
     if x.dtype == to {
         return x;
     }
@@ -30,19 +30,19 @@ pub(crate) fn cast(f: &mut Function, to: DType, x: Value) -> Value {
         }
         (DType::I32 | DType::I64 | DType::U32 | DType::U8, _) => int_to(f, to, x),
     };
-    Value::new(to, reg)
+    RegValue::new(to, reg)
 }
 
 /// The same bits as another dtype of the same size.
-pub(crate) fn bitcast(f: &mut Function, to: DType, x: Value) -> Value {
+pub(crate) fn bitcast(f: &mut Function, to: DType, x: RegValue) -> RegValue {
     if x.dtype == DType::Bool && to != DType::Bool {
         return cast(f, to, x);
     }
     if x.reg.class == Class::of(to) {
-        return Value { dtype: to, reg: x.reg };
+        return RegValue { dtype: to, reg: x.reg };
     }
     let reg = f.op(Class::of(to), &format!("mov.{}", bits_suffix(to)), format_args!("{}", x.reg));
-    Value::new(to, reg)
+    RegValue::new(to, reg)
 }
 
 /// The name of an integer dtype in conversions.
@@ -62,7 +62,7 @@ fn choose(f: &mut Function, c: Reg, to: DType) -> Reg {
 }
 
 /// All halves are `f32` values.
-fn from_half(f: &mut Function, to: DType, x: Value) -> Value {
+fn from_half(f: &mut Function, to: DType, x: RegValue) -> RegValue {
     let wide = f.reg(Class::F32);
     if x.dtype == DType::F16 {
         ptx!(f, "cvt.f32.f16 {wide}, {}", x.reg);
@@ -71,10 +71,10 @@ fn from_half(f: &mut Function, to: DType, x: Value) -> Value {
         ptx!(f, "mov.b16 {zero}, 0");
         ptx!(f, "mov.b32 {wide}, {{{zero}, {}}}", x.reg);
     }
-    cast(f, to, Value::new(DType::F32, wide))
+    cast(f, to, RegValue::new(DType::F32, wide))
 }
 
-fn to_half(f: &mut Function, to: DType, x: Value) -> Reg {
+fn to_half(f: &mut Function, to: DType, x: RegValue) -> Reg {
     let single = match x.dtype {
         DType::F32 => x.reg,
         DType::U8 => cast(f, DType::F32, x).reg,
@@ -128,7 +128,7 @@ fn i64_to_odd(f: &mut Function, x: Reg) -> Reg {
 }
 
 /// The machine saturates; NaN becomes 0 there only from `f32` to 32 bits.
-fn float_to(f: &mut Function, to: DType, x: Value) -> Reg {
+fn float_to(f: &mut Function, to: DType, x: RegValue) -> Reg {
     let (r, from) = (x.reg, x.dtype);
     match to {
         DType::F64 => f.op(Class::F64, "cvt.f64.f32", format_args!("{r}")),
@@ -146,7 +146,7 @@ fn float_to(f: &mut Function, to: DType, x: Value) -> Reg {
 }
 
 /// Clamped to the range of the other integers.
-fn int_to(f: &mut Function, to: DType, x: Value) -> Reg {
+fn int_to(f: &mut Function, to: DType, x: RegValue) -> Reg {
     let range = |dtype| match dtype {
         DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
         DType::U32 => (0, i64::from(u32::MAX)),

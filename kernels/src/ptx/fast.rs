@@ -8,7 +8,7 @@
 use retape_runtime::DType;
 
 use super::function::{Class, Function, ptx};
-use super::value::Value;
+use super::value::RegValue;
 use crate::ir::{Binary, Func1, Inst, Kernel, Store, Unary, ValueId};
 
 /// Whether a function has an approximation.
@@ -18,7 +18,7 @@ pub(crate) const fn has(func: Func1, dtype: DType) -> bool {
 }
 
 /// Emits the approximation of a function, if there is one and the target wants it.
-pub(super) fn call1(f: &mut Function, func: Func1, x: Value) -> Option<Value> {
+pub(super) fn call1(f: &mut Function, func: Func1, x: RegValue) -> Option<RegValue> {
     if !f.target().fast || !has(func, x.dtype) {
         return None;
     }
@@ -52,7 +52,7 @@ pub(super) fn call1(f: &mut Function, func: Func1, x: Value) -> Option<Value> {
         }
         _ => return None,
     };
-    Some(Value::new(DType::F32, reg))
+    Some(RegValue::new(DType::F32, reg))
 }
 
 /// The kernel with products that are added to what is no product, and used nowhere else, unrounded. Of `f32` only;

@@ -77,9 +77,9 @@ impl fmt::Display for Reg {
 
 /// A place in the code; prints as PTX writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Label(u32);
+pub(crate) struct CodeLabel(u32);
 
-impl fmt::Display for Label {
+impl fmt::Display for CodeLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "L{}", self.0)
     }
@@ -112,7 +112,7 @@ pub(crate) struct Function {
     target: Target,
     version: (u32, u32),
     block: u32,
-    residents: Option<u32>,
+    min_blocks_per_sm: Option<u32>,
     n_params: usize,
     n_regs: [u32; Class::ALL.len()],
     n_labels: u32,
@@ -133,7 +133,7 @@ impl Function {
             target,
             version: target.version(),
             block,
-            residents: None,
+            min_blocks_per_sm: None,
             n_params,
             n_regs: [0; Class::ALL.len()],
             n_labels: 0,
@@ -156,8 +156,8 @@ impl Function {
     }
 
     /// Says how many blocks must fit a multiprocessor, which bounds the registers of a thread.
-    pub(crate) fn residents(&mut self, n: u32) {
-        self.residents = Some(n);
+    pub(crate) fn min_blocks_per_sm(&mut self, n: u32) {
+        self.min_blocks_per_sm = Some(n);
     }
 
     /// A new register.
@@ -192,13 +192,13 @@ impl Function {
     }
 
     /// A new label, which must be placed once.
-    pub(crate) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> CodeLabel {
         self.n_labels += 1;
-        Label(self.n_labels - 1)
+        CodeLabel(self.n_labels - 1)
     }
 
     /// Places a label here.
-    pub(crate) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: CodeLabel) {
         let _ = writeln!(self.body, "{label}:");
     }
 
@@ -258,11 +258,11 @@ impl Function {
     /// of its blocks, all along x. Parameters are those of the first, then those of the second, and so on.
     ///
     /// A kernel with fewer threads a block than another must have no barrier.
-    pub(crate) fn beside(kernels: &[(&Function, u32)]) -> Function {
+    pub(crate) fn merge(kernels: &[(&Function, u32)]) -> Function {
         let most = |of: fn(&Function) -> u32| kernels.iter().map(|(kernel, _)| of(kernel)).max().unwrap_or(0);
         let (first, _) = kernels[0];
         let mut all = Function::new("beside", first.target, most(|kernel| kernel.block), 0);
-        all.residents = kernels.iter().filter_map(|(kernel, _)| kernel.residents).min();
+        all.min_blocks_per_sm = kernels.iter().filter_map(|(kernel, _)| kernel.min_blocks_per_sm).min();
         all.depth = 1 + most(|kernel| kernel.depth);
         // Names that no kernel within has; each declares its other registers and labels within its braces.
         let (here, block, thread) =
@@ -339,7 +339,7 @@ impl Module {
             let _ = writeln!(text, ".extern .shared .align 128 .b8 dynamic_shared[];\n");
         }
         let _ = writeln!(text, ".visible .entry {}(\n{}\n)\n.reqntid {}", f.name, params.join(",\n"), f.block);
-        if let Some(n) = f.residents {
+        if let Some(n) = f.min_blocks_per_sm {
             let _ = writeln!(text, ".minnctapersm {n}");
         }
         let _ = write!(text, "{{\n{}    ret;\n}}\n", f.scoped());

@@ -27,7 +27,7 @@ pub struct FusedStep {
 }
 
 /// The steps of a plan, each on its own.
-pub fn apart(plan: &Plan) -> Vec<FusedStep> {
+pub fn unfused(plan: &Plan) -> Vec<FusedStep> {
     (0..plan.steps.len()).map(|n| alone(plan, n)).collect()
 }
 

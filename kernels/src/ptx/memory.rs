@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use super::function::{Class, Function, Reg, ptx};
-use super::value::Value;
+use super::value::RegValue;
 
 /// Where an address points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl fmt::Display for Space {
 }
 
 /// Neighbouring elements.
-pub(crate) type Elements = SmallVec<[Value; 8]>;
+pub(crate) type Elements = SmallVec<[RegValue; 8]>;
 
 /// The largest access of one thread, in bytes.
 const MAX_ACCESS: usize = 16;
@@ -47,14 +47,14 @@ const fn access(dtype: DType) -> &'static str {
 }
 
 /// The element at an address plus `offset` bytes.
-pub(crate) fn load(f: &mut Function, space: Space, dtype: DType, address: Reg, offset: i64) -> Value {
+pub(crate) fn load(f: &mut Function, space: Space, dtype: DType, address: Reg, offset: i64) -> RegValue {
     let class = if dtype == DType::Bool { Class::B32 } else { Class::of(dtype) };
     let d = f.op(class, &format!("ld.{space}.{}", access(dtype)), format_args!("[{address}+{offset}]"));
     from_word(f, dtype, d)
 }
 
 /// Writes an element at an address plus `offset` bytes, if `guard` holds.
-pub(crate) fn store(f: &mut Function, space: Space, value: Value, address: Reg, offset: i64, guard: Option<Reg>) {
+pub(crate) fn store(f: &mut Function, space: Space, value: RegValue, address: Reg, offset: i64, guard: Option<Reg>) {
     let r = to_word(f, value);
     let guard = guard.map(|p| format!("@{p} ")).unwrap_or_default();
     ptx!(f, "{guard}st.{space}.{} [{address}+{offset}], {r}", access(value.dtype));
@@ -89,7 +89,7 @@ pub(crate) fn load_many(
 /// Writes neighbouring elements, the first at an address plus `offset` bytes that is a multiple of `align`.
 pub(crate) fn store_many(
     f: &mut Function,
-    values: &[Value],
+    values: &[RegValue],
     address: Reg,
     offset: i64,
     align: usize,
@@ -114,12 +114,12 @@ pub(crate) fn store_many(
 
 /// Elements of one access.
 #[derive(Clone, Copy)]
-struct Part {
+struct VectorPart {
     count: usize,
 }
 
 /// The accesses to `count` neighbours.
-fn parts(dtype: DType, count: usize, align: usize) -> SmallVec<[Part; 8]> {
+fn parts(dtype: DType, count: usize, align: usize) -> SmallVec<[VectorPart; 8]> {
     let size = dtype.size();
     // The largest power of two that divides the alignment.
     let most = (1 << align.trailing_zeros().min(4)).min(MAX_ACCESS) / size;
@@ -129,13 +129,13 @@ fn parts(dtype: DType, count: usize, align: usize) -> SmallVec<[Part; 8]> {
     while left > 0 {
         // The largest power of two that fits; sizes fall, so that each part is aligned to itself.
         let count = most.min(1 << left.ilog2());
-        parts.push(Part { count });
+        parts.push(VectorPart { count });
         left -= count;
     }
     parts
 }
 
-impl Part {
+impl VectorPart {
     fn bytes(self, dtype: DType) -> usize {
         self.count * dtype.size()
     }
@@ -196,14 +196,14 @@ fn unpack(f: &mut Function, dtype: DType, r: Reg, count: usize, elements: &mut E
         2 => {
             let [low, high] = f.regs(Class::B16);
             ptx!(f, "mov.b32 {{{low}, {high}}}, {r}");
-            elements.extend([Value::new(dtype, low), Value::new(dtype, high)]);
+            elements.extend([RegValue::new(dtype, low), RegValue::new(dtype, high)]);
         }
-        _ => elements.push(Value::new(dtype, r)),
+        _ => elements.push(RegValue::new(dtype, r)),
     }
 }
 
 /// The elements of one register.
-fn pack(f: &mut Function, values: &[Value]) -> Reg {
+fn pack(f: &mut Function, values: &[RegValue]) -> Reg {
     match values {
         [value] => value.reg,
         [low, high] if low.dtype.size() == 2 => {
@@ -222,15 +222,15 @@ fn pack(f: &mut Function, values: &[Value]) -> Reg {
 }
 
 /// The value of a word of memory; predicates do not come from memory.
-pub(super) fn from_word(f: &mut Function, dtype: DType, r: Reg) -> Value {
+pub(super) fn from_word(f: &mut Function, dtype: DType, r: Reg) -> RegValue {
     match dtype {
-        DType::Bool => Value::new(dtype, f.op(Class::Pred, "setp.ne.b32", format_args!("{r}, 0"))),
-        _ => Value::new(dtype, r),
+        DType::Bool => RegValue::new(dtype, f.op(Class::Pred, "setp.ne.b32", format_args!("{r}, 0"))),
+        _ => RegValue::new(dtype, r),
     }
 }
 
 /// The word of memory for a value.
-pub(super) fn to_word(f: &mut Function, value: Value) -> Reg {
+pub(super) fn to_word(f: &mut Function, value: RegValue) -> Reg {
     match value.dtype {
         DType::Bool => f.op(Class::B32, "selp.b32", format_args!("1, 0, {}", value.reg)),
         _ => value.reg,

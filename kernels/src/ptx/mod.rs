@@ -8,7 +8,6 @@
 //! operations on floats say how they round, so that the assembler contracts nothing; fast approximations are used only
 //! if [`Target::fast`] says so.
 
-mod beside;
 mod cast;
 mod fast;
 mod function;
@@ -16,6 +15,7 @@ mod fuse;
 mod inst;
 mod library;
 mod memory;
+mod merge;
 mod nest;
 mod product;
 mod remainder;
@@ -27,14 +27,14 @@ use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::plan::{Step, Work};
 
-pub(crate) use beside::{beside, fit, is_small};
 pub(crate) use cast::cast;
-pub(crate) use function::{Class, Function, Label, Reg, ptx};
+pub(crate) use function::{Class, CodeLabel, Function, Reg, ptx};
 pub(crate) use fuse::are_independent;
-pub use fuse::{FusedStep, apart, fuse};
+pub use fuse::{FusedStep, fuse, unfused};
 pub(crate) use inst::{combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
-pub(crate) use value::Value;
+pub(crate) use merge::{can_merge, is_small, merge_launches};
+pub(crate) use value::RegValue;
 
 /// Parameters of 8 bytes that a kernel may have in the versions of PTX that are emitted.
 const MAX_ARGUMENTS: usize = 512;

@@ -4,7 +4,7 @@ use retape_runtime::DType;
 
 use super::cast::cast;
 use super::function::{Class, Function, Reg, ptx};
-use super::value::Value;
+use super::value::RegValue;
 
 /// Bits of a quotient that one step of the long division makes: a remainder of 53 bits has room for them in 64.
 const STEP: u32 = 11;
@@ -12,7 +12,7 @@ const STEP: u32 = 11;
 /// `x - trunc(x / y) * y` without rounding, with the sign of `x`; NaN for an infinite `x` and a `y` of zero.
 ///
 /// In `f64` for both dtypes: remainders of `f32` values are `f32` values.
-pub(super) fn remainder(f: &mut Function, x: Value, y: Value) -> Value {
+pub(super) fn remainder(f: &mut Function, x: RegValue, y: RegValue) -> RegValue {
     let (p, q) = (cast(f, DType::F64, x).reg, cast(f, DType::F64, y).reg);
     let result = f.reg(Class::F64);
     let (a, b) = (magnitude(f, p), magnitude(f, q));
@@ -43,7 +43,7 @@ pub(super) fn remainder(f: &mut Function, x: Value, y: Value) -> Value {
     let sign = f.op(Class::B64, "and.b64", format_args!("{bits}, 0x8000000000000000"));
     ptx!(f, "or.b64 {result}, {scaled}, {sign}");
     f.place(end);
-    cast(f, x.dtype, Value::new(DType::F64, result))
+    cast(f, x.dtype, RegValue::new(DType::F64, result))
 }
 
 /// Replaces `left` by `left * 2^distance` modulo `divisor`, some bits at a time.

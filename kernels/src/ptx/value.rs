@@ -6,15 +6,15 @@ use super::function::{Class, Reg};
 
 /// A value in a register of the class of its dtype; see [`Class::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Value {
+pub(crate) struct RegValue {
     pub(crate) dtype: DType,
     pub(crate) reg: Reg,
 }
 
-impl Value {
-    pub(crate) fn new(dtype: DType, reg: Reg) -> Value {
+impl RegValue {
+    pub(crate) fn new(dtype: DType, reg: Reg) -> RegValue {
         debug_assert_eq!(reg.class, Class::of(dtype));
-        Value { dtype, reg }
+        RegValue { dtype, reg }
     }
 }
 

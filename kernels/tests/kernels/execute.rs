@@ -280,24 +280,24 @@ fn results_take_the_memory_of_given_inputs() {
 
         let (given_a, given_b) = (copy(), copy());
         let places = [given_a.as_ptr(), given_b.as_ptr()];
-        let found = executable.run_over([Input::given(given_a), Input::given(given_b)]).unwrap();
+        let found = executable.run_donating([Input::donated(given_a), Input::donated(given_b)]).unwrap();
         assert_eq!([found[0].as_ptr(), found[1].as_ptr()], places);
         same(&found);
 
         // An output takes one input and an input becomes one output, whatever else is offered.
         let given = copy();
         let place = given.as_ptr();
-        let found = executable.run_over([Input::given(given), Input::lent(&b)]).unwrap();
+        let found = executable.run_donating([Input::donated(given), Input::borrowed(&b)]).unwrap();
         assert_eq!(found[0].as_ptr(), place);
         same(&found);
 
-        let found = executable.run_over([Input::lent(&a), Input::lent(&b)]).unwrap();
+        let found = executable.run_donating([Input::borrowed(&a), Input::borrowed(&b)]).unwrap();
         same(&found);
         assert_eq!(a.bytes(), ramp(n).bytes());
         assert_eq!(b.bytes(), ramp(n).bytes());
-        let short = [Input::given(ramp(n + 1)), Input::given(copy())];
-        assert!(matches!(executable.run_over(short), Err(Error::Buffers(_))));
-        assert!(matches!(executable.run_over([Input::given(copy())]), Err(Error::Buffers(_))));
+        let short = [Input::donated(ramp(n + 1)), Input::donated(copy())];
+        assert!(matches!(executable.run_donating(short), Err(Error::Buffers(_))));
+        assert!(matches!(executable.run_donating([Input::donated(copy())]), Err(Error::Buffers(_))));
     }
 }
 

@@ -113,18 +113,18 @@ fn inputs_that_do_not_fit_are_refused() {
 #[test]
 fn inputs_that_a_run_has_taken_are_refused_by_the_next() {
     let executable = Executable::compile(sum()).unwrap();
-    let mut inputs = [Input::given(ramp(N)), Input::given(ramp(N))];
-    let first = executable.run_over(&mut inputs[..]).unwrap();
+    let mut inputs = [Input::donated(ramp(N)), Input::donated(ramp(N))];
+    let first = executable.run_donating(&mut inputs[..]).unwrap();
     assert_eq!(first[0].as_slice::<f32>()[3], 6.0);
     for _ in 0..2 {
-        match executable.run_over(&mut inputs[..]) {
-            Err(Error::Buffers(reason)) => assert_eq!(reason, "input 0 was given to an earlier run"),
+        match executable.run_donating(&mut inputs[..]) {
+            Err(Error::Buffers(reason)) => assert_eq!(reason, "input 0 was donated to an earlier run"),
             other => panic!("{other:?}"),
         }
     }
     // The second one was not taken, so it is still there.
     let [_, second] = inputs;
-    let again = executable.run_over([Input::given(ramp(N)), second]).unwrap();
+    let again = executable.run_donating([Input::donated(ramp(N)), second]).unwrap();
     assert_eq!(again[0].as_slice::<f32>()[3], 6.0);
 }
 
@@ -223,7 +223,7 @@ fn a_sink_that_panics_fails_the_run() {
         is_refused(executable.run(&[&x, &token]));
         is_refused(executable.evaluate(&[&x, &token]));
         is_refused(executable.profile(&[&x, &token]).map(|(outputs, _)| outputs));
-        is_refused(executable.run_over([Input::given(ramp(N)), Input::lent(&token)]));
+        is_refused(executable.run_donating([Input::donated(ramp(N)), Input::borrowed(&token)]));
     }
     set_print_sink(Some(Arc::new(|_: &str| {})));
     assert_eq!(executable.run(&[&x, &token]).unwrap()[0].bytes(), x.bytes());

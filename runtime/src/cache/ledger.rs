@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::entry::Entry;
 use super::{Cache, Hash32};
-use crate::flight::{Boarding, Landing};
+use crate::flight::{Begun, Completion};
 use crate::lock::lock;
 use crate::stats::{Budget, Capacity, EventKind, Total, Weight, count};
 use crate::sync::Arc;
@@ -61,9 +61,9 @@ impl<K: Eq, V> Cache<K, V> {
         K: Borrow<Q>,
         Q: Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let ticket = match self.flights.board(hash, key, || self.find(hash, key)) {
-            Boarding::Make(ticket) => ticket,
-            Boarding::Stored(_) | Boarding::Wait(_) | Boarding::Reentrant => return Insertion::Present,
+        let guard = match self.flights.begin(hash, key, || self.find(hash, key)) {
+            Begun::Make(guard) => guard,
+            Begun::Stored(_) | Begun::Wait(_) | Begun::Reentrant => return Insertion::Present,
         };
         let entry = Entry::new(*hash, key.to_owned(), Shared::new(value), weight.into(), self.tick());
         let admit = || {
@@ -77,16 +77,16 @@ impl<K: Eq, V> Cache<K, V> {
             }
             fits
         };
-        match ticket.land(entry.clone(), admit) {
-            Landing::First(Some(false)) => Insertion::NoRoom,
-            Landing::First(Some(true)) => {
+        match guard.complete(entry.clone(), admit) {
+            Completion::First(Some(false)) => Insertion::NoRoom,
+            Completion::First(Some(true)) => {
                 count(&self.counters.inserts);
-                self.tell(EventKind::Insert, hash, Some(&entry.key));
+                self.emit(EventKind::Insert, hash, Some(&entry.key));
                 Insertion::Inserted
             }
             // Cleared in this moment: as if it had been in before.
-            Landing::First(None) => Insertion::Inserted,
-            Landing::Late(_) => Insertion::Present,
+            Completion::First(None) => Insertion::Inserted,
+            Completion::Late(_) => Insertion::Present,
         }
     }
 
@@ -123,10 +123,10 @@ impl<K: Eq, V> Cache<K, V> {
         self.recent.forget(|recent| Arc::ptr_eq(recent, entry));
     }
 
-    pub(super) fn tell_gone(&self, gone: &[Arc<Entry<K, V>>]) {
+    pub(super) fn emit_evictions(&self, gone: &[Arc<Entry<K, V>>]) {
         // All are counted before the first is told of, so that an observer which panics leaves the numbers right.
         gone.iter().for_each(|_| count(&self.counters.evictions));
-        gone.iter().for_each(|entry| self.tell(EventKind::Evict, &entry.hash, Some(&entry.key)));
+        gone.iter().for_each(|entry| self.emit(EventKind::Evict, &entry.hash, Some(&entry.key)));
     }
 
     /// Takes one entry out, pinned or not; returns whether there was one. Holders of the value keep it.
@@ -141,7 +141,7 @@ impl<K: Eq, V> Cache<K, V> {
             self.unindex(&entry);
             Some(entry)
         });
-        self.tell_gone(gone.as_slice());
+        self.emit_evictions(gone.as_slice());
         gone.is_some()
     }
 
@@ -155,7 +155,7 @@ impl<K: Eq, V> Cache<K, V> {
             gone
         });
         count(&self.counters.clears);
-        self.tell(EventKind::Clear, &[0; 32], None);
+        self.emit(EventKind::Clear, &[0; 32], None);
         drop(gone);
     }
 
@@ -174,7 +174,7 @@ impl<K: Eq, V> Cache<K, V> {
             let capacity = self.capacity();
             Some(self.evict(&mut ledger, capacity.entries, capacity.budget, Weight::default()))
         });
-        self.tell_gone(gone.as_deref().unwrap_or_default());
+        self.emit_evictions(gone.as_deref().unwrap_or_default());
         gone.is_some()
     }
 
@@ -186,6 +186,6 @@ impl<K: Eq, V> Cache<K, V> {
             self.max_device.store(capacity.budget.device.unwrap_or(usize::MAX), Relaxed);
             self.evict(&mut self.ledger(), capacity.entries, capacity.budget, Weight::default())
         });
-        self.tell_gone(&gone);
+        self.emit_evictions(&gone);
     }
 }

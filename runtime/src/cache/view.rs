@@ -52,7 +52,7 @@ pub struct InUse<K, V>(pub(super) Hold<K, V>);
 
 /// The handle that keeps a value alive.
 pub(super) enum Hold<K, V> {
-    /// A handle of this thread's stripe: its count of owners is not contended.
+    /// A handle of this thread's shard: its count of owners is not contended.
     Recent(Arc<Handle<Entry<K, V>>>),
     Shared(Shared<V>),
 }
@@ -98,7 +98,7 @@ impl<K: Eq, V> Cache<K, V> {
     /// The entries, last used first.
     pub fn entries(&self) -> Vec<EntryView<K, V>> {
         let ledger = self.ledger();
-        // While the stripes count nothing, no hit is between its handle and its entry.
+        // While the shards count nothing, no hit is between its handle and its entry.
         let uses = self.recent.uses();
         let view = |entry: &Arc<Entry<K, V>>| EntryView {
             entry: entry.clone(),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::gpu::Gpu;
-use super::pool::Block;
+use super::pool::DeviceBlock;
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 use crate::lock::lock;
@@ -17,7 +17,7 @@ pub struct DeviceBuffer {
     gpu: Arc<Gpu>,
     len: usize,
     /// The memory; `None` if `len` is zero.
-    block: Option<Block>,
+    block: Option<DeviceBlock>,
 }
 
 impl DeviceBuffer {
@@ -156,7 +156,7 @@ impl DeviceBuffer {
             return Err(Error::Gpu { device: self.gpu.device(), reason });
         }
         match self.block {
-            Some(Block { address, .. }) if len > 0 => {
+            Some(DeviceBlock { address, .. }) if len > 0 => {
                 self.gpu.check(|driver| driver.copy(address + from as u64, address + to as u64, len))
             }
             _ => Ok(()),

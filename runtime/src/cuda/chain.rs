@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
-use super::driver::{Event, Graph, Shape};
+use super::driver::{Event, Graph, LaunchConfig};
 use super::gpu::Function;
 use super::gpu::{Gpu, Remains};
 use crate::error::{Error, Result};
@@ -77,8 +77,8 @@ struct Instance {
 }
 
 impl Launch {
-    fn shape(&self) -> Shape {
-        Shape { grid: self.grid, block: self.block, shared: self.shared }
+    fn config(&self) -> LaunchConfig {
+        LaunchConfig { grid: self.grid, block: self.block, shared: self.shared }
     }
 
     fn addresses(&self, bases: &[u64]) -> SmallVec<[u64; 6]> {
@@ -225,7 +225,7 @@ impl Chain {
     unsafe fn launch(&self, launch: &Launch, bases: &[u64]) -> Result<()> {
         let addresses = launch.addresses(bases);
         // SAFETY: as the caller says.
-        self.gpu.check_with_room(|driver| unsafe { driver.launch(&launch.function.entry, launch.shape(), &addresses) })
+        self.gpu.check_with_room(|driver| unsafe { driver.launch(&launch.function.entry, launch.config(), &addresses) })
     }
 
     /// A graph that holds these addresses: one that does, a new one, or the one that was not used for longest, changed.
@@ -265,7 +265,7 @@ impl Chain {
     ///
     /// As [`run`](Chain::run), for each launch of it.
     unsafe fn instance(&self, bases: &[u64]) -> Result<Instance> {
-        let launches = self.launches.iter().map(|l| (&l.function.entry, l.shape(), l.addresses(bases)));
+        let launches = self.launches.iter().map(|l| (&l.function.entry, l.config(), l.addresses(bases)));
         // SAFETY: as the caller says.
         let graph = self.gpu.check(|driver| unsafe { driver.graph(launches) })?;
         Ok(Instance { graph, bases: bases.into(), last_run: 0 })
@@ -281,10 +281,10 @@ impl Chain {
         let old = std::mem::take(&mut instance.bases);
         let is_changed = |at: &Address| old.get(at.base) != Some(&bases[at.base]);
         for (n, launch) in self.launches.iter().enumerate().filter(|(_, l)| l.arguments.iter().any(is_changed)) {
-            let (entry, shape, addresses) = (&launch.function.entry, launch.shape(), launch.addresses(bases));
+            let (entry, config, addresses) = (&launch.function.entry, launch.config(), launch.addresses(bases));
             let graph = &mut instance.graph;
             // SAFETY: as the caller says; the graph has a node for each launch.
-            self.gpu.check(|driver| unsafe { driver.set_node(graph, n, entry, shape, &addresses) })?;
+            self.gpu.check(|driver| unsafe { driver.set_node(graph, n, entry, config, &addresses) })?;
         }
         instance.bases = bases.into();
         Ok(())

@@ -79,7 +79,7 @@ impl Drop for Entered {
 
 /// How a kernel is launched.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct LaunchConfig {
     pub(super) grid: [u32; 3],
     pub(super) block: u32,
     pub(super) shared: u32,
@@ -413,9 +413,9 @@ impl Driver {
     ///
     /// The kernel has as many parameters as there are addresses, all of them addresses, and accesses memory only that is
     /// there for it when it runs.
-    pub(super) unsafe fn launch(&self, entry: &Entry, shape: Shape, addresses: &[u64]) -> Result<(), Failure> {
+    pub(super) unsafe fn launch(&self, entry: &Entry, config: LaunchConfig, addresses: &[u64]) -> Result<(), Failure> {
         let _entered = self.enter()?;
-        let Shape { grid: [x, y, z], block, shared } = shape;
+        let LaunchConfig { grid: [x, y, z], block, shared } = config;
         let mut arguments = arguments(addresses);
         // SAFETY: the kernel is alive; there are as many arguments as it has parameters, and they are read during the
         // call. The caller vouches for the memory that it accesses.
@@ -432,16 +432,16 @@ impl Driver {
     /// As [`launch`](Driver::launch), for each launch of the graph; the kernels live as long as it.
     pub(super) unsafe fn graph<'a>(
         &self,
-        launches: impl Iterator<Item = (&'a Entry, Shape, SmallVec<[u64; 6]>)>,
+        launches: impl Iterator<Item = (&'a Entry, LaunchConfig, SmallVec<[u64; 6]>)>,
     ) -> Result<Graph, Failure> {
         let _entered = self.enter()?;
         let mut made = Graph { graph: null_mut(), instance: null_mut(), nodes: vec![] };
         let fill = || {
             // SAFETY: the handle is there to be written.
             unsafe { api::cuGraphCreate(&mut made.graph, 0)? };
-            for (entry, shape, addresses) in launches {
+            for (entry, config, addresses) in launches {
                 let mut arguments = arguments(&addresses);
-                let parameters = parameters(entry, shape, &mut arguments);
+                let parameters = parameters(entry, config, &mut arguments);
                 let mut node = null_mut();
                 let (after, n_after) = made.nodes.last().map_or((ptr::null(), 0), |last| (ptr::from_ref(last), 1));
                 // SAFETY: handles are alive, the node is there to be written, the parameters are copied.
@@ -470,12 +470,12 @@ impl Driver {
         graph: &mut Graph,
         n: usize,
         entry: &Entry,
-        shape: Shape,
+        config: LaunchConfig,
         addresses: &[u64],
     ) -> Result<(), Failure> {
         let _entered = self.enter()?;
         let mut arguments = arguments(addresses);
-        let parameters = parameters(entry, shape, &mut arguments);
+        let parameters = parameters(entry, config, &mut arguments);
         // SAFETY: handles are alive, the parameters are copied; launches that are queued keep the old ones.
         unsafe { api::cuGraphExecKernelNodeSetParams_v2(graph.instance, graph.nodes[n], &parameters) }
     }
@@ -517,16 +517,16 @@ fn arguments(addresses: &[u64]) -> SmallVec<[*mut c_void; 6]> {
     addresses.iter().map(|address| ptr::from_ref(address).cast_mut().cast()).collect()
 }
 
-fn parameters(entry: &Entry, shape: Shape, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PARAMS {
+fn parameters(entry: &Entry, config: LaunchConfig, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PARAMS {
     CUDA_KERNEL_NODE_PARAMS {
         func: entry.0,
-        gridDimX: shape.grid[0],
-        gridDimY: shape.grid[1],
-        gridDimZ: shape.grid[2],
-        blockDimX: shape.block,
+        gridDimX: config.grid[0],
+        gridDimY: config.grid[1],
+        gridDimZ: config.grid[2],
+        blockDimX: config.block,
         blockDimY: 1,
         blockDimZ: 1,
-        sharedMemBytes: shape.shared,
+        sharedMemBytes: config.shared,
         kernelParams: arguments.as_mut_ptr(),
         extra: null_mut(),
         kern: null_mut(),

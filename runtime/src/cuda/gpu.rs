@@ -15,7 +15,7 @@ use super::api::{self, Failure};
 use super::disk::{self, Key};
 use super::driver::{self, Driver, Entry, Facts, Graph, Module};
 use super::origin;
-use super::pool::{Block, GpuMemory, Pool};
+use super::pool::{DeviceBlock, GpuMemory, Pool};
 use super::staging::Staging;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -284,7 +284,7 @@ impl Gpu {
     }
 
     /// Memory for `len` bytes; frees idle memory if there is too little.
-    pub(super) fn obtain(&self, len: usize) -> Result<Block> {
+    pub(super) fn obtain(&self, len: usize) -> Result<DeviceBlock> {
         let endless = || Error::Allocation(Shortage::unaddressable(len, self.device()));
         let bytes = lock(&self.pool).size_for(len).ok_or_else(endless)?;
         if let Some(block) = lock(&self.pool).take(bytes) {
@@ -313,7 +313,7 @@ impl Gpu {
     }
 
     /// A block from the driver, if it has one.
-    fn fresh(&self, bytes: usize) -> Result<Option<Block>> {
+    fn fresh(&self, bytes: usize) -> Result<Option<DeviceBlock>> {
         if !lock(&self.pool).reserve(bytes) {
             return Ok(None);
         }
@@ -322,11 +322,11 @@ impl Gpu {
             other => other.map(Some),
         });
         lock(&self.pool).settle(bytes, matches!(asked, Ok(Some(_))));
-        Ok(asked?.map(|address| Block { address, bytes }))
+        Ok(asked?.map(|address| DeviceBlock { address, bytes }))
     }
 
     /// Takes memory back, which queued work may still use.
-    pub(super) fn give_back(&self, block: Block) {
+    pub(super) fn give_back(&self, block: DeviceBlock) {
         let is_kept = lock(&self.pool).give_back(block);
         if !is_kept {
             // The driver may or may not wait for that work. A block that it does not take back is lost, and nothing

@@ -59,7 +59,9 @@ impl Gpu {
                 missing.push(n);
             }
         }
-        for (n, made) in in_parallel(&missing, |n| self.functions.get_or_make(&keys[n], || self.make(&sources[n]))) {
+        for (n, made) in
+            in_parallel(&missing, |n| self.functions.get_or_try_insert_with(&keys[n], || self.make(&sources[n])))
+        {
             let made = made?;
             for (key, function) in keys.iter().zip(&mut functions).filter(|(key, _)| **key == keys[n]) {
                 debug_assert!(function.is_none(), "{key:?} was not missing");

@@ -28,7 +28,7 @@ pub struct GpuMemory {
 
 /// Memory of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct DeviceBlock {
     pub(super) address: u64,
     pub(super) bytes: usize,
 }
@@ -73,7 +73,7 @@ impl Pool {
     }
 
     /// A free block for a request of this class: of its very size, or of one that is little larger.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Block> {
+    pub(super) fn take(&mut self, bytes: usize) -> Option<DeviceBlock> {
         if self.is_exact {
             return None;
         }
@@ -87,7 +87,7 @@ impl Pool {
         self.numbers.reused += 1;
         self.numbers.live_bytes += size;
         self.note_peak();
-        Some(Block { address, bytes: size })
+        Some(DeviceBlock { address, bytes: size })
     }
 
     /// Counts a block that the driver is about to be asked for, unless the limit forbids it.
@@ -116,7 +116,7 @@ impl Pool {
     }
 
     /// Keeps a block that no buffer uses any more, or says that it is not kept.
-    pub(super) fn give_back(&mut self, block: Block) -> bool {
+    pub(super) fn give_back(&mut self, block: DeviceBlock) -> bool {
         self.numbers.live_bytes -= block.bytes;
         if self.is_exact {
             return false;
@@ -157,12 +157,12 @@ mod tests {
         for (n, bytes) in [256, 1024, 16 << 20].into_iter().enumerate() {
             assert!(pool.reserve(bytes));
             pool.settle(bytes, true);
-            assert!(pool.give_back(Block { address: n as u64, bytes }));
+            assert!(pool.give_back(DeviceBlock { address: n as u64, bytes }));
         }
         assert_eq!(pool.take(512), None, "small blocks fit exactly");
         assert_eq!(pool.take(10 << 20), None, "too large");
-        assert_eq!(pool.take(15 << 20), Some(Block { address: 2, bytes: 16 << 20 }));
-        assert_eq!(pool.take(1024), Some(Block { address: 1, bytes: 1024 }));
+        assert_eq!(pool.take(15 << 20), Some(DeviceBlock { address: 2, bytes: 16 << 20 }));
+        assert_eq!(pool.take(1024), Some(DeviceBlock { address: 1, bytes: 1024 }));
         assert_eq!(pool.take(1024), None);
         let numbers = pool.numbers();
         assert_eq!((numbers.live_bytes, numbers.idle_bytes), ((16 << 20) + 1024, 256));
@@ -176,13 +176,13 @@ mod tests {
         let mut pool = Pool::new();
         assert!(pool.reserve(256));
         pool.settle(256, true);
-        assert!(pool.give_back(Block { address: 1, bytes: 256 }));
+        assert!(pool.give_back(DeviceBlock { address: 1, bytes: 256 }));
         pool.is_exact = true;
         assert_eq!((pool.size_for(3), pool.size_for(usize::MAX)), (Some(3), None));
         assert_eq!(pool.take(256), None, "what is idle stays so");
         assert!(pool.reserve(3));
         pool.settle(3, true);
-        assert!(!pool.give_back(Block { address: 2, bytes: 3 }));
+        assert!(!pool.give_back(DeviceBlock { address: 2, bytes: 3 }));
         assert_eq!((pool.numbers().live_bytes, pool.numbers().idle_bytes), (0, 256));
     }
 

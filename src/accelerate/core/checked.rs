@@ -8,7 +8,7 @@ use retape_kernels::library::without_prints;
 use retape_runtime::hash_words;
 
 use super::stale::quietly;
-use super::{Core, Found, Outcome, Rim, flag, make, traced};
+use super::{CallContext, Core, Found, Outcome, flag, make, traced};
 use crate::accelerate::entry::Entry;
 use crate::accelerate::math::MathMode;
 use crate::accelerate::recheck::Recheck;
@@ -36,8 +36,14 @@ impl Core {
     }
 
     /// Fails if an op of the trace makes NaN or an infinity from finite numbers.
-    pub(crate) fn search(&self, trace: &Trace, args: &[&Tensor], group: String, rim: &Rim<'_>) -> Result<()> {
-        self.checks.search(&self.events, trace, args, group, rim.caller)
+    pub(crate) fn search(
+        &self,
+        trace: &Trace,
+        args: &[&Tensor],
+        group: String,
+        context: &CallContext<'_>,
+    ) -> Result<()> {
+        self.checks.search(&self.events, trace, args, group, context.caller)
     }
 
     /// Compares what an entry computed with the un-accelerated path.
@@ -47,17 +53,17 @@ impl Core {
         tensors: Vec<Tensor>,
         args: &[&Tensor],
         check: &Check,
-        rim: &Rim<'_>,
+        context: &CallContext<'_>,
     ) -> Result<Outcome> {
         let words = entry.signature.words();
         // Results are fetched from their device first: a failed transfer would otherwise compare as equal.
         tensors.iter().filter_map(Tensor::as_concrete).try_for_each(|concrete| concrete.bytes().map(|_| ()))?;
-        let fresh = quietly(|| traced(Tape::describing, words, args, rim)).and_then(|trace| {
+        let fresh = quietly(|| traced(Tape::describing, words, args, context)).and_then(|trace| {
             let trace = trace.without_effects();
             // A collective takes the token of the print before it, which is said already.
             Ok((without_prints(|| eager::evaluate(&trace, args))?, trace))
         });
-        let call = ComparedCall { function: self.identity(), signature: &entry.signature, at: rim.caller };
+        let call = ComparedCall { function: self.identity(), signature: &entry.signature, at: context.caller };
         let deviation = match &fresh {
             Ok((expected, fresh)) => {
                 let results = Results { call, cached: &entry.trace, got: &tensors, fresh, expected };
@@ -82,23 +88,23 @@ impl Core {
         &self,
         entry: &Found,
         args: &[&Tensor],
-        rim: &Rim<'_>,
+        context: &CallContext<'_>,
     ) -> Result<Option<Box<dyn CompareCall>>> {
         let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
         let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
-        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, rim))?.without_effects();
+        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, context))?.without_effects();
         let checks = Arc::clone(&self.checks);
         let events = self.events.clone();
-        Ok(Some(Box::new(Recheck::new(checks, check, events, entry.to_shared(), fresh, rim.caller))))
+        Ok(Some(Box::new(Recheck::new(checks, check, events, entry.to_shared(), fresh, context.caller))))
     }
 
     /// Finds the cause of a difference between a call with these arguments and the un-accelerated one.
-    pub(crate) fn bisect(&self, mut leaves: Writer<'_>, rim: &Rim<'_>) -> Result<Bisection> {
+    pub(crate) fn bisect(&self, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Bisection> {
         leaves.check()?;
         let flags = self.flags();
         note_modes(flags, &mut leaves);
         let words = &leaves.words;
-        let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, rim))?;
+        let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, context))?;
         if collective::takes_workers(&fresh.graph) {
             let message = "a function that takes other workers cannot be run op by op on one of them; \
                            bisect it in a world of one";
@@ -107,8 +113,8 @@ impl Core {
         let entry = match self.cache.peek(&hash_words(words), &words[..]) {
             Some(entry) => entry,
             None => {
-                let signature = Signature::of_words(words.clone(), described(flags, rim));
-                Arc::new(make(&signature, &leaves.tensors, rim, self.identity())?)
+                let signature = Signature::of_words(words.clone(), described(flags, context));
+                Arc::new(make(&signature, &leaves.tensors, context, self.identity())?)
             }
         };
         let tolerance = self.checks.tolerance();
@@ -168,6 +174,6 @@ pub(crate) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
 }
 
 /// The arguments of a call and the modes that change its code.
-pub(crate) fn described(flags: u32, rim: &Rim<'_>) -> Description {
-    Description { modes: modes(flags).texts(), ..(rim.describe)() }
+pub(crate) fn described(flags: u32, context: &CallContext<'_>) -> Description {
+    Description { modes: modes(flags).texts(), ..(context.describe)() }
 }

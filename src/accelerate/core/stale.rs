@@ -7,7 +7,7 @@ use retape_kernels::library::{alone, without_prints};
 use retape_runtime::hash_words;
 use tracing::dispatcher::{Dispatch, with_default};
 
-use super::{Core, Outcome, Rim, flag, lock, modes, traced};
+use super::{CallContext, Core, Outcome, flag, lock, modes, traced};
 use crate::accelerate::entry::Entry;
 use crate::diagnose::change::{Change, first_change};
 use crate::error::Result;
@@ -20,20 +20,20 @@ use crate::tree::Writer;
 impl Core {
     /// The rest of a timed hit: notes its time, and compares the closure with the entry now and then.
     #[cold]
-    pub(crate) fn timed(&self, flags: u32, entry: &Entry, start: Instant, args: &[&Tensor], rim: &Rim<'_>) {
+    pub(crate) fn timed(&self, flags: u32, entry: &Entry, start: Instant, args: &[&Tensor], context: &CallContext<'_>) {
         entry.stale_turns.ran(self.hit_latency.record(start));
-        self.look_for_change(flags, entry, args, rim);
+        self.look_for_change(flags, entry, args, context);
     }
 
     /// Enters the closure if the turn of this hit has come, and tells if what it records differs from the entry.
-    pub(crate) fn look_for_change(&self, flags: u32, entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) {
+    pub(crate) fn look_for_change(&self, flags: u32, entry: &Entry, args: &[&Tensor], context: &CallContext<'_>) {
         let is_off = flags & flag::TRUSTED != 0 || self.common.is_locked() || is_unseen();
         if is_off || !entry.stale_turns.is_due() {
             return;
         }
         let start = Instant::now();
         // Nothing of this is part of the call, so neither an error nor a panic is.
-        let looked = catch_unwind(AssertUnwindSafe(|| quietly(|| change(entry, args, rim))));
+        let looked = catch_unwind(AssertUnwindSafe(|| quietly(|| change(entry, args, context))));
         let change = looked.unwrap_or(Looked::Failed);
         profile::looked(start);
         entry.stale_turns.done(start.elapsed(), matches!(change, Looked::Same));
@@ -68,8 +68,8 @@ enum Looked {
     Failed,
 }
 
-fn change(entry: &Entry, args: &[&Tensor], rim: &Rim<'_>) -> Looked {
-    match traced(Tape::comparing, entry.signature.words(), args, rim) {
+fn change(entry: &Entry, args: &[&Tensor], context: &CallContext<'_>) -> Looked {
+    match traced(Tape::comparing, entry.signature.words(), args, context) {
         Ok(trace) => first_change(&entry.trace, &trace).map_or(Looked::Same, Looked::Changed),
         Err(_) => Looked::Failed,
     }

@@ -10,10 +10,10 @@ use half::{bf16, f16};
 const BLOCK: usize = 8 << 10;
 
 /// Shards, all below one node of the tree, and the bytes of their sum. Sources are in the order of their shards.
-pub(super) type Source<'a> = (Range<usize>, &'a [u8]);
+pub(super) type ShardSum<'a> = (Range<usize>, &'a [u8]);
 
 /// The bytes of the sum of a node, if it is a source.
-fn source<'a>(sources: &[Source<'a>], node: &Range<usize>) -> Option<&'a [u8]> {
+fn source<'a>(sources: &[ShardSum<'a>], node: &Range<usize>) -> Option<&'a [u8]> {
     let at = sources.binary_search_by_key(&node.start, |(shards, _)| shards.start).ok()?;
     (sources[at].0 == *node).then_some(sources[at].1)
 }
@@ -39,7 +39,7 @@ pub(crate) fn nodes(node: Range<usize>, held: &Range<usize>) -> Vec<Range<usize>
 }
 
 /// Adds up what lies below a node. `positive` sums have no negative zero, whatever the number of shards.
-pub(super) fn add_up<T: Addend>(node: &Range<usize>, sources: &[Source<'_>], out: &mut [u8], positive: bool) {
+pub(super) fn add_up<T: Addend>(node: &Range<usize>, sources: &[ShardSum<'_>], out: &mut [u8], positive: bool) {
     let mut scratch = vec![0; scratch_len::<T>(node, sources, out.len())];
     for (at, out) in blocks::<T>(0..out.len()).zip(out.chunks_mut(block::<T>())) {
         add_block::<T>(node, sources, at, out, &mut scratch);
@@ -62,11 +62,11 @@ pub(super) fn blocks<T: Addend>(of: Range<usize>) -> impl Iterator<Item = Range<
 }
 
 /// The bytes that [`add_block`] needs beside the result, whose length is given: as many blocks as sums wait for others.
-pub(super) fn scratch_len<T: Addend>(node: &Range<usize>, sources: &[Source<'_>], len: usize) -> usize {
+pub(super) fn scratch_len<T: Addend>(node: &Range<usize>, sources: &[ShardSum<'_>], len: usize) -> usize {
     n_waiting(node, sources) * block::<T>().min(len)
 }
 
-fn n_waiting(node: &Range<usize>, sources: &[Source<'_>]) -> usize {
+fn n_waiting(node: &Range<usize>, sources: &[ShardSum<'_>]) -> usize {
     match middle(node).filter(|_| source(sources, node).is_none()) {
         None => 0,
         Some(middle) => {
@@ -80,7 +80,7 @@ fn n_waiting(node: &Range<usize>, sources: &[Source<'_>]) -> usize {
 /// Adds up a block of what lies below a node: the bytes `at` of each source.
 pub(super) fn add_block<T: Addend>(
     node: &Range<usize>,
-    sources: &[Source<'_>],
+    sources: &[ShardSum<'_>],
     at: Range<usize>,
     out: &mut [u8],
     scratch: &mut [u8],
@@ -155,7 +155,7 @@ impl<'a, T: Addend> Rows<'a, T> {
                 (shard..shard + 1, &arrays[n][start - array_start..end - array_start])
             };
             let shards = self.held.clone().zip(self.arrays.chunks_exact(self.ends.len()));
-            let sources: Vec<Source<'_>> = shards.map(of_shard).collect();
+            let sources: Vec<ShardSum<'_>> = shards.map(of_shard).collect();
             add_up::<T>(node, &sources, here, self.positive);
             (start, rest) = (end, others);
         }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::mem::{size_of, swap, take};
 use std::ops::Range;
 
-use super::shards::{Addend, Rows, Source, add_block, blocks, nodes, scratch_len};
+use super::shards::{Addend, Rows, ShardSum, add_block, blocks, nodes, scratch_len};
 use super::{Collective, ONE_ROUND, Peers, cut};
 use crate::error::Result;
 use crate::library::communicator::share;
@@ -120,7 +120,7 @@ impl<'a, T: Addend> Sum<'a, T> {
     fn add<'s>(
         &'s self,
         n: usize,
-        sources: &'s [Source<'s>],
+        sources: &'s [ShardSum<'s>],
         out: &'s mut [u8],
         scratch: &'s mut [u8],
     ) -> impl FnMut() -> bool + 's {
@@ -137,7 +137,7 @@ impl<'a, T: Addend> Sum<'a, T> {
     }
 
     /// The partial sums of the part that this worker adds up, of all workers.
-    fn sources<'s>(&'s self, n: usize, packed: &'s [u8], received: &'s [u8]) -> Vec<Source<'s>> {
+    fn sources<'s>(&'s self, n: usize, packed: &'s [u8], received: &'s [u8]) -> Vec<ShardSum<'s>> {
         let len = self.part(n, self.peers.rank).len();
         let mut rest = received;
         let mut sources = vec![];

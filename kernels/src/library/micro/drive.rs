@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::pack::{Source, Strided};
-use super::tile::{Block, CHUNK, Quick};
+use super::pack::{PanelSource, Strided};
+use super::tile::{Block, CHUNK, Unpacked};
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 
 /// Runs a body for each of `n` tasks, in any order and on any threads.
@@ -21,13 +21,13 @@ pub(crate) struct Engine {
     /// Runs tasks.
     pub(crate) parallel_for: ParallelFor,
     /// Whether small products may skip packing; no result depends on it.
-    pub(crate) quick: bool,
+    pub(crate) unpacked: bool,
 }
 
 impl Engine {
     /// The fastest for this machine.
     pub(crate) fn best() -> Engine {
-        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, quick: true }
+        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, unpacked: true }
     }
 }
 
@@ -53,9 +53,9 @@ pub(crate) struct Product<'a, T> {
     /// Steps.
     pub(crate) k: usize,
     /// Rows of A.
-    pub(crate) a: &'a dyn Source<T>,
+    pub(crate) a: &'a dyn PanelSource<T>,
     /// Columns of B.
-    pub(crate) b: &'a dyn Source<T>,
+    pub(crate) b: &'a dyn PanelSource<T>,
     /// C.
     pub(crate) out: Output<'a, T>,
 }
@@ -67,11 +67,11 @@ pub(crate) type Done<'a> = &'a (dyn Fn(Range<usize>, Range<usize>) + Sync);
 const ROWS: usize = 192;
 
 /// Operations below which a product is not packed.
-const QUICK: usize = 32 * 32 * 32;
+const MAX_UNPACKED: usize = 32 * 32 * 32;
 
 /// Whether a product is so small that packing would cost more than it saves.
-pub(crate) fn is_quick(m: usize, n: usize, k: usize) -> bool {
-    m.saturating_mul(n).saturating_mul(k) <= QUICK && split_depth(m, n, k) >= k
+pub(crate) fn is_unpacked(m: usize, n: usize, k: usize) -> bool {
+    m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && split_depth(m, n, k) >= k
 }
 
 /// The number of steps of each partial result, a multiple of the block depth; `k` or more if k is not cut.
@@ -89,7 +89,7 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
 /// # Safety
 ///
 /// `c` is writable for m rows of n elements at distance `stride`.
-pub(crate) unsafe fn quick<T: Real>(
+pub(crate) unsafe fn unpacked<T: Real>(
     level: Level,
     extent: [usize; 3],
     a: &Strided<T>,
@@ -107,9 +107,9 @@ pub(crate) unsafe fn quick<T: Real>(
         }
         return;
     }
-    let x = Quick { extent, a: a.parts(), b: (b_data, b_inner), c: (c, stride) };
+    let x = Unpacked { extent, a: a.parts(), b: (b_data, b_inner), c: (c, stride) };
     // SAFETY: the level is present, and the operands cover the extents by their own contract.
-    unsafe { (T::kernels(level).quick)(&x) }
+    unsafe { (T::kernels(level).unpacked)(&x) }
 }
 
 impl Engine {
@@ -199,7 +199,13 @@ impl Engine {
     }
 
     /// Packs all column panels of `cols` of an operand of `k` steps: for each panel all of k, in block order.
-    pub(super) fn pack_columns<T: Real>(&self, b: &dyn Source<T>, cols: &Range<usize>, k: usize, packed: &mut [T]) {
+    pub(super) fn pack_columns<T: Real>(
+        &self,
+        b: &dyn PanelSource<T>,
+        cols: &Range<usize>,
+        k: usize,
+        packed: &mut [T],
+    ) {
         let depth = block_depth(k);
         let width = T::kernels(self.level).width;
         let panels = cols.len().div_ceil(width);
@@ -300,7 +306,7 @@ fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> [usize; 2] {
 /// Packs all row panels of `rows` and `steps`.
 fn pack_rows<T: Real>(
     kernels: &Kernels<T>,
-    a: &dyn Source<T>,
+    a: &dyn PanelSource<T>,
     rows: &Range<usize>,
     steps: &Range<usize>,
     packed: &mut [T],

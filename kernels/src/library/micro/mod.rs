@@ -5,14 +5,14 @@
 //! alone ([`block_depth`], [`drive::split_depth`]).
 //!
 //! The plan is that of BLIS (Van Zee and van de Geijn, 2015): operands are packed into panels that stream through the
-//! caches, and a tile of C stays in registers. Packing reads its operand through the [`Source`] trait, so transposed
+//! caches, and a tile of C stays in registers. Packing reads its operand through the [`PanelSource`] trait, so transposed
 //! operands and the sliding windows of convolutions need no copy of their own.
 
+mod direct;
 mod drive;
 mod pack;
 mod scratch;
 mod simd;
-mod slide;
 mod tile;
 mod window;
 
@@ -20,14 +20,14 @@ use std::ops::Add;
 
 use retape_runtime::Element;
 
-pub(crate) use drive::{Engine, Output, Product, is_quick, quick};
+pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, lines_of_chain};
+pub(crate) use drive::{Engine, Output, Product, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
-pub(crate) use slide::{Part, Slide, Turned, lines_of_chain};
-use tile::{Block, CHUNK, Lines, Quick};
-pub(crate) use window::{Axis, PixelRows, TapRows, Window};
+use tile::{Block, CHUNK, Lines, Unpacked};
+pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 /// An element type that products are computed in: `f32` or `f64`.
 pub(crate) trait Real: Element + Add<Output = Self> {
@@ -113,7 +113,7 @@ pub(crate) struct Kernels<T> {
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
     /// Computes a small product.
-    quick: unsafe fn(&Quick<T>),
+    unpacked: unsafe fn(&Unpacked<T>),
 }
 
 impl<T> Kernels<T> {
@@ -157,12 +157,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn quick(x: &Quick<Elem>) {
+        unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { tile::quick::<Elem>(x) }
+            unsafe { tile::unpacked::<Elem>(x) }
         }
 
-        Kernels { heights: [$m0, $m1, $m2], width: $nv * <$vector as simd::Simd>::LANES, block, lines, quick }
+        Kernels { heights: [$m0, $m1, $m2], width: $nv * <$vector as simd::Simd>::LANES, block, lines, unpacked }
     }};
 }
 
@@ -173,7 +173,7 @@ fn portable<T: Real>() -> Kernels<T> {
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         lines: tile::lines::<simd::Portable<T>, 4, 2, 1, 2>,
-        quick: tile::quick::<T>,
+        unpacked: tile::unpacked::<T>,
     }
 }
 

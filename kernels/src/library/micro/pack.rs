@@ -9,7 +9,7 @@ use super::tile::CHUNK;
 use super::{Layout, Real};
 
 /// An operand of a product: a matrix with an outer index (row of A, column of B) and an inner one (step of k).
-pub(crate) trait Source<T>: Sync {
+pub(crate) trait PanelSource<T>: Sync {
     /// The layout that is quicker to pack as row panels.
     fn layout(&self) -> Layout;
 
@@ -171,7 +171,7 @@ impl<T: Real> Strided<T> {
     }
 }
 
-impl<T: Real> Source<T> for Strided<T> {
+impl<T: Real> PanelSource<T> for Strided<T> {
     fn layout(&self) -> Layout {
         if self.inner == 1 && self.outer != 1 { Layout::Chunked } else { Layout::Interleaved }
     }
@@ -226,7 +226,7 @@ pub(crate) struct Taps<'a, T> {
     pub(crate) row: usize,
 }
 
-impl<T: Real> Source<T> for Taps<'_, T> {
+impl<T: Real> PanelSource<T> for Taps<'_, T> {
     fn layout(&self) -> Layout {
         Layout::Chunked
     }

@@ -10,10 +10,10 @@ use super::Real;
 /// One cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct CacheLine([u8; 64]);
 
 thread_local! {
-    static SPARE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Vec<CacheLine>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Bytes above which scratch goes back to the allocator after its use.
@@ -37,15 +37,15 @@ pub(crate) fn with_bytes<R>(len: usize, body: impl FnOnce(&mut [u8]) -> R) -> R 
 }
 
 /// Calls `body` with at least as many lines as `bytes` take.
-fn with_lines<R>(bytes: usize, body: impl FnOnce(&mut [Line]) -> R) -> R {
-    let n_lines = bytes.div_ceil(size_of::<Line>());
+fn with_lines<R>(bytes: usize, body: impl FnOnce(&mut [CacheLine]) -> R) -> R {
+    let n_lines = bytes.div_ceil(size_of::<CacheLine>());
     let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
     let mut lines = spare.unwrap_or_default();
     if lines.len() < n_lines {
-        lines = vec![Line([0; 64]); n_lines];
+        lines = vec![CacheLine([0; 64]); n_lines];
     }
     let result = body(&mut lines);
-    if lines.len() * size_of::<Line>() <= KEEP {
+    if lines.len() * size_of::<CacheLine>() <= KEEP {
         let _ = SPARE.try_with(|spare| spare.borrow_mut().push(lines));
     }
     result

@@ -41,7 +41,7 @@ pub(super) struct Block<T> {
 }
 
 /// A small product on strided operands; B has unit column stride.
-pub(super) struct Quick<T> {
+pub(super) struct Unpacked<T> {
     /// Rows, columns and depth.
     pub(super) extent: [usize; 3],
     /// A with its row and column strides.
@@ -305,29 +305,29 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
 ///
 /// The instruction set that the surrounding function enables, and operands valid for the extents.
 #[inline(always)]
-pub(super) unsafe fn quick<T: Real>(x: &Quick<T>) {
+pub(super) unsafe fn unpacked<T: Real>(x: &Unpacked<T>) {
     let [_, n, _] = x.extent;
     let mut j = 0;
     // SAFETY: the strips cover the columns once.
     unsafe {
         while n - j >= 32 {
-            quick_strip::<T, 32>(x, j);
+            unpacked_strip::<T, 32>(x, j);
             j += 32;
         }
         if n - j >= 16 {
-            quick_strip::<T, 16>(x, j);
+            unpacked_strip::<T, 16>(x, j);
             j += 16;
         }
         if n - j >= 8 {
-            quick_strip::<T, 8>(x, j);
+            unpacked_strip::<T, 8>(x, j);
             j += 8;
         }
         if n - j >= 4 {
-            quick_strip::<T, 4>(x, j);
+            unpacked_strip::<T, 4>(x, j);
             j += 4;
         }
         while j < n {
-            quick_strip::<T, 1>(x, j);
+            unpacked_strip::<T, 1>(x, j);
             j += 1;
         }
     }
@@ -335,17 +335,17 @@ pub(super) unsafe fn quick<T: Real>(x: &Quick<T>) {
 
 /// `W` columns of a small product, four rows at a time.
 #[inline(always)]
-unsafe fn quick_strip<T: Real, const W: usize>(x: &Quick<T>, j: usize) {
+unsafe fn unpacked_strip<T: Real, const W: usize>(x: &Unpacked<T>, j: usize) {
     let m = x.extent[0];
     let mut i = 0;
     // SAFETY: the groups cover the rows once.
     unsafe {
         while m - i >= 4 {
-            quick_tile::<T, 4, W>(x, i, j);
+            unpacked_tile::<T, 4, W>(x, i, j);
             i += 4;
         }
         while i < m {
-            quick_tile::<T, 1, W>(x, i, j);
+            unpacked_tile::<T, 1, W>(x, i, j);
             i += 1;
         }
     }
@@ -353,7 +353,7 @@ unsafe fn quick_strip<T: Real, const W: usize>(x: &Quick<T>, j: usize) {
 
 /// `M` rows of `W` columns of a small product.
 #[inline(always)]
-unsafe fn quick_tile<T: Real, const M: usize, const W: usize>(x: &Quick<T>, i: usize, j: usize) {
+unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>, i: usize, j: usize) {
     let [_, _, k] = x.extent;
     let depth = block_depth(k);
     let mut start = 0;

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use super::pack::{Source, clear_rows, clear_run, position, write_run};
+use super::pack::{PanelSource, clear_rows, clear_run, position, write_run};
 use super::{Layout, Real};
 
 /// One axis: output `o` and tap `t` meet at coordinate `o * stride + t * dilation + offset` of the image.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Axis {
+pub(crate) struct WindowAxis {
     /// Number of outputs.
     pub(crate) outputs: usize,
     /// Number of taps.
@@ -26,7 +26,7 @@ pub(crate) struct Axis {
     pub(crate) extent: usize,
 }
 
-impl Axis {
+impl WindowAxis {
     /// The coordinate where `output` and `tap` meet; in the padding it is outside `0..extent`.
     fn at(&self, output: usize, tap: usize) -> isize {
         output as isize * self.stride + tap as isize * self.dilation + self.offset
@@ -60,9 +60,9 @@ pub(crate) struct Window<'a, T> {
     /// The images, from the first channel of the group on.
     pub(crate) image: &'a [T],
     /// Height.
-    pub(crate) y: Axis,
+    pub(crate) y: WindowAxis,
     /// Width.
-    pub(crate) x: Axis,
+    pub(crate) x: WindowAxis,
     /// Channels of a pixel.
     pub(crate) pixel: usize,
     /// Channels of the group.
@@ -209,7 +209,7 @@ impl<T: Real> PixelRows<'_, T> {
     }
 }
 
-impl<T: Real> Source<T> for PixelRows<'_, T> {
+impl<T: Real> PanelSource<T> for PixelRows<'_, T> {
     fn layout(&self) -> Layout {
         if self.0.pixels_are_neighbours() { Layout::Interleaved } else { Layout::Chunked }
     }
@@ -313,7 +313,7 @@ impl<T: Real> TapRows<'_, T> {
     }
 }
 
-impl<T: Real> Source<T> for TapRows<'_, T> {
+impl<T: Real> PanelSource<T> for TapRows<'_, T> {
     fn layout(&self) -> Layout {
         if self.0.pixels_are_neighbours() { Layout::Chunked } else { Layout::Interleaved }
     }

@@ -5,7 +5,7 @@
 
 use retape_runtime::DType;
 
-use super::{BLOCK, Code, Number, Order, blocks};
+use super::{BLOCK, KernelWriter, NumberType, Order, blocks};
 use crate::library::{ArgReduce, Extreme};
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
 
@@ -18,7 +18,7 @@ const AHEAD: usize = 4;
 /// Lines of so many elements, not contiguous ones, are searched by warps.
 const LONG: usize = 64;
 
-const I64: Number = Number(DType::I64);
+const I64: NumberType = NumberType(DType::I64);
 
 /// The launches of [`ArgReduce`].
 pub(in crate::ptx) fn arg_reduce(kernel: &ArgReduce, target: Target) -> Launches {
@@ -33,14 +33,14 @@ pub(in crate::ptx) fn arg_reduce(kernel: &ArgReduce, target: Target) -> Launches
     let wanted = THREADS.div_ceil(lines * width).min(kernel.len.div_ceil(width * MIN_ITEMS)).min(balanced).max(1);
     let part = kernel.len.div_ceil(wanted).max(1);
     let parts = kernel.len.div_ceil(part).max(1);
-    let first = Pass { kernel, lines, items: kernel.len, part, parts, by_warp, again: false };
+    let first = SearchPass { kernel, lines, items: kernel.len, part, parts, by_warp, again: false };
     let (x, out) = (Argument::Operand(0), Argument::Operand(1));
     if parts == 1 {
         return Launches { launches: vec![first.launch(target, &[x, out])], scratch: 0 };
     }
     let winners = Argument::Scratch(0);
     let by_warp = parts >= LONG;
-    let second = Pass { kernel, lines, items: parts, part: parts, parts: 1, by_warp, again: true };
+    let second = SearchPass { kernel, lines, items: parts, part: parts, parts: 1, by_warp, again: true };
     Launches {
         launches: vec![first.launch(target, &[x, winners]), second.launch(target, &[x, out, winners])],
         scratch: lines * parts * I64.size(),
@@ -48,7 +48,7 @@ pub(in crate::ptx) fn arg_reduce(kernel: &ArgReduce, target: Target) -> Launches
 }
 
 /// A search of all lines, each `items` long and cut into `parts`.
-struct Pass<'k> {
+struct SearchPass<'k> {
     kernel: &'k ArgReduce,
     lines: usize,
     items: usize,
@@ -59,16 +59,17 @@ struct Pass<'k> {
     again: bool,
 }
 
-impl Pass<'_> {
-    fn number(&self) -> Number {
-        Number::of(self.kernel.dtype)
+impl SearchPass<'_> {
+    fn number(&self) -> NumberType {
+        NumberType::of(self.kernel.dtype)
     }
 
     fn launch(&self, target: Target, arguments: &[Argument]) -> Launch {
         let tasks = self.lines * self.parts;
         let threads = tasks * if self.by_warp { 32 } else { 1 };
         let largest = (self.kernel.outer * self.kernel.len.max(1) * self.kernel.inner).max(threads);
-        let mut c = Code::new("arg_reduce", target, BLOCK, arguments.len(), largest + self.part + 64 * BLOCK as usize);
+        let mut c =
+            KernelWriter::new("arg_reduce", target, BLOCK, arguments.len(), largest + self.part + 64 * BLOCK as usize);
         let thread = c.global_thread(BLOCK);
         let (task, lane) = match self.by_warp {
             true => c.div_rem(thread, 32),
@@ -79,7 +80,7 @@ impl Pass<'_> {
         c.launch(blocks(threads), BLOCK, arguments)
     }
 
-    fn search(&self, c: &mut Code, task: Reg, lane: Reg) {
+    fn search(&self, c: &mut KernelWriter, task: Reg, lane: Reg) {
         let out = c.param(1);
         // Neighbouring threads take neighbouring lines; warps take neighbouring parts.
         let (line, part) = match self.by_warp {
@@ -107,14 +108,14 @@ impl Pass<'_> {
     }
 
     /// The value and the position of the first extreme among the items of one thread and the first of the part.
-    fn own_winner(&self, c: &mut Code, line: Reg, part: Reg, lane: Reg) -> (Reg, Reg) {
+    fn own_winner(&self, c: &mut KernelWriter, line: Reg, part: Reg, lane: Reg) -> (Reg, Reg) {
         let (len, inner) = (self.kernel.len, self.kernel.inner);
         let x = c.param(0);
         let (o, column) = c.div_rem(line, inner);
         let corner = c.mul(o, len * inner);
         let corner = c.add(corner, column);
         let winners = self.again.then(|| c.param(2));
-        let item = |c: &mut Code, i: Reg| {
+        let item = |c: &mut KernelWriter, i: Reg| {
             let row = match winners {
                 None => i,
                 Some(winners) => {
@@ -135,7 +136,7 @@ impl Pass<'_> {
         let (best, place) = (c.copy(value), c.copy(row));
         let step = if self.by_warp { 32 } else { 1 };
         let own = c.add(start, lane);
-        let run = |c: &mut Code, n: usize| {
+        let run = |c: &mut KernelWriter, n: usize| {
             let items: Vec<(Reg, Reg)> = (0..n)
                 .map(|n| {
                     let i = c.add(own, n * step);
@@ -158,7 +159,7 @@ impl Pass<'_> {
     }
 
     /// Whether `best` wins against a `next` of a higher position.
-    fn is_kept(&self, c: &mut Code, best: Reg, next: Reg) -> Reg {
+    fn is_kept(&self, c: &mut KernelWriter, best: Reg, next: Reg) -> Reg {
         let op = match self.kernel.kind {
             Extreme::Max => Order::GreaterEqual,
             Extreme::Min => Order::LessEqual,
@@ -167,7 +168,7 @@ impl Pass<'_> {
     }
 
     /// Leaves the position of the best of all lanes in `row` of each.
-    fn winner_of_warp(&self, c: &mut Code, best: Reg, row: Reg) {
+    fn winner_of_warp(&self, c: &mut KernelWriter, best: Reg, row: Reg) {
         for distance in [16, 8, 4, 2, 1] {
             let (other, other_row) = (c.shuffle("bfly", best, distance), c.shuffle("bfly", row, distance));
             let (keep, other_keeps) = (self.is_kept(c, best, other), self.is_kept(c, other, best));

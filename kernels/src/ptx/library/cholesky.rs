@@ -4,7 +4,7 @@
 //! diagonal tile, which all blocks factor for themselves, and eliminates both together as one matrix of 64 rows. So no
 //! block waits for another. All launches share one kernel: the number of blocks tells the number of the panel.
 
-use super::{BLOCK, Code, Number, Order};
+use super::{BLOCK, KernelWriter, NumberType, Order};
 use crate::library::Cholesky;
 use crate::ptx::{Argument, Class, Launches, Reg, Target, grid};
 use retape_runtime::{DType, Scalar};
@@ -25,8 +25,9 @@ pub(in crate::ptx) fn cholesky(kernel: &Cholesky, target: Target) -> Launches {
         return Launches::default();
     }
     let (panels, arguments) = (n.div_ceil(TILE), [Argument::Operand(0), Argument::Operand(1)]);
-    let mut c = Code::new("cholesky", target, BLOCK, 2, (batch * n * n).max(batch * panels) + (n + TILE) * TILE);
-    Panel::new(&mut c, Number(dtype), batch, n).emit(&mut c);
+    let mut c =
+        KernelWriter::new("cholesky", target, BLOCK, 2, (batch * n * n).max(batch * panels) + (n + TILE) * TILE);
+    Panel::new(&mut c, NumberType(dtype), batch, n).emit(&mut c);
     let first = c.launch(batch * panels, BLOCK, &arguments);
     let launches = (0..panels).map(|panel| {
         let mut launch = first.clone();
@@ -37,14 +38,14 @@ pub(in crate::ptx) fn cholesky(kernel: &Cholesky, target: Target) -> Launches {
 }
 
 /// NaN of a dtype.
-fn nan(number: Number) -> Scalar {
+fn nan(number: NumberType) -> Scalar {
     let bits = if number.0 == DType::F32 { u64::from(f32::NAN.to_bits()) } else { f64::NAN.to_bits() };
     Scalar { dtype: number.0, bits }
 }
 
 /// The registers of a block's threads. Tiles are given by their first row or column.
 struct Panel {
-    number: Number,
+    number: NumberType,
     n: usize,
     a: Reg,
     out: Reg,
@@ -62,7 +63,7 @@ struct Panel {
 }
 
 impl Panel {
-    fn new(c: &mut Code, number: Number, batch: usize, n: usize) -> Panel {
+    fn new(c: &mut KernelWriter, number: NumberType, batch: usize, n: usize) -> Panel {
         let (a, out) = (c.param(0), c.param(1));
         let (block, n_blocks, thread) = (c.block(), c.n_blocks(), c.thread());
         let (block, n_blocks) = (c.widen(block), c.widen(n_blocks));
@@ -80,20 +81,20 @@ impl Panel {
     }
 
     /// The address of an element of the tiles in shared memory.
-    fn shared(&self, c: &mut Code, row: Reg, column: Reg) -> Reg {
+    fn shared(&self, c: &mut KernelWriter, row: Reg, column: Reg) -> Reg {
         let at = c.mad(row, PITCH, column);
         c.shared_at(self.tiles, at, self.number.size())
     }
 
     /// The address of an element of a matrix.
-    fn global(&self, c: &mut Code, matrix: Reg, row: Reg, column: Reg) -> Reg {
+    fn global(&self, c: &mut KernelWriter, matrix: Reg, row: Reg, column: Reg) -> Reg {
         let at = c.mad(row, self.n, column);
         let at = c.add(at, self.corner);
         c.at(matrix, at, self.number.size())
     }
 
     /// The rows of the matrix of the thread's elements in both tiles.
-    fn rows(&self, c: &mut Code) -> Vec<Reg> {
+    fn rows(&self, c: &mut KernelWriter) -> Vec<Reg> {
         let y = c.widen(self.y);
         let firsts = [self.panel, self.own];
         let each = firsts.into_iter().flat_map(|first| (0..TILE).step_by(STEP).map(move |step| (first, step)));
@@ -105,12 +106,12 @@ impl Panel {
     }
 
     /// The rows of the thread's elements in shared memory, of 32 bits.
-    fn shared_rows(&self, c: &mut Code) -> Vec<Reg> {
+    fn shared_rows(&self, c: &mut KernelWriter) -> Vec<Reg> {
         (0..2 * TILE).step_by(STEP).map(|step| c.add(self.y, step)).collect()
     }
 
     /// An element if it exists.
-    fn load_if(&self, c: &mut Code, exists: Reg, matrix: Reg, row: Reg, column: Reg) -> Reg {
+    fn load_if(&self, c: &mut KernelWriter, exists: Reg, matrix: Reg, row: Reg, column: Reg) -> Reg {
         let value = c.constant(self.number.small(0));
         let from = self.global(c, matrix, row, column);
         c.if_then(exists, |c| {
@@ -120,7 +121,7 @@ impl Panel {
         value
     }
 
-    fn emit(&self, c: &mut Code) {
+    fn emit(&self, c: &mut KernelWriter) {
         let x = c.widen(self.x);
         let column = c.add(x, self.panel);
         let rows = self.rows(c);
@@ -148,7 +149,7 @@ impl Panel {
     }
 
     /// Subtracts what a panel before contributes to the thread's elements.
-    fn subtract_before(&self, c: &mut Code, before: Reg, rows: &[Reg], values: &[Reg]) {
+    fn subtract_before(&self, c: &mut KernelWriter, before: Reg, rows: &[Reg], values: &[Reg]) {
         let x = c.widen(self.x);
         let column = c.add(x, before);
         let shared_rows = self.shared_rows(c);
@@ -179,7 +180,7 @@ impl Panel {
     }
 
     /// Factors the diagonal tile and eliminates the own one, column by column.
-    fn eliminate(&self, c: &mut Code) {
+    fn eliminate(&self, c: &mut KernelWriter) {
         let thread = c.thread();
         let zero = c.op(Class::B32, "mov.b32", format_args!("0"));
         let shared_rows = self.shared_rows(c);
@@ -222,7 +223,7 @@ impl Panel {
     }
 
     /// Stores the own tile, and zeros where it would lie above the diagonal.
-    fn store(&self, c: &mut Code, rows: &[Reg], column: Reg) {
+    fn store(&self, c: &mut KernelWriter, rows: &[Reg], column: Reg) {
         let n_rows = rows.len() / 2;
         let shared_rows = self.shared_rows(c);
         let is_diagonal = c.test("eq", self.own, self.panel);
@@ -236,7 +237,7 @@ impl Panel {
             let row = rows[n_rows + i];
             let above = c.test("gt", column, row);
             let value = c.select(above, zero, value);
-            let store = |c: &mut Code, row: Reg, column: Reg, value: Reg| {
+            let store = |c: &mut KernelWriter, row: Reg, column: Reg, value: Reg| {
                 let (row_exists, column_exists) = (c.test("lt", row, self.n), c.test("lt", column, self.n));
                 let exists = c.and(row_exists, column_exists);
                 let to = self.global(c, self.out, row, column);

@@ -10,13 +10,13 @@ use crate::ptx::nest::index::magic;
 use crate::ptx::{Argument, Class, Function, Launch, Reg, Target, grid, ptx};
 
 /// A kernel that is being written.
-pub(super) struct Code {
+pub(super) struct KernelWriter {
     function: Function,
     /// The class of positions.
     pub(super) position: Class,
 }
 
-impl Deref for Code {
+impl Deref for KernelWriter {
     type Target = Function;
 
     fn deref(&self) -> &Function {
@@ -24,7 +24,7 @@ impl Deref for Code {
     }
 }
 
-impl DerefMut for Code {
+impl DerefMut for KernelWriter {
     fn deref_mut(&mut self) -> &mut Function {
         &mut self.function
     }
@@ -35,12 +35,12 @@ fn unsigned(class: Class) -> &'static str {
     if class == Class::B64 { "u64" } else { "u32" }
 }
 
-impl Code {
+impl KernelWriter {
     /// An empty kernel of blocks of `block` threads whose positions, with all that is computed from them, are at most
     /// `largest`.
-    pub(super) fn new(name: &str, target: Target, block: u32, n_params: usize, largest: usize) -> Code {
+    pub(super) fn new(name: &str, target: Target, block: u32, n_params: usize, largest: usize) -> KernelWriter {
         let position = if largest < 1 << 31 { Class::B32 } else { Class::B64 };
-        Code { function: Function::new(name, target, block, n_params), position }
+        KernelWriter { function: Function::new(name, target, block, n_params), position }
     }
 
     /// A launch of the kernel.
@@ -125,7 +125,7 @@ impl Code {
         }
     }
 
-    /// Quotient and remainder by a number that is not 0; see [`Code::div`].
+    /// Quotient and remainder by a number that is not 0; see [`KernelWriter::div`].
     pub(super) fn div_rem(&mut self, a: Reg, by: usize) -> (Reg, Reg) {
         let quotient = self.div(a, by);
         if by.is_power_of_two() {
@@ -208,7 +208,7 @@ impl Code {
     }
 
     /// Code for threads where `p` holds.
-    pub(super) fn if_then(&mut self, p: Reg, body: impl FnOnce(&mut Code)) {
+    pub(super) fn if_then(&mut self, p: Reg, body: impl FnOnce(&mut KernelWriter)) {
         let end = self.label();
         ptx!(self, "@!{p} bra {end}");
         body(self);
@@ -216,7 +216,7 @@ impl Code {
     }
 
     /// Code for threads where `p` holds, and other code for the rest.
-    pub(super) fn if_else(&mut self, p: Reg, yes: impl FnOnce(&mut Code), no: impl FnOnce(&mut Code)) {
+    pub(super) fn if_else(&mut self, p: Reg, yes: impl FnOnce(&mut KernelWriter), no: impl FnOnce(&mut KernelWriter)) {
         let (otherwise, end) = (self.label(), self.label());
         ptx!(self, "@!{p} bra {otherwise}");
         yes(self);
@@ -227,7 +227,11 @@ impl Code {
     }
 
     /// A loop that goes on while what `condition` computes holds.
-    pub(super) fn while_loop(&mut self, condition: impl FnOnce(&mut Code) -> Reg, body: impl FnOnce(&mut Code)) {
+    pub(super) fn while_loop(
+        &mut self,
+        condition: impl FnOnce(&mut KernelWriter) -> Reg,
+        body: impl FnOnce(&mut KernelWriter),
+    ) {
         let (start, end) = (self.label(), self.label());
         self.place(start);
         let p = condition(self);
@@ -238,7 +242,13 @@ impl Code {
     }
 
     /// A loop over `from`, `from + step`, ... below `to`; the body gets the number. All are of one class.
-    pub(super) fn count(&mut self, from: Reg, to: impl Display, step: impl Display, body: impl FnOnce(&mut Code, Reg)) {
+    pub(super) fn count(
+        &mut self,
+        from: Reg,
+        to: impl Display,
+        step: impl Display,
+        body: impl FnOnce(&mut KernelWriter, Reg),
+    ) {
         let i = self.copy(from);
         self.while_loop(
             |c| c.test("lt", i, to),

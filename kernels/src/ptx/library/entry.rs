@@ -4,7 +4,7 @@
 
 use retape_runtime::DType;
 
-use super::{Code, Number};
+use super::{KernelWriter, NumberType};
 use crate::ptx::{Class, Reg, ptx};
 
 /// Entries in one word have positions, and keys that are indices, below this; the last number is that of no entry.
@@ -14,7 +14,7 @@ pub(super) const MAX_PACKED: usize = u32::MAX as usize;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keys {
     /// Elements along an axis: their dtype, the extent after the axis, and whether the largest comes first.
-    Elements(Number, usize, bool),
+    Elements(NumberType, usize, bool),
     /// Indices, with the extent after their axis, into an axis of so many positions. Negative ones count from the
     /// end; those still out of range get the last key.
     Indices(DType, usize, usize),
@@ -29,15 +29,15 @@ impl Keys {
     }
 
     /// The kind of entries.
-    pub(super) fn form(self) -> Form {
+    pub(super) fn form(self) -> EntryForm {
         match self {
-            Keys::Elements(number, ..) if number.size() == 8 => Form::Pair,
-            Keys::Elements(..) | Keys::Indices(..) => Form::Packed,
+            Keys::Elements(number, ..) if number.size() == 8 => EntryForm::Pair,
+            Keys::Elements(..) | Keys::Indices(..) => EntryForm::Packed,
         }
     }
 
     /// The key of the element at `element`.
-    fn key(self, c: &mut Code, x: Reg, element: Reg) -> Reg {
+    fn key(self, c: &mut KernelWriter, x: Reg, element: Reg) -> Reg {
         match self {
             Keys::Elements(number, _, descending) => {
                 let from = c.at(x, element, number.size());
@@ -55,23 +55,23 @@ impl Keys {
     }
 
     /// The entry of the element at `element`, which has this position in its line.
-    pub(super) fn entry(self, c: &mut Code, x: Reg, element: Reg, position: Reg) -> Entry {
+    pub(super) fn entry(self, c: &mut KernelWriter, x: Reg, element: Reg, position: Reg) -> SortEntry {
         let key = self.key(c, x, element);
         match self.form() {
-            Form::Pair => Entry { key, position: Some(c.long(position)) },
-            Form::Packed => {
+            EntryForm::Pair => SortEntry { key, position: Some(c.long(position)) },
+            EntryForm::Packed => {
                 let (position, packed) = (c.low(position), c.reg(Class::B64));
                 ptx!(c, "mov.b64 {packed}, {{{position}, {key}}}");
-                Entry { key: packed, position: None }
+                SortEntry { key: packed, position: None }
             }
         }
     }
 }
 
 /// An index as `i64`.
-pub(super) fn load_index(c: &mut Code, dtype: DType, indices: Reg, i: Reg) -> Reg {
+pub(super) fn load_index(c: &mut KernelWriter, dtype: DType, indices: Reg, i: Reg) -> Reg {
     let from = c.at(indices, i, dtype.size());
-    let index = c.load(Number(dtype), from, 0);
+    let index = c.load(NumberType(dtype), from, 0);
     match dtype {
         DType::I32 => c.op(Class::B64, "cvt.s64.s32", format_args!("{index}")),
         DType::U32 => c.op(Class::B64, "cvt.u64.u32", format_args!("{index}")),
@@ -80,7 +80,7 @@ pub(super) fn load_index(c: &mut Code, dtype: DType, indices: Reg, i: Reg) -> Re
 }
 
 /// The position along an axis of `len` that an index means, as `u64`, and whether there is one.
-pub(super) fn destination(c: &mut Code, index: Reg, len: usize) -> (Reg, Reg) {
+pub(super) fn destination(c: &mut KernelWriter, index: Reg, len: usize) -> (Reg, Reg) {
     let from_end = c.add(index, len);
     let negative = c.op(Class::Pred, "setp.lt.s64", format_args!("{index}, 0"));
     let place = c.select(negative, from_end, index);
@@ -89,7 +89,7 @@ pub(super) fn destination(c: &mut Code, index: Reg, len: usize) -> (Reg, Reg) {
 }
 
 /// A number with the wanted order among keys: NaN last, the two zeros equal.
-fn element_key(c: &mut Code, number: Number, value: Reg, descending: bool) -> Reg {
+fn element_key(c: &mut KernelWriter, number: NumberType, value: Reg, descending: bool) -> Reg {
     let (sign, all) = match number.size() {
         8 => ("0x8000000000000000", "0xffffffffffffffff"),
         _ => ("0x80000000", "0xffffffff"),
@@ -121,7 +121,7 @@ fn element_key(c: &mut Code, number: Number, value: Reg, descending: bool) -> Re
 
 /// How entries are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum EntryForm {
     /// In one word.
     Packed,
     /// In a word for the key and a word for the position.
@@ -130,45 +130,45 @@ pub(super) enum Form {
 
 /// An entry in registers of 64 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct SortEntry {
     key: Reg,
     position: Option<Reg>,
 }
 
-impl Form {
+impl EntryForm {
     pub(super) fn size(self) -> usize {
         match self {
-            Form::Packed => 8,
-            Form::Pair => 16,
+            EntryForm::Packed => 8,
+            EntryForm::Pair => 16,
         }
     }
 
     /// An entry behind all others.
-    pub(super) fn last(self, c: &mut Code) -> Entry {
+    pub(super) fn last(self, c: &mut KernelWriter) -> SortEntry {
         let key = c.op(Class::B64, "mov.b64", format_args!("-1"));
-        Entry { key, position: (self == Form::Pair).then_some(key) }
+        SortEntry { key, position: (self == EntryForm::Pair).then_some(key) }
     }
 
     /// A load from a space, `global` or `shared`.
-    pub(super) fn load(self, c: &mut Code, space: &str, address: Reg) -> Entry {
+    pub(super) fn load(self, c: &mut KernelWriter, space: &str, address: Reg) -> SortEntry {
         let key = c.reg(Class::B64);
         match self {
-            Form::Packed => {
+            EntryForm::Packed => {
                 ptx!(c, "ld.{space}.b64 {key}, [{address}]");
-                Entry { key, position: None }
+                SortEntry { key, position: None }
             }
-            Form::Pair => {
+            EntryForm::Pair => {
                 let position = c.reg(Class::B64);
                 ptx!(c, "ld.{space}.v2.b64 {{{key}, {position}}}, [{address}]");
-                Entry { key, position: Some(position) }
+                SortEntry { key, position: Some(position) }
             }
         }
     }
 }
 
-impl Entry {
+impl SortEntry {
     /// A store to a space, `global` or `shared`.
-    pub(super) fn store(self, c: &mut Code, space: &str, address: Reg) {
+    pub(super) fn store(self, c: &mut KernelWriter, space: &str, address: Reg) {
         let key = self.key;
         match self.position {
             None => ptx!(c, "st.{space}.b64 [{address}], {key}"),
@@ -177,7 +177,7 @@ impl Entry {
     }
 
     /// Whether this entry comes before another.
-    pub(super) fn is_before(self, c: &mut Code, other: Entry) -> Reg {
+    pub(super) fn is_before(self, c: &mut KernelWriter, other: SortEntry) -> Reg {
         let less = c.test("lt", self.key, other.key);
         match (self.position, other.position) {
             (Some(position), Some(other_position)) => {
@@ -191,7 +191,7 @@ impl Entry {
     }
 
     /// The position, as `u64`.
-    pub(super) fn position(self, c: &mut Code) -> Reg {
+    pub(super) fn position(self, c: &mut KernelWriter) -> Reg {
         match self.position {
             Some(position) => position,
             None => c.and(self.key, "0xffffffff"),
@@ -199,7 +199,7 @@ impl Entry {
     }
 
     /// Overwrites the registers with those of another entry.
-    pub(super) fn set(self, c: &mut Code, other: Entry) {
+    pub(super) fn set(self, c: &mut KernelWriter, other: SortEntry) {
         c.set(self.key, other.key);
         if let (Some(position), Some(other)) = (self.position, other.position) {
             c.set(position, other);
@@ -207,7 +207,7 @@ impl Entry {
     }
 
     /// New registers with the same entry.
-    pub(super) fn copy(self, c: &mut Code) -> Entry {
-        Entry { key: c.copy(self.key), position: self.position.map(|position| c.copy(position)) }
+    pub(super) fn copy(self, c: &mut KernelWriter) -> SortEntry {
+        SortEntry { key: c.copy(self.key), position: self.position.map(|position| c.copy(position)) }
     }
 }

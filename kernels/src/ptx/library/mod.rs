@@ -18,8 +18,8 @@ mod scatter;
 mod sort;
 mod triangular;
 
-use code::Code;
-use number::{Number, Order};
+use code::KernelWriter;
+use number::{NumberType, Order};
 
 pub(super) use arg_reduce::arg_reduce;
 pub(super) use cast_half::cast_half;

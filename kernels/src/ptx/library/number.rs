@@ -2,9 +2,9 @@
 
 use retape_runtime::{DType, Scalar};
 
-use super::code::Code;
+use super::code::KernelWriter;
 use crate::ir::{Binary, Compare, Inst, Unary};
-use crate::ptx::{Class, Reg, Space, Value, cast, emit_inst, memory, ptx};
+use crate::ptx::{Class, Reg, RegValue, Space, cast, emit_inst, memory, ptx};
 
 /// An order between two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub(super) enum Order {
 
 /// A dtype to compute with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number(pub(super) DType);
+pub(super) struct NumberType(pub(super) DType);
 
-impl Number {
+impl NumberType {
     /// The number that a dtype computes as: `bool` as the bytes 0 and 1.
-    pub(super) fn of(dtype: DType) -> Number {
-        Number(if dtype == DType::Bool { DType::U8 } else { dtype })
+    pub(super) fn of(dtype: DType) -> NumberType {
+        NumberType(if dtype == DType::Bool { DType::U8 } else { dtype })
     }
 
     pub(super) fn size(self) -> usize {
@@ -34,8 +34,8 @@ impl Number {
     }
 
     /// The type that long sums and products are kept in.
-    pub(super) fn wide(self) -> Number {
-        if self.0 == DType::F32 { Number(DType::F64) } else { self }
+    pub(super) fn wide(self) -> NumberType {
+        if self.0 == DType::F32 { NumberType(DType::F64) } else { self }
     }
 
     /// The least value, -inf for floats.
@@ -84,62 +84,62 @@ impl Number {
         Scalar { dtype: self.0, bits }
     }
 
-    fn value(self, reg: Reg) -> Value {
-        Value::new(self.0, reg)
+    fn value(self, reg: Reg) -> RegValue {
+        RegValue::new(self.0, reg)
     }
 }
 
-impl Code {
-    pub(super) fn load(&mut self, n: Number, address: Reg, offset: usize) -> Reg {
+impl KernelWriter {
+    pub(super) fn load(&mut self, n: NumberType, address: Reg, offset: usize) -> Reg {
         memory::load(self, Space::Global, n.0, address, offset as i64).reg
     }
 
-    pub(super) fn store(&mut self, n: Number, address: Reg, offset: usize, value: Reg) {
+    pub(super) fn store(&mut self, n: NumberType, address: Reg, offset: usize, value: Reg) {
         memory::store(self, Space::Global, n.value(value), address, offset as i64, None);
     }
 
-    pub(super) fn load_shared(&mut self, n: Number, address: Reg, offset: usize) -> Reg {
+    pub(super) fn load_shared(&mut self, n: NumberType, address: Reg, offset: usize) -> Reg {
         memory::load(self, Space::Shared, n.0, address, offset as i64).reg
     }
 
-    pub(super) fn store_shared(&mut self, n: Number, address: Reg, offset: usize, value: Reg) {
+    pub(super) fn store_shared(&mut self, n: NumberType, address: Reg, offset: usize, value: Reg) {
         memory::store(self, Space::Shared, n.value(value), address, offset as i64, None);
     }
 
     /// Arithmetic of the kernel IR.
-    fn binary(&mut self, op: Binary, n: Number, x: Reg, y: Reg) -> Reg {
+    fn binary(&mut self, op: Binary, n: NumberType, x: Reg, y: Reg) -> Reg {
         self.inst(&Inst::Binary(op, n.value(x), n.value(y)))
     }
 
     /// An instruction that is scalar and not transcendental.
-    fn inst(&mut self, inst: &Inst<Value>) -> Reg {
+    fn inst(&mut self, inst: &Inst<RegValue>) -> Reg {
         emit_inst(self, inst).expect("scalar instructions are emitted").reg
     }
 
-    pub(super) fn plus(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn plus(&mut self, n: NumberType, x: Reg, y: Reg) -> Reg {
         self.binary(Binary::Add, n, x, y)
     }
 
-    pub(super) fn minus(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn minus(&mut self, n: NumberType, x: Reg, y: Reg) -> Reg {
         self.binary(Binary::Sub, n, x, y)
     }
 
-    pub(super) fn times(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn times(&mut self, n: NumberType, x: Reg, y: Reg) -> Reg {
         self.binary(Binary::Mul, n, x, y)
     }
 
     /// The quotient of floats.
-    pub(super) fn quotient(&mut self, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn quotient(&mut self, n: NumberType, x: Reg, y: Reg) -> Reg {
         self.binary(Binary::Div, n, x, y)
     }
 
     /// The square root of a float.
-    pub(super) fn root(&mut self, n: Number, x: Reg) -> Reg {
+    pub(super) fn root(&mut self, n: NumberType, x: Reg) -> Reg {
         self.inst(&Inst::Unary(Unary::Sqrt, n.value(x)))
     }
 
     /// A comparison that is false for NaN.
-    pub(super) fn compare(&mut self, op: Order, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn compare(&mut self, op: Order, n: NumberType, x: Reg, y: Reg) -> Reg {
         let (op, x, y) = match op {
             Order::Less => (Compare::Lt, x, y),
             Order::LessEqual => (Compare::Le, x, y),
@@ -150,7 +150,7 @@ impl Code {
     }
 
     /// Whether `op` holds between `x` and `y` or `x` is NaN.
-    pub(super) fn compare_or_nan(&mut self, op: Order, n: Number, x: Reg, y: Reg) -> Reg {
+    pub(super) fn compare_or_nan(&mut self, op: Order, n: NumberType, x: Reg, y: Reg) -> Reg {
         let holds = self.compare(op, n, x, y);
         match self.is_nan(n, x) {
             Some(nan) => self.or(holds, nan),
@@ -159,7 +159,7 @@ impl Code {
     }
 
     /// Whether a number is NaN; `None` for integers.
-    pub(super) fn is_nan(&mut self, n: Number, x: Reg) -> Option<Reg> {
+    pub(super) fn is_nan(&mut self, n: NumberType, x: Reg) -> Option<Reg> {
         n.is_float().then(|| {
             let x = n.value(x);
             self.inst(&Inst::Compare(Compare::Ne, x, x))
@@ -167,18 +167,18 @@ impl Code {
     }
 
     /// `next` where it has `op` to `x` or is NaN, else `x`.
-    pub(super) fn extreme(&mut self, op: Order, n: Number, x: Reg, next: Reg) -> Reg {
+    pub(super) fn extreme(&mut self, op: Order, n: NumberType, x: Reg, next: Reg) -> Reg {
         let p = self.compare_or_nan(op, n, next, x);
         self.select(p, next, x)
     }
 
     /// A number as its wide type.
-    pub(super) fn widened(&mut self, n: Number, x: Reg) -> Reg {
+    pub(super) fn widened(&mut self, n: NumberType, x: Reg) -> Reg {
         cast(self, n.wide().0, n.value(x)).reg
     }
 
     /// A number from its wide type.
-    pub(super) fn narrowed(&mut self, n: Number, x: Reg) -> Reg {
+    pub(super) fn narrowed(&mut self, n: NumberType, x: Reg) -> Reg {
         cast(self, n.0, n.wide().value(x)).reg
     }
 

@@ -1,6 +1,6 @@
 //! Random numbers: one thread computes the four words of a counter.
 
-use super::{BLOCK, Code, Number, blocks};
+use super::{BLOCK, KernelWriter, NumberType, blocks};
 use crate::library::Philox;
 use crate::ptx::{Argument, Class, Launches, Reg, Target, ptx};
 use retape_runtime::DType;
@@ -16,7 +16,7 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
         return Launches::default();
     }
     let counters = len.div_ceil(4);
-    let mut c = Code::new("philox", target, BLOCK, 2, len + 4 * BLOCK as usize);
+    let mut c = KernelWriter::new("philox", target, BLOCK, 2, len + 4 * BLOCK as usize);
     let (key, out) = (c.param(0), c.param(1));
     let counter = c.global_thread(BLOCK);
     let exists = c.test("lt", counter, counters);
@@ -30,7 +30,7 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
             |c| ptx!(c, "st.global.v4.b32 [{to}], {{{w0}, {w1}, {w2}, {w3}}}"),
             |c| {
                 for (i, word) in words.into_iter().enumerate().take(len % 4) {
-                    c.store(Number(DType::U32), to, 4 * i, word);
+                    c.store(NumberType(DType::U32), to, 4 * i, word);
                 }
             },
         );
@@ -42,8 +42,8 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
 }
 
 /// The random words of a counter.
-fn words(c: &mut Code, key: Reg, counter: Reg) -> [Reg; 4] {
-    let mut keys = [0, 4].map(|offset| c.load(Number(DType::U32), key, offset));
+fn words(c: &mut KernelWriter, key: Reg, counter: Reg) -> [Reg; 4] {
+    let mut keys = [0, 4].map(|offset| c.load(NumberType(DType::U32), key, offset));
     let high = match counter.class {
         Class::B64 => {
             let high = c.shr(counter, 32);

@@ -4,18 +4,18 @@
 
 use retape_runtime::DType;
 
-use super::{BLOCK, Code, Number, Order, blocks};
+use super::{BLOCK, KernelWriter, NumberType, Order, blocks};
 use crate::library::{Pool2d, PoolKind, PoolPass};
 use crate::ptx::{Argument, Launch, Launches, Reg, Target};
 
 /// Positions of maxima in an image.
-const PLACE: Number = Number(DType::U32);
+const PLACE: NumberType = NumberType(DType::U32);
 /// The position of a maximum of nothing.
 const NOWHERE: u32 = u32::MAX;
 
 /// The launches of [`Pool2d`].
 pub(in crate::ptx) fn pool(kernel: &Pool2d, target: Target) -> Launches {
-    let emit = Emit::new(kernel, target);
+    let emit = PoolEmitter::new(kernel, target);
     let operands: Vec<Argument> = (0..3).map(Argument::Operand).collect();
     let launches = |launches: Vec<Option<Launch>>, scratch: usize| Launches {
         launches: launches.into_iter().flatten().collect(),
@@ -46,10 +46,10 @@ enum Wanted {
     Tangent,
 }
 
-struct Emit<'k> {
+struct PoolEmitter<'k> {
     kernel: &'k Pool2d,
     target: Target,
-    number: Number,
+    number: NumberType,
     pooled: [usize; 2],
     n_pooled: usize,
     n_unpooled: usize,
@@ -57,18 +57,18 @@ struct Emit<'k> {
 
 /// An element of pooled images: its image, the element of channel `channel` at the image's first position, and the
 /// rows and columns that its window covers.
-struct Window {
+struct WindowRegs {
     corner: Reg,
     rows: [Reg; 2],
     columns: [Reg; 2],
 }
 
-impl<'k> Emit<'k> {
-    fn new(kernel: &'k Pool2d, target: Target) -> Emit<'k> {
+impl<'k> PoolEmitter<'k> {
+    fn new(kernel: &'k Pool2d, target: Target) -> PoolEmitter<'k> {
         let pooled = kernel.pooled();
         let n_pooled = kernel.batch * pooled[0] * pooled[1] * kernel.channels;
         let n_unpooled = kernel.batch * kernel.height * kernel.width * kernel.channels;
-        Emit { kernel, target, number: Number::of(kernel.dtype), pooled, n_pooled, n_unpooled }
+        PoolEmitter { kernel, target, number: NumberType::of(kernel.dtype), pooled, n_pooled, n_unpooled }
     }
 
     /// A kernel with a thread per item, whose body gets the item.
@@ -77,7 +77,7 @@ impl<'k> Emit<'k> {
         name: &str,
         items: usize,
         arguments: &[Argument],
-        body: impl FnOnce(&mut Code, Reg),
+        body: impl FnOnce(&mut KernelWriter, Reg),
     ) -> Option<Launch> {
         if items == 0 {
             return None;
@@ -88,7 +88,7 @@ impl<'k> Emit<'k> {
         };
         let largest = [self.n_pooled, self.n_unpooled, along(0, k.height), along(1, k.width), k.height * k.width];
         let largest = largest.into_iter().fold(BLOCK as usize, usize::max);
-        let mut c = Code::new(name, self.target, BLOCK, arguments.len(), largest.saturating_mul(2));
+        let mut c = KernelWriter::new(name, self.target, BLOCK, arguments.len(), largest.saturating_mul(2));
         let item = c.global_thread(BLOCK);
         let exists = c.test("lt", item, items);
         c.if_then(exists, |c| body(c, item));
@@ -96,7 +96,7 @@ impl<'k> Emit<'k> {
     }
 
     /// The part of the image that the window of a pooled element covers.
-    fn window(&self, c: &mut Code, item: Reg) -> Window {
+    fn window(&self, c: &mut KernelWriter, item: Reg) -> WindowRegs {
         let k = self.kernel;
         let (at, channel) = c.div_rem(item, k.channels);
         let (at, column) = c.div_rem(at, self.pooled[1]);
@@ -114,12 +114,12 @@ impl<'k> Emit<'k> {
                 c.min(at, extent)
             })
         };
-        Window { rows: covered(row, 0), columns: covered(column, 1), corner }
+        WindowRegs { rows: covered(row, 0), columns: covered(column, 1), corner }
     }
 
     /// Runs code for each position (row times width plus column) in a window, in order, with the address of its
     /// element of `x`.
-    fn each(&self, c: &mut Code, window: &Window, x: Reg, body: impl FnOnce(&mut Code, Reg, Reg)) {
+    fn each(&self, c: &mut KernelWriter, window: &WindowRegs, x: Reg, body: impl FnOnce(&mut KernelWriter, Reg, Reg)) {
         let k = self.kernel;
         c.count(window.rows[0], window.rows[1], 1, |c, row| {
             c.count(window.columns[0], window.columns[1], 1, |c, column| {
@@ -214,7 +214,7 @@ impl<'k> Emit<'k> {
                 c.count(columns[0], columns[1], 1, |c, column| {
                     let at = c.add(first, column);
                     let at = c.mad(at, k.channels, channel);
-                    let add = |c: &mut Code| {
+                    let add = |c: &mut KernelWriter| {
                         let from = c.at(ct, at, self.number.size());
                         let term = c.load(self.number, from, 0);
                         let next = c.plus(self.number, sum, term);
@@ -238,7 +238,7 @@ impl<'k> Emit<'k> {
     }
 
     /// From which to below which window along an axis the windows cover a position.
-    fn windows(&self, c: &mut Code, position: Reg, axis: usize) -> [Reg; 2] {
+    fn windows(&self, c: &mut KernelWriter, position: Reg, axis: usize) -> [Reg; 2] {
         let k = self.kernel;
         let (window, stride) = (k.window[axis], k.stride[axis]);
         // Window w covers the padded positions from w * stride to below w * stride + window.

@@ -6,7 +6,7 @@
 //! order. Few long lines are cut into parts: totals of all parts, a scan of these, and the parts again from there.
 //! Sums start from -0 and products from 1, which change no bit of what follows.
 
-use super::{BLOCK, Code, Number, Order, aligned, blocks};
+use super::{BLOCK, KernelWriter, NumberType, Order, aligned, blocks};
 use crate::library::{Scan, ScanKind};
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target};
 
@@ -28,12 +28,12 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
     if lines * len == 0 {
         return Launches::default();
     }
-    let number = Number(dtype);
+    let number = NumberType(dtype);
     let sum = match kind {
         ScanKind::Sum | ScanKind::Prod => number.wide(),
         ScanKind::Max | ScanKind::Min => number,
     };
-    let whole = Pass {
+    let whole = ScanPass {
         kind,
         from: number,
         sum,
@@ -56,8 +56,8 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
     let parts = len.div_ceil(PART);
     let bytes = aligned(lines * parts * sum.size());
     let (totals, starts) = (Argument::Scratch(0), Argument::Scratch(bytes));
-    let first = Pass { part: PART, stored: Stored::Total, ..whole };
-    let second = Pass {
+    let first = ScanPass { part: PART, stored: Stored::Total, ..whole };
+    let second = ScanPass {
         from: sum,
         outer: lines,
         len: parts,
@@ -68,7 +68,7 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
         stored: Stored::Starts,
         ..whole
     };
-    let third = Pass { part: PART, starts: true, ..whole };
+    let third = ScanPass { part: PART, starts: true, ..whole };
     Launches {
         launches: vec![
             first.by_blocks(target, &[x, totals]),
@@ -83,7 +83,7 @@ pub(in crate::ptx) fn scan(kernel: &Scan, target: Target) -> Launches {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stored {
     /// A result per element.
-    Line(Number),
+    Line(NumberType),
     /// The start of each part: a result per element, of the type of sums, the first of which is no unit.
     Starts,
     /// One total per part.
@@ -92,11 +92,11 @@ enum Stored {
 
 /// A pass over lines, each cut into parts.
 #[derive(Clone, Copy)]
-struct Pass {
+struct ScanPass {
     kind: ScanKind,
-    from: Number,
+    from: NumberType,
     /// The type of the accumulator.
-    sum: Number,
+    sum: NumberType,
     outer: usize,
     len: usize,
     inner: usize,
@@ -108,19 +108,19 @@ struct Pass {
     stored: Stored,
 }
 
-impl Pass {
+impl ScanPass {
     fn lines(&self) -> usize {
         self.outer * self.inner
     }
 
-    fn code(&self, name: &str, target: Target, block: u32, n_params: usize) -> Code {
+    fn code(&self, name: &str, target: Target, block: u32, n_params: usize) -> KernelWriter {
         // Positions run beyond the end of a line by a tile at most.
         let largest = (self.lines() * self.len).max(self.len + 2 * PART).max(self.lines() + BLOCK as usize);
-        Code::new(name, target, block, n_params, largest)
+        KernelWriter::new(name, target, block, n_params, largest)
     }
 
     /// The neutral element, which changes nothing when it comes before a value.
-    fn nothing(&self, c: &mut Code) -> Reg {
+    fn nothing(&self, c: &mut KernelWriter) -> Reg {
         c.constant(match self.kind {
             ScanKind::Sum => self.sum.nothing(),
             ScanKind::Prod => self.sum.small(1),
@@ -129,7 +129,7 @@ impl Pass {
         })
     }
 
-    fn combine(&self, c: &mut Code, before: Reg, value: Reg) -> Reg {
+    fn combine(&self, c: &mut KernelWriter, before: Reg, value: Reg) -> Reg {
         match self.kind {
             ScanKind::Sum => c.plus(self.sum, before, value),
             ScanKind::Prod => c.times(self.sum, before, value),
@@ -139,7 +139,7 @@ impl Pass {
     }
 
     /// The element of the arrays at place `i` of a line in the order of accumulation.
-    fn element(&self, c: &mut Code, corner: Reg, i: Reg) -> Reg {
+    fn element(&self, c: &mut KernelWriter, corner: Reg, i: Reg) -> Reg {
         let row = match self.reverse {
             true => {
                 let last = c.number(self.len - 1);
@@ -151,19 +151,19 @@ impl Pass {
     }
 
     /// The first element of a line.
-    fn corner(&self, c: &mut Code, line: Reg) -> Reg {
+    fn corner(&self, c: &mut KernelWriter, line: Reg) -> Reg {
         let (o, column) = c.div_rem(line, self.inner);
         c.mad(o, self.len * self.inner, column)
     }
 
-    fn load(&self, c: &mut Code, x: Reg, element: Reg) -> Reg {
+    fn load(&self, c: &mut KernelWriter, x: Reg, element: Reg) -> Reg {
         let from = c.at(x, element, self.from.size());
         let value = c.load(self.from, from, 0);
         if self.from == self.sum { value } else { c.widened(self.from, value) }
     }
 
     /// Stores the result at place `i` from what is accumulated before and with its element.
-    fn store(&self, c: &mut Code, out: Reg, (i, element): (Reg, Reg), before: Reg, with: Reg) {
+    fn store(&self, c: &mut KernelWriter, out: Reg, (i, element): (Reg, Reg), before: Reg, with: Reg) {
         let mut value = if self.exclusive { before } else { with };
         let number = match self.stored {
             Stored::Line(number) => number,
@@ -190,7 +190,7 @@ impl Pass {
             let (x, out) = (c.param(0), c.param(1));
             let corner = self.corner(c, line);
             let total = self.nothing(c);
-            let run = |c: &mut Code, i: Reg, n: usize| {
+            let run = |c: &mut KernelWriter, i: Reg, n: usize| {
                 let places: Vec<(Reg, Reg)> = (0..n)
                     .map(|n| {
                         let i = c.add(i, n);
@@ -233,7 +233,7 @@ impl Pass {
             let value = c.load(self.sum, from, 0);
             c.set(before, value);
         }
-        let tile = Tile::new(&mut c, threads, self.sum);
+        let tile = WarpSlots::new(&mut c, threads, self.sum);
         c.count(start, end, threads * RUN, |c, first| self.tile(c, &tile, (corner, first, end), before));
         if self.stored == Stored::Total {
             let out = c.param(1);
@@ -247,7 +247,7 @@ impl Pass {
     }
 
     /// Scans the elements of a tile from `first` on, and adds their total to `before`.
-    fn tile(&self, c: &mut Code, tile: &Tile, (corner, first, end): (Reg, Reg, Reg), before: Reg) {
+    fn tile(&self, c: &mut KernelWriter, tile: &WarpSlots, (corner, first, end): (Reg, Reg, Reg), before: Reg) {
         let (x, out) = (c.param(0), c.param(1));
         let thread = c.widen(tile.thread);
         let own = c.mad(thread, RUN, first);
@@ -301,7 +301,7 @@ impl Pass {
 }
 
 /// The state shared by the threads of a block: a slot per warp.
-struct Tile {
+struct WarpSlots {
     thread: Reg,
     lane: Reg,
     warp: Reg,
@@ -310,14 +310,14 @@ struct Tile {
     own_slot: Reg,
 }
 
-impl Tile {
-    fn new(c: &mut Code, threads: usize, sum: Number) -> Tile {
+impl WarpSlots {
+    fn new(c: &mut KernelWriter, threads: usize, sum: NumberType) -> WarpSlots {
         let warps = threads / 32;
         let thread = c.thread();
         debug_assert_eq!(thread.class, Class::B32);
         let (warp, lane) = c.div_rem(thread, 32);
         let slots = c.shared_memory("totals", warps * sum.size());
         let own_slot = c.shared_at(slots, warp, sum.size());
-        Tile { thread, lane, warp, warps, slots, own_slot }
+        WarpSlots { thread, lane, warp, warps, slots, own_slot }
     }
 }

@@ -9,9 +9,9 @@
 
 use retape_runtime::DType;
 
-use super::entry::{Form, Keys, MAX_PACKED, destination, load_index};
+use super::entry::{EntryForm, Keys, MAX_PACKED, destination, load_index};
 use super::sort::{Goal, Sorter, bisect};
-use super::{BLOCK, Code, Number, aligned, blocks};
+use super::{BLOCK, KernelWriter, NumberType, aligned, blocks};
 use crate::library::ScatterAdd;
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
 
@@ -21,11 +21,11 @@ const FEW: usize = 32;
 const AHEAD: [usize; 3] = [16, 4, 1];
 
 /// Where the entries of a destination start.
-const START: Number = Number(DType::U32);
+const START: NumberType = NumberType(DType::U32);
 
 /// The launches of [`ScatterAdd`].
 pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launches {
-    let emit = Emit { kernel, target, number: Number::of(kernel.dtype) };
+    let emit = ScatterEmitter { kernel, target, number: NumberType::of(kernel.dtype) };
     let ScatterAdd { outer, len, inner, n_indices, along, .. } = *kernel;
     if outer * len * inner == 0 {
         return Launches::default();
@@ -49,28 +49,28 @@ pub(in crate::ptx) fn scatter_add(kernel: &ScatterAdd, target: Target) -> Launch
     Launches { launches, scratch: bytes + aligned(lines * (len + 1) * START.size()) }
 }
 
-struct Emit<'k> {
+struct ScatterEmitter<'k> {
     kernel: &'k ScatterAdd,
     target: Target,
-    number: Number,
+    number: NumberType,
 }
 
 /// The place of an element of the result.
-struct Place {
+struct ResultIndex {
     outer: Reg,
     row: Reg,
     column: Reg,
 }
 
-impl Emit<'_> {
-    fn code(&self, name: &str, n_params: usize) -> Code {
+impl ScatterEmitter<'_> {
+    fn code(&self, name: &str, n_params: usize) -> KernelWriter {
         let ScatterAdd { outer, len, inner, n_indices, .. } = *self.kernel;
         let largest = (outer * (len + 1) * inner).max(outer * n_indices * inner).max(n_indices + AHEAD[0]);
-        Code::new(name, self.target, BLOCK, n_params, largest.saturating_add(BLOCK as usize))
+        KernelWriter::new(name, self.target, BLOCK, n_params, largest.saturating_add(BLOCK as usize))
     }
 
     /// Runs code for each element of the result with its place and a copy of the base, and stores the latter.
-    fn each_element(&self, c: &mut Code, body: impl FnOnce(&mut Code, Place, Reg)) -> usize {
+    fn each_element(&self, c: &mut KernelWriter, body: impl FnOnce(&mut KernelWriter, ResultIndex, Reg)) -> usize {
         let ScatterAdd { outer, len, inner, .. } = *self.kernel;
         let items = outer * len * inner;
         let (base, out) = (c.param(0), c.param(3));
@@ -81,7 +81,7 @@ impl Emit<'_> {
             let (outer, row) = c.div_rem(at, len);
             let from = c.at(base, item, self.number.size());
             let sum = c.load(self.number, from, 0);
-            body(c, Place { outer, row, column }, sum);
+            body(c, ResultIndex { outer, row, column }, sum);
             let to = c.at(out, item, self.number.size());
             c.store(self.number, to, 0, sum);
         });
@@ -89,7 +89,7 @@ impl Emit<'_> {
     }
 
     /// The element of updates, or of indices along the axis, that index `k` stands for.
-    fn element(&self, c: &mut Code, place: &Place, k: Reg) -> Reg {
+    fn element(&self, c: &mut KernelWriter, place: &ResultIndex, k: Reg) -> Reg {
         let row = c.mad(place.outer, self.kernel.n_indices, k);
         c.mad(row, self.kernel.inner, place.column)
     }
@@ -168,7 +168,7 @@ impl Emit<'_> {
             let (low, high) = (c.number(0), c.number(n_indices));
             let start = bisect(c, low, high, |c, middle| {
                 let slot = c.add(first, middle);
-                let from = c.at(entries, slot, Form::Packed.size());
+                let from = c.at(entries, slot, EntryForm::Packed.size());
                 let entry = c.op(Class::B64, "ld.global.b64", format_args!("[{from}]"));
                 c.test("lt", entry, key)
             });
@@ -195,12 +195,12 @@ impl Emit<'_> {
                 c.widen(number)
             });
             let first = c.mul(line, self.kernel.n_indices);
-            let run = |c: &mut Code, slot: Reg, n: usize| {
+            let run = |c: &mut KernelWriter, slot: Reg, n: usize| {
                 let elements: Vec<Reg> = (0..n)
                     .map(|n| {
                         let slot = c.add(slot, n);
                         let slot = c.add(first, slot);
-                        let from = c.at(entries, slot, Form::Packed.size());
+                        let from = c.at(entries, slot, EntryForm::Packed.size());
                         // The position is the low half of an entry.
                         let k = c.load(START, from, 0);
                         let k = c.widen(k);

@@ -8,8 +8,8 @@
 
 use retape_runtime::DType;
 
-use super::entry::{Entry, Form, Keys, MAX_PACKED};
-use super::{BLOCK, Code, Number, aligned};
+use super::entry::{EntryForm, Keys, MAX_PACKED, SortEntry};
+use super::{BLOCK, KernelWriter, NumberType, aligned};
 use crate::error::{Error, Result};
 use crate::library::Sort;
 use crate::ptx::{Argument, Class, Launch, Launches, Reg, Target, ptx};
@@ -21,7 +21,7 @@ const MERGED: usize = 4 * BLOCK as usize;
 /// Bytes between the addresses that tell the numbers of neighbouring passes.
 const TELL: usize = 256;
 
-const I64: Number = Number(DType::I64);
+const I64: NumberType = NumberType(DType::I64);
 
 /// The launches of [`Sort`].
 ///
@@ -29,12 +29,12 @@ const I64: Number = Number(DType::I64);
 ///
 /// Fails if lines are longer than entries can count.
 pub(in crate::ptx) fn sort(kernel: &Sort, target: Target) -> Result<Launches> {
-    let keys = Keys::Elements(Number::of(kernel.dtype), kernel.inner, kernel.descending);
+    let keys = Keys::Elements(NumberType::of(kernel.dtype), kernel.inner, kernel.descending);
     let lines = kernel.outer * kernel.inner;
     if lines * kernel.len == 0 {
         return Ok(Launches::default());
     }
-    if keys.form() == Form::Packed && kernel.len >= MAX_PACKED {
+    if keys.form() == EntryForm::Packed && kernel.len >= MAX_PACKED {
         return Err(Error::Unsupported(format!("sorting {} elements along an axis", kernel.len)));
     }
     let sorter = Sorter { keys, lines, len: kernel.len, target };
@@ -60,7 +60,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    fn form(&self) -> Form {
+    fn form(&self) -> EntryForm {
         self.keys.form()
     }
 
@@ -92,19 +92,19 @@ impl Sorter {
         (launches, places * bytes)
     }
 
-    fn code(&self, name: &str, block: u32, n_params: usize) -> Code {
-        Code::new(name, self.target, block, n_params, self.lines * self.len + 4 * TILE_BYTES)
+    fn code(&self, name: &str, block: u32, n_params: usize) -> KernelWriter {
+        KernelWriter::new(name, self.target, block, n_params, self.lines * self.len + 4 * TILE_BYTES)
     }
 
     /// The element along the axis at position `i` of a line.
-    fn element(&self, c: &mut Code, line: Reg, i: Reg) -> Reg {
+    fn element(&self, c: &mut KernelWriter, line: Reg, i: Reg) -> Reg {
         let (o, column) = c.div_rem(line, self.keys.inner());
         let row = c.mad(o, self.len, i);
         c.mad(row, self.keys.inner(), column)
     }
 
     /// Stores entry number `i` of a line.
-    fn store(&self, c: &mut Code, to: Reg, is_out: bool, (line, i): (Reg, Reg), entry: Entry) {
+    fn store(&self, c: &mut KernelWriter, to: Reg, is_out: bool, (line, i): (Reg, Reg), entry: SortEntry) {
         if is_out {
             let element = self.element(c, line, i);
             let to = c.at(to, element, I64.size());
@@ -129,7 +129,7 @@ impl Sorter {
         let tiles = self.len.div_ceil(tile);
         let (line, tile_number) = c.div_rem(block, tiles);
         let first = c.mul(tile_number, tile);
-        let each_slot = |c: &mut Code, body: &dyn Fn(&mut Code, Reg, Reg, Reg)| {
+        let each_slot = |c: &mut KernelWriter, body: &dyn Fn(&mut KernelWriter, Reg, Reg, Reg)| {
             for n in 0..tile / threads {
                 let slot = c.add(thread, n * threads);
                 let address = c.shared_at(memory, slot, form.size());
@@ -160,7 +160,7 @@ impl Sorter {
     }
 
     /// The bitonic network: runs of two make a run of twice the length, until one is left.
-    fn network(&self, c: &mut Code, memory: Reg, thread: Reg, threads: usize) {
+    fn network(&self, c: &mut KernelWriter, memory: Reg, thread: Reg, threads: usize) {
         let (tile, form) = (self.tile(), self.form());
         let run = c.op(Class::B32, "mov.b32", format_args!("2"));
         c.while_loop(
@@ -214,7 +214,7 @@ impl Sorter {
         let right = c.at(left, merging.n_left, form.size());
         let memory = c.shared_memory("merged", MERGED * form.size());
         let (skipped, n_left, n) = self.parts_of_tile(&mut c, &merging, left, right);
-        let each = |c: &mut Code, body: &dyn Fn(&mut Code, Reg, Reg, Reg)| {
+        let each = |c: &mut KernelWriter, body: &dyn Fn(&mut KernelWriter, Reg, Reg, Reg)| {
             for step in 0..MERGED / BLOCK as usize {
                 let slot = c.add(merging.thread, step * BLOCK as usize);
                 let address = c.shared_at(memory, slot, form.size());
@@ -256,7 +256,7 @@ impl Sorter {
 
     /// How many entries of the two runs come before the tile, how many of it are from the left run, and how many it
     /// has; the last two of 32 bits.
-    fn parts_of_tile(&self, c: &mut Code, merging: &Merging, left: Reg, right: Reg) -> ([Reg; 2], Reg, Reg) {
+    fn parts_of_tile(&self, c: &mut KernelWriter, merging: &Merging, left: Reg, right: Reg) -> ([Reg; 2], Reg, Reg) {
         let form = self.form();
         let ends = c.shared_memory("ends", 16);
         let from = c.sub(merging.tile, merging.pair);
@@ -308,7 +308,7 @@ struct Merging {
 }
 
 impl Merging {
-    fn new(c: &mut Code, sorter: &Sorter) -> Merging {
+    fn new(c: &mut KernelWriter, sorter: &Sorter) -> Merging {
         let (base, told) = (c.param(2), c.param(3));
         let (block, thread) = (c.block(), c.thread());
         let block = c.widen(block);
@@ -335,7 +335,12 @@ impl Merging {
 
 /// The first number from `low` to below `high` for which `goes_on` does not hold, `high` if there is none; it holds
 /// for none after that.
-pub(super) fn bisect(c: &mut Code, low: Reg, high: Reg, goes_on: impl FnOnce(&mut Code, Reg) -> Reg) -> Reg {
+pub(super) fn bisect(
+    c: &mut KernelWriter,
+    low: Reg,
+    high: Reg,
+    goes_on: impl FnOnce(&mut KernelWriter, Reg) -> Reg,
+) -> Reg {
     let (low, high) = (c.copy(low), c.copy(high));
     c.while_loop(
         |c| c.test("lt", low, high),

@@ -3,7 +3,7 @@
 //! Unknowns are counted in the order in which they can be solved. The terms of those solved are subtracted one by one
 //! in that order, as on the CPU.
 
-use super::{BLOCK, Code, Number};
+use super::{BLOCK, KernelWriter, NumberType};
 use crate::library::TriangularSolve;
 use crate::ptx::{Argument, Class, Launches, Reg, Target};
 
@@ -21,8 +21,8 @@ pub(in crate::ptx) fn triangular_solve(kernel: &TriangularSolve, target: Target)
         return Launches::default();
     }
     let largest = (batch * n * n).max(batch * (n + TILE) * (n_rhs + TILE));
-    let mut c = Code::new("triangular_solve", target, BLOCK, 3, largest);
-    System::new(&mut c, kernel, Number(dtype)).emit(&mut c);
+    let mut c = KernelWriter::new("triangular_solve", target, BLOCK, 3, largest);
+    System::new(&mut c, kernel, NumberType(dtype)).emit(&mut c);
     let blocks = batch * n_rhs.div_ceil(TILE);
     Launches { launches: vec![c.launch(blocks, BLOCK, &[0, 1, 2].map(Argument::Operand))], scratch: 0 }
 }
@@ -30,7 +30,7 @@ pub(in crate::ptx) fn triangular_solve(kernel: &TriangularSolve, target: Target)
 /// The registers of a block's threads.
 struct System<'k> {
     kernel: &'k TriangularSolve,
-    number: Number,
+    number: NumberType,
     a: Reg,
     b: Reg,
     out: Reg,
@@ -49,7 +49,7 @@ struct System<'k> {
 }
 
 impl<'k> System<'k> {
-    fn new(c: &mut Code, kernel: &'k TriangularSolve, number: Number) -> System<'k> {
+    fn new(c: &mut KernelWriter, kernel: &'k TriangularSolve, number: NumberType) -> System<'k> {
         let TriangularSolve { n, n_rhs, .. } = *kernel;
         let [a, b, out] = [0, 1, 2].map(|n| c.param(n));
         let (block, thread) = (c.block(), c.thread());
@@ -66,7 +66,7 @@ impl<'k> System<'k> {
     }
 
     /// The row of A's diagonal that the unknown number `i` belongs to.
-    fn row(&self, c: &mut Code, i: Reg) -> Reg {
+    fn row(&self, c: &mut KernelWriter, i: Reg) -> Reg {
         if self.kernel.lower != self.kernel.transpose {
             return i;
         }
@@ -75,7 +75,7 @@ impl<'k> System<'k> {
     }
 
     /// The address of the element of a right-hand side or solution for an unknown.
-    fn unknown(&self, c: &mut Code, array: Reg, i: Reg) -> Reg {
+    fn unknown(&self, c: &mut KernelWriter, array: Reg, i: Reg) -> Reg {
         let row = self.row(c, i);
         let at = c.mad(row, self.kernel.n_rhs, self.column);
         let at = c.add(at, self.rhs_corner);
@@ -83,7 +83,7 @@ impl<'k> System<'k> {
     }
 
     /// A value that is loaded if it exists, else 0.
-    fn load_if(&self, c: &mut Code, exists: Reg, from: Reg) -> Reg {
+    fn load_if(&self, c: &mut KernelWriter, exists: Reg, from: Reg) -> Reg {
         let value = c.constant(self.number.small(0));
         c.if_then(exists, |c| {
             let found = c.load(self.number, from, 0);
@@ -93,19 +93,19 @@ impl<'k> System<'k> {
     }
 
     /// The address of an element of a tile in shared memory.
-    fn shared(&self, c: &mut Code, tile: Reg, row: Reg, column: Reg) -> Reg {
+    fn shared(&self, c: &mut KernelWriter, tile: Reg, row: Reg, column: Reg) -> Reg {
         let at = c.mad(row, PITCH, column);
         c.shared_at(tile, at, self.number.size())
     }
 
     /// The rows of a tile that a thread has, of 32 bits.
-    fn rows(&self, c: &mut Code) -> Vec<Reg> {
+    fn rows(&self, c: &mut KernelWriter) -> Vec<Reg> {
         (0..TILE).step_by(STEP).map(|step| c.add(self.y, step)).collect()
     }
 
     /// Loads the tile of op(A) for unknowns from `first` and terms from `term` on. Of the diagonal tile only what is
     /// below the diagonal is loaded, and the diagonal if it counts.
-    fn load_coefficients(&self, c: &mut Code, first: Reg, term: Reg, is_diagonal: bool) {
+    fn load_coefficients(&self, c: &mut KernelWriter, first: Reg, term: Reg, is_diagonal: bool) {
         let n = self.kernel.n;
         for y in self.rows(c) {
             // Neighbouring threads read neighbouring elements.
@@ -129,7 +129,7 @@ impl<'k> System<'k> {
         }
     }
 
-    fn emit(&self, c: &mut Code) {
+    fn emit(&self, c: &mut KernelWriter) {
         let start = c.number(0);
         c.count(start, self.kernel.n, TILE, |c, first| {
             let mut unknowns = Vec::new();
@@ -156,7 +156,7 @@ impl<'k> System<'k> {
     }
 
     /// Subtracts the terms of the unknowns from `term` on, which are solved.
-    fn subtract_terms(&self, c: &mut Code, first: Reg, term: Reg, rests: &[Reg]) {
+    fn subtract_terms(&self, c: &mut KernelWriter, first: Reg, term: Reg, rests: &[Reg]) {
         self.load_coefficients(c, first, term, false);
         for y in self.rows(c) {
             let wide = c.widen(y);
@@ -180,7 +180,7 @@ impl<'k> System<'k> {
     }
 
     /// Subtracts the term of unknown `k` of the tile from what is left for a row.
-    fn subtract(&self, c: &mut Code, rest: Reg, row: Reg, k: Reg, value: Reg) {
+    fn subtract(&self, c: &mut KernelWriter, rest: Reg, row: Reg, k: Reg, value: Reg) {
         let from = self.shared(c, self.coefficients, row, k);
         let coefficient = c.load_shared(self.number, from, 0);
         let product = c.times(self.number, coefficient, value);
@@ -189,7 +189,7 @@ impl<'k> System<'k> {
     }
 
     /// Solves the unknowns of a tile one after another, with the diagonal tile.
-    fn solve(&self, c: &mut Code, rests: &[Reg]) {
+    fn solve(&self, c: &mut KernelWriter, rests: &[Reg]) {
         let rows = self.rows(c);
         for (turn, rest) in rests.iter().enumerate() {
             let zero = c.op(Class::B32, "mov.b32", format_args!("0"));

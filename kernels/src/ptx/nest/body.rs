@@ -3,12 +3,13 @@
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::Nest;
+use super::BoundKernel;
 use super::index::Ints;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
 use crate::ptx::value::bits_suffix;
 use crate::ptx::{
-    Class, Elements, Function, Reg, Space, Value, combine, constant, emit_inst, load, load_many, ptx, store, store_many,
+    Class, Elements, Function, Reg, RegValue, Space, combine, constant, emit_inst, load, load_many, ptx, store,
+    store_many,
 };
 use crate::schedule::RareParts;
 
@@ -19,13 +20,13 @@ const FAR: i64 = 1 << 24;
 #[derive(Clone, Debug)]
 pub(super) enum Lanes {
     /// The same at all of them.
-    Same(Value),
+    Same(RegValue),
     /// One for each.
     Each(Elements),
 }
 
 impl Lanes {
-    pub(super) fn lane(&self, lane: usize) -> Value {
+    pub(super) fn lane(&self, lane: usize) -> RegValue {
         match self {
             Lanes::Same(value) => *value,
             Lanes::Each(values) => values[lane],
@@ -42,7 +43,7 @@ pub(super) struct Vector {
 
 /// Points that a thread visits at once, and the values known at them.
 #[derive(Clone, Default)]
-pub(super) struct Group {
+pub(super) struct PointGroup {
     values: Vec<Option<Lanes>>,
     /// The coordinates of the first of them; none for axes at their origin.
     coords: SmallVec<[Option<Reg>; 4]>,
@@ -60,7 +61,7 @@ pub(super) struct Group {
 type Strides = SmallVec<[i64; 4]>;
 
 /// A kernel being emitted.
-pub(super) struct Body<'k> {
+pub(super) struct BodyEmitter<'k> {
     pub(super) kernel: &'k Kernel,
     pub(super) dtypes: Vec<DType>,
     pub(super) stages: Vec<Stage>,
@@ -77,9 +78,9 @@ pub(super) struct Body<'k> {
     rare: RareParts,
 }
 
-impl Group {
+impl PointGroup {
     /// The same knowledge at other coordinates along some axes.
-    pub(super) fn at(&self, coords: impl IntoIterator<Item = (usize, Reg)>, vector: Option<Vector>) -> Group {
+    pub(super) fn at(&self, coords: impl IntoIterator<Item = (usize, Reg)>, vector: Option<Vector>) -> PointGroup {
         let mut group = self.clone();
         for (axis, coord) in coords {
             group.coords[axis] = Some(coord);
@@ -89,8 +90,8 @@ impl Group {
     }
 
     /// The same further along an axis.
-    pub(super) fn shifted(&self, axis: usize, by: usize) -> Group {
-        Group { shift: (by > 0).then_some((axis, by)), ..self.clone() }
+    pub(super) fn shifted(&self, axis: usize, by: usize) -> PointGroup {
+        PointGroup { shift: (by > 0).then_some((axis, by)), ..self.clone() }
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -115,9 +116,9 @@ impl Group {
     }
 }
 
-impl<'k> Body<'k> {
+impl<'k> BodyEmitter<'k> {
     /// Loads the addresses of the parameters of which `used` says so.
-    pub(super) fn new(nest: &Nest<'k>, f: &mut Function, used: &[bool]) -> Body<'k> {
+    pub(super) fn new(nest: &BoundKernel<'k>, f: &mut Function, used: &[bool]) -> BodyEmitter<'k> {
         let mut n_params = 0;
         let bases = used.iter().map(|&used| {
             used.then(|| {
@@ -129,7 +130,7 @@ impl<'k> Body<'k> {
         let (stages, gathers, uniform) = (kernel.stages(), gathers(kernel), uniform(kernel));
         let inside = used_inside(kernel, &stages);
         let rare = RareParts::of(kernel, |id| (!gathers[id]).then_some((stages[id], uniform[id], inside[id])));
-        Body {
+        BodyEmitter {
             kernel,
             dtypes: kernel.dtypes(),
             stages,
@@ -144,13 +145,13 @@ impl<'k> Body<'k> {
     }
 
     /// The group without coordinates, and with the values that need none.
-    pub(super) fn root(&self, f: &mut Function) -> Group {
+    pub(super) fn root(&self, f: &mut Function) -> PointGroup {
         let n_axes = self.kernel.axes.len();
-        let mut root = Group {
+        let mut root = PointGroup {
             values: vec![None; self.kernel.insts.len()],
             coords: SmallVec::from_elem(None, n_axes),
             fixed: SmallVec::from_elem(false, n_axes),
-            ..Group::default()
+            ..PointGroup::default()
         };
         self.run(f, &mut root, |id| matches!(self.kernel.insts[id], Inst::Const(_)));
         self.run(f, &mut root, |id| self.uniform[id]);
@@ -162,10 +163,10 @@ impl<'k> Body<'k> {
     pub(super) fn loads<'g>(
         &self,
         f: &mut Function,
-        groups: impl Iterator<Item = &'g mut Group>,
+        groups: impl Iterator<Item = &'g mut PointGroup>,
         which: impl Fn(usize) -> bool,
     ) {
-        let mut groups: SmallVec<[&mut Group; 8]> = groups.collect();
+        let mut groups: SmallVec<[&mut PointGroup; 8]> = groups.collect();
         for group in &mut groups {
             self.run(f, group, |id| which(id) && matches!(self.kernel.insts[id], Inst::Load(..)));
         }
@@ -175,7 +176,7 @@ impl<'k> Body<'k> {
     }
 
     /// Emits the instructions that `which` names and whose values are not known.
-    pub(super) fn run(&self, f: &mut Function, group: &mut Group, which: impl Fn(usize) -> bool) {
+    pub(super) fn run(&self, f: &mut Function, group: &mut PointGroup, which: impl Fn(usize) -> bool) {
         self.run_in(f, group, None, &mut (0..self.kernel.insts.len()), &which);
     }
 
@@ -183,7 +184,7 @@ impl<'k> Body<'k> {
     fn run_in(
         &self,
         f: &mut Function,
-        group: &mut Group,
+        group: &mut PointGroup,
         part: Option<usize>,
         ids: &mut dyn Iterator<Item = usize>,
         which: &dyn Fn(usize) -> bool,
@@ -201,7 +202,7 @@ impl<'k> Body<'k> {
 
     /// Emits those selects of a rare part that `which` names, and the instructions they need, if all that they use is
     /// known: the part is run only if a point of the group takes it.
-    fn branch(&self, f: &mut Function, group: &mut Group, part: usize, which: &dyn Fn(usize) -> bool) {
+    fn branch(&self, f: &mut Function, group: &mut PointGroup, part: usize, which: &dyn Fn(usize) -> bool) {
         let (rare, insts) = (&self.rare.all[part], &self.kernel.insts);
         let inputs: Option<Vec<&Lanes>> = rare.inputs.iter().map(|&v| group.value(v)).collect();
         let (Some(inputs), Some(condition)) = (inputs, group.value(rare.condition).cloned()) else { return };
@@ -222,7 +223,7 @@ impl<'k> Body<'k> {
                 let copy = |lane: usize| {
                     let other = other.map(|other| other.lane(lane)).expect("inputs are known");
                     let op = format!("mov.{}", bits_suffix(other.dtype));
-                    Value::new(other.dtype, f.op(other.reg.class, &op, format_args!("{}", other.reg)))
+                    RegValue::new(other.dtype, f.op(other.reg.class, &op, format_args!("{}", other.reg)))
                 };
                 (id, (0..lanes.unwrap_or(1)).map(copy).collect())
             })
@@ -246,7 +247,7 @@ impl<'k> Body<'k> {
     }
 
     /// `None` for a reduction over axes, whose value its loops make.
-    fn emit(&self, f: &mut Function, group: &mut Group, inst: &Inst<ValueId>) -> Option<Lanes> {
+    fn emit(&self, f: &mut Function, group: &mut PointGroup, inst: &Inst<ValueId>) -> Option<Lanes> {
         Some(match inst {
             Inst::Const(c) => Lanes::Same(constant(f, *c)),
             Inst::Reduce(..) if self.kernel.axes.iter().any(|a| a.reduced) => return None,
@@ -274,7 +275,7 @@ impl<'k> Body<'k> {
         })
     }
 
-    fn index(&self, f: &mut Function, group: &Group, axis: AxisId) -> Lanes {
+    fn index(&self, f: &mut Function, group: &PointGroup, axis: AxisId) -> Lanes {
         let axis = axis.index();
         let first = match group.coords[axis] {
             Some(coord) if self.ints.wide => coord,
@@ -285,7 +286,7 @@ impl<'k> Body<'k> {
             Some((shifted, by)) if shifted == axis => f.op(Class::B64, "add.s64", format_args!("{first}, {by}")),
             _ => first,
         };
-        let value = |reg| Value::new(DType::I64, reg);
+        let value = |reg| RegValue::new(DType::I64, reg);
         match group.vector {
             Some(vector) if vector.axis == axis => {
                 let lanes = (0..vector.lanes).map(|lane| match lane {
@@ -298,7 +299,7 @@ impl<'k> Body<'k> {
         }
     }
 
-    fn load(&self, f: &mut Function, group: &mut Group, param: ParamId, at: &Affine) -> Lanes {
+    fn load(&self, f: &mut Function, group: &mut PointGroup, param: ParamId, at: &Affine) -> Lanes {
         let dtype = self.kernel.params[param.index()].dtype;
         let (address, offset) = self.address(f, group, param, at);
         let Some(vector) = group.vector else { return Lanes::Same(load(f, Space::Global, dtype, address, offset)) };
@@ -320,7 +321,7 @@ impl<'k> Body<'k> {
     }
 
     /// The element at a position, which is clamped into the range of the parameter.
-    fn load_at(&self, f: &mut Function, param: ParamId, at: Value) -> Value {
+    fn load_at(&self, f: &mut Function, param: ParamId, at: RegValue) -> RegValue {
         let p = self.kernel.params[param.index()];
         let from = f.op(Class::B64, "max.s64", format_args!("{}, 0", at.reg));
         let to = f.op(Class::B64, "min.s64", format_args!("{from}, {}", p.len as i64 - 1));
@@ -330,7 +331,7 @@ impl<'k> Body<'k> {
     }
 
     /// Writes the value of a store at the points of a group, if `guard` holds.
-    pub(super) fn store(&self, f: &mut Function, group: &mut Group, to: &Store, guard: Option<Reg>) {
+    pub(super) fn store(&self, f: &mut Function, group: &mut PointGroup, to: &Store, guard: Option<Reg>) {
         let Some(values) = group.value(to.value).cloned() else { return };
         let (address, offset) = self.address(f, group, to.param, &to.at);
         let lanes = group.lanes();
@@ -360,7 +361,7 @@ impl<'k> Body<'k> {
     }
 
     /// Where the first point of a group finds its element.
-    fn address(&self, f: &mut Function, group: &mut Group, param: ParamId, at: &Affine) -> (Reg, i64) {
+    fn address(&self, f: &mut Function, group: &mut PointGroup, param: ParamId, at: &Affine) -> (Reg, i64) {
         let size = self.kernel.params[param.index()].dtype.size();
         let (fixed, free) = group.parted(at);
         let mut address = self.base(param);
@@ -381,7 +382,7 @@ impl<'k> Body<'k> {
     }
 
     /// An address moved by strides times coordinates.
-    fn along(&self, f: &mut Function, group: &mut Group, address: Reg, strides: &Strides, size: usize) -> Reg {
+    fn along(&self, f: &mut Function, group: &mut PointGroup, address: Reg, strides: &Strides, size: usize) -> Reg {
         let known = group.positions.iter().find(|(s, _)| s == strides).map(|&(_, reg)| reg);
         let position = known.or_else(|| {
             let mut sum = None;
@@ -397,7 +398,7 @@ impl<'k> Body<'k> {
     }
 
     /// Moves the pointers of accesses along the coordinates that are known, which are left out from then on.
-    pub(super) fn fix(&self, f: &mut Function, group: &mut Group, accesses: &[(ParamId, &Affine)]) {
+    pub(super) fn fix(&self, f: &mut Function, group: &mut PointGroup, accesses: &[(ParamId, &Affine)]) {
         let mut pointers: Vec<(ParamId, Strides, Reg)> = Vec::new();
         let fixed: SmallVec<[bool; 4]> = group.coords.iter().map(Option::is_some).collect();
         for &(param, at) in accesses {
@@ -427,7 +428,7 @@ impl<'k> Body<'k> {
     }
 
     /// The neutral elements of a monoid as values.
-    pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> Value {
+    pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> RegValue {
         constant(f, monoid.neutral(self.dtypes[of.index()]))
     }
 }
@@ -478,7 +479,7 @@ fn gathers(kernel: &Kernel) -> Vec<bool> {
     gathers
 }
 
-/// See [`Body::align`].
+/// See [`BodyEmitter::align`].
 pub(super) fn align(kernel: &Kernel, aligns: &[usize], param: ParamId, at: &Affine, vector: Option<Vector>) -> usize {
     let size = kernel.params[param.index()].dtype.size() as u64;
     let mut all = 16 | aligns[param.index()] as u64 | (at.offset.unsigned_abs() * size);
@@ -490,13 +491,13 @@ pub(super) fn align(kernel: &Kernel, aligns: &[usize], param: ParamId, at: &Affi
 }
 
 /// The values of an operation at all points: one if its operands are, else one for each.
-fn each(operands: &[&Lanes], mut op: impl FnMut(usize, &[Value]) -> Value) -> Lanes {
+fn each(operands: &[&Lanes], mut op: impl FnMut(usize, &[RegValue]) -> RegValue) -> Lanes {
     let lanes = operands.iter().find_map(|x| match x {
         Lanes::Each(values) => Some(values.len()),
         Lanes::Same(_) => None,
     });
     let mut at = |lane: usize| {
-        let operands: SmallVec<[Value; 3]> = operands.iter().map(|x| x.lane(lane)).collect();
+        let operands: SmallVec<[RegValue; 3]> = operands.iter().map(|x| x.lane(lane)).collect();
         op(lane, &operands)
     };
     match lanes {

@@ -9,7 +9,7 @@ use super::schedule::{BLOCK, Reduction, WARP};
 use crate::ir::{Monoid, ValueId};
 use crate::ptx::memory::{from_word, to_word};
 use crate::ptx::value::bits_suffix;
-use crate::ptx::{Class, Elements, Function, Reg, Space, Value, combine, load, ptx, store};
+use crate::ptx::{Class, Elements, Function, Reg, RegValue, Space, combine, load, ptx, store};
 
 /// Shared memory that results take at most, in bytes.
 const MAX_SHARED: usize = 32 << 10;
@@ -96,7 +96,7 @@ pub(super) fn across_threads(
 }
 
 /// The value of the thread whose number differs in one bit.
-fn shuffle(f: &mut Function, value: Value, distance: usize) -> Value {
+fn shuffle(f: &mut Function, value: RegValue, distance: usize) -> RegValue {
     let word = |f: &mut Function, r: Reg| {
         f.op(Class::B32, "shfl.sync.bfly.b32", format_args!("{r}, {distance}, 31, 0xffffffff"))
     };
@@ -107,12 +107,12 @@ fn shuffle(f: &mut Function, value: Value, distance: usize) -> Value {
             let (low, high) = (word(f, low), word(f, high));
             let reg = f.reg(value.reg.class);
             ptx!(f, "mov.b64 {reg}, {{{low}, {high}}}");
-            Value { reg, ..value }
+            RegValue { reg, ..value }
         }
         Class::F32 => {
             let bits = f.op(Class::B32, "mov.b32", format_args!("{}", value.reg));
             let moved = word(f, bits);
-            Value { reg: f.op(Class::F32, "mov.b32", format_args!("{moved}")), ..value }
+            RegValue { reg: f.op(Class::F32, "mov.b32", format_args!("{moved}")), ..value }
         }
         _ => {
             let bits = to_word(f, value);
@@ -220,7 +220,7 @@ fn halve(f: &mut Function, plan: Reduction, threads: &Threads, base: Reg, sums: 
 }
 
 /// The suffix of a move of a value.
-pub(super) fn bits_move(value: Value) -> &'static str {
+pub(super) fn bits_move(value: RegValue) -> &'static str {
     match value.reg.class {
         Class::F32 => "f32",
         Class::F64 => "f64",

@@ -17,14 +17,14 @@ use crate::ir::{Inst, Kernel, ParamId};
 use crate::plan::{Operand, Place};
 use crate::ptx::Function;
 use crate::schedule::{Source, canonical};
-use body::{Body, Vector};
+use body::{BodyEmitter, Vector};
 use index::{Ints, NARROW};
 
 /// The alignment of all buffers.
 const BUFFER_ALIGN: usize = 256;
 
 /// A canonical kernel with what its parameters are.
-pub(super) struct Nest<'k> {
+pub(super) struct BoundKernel<'k> {
     kernel: &'k Kernel,
     /// The target of each parameter's pointer.
     arguments: &'k [Argument],
@@ -49,7 +49,7 @@ pub(super) fn lower(kernel: &Kernel, operands: &[Operand], target: Target) -> La
 fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target: Target, launches: &mut Launches) {
     let Some(kernel) = canonical(kernel) else { return };
     let ints = Ints { wide: is_large(&kernel) };
-    let nest = Nest { kernel: &kernel, arguments, aligns, ints, target };
+    let nest = BoundKernel { kernel: &kernel, arguments, aligns, ints, target };
     if !kernel.axes.iter().any(|a| a.reduced) {
         launches.launches.push(pointwise::lower(&nest));
         return;
@@ -114,9 +114,14 @@ fn vector_of(axis: usize, lanes: usize) -> Option<Vector> {
     (lanes > 1).then_some(Vector { axis, lanes })
 }
 
-impl<'k> Nest<'k> {
+impl<'k> BoundKernel<'k> {
     /// An empty kernel that knows the addresses of the parameters in use, and `more` after them.
-    fn begin(&self, name: &str, block: usize, more: &[Argument]) -> (Function, Body<'k>, SmallVec<[Argument; 6]>) {
+    fn begin(
+        &self,
+        name: &str,
+        block: usize,
+        more: &[Argument],
+    ) -> (Function, BodyEmitter<'k>, SmallVec<[Argument; 6]>) {
         let mut used = vec![false; self.arguments.len()];
         let mut mark = |p: ParamId| used[p.index()] = true;
         for inst in &self.kernel.insts {
@@ -129,8 +134,8 @@ impl<'k> Nest<'k> {
         let arguments: SmallVec<[Argument; 6]> = own.chain(more.iter().copied()).collect();
         let mut f = Function::new(name, self.target, block as u32, arguments.len());
         // Left to itself, the assembler spills registers to fit more blocks than there is need for.
-        f.residents(1);
-        let body = Body::new(self, &mut f, &used);
+        f.min_blocks_per_sm(1);
+        let body = BodyEmitter::new(self, &mut f, &used);
         (f, body, arguments)
     }
 }

@@ -2,22 +2,22 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::body::{Body, Group, Lanes};
+use super::body::{BodyEmitter, Lanes, PointGroup};
 use super::index::{barrier, special};
 use super::schedule::{self, BLOCK, Pointwise, Tiled};
-use super::{Nest, vector_of};
+use super::{BoundKernel, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
-use crate::ptx::{Class, Function, Label, Launch, Reg, Space, grid, load, ptx, store};
+use crate::ptx::{Class, CodeLabel, Function, Launch, Reg, Space, grid, load, ptx, store};
 
 /// The launch of a kernel whose axes are all kept.
-pub(super) fn lower(nest: &Nest<'_>) -> Launch {
+pub(super) fn lower(nest: &BoundKernel<'_>) -> Launch {
     match schedule::tiled(nest.kernel) {
         Some(tiled) => tile(nest, &tiled),
         None => flat(nest, schedule::pointwise(nest)),
     }
 }
 
-fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
+fn flat(nest: &BoundKernel<'_>, plan: Pointwise) -> Launch {
     let (mut f, body, arguments) = nest.begin("pointwise", plan.block, &[]);
     let ints = body.ints;
     let mut root = body.root(&mut f);
@@ -27,7 +27,7 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
     let blocks = plan.items.div_ceil(per_block);
     let first = ints.linear(&mut f, block, if blocks > 1 { per_block as u64 } else { 0 }, thread);
     let is_ragged = plan.items != blocks * per_block;
-    let mut groups: SmallVec<[(Group, Option<Reg>); 8]> = SmallVec::new();
+    let mut groups: SmallVec<[(PointGroup, Option<Reg>); 8]> = SmallVec::new();
     if !is_ragged && body.kernel.axes.len() == 1 {
         // The vectors of a thread lie at constant distances.
         let mut near = vector(&mut f, &body, &root, first, plan.lanes);
@@ -74,7 +74,7 @@ fn flat(nest: &Nest<'_>, plan: Pointwise) -> Launch {
 }
 
 /// The vector of points with a number.
-fn vector(f: &mut Function, body: &Body<'_>, root: &Group, item: Reg, lanes: usize) -> Group {
+fn vector(f: &mut Function, body: &BodyEmitter<'_>, root: &PointGroup, item: Reg, lanes: usize) -> PointGroup {
     let axes = &body.kernel.axes;
     let Some(last) = axes.len().checked_sub(1) else { return root.clone() };
     let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
@@ -85,7 +85,7 @@ fn vector(f: &mut Function, body: &Body<'_>, root: &Group, item: Reg, lanes: usi
 }
 
 /// All instructions and stores at the points of a group.
-fn points(f: &mut Function, body: &Body<'_>, group: &mut Group, guard: Option<Reg>) {
+fn points(f: &mut Function, body: &BodyEmitter<'_>, group: &mut PointGroup, guard: Option<Reg>) {
     body.run(f, group, |_| true);
     for to in &body.kernel.stores {
         body.store(f, group, to, guard);
@@ -100,7 +100,7 @@ const ROWS: usize = BLOCK / TILE;
 const PITCH: usize = TILE + 1;
 
 /// One tile per block: some loads go along their own axis into shared memory, and are found there by the points.
-fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
+fn tile(nest: &BoundKernel<'_>, plan: &Tiled) -> Launch {
     let (mut f, body, arguments) = nest.begin("tiled", BLOCK, &[]);
     let ints = body.ints;
     let root = body.root(&mut f);
@@ -125,7 +125,7 @@ fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
     let idle = f.label();
     let at_last = inside(&mut f, &body, origin[last], x, last, idle);
     let first = inside(&mut f, &body, origin[along], y, along, idle);
-    let mut groups: SmallVec<[(Group, Option<Reg>); 4]> = SmallVec::new();
+    let mut groups: SmallVec<[(PointGroup, Option<Reg>); 4]> = SmallVec::new();
     for row in 0..TILE / ROWS {
         let side = ints.add(&mut f, y, (row * ROWS) as u64);
         let (mut at_along, mut guard) = (first, None);
@@ -154,7 +154,7 @@ fn tile(nest: &Nest<'_>, plan: &Tiled) -> Launch {
 }
 
 /// The coordinate `origin + offset`; threads for which it lies beyond the end of the axis go to `idle`.
-fn inside(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usize, idle: Label) -> Reg {
+fn inside(f: &mut Function, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, axis: usize, idle: CodeLabel) -> Reg {
     let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
     let at = ints.mul_add(f, origin, 1, Some(offset));
     if !extent.is_multiple_of(TILE) {
@@ -165,7 +165,7 @@ fn inside(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usi
 }
 
 /// The coordinate `origin + offset`, or the last one of the axis.
-fn clamped(f: &mut Function, body: &Body<'_>, origin: Reg, offset: Reg, axis: usize) -> Reg {
+fn clamped(f: &mut Function, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, axis: usize) -> Reg {
     let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
     let at = ints.mul_add(f, origin, 1, Some(offset));
     if extent.is_multiple_of(TILE) { at } else { ints.min(f, at, extent as u64 - 1) }
@@ -178,13 +178,13 @@ struct Staged {
 }
 
 impl Staged {
-    fn address(&self, f: &mut Function, body: &Body<'_>, at: Reg) -> Reg {
+    fn address(&self, f: &mut Function, body: &BodyEmitter<'_>, at: Reg) -> Reg {
         let size = body.kernel.params[self.param.index()].dtype.size();
         let at = if body.ints.wide { f.op(Class::B32, "cvt.u32.u64", format_args!("{at}")) } else { at };
         f.op(Class::B32, "mad.lo.u32", format_args!("{at}, {size}, {}", self.base))
     }
 
-    fn load(&self, f: &mut Function, body: &Body<'_>, at: Reg) -> Lanes {
+    fn load(&self, f: &mut Function, body: &BodyEmitter<'_>, at: Reg) -> Lanes {
         let address = self.address(f, body, at);
         Lanes::Same(load(f, Space::Shared, body.kernel.params[self.param.index()].dtype, address, 0))
     }
@@ -194,8 +194,8 @@ impl Staged {
 /// element stands, so that all of the tile is written.
 fn stage(
     f: &mut Function,
-    body: &Body<'_>,
-    root: &Group,
+    body: &BodyEmitter<'_>,
+    root: &PointGroup,
     plan: &Tiled,
     origin: &[Reg],
     (x, y): (Reg, Reg),
@@ -210,7 +210,7 @@ fn stage(
             tiles.push(Staged { base, param });
         }
     }
-    let mut groups: SmallVec<[(Group, Reg); 4]> = smallvec![];
+    let mut groups: SmallVec<[(PointGroup, Reg); 4]> = smallvec![];
     for row in 0..TILE / ROWS {
         let side = body.ints.add(f, y, (row * ROWS) as u64);
         let at_along = clamped(f, body, origin[along], x, along);

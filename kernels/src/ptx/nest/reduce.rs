@@ -6,21 +6,21 @@
 
 use smallvec::SmallVec;
 
-use super::body::{Body, Group, Vector};
+use super::body::{BodyEmitter, PointGroup, Vector};
 use super::fold::{Partial, Threads, across_threads, bits_move, pairwise};
 use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
-use super::{Nest, vector_of};
+use super::{BoundKernel, vector_of};
 use crate::ir::{Kernel, Stage, Store};
-use crate::ptx::{Argument, Class, Elements, Function, Label, Launch, Reg, combine, grid, ptx, store_many};
+use crate::ptx::{Argument, Class, CodeLabel, Elements, Function, Launch, Reg, combine, grid, ptx, store_many};
 
 /// The launch that reduces: all the work, or the parts of `partials`, one buffer per reduction.
-pub(super) fn lower(nest: &Nest<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
+pub(super) fn lower(nest: &BoundKernel<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
     let block = plan.strips * plan.items_per_block;
     let name = if plan.columns { "columns" } else { "rows" };
     let (mut f, body, arguments) = nest.begin(name, block, partials);
     let blocks = plan.items.div_ceil(plan.items_per_block);
-    let mut kernel = Emitter { f: &mut f, body: &body, plan, kept: kept_axes(nest.kernel) };
+    let mut kernel = ReduceEmitter { f: &mut f, body: &body, plan, kept: kept_axes(nest.kernel) };
     let threads = kernel.threads();
     let end = kernel.f.label();
     let (item, valid) = kernel.item(&threads, blocks, end);
@@ -49,15 +49,15 @@ fn kept_axes(kernel: &Kernel) -> usize {
     kernel.axes.iter().filter(|a| !a.reduced).count()
 }
 
-struct Emitter<'a, 'k> {
+struct ReduceEmitter<'a, 'k> {
     f: &'a mut Function,
-    body: &'a Body<'k>,
+    body: &'a BodyEmitter<'k>,
     plan: Reduction,
     /// The number of kept axes.
     kept: usize,
 }
 
-impl Emitter<'_, '_> {
+impl ReduceEmitter<'_, '_> {
     fn threads(&mut self) -> Threads {
         let plan = self.plan;
         let thread = special(self.f, "tid.x");
@@ -72,7 +72,7 @@ impl Emitter<'_, '_> {
     /// Threads beyond the end must not load, since others may write there: they fold nothing, and go to `end` if nobody
     /// waits for them. They stay where warps wait at a barrier, behind which results are written, or where they share a
     /// warp with threads of the last item.
-    fn item(&mut self, threads: &Threads, blocks: usize, end: Label) -> (Reg, Option<Reg>) {
+    fn item(&mut self, threads: &Threads, blocks: usize, end: CodeLabel) -> (Reg, Option<Reg>) {
         let (ints, plan) = (self.body.ints, self.plan);
         let block = self.f.block_index();
         let per_block = if blocks > 1 { plan.items_per_block as u64 } else { 0 };
@@ -106,7 +106,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The kept point of an item, or its vector of them.
-    fn kept_group(&mut self, item: Reg) -> Group {
+    fn kept_group(&mut self, item: Reg) -> PointGroup {
         let root = self.body.root(self.f);
         let Some(last) = self.kept.checked_sub(1) else { return root };
         let lanes = if self.plan.columns { self.plan.lanes } else { 1 };
@@ -119,7 +119,7 @@ impl Emitter<'_, '_> {
     }
 
     /// How the points of a unit lie.
-    fn vector(&self, kept: &Group) -> Option<Vector> {
+    fn vector(&self, kept: &PointGroup) -> Option<Vector> {
         if self.plan.columns {
             return vector_of(self.kept.saturating_sub(1), kept.lanes());
         }
@@ -127,7 +127,13 @@ impl Emitter<'_, '_> {
     }
 
     /// Folds the units of a thread.
-    fn strips(&mut self, kept: &mut Group, threads: &Threads, part: Option<Reg>, valid: Option<Reg>) -> Vec<Partial> {
+    fn strips(
+        &mut self,
+        kept: &mut PointGroup,
+        threads: &Threads,
+        part: Option<Reg>,
+        valid: Option<Reg>,
+    ) -> Vec<Partial> {
         let (body, plan) = (self.body, self.plan);
         body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && body.inside[id]);
         let mut inner = kept.clone();
@@ -166,7 +172,7 @@ impl Emitter<'_, '_> {
     /// The way of a thread over its units.
     fn walk(
         &mut self,
-        inner: Group,
+        inner: PointGroup,
         vector: Option<Vector>,
         threads: &Threads,
         part: Option<Reg>,
@@ -201,7 +207,7 @@ impl Emitter<'_, '_> {
             None => ints.compare(self.f, "ge", last, plan.units),
         };
         ptx!(self.f, "@{beyond} bra {done}");
-        let mut groups: SmallVec<[Group; 8]> = SmallVec::new();
+        let mut groups: SmallVec<[PointGroup; 8]> = SmallVec::new();
         if body.kernel.axes.len() == self.kept + 1 {
             // The units lie at constant distances.
             let mut near = self.unit(walk, next);
@@ -224,7 +230,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The points of a unit.
-    fn unit(&mut self, walk: &Walk, unit: Reg) -> Group {
+    fn unit(&mut self, walk: &Walk, unit: Reg) -> PointGroup {
         let axes = &self.body.kernel.axes[self.kept..];
         let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
         let last = extents.len() - 1;
@@ -237,7 +243,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Emits the instructions of every point, and folds their values into a chain.
-    fn element(&mut self, group: &mut Group, sums: &mut [Partial], chain: usize) {
+    fn element(&mut self, group: &mut PointGroup, sums: &mut [Partial], chain: usize) {
         let body = self.body;
         body.run(self.f, group, |id| body.stages[id] == Stage::Element);
         for to in body.kernel.stores.iter().filter(|s| body.kernel.uses_reduced(&s.at)) {
@@ -282,7 +288,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The first thread of an item goes on.
-    fn leave_unless_first(&mut self, threads: &Threads, valid: Option<Reg>, end: Label) {
+    fn leave_unless_first(&mut self, threads: &Threads, valid: Option<Reg>, end: CodeLabel) {
         if self.plan.strips > 1 {
             let other = self.f.op(Class::Pred, "setp.ne.u32", format_args!("{}, 0", threads.strip));
             ptx!(self.f, "@{other} bra {end}");
@@ -293,7 +299,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Emits the instructions that depend on the reductions, and the stores of a kept point.
-    fn tail(&mut self, kept: &mut Group) {
+    fn tail(&mut self, kept: &mut PointGroup) {
         let body = self.body;
         body.run(self.f, kept, |id| body.stages[id] != Stage::Element);
         let once: Vec<&Store> = body.kernel.stores.iter().filter(|s| !body.kernel.uses_reduced(&s.at)).collect();
@@ -303,7 +309,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Writes the results of a part, in rows of all kept points.
-    fn store_partials(&mut self, kept: &Group, item: Reg, part: Reg, first: usize) {
+    fn store_partials(&mut self, kept: &PointGroup, item: Reg, part: Reg, first: usize) {
         let (ints, lanes) = (self.body.ints, kept.lanes());
         let n_kept = self.plan.items * lanes;
         let part = ints.widened(self.f, part);
@@ -325,7 +331,7 @@ impl Emitter<'_, '_> {
 /// How a thread goes over its units.
 struct Walk {
     /// The values known at all of them.
-    inner: Group,
+    inner: PointGroup,
     /// How the points of a unit lie.
     vector: Option<Vector>,
     /// The next unit.

@@ -5,7 +5,7 @@
 
 use retape_runtime::DType;
 
-use super::Nest;
+use super::BoundKernel;
 use super::body::{Vector, align};
 use crate::ir::{Affine, Binary, Func1, Inst, Kernel, ParamId, Stage, Unary};
 
@@ -115,7 +115,7 @@ fn cost(kernel: &Kernel, dtypes: &[DType]) -> usize {
 
 /// The most neighbours along an axis that are worth a vector: as many as fill an access of the narrowest operand
 /// without making those of the widest long, if most contiguous operands are aligned to it. `exact` axes have no rest.
-fn lanes(nest: &Nest<'_>, accesses: &[Access<'_>], axis: usize, exact: bool, budget: usize) -> usize {
+fn lanes(nest: &BoundKernel<'_>, accesses: &[Access<'_>], axis: usize, exact: bool, budget: usize) -> usize {
     let kernel = nest.kernel;
     let extent = kernel.axes[axis].extent;
     let contiguous: Vec<&Access<'_>> = accesses.iter().filter(|(_, at)| at.stride(axis) == 1).collect();
@@ -167,7 +167,7 @@ fn power_of_two(x: usize, most: usize) -> usize {
 }
 
 /// The schedule of a kernel whose axes are all kept.
-pub(super) fn pointwise(nest: &Nest<'_>) -> Pointwise {
+pub(super) fn pointwise(nest: &BoundKernel<'_>) -> Pointwise {
     let kernel = nest.kernel;
     let cost = cost(kernel, &kernel.dtypes()).max(1);
     let n_points = kernel.n_points();
@@ -205,7 +205,7 @@ pub(super) fn tiled(kernel: &Kernel) -> Option<Tiled> {
 }
 
 /// The schedule of a kernel that reduces over some points.
-pub(super) fn reduction(nest: &Nest<'_>) -> Reduction {
+pub(super) fn reduction(nest: &BoundKernel<'_>) -> Reduction {
     let kernel = nest.kernel;
     let dtypes = kernel.dtypes();
     let n_axes = kernel.axes.len();

@@ -23,7 +23,7 @@ use crate::ptx::Target;
 
 /// The units that multiply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Engine {
+pub(super) enum MathUnit {
     /// Fused multiply-adds: each lane holds `thread` sums, a warp is `lanes` of them.
     Simt { thread: [usize; 2], lanes: [usize; 2] },
     /// Tensor cores.
@@ -33,7 +33,7 @@ pub(super) enum Engine {
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    pub(super) engine: Engine,
+    pub(super) engine: MathUnit,
     /// The dtype of the tiles in shared memory.
     pub(super) element: DType,
     /// The dtype of the sums.
@@ -47,12 +47,12 @@ pub(super) struct Config {
     /// Tiles in shared memory at a time.
     pub(super) stages: usize,
     /// Blocks that should fit a multiprocessor.
-    pub(super) residents: usize,
+    pub(super) min_blocks_per_sm: usize,
 }
 
 /// How the sums are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct SplitK {
     pub(super) n: usize,
     /// The length of all but the last; a multiple of the depth of tiles.
     pub(super) len: usize,
@@ -82,14 +82,14 @@ impl Config {
 
     const fn simt(sum: DType, thread: [usize; 2], lanes: [usize; 2], warps: [usize; 2], depth: usize) -> Config {
         Config {
-            engine: Engine::Simt { thread, lanes },
+            engine: MathUnit::Simt { thread, lanes },
             element: sum,
             sum,
             warps,
             warp: [thread[0] * lanes[0], thread[1] * lanes[1]],
             depth,
             stages: 2,
-            residents: 2,
+            min_blocks_per_sm: 2,
         }
     }
 
@@ -97,7 +97,7 @@ impl Config {
         // A line of a tile along the sums has 64 bytes.
         let depth = 64 / element.size();
         let stages = if target.sm >= 80 { 4 } else { 2 };
-        Config { engine: Engine::Mma, element, sum: DType::F32, warps, warp, depth, stages, residents: 2 }
+        Config { engine: MathUnit::Mma, element, sum: DType::F32, warps, warp, depth, stages, min_blocks_per_sm: 2 }
     }
 
     /// The configuration for a problem.
@@ -123,8 +123,8 @@ impl Config {
         let best = *candidates.iter().find(|config| config.fits(problem)).or_else(least).unwrap_or(&candidates[0]);
         match best.engine {
             // Without asynchronous copies the next tiles wait in registers, which are too few for two blocks then.
-            _ if target.sm < 80 => Config { residents: 1, ..best },
-            Engine::Simt { .. } if best.tile().iter().product::<usize>() <= SMALL => Config { stages: 4, ..best },
+            _ if target.sm < 80 => Config { min_blocks_per_sm: 1, ..best },
+            MathUnit::Simt { .. } if best.tile().iter().product::<usize>() <= SMALL => Config { stages: 4, ..best },
             _ => best,
         }
     }
@@ -154,12 +154,12 @@ impl Config {
     }
 
     /// How the sums are cut: not at all if there are blocks enough.
-    pub(super) fn parts(&self, problem: &Problem) -> Parts {
+    pub(super) fn split_k(&self, problem: &Problem) -> SplitK {
         let blocks = self.blocks(problem).max(1);
         let wanted = if blocks >= BLOCKS { 1 } else { WANTED / blocks };
         let n = wanted.min(self.most_parts(problem)).max(1);
         let len = problem.k.div_ceil(n).next_multiple_of(self.depth);
-        Parts { n: problem.k.div_ceil(len), len }
+        SplitK { n: problem.k.div_ceil(len), len }
     }
 }
 
@@ -189,7 +189,7 @@ fn tensor_candidates(element: DType, problem: &Problem, target: Target) -> Vec<C
         if target.sm >= 80 {
             // Four stages have 100 KiB, which not all devices give to a block.
             let stages = if matches!(target.sm, 80 | 90..=110) { 4 } else { 3 };
-            candidates.push(Config { residents: 1, stages, ..config([64, 64], [2, 4]) });
+            candidates.push(Config { min_blocks_per_sm: 1, stages, ..config([64, 64], [2, 4]) });
         }
         candidates.push(config([64, 64], [2, 2]));
     }

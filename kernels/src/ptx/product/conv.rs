@@ -6,7 +6,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::problem::{Gather, Line, Problem, Scatter, Window, line};
+use super::problem::{Gather, Line, Problem, Scatter, WindowGuard, line};
 use crate::library::{Conv2d, ConvPass, gcd};
 
 /// Products of an input gradient at most; beyond, one product visits all taps and skips those between the grid.
@@ -25,7 +25,7 @@ pub(super) fn problems(op: &Conv2d) -> Vec<Problem> {
         ConvPass::InputGradient => {
             let phases = |axis: usize| {
                 let extent = [op.height, op.width][axis];
-                (0..op.stride[axis].min(extent)).map(move |first| Phase::new(op, axis, first))
+                (0..op.stride[axis].min(extent)).map(move |first| StridePhase::new(op, axis, first))
             };
             phases(0).flat_map(|y| phases(1).map(move |x| op.phase_gradient([y, x]))).collect()
         }
@@ -34,7 +34,7 @@ pub(super) fn problems(op: &Conv2d) -> Vec<Problem> {
 
 /// Along one axis, the pixels of an image at one distance from the stride's grid, and the taps they meet.
 #[derive(Clone, Copy)]
-struct Phase {
+struct StridePhase {
     /// First pixel, and how many follow at the distance of the stride.
     first: usize,
     pixels: usize,
@@ -47,15 +47,15 @@ struct Phase {
     back: i64,
 }
 
-impl Phase {
-    fn new(op: &Conv2d, axis: usize, first: usize) -> Phase {
+impl StridePhase {
+    fn new(op: &Conv2d, axis: usize, first: usize) -> StridePhase {
         let (stride, dilation) = (op.stride[axis], op.dilation[axis]);
         let (extent, kernel) = ([op.height, op.width][axis], [op.kernel_height, op.kernel_width][axis]);
         let at = |tap: usize| (first + op.padding[axis][0]) as i64 - (tap * dilation) as i64;
         // The distance of taps after which the coordinate is on the grid again.
         let step = (stride / gcd(stride, dilation)).min(kernel.max(1));
         let tap = (0..step.min(kernel)).find(|tap| at(*tap) % stride as i64 == 0);
-        Phase {
+        StridePhase {
             first,
             pixels: (extent - first).div_ceil(stride),
             tap: tap.unwrap_or(0),
@@ -68,13 +68,13 @@ impl Phase {
 }
 
 /// A window coordinate without a grid.
-fn window(outer: (usize, i64), inner: (usize, i64), offset: i64, extent: usize) -> Window {
-    Window { outer, inner, offset, extent, div: 1, stride: 0 }
+fn window(outer: (usize, i64), inner: (usize, i64), offset: i64, extent: usize) -> WindowGuard {
+    WindowGuard { outer, inner, offset, extent, div: 1, stride: 0 }
 }
 
 impl Conv2d {
     /// The image's windows: their place (picture, line, pixel) and the taps in them (line, pixel, channel).
-    fn windows(&self) -> (Line, Line, SmallVec<[Window; 2]>, i64) {
+    fn windows(&self) -> (Line, Line, SmallVec<[WindowGuard; 2]>, i64) {
         let [out_height, out_width] = self.out_extent();
         let [n_in, _] = self.channels();
         let (pixel, row) = (self.in_channels as i64, (self.width * self.in_channels) as i64);
@@ -116,7 +116,7 @@ impl Conv2d {
         let [n_in, n_out] = self.channels();
         let [out_height, out_width] = self.out_extent();
         let k = self.batch * out_height * out_width;
-        let windows = windows.into_iter().map(|w| Window { outer: w.inner, inner: w.outer, ..w }).collect();
+        let windows = windows.into_iter().map(|w| WindowGuard { outer: w.inner, inner: w.outer, ..w }).collect();
         let a = Gather { dtype: self.dtype, offset, batch: smallvec![n_in as i64], outer, inner, windows };
         let b = Gather {
             dtype: self.dtype,
@@ -131,7 +131,7 @@ impl Conv2d {
     }
 
     /// The input gradient at the pixels of one phase.
-    fn phase_gradient(&self, [y, x]: [Phase; 2]) -> Problem {
+    fn phase_gradient(&self, [y, x]: [StridePhase; 2]) -> Problem {
         let [n_in, n_out] = self.channels();
         let [out_height, out_width] = self.out_extent();
         let (pixel, row) = (self.out_channels as i64, (out_width * self.out_channels) as i64);
@@ -163,7 +163,7 @@ impl Conv2d {
         let [out_height, out_width] = self.out_extent();
         let (pixel, row) = (self.out_channels as i64, (out_width * self.out_channels) as i64);
         let taps = [self.kernel_height, self.kernel_width];
-        let axis = |axis: usize, extent: usize, stride: i64| Window {
+        let axis = |axis: usize, extent: usize, stride: i64| WindowGuard {
             outer: (axis + 1, 1),
             inner: (axis, -(self.dilation[axis] as i64)),
             offset: self.padding[axis][0] as i64,

@@ -3,21 +3,21 @@
 //! The tiles of the operands go round in a ring of stages. A step waits for the oldest one, starts the copies into the
 //! stage that the step before has read, and multiplies; one barrier a step keeps readers and writers apart.
 
-use super::choose::{Config, Engine, Parts};
-use super::finish::Finish;
+use super::accumulators::{Accumulators, FragmentReader, ring};
+use super::choose::{Config, MathUnit, SplitK};
 use super::index::{advance, digits, div_rem, mul, number, reach, sum};
 use super::load::{Loader, Start};
-use super::place::Corner;
+use super::place::TileOrigin;
 use super::problem::{Gather, Problem};
-use super::sums::{Reader, Sums, ring};
-use super::tile::Tile;
+use super::store::TileStore;
+use super::tile::TileLayout;
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// Rows of tiles that blocks which run at the same time share, so that operands stay in the cache of the device.
 const GROUP: usize = 8;
 
 /// The work of a block.
-struct Block {
+struct ThreadBlock {
     /// First row and column.
     row: Reg,
     col: Reg,
@@ -31,13 +31,13 @@ struct Block {
 pub(super) struct Emission<'a> {
     pub(super) problem: &'a Problem,
     pub(super) config: Config,
-    pub(super) parts: Parts,
+    pub(super) split_k: SplitK,
 }
 
 impl Emission<'_> {
     /// The number of blocks.
     pub(super) fn n_blocks(&self) -> usize {
-        self.config.blocks(self.problem) * self.parts.n
+        self.config.blocks(self.problem) * self.split_k.n
     }
 
     fn n_tiles(&self) -> [usize; 2] {
@@ -45,14 +45,14 @@ impl Emission<'_> {
         [self.problem.m.div_ceil(rows), self.problem.n.div_ceil(cols)]
     }
 
-    fn tiles(&self) -> [Tile; 2] {
+    fn tiles(&self) -> [TileLayout; 2] {
         let [rows, cols] = self.config.tile();
-        let tile = |outer, operand: &Gather| Tile::new(&self.config, outer, operand.grain());
+        let tile = |outer, operand: &Gather| TileLayout::new(&self.config, outer, operand.grain());
         [tile(rows, &self.problem.a), tile(cols, &self.problem.b)]
     }
 
     fn stage_bytes(&self) -> usize {
-        self.tiles().iter().map(Tile::bytes).sum()
+        self.tiles().iter().map(TileLayout::bytes).sum()
     }
 
     /// The shared memory of the ring.
@@ -60,15 +60,15 @@ impl Emission<'_> {
         self.stage_bytes() * self.config.stages
     }
 
-    /// Writes the kernel; parameters are the operands, then what `finish` writes to.
-    pub(super) fn emit(&self, f: &mut Function, finish: &Finish<'_>) {
+    /// Writes the kernel; parameters are the operands, then what `store` writes to.
+    pub(super) fn emit(&self, f: &mut Function, store: &TileStore<'_>) {
         let block = self.block(f);
         let shared = f.dynamic_shared();
         let shared = f.op(Class::B32, "mov.u32", format_args!("{shared}"));
-        let sums = Sums::zeros(f, &self.config);
+        let acc = Accumulators::zeros(f, &self.config);
         let tiles = self.tiles();
         let places = [0, tiles[0].bytes()];
-        let reader = sums.reader(f, &self.config, tiles, places);
+        let reader = acc.reader(f, &self.config, tiles, places);
         let (start, n_steps) = self.steps(f, block.part);
         let loader = |f: &mut Function, side: usize| {
             let (gather, outer, n) = match side {
@@ -83,20 +83,20 @@ impl Emission<'_> {
             Loader::begin(f, gather, tiles[side], self.config.threads(), &start)
         };
         let loaders = [loader(f, 0), loader(f, 1)];
-        self.run(f, loaders, &sums, &reader, shared, n_steps);
+        self.run(f, loaders, &acc, &reader, shared, n_steps);
         // Found once more, so that the loop has registers for what it does itself.
         let block = self.block(f);
         let n_products = self.problem.n_products();
-        let corner = Corner { row: block.row, col: block.col, batch: &block.batch, product: block.product };
-        finish.emit(f, &self.config, &sums, &corner, (block.part, n_products), shared);
+        let origin = TileOrigin { row: block.row, col: block.col, batch: &block.batch, product: block.product };
+        store.emit(f, &self.config, &acc, &origin, (block.part, n_products), shared);
     }
 
     /// Takes the number of the block apart.
-    fn block(&self, f: &mut Function) -> Block {
+    fn block(&self, f: &mut Function) -> ThreadBlock {
         let [n_rows, n_cols] = self.n_tiles();
         let index = f.block_index();
         let (product, tile) = div_rem(f, index, n_rows * n_cols);
-        let (product, part) = div_rem(f, product, self.parts.n);
+        let (product, part) = div_rem(f, product, self.split_k.n);
         let batch = digits(f, product, self.problem.batch.iter().copied());
         // Tiles in columns of a few rows each.
         let (group, within) = div_rem(f, tile, GROUP * n_cols);
@@ -111,12 +111,12 @@ impl Emission<'_> {
         };
         let row = sum(f, first, row);
         let [rows, cols] = self.config.tile();
-        Block { row: mul(f, row, rows as i64), col: mul(f, col, cols as i64), batch, product, part }
+        ThreadBlock { row: mul(f, row, rows as i64), col: mul(f, col, cols as i64), batch, product, part }
     }
 
     /// The first index of the sums and the number of steps of a part.
     fn steps(&self, f: &mut Function, part: Reg) -> (Reg, Reg) {
-        let Parts { n, len } = self.parts;
+        let SplitK { n, len } = self.split_k;
         let depth = self.config.depth;
         if n == 1 {
             return (number(f, 0), number(f, self.problem.k.div_ceil(depth) as i64));
@@ -130,7 +130,15 @@ impl Emission<'_> {
     }
 
     /// The loop over the sums.
-    fn run(&self, f: &mut Function, mut loaders: [Loader<'_>; 2], sums: &Sums, reader: &Reader, shared: Reg, n: Reg) {
+    fn run(
+        &self,
+        f: &mut Function,
+        mut loaders: [Loader<'_>; 2],
+        acc: &Accumulators,
+        reader: &FragmentReader,
+        shared: Reg,
+        n: Reg,
+    ) {
         let stages = self.config.stages as i64;
         let bytes = self.stage_bytes() as i64;
         let is_async = loaders.iter().any(|loader| loader.is_async);
@@ -163,7 +171,7 @@ impl Emission<'_> {
         loaders.iter_mut().for_each(|loader| loader.issue(f, write));
         f.place(skip);
         commit(f);
-        sums.multiply(f, &self.config, reader, read);
+        acc.multiply(f, &self.config, reader, read);
         if loaders.iter().any(|loader| !loader.is_async) {
             let skip = f.label();
             ptx!(f, "@!{more} bra {skip}");
@@ -182,7 +190,7 @@ impl Emission<'_> {
 
     /// Code of the prologue, for the step with this number if there is one.
     fn guarded(&self, f: &mut Function, step: i64, n: Reg, body: impl FnOnce(&mut Function)) {
-        let least = if self.parts.n == 1 { self.problem.k.div_ceil(self.config.depth) as i64 } else { 1 };
+        let least = if self.split_k.n == 1 { self.problem.k.div_ceil(self.config.depth) as i64 } else { 1 };
         if step < least {
             return body(f);
         }
@@ -197,8 +205,8 @@ impl Emission<'_> {
     pub(super) fn name(&self) -> String {
         let [rows, cols] = self.config.tile();
         let engine = match self.config.engine {
-            Engine::Simt { .. } => "simt",
-            Engine::Mma => "mma",
+            MathUnit::Simt { .. } => "simt",
+            MathUnit::Mma => "mma",
         };
         format!("product_{}_{engine}_{rows}x{cols}", self.config.element.name())
     }

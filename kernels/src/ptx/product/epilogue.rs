@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use super::index::{Digits, digits, mad, reach};
 use super::place::address;
 use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId};
-use crate::ptx::{Class, Function, Reg, Space, Value, emit_inst, load, ptx, store};
+use crate::ptx::{Class, Function, Reg, RegValue, Space, emit_inst, load, ptx, store};
 
 /// A pointwise kernel over the elements of a product.
 #[derive(Clone, Debug)]
@@ -74,12 +74,12 @@ impl Epilogue {
     }
 
     /// Emits the kernel at the element in a row and column of the matrix; `bases` are the addresses of `others`.
-    pub(super) fn emit(&self, f: &mut Function, bases: &[Reg], [row, col]: [Reg; 2], width: usize, sum: Value) {
+    pub(super) fn emit(&self, f: &mut Function, bases: &[Reg], [row, col]: [Reg; 2], width: usize, sum: RegValue) {
         let mut bases = bases.to_vec();
         bases.insert(self.accumulator.index(), row);
         let mut place =
-            Place { kernel: &self.kernel, bases, row, col, width, coordinates: None, axes: self.axes(width) };
-        let mut values: Vec<Option<Value>> = Vec::with_capacity(self.kernel.insts.len());
+            EpilogueElement { kernel: &self.kernel, bases, row, col, width, coordinates: None, axes: self.axes(width) };
+        let mut values: Vec<Option<RegValue>> = Vec::with_capacity(self.kernel.insts.len());
         for inst in &self.kernel.insts {
             let of = |id: ValueId| values.get(id.index()).copied().flatten();
             let value = match inst {
@@ -89,7 +89,7 @@ impl Epilogue {
                 Inst::Index(axis) => {
                     let coordinate = place.coordinate(f, axis.index());
                     let wide = f.op(Class::B64, "cvt.u64.u32", format_args!("{coordinate}"));
-                    Some(Value::new(DType::I64, wide))
+                    Some(RegValue::new(DType::I64, wide))
                 }
                 _ => inst.try_map(of).and_then(|inst| emit_inst(f, &inst)),
             };
@@ -116,7 +116,7 @@ fn is_identity(kernel: &Kernel, at: &Affine) -> bool {
 }
 
 /// An element that is being computed.
-struct Place<'k> {
+struct EpilogueElement<'k> {
     kernel: &'k Kernel,
     bases: Vec<Reg>,
     row: Reg,
@@ -126,7 +126,7 @@ struct Place<'k> {
     coordinates: Option<Digits>,
 }
 
-impl Place<'_> {
+impl EpilogueElement<'_> {
     fn coordinate(&mut self, f: &mut Function, axis: usize) -> Reg {
         let extents = || self.kernel.axes.iter().map(|axis| axis.extent);
         let coordinates = self.coordinates.get_or_insert_with(|| match self.axes {
@@ -159,12 +159,12 @@ impl Place<'_> {
         to
     }
 
-    fn load(&mut self, f: &mut Function, param: ParamId, at: &Affine) -> Value {
+    fn load(&mut self, f: &mut Function, param: ParamId, at: &Affine) -> RegValue {
         let from = self.address(f, param, at);
         load(f, Space::Global, self.kernel.params[param.index()].dtype, from, 0)
     }
 
-    fn load_at(&mut self, f: &mut Function, param: ParamId, at: Value) -> Value {
+    fn load_at(&mut self, f: &mut Function, param: ParamId, at: RegValue) -> RegValue {
         let it = self.kernel.params[param.index()];
         let low = f.op(Class::B64, "min.s64", format_args!("{}, {}", at.reg, it.len as i64 - 1));
         let place = f.op(Class::B64, "max.s64", format_args!("{low}, 0"));

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::index::{Address, add, advance, and, below, both, digits, div, mul, number, reach, shift, sum, wide};
 use super::problem::{Digit, Gather};
-use super::tile::Tile;
+use super::tile::TileLayout;
 use super::vector::{elements, fetch, store_shared};
 use crate::ptx::{Class, Function, Reg, ptx};
 
@@ -20,7 +20,7 @@ const NO_ROW: i64 = 0x8000_0000;
 const NO_STEP: i64 = 0xc000_0000;
 
 /// One copy of a vector.
-struct Pass {
+struct VectorCopy {
     /// The row and the step, as numbers in the lists of those of the thread.
     outer: usize,
     k: usize,
@@ -29,7 +29,7 @@ struct Pass {
 }
 
 /// A row of the operand that a thread reads.
-struct Row {
+struct OperandRow {
     distance: usize,
     address: Address,
     windows: SmallVec<[Reg; 2]>,
@@ -46,18 +46,18 @@ struct Depth {
 /// The copies of one operand's tiles.
 pub(super) struct Loader<'a> {
     gather: &'a Gather,
-    tile: Tile,
+    tile: TileLayout,
     vec: usize,
     /// Whether vectors lie along the sums.
     along_k: bool,
     pub(super) is_async: bool,
-    passes: Vec<Pass>,
+    passes: Vec<VectorCopy>,
     /// Whether the thread has anything to copy.
     active: Option<Reg>,
     /// First row, and the step of the coming tile.
     outer: Reg,
     k: Reg,
-    rows: Vec<Row>,
+    rows: Vec<OperandRow>,
     steps: Vec<usize>,
     /// Rows and steps that exist, where that has to be looked at.
     n_outer: Option<usize>,
@@ -81,7 +81,7 @@ pub(super) struct Start {
 
 impl<'a> Loader<'a> {
     /// Computes what does not change from tile to tile.
-    pub(super) fn begin(f: &mut Function, gather: &'a Gather, tile: Tile, threads: usize, start: &Start) -> Self {
+    pub(super) fn begin(f: &mut Function, gather: &'a Gather, tile: TileLayout, threads: usize, start: &Start) -> Self {
         let grain = gather.grain();
         let (vec, along_k) = (grain.vec, grain.along_k);
         let same = gather.dtype == tile.element;
@@ -156,7 +156,7 @@ impl<'a> Loader<'a> {
                 let step = distance as i64 * stride;
                 let near = step.abs() < 1 << 30;
                 let address = if near { Address::new(base, step) } else { Address::new(shift(f, base, step), 0) };
-                self.rows.push(Row { distance, address, windows: SmallVec::new() });
+                self.rows.push(OperandRow { distance, address, windows: SmallVec::new() });
             }
             return;
         }
@@ -178,7 +178,7 @@ impl<'a> Loader<'a> {
                 }
                 windows.push(t);
             }
-            self.rows.push(Row { distance, address: Address::new(address, 0), windows });
+            self.rows.push(OperandRow { distance, address: Address::new(address, 0), windows });
         }
     }
 
@@ -221,7 +221,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The address of a vector and whether it exists.
-    fn source(&self, f: &mut Function, pass: &Pass, depth: &Depth) -> (Address, Option<Reg>) {
+    fn source(&self, f: &mut Function, pass: &VectorCopy, depth: &Depth) -> (Address, Option<Reg>) {
         let (gather, row) = (self.gather, &self.rows[pass.outer]);
         let size = gather.dtype.size() as i64;
         let mut holds = depth.holds;
@@ -317,7 +317,7 @@ impl<'a> Loader<'a> {
 }
 
 /// Where each copy goes; the rows and steps are filled in later.
-fn places(f: &mut Function, tile: &Tile, own: [Reg; 2], deltas: &[[usize; 2]], start: usize) -> Vec<Pass> {
+fn places(f: &mut Function, tile: &TileLayout, own: [Reg; 2], deltas: &[[usize; 2]], start: usize) -> Vec<VectorCopy> {
     let mut known: Vec<([usize; 2], Reg)> = Vec::new();
     let size = tile.element.size();
     let in_line = |[outer, k]: [usize; 2]| if tile.along_k { (outer, k * size) } else { (k, outer * size) };
@@ -336,7 +336,7 @@ fn places(f: &mut Function, tile: &Tile, own: [Reg; 2], deltas: &[[usize; 2]], s
             Address::new(base, 0)
         });
         place.distance += start as i64;
-        passes.push(Pass { outer: 0, k: 0, place });
+        passes.push(VectorCopy { outer: 0, k: 0, place });
     }
     passes
 }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::problem::{Gather, Problem, Scatter, line};
-use crate::library::{MatMul, Operand, reached};
+use crate::library::{MatMul, MatrixLayout, reached};
 
 impl Problem {
     /// A matrix product. A batch of left matrices that is one tall matrix, and meets one right matrix, is one product.
@@ -11,7 +11,7 @@ impl Problem {
         let is_tall = op.is_one_matrix();
         let batch: SmallVec<[usize; 4]> = if is_tall { SmallVec::new() } else { op.batch.clone() };
         let m = if is_tall { op.m * op.batch.iter().product::<usize>() } else { op.m };
-        let gather = |operand: &Operand, outer: (usize, usize), inner: usize| {
+        let gather = |operand: &MatrixLayout, outer: (usize, usize), inner: usize| {
             Gather {
                 dtype: op.dtype,
                 offset: reached(operand.offset),

@@ -4,31 +4,31 @@
 //! result lie, a [`Config`](choose::Config) what multiplies and in which tiles. The order of each sum follows from the
 //! shape: along its index, or in parts of fixed length that a second launch adds in order.
 
+mod accumulators;
 mod choose;
 mod conv;
 mod emit;
 mod epilogue;
-mod finish;
 mod index;
 mod load;
 mod matmul;
-mod parts;
 mod place;
 mod problem;
-mod slab;
-mod sums;
+mod split_k;
+mod staging;
+mod store;
 mod tile;
 mod vector;
 
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use self::choose::{Config, Engine};
+use self::choose::{Config, MathUnit};
 use self::emit::Emission;
-use self::finish::Finish;
 use self::problem::Problem;
-use self::slab::Slab;
-use super::{Argument, Function, Launch, Launches, Target, beside, fit, grid, nest};
+use self::staging::StagingBuffer;
+use self::store::TileStore;
+use super::{Argument, Function, Launch, Launches, Target, can_merge, grid, merge_launches, nest};
 use crate::error::{Error, Result};
 use crate::library::Library;
 
@@ -70,7 +70,7 @@ fn side_by_side(launches: Vec<Launch>, n_products: usize) -> Vec<Launch> {
         let fits = |group: &SmallVec<[&Launch; SIDE_BY_SIDE]>| {
             // Fewer threads would leave registers of others unused.
             let alike = group.len() < SIDE_BY_SIDE && group.iter().all(|other| other.block == launch.block);
-            alike && fit(&[group.as_slice(), &[launch]].concat())
+            alike && can_merge(&[group.as_slice(), &[launch]].concat())
         };
         match groups.iter_mut().find(|group| fits(group)) {
             Some(group) => group.push(launch),
@@ -79,7 +79,7 @@ fn side_by_side(launches: Vec<Launch>, n_products: usize) -> Vec<Launch> {
     }
     let one = |group: &SmallVec<[&Launch; SIDE_BY_SIDE]>| match group.as_slice() {
         [alone] => Launch::clone(alone),
-        several => beside(several),
+        several => merge_launches(several),
     };
     groups.iter().map(one).collect()
 }
@@ -124,25 +124,27 @@ impl Lowering<'_> {
             return self.second_pass(problem, sum, 0);
         }
         let config = Config::choose(problem, self.target);
-        let parts = config.parts(problem);
-        let emission = Emission { problem, config, parts };
+        let split_k = config.split_k(problem);
+        let emission = Emission { problem, config, split_k };
         let n = problem.n;
-        let (finish, results, shared) = match (parts.n > 1, self.epilogue) {
-            (true, _) => (Finish::Part { m: problem.m, n }, smallvec![Argument::Scratch(0)], 0),
-            (false, None) => (Finish::Store { to: &problem.c, n }, self.results(), 0),
-            (false, Some(epilogue)) => {
-                (Finish::Fuse { to: &problem.c, n, epilogue }, self.results(), Slab::new(&config).bytes(&config))
-            }
+        let (store, results, shared) = match (split_k.n > 1, self.epilogue) {
+            (true, _) => (TileStore::Part { m: problem.m, n }, smallvec![Argument::Scratch(0)], 0),
+            (false, None) => (TileStore::Store { to: &problem.c, n }, self.results(), 0),
+            (false, Some(epilogue)) => (
+                TileStore::Fuse { to: &problem.c, n, epilogue },
+                self.results(),
+                StagingBuffer::new(&config).bytes(&config),
+            ),
         };
         let mut arguments: Arguments = smallvec![Argument::Operand(0), Argument::Operand(1)];
         arguments.extend(results);
         let threads = config.threads() as u32;
         let mut f = Function::new(emission.name(), self.target, threads, arguments.len());
         // Two blocks of the largest tile on ordinary units are a register too many for the oldest devices.
-        let is_large = threads == 256 && matches!(config.engine, Engine::Simt { .. });
-        let residents = if self.target.arch() == 75 && is_large { 1 } else { config.residents };
-        f.residents(residents as u32);
-        emission.emit(&mut f, &finish);
+        let is_large = threads == 256 && matches!(config.engine, MathUnit::Simt { .. });
+        let min_blocks_per_sm = if self.target.arch() == 75 && is_large { 1 } else { config.min_blocks_per_sm };
+        f.min_blocks_per_sm(min_blocks_per_sm as u32);
+        emission.emit(&mut f, &store);
         let shared = emission.ring_bytes().max(shared) as u32;
         self.all.launches.push(Launch {
             module: f.finish(),
@@ -151,10 +153,10 @@ impl Lowering<'_> {
             shared,
             arguments,
         });
-        if parts.n > 1 {
-            let bytes = parts.n * problem.n_products() * problem.m * n * config.sum.size();
+        if split_k.n > 1 {
+            let bytes = split_k.n * problem.n_products() * problem.m * n * config.sum.size();
             self.all.scratch = self.all.scratch.max(bytes);
-            self.second_pass(problem, config.sum, parts.n)?;
+            self.second_pass(problem, config.sum, split_k.n)?;
         }
         Ok(())
     }
@@ -173,10 +175,10 @@ impl Lowering<'_> {
         }
         let mut arguments: Arguments = smallvec![Argument::Scratch(0)];
         arguments.extend(self.results());
-        let threads = parts::THREADS as u32;
+        let threads = split_k::THREADS as u32;
         let mut f = Function::new("sum_of_parts", self.target, threads, arguments.len());
-        parts::emit(&mut f, problem, sum, n_parts, self.epilogue);
-        let grid = grid([total.div_ceil(parts::THREADS), 1, 1]);
+        split_k::emit(&mut f, problem, sum, n_parts, self.epilogue);
+        let grid = grid([total.div_ceil(split_k::THREADS), 1, 1]);
         self.all.launches.push(Launch { module: f.finish(), grid, block: threads, shared: 0, arguments });
         Ok(())
     }

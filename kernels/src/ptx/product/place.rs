@@ -7,7 +7,7 @@ use super::problem::Scatter;
 use crate::ptx::{Class, Function, Reg};
 
 /// Where the sums of a block belong.
-pub(super) struct Corner<'a> {
+pub(super) struct TileOrigin<'a> {
     /// First row and column of the product.
     pub(super) row: Reg,
     pub(super) col: Reg,
@@ -17,24 +17,24 @@ pub(super) struct Corner<'a> {
 }
 
 /// The place of a product in the matrix that it is written to, as registers.
-pub(super) struct Origin {
+pub(super) struct MatrixOrigin {
     pub(super) row: Option<Reg>,
     pub(super) col: Option<Reg>,
 }
 
 /// Where the product with these digits begins.
-pub(super) fn origin(f: &mut Function, to: &Scatter, batch: &Digits) -> Origin {
-    let mut origin = Origin { row: None, col: None };
+pub(super) fn matrix_origin(f: &mut Function, to: &Scatter, batch: &Digits) -> MatrixOrigin {
+    let mut matrix_origin = MatrixOrigin { row: None, col: None };
     let step = |f: &mut Function, so_far: Option<Reg>, digit: Reg, step: usize| match (so_far, step) {
         (so_far, 0) => so_far,
         (None, step) => Some(super::index::mul(f, digit, step as i64)),
         (Some(so_far), step) => Some(mad(f, digit, step as i64, so_far)),
     };
     for (digit, (rows, cols)) in batch.iter().zip(&to.batch) {
-        origin.row = step(f, origin.row, *digit, *rows);
-        origin.col = step(f, origin.col, *digit, *cols);
+        matrix_origin.row = step(f, matrix_origin.row, *digit, *rows);
+        matrix_origin.col = step(f, matrix_origin.col, *digit, *cols);
     }
-    origin
+    matrix_origin
 }
 
 pub(super) fn plus(f: &mut Function, a: Reg, b: Option<Reg>) -> Reg {
@@ -42,9 +42,9 @@ pub(super) fn plus(f: &mut Function, a: Reg, b: Option<Reg>) -> Reg {
 }
 
 /// Row of the matrix that row `index` of a product is.
-pub(super) fn matrix_row(f: &mut Function, to: &Scatter, index: Reg, origin: Option<Reg>) -> Reg {
+pub(super) fn matrix_row(f: &mut Function, to: &Scatter, index: Reg, matrix_origin: Option<Reg>) -> Reg {
     let own = digits(f, index, to.rows.iter().map(|digit| digit.extent));
-    let mut row: Option<Reg> = origin;
+    let mut row: Option<Reg> = matrix_origin;
     for (digit, value) in to.rows.iter().zip(&own) {
         row = Some(match row {
             None => super::index::mul(f, *value, digit.stride),
@@ -86,9 +86,9 @@ pub(super) fn rounded(f: &mut Function, x: Reg, to: DType) -> Reg {
 
 /// The address of the element of the result at `row` and `col` of a product, given the digits of its number.
 pub(super) fn element(f: &mut Function, to: &Scatter, batch: &Digits, row: Reg, col: Reg) -> [Reg; 2] {
-    let origin = origin(f, to, batch);
-    let row = matrix_row(f, to, row, origin.row);
-    [row, plus(f, col, origin.col)]
+    let matrix_origin = matrix_origin(f, to, batch);
+    let row = matrix_row(f, to, row, matrix_origin.row);
+    [row, plus(f, col, matrix_origin.col)]
 }
 
 /// The address of an element of a dense matrix.

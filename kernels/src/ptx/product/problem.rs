@@ -20,7 +20,7 @@ pub(super) type Line = SmallVec<[Digit; 4]>;
 /// A coordinate `t = offset + outer digit * outer step + inner digit * inner step` that must lie on the grid
 /// `0, div, 2 div, ..` below `div * extent`; elsewhere the operand is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct WindowGuard {
     /// A digit of the row or column, and its step.
     pub(super) outer: (usize, i64),
     /// A digit of the sum's index, and its step.
@@ -43,7 +43,7 @@ pub(super) struct Gather {
     pub(super) batch: SmallVec<[i64; 4]>,
     pub(super) outer: Line,
     pub(super) inner: Line,
-    pub(super) windows: SmallVec<[Window; 2]>,
+    pub(super) windows: SmallVec<[WindowGuard; 2]>,
 }
 
 /// The result, a dense row-major matrix of `width` columns of which the product fills a part.
@@ -92,7 +92,7 @@ pub(super) fn count(line: &Line) -> usize {
     line.iter().map(|digit| digit.extent).product()
 }
 
-impl Window {
+impl WindowGuard {
     /// Whether all pairs of digits lie inside.
     fn always_holds(&self, gather: &Gather) -> bool {
         let reach = |extent: usize, step: i64| (extent as i64 - 1) * step;
@@ -163,7 +163,7 @@ impl Gather {
         let vec = |along_k: bool| {
             let line = if along_k { &self.inner } else { &self.outer };
             let last = line.len() - 1;
-            let on_window = |w: &Window| {
+            let on_window = |w: &WindowGuard| {
                 let (digit, step) = if along_k { w.inner } else { w.outer };
                 digit == last && step != 0
             };

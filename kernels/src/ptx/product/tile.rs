@@ -6,14 +6,14 @@
 
 use retape_runtime::DType;
 
-use super::choose::{Config, Engine};
+use super::choose::{Config, MathUnit};
 use super::index::{add, and, div, mad, mul};
 use super::problem::Grain;
 use crate::ptx::{Class, Function, Reg};
 
 /// The layout of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tile {
+pub(super) struct TileLayout {
     /// Rows (or columns) and steps of the sums.
     pub(super) outer: usize,
     pub(super) depth: usize,
@@ -25,19 +25,19 @@ pub(super) struct Tile {
     pub(super) swizzled: bool,
 }
 
-impl Tile {
-    pub(super) fn new(config: &Config, outer: usize, grain: Grain) -> Tile {
+impl TileLayout {
+    pub(super) fn new(config: &Config, outer: usize, grain: Grain) -> TileLayout {
         let (element, depth) = (config.element, config.depth);
         let size = element.size();
-        let along_k = grain.along_k && config.engine == Engine::Mma;
+        let along_k = grain.along_k && config.engine == MathUnit::Mma;
         let line = size * if along_k { depth } else { outer };
         let (gap, swizzled) = match config.engine {
-            Engine::Simt { .. } => (16, false),
+            MathUnit::Simt { .. } => (16, false),
             // Four steps of the sums by eight columns lie in 32 banks.
-            Engine::Mma if size == 4 && !along_k => (32, false),
-            Engine::Mma => (0, true),
+            MathUnit::Mma if size == 4 && !along_k => (32, false),
+            MathUnit::Mma => (0, true),
         };
-        Tile { outer, depth, element, along_k, pitch: line + gap, swizzled }
+        TileLayout { outer, depth, element, along_k, pitch: line + gap, swizzled }
     }
 
     /// The size in bytes.

@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use retape_kernels::library::{MatMul, Operand};
+use retape_kernels::library::{MatMul, MatrixLayout};
 use retape_runtime::DType;
 
 use super::{DTYPES, Random, TARGETS, check, launches, target};
@@ -8,7 +8,7 @@ use super::{DTYPES, Random, TARGETS, check, launches, target};
 /// The same product of operands that lie in memory in different ways.
 fn layouts(dtype: DType, [m, n, k]: [usize; 3]) -> Vec<MatMul> {
     let plain = MatMul::contiguous(dtype, &[], [m, n, k]);
-    let turned = |batch: &[usize], rows: usize, cols: usize| Operand::contiguous(batch, cols, rows).transposed();
+    let turned = |batch: &[usize], rows: usize, cols: usize| MatrixLayout::contiguous(batch, cols, rows).transposed();
     let mut a = MatMul::contiguous(dtype, &[2], [m, n, k]);
     a.a = turned(&[2], m, k);
     let b = MatMul { b: turned(&[], k, n), ..plain.clone() };

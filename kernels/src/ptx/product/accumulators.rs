@@ -2,14 +2,14 @@
 
 use retape_runtime::DType;
 
-use super::choose::{Config, Engine};
+use super::choose::{Config, MathUnit};
 use super::index::{Address, add, and, div, mad, mul, number, special, sum};
-use super::tile::Tile;
+use super::tile::TileLayout;
 use super::vector::{list, vector};
 use crate::ptx::{Class, Function, Reg, ptx};
 
 /// The sums of a thread: those of its rows and columns, which lie at fixed distances from a first one.
-pub(super) struct Sums {
+pub(super) struct Accumulators {
     /// First row and column, from the corner of the block's tile.
     pub(super) row: Reg,
     pub(super) col: Reg,
@@ -25,16 +25,16 @@ pub(super) struct Sums {
 }
 
 /// Where a thread finds its part of the operands, from the start of a stage.
-pub(super) struct Reader {
+pub(super) struct FragmentReader {
     /// One address for each distinct part; see the engines.
     a: Vec<Reg>,
     b: Vec<Reg>,
-    tiles: [Tile; 2],
+    tiles: [TileLayout; 2],
 }
 
-impl Sums {
+impl Accumulators {
     /// Zeros.
-    pub(super) fn zeros(f: &mut Function, config: &Config) -> Sums {
+    pub(super) fn zeros(f: &mut Function, config: &Config) -> Accumulators {
         let thread = special(f, "tid.x");
         let lane = and(f, thread, 31);
         let warp = div(f, thread, 32);
@@ -45,7 +45,7 @@ impl Sums {
         };
         let (row, col, rows, cols, run);
         match config.engine {
-            Engine::Simt { thread, lanes } => {
+            MathUnit::Simt { thread, lanes } => {
                 run = group(config).min(thread[1]);
                 let row_run = group(config).min(thread[0]);
                 let (r, c) = super::index::div_rem(f, lane, lanes[1]);
@@ -53,7 +53,7 @@ impl Sums {
                 rows = own((0..thread[0] / row_run).collect(), lanes[0] * row_run, row_run);
                 cols = own((0..thread[1] / run).collect(), lanes[1] * run, run);
             }
-            Engine::Mma => {
+            MathUnit::Mma => {
                 run = 2;
                 let (g, t) = super::index::div_rem(f, lane, 4);
                 (row, col) = (g, mul(f, t, 2));
@@ -71,7 +71,7 @@ impl Sums {
                 _ => ptx!(f, "mov.f32 {sum}, 0f00000000"),
             }
         }
-        Sums { row, col, rows, cols, run, warp, regs, lane }
+        Accumulators { row, col, rows, cols, run, warp, regs, lane }
     }
 
     /// The sum of a row and a column, by their numbers.
@@ -80,28 +80,34 @@ impl Sums {
     }
 
     /// Where this thread reads; `places` are those of the operands' tiles in a stage.
-    pub(super) fn reader(&self, f: &mut Function, config: &Config, tiles: [Tile; 2], places: [usize; 2]) -> Reader {
+    pub(super) fn reader(
+        &self,
+        f: &mut Function,
+        config: &Config,
+        tiles: [TileLayout; 2],
+        places: [usize; 2],
+    ) -> FragmentReader {
         let of = |f: &mut Function, side: usize| -> Vec<Reg> {
             let tile = &tiles[side];
             let addresses = match config.engine {
-                Engine::Simt { .. } => vec![mul(f, [self.row, self.col][side], tile.element.size() as i64)],
-                Engine::Mma if !tile.swizzled => {
+                MathUnit::Simt { .. } => vec![mul(f, [self.row, self.col][side], tile.element.size() as i64)],
+                MathUnit::Mma if !tile.swizzled => {
                     let (g, t) = super::index::div_rem(f, self.lane, 4);
                     let outer = mad(f, self.warp[side], config.warp[side] as i64, g);
                     let outer = mul(f, outer, 4);
                     vec![tile.place(f, t, outer)]
                 }
-                Engine::Mma => self.pieces(f, config, tile, side),
+                MathUnit::Mma => self.pieces(f, config, tile, side),
             };
             addresses.into_iter().map(|address| add(f, address, places[side] as i64)).collect()
         };
         let (a, b) = (of(f, 0), of(f, 1));
-        Reader { a, b, tiles }
+        FragmentReader { a, b, tiles }
     }
 
     /// The pieces of 16 bytes that this lane names to `ldmatrix`: one address for each 32 bytes of the sums' index if
     /// lines run along it, else one for each 16 rows or columns.
-    fn pieces(&self, f: &mut Function, config: &Config, tile: &Tile, side: usize) -> Vec<Reg> {
+    fn pieces(&self, f: &mut Function, config: &Config, tile: &TileLayout, side: usize) -> Vec<Reg> {
         // Lane l names row l % 8 of matrix l / 8. The four matrices are two pieces of 8 rows by two halves of the step;
         // rows change first for the left operand, halves for the right one.
         let row = and(f, self.lane, 7);
@@ -132,12 +138,12 @@ impl Sums {
     }
 
     /// Adds the products of the stage at the shared address `stage`, in the order of the sums' index.
-    pub(super) fn multiply(&self, f: &mut Function, config: &Config, reader: &Reader, stage: Reg) {
+    pub(super) fn multiply(&self, f: &mut Function, config: &Config, reader: &FragmentReader, stage: Reg) {
         let a: Vec<Reg> = reader.a.iter().map(|part| sum(f, stage, *part)).collect();
         let b: Vec<Reg> = reader.b.iter().map(|part| sum(f, stage, *part)).collect();
         match config.engine {
-            Engine::Simt { .. } => self.multiply_simt(f, config, reader, a[0], b[0]),
-            Engine::Mma => {
+            MathUnit::Simt { .. } => self.multiply_simt(f, config, reader, a[0], b[0]),
+            MathUnit::Mma => {
                 for step in 0..config.depth * config.element.size() / 32 {
                     self.step_mma(f, config, &reader.tiles, step, [&a, &b]);
                 }
@@ -145,7 +151,7 @@ impl Sums {
         }
     }
 
-    fn multiply_simt(&self, f: &mut Function, config: &Config, reader: &Reader, a: Reg, b: Reg) {
+    fn multiply_simt(&self, f: &mut Function, config: &Config, reader: &FragmentReader, a: Reg, b: Reg) {
         let size = config.element.size();
         let read = |f: &mut Function, base: Reg, distances: &[usize], pitch: usize, k: usize| -> Vec<Reg> {
             let mut regs: Vec<Reg> = Vec::new();
@@ -175,7 +181,7 @@ impl Sums {
     }
 
     /// A step of 32 bytes along the sums.
-    fn step_mma(&self, f: &mut Function, config: &Config, tiles: &[Tile; 2], step: usize, bases: [&[Reg]; 2]) {
+    fn step_mma(&self, f: &mut Function, config: &Config, tiles: &[TileLayout; 2], step: usize, bases: [&[Reg]; 2]) {
         let fragments = |f: &mut Function, side: usize| -> Vec<[Reg; 4]> {
             (0..config.warp[side] / 16)
                 .map(|n| {
@@ -191,13 +197,13 @@ impl Sums {
         for (i, x) in x.iter().enumerate() {
             for j in 0..config.warp[1] / 8 {
                 let y = &y[j / 2][j % 2 * 2..][..2];
-                let sums = [
+                let acc = [
                     self.at(2 * i, 2 * j),
                     self.at(2 * i, 2 * j + 1),
                     self.at(2 * i + 1, 2 * j),
                     self.at(2 * i + 1, 2 * j + 1),
                 ];
-                mma(f, config.element, &sums, x, y);
+                mma(f, config.element, &acc, x, y);
             }
         }
     }
@@ -209,7 +215,7 @@ fn group(config: &Config) -> usize {
 }
 
 /// Four matrices of 8 rows by 16 bytes: 16 rows or columns, number `n` of the warp's, by 32 bytes along the sums.
-fn load_matrices(f: &mut Function, tile: &Tile, bases: &[Reg], step: usize, n: usize) -> [Reg; 4] {
+fn load_matrices(f: &mut Function, tile: &TileLayout, bases: &[Reg], step: usize, n: usize) -> [Reg; 4] {
     let regs: [Reg; 4] = f.regs(Class::B32);
     let (base, distance, how) = if tile.along_k {
         (bases[step], n * 16 * tile.pitch, "")
@@ -222,7 +228,7 @@ fn load_matrices(f: &mut Function, tile: &Tile, bases: &[Reg], step: usize, n: u
 }
 
 /// The same of words in lines across the sums, one by one.
-fn load_words(f: &mut Function, tile: &Tile, base: Reg, step: usize, n: usize, side: usize) -> [Reg; 4] {
+fn load_words(f: &mut Function, tile: &TileLayout, base: Reg, step: usize, n: usize, side: usize) -> [Reg; 4] {
     std::array::from_fn(|matrix| {
         let (part, half) = if side == 0 { (matrix % 2, matrix / 2) } else { (matrix / 2, matrix % 2) };
         let distance = (step * 8 + half * 4) * tile.pitch + (n * 16 + part * 8) * 4;
@@ -237,8 +243,8 @@ fn tf32(f: &mut Function, x: Reg) -> Reg {
 }
 
 /// Adds the product of 16 rows by 8 columns, over 32 bytes along the sums.
-fn mma(f: &mut Function, element: DType, sums: &[Reg; 4], x: &[Reg; 4], y: &[Reg]) {
-    let d = list(sums);
+fn mma(f: &mut Function, element: DType, acc: &[Reg; 4], x: &[Reg; 4], y: &[Reg]) {
+    let d = list(acc);
     let (shape, ty) = match element {
         DType::F32 => ("m16n8k8", "tf32"),
         DType::Bf16 => ("m16n8k16", "bf16"),

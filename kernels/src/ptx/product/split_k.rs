@@ -4,7 +4,7 @@ use super::epilogue::Epilogue;
 use super::index::{below, digits, mad, reach, special};
 use super::place::{address, bits, element, rounded};
 use super::problem::Problem;
-use crate::ptx::{Class, Function, Reg, Value, ptx};
+use crate::ptx::{Class, Function, Reg, RegValue, ptx};
 use retape_runtime::DType;
 
 /// Threads of a block.
@@ -48,7 +48,7 @@ pub(super) fn emit(f: &mut Function, problem: &Problem, sum: DType, n_parts: usi
     match epilogue {
         Some(epilogue) => {
             let bases: Vec<Reg> = epilogue.others().enumerate().map(|(p, _)| f.param(1 + p)).collect();
-            epilogue.emit(f, &bases, place, to.width, Value::new(to.dtype, value));
+            epilogue.emit(f, &bases, place, to.width, RegValue::new(to.dtype, value));
         }
         None => {
             let result = f.param(1);

@@ -2,11 +2,11 @@
 
 use retape_runtime::DeviceBuffer;
 
-use super::{DeviceExecutable, Part, call};
+use super::{DeviceExecutable, Segment, call};
 use crate::error::Result;
+use crate::instrument::{has_nonfinite, written};
 use crate::library::Library;
 use crate::plan::Step;
-use crate::watch::{has_nonfinite, written};
 
 impl DeviceExecutable {
     /// Runs the plan one step at a time and hands out what each step wrote: the step's number, the position among its
@@ -24,17 +24,17 @@ impl DeviceExecutable {
         let outputs = self.new_outputs()?;
         self.call(inputs, &outputs, |buffers| {
             let mut tasks = self.tasks.iter();
-            for part in &self.parts {
-                let n_tasks = match part {
-                    Part::Chain(chain) => chain.launches().len(),
-                    Part::Host { .. } | Part::Exchanged(_) => 1,
+            for segment in &self.segments {
+                let n_tasks = match segment {
+                    Segment::Chain(chain) => chain.launches().len(),
+                    Segment::Host { .. } | Segment::Exchanged(_) => 1,
                 };
                 for (n, task) in tasks.by_ref().take(n_tasks).enumerate() {
-                    match part {
-                        Part::Chain(chain) => call::run_some(chain, n..n + 1, buffers)?,
+                    match segment {
+                        Segment::Chain(chain) => call::run_some(chain, n..n + 1, buffers)?,
                         // It writes tokens only, which have no bytes.
-                        Part::Host { library, .. } if matches!(**library, Library::Print(_)) => continue,
-                        Part::Host { .. } | Part::Exchanged(_) => self.run_part(part, buffers)?,
+                        Segment::Host { library, .. } if matches!(**library, Library::Print(_)) => continue,
+                        Segment::Host { .. } | Segment::Exchanged(_) => self.run_segment(segment, buffers)?,
                     }
                     task.finished.iter().try_for_each(|step| self.show(*step, buffers, see))?;
                 }

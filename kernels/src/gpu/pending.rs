@@ -9,16 +9,16 @@ use crate::plan::{Operand, Plan, Work};
 use crate::ptx::{self, Argument, FusedStep, Launch, Target};
 
 /// A part that runs without the host in between, or on the host.
-pub(super) enum Draft {
-    Launches(Vec<Placed>),
+pub(super) enum PendingSegment {
+    Launches(Vec<PlacedLaunch>),
     /// The step that the host does.
     Host(usize),
 }
 
 /// A launch that knows what its arguments are.
-pub(super) struct Placed {
+pub(super) struct PlacedLaunch {
     pub(super) launch: Launch,
-    pub(super) arguments: SmallVec<[Origin; 6]>,
+    pub(super) arguments: SmallVec<[ArgumentTarget; 6]>,
     pub(super) task: Task,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Task {
 }
 
 /// The target of an argument's pointer.
-pub(super) enum Origin {
+pub(super) enum ArgumentTarget {
     Operand(Operand),
     /// Bytes from the start of scratch memory.
     Scratch(usize),
@@ -40,75 +40,75 @@ pub(super) enum Origin {
 
 /// The launches of all steps, and the bytes of scratch memory that they need. Where each step is `separate`, none does
 /// the work of several.
-pub(super) fn drafts(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<Draft>, usize)> {
-    let fused = if separate { ptx::apart(plan) } else { ptx::fuse(plan, target) };
-    let (mut drafts, mut scratch) = (vec![], 0);
-    let mut row = Row { plan, fused: &fused, separate, done: vec![], open: vec![] };
+pub(super) fn segments(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<PendingSegment>, usize)> {
+    let fused = if separate { ptx::unfused(plan) } else { ptx::fuse(plan, target) };
+    let (mut pending, mut scratch) = (vec![], 0);
+    let mut row = LaunchMerger { plan, fused: &fused, separate, done: vec![], open: vec![] };
     for (n, step) in fused.iter().enumerate() {
         if let Work::Library(library) = &plan.steps[step.last()].work
             && library.has_effect()
         {
-            drafts.extend(row.take());
-            drafts.push(Draft::Host(step.last()));
+            pending.extend(row.take());
+            pending.push(PendingSegment::Host(step.last()));
             continue;
         }
         let lowered = step.lower(plan, target)?;
         scratch = scratch.max(lowered.scratch);
         let last = lowered.launches.len().saturating_sub(1);
         for (position, launch) in lowered.launches.into_iter().enumerate() {
-            row.push(Open { launch, fused: n, is_last: position == last });
+            row.push(OpenLaunch { launch, fused: n, is_last: position == last });
         }
     }
-    drafts.extend(row.take());
-    Ok((drafts, scratch))
+    pending.extend(row.take());
+    Ok((pending, scratch))
 }
 
 /// The task of each launch and of each step of the host: the steps, and those whose results are stored by then.
-pub(super) fn tasks(drafts: &[Draft]) -> Vec<Task> {
-    let tasks = drafts.iter().flat_map(|draft| match draft {
-        Draft::Host(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::from([*n]) }],
-        Draft::Launches(launches) => launches.iter().map(|placed| placed.task.clone()).collect(),
+pub(super) fn tasks(pending: &[PendingSegment]) -> Vec<Task> {
+    let tasks = pending.iter().flat_map(|pending| match pending {
+        PendingSegment::Host(n) => vec![Task { steps: *n..n + 1, finished: SmallVec::from([*n]) }],
+        PendingSegment::Launches(launches) => launches.iter().map(|placed| placed.task.clone()).collect(),
     });
     tasks.collect()
 }
 
 /// Launches in order. Small ones of steps that do not depend on each other become one.
-struct Row<'p> {
+struct LaunchMerger<'p> {
     plan: &'p Plan,
     fused: &'p [FusedStep],
     separate: bool,
-    done: Vec<Placed>,
+    done: Vec<PlacedLaunch>,
     /// Those that may become one with what comes next.
-    open: Vec<Open>,
+    open: Vec<OpenLaunch>,
 }
 
 /// A launch that may become one with others.
-struct Open {
+struct OpenLaunch {
     launch: Launch,
     /// The number of the fused step that it belongs to, and whether it is the last launch of that.
     fused: usize,
     is_last: bool,
 }
 
-impl Row<'_> {
-    fn push(&mut self, next: Open) {
-        if !self.goes_along(&next) {
+impl LaunchMerger<'_> {
+    fn push(&mut self, next: OpenLaunch) {
+        if !self.can_run_concurrently(&next) {
             self.close();
         }
         self.open.push(next);
     }
 
-    fn fused(&self, launch: &Open) -> &FusedStep {
+    fn fused(&self, launch: &OpenLaunch) -> &FusedStep {
         &self.fused[launch.fused]
     }
 
     /// Whether a launch may run beside all that are open.
-    fn goes_along(&self, next: &Open) -> bool {
+    fn can_run_concurrently(&self, next: &OpenLaunch) -> bool {
         // The launches of one step depend on each other.
-        let is_free = |other: &Open| {
+        let is_free = |other: &OpenLaunch| {
             other.fused != next.fused && ptx::are_independent(self.plan, self.fused(other), self.fused(next))
         };
-        let is_behind = |last: &Open| self.fused(last).range().end == self.fused(next).range().start;
+        let is_behind = |last: &OpenLaunch| self.fused(last).range().end == self.fused(next).range().start;
         let uses_scratch = |launch: &Launch| launch.arguments.iter().any(|a| matches!(a, Argument::Scratch(_)));
         let all: SmallVec<[&Launch; 16]> = self.open.iter().chain([next]).map(|open| &open.launch).collect();
         !self.separate
@@ -116,7 +116,7 @@ impl Row<'_> {
             && self.open.iter().all(is_free)
             && all.iter().all(|launch| ptx::is_small(launch))
             && all.iter().filter(|launch| uses_scratch(launch)).count() <= 1
-            && ptx::fit(&all)
+            && ptx::can_merge(&all)
     }
 
     /// Makes one launch of those that are open.
@@ -128,24 +128,24 @@ impl Row<'_> {
         let arguments = open.iter().flat_map(|open| self.origins(open)).collect();
         let launch = match open.as_slice() {
             [alone] => alone.launch.clone(),
-            _ => ptx::beside(&open.iter().map(|open| &open.launch).collect::<SmallVec<[&Launch; 16]>>()),
+            _ => ptx::merge_launches(&open.iter().map(|open| &open.launch).collect::<SmallVec<[&Launch; 16]>>()),
         };
-        self.done.push(Placed { launch, arguments, task: Task { steps, finished } });
+        self.done.push(PlacedLaunch { launch, arguments, task: Task { steps, finished } });
     }
 
     /// The targets of a launch's arguments.
-    fn origins(&self, open: &Open) -> SmallVec<[Origin; 6]> {
+    fn origins(&self, open: &OpenLaunch) -> SmallVec<[ArgumentTarget; 6]> {
         let at = |argument: &Argument| match *argument {
-            Argument::Operand(n) => Origin::Operand(self.fused(open).operands[n]),
-            Argument::Scratch(offset) => Origin::Scratch(offset),
+            Argument::Operand(n) => ArgumentTarget::Operand(self.fused(open).operands[n]),
+            Argument::Scratch(offset) => ArgumentTarget::Scratch(offset),
         };
         open.launch.arguments.iter().map(at).collect()
     }
 
     /// The launches so far, if there are any.
-    fn take(&mut self) -> Option<Draft> {
+    fn take(&mut self) -> Option<PendingSegment> {
         self.close();
         let done = std::mem::take(&mut self.done);
-        (!done.is_empty()).then_some(Draft::Launches(done))
+        (!done.is_empty()).then_some(PendingSegment::Launches(done))
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::execute::Executable;
 use crate::library::Library;
 use crate::plan::{Operand, Place, Step};
-use crate::program::{FLAG_BYTES, Job, Launch};
+use crate::program::{FLAG_BYTES, HostLaunch, Job};
 
 impl Executable {
     /// Runs the plan, which was compiled with a trap, into new buffers. Also returns the labels of the first steps that
@@ -34,7 +34,7 @@ impl Executable {
             };
             first = raised.then(|| self.labels(&launch.steps));
         };
-        self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, |_| false, &mut after))?;
+        self.with_frame(|frame| frame.run_instrumented(&self.program, inputs, &mut outputs, |_| false, &mut after))?;
         Ok((outputs, first))
     }
 
@@ -59,14 +59,14 @@ impl Executable {
             }
         };
         // The steps left out write tokens only, which have no bytes.
-        self.with_frame(|frame| frame.run_watched(&self.program, inputs, &mut outputs, prints, &mut after))?;
+        self.with_frame(|frame| frame.run_instrumented(&self.program, inputs, &mut outputs, prints, &mut after))?;
         Ok(outputs)
     }
 
     /// The steps of which launch `n` does the last part.
     fn finished_by(&self, n: usize) -> Range<usize> {
         let steps = self.program.launches[n].steps.clone();
-        let goes_on = |next: &Launch| next.steps.start + 1 == steps.end;
+        let goes_on = |next: &HostLaunch| next.steps.start + 1 == steps.end;
         let end = match self.program.launches.get(n + 1) {
             Some(next) if goes_on(next) => steps.end - 1,
             _ => steps.end,
@@ -81,7 +81,7 @@ impl Executable {
 }
 
 /// Whether a launch is there to print.
-fn prints(launch: &Launch) -> bool {
+fn prints(launch: &HostLaunch) -> bool {
     matches!(launch.job, Job::Library { library: Library::Print(_), .. })
 }
 

@@ -1,4 +1,4 @@
-//! Stripes: a value that each thread has its own copy of, so that hot counters and slots are not fought over.
+//! Shards: a value that each thread has its own copy of, so that hot counters and slots are not fought over.
 //!
 //! Guarantees that a copy has its cache lines to itself, and that of the threads alive no two have the same copy as
 //! long as there are enough copies. A copy may still be reached by any thread, so it must be safe to share.
@@ -15,9 +15,9 @@ use crate::lock::lock;
 /// A value on cache lines of its own; the hardware fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub struct Padded<T>(pub T);
+pub struct CachePadded<T>(pub T);
 
-impl<T> Deref for Padded<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -25,8 +25,8 @@ impl<T> Deref for Padded<T> {
     }
 }
 
-/// As many stripes as threads may run together, within bounds.
-pub(crate) fn n_stripes() -> usize {
+/// As many shards as threads may run together, within bounds.
+pub(crate) fn n_shards() -> usize {
     const FEWEST: usize = 8;
     const MOST: usize = 64;
     available_parallelism().map_or(FEWEST, usize::from).next_power_of_two().clamp(FEWEST, MOST)
@@ -129,9 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn stripes_lie_apart() {
-        let pair = [Padded(1_u8), Padded(2)];
+    fn shards_lie_apart() {
+        let pair = [CachePadded(1_u8), CachePadded(2)];
         assert!((&raw const *pair[1]).addr() - (&raw const *pair[0]).addr() >= 128);
-        assert!(n_stripes() >= 8);
+        assert!(n_shards() >= 8);
     }
 }

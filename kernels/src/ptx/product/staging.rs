@@ -1,22 +1,22 @@
 //! Sums that meet an epilogue: they pass through shared memory, from where one loop takes them element by element.
 //!
-//! So the epilogue's code is there once for each slab of the tile and not once for each sum of a thread, neighbouring
+//! So the epilogue's code is there once for each slice of the tile and not once for each sum of a thread, neighbouring
 //! lanes have neighbouring columns, and the loads of the epilogue read whole lines.
 
-use super::choose::{Config, Engine};
+use super::accumulators::Accumulators;
+use super::choose::{Config, MathUnit};
 use super::epilogue::Epilogue;
 use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
-use super::place::{Corner, element, rounded};
+use super::place::{TileOrigin, element, rounded};
 use super::problem::{Scatter, count};
-use super::sums::Sums;
 use super::vector::{list, vector};
-use crate::ptx::{Class, Function, Reg, Value, ptx};
+use crate::ptx::{Class, Function, Reg, RegValue, ptx};
 
-/// Shared memory of a slab at most.
+/// Shared memory of a slice at most.
 const LARGEST: usize = 48 << 10;
 
-/// A part of a block's tile: some rows of each warp.
-pub(super) struct Slab {
+/// The shared memory that a slice of a block's tile passes through: some rows of each warp.
+pub(super) struct StagingBuffer {
     /// Rows of a warp's tile.
     rows: usize,
     /// Elements from one row to the next.
@@ -24,7 +24,7 @@ pub(super) struct Slab {
 }
 
 /// The store of the elements, after the epilogue.
-pub(super) struct Tail<'a> {
+pub(super) struct EpilogueStore<'a> {
     pub(super) to: &'a Scatter,
     /// Columns of the product.
     pub(super) n: usize,
@@ -33,18 +33,18 @@ pub(super) struct Tail<'a> {
     pub(super) bases: &'a [Reg],
 }
 
-impl Slab {
-    pub(super) fn new(config: &Config) -> Slab {
+impl StagingBuffer {
+    pub(super) fn new(config: &Config) -> StagingBuffer {
         let pitch = config.tile()[1] + 32 / config.sum.size();
         let unit = match config.engine {
-            Engine::Simt { thread, lanes } => lanes[0] * thread[0].min(16 / config.sum.size()),
-            Engine::Mma => 16,
+            MathUnit::Simt { thread, lanes } => lanes[0] * thread[0].min(16 / config.sum.size()),
+            MathUnit::Mma => 16,
         };
-        let mut slab = Slab { rows: config.warp[0], pitch };
-        while slab.bytes(config) > LARGEST && slab.rows > unit {
-            slab.rows /= 2;
+        let mut staging = StagingBuffer { rows: config.warp[0], pitch };
+        while staging.bytes(config) > LARGEST && staging.rows > unit {
+            staging.rows /= 2;
         }
-        slab
+        staging
     }
 
     /// The shared memory it takes.
@@ -57,18 +57,18 @@ impl Slab {
         &self,
         f: &mut Function,
         config: &Config,
-        sums: &Sums,
-        corner: &Corner<'_>,
-        tail: &Tail<'_>,
+        acc: &Accumulators,
+        origin: &TileOrigin<'_>,
+        tail: &EpilogueStore<'_>,
         shared: Reg,
     ) {
-        let Tail { to, n, epilogue, bases } = *tail;
-        for slab in 0..config.warp[0] / self.rows {
+        let EpilogueStore { to, n, epilogue, bases } = *tail;
+        for slice in 0..config.warp[0] / self.rows {
             ptx!(f, "bar.sync 0");
-            self.write(f, config, sums, slab, shared);
+            self.write(f, config, acc, slice, shared);
             ptx!(f, "bar.sync 0");
-            self.visit(f, config, slab, shared, |f, place, value| {
-                let [row, col] = [sum(f, corner.row, place[0]), sum(f, corner.col, place[1])];
+            self.visit(f, config, slice, shared, |f, place, value| {
+                let [row, col] = [sum(f, origin.row, place[0]), sum(f, origin.col, place[1])];
                 let skip = f.label();
                 let [tile_rows, tile_cols] = config.tile();
                 let m = count(&to.rows);
@@ -77,29 +77,29 @@ impl Slab {
                 if let Some(inside) = both(f, in_rows, in_cols) {
                     ptx!(f, "@!{inside} bra {skip}");
                 }
-                let value = Value::new(to.dtype, rounded(f, value, to.dtype));
-                let place = element(f, to, corner.batch, row, col);
+                let value = RegValue::new(to.dtype, rounded(f, value, to.dtype));
+                let place = element(f, to, origin.batch, row, col);
                 epilogue.emit(f, bases, place, to.width, value);
                 f.place(skip);
             });
         }
     }
 
-    /// Each thread writes its sums in the rows of the slab.
-    fn write(&self, f: &mut Function, config: &Config, sums: &Sums, slab: usize, shared: Reg) {
+    /// Each thread writes its sums in the rows of the slice.
+    fn write(&self, f: &mut Function, config: &Config, acc: &Accumulators, slice: usize, shared: Reg) {
         let size = config.sum.size();
-        let first = slab * self.rows;
-        // Rows of a warp's tile lie together in the slab.
-        let row = mad(f, sums.warp[0], self.rows as i64 - config.warp[0] as i64, sums.row);
+        let first = slice * self.rows;
+        // Rows of a warp's tile lie together in the slice.
+        let row = mad(f, acc.warp[0], self.rows as i64 - config.warp[0] as i64, acc.row);
         let at = mad(f, row, (self.pitch * size) as i64, shared);
-        let at = mad(f, sums.col, size as i64, at);
-        for (number, distance) in sums.rows.iter().enumerate() {
+        let at = mad(f, acc.col, size as i64, at);
+        for (number, distance) in acc.rows.iter().enumerate() {
             if !(first..first + self.rows).contains(distance) {
                 continue;
             }
-            for group in (0..sums.cols.len()).step_by(sums.run) {
-                let values: Vec<Reg> = (0..sums.run).map(|e| sums.at(number, group + e)).collect();
-                let to = (distance - first) * self.pitch + sums.cols[group];
+            for group in (0..acc.cols.len()).step_by(acc.run) {
+                let values: Vec<Reg> = (0..acc.run).map(|e| acc.at(number, group + e)).collect();
+                let to = (distance - first) * self.pitch + acc.cols[group];
                 let to = Address::new(at, (to * size) as i64);
                 let ty = if size == 8 { "f64" } else { "f32" };
                 ptx!(f, "st.shared{} {to}, {}", vector(&values, ty), list(&values));
@@ -107,12 +107,12 @@ impl Slab {
         }
     }
 
-    /// The loop over the elements of a slab, given row and column in the block's tile and the sum.
+    /// The loop over the elements of a slice, given row and column in the block's tile and the sum.
     fn visit(
         &self,
         f: &mut Function,
         config: &Config,
-        slab: usize,
+        slice: usize,
         shared: Reg,
         body: impl FnOnce(&mut Function, [Reg; 2], Reg),
     ) {
@@ -131,7 +131,7 @@ impl Slab {
         let (warp, within) = (div(f, line, self.rows), and(f, line, self.rows - 1));
         let row = mul(f, warp, config.warp[0] as i64);
         let row = sum(f, row, within);
-        let row = super::index::add(f, row, (slab * self.rows) as i64);
+        let row = super::index::add(f, row, (slice * self.rows) as i64);
         body(f, [row, col], value);
         advance(f, number, config.threads() as i64);
         let more = below(f, number, config.warps[0] * self.rows * cols);

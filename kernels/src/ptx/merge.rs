@@ -26,7 +26,7 @@ pub(crate) fn is_small(launch: &Launch) -> bool {
 }
 
 /// Whether the launches have a form in which they can run as one; whether they may, the caller knows.
-pub(crate) fn fit(launches: &[&Launch]) -> bool {
+pub(crate) fn can_merge(launches: &[&Launch]) -> bool {
     let total = |of: fn(&Launch) -> usize| launches.iter().map(|launch| of(launch)).sum::<usize>();
     let most = |of: fn(&Launch) -> u32| launches.iter().map(|launch| of(launch)).max().unwrap_or(0);
     let waits = |launch: &&Launch| launch.block < most(|l| l.block) && launch.module.function.has_barrier();
@@ -42,12 +42,12 @@ pub(crate) fn fit(launches: &[&Launch]) -> bool {
         && !launches.iter().any(waits)
 }
 
-/// Launches that [`fit`] and do not depend on each other as one, whose arguments are those of all in order.
-pub(crate) fn beside(launches: &[&Launch]) -> Launch {
+/// Launches that [`can_merge`] and do not depend on each other as one, whose arguments are those of all in order.
+pub(crate) fn merge_launches(launches: &[&Launch]) -> Launch {
     let most = |of: fn(&Launch) -> u32| launches.iter().map(|launch| of(launch)).max().unwrap_or(0);
     let kernels: SmallVec<[(&Function, u32); 8]> =
         launches.iter().map(|launch| (&launch.module.function, launch.grid[0])).collect();
-    let module: Module = Function::beside(&kernels).finish();
+    let module: Module = Function::merge(&kernels).finish();
     Launch {
         module,
         grid: [launches.iter().map(|launch| launch.grid[0]).sum(), 1, 1],

@@ -7,18 +7,18 @@
 use std::ops::Range;
 
 use super::drive::Engine;
-use super::pack::{Source, Strided};
+use super::pack::{PanelSource, Strided};
 use super::tile::Lines;
-use super::{Axis, Layout, Real, Window, block_depth, with_scratch};
+use super::{Layout, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
-const HELD: usize = 96 << 10;
+const MAX_TILE: usize = 96 << 10;
 
 /// Tasks that a convolution is cut into, if it has as many lines.
 const TASKS: usize = 16;
 
 /// A pass that has a result for each pixel: windows of a batch of images, times a filter.
-pub(crate) struct Slide<'a, T> {
+pub(crate) struct DirectConv<'a, T> {
     /// Number of images.
     pub(crate) batch: usize,
     /// Channels of the result's group.
@@ -26,15 +26,15 @@ pub(crate) struct Slide<'a, T> {
     /// Elements of the result for each image.
     pub(crate) out_image: usize,
     /// The parts computed from each image. All parts share image, strides and channels.
-    pub(crate) parts: Vec<Part<'a, T>>,
+    pub(crate) parts: Vec<ConvPart<'a, T>>,
 }
 
 /// The outputs that share a filter.
-pub(crate) struct Part<'a, T> {
+pub(crate) struct ConvPart<'a, T> {
     /// The windows; they need not be valid if one axis has no taps.
     pub(crate) window: Window<'a, T>,
     /// The filter as columns.
-    pub(crate) filter: &'a (dyn Source<T> + 'a),
+    pub(crate) filter: &'a (dyn PanelSource<T> + 'a),
     /// Place of the first output in the result of an image.
     pub(crate) first: usize,
     /// Elements from one output to the next, along height and width.
@@ -42,14 +42,14 @@ pub(crate) struct Part<'a, T> {
 }
 
 /// The lowest and highest coordinate, relative to its first tap, at which a window has a tap.
-fn reach(axis: &Axis) -> [isize; 2] {
+fn reach(axis: &WindowAxis) -> [isize; 2] {
     let last = (axis.taps as isize - 1) * axis.dilation;
     [axis.offset + last.min(0), axis.offset + last.max(0)]
 }
 
 /// The part of an image, with padding, that a task holds.
 #[derive(Clone, Copy)]
-struct Hold {
+struct ImageTile {
     /// Lowest coordinates, for the first line of outputs.
     low: [isize; 2],
     /// Height for one line of outputs, and width.
@@ -61,24 +61,24 @@ struct Hold {
     slack: usize,
 }
 
-impl Hold {
+impl ImageTile {
     /// The image tile that one line of outputs of all `windows` needs.
-    fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<Hold> {
-        let mut hold: Option<Hold> = None;
+    fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<ImageTile> {
+        let mut tile: Option<ImageTile> = None;
         for w in windows {
             let ([low_y, high_y], [low_x, high_x]) = (reach(&w.y), reach(&w.x));
             let high_x = high_x + (w.x.outputs as isize - 1) * w.x.stride;
             let (mut low, mut high) = ([low_y, low_x], [high_y, high_x]);
-            if let Some(old) = hold {
+            if let Some(old) = tile {
                 let end = |axis: usize| old.low[axis] + old.extent[axis] as isize - 1;
                 low = [low[0].min(old.low[0]), low[1].min(old.low[1])];
                 high = [high[0].max(end(0)), high[1].max(end(1))];
             }
             let extent = [(high[0] - low[0] + 1) as usize, (high[1] - low[1] + 1) as usize];
             let slack = (16 * w.x.stride as usize * w.channels).max(16);
-            hold = Some(Hold { low, extent, stride: w.y.stride as usize, channels: w.channels, slack });
+            tile = Some(ImageTile { low, extent, stride: w.y.stride as usize, channels: w.channels, slack });
         }
-        hold
+        tile
     }
 
     /// Elements from line to line.
@@ -92,8 +92,8 @@ impl Hold {
     }
 
     /// Lines of outputs that are computed from one copy.
-    fn lines_held(&self) -> usize {
-        ((HELD / self.line().max(1)).saturating_sub(self.extent[0]) / self.stride + 1).max(1)
+    fn lines_per_tile(&self) -> usize {
+        ((MAX_TILE / self.line().max(1)).saturating_sub(self.extent[0]) / self.stride + 1).max(1)
     }
 
     /// Elements of a copy for `n_lines`.
@@ -165,7 +165,7 @@ impl<T> Shared<T> {
 
 /// A part with its packed filter and its offsets.
 struct Ready<'p, 'a, T> {
-    part: &'p Part<'a, T>,
+    part: &'p ConvPart<'a, T>,
     taps: Vec<isize>,
     start: usize,
     /// Where its panels begin.
@@ -178,16 +178,16 @@ impl Engine {
     /// # Safety
     ///
     /// `out` is writable wherever the parts put their outputs, and nobody else uses it.
-    pub(crate) unsafe fn slide<T: Real>(
+    pub(crate) unsafe fn direct_conv<T: Real>(
         &self,
-        x: &Slide<'_, T>,
+        x: &DirectConv<'_, T>,
         out: *mut T,
         done: &(dyn Fn(usize, Range<usize>) + Sync),
     ) {
         let width = T::kernels(self.level).width;
         let panels = x.n.div_ceil(width);
-        let depth = |part: &Part<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
-        let hold = Hold::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
+        let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
+        let tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
         let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;
         with_scratch::<T, _>(total, |packed| {
@@ -200,28 +200,28 @@ impl Engine {
                     if len > 0 {
                         self.pack_columns(part.filter, &(0..x.n), depth(part), &mut packed[rest..rest + len]);
                     }
-                    let (taps, start) = match &hold {
-                        Some(hold) if len > 0 => (hold.taps(&part.window), hold.start(&part.window)),
+                    let (taps, start) = match &tile {
+                        Some(tile) if len > 0 => (tile.taps(&part.window), tile.start(&part.window)),
                         _ => (Vec::new(), 0),
                     };
                     rest += len;
                     Ready { part, taps, start, packed: rest - len }
                 })
                 .collect();
-            let held = hold.map_or(n_lines, |hold| hold.lines_held());
-            let chunks = n_lines.div_ceil(held).max(TASKS.div_ceil(x.batch)).min(n_lines);
+            let lines_per_tile = tile.map_or(n_lines, |tile| tile.lines_per_tile());
+            let chunks = n_lines.div_ceil(lines_per_tile).max(TASKS.div_ceil(x.batch)).min(n_lines);
             let chunk = n_lines.div_ceil(chunks);
             let chunks = n_lines.div_ceil(chunk);
             let (packed, out) = (&*packed, Shared(out));
             (self.parallel_for)(x.batch * chunks, &|task| {
                 let (image, first) = (task / chunks, task % chunks * chunk);
                 let lines = first..(first + chunk).min(n_lines);
-                with_scratch::<T, _>(hold.map_or(0, |hold| hold.len(lines.len())), |copy| {
-                    if let (Some(hold), Some(part)) = (&hold, x.parts.iter().find(|part| depth(part) > 0)) {
-                        hold.copy(&part.window, image, &lines, copy);
+                with_scratch::<T, _>(tile.map_or(0, |tile| tile.len(lines.len())), |copy| {
+                    if let (Some(tile), Some(part)) = (&tile, x.parts.iter().find(|part| depth(part) > 0)) {
+                        tile.copy(&part.window, image, &lines, copy);
                     }
                     for part in &ready {
-                        self.slide_part(x, part, hold.as_ref(), copy, packed, &lines, out.at(image * x.out_image));
+                        self.direct_part(x, part, tile.as_ref(), copy, packed, &lines, out.at(image * x.out_image));
                     }
                 });
                 done(image, lines);
@@ -231,11 +231,11 @@ impl Engine {
 
     /// Computes some lines of a part.
     #[expect(clippy::too_many_arguments, reason = "the inside of a task, cut out for its length")]
-    fn slide_part<T: Real>(
+    fn direct_part<T: Real>(
         &self,
-        x: &Slide<'_, T>,
+        x: &DirectConv<'_, T>,
         ready: &Ready<'_, '_, T>,
-        hold: Option<&Hold>,
+        tile: Option<&ImageTile>,
         copy: &[T],
         packed: &[T],
         lines: &Range<usize>,
@@ -246,7 +246,7 @@ impl Engine {
         let n_lines = lines.end.min(w.y.outputs).saturating_sub(lines.start);
         let c = out.wrapping_add(part.first + lines.start * part.step[0]);
         let k = ready.taps.len();
-        let Some(hold) = hold.filter(|_| k > 0) else {
+        let Some(tile) = tile.filter(|_| k > 0) else {
             for line in 0..n_lines {
                 for at in 0..w.x.outputs {
                     let c = c.wrapping_add(line * part.step[0] + at * part.step[1]);
@@ -265,8 +265,8 @@ impl Engine {
                 cols: x.n,
                 offsets,
                 a: copy[ready.start..].as_ptr(),
-                a_line: hold.stride * hold.line(),
-                a_row: w.x.stride as usize * hold.channels,
+                a_line: tile.stride * tile.line(),
+                a_row: w.x.stride as usize * tile.channels,
                 b,
                 b_panel: k * kernels.width,
                 b_row: kernels.width,
@@ -283,7 +283,7 @@ impl Engine {
 }
 
 /// A filter's gradient: windows, with taps as rows, times the cotangent.
-pub(crate) struct Turned<'a, T> {
+pub(crate) struct FilterGradient<'a, T> {
     /// The windows of the image.
     pub(crate) window: Window<'a, T>,
     /// The cotangent, with channels as rows and pixels as steps; channels are neighbours.
@@ -300,7 +300,7 @@ pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
     (256 / width.max(1)).clamp(1, height.max(1))
 }
 
-impl<T: Real> Turned<'_, T> {
+impl<T: Real> FilterGradient<'_, T> {
     /// Number of elements of the result.
     fn size(&self) -> usize {
         self.window.y.taps * self.window.x.taps * self.window.channels * self.n
@@ -318,7 +318,12 @@ impl Engine {
     /// # Safety
     ///
     /// `out` is writable for a row of `n` for each tap, and nobody else uses these.
-    pub(crate) unsafe fn slide_turned<T: Real>(&self, x: &Turned<'_, T>, out: *mut T, out_row: usize) {
+    pub(crate) unsafe fn direct_filter_gradient<T: Real>(
+        &self,
+        x: &FilterGradient<'_, T>,
+        out: *mut T,
+        out_row: usize,
+    ) {
         let size = x.size();
         let group = x.batch.div_ceil(TASKS);
         let groups = x.batch.div_ceil(group);
@@ -326,7 +331,7 @@ impl Engine {
             let all = Shared(partial.as_mut_ptr());
             (self.parallel_for)(groups, &|task| {
                 let images = task * group..((task + 1) * group).min(x.batch);
-                self.turned_group(x, images, all.at(task * size));
+                self.gradient_of_images(x, images, all.at(task * size));
             });
             for (i, row) in (0..size).step_by(x.n).enumerate() {
                 // SAFETY: a row of the result.
@@ -341,31 +346,32 @@ impl Engine {
     }
 
     /// The part of the gradient that comes from some images.
-    fn turned_group<T: Real>(&self, x: &Turned<'_, T>, images: Range<usize>, c: *mut T) {
+    fn gradient_of_images<T: Real>(&self, x: &FilterGradient<'_, T>, images: Range<usize>, c: *mut T) {
         let width = T::kernels(self.level).width;
         let w = &x.window;
-        let Some(hold) = Hold::new(std::iter::once(w)) else { return };
+        let Some(tile) = ImageTile::new(std::iter::once(w)) else { return };
         let chain = x.lines_of_chain();
-        let held = (hold.lines_held() / chain * chain).max(chain).min(w.y.outputs.next_multiple_of(chain));
+        let lines_per_tile =
+            (tile.lines_per_tile() / chain * chain).max(chain).min(w.y.outputs.next_multiple_of(chain));
         // Where each pixel of a chain lies.
         let pixels: Vec<isize> = (0..chain)
             .flat_map(|y| (0..w.x.outputs).map(move |x| (y, x)))
-            .map(|(y, x)| (y * hold.stride * hold.line() + x * w.x.stride as usize * hold.channels) as isize)
+            .map(|(y, x)| (y * tile.stride * tile.line() + x * w.x.stride as usize * tile.channels) as isize)
             .collect();
         let panels = x.n.div_ceil(width) * width * pixels.len();
-        with_scratch::<T, _>(hold.len(held) + panels, |scratch| {
-            let (copy, packed) = scratch.split_at_mut(hold.len(held));
+        with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
+            let (copy, packed) = scratch.split_at_mut(tile.len(lines_per_tile));
             let mut fresh = true;
             for image in images {
-                for first in (0..w.y.outputs).step_by(held) {
-                    let lines = first..(first + held).min(w.y.outputs);
-                    let copy = &mut copy[..hold.len(lines.len())];
-                    hold.copy(w, image, &lines, copy);
+                for first in (0..w.y.outputs).step_by(lines_per_tile) {
+                    let lines = first..(first + lines_per_tile).min(w.y.outputs);
+                    let copy = &mut copy[..tile.len(lines.len())];
+                    tile.copy(w, image, &lines, copy);
                     for line in lines.clone().step_by(chain) {
                         let now = line..(line + chain).min(lines.end);
-                        let start = (line - first) * hold.stride * hold.line() + hold.start(w);
+                        let start = (line - first) * tile.stride * tile.line() + tile.start(w);
                         let offsets = &pixels[..now.len() * w.x.outputs];
-                        self.turned_chain(x, &hold, &copy[start..], offsets, image, line, packed, c, fresh);
+                        self.gradient_of_chain(x, &tile, &copy[start..], offsets, image, line, packed, c, fresh);
                         fresh = false;
                     }
                 }
@@ -375,10 +381,10 @@ impl Engine {
 
     /// One chain of pixels, for all taps.
     #[expect(clippy::too_many_arguments, reason = "the inside of three loops, cut out for its length")]
-    fn turned_chain<T: Real>(
+    fn gradient_of_chain<T: Real>(
         &self,
-        x: &Turned<'_, T>,
-        hold: &Hold,
+        x: &FilterGradient<'_, T>,
+        tile: &ImageTile,
         copy: &[T],
         offsets: &[isize],
         image: usize,
@@ -409,7 +415,7 @@ impl Engine {
                 rows,
                 cols: x.n,
                 offsets,
-                a: copy[tap * w.y.dilation as usize * hold.line()..].as_ptr(),
+                a: copy[tap * w.y.dilation as usize * tile.line()..].as_ptr(),
                 a_line: w.x.dilation as usize * w.channels,
                 a_row: 1,
                 b,
