@@ -26,12 +26,13 @@ enum Mode {
 /// Code for a machine without fused multiply-add, which no cache knows.
 fn compile_without_fma(units: &[Unit<'_>]) -> Vec<Arc<Function>> {
     let isa = super::compile::isa_without_fma().unwrap();
-    let function = |unit: &Unit<'_>| {
-        let bytes = super::compile::machine_code(unit, &isa).unwrap();
-        let code = Arc::new(Code::new(&bytes).unwrap());
-        Arc::new(Function { code, offset: 0, len: bytes.len() })
-    };
-    units.iter().map(function).collect()
+    units.iter().map(|unit| function(&super::compile::machine_code(unit, &isa).unwrap())).collect()
+}
+
+/// A function of its own, which no cache knows.
+pub(super) fn function(bytes: &[u8]) -> Arc<Function> {
+    let code = Arc::new(Code::new(bytes).unwrap());
+    Arc::new(Function { code, offset: 0, len: bytes.len() })
 }
 
 /// As [`run`], in some mode; also says whether the flag was raised.
@@ -45,6 +46,18 @@ fn run_in_mode(
     let trap = mode != Mode::Plain;
     let units: Vec<Unit<'_>> = schedule.nests.iter().map(|nest| Unit { nests: vec![nest], trap }).collect();
     let functions = if mode == Mode::TrapWithoutFma { compile_without_fma(&units) } else { compile(&units).unwrap() };
+    run_functions(kernel, schedule, &functions, inputs, parts, trap)
+}
+
+/// Runs code of a schedule; also says whether the flag was raised.
+pub(super) fn run_functions(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    functions: &[Arc<Function>],
+    inputs: &[Vec<u8>],
+    parts: u64,
+    trap: bool,
+) -> (Vec<Vec<u8>>, bool) {
     let mut flag = 0_u32;
     let mut outputs = fresh_outputs(kernel);
     let mut scratch = vec![0u8; schedule.scratch];
@@ -55,7 +68,7 @@ fn run_in_mode(
         let buffer = if param.written { writes.next() } else { reads.next() };
         pointers.push(buffer.unwrap().as_mut_ptr());
     }
-    for (nest, function) in schedule.nests.iter().zip(&functions) {
+    for (nest, function) in schedule.nests.iter().zip(functions) {
         let pointer = |source: &Source| match *source {
             Source::Param(p) => pointers[p],
             Source::Scratch(at) => scratch[at..].as_mut_ptr(),
@@ -111,7 +124,7 @@ fn fresh_outputs(kernel: &Kernel) -> Vec<Vec<u8>> {
     kernel.params.iter().filter(|p| p.written).map(|p| vec![0u8; p.len * p.dtype.size()]).collect()
 }
 
-fn expected(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(super) fn expected(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut outputs = fresh_outputs(kernel);
     let reads: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
     evaluate(kernel, &reads, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
@@ -148,7 +161,7 @@ fn check(kernel: &Kernel, inputs: &[Vec<u8>], tolerance: f64, name: &str) {
     compare(kernel, &outputs, &expected(kernel, inputs), tolerance, name);
 }
 
-fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f64, name: &str) {
+pub(super) fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f64, name: &str) {
     let written = kernel.params.iter().filter(|p| p.written);
     for ((param, made), expected) in written.zip(made).zip(expected) {
         let size = param.dtype.size();
@@ -159,7 +172,7 @@ fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f
     }
 }
 
-fn bytes<T: Element>(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
+pub(super) fn bytes<T: Element>(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
     values.into_iter().flat_map(|x| T::from_f64(x).to_scalar().bits.to_le_bytes()[..T::DTYPE.size()].to_vec()).collect()
 }
 
@@ -220,14 +233,18 @@ const SPECIAL: [f64; 24] = [
 ];
 
 /// All pairs of special values of a dtype, as bytes of two buffers.
-fn special_pairs(dtype: DType) -> Vec<Vec<u8>> {
+pub(super) fn special_pairs(dtype: DType) -> Vec<Vec<u8>> {
     let element = |x: f64| retape_runtime::Scalar::from_f64(x, dtype).bits.to_le_bytes()[..dtype.size()].to_vec();
     let pairs = || SPECIAL.iter().flat_map(|&x| SPECIAL.iter().map(move |&y| (x, y)));
     vec![pairs().flat_map(|(x, _)| element(x)).collect(), pairs().flat_map(|(_, y)| element(y)).collect()]
 }
 
 /// A kernel over `n` elements of two buffers; one element more than vectors fill, so that both paths run.
-fn pointwise(n: usize, dtype: DType, f: impl for<'k> Fn(&'k KernelBuilder, [Value<'k>; 2]) -> Value<'k>) -> Kernel {
+pub(super) fn pointwise(
+    n: usize,
+    dtype: DType,
+    f: impl for<'k> Fn(&'k KernelBuilder, [Value<'k>; 2]) -> Value<'k>,
+) -> Kernel {
     let k = KernelBuilder::new();
     let [x, y] = [0, 1].map(|_| k.param(dtype, n, false));
     k.axis(n, false);
