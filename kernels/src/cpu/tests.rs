@@ -58,9 +58,7 @@ pub(super) fn run_functions(
     parts: u64,
     trap: bool,
 ) -> (Vec<Vec<u8>>, bool) {
-    let mut flag = 0_u32;
     let mut outputs = fresh_outputs(kernel);
-    let mut scratch = vec![0u8; schedule.scratch];
     let mut inputs = inputs.to_vec();
     let mut pointers: Vec<*mut u8> = Vec::new();
     let (mut reads, mut writes) = (inputs.iter_mut(), outputs.iter_mut());
@@ -68,6 +66,14 @@ pub(super) fn run_functions(
         let buffer = if param.written { writes.next() } else { reads.next() };
         pointers.push(buffer.unwrap().as_mut_ptr());
     }
+    let flag = run_at(schedule, functions, &pointers, parts, trap);
+    (outputs, flag)
+}
+
+/// Runs code of a schedule on the bytes behind some pointers; says whether the flag was raised.
+fn run_at(schedule: &Schedule, functions: &[Arc<Function>], pointers: &[*mut u8], parts: u64, trap: bool) -> bool {
+    let mut flag = 0_u32;
+    let mut scratch = vec![0u8; schedule.scratch];
     for (nest, function) in schedule.nests.iter().zip(functions) {
         let pointer = |source: &Source| match *source {
             Source::Param(p) => pointers[p],
@@ -83,7 +89,79 @@ pub(super) fn run_functions(
             }
         }
     }
-    (outputs, flag != 0)
+    flag != 0
+}
+
+/// Bytes between two pages that nothing may touch, at the end of their own page or at its start.
+#[cfg(unix)]
+struct Guarded {
+    pages: *mut u8,
+    start: usize,
+    len: usize,
+}
+
+#[cfg(unix)]
+const PAGE: usize = 1 << 16;
+
+#[cfg(unix)]
+impl Guarded {
+    fn new(bytes: &[u8], at_end: bool) -> Guarded {
+        assert!(bytes.len() <= PAGE);
+        let start = if at_end { 2 * PAGE - bytes.len() } else { PAGE };
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        // SAFETY: the pages are new, and those in the middle are the only ones that are used.
+        let pages = unsafe {
+            let pages = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(pages, libc::MAP_FAILED);
+            let pages = pages.cast::<u8>();
+            assert_eq!(libc::mprotect(pages.add(PAGE).cast(), PAGE, access), 0);
+            pages.add(start).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            pages
+        };
+        Guarded { pages, start, len: bytes.len() }
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        self.pages.wrapping_add(self.start)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        // SAFETY: the bytes were written when the pages were made.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.len) }.to_vec()
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: nothing points to the pages any more.
+        unsafe { libc::munmap(self.pages.cast(), 3 * PAGE) };
+    }
+}
+
+/// Runs code of a schedule on buffers between guards; the first input is the first output too, if it lies `over` it.
+#[cfg(unix)]
+pub(super) fn run_guarded(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    functions: &[Arc<Function>],
+    inputs: &[Vec<u8>],
+    at_end: bool,
+    over: bool,
+) -> Vec<Vec<u8>> {
+    let reads: Vec<Guarded> = inputs.iter().map(|bytes| Guarded::new(bytes, at_end)).collect();
+    let writes: Vec<Guarded> = fresh_outputs(kernel).iter().map(|bytes| Guarded::new(bytes, at_end)).collect();
+    let (mut next_read, mut next_write) = (reads.iter(), writes.iter());
+    let buffer = |written: bool| if written { next_write.next() } else { next_read.next() };
+    let mut pointers: Vec<*mut u8> =
+        kernel.params.iter().map(|p| p.written).map(buffer).map(|b| b.unwrap().pointer()).collect();
+    if over {
+        pointers[kernel.params.iter().position(|p| p.written).unwrap()] = reads[0].pointer();
+    }
+    run_at(schedule, functions, &pointers, 1, false);
+    let made =
+        if over { reads.iter().take(1).chain(&writes[1..]).collect() } else { writes.iter().collect::<Vec<_>>() };
+    made.into_iter().map(Guarded::bytes).collect()
 }
 
 /// Whether a buffer holds NaN or an infinity.

@@ -4,10 +4,8 @@ use super::code::Cell;
 use super::encode::{Alu, Condition, RAX, RCX, RDI, RDX, RSI, Rm};
 use super::nest::{Group, Loops, Place};
 use super::regs::Registers;
+use super::walk::MIN_HELD_TRIPS;
 use crate::schedule::LANES;
-
-/// Trips of a loop from which on values in registers outweigh bringing them there.
-pub(super) const MIN_HELD_TRIPS: usize = 4;
 
 impl Loops<'_> {
     /// A nest of blocks of the last kept axis. The blocks of a task that are neighbours are walked as one.
@@ -15,10 +13,14 @@ impl Loops<'_> {
         let extent = self.kernel.axes[self.axis].extent;
         let n_blocks = extent.div_ceil(block);
         let (end, first, limit) = (self.frame_cell(), self.frame_cell(), self.frame_cell());
+        let groups = self.column_groups().min(block.div_ceil(self.e.level.lanes()));
+        self.make_accumulators(groups);
         self.items(end, self.axis, Some((n_blocks, first)), &mut |l| {
+            if n_blocks == 1 {
+                l.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);
+                return l.walk_row(extent, groups, &mut |l, groups| l.column(groups));
+            }
             l.blocks([n_blocks, block, extent].map(|n| n as i32), end, first, limit);
-            let groups = l.column_groups();
-            l.make_accumulators(groups);
             l.walk(limit, groups, &mut |l, groups| l.column(groups))
         })
     }
@@ -26,11 +28,6 @@ impl Loops<'_> {
     /// The position, where it ends, and the next item: of the blocks that are left of this row and of the task.
     fn blocks(&mut self, [n_blocks, block, extent]: [i32; 3], end: Cell, first: Cell, limit: Cell) {
         let asm = &mut self.e.regs.asm;
-        if n_blocks == 1 {
-            asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);
-            asm.mov_imm(Rm::Register(RCX), 0);
-            return asm.mov_imm(Registers::cell(limit), extent);
-        }
         asm.general(&[0x8b], true, RAX, Registers::cell(end));
         asm.alu(Alu::Sub, RAX, Rm::Register(RSI));
         asm.alu(Alu::Add, RAX, Registers::cell(first));
@@ -74,13 +71,20 @@ impl Loops<'_> {
         // Fewer elements than one iteration has are folded in another order.
         (extent >= full).then_some(())?;
         let end = self.frame_cell();
+        let groups = self.kernel_groups();
+        self.make_accumulators(groups);
         self.items(end, self.facts.kept, None, &mut |l| {
             l.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);
-            l.make_accumulators(l.kernel_groups());
             l.begin_sums();
             l.end_body();
-            l.reduced_loops(l.facts.kept, l.axis, &mut |l| l.row(extent))?;
-            l.end_body();
+            l.reduced_loops(l.facts.kept, l.axis, &mut |l| {
+                l.walk_row(extent, groups, &mut |l, groups| {
+                    l.open(groups);
+                    l.made_at(l.body_place())?;
+                    l.stores_at(l.body_place())?;
+                    l.add_row()
+                })
+            })?;
             l.open(vec![]);
             l.row_sums()?;
             let tail = l.tail_place();
@@ -89,42 +93,6 @@ impl Loops<'_> {
             l.end_body();
             Some(())
         })
-    }
-
-    /// The vectors of one row.
-    fn row(&mut self, extent: usize) -> Option<()> {
-        let groups = self.kernel_groups();
-        let step = groups * self.e.level.lanes();
-        let (trips, rest) = (extent / step, extent % step);
-        let body = |l: &mut Self, groups| {
-            l.open(groups);
-            l.made_at(l.body_place())?;
-            l.stores_at(l.body_place())?;
-            l.add_row()
-        };
-        // Blocks of reduced axes outside end here.
-        self.end_body();
-        self.e.regs.asm.mov_imm(Rm::Register(RCX), 0);
-        if trips > 0 {
-            let groups = self.whole_groups(groups);
-            body(self, groups)?;
-            let held = if trips < MIN_HELD_TRIPS { vec![] } else { self.e.regs.worth_holding(&self.e.block) };
-            self.e.regs.hold(&held);
-            let top = self.e.regs.asm.label();
-            self.e.regs.asm.bind(top);
-            self.end_body();
-            self.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RCX), step as i32);
-            if trips > 1 {
-                self.e.regs.asm.alu_imm(Alu::Cmp, Rm::Register(RCX), (trips * step) as i32);
-                self.e.regs.asm.jump_if(Condition::Less, top);
-            }
-            self.e.regs.let_go(&held);
-        }
-        if rest > 0 {
-            let groups = self.mixed_groups(rest);
-            body(self, groups)?;
-        }
-        Some(())
     }
 
     /// The loop over grid items: the kept axes before `outer`, and the blocks inside, if there are any, with the first

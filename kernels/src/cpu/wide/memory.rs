@@ -19,6 +19,8 @@ pub(super) struct Tail {
     pub(super) mask: Virtual,
     /// How many there are.
     pub(super) left: Cell,
+    /// Their number, if it is known.
+    pub(super) count: Option<usize>,
 }
 
 fn unit(dtype: DType) -> Option<Unit> {
@@ -109,6 +111,9 @@ impl Emitter {
 
     fn store_words(&mut self, value: &Val, to: Address, tail: Option<Tail>) {
         let wide = is_wide(value.dtype);
+        if let (Some(count), false) = (tail.and_then(|tail| tail.count), self.level.has_masks()) {
+            return self.store_pieces(value, to, count * value.dtype.size());
+        }
         let masks = tail.map(|tail| self.masks(tail.mask, value.dtype));
         for (n, &reg) in value.regs.iter().enumerate() {
             let memory = Operand::Memory(to.behind((n * self.len.bytes()) as i32));
@@ -120,6 +125,32 @@ impl Emitter {
                 _ => Row::of(ops::store_elements(wide), self.len, Field::Use(reg), memory).masked(mask, false),
             };
             self.push(row);
+        }
+    }
+
+    /// The first `bytes` of a value, in pieces that are powers of two: masked stores of AVX2 are slow.
+    fn store_pieces(&mut self, value: &Val, to: Address, bytes: usize) {
+        let full = self.len.bytes();
+        for (n, &reg) in value.regs.iter().enumerate() {
+            let left = bytes.saturating_sub(n * full).min(full);
+            let (mut reg, mut at) = (reg, 0);
+            while at < left {
+                let (op, len, size) = match left - at {
+                    32 => (ops::STORE, Len::Bits256, 32),
+                    16.. => (ops::STORE, Len::Bits128, 16),
+                    8.. => (ops::move_from_lane(true), Len::Bits128, 8),
+                    _ => (ops::move_from_lane(false), Len::Bits128, 4),
+                };
+                self.push(Row::of(op, len, Field::Use(reg), Operand::Memory(to.behind((n * full + at) as i32))));
+                at += size;
+                if at < left {
+                    // The rest moves to the front.
+                    reg = match size {
+                        16 => self.extracted(ops::EXTRACT_128, reg, 1),
+                        _ => self.one_of(ops::SHUFFLE, Len::Bits128, reg, Some(0x4e)),
+                    };
+                }
+            }
         }
     }
 

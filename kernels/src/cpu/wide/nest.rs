@@ -480,7 +480,7 @@ impl<'a> Loops<'a> {
             let lanes = (0..self.e.level.lanes()).flat_map(|lane| if lane < left { [0xff; 4] } else { [0; 4] });
             self.e.regs.constant(Constant::Lanes(lanes.collect()))
         };
-        Tail { mask, left: Cell::Frame(cell) }
+        Tail { mask, left: Cell::Frame(cell), count: Some(left) }
     }
 }
 

@@ -7,14 +7,19 @@ use retape_runtime::DType;
 
 use super::encode::Assembled;
 use super::{Level, assembled};
+#[cfg(unix)]
+use crate::cpu::tests::run_guarded;
 use crate::cpu::tests::{compare, function, pointwise, run_functions, special_pairs};
 use crate::cpu::{Function, Unit};
 use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
-use crate::ir::{Binary, Compare, Inst, Kernel, Unary};
+use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Monoid, Unary, Value};
 use crate::schedule::{Schedule, prepared, schedule};
 
 /// As few registers as an instruction can name, so that values must move.
 const FEW: u32 = super::regs::MOST_NAMED;
+
+/// More than any frame has.
+const FRAME: u64 = 1 << 15;
 
 /// The levels of this machine; others are not tested here.
 fn levels() -> Vec<Level> {
@@ -44,7 +49,8 @@ fn check_instructions(code: &Assembled, name: &str) {
                     let is_constant = (code.n_code as u64..code.bytes.len() as u64).contains(&place);
                     assert!(is_constant, "{name}: a constant at {place:x}");
                 }
-                Register::RSP | Register::RAX | Register::R15 | Register::RCX | Register::RDI => {}
+                Register::RSP => assert!(place < FRAME || place > u64::MAX - FRAME, "{name}: {place:x} of the frame"),
+                Register::RAX | Register::R15 | Register::RCX | Register::RDI => {}
                 Register::RBX | Register::RBP | Register::R8 | Register::R9 | Register::R10 | Register::R11 => {}
                 Register::R12 | Register::R13 | Register::R14 => {}
                 other => panic!("{name}: memory behind {other:?}"),
@@ -62,9 +68,6 @@ fn functions(schedule: &Schedule, level: Level, limit: u32, name: &str) -> (Vec<
     let of_nest = |nest| {
         if let Some(code) = assembled(nest, level, limit) {
             n_wide += 1;
-            if let Ok(folder) = std::env::var("RETAPE_WIDE_DUMP") {
-                std::fs::write(format!("{folder}/code.bin"), &code.bytes[..code.n_code]).unwrap();
-            }
             check_instructions(&code, name);
             return function(&code.bytes);
         }
@@ -105,7 +108,7 @@ fn random_kernels_have_the_bits_of_cranelift() {
         let kernel = random_kernel(seed);
         n_wide += check(&kernel, &random_inputs(&kernel, seed), &format!("seed {seed}"));
     }
-    assert!(n_wide > 100 * levels().len(), "{n_wide}");
+    assert!(n_wide > 120 * levels().len(), "{n_wide}");
 }
 
 #[test]
@@ -161,4 +164,66 @@ fn special_values_have_the_bits_of_cranelift() {
         }
         assert!(n_wide > 10 * levels().len(), "{dtype}: {n_wide}");
     }
+}
+
+/// Half of a number plus 1, as the dtype that it had.
+fn halved<'k>(x: Value<'k>) -> Value<'k> {
+    let dtype = x.dtype();
+    (x.cast(DType::F32) * 0.5 + 1.0).cast(dtype)
+}
+
+/// Kernels over rows of `n` elements: along one axis, along the last of two, reduced along rows and across them.
+fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
+    let flat = pointwise(n, dtype, |_, [x, y]| x.compare(Compare::Ne, y).select(halved(x), y));
+    let make = |extents: [(usize, bool); 2], strides: [i64; 2], reduces: bool| {
+        let k = KernelBuilder::new();
+        let len = extents[0].0 * extents[1].0;
+        let x = k.param(dtype, len, false);
+        for (extent, reduced) in extents {
+            k.axis(extent, reduced);
+        }
+        let at = Affine::new(0, &strides);
+        let value = halved(k.load(x, at.clone()));
+        k.store(k.param(dtype, len, true), at, value);
+        if reduces {
+            let kept = extents[0].0;
+            let sum = value.cast(DType::F32).reduce(Monoid::Sum);
+            k.store(k.param(DType::F32, kept, true), Affine::new(0, &[1, 0]), sum);
+            let most = value.cast(DType::F64).reduce(Monoid::Max);
+            k.store(k.param(DType::F64, kept, true), Affine::new(0, &[1, 0]), most);
+        }
+        k.finish()
+    };
+    let row = n as i64;
+    vec![
+        flat,
+        make([(3, false), (n, false)], [row, 1], false),
+        make([(3, false), (n, true)], [row, 1], true),
+        make([(n, false), (3, true)], [1, row], true),
+    ]
+}
+
+#[test]
+#[cfg(unix)]
+fn nothing_beyond_a_buffer_is_touched() {
+    let mut n_wide = 0;
+    for n in 1..70 {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::U8, DType::F16, DType::Bf16, DType::Bool] {
+            for (kind, kernel) in kernels_of_length(n, dtype).into_iter().enumerate() {
+                let inputs = random_inputs(&kernel, (n + kind) as u64);
+                let schedule = schedule(&kernel);
+                let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+                for level in levels() {
+                    let name = format!("kind {kind} of {n} at {level:?}");
+                    let (functions, n) = functions(&schedule, level, u32::MAX, &name);
+                    n_wide += n;
+                    for (at_end, over) in [(true, false), (false, false), (true, true)] {
+                        let made = run_guarded(&kernel, &schedule, &functions, &inputs, at_end, over);
+                        compare(&kernel, &made, &expected, 0.0, &format!("{name}, over an input: {over}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_wide > 1500 * levels().len(), "{n_wide}");
 }

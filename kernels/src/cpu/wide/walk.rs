@@ -1,11 +1,14 @@
 //! Loops over the vector axis, and what is left of less than a vector.
 
-use super::code::{Cell, Class};
-use super::encode::{Alu, Condition, Len, Memory, RAX, RCX, RDI, RDX, RSI, RSP, Rm};
+use super::code::{Cell, Class, Virtual};
+use super::encode::{Alu, Condition, Label, Len, Memory, RAX, RCX, RDI, RDX, RSI, RSP, Rm};
 use super::memory::Tail;
 use super::nest::{Group, Loops};
 use super::ops;
 use super::regs::Registers;
+
+/// Trips of a loop from which on values in registers outweigh bringing them there.
+pub(super) const MIN_HELD_TRIPS: usize = 4;
 
 /// The body of a loop over vectors, for some groups.
 pub(super) type Body<'b, 'a> = dyn FnMut(&mut Loops<'a>, Vec<Group>) -> Option<()> + 'b;
@@ -50,6 +53,58 @@ impl<'a> Loops<'a> {
         Some(())
     }
 
+    /// All points of an axis from its origin on: `groups` vectors at once, and then what is left.
+    pub(super) fn walk_row(&mut self, extent: usize, groups: usize, body: &mut Body<'_, 'a>) -> Option<()> {
+        let step = groups * self.e.level.lanes();
+        let (trips, rest) = (extent / step, extent % step);
+        let values = self.values.clone();
+        self.e.regs.asm.mov_imm(Rm::Register(RCX), 0);
+        if trips > 0 {
+            let whole = self.whole_groups(groups);
+            let top = self.e.regs.asm.label();
+            let held = self.begin_loop(top, trips >= MIN_HELD_TRIPS, whole, body)?;
+            self.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RCX), step as i32);
+            if trips > 1 {
+                self.e.regs.asm.alu_imm(Alu::Cmp, Rm::Register(RCX), (trips * step) as i32);
+                self.e.regs.asm.jump_if(Condition::Less, top);
+            }
+            self.e.regs.let_go(&held);
+            self.values.clone_from(&values);
+        }
+        if rest > 0 {
+            let rest = self.mixed_groups(rest);
+            body(self, rest)?;
+            self.end_body();
+        }
+        self.values = values;
+        Some(())
+    }
+
+    /// Writes the body of a loop behind its label; gives the values that are held in registers for it.
+    fn begin_loop(
+        &mut self,
+        top: Label,
+        holds: bool,
+        groups: Vec<Group>,
+        body: &mut Body<'_, 'a>,
+    ) -> Option<Vec<Virtual>> {
+        let mut held = vec![];
+        if self.vector_level() == self.body_place().level {
+            // One block, which is known before it is written.
+            body(self, groups)?;
+            if holds {
+                held = self.e.regs.worth_holding(&self.e.block);
+            }
+            self.e.regs.hold(&held);
+            self.e.regs.asm.bind(top);
+        } else {
+            self.e.regs.asm.bind(top);
+            body(self, groups)?;
+        }
+        self.end_body();
+        Some(held)
+    }
+
     /// A loop over `count` vectors at once while they fit.
     fn repeat_vectors(&mut self, end: Cell, count: usize, body: &mut Body<'_, 'a>) -> Option<()> {
         let step = (count * self.e.level.lanes()) as i32;
@@ -61,19 +116,7 @@ impl<'a> Loops<'a> {
             l.e.regs.asm.jump_if(condition, to);
         };
         fits(self, Condition::Greater, skip);
-        let held = if self.vector_level() == self.body_place().level {
-            // One block, which is known before it is written.
-            body(self, groups)?;
-            let held = self.e.regs.worth_holding(&self.e.block);
-            self.e.regs.hold(&held);
-            self.e.regs.asm.bind(top);
-            held
-        } else {
-            self.e.regs.asm.bind(top);
-            body(self, groups)?;
-            vec![]
-        };
-        self.end_body();
+        let held = self.begin_loop(top, true, groups, body)?;
         self.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RCX), step);
         fits(self, Condition::LessOrEqual, top);
         self.e.regs.let_go(&held);
@@ -98,7 +141,7 @@ impl<'a> Loops<'a> {
             asm.mov_imm(Rm::Register(RDI), -1);
             asm.low_bits(RDI, RDI, RAX);
             asm.store(RDI, Memory::at(RSP, slot));
-            return Tail { mask, left };
+            return Tail { mask, left, count: None };
         }
         let (mask, slot) = self.e.regs.make_in_frame(Class::Vector);
         let numbers = self.e.numbers(false, 0);
@@ -109,6 +152,6 @@ impl<'a> Loops<'a> {
         regs.fetch(1, numbers);
         regs.write(ops::greater_int(false), Len::Bits256, 0, 0, Rm::Register(1), None);
         regs.put(Class::Vector, 0, slot);
-        Tail { mask, left }
+        Tail { mask, left, count: None }
     }
 }
