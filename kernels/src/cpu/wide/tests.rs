@@ -49,7 +49,7 @@ fn check_instructions(code: &Assembled, name: &str) {
                     let is_constant = (code.n_code as u64..code.bytes.len() as u64).contains(&place);
                     assert!(is_constant, "{name}: a constant at {place:x}");
                 }
-                Register::RSP => assert!(place < FRAME || place > u64::MAX - FRAME, "{name}: {place:x} of the frame"),
+                Register::RSP => assert!(place.wrapping_add(FRAME) < 2 * FRAME, "{name}: {place:x} of the frame"),
                 Register::RAX | Register::R15 | Register::RCX | Register::RDI => {}
                 Register::RBX | Register::RBP | Register::R8 | Register::R9 | Register::R10 | Register::R11 => {}
                 Register::R12 | Register::R13 | Register::R14 => {}
