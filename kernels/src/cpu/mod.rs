@@ -15,6 +15,7 @@ mod reduce;
 #[cfg(test)]
 mod tests;
 mod trap;
+mod wide;
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use retape_runtime::{DType, Shape, f16};
 
-use super::extents::{Check, count, countable};
+use super::extents::{Checked, count, countable};
 use super::text::descriptor;
 use super::view::{Plain, for_each_chunk, only, view, view_mut};
 use crate::ensure::ensure;
@@ -26,7 +26,7 @@ descriptor! {
 const CHUNK: usize = 1 << 14;
 
 impl Join {
-    fn check(&self) -> Check {
+    fn check(&self) -> Checked {
         ensure!(!self.lens.is_empty(), "nothing is joined");
         let total = self.lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len));
         let total = total.ok_or_else(|| format!("the sum of {:?} cannot be counted", &self.lens[..]))?;

@@ -3,6 +3,7 @@
 //! Invariant: a schedule depends on the kernel alone, never on the machine, so that the order of every floating-point
 //! operation is fixed by the shape.
 
+mod analysis;
 mod canonical;
 mod rare;
 mod split;
@@ -14,6 +15,7 @@ use crate::expand::expand;
 use crate::ir::{Inst, Kernel, Stage};
 use crate::simplify::simplify;
 
+pub(crate) use analysis::{Analysis, LANES, Phase};
 pub(crate) use canonical::canonical;
 pub(crate) use rare::RareParts;
 pub(crate) use split::fold_of_partials;
@@ -115,7 +117,7 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
         Form::Rows => (form, points(&kernel.axes[..kept])),
         Form::Columns { .. } => {
             let extent = kernel.axes[kept - 1].extent;
-            let length = if kernel.axes.len() > kept { groups * 4 } else { BLOCK };
+            let length = if kernel.axes.len() > kept { groups * LANES } else { BLOCK };
             // A short remainder joins the last block.
             let length = if extent < 2 * length { extent } else { length };
             (Form::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))

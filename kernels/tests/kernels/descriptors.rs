@@ -4,7 +4,7 @@
 
 use retape_kernels::library::{
     ArgReduce, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme, Join, Library, MatMul,
-    Operand as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, Token,
+    MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, Token,
     TriangularSolve,
 };
 use retape_kernels::ptx::{self, Target};

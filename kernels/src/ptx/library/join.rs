@@ -2,7 +2,7 @@
 
 use retape_runtime::DType;
 
-use super::{BLOCK, Code, Number, blocks};
+use super::{BLOCK, KernelWriter, NumberType, blocks};
 use crate::library::Join;
 use crate::ptx::{Argument, Launch, Launches, Target};
 
@@ -18,7 +18,7 @@ pub(in crate::ptx) fn join(kernel: &Join, target: Target) -> Launches {
 fn copy(kernel: &Join, (start, width): (usize, usize), arguments: &[Argument], target: Target) -> Launch {
     let (items, line) = (kernel.outer * width, kernel.line());
     let number = bits(kernel.dtype);
-    let mut c = Code::new("join", target, BLOCK, arguments.len(), kernel.outer * line + BLOCK as usize);
+    let mut c = KernelWriter::new("join", target, BLOCK, arguments.len(), kernel.outer * line + BLOCK as usize);
     let (x, out) = (c.param(0), c.param(1));
     let item = c.global_thread(BLOCK);
     let exists = c.test("lt", item, items);
@@ -34,8 +34,8 @@ fn copy(kernel: &Join, (start, width): (usize, usize), arguments: &[Argument], t
 }
 
 /// A dtype of the same size that is loaded and stored as it is: a copy changes no bit.
-fn bits(dtype: DType) -> Number {
-    Number(match dtype.size() {
+fn bits(dtype: DType) -> NumberType {
+    NumberType(match dtype.size() {
         1 => DType::U8,
         2 => DType::Bf16,
         4 => DType::U32,

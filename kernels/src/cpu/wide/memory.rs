@@ -1,0 +1,216 @@
+//! Loads and stores of vectors, whole or as far as a row goes.
+//!
+//! Guarantees that no byte beyond the last element of a row is read or written: masks leave the lanes beyond it alone,
+//! and short elements, for which AVX2 has no masks, go through a place of the stack.
+
+use retape_runtime::DType;
+use smallvec::smallvec;
+
+use super::code::{Address, Cell, Class, Code, Field, Operand, Row, Unit, Virtual};
+use super::emit::{Emitter, Val, is_wide};
+use super::encode::{Constant, Len, RSP};
+use super::ops;
+use crate::ir::Compare;
+
+/// The elements that are left of a row where they are fewer than a vector has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    /// The lanes that have one.
+    pub(super) mask: Virtual,
+    /// How many there are.
+    pub(super) left: Cell,
+    /// Their number, if it is known.
+    pub(super) count: Option<usize>,
+}
+
+fn unit(dtype: DType) -> Option<Unit> {
+    match dtype.size() {
+        1 => Some(Unit::Byte),
+        2 => Some(Unit::Half),
+        _ => None,
+    }
+}
+
+impl Emitter {
+    /// Neighbouring elements.
+    pub(super) fn load(&mut self, dtype: DType, from: Address, tail: Option<Tail>) -> Val {
+        match unit(dtype) {
+            Some(unit) => self.load_units(dtype, unit, from, tail),
+            None => self.load_words(dtype, from, tail),
+        }
+    }
+
+    fn load_words(&mut self, dtype: DType, from: Address, tail: Option<Tail>) -> Val {
+        let wide = is_wide(dtype);
+        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let n = if wide { 2 } else { 1 };
+        let part = |n: usize| {
+            let to = self.vector();
+            let memory = Operand::Memory(from.behind((n * self.len.bytes()) as i32));
+            let mask = masks.as_ref().map(|masks| masks[n]);
+            let row = match mask {
+                Some(mask) if self.regs.class(mask) == Class::Vector => {
+                    Row::of(ops::load_masked(wide), self.len, Field::Define(to), memory).v(Field::Use(mask))
+                }
+                _ => Row::of(ops::move_elements(wide), self.len, Field::Define(to), memory).masked(mask, true),
+            };
+            self.push(row);
+            to
+        };
+        Val::new(dtype, (0..n).map(part).collect())
+    }
+
+    fn load_units(&mut self, dtype: DType, unit: Unit, from: Address, tail: Option<Tail>) -> Val {
+        let (mut from, mut mask) = (from, None);
+        match tail {
+            Some(tail) if self.level.has_masks() => mask = Some(tail.mask),
+            Some(tail) => {
+                let frame = self.regs.slot();
+                self.block.push(Code::CopyLeft { unit, memory: from, frame, left: tail.left, loads: true });
+                from = Address { pointer: Cell::Register(RSP), shift: None, displacement: frame };
+            }
+            None => {}
+        }
+        let op = if unit == Unit::Byte { ops::BYTES_TO_WORDS } else { ops::HALVES_TO_WORDS };
+        let to = self.vector();
+        self.push(Row::of(op, self.len, Field::Define(to), Operand::Memory(from)).masked(mask, true));
+        let words = Val::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![to]);
+        if dtype == DType::Bool { self.non_zero(&words) } else { words }
+    }
+
+    fn non_zero(&mut self, words: &Val) -> Val {
+        if self.level.has_masks() {
+            let mask = self.test(ops::TEST_WORDS, words.regs[0], words.regs[0], None);
+            return Val::new(DType::Bool, smallvec![mask]);
+        }
+        // Bytes are not negative.
+        let zero = self.number(0.0, DType::I32);
+        self.compare(Compare::Lt, &zero, words)
+    }
+
+    /// One element in all lanes.
+    pub(super) fn load_one(&mut self, dtype: DType, from: Address) -> Val {
+        let to = self.vector();
+        let Some(unit) = unit(dtype) else {
+            let wide = is_wide(dtype);
+            self.push(Row::of(ops::repeat(wide), self.len, Field::Define(to), Operand::Memory(from)));
+            return Val::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] });
+        };
+        self.block.push(Code::RepeatUnit { to, unit, from });
+        let words = Val::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![to]);
+        if dtype == DType::Bool { self.non_zero(&words) } else { words }
+    }
+
+    /// Writes neighbouring elements.
+    pub(super) fn store(&mut self, value: &Val, to: Address, tail: Option<Tail>) {
+        match unit(value.dtype) {
+            Some(unit) => self.store_units(value, unit, to, tail),
+            None => self.store_words(value, to, tail),
+        }
+    }
+
+    fn store_words(&mut self, value: &Val, to: Address, tail: Option<Tail>) {
+        let wide = is_wide(value.dtype);
+        if let (Some(count), false) = (tail.and_then(|tail| tail.count), self.level.has_masks()) {
+            return self.store_pieces(value, to, count * value.dtype.size());
+        }
+        let masks = tail.map(|tail| self.masks(tail.mask, value.dtype));
+        for (n, &reg) in value.regs.iter().enumerate() {
+            let memory = Operand::Memory(to.behind((n * self.len.bytes()) as i32));
+            let mask = masks.as_ref().map(|masks| masks[n]);
+            let row = match mask {
+                Some(mask) if self.regs.class(mask) == Class::Vector => {
+                    Row::of(ops::store_masked(wide), self.len, Field::Use(reg), memory).v(Field::Use(mask))
+                }
+                _ => Row::of(ops::store_elements(wide), self.len, Field::Use(reg), memory).masked(mask, false),
+            };
+            self.push(row);
+        }
+    }
+
+    /// The first `bytes` of a value, in pieces that are powers of two: masked stores of AVX2 are slow.
+    fn store_pieces(&mut self, value: &Val, to: Address, bytes: usize) {
+        let full = self.len.bytes();
+        for (n, &reg) in value.regs.iter().enumerate() {
+            let left = bytes.saturating_sub(n * full).min(full);
+            let (mut reg, mut at) = (reg, 0);
+            while at < left {
+                let (op, len, size) = match left - at {
+                    32 => (ops::STORE, Len::Bits256, 32),
+                    16.. => (ops::STORE, Len::Bits128, 16),
+                    8.. => (ops::move_from_lane(true), Len::Bits128, 8),
+                    _ => (ops::move_from_lane(false), Len::Bits128, 4),
+                };
+                self.push(Row::of(op, len, Field::Use(reg), Operand::Memory(to.behind((n * full + at) as i32))));
+                at += size;
+                if at < left {
+                    // The rest moves to the front.
+                    reg = match size {
+                        16 => self.extracted(ops::EXTRACT_128, reg, 1),
+                        _ => self.one_of(ops::SHUFFLE, Len::Bits128, reg, Some(0x4e)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn store_units(&mut self, value: &Val, unit: Unit, to: Address, tail: Option<Tail>) {
+        if self.level.has_masks() {
+            let mask = tail.map(|tail| tail.mask);
+            let (op, len, reg) = match (value.dtype, unit) {
+                (DType::Bool, _) => (ops::STORE_BYTES, Len::Bits128, self.bytes_of_mask(value.regs[0])),
+                (_, Unit::Byte) => (ops::NARROW_BYTES, self.len, value.regs[0]),
+                (_, Unit::Half) => (ops::NARROW_HALVES, self.len, value.regs[0]),
+            };
+            return self.push(Row::of(op, len, Field::Use(reg), Operand::Memory(to)).masked(mask, false));
+        }
+        let (reg, op, len) = match unit {
+            Unit::Byte => {
+                let words = self.words_of(value);
+                (self.low_bytes(words), ops::move_from_lane(true), Len::Bits128)
+            }
+            Unit::Half => (self.low_halves(value.regs[0]), ops::STORE, Len::Bits128),
+        };
+        let Some(tail) = tail else {
+            return self.push(Row::of(op, len, Field::Use(reg), Operand::Memory(to)));
+        };
+        let frame = self.regs.slot();
+        let inside = Address { pointer: Cell::Register(RSP), shift: None, displacement: frame };
+        self.push(Row::of(op, len, Field::Use(reg), Operand::Memory(inside)));
+        self.block.push(Code::CopyLeft { unit, memory: to, frame, left: tail.left, loads: false });
+    }
+
+    /// A mask register as bytes of 0 and 1.
+    fn bytes_of_mask(&mut self, mask: Virtual) -> Virtual {
+        let ones = self.regs.constant(Constant::Lanes(vec![1; self.level.len().bytes()]));
+        let to = self.vector();
+        let row = Row::of(ops::LOAD_BYTES, Len::Bits128, Field::Define(to), Operand::Register(Field::Use(ones)));
+        self.push(row.masked(Some(mask), true));
+        to
+    }
+
+    /// The elements as numbers in words; a mask as zeros and ones.
+    fn words_of(&mut self, value: &Val) -> Virtual {
+        if value.dtype != DType::Bool {
+            return value.regs[0];
+        }
+        let one = self.word(1);
+        self.either(ops::and(false), value.regs[0], one)
+    }
+
+    /// Writes the element that all lanes have.
+    pub(super) fn store_one(&mut self, value: &Val, to: Address) {
+        let wide = is_wide(value.dtype);
+        match unit(value.dtype) {
+            None => {
+                let op = ops::move_from_lane(wide);
+                self.push(Row::of(op, Len::Bits128, Field::Use(value.regs[0]), Operand::Memory(to)));
+            }
+            Some(unit) => {
+                let is_mask = self.regs.class(value.regs[0]) == Class::Mask;
+                let value = if is_mask { value.regs[0] } else { self.words_of(value) };
+                self.block.push(Code::StoreUnit { value, unit, to });
+            }
+        }
+    }
+}
