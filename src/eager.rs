@@ -25,16 +25,16 @@ use crate::types::{TensorType, ValueId};
 const CAPACITY: usize = 4096;
 
 /// The key of a compiled op: its target, the op, and the movements that bring its arguments into shape.
-type Key = (Target, Op, SmallVec<[Arg; 3]>);
+type OpKey = (Target, Op, SmallVec<[OpArg; 3]>);
 
 /// An argument of an op graph: the type of its input, and the movements applied to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Arg {
+struct OpArg {
     ty: TensorType,
     movements: SmallVec<[Op; 2]>,
 }
 
-static KERNELS: LazyLock<Memo<Key, Compiled>> = LazyLock::new(|| Memo::at_most(CAPACITY));
+static KERNELS: LazyLock<Memo<OpKey, Compiled>> = LazyLock::new(|| Memo::at_most(CAPACITY));
 
 /// Applies an op to concrete tensors, where they are.
 pub(crate) fn run(op: Op, args: &[&Tensor], at: Caller) -> Result<Tensor> {
@@ -59,14 +59,14 @@ pub(crate) fn run_broadcast(op: Op, args: &[&Tensor], shape: &Shape, at: Caller)
 
 /// An argument with its value.
 struct Input {
-    arg: Arg,
+    arg: OpArg,
     value: Tensor,
 }
 
 fn input(tensor: &Tensor, movements: SmallVec<[Op; 2]>) -> Result<Input> {
     let concrete =
         tensor.as_concrete().ok_or_else(|| Error::Internal("an eager op has an abstract argument".into()))?;
-    Ok(Input { arg: Arg { ty: concrete.ty().clone(), movements }, value: tensor.clone() })
+    Ok(Input { arg: OpArg { ty: concrete.ty().clone(), movements }, value: tensor.clone() })
 }
 
 /// Applies an op. However long that takes, threads that wait for the closure in which it is applied know that it ends.
@@ -76,7 +76,7 @@ fn apply(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Re
 
 fn applied(device: Device, op: Op, inputs: SmallVec<[Input; 3]>, at: Caller) -> Result<Tensor> {
     let typed = |e: ops::TypeError, op: &Op| ill_typed(op.name(), e.0, at);
-    let (args, values): (SmallVec<[Arg; 3]>, SmallVec<[Tensor; 3]>) =
+    let (args, values): (SmallVec<[OpArg; 3]>, SmallVec<[Tensor; 3]>) =
         inputs.into_iter().map(|input| (input.arg, input.value)).unzip();
     let mut types: SmallVec<[TensorType; 3]> = SmallVec::new();
     for arg in &args {
@@ -109,17 +109,17 @@ fn viewed(ty: TensorType, of: &Tensor) -> Result<Tensor> {
 }
 
 /// The machine code of an op graph, whose op makes `ty` of what the movements make of its arguments.
-fn compiled(key: &Key, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
+fn compiled(key: &OpKey, types: &[&TensorType], ty: &TensorType, at: Caller) -> Result<Arc<Compiled>> {
     KERNELS.get_or_try_insert_with(key, || {
         key.1.check_kernel(types, ty).map_err(|e| ill_typed(key.1.name(), e.0, at))?;
         compile::compile_for(&op_graph(key, ty.clone()), key.0, &mut Stages::default())
     })
 }
 
-fn op_graph((_, op, args): &Key, ty: TensorType) -> Graph {
+fn op_graph((_, op, args): &OpKey, ty: TensorType) -> Graph {
     let mut graph = Graph::default();
     let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, at: None });
-    let parameter = |(index, arg): (usize, &Arg)| Op::from(Parameter { index, ty: arg.ty.clone() });
+    let parameter = |(index, arg): (usize, &OpArg)| Op::from(Parameter { index, ty: arg.ty.clone() });
     let mut values: Args = args
         .iter()
         .enumerate()

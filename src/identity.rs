@@ -9,10 +9,10 @@ use crate::error::Caller;
 
 /// The name of a function and the line that accelerated it; all that speaks of the function shares it.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity(Arc<Known>);
+pub(crate) struct Identity(Arc<Details>);
 
 #[derive(Debug)]
-struct Known {
+struct Details {
     name: RwLock<Arc<str>>,
     made_at: Caller,
 }
@@ -21,7 +21,7 @@ impl Identity {
     /// The identity of a function of a Rust type that was accelerated at a line.
     pub(crate) fn new(type_name: &str, made_at: Caller) -> Identity {
         let name = declared_name(type_name).map_or_else(|| made_at.to_string().into(), Arc::from);
-        Identity(Arc::new(Known { name: RwLock::new(name), made_at }))
+        Identity(Arc::new(Details { name: RwLock::new(name), made_at }))
     }
 
     /// The name that was given, or the one that the function has by itself.

@@ -24,7 +24,7 @@ use crate::types::{TensorType, ValueId};
 /// A recorder shared by the traced tensors of one trace.
 #[derive(Debug)]
 pub(crate) struct Tape {
-    state: Mutex<State>,
+    state: Mutex<TapeState>,
     is_evaluated: bool,
     /// Whether the trace is looked at and then forgotten.
     is_compared: bool,
@@ -33,7 +33,7 @@ pub(crate) struct Tape {
 }
 
 #[derive(Debug)]
-struct State {
+struct TapeState {
     graph: Graph,
     /// Hidden inputs with the line that brought each in; the map finds them by address, and they keep it theirs.
     captures: Vec<Capture>,
@@ -126,7 +126,7 @@ impl Tape {
     }
 
     fn of_kind(device: Device) -> Tape {
-        let state = State {
+        let state = TapeState {
             graph: Graph::default(),
             captures: vec![],
             captured: HashMap::new(),
@@ -165,7 +165,7 @@ impl Tape {
         self.lock().describes
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TapeState> {
         // A panic inside the lock can only come from a broken invariant; the state itself is whole after each push.
         lock(&self.state)
     }
@@ -363,7 +363,7 @@ impl Traced {
     }
 }
 
-impl State {
+impl TapeState {
     fn parameter(&mut self, ty: TensorType) -> ValueId {
         let op = Op::Parameter(Parameter { index: self.graph.params().len(), ty: ty.clone() });
         self.graph.push(Node { op, args: Args::new(), ty, at: None })

@@ -19,9 +19,9 @@ use crate::settings::{Settings, write_line};
 const MAX_LINES: usize = 1000;
 
 /// A function, and what a line about it says: a kind of warning, and what that is about.
-type Subject = (Caller, &'static str, Hash32);
+type WarningSubject = (Caller, &'static str, Hash32);
 
-static WRITTEN: LazyLock<Mutex<HashSet<Subject>>> = LazyLock::new(Mutex::default);
+static WRITTEN: LazyLock<Mutex<HashSet<WarningSubject>>> = LazyLock::new(Mutex::default);
 
 static SWITCH: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;

@@ -67,7 +67,7 @@ pub(crate) enum Left {
 }
 
 /// Why an exchange failed.
-enum Failure {
+enum ExchangeFailure {
     /// By an error that this worker is the first to see: the others are to be told.
     Own(String),
     /// By an error of which another worker has told.
@@ -199,14 +199,14 @@ impl Wire {
     }
 
     /// Breaks the world if an exchange has failed, and tells the others unless they know.
-    fn told(&self, state: &mut State, outcome: Result<(), Failure>) -> Result<(), String> {
+    fn told(&self, state: &mut State, outcome: Result<(), ExchangeFailure>) -> Result<(), String> {
         let error = match outcome {
             Ok(()) => return Ok(()),
-            Err(Failure::Own(error)) => {
+            Err(ExchangeFailure::Own(error)) => {
                 self.tell(state, &error);
                 error
             }
-            Err(Failure::Told(error)) => error,
+            Err(ExchangeFailure::Told(error)) => error,
         };
         state.broken = Some(error.clone());
         Err(error)
@@ -235,7 +235,7 @@ impl Wire {
         sends: &[&[u8]],
         receives: &mut [&mut [u8]],
         work: &mut dyn FnMut() -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ExchangeFailure> {
         for peer in self.peers() {
             let frame = frame::call(call, sends[peer], receives[peer].len());
             self.transport.send(peer, frame).map_err(|error| self.of_transport(call, &error))?;
@@ -262,7 +262,7 @@ impl Wire {
         state: &mut State,
         call: &Call,
         work: &mut dyn FnMut() -> bool,
-    ) -> Result<Vec<Option<Frame>>, Failure> {
+    ) -> Result<Vec<Option<Frame>>, ExchangeFailure> {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
         let mut heads: Vec<Option<Frame>> = (0..self.size()).map(|_| None).collect();
@@ -284,35 +284,35 @@ impl Wire {
             }
             let is_complete = self.peers().all(|peer| heads[peer].is_some());
             if differs && is_complete {
-                return Err(Failure::Own(self.disagreement(call, &heads)));
+                return Err(ExchangeFailure::Own(self.disagreement(call, &heads)));
             }
             // A worker that saw the disagreement first has said so: the others are still waited for a little, so that
             // all know as much.
             if let (Some(message), false) = (&told, differs) {
-                return Err(Failure::Told(message.clone()));
+                return Err(ExchangeFailure::Told(message.clone()));
             }
             if is_complete {
                 return Ok(heads);
             }
             let patience = deadline.saturating_duration_since(Instant::now());
             if patience.is_zero() && differs {
-                return Err(Failure::Own(self.disagreement(call, &heads)));
+                return Err(ExchangeFailure::Own(self.disagreement(call, &heads)));
             }
             if patience.is_zero() {
                 let missing: Vec<usize> = self.peers().filter(|&peer| heads[peer].is_none()).collect();
-                return Err(Failure::Own(self.too_late(call, timeout, &missing)));
+                return Err(ExchangeFailure::Own(self.too_late(call, timeout, &missing)));
             }
             self.take_in(state, call, if work() { Duration::ZERO } else { patience })?;
         }
     }
 
     /// Receives a frame, if one comes in time, and says whether one did.
-    fn take_in(&self, state: &mut State, call: &Call, patience: Duration) -> Result<bool, Failure> {
+    fn take_in(&self, state: &mut State, call: &Call, patience: Duration) -> Result<bool, ExchangeFailure> {
         let arrived = self.transport.receive(patience).map_err(|error| self.of_transport(call, &error))?;
         let Some((from, bytes)) = arrived else { return Ok(false) };
         let Some(frame) = frame::decode(&bytes) else {
             let rank = self.rank();
-            return Err(Failure::Own(format!(
+            return Err(ExchangeFailure::Own(format!(
                 "rank {rank} received a message from rank {from} that it cannot read: do all workers run the same \
                  program?"
             )));
@@ -323,9 +323,9 @@ impl Wire {
 
     /// Reads the frames that have arrived, and fails if one of them says that a worker has: a worker that came late has
     /// all heads of a call that the others have given up, and the failure behind them.
-    fn hear(&self, state: &mut State, call: &Call) -> Result<(), Failure> {
+    fn hear(&self, state: &mut State, call: &Call) -> Result<(), ExchangeFailure> {
         while self.take_in(state, call, Duration::ZERO)? {}
-        state.failure().map_or(Ok(()), |text| Err(Failure::Told(text)))
+        state.failure().map_or(Ok(()), |text| Err(ExchangeFailure::Told(text)))
     }
 
     fn check_lengths(
@@ -334,10 +334,10 @@ impl Wire {
         heads: &[Option<Frame>],
         sends: &[&[u8]],
         receives: &[&mut [u8]],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ExchangeFailure> {
         let fail = |from: usize, sent: u64, to: usize, wanted: u64| {
             let Call { number, text, .. } = call;
-            Err(Failure::Own(format!(
+            Err(ExchangeFailure::Own(format!(
                 "rank {from} sends {sent} bytes to rank {to}, which waits for {wanted}, both at `{text}` (exchange \
                  {number})"
             )))
@@ -363,7 +363,7 @@ impl Wire {
         sends: &[Outgoing<'_>],
         receives: &mut [Incoming<'_>],
         work: &mut dyn FnMut() -> bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ExchangeFailure> {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
         let mut failure = None;
@@ -372,9 +372,9 @@ impl Wire {
                 deadline = Instant::now() + timeout;
             }
             let taken = self.take_in(state, call, Duration::ZERO);
-            failure = taken.err().or(state.failure().map(Failure::Told));
+            failure = taken.err().or(state.failure().map(ExchangeFailure::Told));
             match &failure {
-                Some(Failure::Own(reason) | Failure::Told(reason)) => Some(reason.clone()),
+                Some(ExchangeFailure::Own(reason) | ExchangeFailure::Told(reason)) => Some(reason.clone()),
                 None => (Instant::now() >= deadline).then(|| self.too_late(call, timeout, &[])),
             }
         };
@@ -382,13 +382,18 @@ impl Wire {
             Ok(()) => Ok(()),
             Err(Undone::Failed(error)) => Err(self.of_transport(call, &error)),
             Err(Undone::GivenUp(missing)) => {
-                Err(failure.unwrap_or_else(|| Failure::Own(self.too_late(call, timeout, &missing))))
+                Err(failure.unwrap_or_else(|| ExchangeFailure::Own(self.too_late(call, timeout, &missing))))
             }
         }
     }
 
-    fn of_transport(&self, call: &Call, error: &str) -> Failure {
-        Failure::Own(format!("rank {} failed at `{}` (exchange {}): {error}", self.rank(), call.text, call.number))
+    fn of_transport(&self, call: &Call, error: &str) -> ExchangeFailure {
+        ExchangeFailure::Own(format!(
+            "rank {} failed at `{}` (exchange {}): {error}",
+            self.rank(),
+            call.text,
+            call.number
+        ))
     }
 
     fn too_late(&self, call: &Call, timeout: Duration, missing: &[usize]) -> String {

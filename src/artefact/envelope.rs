@@ -120,7 +120,7 @@ fn oversized(part: &'static str, len: u64, most: u64) -> ArtefactError {
 
 /// Reads an artefact for the function of `own`: its header and payload. Reads no byte beyond its end.
 pub(crate) fn open(from: impl Read, own: &Header) -> Result<(Header, Vec<u8>)> {
-    let mut from = Source { from, hasher: blake3::Hasher::new() };
+    let mut from = HashingReader { from, hasher: blake3::Hasher::new() };
     if from.take::<8>("first bytes")? != MAGIC {
         return Err(ArtefactError::NotAnArtefact);
     }
@@ -141,12 +141,12 @@ pub(crate) fn open(from: impl Read, own: &Header) -> Result<(Header, Vec<u8>)> {
 }
 
 /// A stream whose bytes are hashed as they are read.
-struct Source<R> {
+struct HashingReader<R> {
     from: R,
     hasher: blake3::Hasher,
 }
 
-impl<R: Read> Source<R> {
+impl<R: Read> HashingReader<R> {
     fn take<const N: usize>(&mut self, part: &'static str) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         self.from.read_exact(&mut bytes).map_err(|e| match e.kind() {

@@ -66,10 +66,10 @@ pub(crate) struct Types {
 
 /// Reads a tree from words and tensors and writes it again: its words and its description. None unless all tensors come
 /// out again, in order.
-type Rewrite = fn(&[u64], &[Tensor]) -> Rewritten;
+type Rewrite = fn(&[u64], &[Tensor]) -> RewrittenWords;
 
 /// The words and the description, none if not all tensors came out again, or the error of a failed rewrite.
-type Rewritten = std::result::Result<Option<(Vec<u64>, Description)>, String>;
+type RewrittenWords = std::result::Result<Option<(Vec<u64>, Description)>, String>;
 
 impl Types {
     pub(crate) fn of<Args: Tree, R: Tree>() -> Types {
@@ -248,7 +248,7 @@ fn stand_ins(types: &[&TensorType], devices: &[Device]) -> Vec<Tensor> {
 }
 
 /// A [`Rewrite`]. Types of the program may do anything with words that they never wrote; only a panic is caught.
-fn rewrite<T: Tree>(words: &[u64], tensors: &[Tensor], describe: fn(&Writer<'_>) -> Description) -> Rewritten {
+fn rewrite<T: Tree>(words: &[u64], tensors: &[Tensor], describe: fn(&Writer<'_>) -> Description) -> RewrittenWords {
     let rewritten = || {
         let tree = T::read(&mut Reader::new(words, tensors))?;
         let mut leaves = Writer::with_paths();

@@ -36,12 +36,12 @@ pub(crate) struct Partition {
     /// The outputs of the forward graph that the backward one reads. Some may be results too.
     pub(crate) kept: Vec<usize>,
     /// The source of each parameter of the backward graph.
-    pub(crate) reads: Vec<Read>,
+    pub(crate) reads: Vec<BackwardInput>,
 }
 
 /// A source of a parameter of the backward graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum BackwardInput {
     /// A parameter of the whole graph.
     Parameter(usize),
     /// A kept value, by its position among them.
@@ -63,14 +63,14 @@ pub(crate) fn partition(joint: &Graph, n_results: usize, cotangents: &Range<usiz
     for (id, node) in joint.iter().filter(|(id, _)| needed[id.index()] && begins(*id)) {
         inputs.push(id);
         reads.push(match &node.op {
-            Op::Parameter(parameter) => Read::Parameter(parameter.index),
+            Op::Parameter(parameter) => BackwardInput::Parameter(parameter.index),
             _ => {
                 let known = outputs.iter().position(|&output| output == id);
                 kept.push(known.unwrap_or(outputs.len()));
                 if known.is_none() {
                     outputs.push(id);
                 }
-                Read::Kept(kept.len() - 1)
+                BackwardInput::Kept(kept.len() - 1)
             }
         });
     }
@@ -123,9 +123,9 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
             let bytes = n_elements * joint.ty(id).dtype.size() as u64;
             let making = makings[id.index()].0;
             let keeping = match (memory[id.index()], making) {
-                (Memory::Written, _) => bytes + BUFFER,
-                (Memory::Writable, Making::PerElement(_)) => 2 * bytes + BUFFER,
-                (Memory::Writable | Memory::None, _) => UNCUTTABLE,
+                (Residency::Written, _) => bytes + BUFFER,
+                (Residency::Writable, Making::PerElement(_)) => 2 * bytes + BUFFER,
+                (Residency::Writable | Residency::None, _) => UNCUTTABLE,
             };
             network.edge(into(id), out(id), keeping);
             let again = match making {
@@ -147,7 +147,7 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
 
 /// The place of a value in a plan of the results alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Memory {
+enum Residency {
     /// It is not computed, or it is fused into a reduction.
     None,
     /// It could be written where it is computed, and nothing else would change.
@@ -156,7 +156,7 @@ enum Memory {
     Written,
 }
 
-fn memory(joint: &Graph, results: &[ValueId]) -> Vec<Memory> {
+fn memory(joint: &Graph, results: &[ValueId]) -> Vec<Residency> {
     let (forward, renamed) = extract_named(joint, joint.params(), results);
     let makings = plan::makings(&forward);
     let mut in_fold = vec![false; forward.n_nodes()];
@@ -174,11 +174,11 @@ fn memory(joint: &Graph, results: &[ValueId]) -> Vec<Memory> {
         debug_assert!(is_stored || !matches!(making, Making::Fold | Making::Library), "{id} has no memory");
     }
     let of = |id: &ValueId| match makings[id.index()].1 {
-        true => Memory::Written,
-        false if in_fold[id.index()] => Memory::None,
-        false => Memory::Writable,
+        true => Residency::Written,
+        false if in_fold[id.index()] => Residency::None,
+        false => Residency::Writable,
     };
-    joint.iter().map(|(id, _)| renamed.get(&id).map_or(Memory::None, of)).collect()
+    joint.iter().map(|(id, _)| renamed.get(&id).map_or(Residency::None, of)).collect()
 }
 
 /// The graph that computes `outputs` from `params`.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use retape_runtime::{Lazy, Memo};
 
 use super::code::Code;
-use super::partition::{Partition, Read, partition};
+use super::partition::{BackwardInput, Partition, partition};
 use crate::code::Target;
 use crate::compile::{CompileTimes, Compiled};
 use crate::error::{Caller, Error, Result};
@@ -133,7 +133,7 @@ struct Split {
     forward: Code,
     backward: Code,
     kept: Vec<usize>,
-    reads: Vec<Read>,
+    reads: Vec<BackwardInput>,
     /// The residuals that are no results.
     n_residuals: usize,
     residual_bytes: usize,
@@ -334,9 +334,9 @@ impl PullBack {
             Some(capture) => &self.gradient.captures[capture],
             None => &inputs[position],
         };
-        let read = |read: &Read| match *read {
-            Read::Parameter(position) => parameter(position),
-            Read::Kept(position) => &residuals.kept[position],
+        let read = |read: &BackwardInput| match *read {
+            BackwardInput::Parameter(position) => parameter(position),
+            BackwardInput::Kept(position) => &residuals.kept[position],
         };
         residuals.split.backward.run(residuals.split.reads.iter().map(read))
     }

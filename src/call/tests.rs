@@ -1,6 +1,6 @@
 //! Cuts of small graphs whose best answers are known.
 
-use super::partition::{Read, partition};
+use super::partition::{BackwardInput, partition};
 use crate::graph::Graph;
 use crate::ops::Op;
 use crate::{Tensor, trace, vjp};
@@ -14,7 +14,7 @@ fn cut(joint: &Graph, n_results: usize, n_inputs: usize, n_cts: usize) -> (Vec<&
     let is_work =
         |op: &Op| !matches!(op, Op::Parameter(_) | Op::Splat(_) | Op::BroadcastTo(_) | Op::Permute(_) | Op::Reshape(_));
     let work = parts.backward.nodes().iter().map(|node| &node.op).filter(|op| is_work(op)).map(Op::name);
-    let n_kept = parts.reads.iter().filter(|read| matches!(read, Read::Kept(_))).count();
+    let n_kept = parts.reads.iter().filter(|read| matches!(read, BackwardInput::Kept(_))).count();
     assert_eq!(n_kept, parts.kept.len());
     (kept.collect(), work.collect())
 }

@@ -10,7 +10,7 @@ use std::thread;
 
 use super::error::DataError;
 use super::minibatch::reserved;
-use super::pen::{Canvas, Point, spline};
+use super::pen::{Canvas, Point2, spline};
 use super::random::Random;
 use super::rotate::{rotate_image, sin_cos_degrees};
 use super::strokes::{DIGITS, Knot};
@@ -157,7 +157,7 @@ fn draw(canvas: &mut Canvas, random: &mut Random, label: u8, angle: f32) {
                 Knot { x: x + jitter * random.bell(), y: y + jitter * random.bell(), corner }
             })
             .collect();
-        let points: Vec<Point> = spline(&knots).into_iter().map(|point| pose.place(point)).collect();
+        let points: Vec<Point2> = spline(&knots).into_iter().map(|point| pose.place(point)).collect();
         let pressure = (random.uniform(0.85, 1.1), random.uniform(0.8, 1.1));
         canvas.draw(&points, (radius * pressure.0, radius * pressure.1));
     }
@@ -170,7 +170,7 @@ struct Pose {
     slant: f64,
     size: (f64, f64),
     turn: (f64, f64),
-    middle: Point,
+    middle: Point2,
 }
 
 impl Pose {
@@ -187,7 +187,7 @@ impl Pose {
     }
 
     /// The pixel position of a point of the unit box.
-    fn place(&self, point: Point) -> Point {
+    fn place(&self, point: Point2) -> Point2 {
         let (x, y) = (point.0 - 0.5, point.1 - 0.5);
         let (x, y) = (x - self.slant * y + self.bend.0 * y * y, y + self.bend.1 * x * x);
         let (x, y) = (x * self.size.0, y * self.size.1);

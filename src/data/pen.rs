@@ -8,13 +8,13 @@ use super::strokes::Knot;
 const PIECES: usize = 8;
 
 /// A point of the plane.
-pub(super) type Point = (f64, f64);
+pub(super) type Point2 = (f64, f64);
 
 /// Returns the points of a smooth curve through `knots` that breaks at corners only.
 ///
 /// A cubic Hermite spline with chordal (not uniform) tangents, which do not overshoot where knots lie unevenly.
 /// Between two corners the curve is the straight line.
-pub(super) fn spline(knots: &[Knot]) -> Vec<Point> {
+pub(super) fn spline(knots: &[Knot]) -> Vec<Point2> {
     let mut points = Vec::with_capacity(knots.len() * PIECES + 1);
     points.extend(knots.first().map(|knot| (knot.x, knot.y)));
     for at in 1..knots.len() {
@@ -23,7 +23,7 @@ pub(super) fn spline(knots: &[Knot]) -> Vec<Point> {
         let leaving = tangent(knots, at - 1, chord);
         let arriving = tangent(knots, at, chord);
         // An end without a tangent of its own takes that of zero curvature.
-        let natural = |other: Point| (1.5 * chord.0 - 0.5 * other.0, 1.5 * chord.1 - 0.5 * other.1);
+        let natural = |other: Point2| (1.5 * chord.0 - 0.5 * other.0, 1.5 * chord.1 - 0.5 * other.1);
         let (leaving, arriving) = match (leaving, arriving) {
             (Some(leaving), Some(arriving)) => (leaving, arriving),
             (Some(leaving), None) => (leaving, natural(leaving)),
@@ -43,7 +43,7 @@ pub(super) fn spline(knots: &[Knot]) -> Vec<Point> {
 }
 
 /// The derivative of the curve at knot `at`, for a stretch as long as `chord`; none at corners and ends.
-fn tangent(knots: &[Knot], at: usize, chord: Point) -> Option<Point> {
+fn tangent(knots: &[Knot], at: usize, chord: Point2) -> Option<Point2> {
     if at == 0 || at + 1 == knots.len() || knots[at].corner {
         return None;
     }
@@ -55,7 +55,7 @@ fn tangent(knots: &[Knot], at: usize, chord: Point) -> Option<Point> {
     Some((scale * (arriving.0 / a * b + leaving.0 / b * a), scale * (arriving.1 / a * b + leaving.1 / b * a)))
 }
 
-fn length(v: Point) -> f64 {
+fn length(v: Point2) -> f64 {
     (v.0 * v.0 + v.1 * v.1).sqrt()
 }
 
@@ -78,7 +78,7 @@ impl Canvas {
     }
 
     /// Draws lines through `points`, in pixels, as a round pen does whose radius goes from `radii.0` to `radii.1`.
-    pub(super) fn draw(&mut self, points: &[Point], radii: (f64, f64)) {
+    pub(super) fn draw(&mut self, points: &[Point2], radii: (f64, f64)) {
         let n_lines = points.len().saturating_sub(1).max(1) as f64;
         for (at, line) in points.windows(2).enumerate() {
             let radius = radii.0 + (radii.1 - radii.0) * (at as f64 / n_lines);
@@ -86,7 +86,7 @@ impl Canvas {
         }
     }
 
-    fn draw_line(&mut self, from: Point, to: Point, radius: f64) {
+    fn draw_line(&mut self, from: Point2, to: Point2, radius: f64) {
         // Ink fades over one pixel, half of it outside the radius.
         let reach = radius + 0.5;
         let pixels = |low: f64, high: f64| {

@@ -27,10 +27,10 @@ const OF_RUNNING: u32 = SAMPLED / 4;
 
 /// The turns of one entry.
 #[derive(Debug)]
-pub(crate) struct StaleTurns(Mutex<State>);
+pub(crate) struct StaleTurns(Mutex<StaleState>);
 
 #[derive(Debug)]
-struct State {
+struct StaleState {
     /// Timed hits.
     n: u32,
     /// The time that the later ones took.
@@ -49,7 +49,7 @@ impl StaleTurns {
     pub(crate) fn new(making: Duration, trace: Duration) -> StaleTurns {
         let (cost, first) = (trace / OF_TRACE, (making / OF_MAKING).clamp(LEAST, MOST));
         let (running, spent) = (Duration::ZERO, Duration::ZERO);
-        StaleTurns(Mutex::new(State { n: 0, running, cost, first, spent, is_closed: false }))
+        StaleTurns(Mutex::new(StaleState { n: 0, running, cost, first, spent, is_closed: false }))
     }
 
     /// Those of an entry whose closure is never entered.
@@ -59,7 +59,7 @@ impl StaleTurns {
         turns
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StaleState> {
         // The state is whole after each change.
         lock(&self.0)
     }

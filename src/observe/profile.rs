@@ -235,7 +235,7 @@ enum What {
 
 /// A finished call.
 #[derive(Debug)]
-struct Call {
+struct FinishedCall {
     kind: CallKind,
     entry: Option<(Signature, Arc<Runs>)>,
     thread: u64,
@@ -334,7 +334,7 @@ pub(crate) struct Recorder(Mutex<State>);
 #[derive(Debug)]
 struct State {
     start: Instant,
-    calls: VecDeque<Call>,
+    calls: VecDeque<FinishedCall>,
     n_spans: usize,
     n_calls: u64,
     totals: HashMap<Signature, Totals>,
@@ -408,7 +408,7 @@ impl Recorder {
             state.add_totals(signature, runs, &open.parts, open.running);
         }
         state.n_spans += 1 + open.parts.len();
-        state.calls.push_back(Call { kind, entry: open.entry, thread, start, time, parts: open.parts });
+        state.calls.push_back(FinishedCall { kind, entry: open.entry, thread, start, time, parts: open.parts });
         while state.n_spans > MAX_SPANS {
             let Some(oldest) = state.calls.pop_front() else { break };
             state.n_spans -= 1 + oldest.parts.len();
@@ -419,7 +419,7 @@ impl Recorder {
     pub(crate) fn profile(&self, function: String) -> Profile {
         let state = self.lock();
         let since = |at: Instant| at.saturating_duration_since(state.start);
-        let span = |call: &Call, part: &Part| {
+        let span = |call: &FinishedCall, part: &Part| {
             let launch = |n: u32| call.entry.as_ref().and_then(|(_, runs)| runs.launches.get(n as usize));
             let (name, steps) = match part.what {
                 What::Stage(name) => (Some(name.into()), None),
@@ -427,7 +427,7 @@ impl Recorder {
             };
             ProfiledSpan { name: name.unwrap_or_default(), steps, start: since(part.start), time: part.time }
         };
-        let call = |call: &Call| ProfiledCall {
+        let call = |call: &FinishedCall| ProfiledCall {
             kind: call.kind,
             signature: call.entry.as_ref().map(|(signature, _)| signature.clone()),
             arena_bytes: call.entry.as_ref().map(|(_, runs)| runs.arena_bytes),

@@ -93,7 +93,7 @@ impl Equation {
         }
         self.check_extents(operands)?;
         let mut parts = self.operands.iter().zip(operands).map(|(letters, operand)| {
-            Labelled { tensor: Tensor::clone(operand), letters: letters.clone() }.without_repeats(at)
+            LetteredTensor { tensor: Tensor::clone(operand), letters: letters.clone() }.without_repeats(at)
         });
         let product = match (parts.next(), parts.next(), parts.next()) {
             (Some(only), None, None) => only.summed(|c| self.result.contains(&c), at),
@@ -124,18 +124,18 @@ impl Equation {
 
 /// A tensor with a letter for each axis.
 #[derive(Clone)]
-struct Labelled {
+struct LetteredTensor {
     tensor: Tensor,
     letters: Vec<char>,
 }
 
-impl Labelled {
+impl LetteredTensor {
     fn extent(&self, letter: char) -> usize {
         self.letters.iter().position(|&c| c == letter).map_or(1, |axis| self.tensor.dim(axis as isize))
     }
 
     /// Takes the diagonal for each letter that stands twice.
-    fn without_repeats(mut self, at: Caller) -> Labelled {
+    fn without_repeats(mut self, at: Caller) -> LetteredTensor {
         while let Some(second) =
             (1..self.letters.len()).find(|&axis| self.letters[..axis].contains(&self.letters[axis]))
         {
@@ -161,30 +161,31 @@ impl Labelled {
     }
 
     /// Sums over the letters that are not kept.
-    fn summed(self, kept: impl Fn(char) -> bool, at: Caller) -> Labelled {
+    fn summed(self, kept: impl Fn(char) -> bool, at: Caller) -> LetteredTensor {
         let axes: smallvec::SmallVec<[usize; 4]> =
             (0..self.letters.len()).filter(|&axis| !kept(self.letters[axis])).collect();
         if axes.is_empty() {
             return self;
         }
         let letters = self.letters.iter().copied().filter(|&c| kept(c)).collect();
-        Labelled { tensor: Tensor::apply_at(ReduceSum { axes }, &[&self.tensor], at), letters }
+        LetteredTensor { tensor: Tensor::apply_at(ReduceSum { axes }, &[&self.tensor], at), letters }
     }
 
     /// The axes in another order.
-    fn ordered(self, letters: &[char], at: Caller) -> Labelled {
+    fn ordered(self, letters: &[char], at: Caller) -> LetteredTensor {
         let axis = |letter: &char| self.letters.iter().position(|c| c == letter);
         match letters.iter().map(axis).collect::<Option<Vec<usize>>>() {
-            Some(order) => {
-                Labelled { tensor: self.tensor.unless_poisoned(|t| t.permuted(&order, at)), letters: letters.to_vec() }
-            }
+            Some(order) => LetteredTensor {
+                tensor: self.tensor.unless_poisoned(|t| t.permuted(&order, at)),
+                letters: letters.to_vec(),
+            },
             None => self,
         }
     }
 
     /// The product with another tensor, summed over the letters that both have and the result has not.
-    fn times(&self, other: &Labelled, result: &[char], at: Caller) -> Labelled {
-        let pick = |from: &Labelled, keep: &dyn Fn(char) -> bool| -> Vec<char> {
+    fn times(&self, other: &LetteredTensor, result: &[char], at: Caller) -> LetteredTensor {
+        let pick = |from: &LetteredTensor, keep: &dyn Fn(char) -> bool| -> Vec<char> {
             from.letters.iter().copied().filter(|&c| keep(c)).collect()
         };
         let shared = |c: char| self.letters.contains(&c) && other.letters.contains(&c);
@@ -195,9 +196,9 @@ impl Labelled {
         let tensor = if contracted.is_empty() || (left.is_empty() && right.is_empty()) {
             let all = [&letters[..], &contracted].concat();
             let product = &self.spread(&all, at) * &other.spread(&all, at);
-            Labelled { tensor: product, letters: all }.summed(|c| letters.contains(&c), at).tensor
+            LetteredTensor { tensor: product, letters: all }.summed(|c| letters.contains(&c), at).tensor
         } else {
-            let group = |from: &Labelled, first: &[char], second: &[char]| {
+            let group = |from: &LetteredTensor, first: &[char], second: &[char]| {
                 let ordered = from.clone().ordered(&[&batch[..], first, second].concat(), at);
                 let merged = [first, second].map(|part| part.iter().map(|&c| from.extent(c)).product());
                 ordered.tensor.reshape_at(batch.iter().map(|&c| from.extent(c)).chain(merged).collect(), at)
@@ -206,7 +207,7 @@ impl Labelled {
             let either = |c: char| if self.letters.contains(&c) { self.extent(c) } else { other.extent(c) };
             product.unless_poisoned(|product| product.reshape_at(letters.iter().map(|&c| either(c)).collect(), at))
         };
-        Labelled { tensor, letters }
+        LetteredTensor { tensor, letters }
     }
 
     /// The axes in the order of `letters`, of which missing ones get extent 1.

@@ -7,14 +7,14 @@ use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
 use super::element;
-use super::rewrite::{Candidate, Rule, rules};
+use super::rewrite::{RewriteSite, Rule, rules};
 use crate::ops::{Lowering, Op};
 use crate::types::ValueId;
 
 pub(super) const RULES: &[Rule] = rules![fold_pointwise, fold_movement, fold_reduction,];
 
 /// A formula over constants is a constant.
-fn fold_pointwise(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn fold_pointwise(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     // A constant is itself a formula over none.
     if matches!(at.op, Op::Splat(_)) {
         return None;
@@ -25,7 +25,7 @@ fn fold_pointwise(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A constant at other coordinates is the constant in another shape.
-fn fold_movement(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn fold_movement(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let [_] = at.args else { return None };
     let value = at.splat(0)?;
     let Lowering::Movement(_) = at.op.lower(&at.arg_types(), at.ty) else { return None };
@@ -33,7 +33,7 @@ fn fold_movement(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// The sum of zeros is zero; an extreme of equal elements is that element.
-fn fold_reduction(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn fold_reduction(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let [_] = at.args else { return None };
     let value = at.splat(0)?;
     let Lowering::Reduce { monoid, axes } = at.op.lower(&at.arg_types(), at.ty) else { return None };

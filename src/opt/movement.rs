@@ -7,7 +7,7 @@ use retape_runtime::Shape;
 use smallvec::SmallVec;
 
 use super::element;
-use super::rewrite::{Candidate, Rule, rules};
+use super::rewrite::{RewriteSite, Rule, rules};
 use crate::graph::Args;
 use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reduction, Reshape};
 use crate::types::{TensorType, ValueId};
@@ -41,13 +41,13 @@ fn without_leading_ones(shape: &[usize]) -> &[usize] {
 }
 
 /// A reshape of a reshape is one reshape.
-fn reshape_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn reshape_reshape(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Reshape(outer), Some((Op::Reshape(_), x))) = (at.op, at.inner()) else { return None };
     at.apply(outer.clone(), &[x])
 }
 
 /// Axes of extent 1 come and go before a broadcast as well as after it.
-fn reshape_broadcast(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn reshape_broadcast(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Reshape(_), Some((Op::BroadcastTo(broadcast), x))) = (at.op, at.inner()) else { return None };
     let (from, repeated, to) = (&at.node(x).ty.shape, &broadcast.shape, &at.ty.shape);
     if !same_but_ones(repeated, to) {
@@ -63,13 +63,13 @@ fn reshape_broadcast(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A broadcast of a broadcast is one broadcast.
-fn broadcast_broadcast(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn broadcast_broadcast(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::BroadcastTo(outer), Some((Op::BroadcastTo(_), x))) = (at.op, at.inner()) else { return None };
     at.apply(outer.clone(), &[x])
 }
 
 /// A broadcast adds leading axes of extent 1 by itself.
-fn broadcast_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn broadcast_reshape(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::BroadcastTo(outer), Some((Op::Reshape(inner), x))) = (at.op, at.inner()) else { return None };
     let from = &at.node(x).ty.shape;
     let fits = without_leading_ones(from) == without_leading_ones(&inner.shape) && from.rank() <= at.ty.rank();
@@ -77,14 +77,14 @@ fn broadcast_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A broadcast that only adds axes of extent 1 is a reshape.
-fn broadcast_without_repeats(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn broadcast_without_repeats(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::BroadcastTo(_) = at.op else { return None };
     let same = without_leading_ones(&at.arg_ty(0).shape) == without_leading_ones(&at.ty.shape);
     if same { at.apply(Reshape { shape: at.ty.shape.clone() }, at.args) } else { None }
 }
 
 /// A permutation that only moves axes of extent 1 is a reshape.
-fn permute_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn permute_extent_one(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Permute(Permute { perm }) = at.op else { return None };
     let from = &at.arg_ty(0).shape;
     let in_order = perm.iter().filter(|&&axis| from[axis] != 1).is_sorted();
@@ -92,14 +92,14 @@ fn permute_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A permutation of a permutation is one permutation.
-fn permute_permute(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn permute_permute(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Permute(outer), Some((Op::Permute(inner), x))) = (at.op, at.inner()) else { return None };
     let perm = outer.perm.iter().map(|&axis| inner.perm[axis]).collect();
     at.apply(Permute { perm }, &[x])
 }
 
 /// Axes of extent 1 come and go after a permutation as well as before it.
-fn permute_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn permute_reshape(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Permute(outer), Some((Op::Reshape(reshape), x))) = (at.op, at.inner()) else { return None };
     let from = &at.node(x).ty.shape;
     if !same_but_ones(from, &reshape.shape) {
@@ -116,7 +116,7 @@ fn permute_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A reduction over permuted axes is the one over the axes they were, if these come in the same order.
-fn reduce_permute(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn reduce_permute(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Reduction { axes: reduced, over } = at.op.facts().reduction?;
     let Some((Op::Permute(Permute { perm }), x)) = at.inner() else { return None };
     let axes: SmallVec<[usize; 4]> = reduced.iter().map(|&axis| perm[axis]).collect();
@@ -133,7 +133,7 @@ fn reduce_permute(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A slice of a slice is one slice.
-fn slice_slice(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn slice_slice(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Slice(outer), Some((Op::Slice(inner), x))) = (at.op, at.inner()) else { return None };
     let mut slice = outer.clone();
     for (axis, (start, step)) in slice.start.iter_mut().zip(&mut slice.step).enumerate() {
@@ -145,7 +145,7 @@ fn slice_slice(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A formula over reshapes from one shape is the reshape of the formula, which can then join others over that shape.
-fn sink_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn sink_reshape(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let sources = sources(at, |op| matches!(op, Op::Reshape(_)))?;
     // A value in memory is as good in any shape; one that is computed should be computed in the same kernel.
     let useful = |id: &ValueId| {
@@ -162,14 +162,14 @@ fn sink_reshape(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A formula over broadcasts from one shape is the broadcast of the formula, which computes less.
-fn sink_broadcast(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn sink_broadcast(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let sources = sources(at, |op| matches!(op, Op::BroadcastTo(_)))?;
     let formula = over(at, &sources)?;
     at.apply(BroadcastTo { shape: at.ty.shape.clone() }, &[formula])
 }
 
 /// A formula over constants that are not folded is computed once and not for every element.
-fn shrink_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn shrink_constant(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let constant = (0..at.args.len()).all(|arg| at.splat(arg).is_some());
     if at.args.is_empty() || !constant || at.ty.rank() == 0 {
         return None;
@@ -187,7 +187,7 @@ struct Sources {
 }
 
 /// The sources of the arguments, if each but constants is such a movement from the same shape.
-fn sources(at: &Candidate<'_>, is_moved: impl Fn(&Op) -> bool) -> Option<Sources> {
+fn sources(at: &RewriteSite<'_>, is_moved: impl Fn(&Op) -> bool) -> Option<Sources> {
     let mut moved = Args::new();
     for (arg, &id) in at.args.iter().enumerate() {
         let node = at.node(id);
@@ -202,7 +202,7 @@ fn sources(at: &Candidate<'_>, is_moved: impl Fn(&Op) -> bool) -> Option<Sources
 }
 
 /// The candidate's formula over the sources instead, with constants of their shape.
-fn over(at: &mut Candidate<'_>, sources: &Sources) -> Option<ValueId> {
+fn over(at: &mut RewriteSite<'_>, sources: &Sources) -> Option<ValueId> {
     if !element::is_uniform(at.op, &at.arg_types(), at.ty) {
         return None;
     }

@@ -19,7 +19,7 @@ pub(super) struct Rule {
     /// The name, under which `tests/golden/opt` has an example.
     pub(super) name: &'static str,
     /// The value that replaces a node, if the rule applies to it.
-    pub(super) rewrite: fn(&mut Candidate<'_>) -> Option<ValueId>,
+    pub(super) rewrite: fn(&mut RewriteSite<'_>) -> Option<ValueId>,
 }
 
 /// The table of rules for functions that are called as the rules are.
@@ -59,7 +59,7 @@ impl Rewriter {
     /// The value of an application: that of the first rule that has one, else a new node.
     fn place(&mut self, op: Op, args: Args, ty: TensorType) -> ValueId {
         for rule in self.rules {
-            let rewritten = (rule.rewrite)(&mut Candidate { rewriter: self, op: &op, args: &args, ty: &ty });
+            let rewritten = (rule.rewrite)(&mut RewriteSite { rewriter: self, op: &op, args: &args, ty: &ty });
             if let Some(value) = rewritten {
                 debug_assert_eq!(*self.graph.ty(value), ty, "{} changes the type", rule.name);
                 self.n_rewrites += 1;
@@ -71,7 +71,7 @@ impl Rewriter {
 }
 
 /// An application that rules are asked about.
-pub(super) struct Candidate<'r> {
+pub(super) struct RewriteSite<'r> {
     rewriter: &'r mut Rewriter,
     /// The op.
     pub(super) op: &'r Op,
@@ -81,7 +81,7 @@ pub(super) struct Candidate<'r> {
     pub(super) ty: &'r TensorType,
 }
 
-impl<'r> Candidate<'r> {
+impl<'r> RewriteSite<'r> {
     /// Adds an application; `None` if the op does not take these arguments.
     pub(super) fn apply(&mut self, op: impl Into<Op>, args: &[ValueId]) -> Option<ValueId> {
         let op = op.into();

@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::rewrite::{Candidate, Rule, rules};
+use super::rewrite::{RewriteSite, Rule, rules};
 use crate::ops::{Add, Div, Mul, Neg, Op, Reduction, Reshape, Select, Sub};
 use crate::types::ValueId;
 
@@ -41,13 +41,13 @@ pub(super) const RULES: &[Rule] = rules![
 ];
 
 /// The argument of the negation that a value is, if it is one.
-fn negated(at: &Candidate<'_>, id: ValueId) -> Option<ValueId> {
+fn negated(at: &RewriteSite<'_>, id: ValueId) -> Option<ValueId> {
     let node = at.node(id);
     matches!(node.op, Op::Neg(_)).then(|| node.args[0])
 }
 
 /// A constant argument and the other one, for an op that takes them in either order.
-fn constant_and_other(at: &Candidate<'_>) -> Option<(usize, ValueId)> {
+fn constant_and_other(at: &RewriteSite<'_>) -> Option<(usize, ValueId)> {
     let constant = (0..2).find(|&arg| at.splat(arg).is_some())?;
     Some((constant, at.args[1 - constant]))
 }
@@ -58,33 +58,33 @@ fn neutral(dtype: DType) -> f64 {
 }
 
 /// `x + -0` is `x` for floats, `x + 0` for integers.
-fn add_zero(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn add_zero(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Add(_) = at.op else { return None };
     let (constant, x) = constant_and_other(at)?;
     at.is_number(constant, neutral(at.ty.dtype)).then_some(x)
 }
 
 /// `x - 0` is `x`.
-fn sub_zero(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn sub_zero(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Sub(_) = at.op else { return None };
     at.is_number(1, 0.0).then_some(at.args[0])
 }
 
 /// `-0 - x` is `-x` for floats, `0 - x` for integers.
-fn zero_sub(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn zero_sub(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Sub(_) = at.op else { return None };
     if at.is_number(0, neutral(at.ty.dtype)) { at.apply(Neg, &at.args[1..]) } else { None }
 }
 
 /// `x * 1` is `x`.
-fn mul_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn mul_one(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Mul(_) = at.op else { return None };
     let (constant, x) = constant_and_other(at)?;
     at.is_number(constant, 1.0).then_some(x)
 }
 
 /// `x * -1` is `-x`.
-fn mul_minus_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn mul_minus_one(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Mul(_) = at.op else { return None };
     let (constant, x) = constant_and_other(at)?;
     // An unsigned dtype has no -1, and the nearest number it has is 0.
@@ -93,13 +93,13 @@ fn mul_minus_one(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// `x / 1` is `x`.
-fn div_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn div_one(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Div(_) = at.op else { return None };
     at.is_number(1, 1.0).then_some(at.args[0])
 }
 
 /// `x / c` is `x * (1 / c)` if `c` is a power of two whose reciprocal is a normal number.
-fn div_power_of_two(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn div_power_of_two(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Div(_) = at.op else { return None };
     let reciprocal = reciprocal(at.splat(1)?)?;
     let reciprocal = at.constant(reciprocal, &at.ty.shape)?;
@@ -120,13 +120,13 @@ fn reciprocal(c: Scalar) -> Option<Scalar> {
 }
 
 /// `-(-x)` is `x`.
-fn neg_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn neg_neg(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Neg(_) = at.op else { return None };
     negated(at, at.args[0])
 }
 
 /// `x + -y` is `x - y`, and `-x + y` is `y - x`.
-fn add_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn add_neg(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Add(_) = at.op else { return None };
     let [x, y] = *at.args else { return None };
     match (negated(at, x), negated(at, y)) {
@@ -137,28 +137,28 @@ fn add_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// `x - -y` is `x + y`.
-fn sub_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn sub_neg(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Sub(_) = at.op else { return None };
     let y = negated(at, at.args[1])?;
     at.apply(Add, &[at.args[0], y])
 }
 
 /// `-x * -y` is `x * y`.
-fn mul_neg_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn mul_neg_neg(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Mul(_) = at.op else { return None };
     let (x, y) = (negated(at, at.args[0])?, negated(at, at.args[1])?);
     at.apply(Mul, &[x, y])
 }
 
 /// `-x / -y` is `x / y`; for floats, since the least integer is its own negative.
-fn div_neg_neg(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn div_neg_neg(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Div(_) = at.op else { return None };
     let (x, y) = (negated(at, at.args[0])?, negated(at, at.args[1])?);
     if at.ty.dtype.is_float() { at.apply(Div, &[x, y]) } else { None }
 }
 
 /// `-x * c` is `x * -c`.
-fn mul_neg_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn mul_neg_constant(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Mul(_) = at.op else { return None };
     let (constant, x) = constant_and_other(at)?;
     let (x, c) = (negated(at, x)?, at.splat(constant)?);
@@ -166,7 +166,7 @@ fn mul_neg_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// `-(x * c)` is `x * -c`.
-fn neg_mul_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn neg_mul_constant(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Neg(_) = at.op else { return None };
     let product = at.node(at.args[0]);
     let Op::Mul(_) = product.op else { return None };
@@ -179,7 +179,7 @@ fn neg_mul_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
     scaled(at, x, minus(c)?)
 }
 
-fn scaled(at: &mut Candidate<'_>, x: ValueId, factor: Scalar) -> Option<ValueId> {
+fn scaled(at: &mut RewriteSite<'_>, x: ValueId, factor: Scalar) -> Option<ValueId> {
     let factor = at.constant(factor, &at.ty.shape)?;
     at.apply(Mul, &[x, factor])
 }
@@ -199,26 +199,26 @@ fn minus(c: Scalar) -> Option<Scalar> {
 }
 
 /// `!!x` is `x`.
-fn not_not(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn not_not(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Not(_), Some((Op::Not(_), x))) = (at.op, at.inner()) else { return None };
     Some(x)
 }
 
 /// A choice by a constant is made now.
-fn select_constant(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn select_constant(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Select(_), [_, x, y]) = (at.op, at.args) else { return None };
     let condition = at.splat(0)?;
     Some(if condition.bits != 0 { *x } else { *y })
 }
 
 /// A choice between a value and itself is that value.
-fn select_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn select_same(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Select(_), [_, x, y]) = (at.op, at.args) else { return None };
     (x == y).then_some(*x)
 }
 
 /// A choice by `!c` is the choice by `c` the other way round.
-fn select_not(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn select_not(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Select(_), [condition, x, y]) = (at.op, at.args) else { return None };
     let node = at.node(*condition);
     let Op::Not(_) = node.op else { return None };
@@ -226,13 +226,13 @@ fn select_not(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A cast to the dtype that is there already does nothing.
-fn cast_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn cast_same(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Cast(_) = at.op else { return None };
     (at.arg_ty(0) == at.ty).then_some(at.args[0])
 }
 
 /// A cast after one that loses nothing is one cast.
-fn cast_cast(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn cast_cast(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let (Op::Cast(outer), Some((Op::Cast(inner), x))) = (at.op, at.inner()) else { return None };
     if holds_all(inner.dtype, at.node(x).ty.dtype) { at.apply(outer.clone(), &[x]) } else { None }
 }
@@ -252,25 +252,25 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
 }
 
 /// Derivatives have been taken, so there is none left to stop.
-fn stop_gradient(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn stop_gradient(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::StopGradient(_) = at.op else { return None };
     Some(at.args[0])
 }
 
 /// A reshape to the shape that is there already does nothing.
-fn reshape_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn reshape_same(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Reshape(_) = at.op else { return None };
     (at.arg_ty(0) == at.ty).then_some(at.args[0])
 }
 
 /// A broadcast to the shape that is there already does nothing.
-fn broadcast_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn broadcast_same(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::BroadcastTo(_) = at.op else { return None };
     (at.arg_ty(0) == at.ty).then_some(at.args[0])
 }
 
 /// A slice of all elements in their order is its argument.
-fn slice_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn slice_same(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Slice(slice) = at.op else { return None };
     let forward = slice.step.iter().zip(&slice.start).zip(at.ty.shape.iter());
     let whole = forward.into_iter().all(|((&step, &start), &extent)| start == 0 && (step == 1 || extent <= 1));
@@ -278,7 +278,7 @@ fn slice_same(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// Padding with nothing does nothing.
-fn pad_same(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn pad_same(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Pad(pad) = at.op else { return None };
     let ends = pad.low.iter().chain(&pad.high).all(|&n| n == 0);
     // Between fewer than two elements there is no room for constants.
@@ -287,13 +287,13 @@ fn pad_same(at: &mut Candidate<'_>) -> Option<ValueId> {
 }
 
 /// A reduction over no axes is its argument.
-fn reduce_nothing(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn reduce_nothing(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     at.op.facts().reduction?.axes.is_empty().then_some(at.args[0])
 }
 
 /// Axes of extent 1 need no reduction. If no other axis is left, sums of floats still need `+ 0`, which they start
 /// from.
-fn reduce_extent_one(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn reduce_extent_one(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Reduction { axes: reduced, over } = at.op.facts().reduction?;
     let shape = at.arg_ty(0).shape.clone();
     let is_dropped = |axis: usize| reduced.contains(&axis) && shape[axis] == 1;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use retape_runtime::Scalar;
 
-use super::rewrite::{Candidate, Rule, rules};
+use super::rewrite::{RewriteSite, Rule, rules};
 use crate::ops::{Mul, Op};
 use crate::types::ValueId;
 
@@ -21,12 +21,12 @@ pub(crate) fn with_wrong_rule<T>(body: impl FnOnce() -> T) -> T {
     result
 }
 
-fn nothing(_: &mut Candidate<'_>) -> Option<ValueId> {
+fn nothing(_: &mut RewriteSite<'_>) -> Option<ValueId> {
     None
 }
 
 /// `x * 3` is `x * 2`, which it is not.
-fn triple_is_double(at: &mut Candidate<'_>) -> Option<ValueId> {
+fn triple_is_double(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let Op::Mul(_) = at.op else { return None };
     if !at.is_number(1, 3.0) {
         return None;

@@ -21,7 +21,7 @@ const MAX_COST: u32 = 480;
 
 /// Roots that one step computes.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct FusionGroup {
     /// The roots, in order.
     pub(super) roots: Vec<ValueId>,
     /// The extents of the iteration space.
@@ -40,7 +40,7 @@ pub(super) struct Group {
 
 /// The groups of a graph.
 pub(super) struct Groups {
-    pub(super) groups: Vec<Group>,
+    pub(super) groups: Vec<FusionGroup>,
     pub(super) group_of: HashMap<ValueId, usize>,
 }
 
@@ -143,7 +143,7 @@ impl Groups {
         let ancestors = self.ancestors_of(&reads, index);
         let (space, folded) = (values.space(root), values.folded(root).to_vec());
         let cost = values.cost(root);
-        self.groups.push(Group { roots: vec![root], space, folded, is_library, reads, cost, ancestors });
+        self.groups.push(FusionGroup { roots: vec![root], space, folded, is_library, reads, cost, ancestors });
         self.group_of.insert(root, index);
         index
     }
@@ -256,7 +256,7 @@ enum Place {
     Tail,
 }
 
-impl Group {
+impl FusionGroup {
     /// The parameters that an output of this group could be written over, if nothing else reads them later.
     fn overwrites(&self, values: &Values<'_>, outputs: &HashSet<ValueId>) -> Vec<ValueId> {
         let made = self.roots.iter().filter(|root| outputs.contains(root));

@@ -10,7 +10,7 @@ use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, ParamId, Value};
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
-use super::fuse::Group;
+use super::fuse::FusionGroup;
 use super::values::Values;
 use super::view::View;
 use crate::graph::Node;
@@ -25,7 +25,7 @@ pub(super) struct Lowered {
 }
 
 /// Lowers a group; `written` says which of its roots someone outside needs.
-pub(super) fn lower(values: &Values<'_>, group: &Group, written: &dyn Fn(ValueId) -> bool) -> Lowered {
+pub(super) fn lower(values: &Values<'_>, group: &FusionGroup, written: &dyn Fn(ValueId) -> bool) -> Lowered {
     let kernel = KernelBuilder::new();
     let axes = group.space.iter().enumerate();
     let axes: Vec<AxisId> = axes.map(|(axis, &extent)| kernel.axis(extent, group.folded.contains(&axis))).collect();
@@ -65,14 +65,14 @@ pub(super) fn copy(values: &Values<'_>, value: ValueId) -> Kernel {
 
 struct Lowerer<'k, 'g> {
     values: &'k Values<'g>,
-    group: &'k Group,
+    group: &'k FusionGroup,
     kernel: &'k KernelBuilder,
     axes: Vec<AxisId>,
-    state: RefCell<State<'k>>,
+    state: RefCell<LoweringState<'k>>,
 }
 
 #[derive(Default)]
-struct State<'k> {
+struct LoweringState<'k> {
     params: Vec<(ValueId, ParamId)>,
     computed: HashMap<(ValueId, View), Value<'k>>,
 }

@@ -15,7 +15,7 @@ use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
 
-use self::fuse::{Group, Groups};
+use self::fuse::{FusionGroup, Groups};
 use self::lower::Lowered;
 use self::slots::Slots;
 use self::values::Values;
@@ -145,7 +145,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draf
 }
 
 /// The names of the ops that a group computes.
-fn label(values: &Values<'_>, group: &Group) -> String {
+fn label(values: &Values<'_>, group: &FusionGroup) -> String {
     let names: Vec<&str> = group.roots.iter().map(|&root| values.graph.node(root).op.name()).collect();
     names.join("+")
 }

@@ -43,12 +43,12 @@ enum Repr {
 #[derive(Debug)]
 pub(crate) struct Concrete {
     ty: TensorType,
-    bytes: Bytes,
+    bytes: TensorBytes,
 }
 
 /// The bytes of a concrete tensor.
 #[derive(Debug)]
-enum Bytes {
+enum TensorBytes {
     Own(Memory),
     /// Those of another one, which owns them.
     Of(Arc<Concrete>),
@@ -62,16 +62,16 @@ impl Concrete {
     #[inline]
     fn memory(&self) -> &Memory {
         match &self.bytes {
-            Bytes::Own(memory) => memory,
-            Bytes::Of(owner) => owner.memory(),
+            TensorBytes::Own(memory) => memory,
+            TensorBytes::Of(owner) => owner.memory(),
         }
     }
 
     /// The tensor that owns the bytes: this one, or the one that it is a view of.
     pub(crate) fn owner(self: &Arc<Concrete>) -> &Arc<Concrete> {
         match &self.bytes {
-            Bytes::Own(_) => self,
-            Bytes::Of(owner) => owner,
+            TensorBytes::Own(_) => self,
+            TensorBytes::Of(owner) => owner,
         }
     }
 
@@ -142,13 +142,13 @@ impl Tensor {
     pub(crate) fn concrete(ty: TensorType, bytes: impl Into<Memory>) -> Tensor {
         let bytes = bytes.into();
         debug_assert!(ty.checked_bytes().is_some_and(|n| n <= bytes.len()), "{ty} in {} bytes", bytes.len());
-        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes: Bytes::Own(bytes) })) }
+        Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes: TensorBytes::Own(bytes) })) }
     }
 
     /// A concrete tensor over the bytes of another one, which hold at least its elements.
     pub(crate) fn concrete_over(ty: TensorType, other: &Arc<Concrete>) -> Tensor {
         debug_assert!(ty.checked_bytes().is_some_and(|n| n <= other.n_bytes()), "{ty} over {}", other.ty);
-        let bytes = Bytes::Of(Arc::clone(other.owner()));
+        let bytes = TensorBytes::Of(Arc::clone(other.owner()));
         Tensor { repr: Repr::Concrete(Arc::new(Concrete { ty, bytes })) }
     }
 
@@ -184,11 +184,11 @@ impl Tensor {
         let shared = |concrete| Tensor { repr: Repr::Concrete(concrete) };
         let Concrete { ty, bytes } = Arc::try_unwrap(concrete).map_err(shared)?;
         match bytes {
-            Bytes::Own(memory) => Ok(memory),
-            Bytes::Of(owner) => match Arc::try_unwrap(owner) {
-                Ok(Concrete { bytes: Bytes::Own(memory), .. }) => Ok(memory),
-                Ok(owner) => Err(shared(Arc::new(Concrete { ty, bytes: Bytes::Of(Arc::new(owner)) }))),
-                Err(owner) => Err(shared(Arc::new(Concrete { ty, bytes: Bytes::Of(owner) }))),
+            TensorBytes::Own(memory) => Ok(memory),
+            TensorBytes::Of(owner) => match Arc::try_unwrap(owner) {
+                Ok(Concrete { bytes: TensorBytes::Own(memory), .. }) => Ok(memory),
+                Ok(owner) => Err(shared(Arc::new(Concrete { ty, bytes: TensorBytes::Of(Arc::new(owner)) }))),
+                Err(owner) => Err(shared(Arc::new(Concrete { ty, bytes: TensorBytes::Of(owner) }))),
             },
         }
     }

@@ -28,6 +28,7 @@ mod losses;
 mod matrices;
 mod methods;
 mod named;
+mod names;
 mod ndarray;
 mod nested;
 mod nonfinite;

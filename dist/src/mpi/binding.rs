@@ -103,23 +103,23 @@ pub(super) enum Abi {
 }
 
 /// A library that is open, and stays so: MPI leaves threads and handlers behind.
-pub(super) struct Library(std::mem::ManuallyDrop<unix::Library>);
+pub(super) struct MpiLibrary(std::mem::ManuallyDrop<unix::Library>);
 
 /// Opens the first of several libraries that can be, and says which.
-pub(super) fn open(names: &[String]) -> Result<(Library, String), String> {
+pub(super) fn open(names: &[String]) -> Result<(MpiLibrary, String), String> {
     let mut errors = vec![];
     for name in names {
         // SAFETY: the library is one of MPI by its name, or by the word of the user, and its initialisers need nothing.
         // Its plug-ins look for its symbols among the global ones.
         match unsafe { unix::Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) } {
-            Ok(library) => return Ok((Library(std::mem::ManuallyDrop::new(library)), name.clone())),
+            Ok(library) => return Ok((MpiLibrary(std::mem::ManuallyDrop::new(library)), name.clone())),
             Err(error) => errors.push(reason(&error)),
         }
     }
     Err(errors.join("; "))
 }
 
-impl Library {
+impl MpiLibrary {
     /// Which binary interface the library has.
     pub(super) fn abi(&self) -> Result<Abi, String> {
         // SAFETY: the type is that of `MPI_Get_library_version` in all libraries.

@@ -5,11 +5,11 @@
 
 use retape_runtime::{DType, Scalar};
 
-use super::function::{Class, Function, Reg, ptx};
+use super::function::{Class, PtxFunction, Reg, ptx};
 use super::value::{RegValue, bits_suffix};
 
 /// A numeric conversion.
-pub(crate) fn cast(f: &mut Function, to: DType, x: RegValue) -> RegValue {
+pub(crate) fn cast(f: &mut PtxFunction, to: DType, x: RegValue) -> RegValue {
     if x.dtype == to {
         return x;
     }
@@ -34,7 +34,7 @@ pub(crate) fn cast(f: &mut Function, to: DType, x: RegValue) -> RegValue {
 }
 
 /// The same bits as another dtype of the same size.
-pub(crate) fn bitcast(f: &mut Function, to: DType, x: RegValue) -> RegValue {
+pub(crate) fn bitcast(f: &mut PtxFunction, to: DType, x: RegValue) -> RegValue {
     if x.dtype == DType::Bool && to != DType::Bool {
         return cast(f, to, x);
     }
@@ -55,14 +55,14 @@ const fn int(dtype: DType) -> &'static str {
 }
 
 /// 1 or 0.
-fn choose(f: &mut Function, c: Reg, to: DType) -> Reg {
+fn choose(f: &mut PtxFunction, c: Reg, to: DType) -> Reg {
     let one = f.constant(Scalar::from_f64(1.0, to));
     let zero = f.constant(Scalar::from_f64(0.0, to));
     f.op(Class::of(to), &format!("selp.{}", bits_suffix(to)), format_args!("{one}, {zero}, {c}"))
 }
 
 /// All halves are `f32` values.
-fn from_half(f: &mut Function, to: DType, x: RegValue) -> RegValue {
+fn from_half(f: &mut PtxFunction, to: DType, x: RegValue) -> RegValue {
     let wide = f.reg(Class::F32);
     if x.dtype == DType::F16 {
         ptx!(f, "cvt.f32.f16 {wide}, {}", x.reg);
@@ -74,7 +74,7 @@ fn from_half(f: &mut Function, to: DType, x: RegValue) -> RegValue {
     cast(f, to, RegValue::new(DType::F32, wide))
 }
 
-fn to_half(f: &mut Function, to: DType, x: RegValue) -> Reg {
+fn to_half(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
     let single = match x.dtype {
         DType::F32 => x.reg,
         DType::U8 => cast(f, DType::F32, x).reg,
@@ -97,7 +97,7 @@ fn to_half(f: &mut Function, to: DType, x: RegValue) -> Reg {
 }
 
 /// The upper half after adding just less than half of its last place, or half of it if that is odd.
-fn round_to_bf16(f: &mut Function, x: Reg) -> Reg {
+fn round_to_bf16(f: &mut PtxFunction, x: Reg) -> Reg {
     let bits = f.op(Class::B32, "mov.b32", format_args!("{x}"));
     let upper = f.op(Class::B32, "shr.u32", format_args!("{bits}, 16"));
     let odd = f.op(Class::B32, "and.b32", format_args!("{upper}, 1"));
@@ -110,7 +110,7 @@ fn round_to_bf16(f: &mut Function, x: Reg) -> Reg {
 }
 
 /// `x` itself if an `f32` can hold it, else the neighbour whose last bit is 1: rounds to 16 bits as `x` does.
-fn f64_to_odd(f: &mut Function, x: Reg) -> Reg {
+fn f64_to_odd(f: &mut PtxFunction, x: Reg) -> Reg {
     let near = f.op(Class::F32, "cvt.rz.f32.f64", format_args!("{x}"));
     let back = f.op(Class::F64, "cvt.f64.f32", format_args!("{near}"));
     let differs = f.op(Class::Pred, "setp.ne.f64", format_args!("{back}, {x}"));
@@ -119,7 +119,7 @@ fn f64_to_odd(f: &mut Function, x: Reg) -> Reg {
 }
 
 /// `x` itself if an `f64` can hold it, else the neighbour whose last bit is 1.
-fn i64_to_odd(f: &mut Function, x: Reg) -> Reg {
+fn i64_to_odd(f: &mut PtxFunction, x: Reg) -> Reg {
     let near = f.op(Class::F64, "cvt.rz.f64.s64", format_args!("{x}"));
     let back = f.op(Class::B64, "cvt.rzi.s64.f64", format_args!("{near}"));
     let differs = f.op(Class::Pred, "setp.ne.s64", format_args!("{back}, {x}"));
@@ -128,7 +128,7 @@ fn i64_to_odd(f: &mut Function, x: Reg) -> Reg {
 }
 
 /// The machine saturates; NaN becomes 0 there only from `f32` to 32 bits.
-fn float_to(f: &mut Function, to: DType, x: RegValue) -> Reg {
+fn float_to(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
     let (r, from) = (x.reg, x.dtype);
     match to {
         DType::F64 => f.op(Class::F64, "cvt.f64.f32", format_args!("{r}")),
@@ -146,7 +146,7 @@ fn float_to(f: &mut Function, to: DType, x: RegValue) -> Reg {
 }
 
 /// Clamped to the range of the other integers.
-fn int_to(f: &mut Function, to: DType, x: RegValue) -> Reg {
+fn int_to(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
     let range = |dtype| match dtype {
         DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
         DType::U32 => (0, i64::from(u32::MAX)),

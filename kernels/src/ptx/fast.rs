@@ -7,7 +7,7 @@
 
 use retape_runtime::DType;
 
-use super::function::{Class, Function, ptx};
+use super::function::{Class, PtxFunction, ptx};
 use super::value::RegValue;
 use crate::ir::{Binary, Func1, Inst, Kernel, Store, Unary, ValueId};
 
@@ -18,13 +18,13 @@ pub(crate) const fn has(func: Func1, dtype: DType) -> bool {
 }
 
 /// Emits the approximation of a function, if there is one and the target wants it.
-pub(super) fn call1(f: &mut Function, func: Func1, x: RegValue) -> Option<RegValue> {
+pub(super) fn call1(f: &mut PtxFunction, func: Func1, x: RegValue) -> Option<RegValue> {
     if !f.target().fast || !has(func, x.dtype) {
         return None;
     }
     const LOG2_E: &str = "0f3FB8AA3B";
     let r = x.reg;
-    let one = |f: &mut Function, op: &str, x| f.op(Class::F32, op, format_args!("{x}"));
+    let one = |f: &mut PtxFunction, op: &str, x| f.op(Class::F32, op, format_args!("{x}"));
     let reg = match func {
         Func1::Exp2 => one(f, "ex2.approx.f32", r),
         Func1::Exp => {

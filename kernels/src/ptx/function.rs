@@ -85,7 +85,7 @@ impl fmt::Display for CodeLabel {
     }
 }
 
-/// Appends one instruction to a [`Function`]: `ptx!(f, "add.s32 {d}, {a}, 1")`.
+/// Appends one instruction to a [`PtxFunction`]: `ptx!(f, "add.s32 {d}, {a}, 1")`.
 macro_rules! ptx {
     ($f:expr, $($text:tt)*) => { $f.push(format_args!($($text)*)) };
 }
@@ -107,7 +107,7 @@ fn parameter(number: usize) -> String {
 
 /// A kernel that is being written. All its parameters are addresses of global memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Function {
+pub(crate) struct PtxFunction {
     name: String,
     target: Target,
     version: (u32, u32),
@@ -125,10 +125,10 @@ pub(crate) struct Function {
     body: String,
 }
 
-impl Function {
+impl PtxFunction {
     /// An empty kernel of blocks of `block` threads with `n_params` parameters.
-    pub(crate) fn new(name: impl Into<String>, target: Target, block: u32, n_params: usize) -> Function {
-        Function {
+    pub(crate) fn new(name: impl Into<String>, target: Target, block: u32, n_params: usize) -> PtxFunction {
+        PtxFunction {
             name: name.into(),
             target,
             version: target.version(),
@@ -258,10 +258,10 @@ impl Function {
     /// of its blocks, all along x. Parameters are those of the first, then those of the second, and so on.
     ///
     /// A kernel with fewer threads a block than another must have no barrier.
-    pub(crate) fn merge(kernels: &[(&Function, u32)]) -> Function {
-        let most = |of: fn(&Function) -> u32| kernels.iter().map(|(kernel, _)| of(kernel)).max().unwrap_or(0);
+    pub(crate) fn merge(kernels: &[(&PtxFunction, u32)]) -> PtxFunction {
+        let most = |of: fn(&PtxFunction) -> u32| kernels.iter().map(|(kernel, _)| of(kernel)).max().unwrap_or(0);
         let (first, _) = kernels[0];
-        let mut all = Function::new("beside", first.target, most(|kernel| kernel.block), 0);
+        let mut all = PtxFunction::new("beside", first.target, most(|kernel| kernel.block), 0);
         all.min_blocks_per_sm = kernels.iter().filter_map(|(kernel, _)| kernel.min_blocks_per_sm).min();
         all.depth = 1 + most(|kernel| kernel.depth);
         // Names that no kernel within has; each declares its other registers and labels within its braces.

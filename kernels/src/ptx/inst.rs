@@ -7,7 +7,7 @@
 use retape_runtime::{DType, Scalar};
 
 use super::fast;
-use super::function::{Class, Function, ptx};
+use super::function::{Class, PtxFunction, ptx};
 use super::value::{RegValue, bits_suffix};
 use super::{cast, remainder};
 use crate::ir::{Binary, Compare, Inst, Monoid, Unary};
@@ -26,7 +26,7 @@ const fn suffix(dtype: DType) -> &'static str {
 }
 
 /// A constant in a register.
-pub(crate) fn constant(f: &mut Function, c: Scalar) -> RegValue {
+pub(crate) fn constant(f: &mut PtxFunction, c: Scalar) -> RegValue {
     RegValue::new(c.dtype, f.constant(c))
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn constant(f: &mut Function, c: Scalar) -> RegValue {
 ///
 /// `None` for the instructions that need memory or coordinates (`Index`, `Load`, `LoadAt`, `Reduce`), and for
 /// transcendental functions, which are expanded before, except for those that [`fast`] has under `Target::fast`.
-pub(crate) fn emit_inst(f: &mut Function, inst: &Inst<RegValue>) -> Option<RegValue> {
+pub(crate) fn emit_inst(f: &mut PtxFunction, inst: &Inst<RegValue>) -> Option<RegValue> {
     Some(match *inst {
         Inst::Const(c) => constant(f, c),
         Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) | Inst::Call2(..) => return None,
@@ -53,20 +53,20 @@ pub(crate) fn emit_inst(f: &mut Function, inst: &Inst<RegValue>) -> Option<RegVa
 }
 
 /// One step of a reduction.
-pub(crate) fn combine(f: &mut Function, monoid: Monoid, x: RegValue, y: RegValue) -> RegValue {
+pub(crate) fn combine(f: &mut PtxFunction, monoid: Monoid, x: RegValue, y: RegValue) -> RegValue {
     binary(f, monoid.binary(), x, y)
 }
 
-fn simple(f: &mut Function, dtype: DType, op: &str, operands: std::fmt::Arguments<'_>) -> RegValue {
+fn simple(f: &mut PtxFunction, dtype: DType, op: &str, operands: std::fmt::Arguments<'_>) -> RegValue {
     RegValue { dtype, reg: f.op(Class::of(dtype), op, operands) }
 }
 
 /// The low byte of a 32-bit register, as `u8`.
-fn low_byte(f: &mut Function, x: RegValue) -> RegValue {
+fn low_byte(f: &mut PtxFunction, x: RegValue) -> RegValue {
     simple(f, DType::U8, "and.b32", format_args!("{}, 255", x.reg))
 }
 
-fn unary(f: &mut Function, op: Unary, x: RegValue) -> RegValue {
+fn unary(f: &mut PtxFunction, op: Unary, x: RegValue) -> RegValue {
     let (dtype, r, ty) = (x.dtype, x.reg, suffix(x.dtype));
     let signed = matches!(dtype, DType::I32 | DType::I64);
     match op {
@@ -96,7 +96,7 @@ fn unary(f: &mut Function, op: Unary, x: RegValue) -> RegValue {
     }
 }
 
-fn binary(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn binary(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     match op {
         Binary::And | Binary::Or | Binary::Xor => logic(f, op, x, y),
         _ if x.dtype.is_float() => float_binary(f, op, x, y),
@@ -104,12 +104,12 @@ fn binary(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     }
 }
 
-fn logic(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn logic(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let op = format!("{}.{}", op.name(), bits_suffix(x.dtype));
     simple(f, x.dtype, &op, format_args!("{}, {}", x.reg, y.reg))
 }
 
-fn float_binary(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn float_binary(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let (dtype, ty) = (x.dtype, suffix(x.dtype));
     let op = match op {
         Binary::Div if dtype == DType::F32 && f.target().fast => "div.full.f32".to_owned(),
@@ -124,7 +124,7 @@ fn float_binary(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegVa
 }
 
 /// The machine's minimum prefers numbers to NaN.
-fn single_min_max(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn single_min_max(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let (p, q) = (x.reg, y.reg);
     let number = f.op(Class::F32, &format!("{}.f32", op.name()), format_args!("{p}, {q}"));
     let is_nan = f.op(Class::Pred, "setp.nan.f32", format_args!("{p}, {q}"));
@@ -132,7 +132,7 @@ fn single_min_max(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> Reg
 }
 
 /// Equal values differ at most in the signs of zeros; a sum with NaN is NaN.
-fn double_min_max(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn double_min_max(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let (p, q) = (x.reg, y.reg);
     let (closer, both) = if op == Binary::Min { ("lt", "or") } else { ("gt", "and") };
     let wins = f.op(Class::Pred, &format!("setp.{closer}.f64"), format_args!("{p}, {q}"));
@@ -144,9 +144,9 @@ fn double_min_max(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> Reg
     simple(f, DType::F64, "selp.f64", format_args!("0d7FF8000000000000, {number}, {is_nan}"))
 }
 
-fn int_binary(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn int_binary(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let (dtype, p, q, ty) = (x.dtype, x.reg, y.reg, suffix(x.dtype));
-    let wrapping = |f: &mut Function, op: &str| {
+    let wrapping = |f: &mut PtxFunction, op: &str| {
         let wide = simple(f, dtype, op, format_args!("{p}, {q}"));
         if dtype == DType::U8 { low_byte(f, wide) } else { wide }
     };
@@ -162,7 +162,7 @@ fn int_binary(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValu
 }
 
 /// Division by 1 stands for what the machine leaves undefined: by 0, and by -1, which may overflow.
-fn divide(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn divide(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let (dtype, p, q, ty, bits) = (x.dtype, x.reg, y.reg, suffix(x.dtype), bits_suffix(x.dtype));
     let class = Class::of(dtype);
     let signed = matches!(dtype, DType::I32 | DType::I64);
@@ -184,7 +184,7 @@ fn divide(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     simple(f, dtype, &format!("selp.{bits}"), format_args!("0, {quotient}, {by_zero}"))
 }
 
-fn shift(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
+fn shift(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let mask = 8 * x.dtype.size() - 1;
     let distance = match y.reg.class {
         Class::B64 => f.op(Class::B32, "cvt.u32.u64", format_args!("{}", y.reg)),
@@ -201,7 +201,7 @@ fn shift(f: &mut Function, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     }
 }
 
-fn compare(f: &mut Function, op: Compare, x: RegValue, y: RegValue) -> RegValue {
+fn compare(f: &mut PtxFunction, op: Compare, x: RegValue, y: RegValue) -> RegValue {
     let (p, q) = (x.reg, y.reg);
     let reg = match (op, x.dtype) {
         (Compare::Ne, DType::Bool) => f.op(Class::Pred, "xor.pred", format_args!("{p}, {q}")),
@@ -223,7 +223,7 @@ fn compare(f: &mut Function, op: Compare, x: RegValue, y: RegValue) -> RegValue 
 }
 
 /// `if c { x } else { y }`.
-pub(crate) fn select(f: &mut Function, c: RegValue, x: RegValue, y: RegValue) -> RegValue {
+pub(crate) fn select(f: &mut PtxFunction, c: RegValue, x: RegValue, y: RegValue) -> RegValue {
     let (c, p, q) = (c.reg, x.reg, y.reg);
     if x.dtype == DType::Bool {
         let first = f.op(Class::Pred, "and.pred", format_args!("{c}, {p}"));

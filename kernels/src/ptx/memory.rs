@@ -7,7 +7,7 @@ use std::fmt;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::function::{Class, Function, Reg, ptx};
+use super::function::{Class, PtxFunction, Reg, ptx};
 use super::value::RegValue;
 
 /// Where an address points to.
@@ -47,14 +47,14 @@ const fn access(dtype: DType) -> &'static str {
 }
 
 /// The element at an address plus `offset` bytes.
-pub(crate) fn load(f: &mut Function, space: Space, dtype: DType, address: Reg, offset: i64) -> RegValue {
+pub(crate) fn load(f: &mut PtxFunction, space: Space, dtype: DType, address: Reg, offset: i64) -> RegValue {
     let class = if dtype == DType::Bool { Class::B32 } else { Class::of(dtype) };
     let d = f.op(class, &format!("ld.{space}.{}", access(dtype)), format_args!("[{address}+{offset}]"));
     from_word(f, dtype, d)
 }
 
 /// Writes an element at an address plus `offset` bytes, if `guard` holds.
-pub(crate) fn store(f: &mut Function, space: Space, value: RegValue, address: Reg, offset: i64, guard: Option<Reg>) {
+pub(crate) fn store(f: &mut PtxFunction, space: Space, value: RegValue, address: Reg, offset: i64, guard: Option<Reg>) {
     let r = to_word(f, value);
     let guard = guard.map(|p| format!("@{p} ")).unwrap_or_default();
     ptx!(f, "{guard}st.{space}.{} [{address}+{offset}], {r}", access(value.dtype));
@@ -62,7 +62,7 @@ pub(crate) fn store(f: &mut Function, space: Space, value: RegValue, address: Re
 
 /// Neighbouring elements, the first at an address plus `offset` bytes that is a multiple of `align`.
 pub(crate) fn load_many(
-    f: &mut Function,
+    f: &mut PtxFunction,
     dtype: DType,
     count: usize,
     address: Reg,
@@ -88,7 +88,7 @@ pub(crate) fn load_many(
 
 /// Writes neighbouring elements, the first at an address plus `offset` bytes that is a multiple of `align`.
 pub(crate) fn store_many(
-    f: &mut Function,
+    f: &mut PtxFunction,
     values: &[RegValue],
     address: Reg,
     offset: i64,
@@ -178,7 +178,7 @@ impl fmt::Display for List<'_> {
 }
 
 /// Takes the elements out of a register of an access to `count` of them.
-fn unpack(f: &mut Function, dtype: DType, r: Reg, count: usize, elements: &mut Elements) {
+fn unpack(f: &mut PtxFunction, dtype: DType, r: Reg, count: usize, elements: &mut Elements) {
     match dtype.size() {
         1 => {
             for byte in 0..count.min(4) {
@@ -203,7 +203,7 @@ fn unpack(f: &mut Function, dtype: DType, r: Reg, count: usize, elements: &mut E
 }
 
 /// The elements of one register.
-fn pack(f: &mut Function, values: &[RegValue]) -> Reg {
+fn pack(f: &mut PtxFunction, values: &[RegValue]) -> Reg {
     match values {
         [value] => value.reg,
         [low, high] if low.dtype.size() == 2 => {
@@ -222,7 +222,7 @@ fn pack(f: &mut Function, values: &[RegValue]) -> Reg {
 }
 
 /// The value of a word of memory; predicates do not come from memory.
-pub(super) fn from_word(f: &mut Function, dtype: DType, r: Reg) -> RegValue {
+pub(super) fn from_word(f: &mut PtxFunction, dtype: DType, r: Reg) -> RegValue {
     match dtype {
         DType::Bool => RegValue::new(dtype, f.op(Class::Pred, "setp.ne.b32", format_args!("{r}, 0"))),
         _ => RegValue::new(dtype, r),
@@ -230,7 +230,7 @@ pub(super) fn from_word(f: &mut Function, dtype: DType, r: Reg) -> RegValue {
 }
 
 /// The word of memory for a value.
-pub(super) fn to_word(f: &mut Function, value: RegValue) -> Reg {
+pub(super) fn to_word(f: &mut PtxFunction, value: RegValue) -> Reg {
     match value.dtype {
         DType::Bool => f.op(Class::B32, "selp.b32", format_args!("1, 0, {}", value.reg)),
         _ => value.reg,

@@ -6,7 +6,7 @@
 use smallvec::SmallVec;
 
 use super::function::MAX_ALIGN;
-use super::{Function, Launch, Module};
+use super::{Launch, Module, PtxFunction};
 
 /// Kernels in a launch at most.
 const MAX_KERNELS: usize = 16;
@@ -45,9 +45,9 @@ pub(crate) fn can_merge(launches: &[&Launch]) -> bool {
 /// Launches that [`can_merge`] and do not depend on each other as one, whose arguments are those of all in order.
 pub(crate) fn merge_launches(launches: &[&Launch]) -> Launch {
     let most = |of: fn(&Launch) -> u32| launches.iter().map(|launch| of(launch)).max().unwrap_or(0);
-    let kernels: SmallVec<[(&Function, u32); 8]> =
+    let kernels: SmallVec<[(&PtxFunction, u32); 8]> =
         launches.iter().map(|launch| (&launch.module.function, launch.grid[0])).collect();
-    let module: Module = Function::merge(&kernels).finish();
+    let module: Module = PtxFunction::merge(&kernels).finish();
     Launch {
         module,
         grid: [launches.iter().map(|launch| launch.grid[0]).sum(), 1, 1],

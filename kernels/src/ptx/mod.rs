@@ -28,7 +28,7 @@ use crate::library::Library;
 use crate::plan::{Step, Work};
 
 pub(crate) use cast::cast;
-pub(crate) use function::{Class, CodeLabel, Function, Reg, ptx};
+pub(crate) use function::{Class, CodeLabel, PtxFunction, Reg, ptx};
 pub(crate) use fuse::are_independent;
 pub use fuse::{FusedStep, fuse, unfused};
 pub(crate) use inst::{combine, constant, emit_inst};
@@ -58,7 +58,7 @@ pub struct Target {
 pub struct Module {
     /// The name of the kernel in it.
     pub name: String,
-    function: Function,
+    function: PtxFunction,
 }
 
 /// The buffer that a parameter of a kernel points to.

@@ -3,7 +3,7 @@
 use retape_runtime::DType;
 
 use super::cast::cast;
-use super::function::{Class, Function, Reg, ptx};
+use super::function::{Class, PtxFunction, Reg, ptx};
 use super::value::RegValue;
 
 /// Bits of a quotient that one step of the long division makes: a remainder of 53 bits has room for them in 64.
@@ -12,7 +12,7 @@ const STEP: u32 = 11;
 /// `x - trunc(x / y) * y` without rounding, with the sign of `x`; NaN for an infinite `x` and a `y` of zero.
 ///
 /// In `f64` for both dtypes: remainders of `f32` values are `f32` values.
-pub(super) fn remainder(f: &mut Function, x: RegValue, y: RegValue) -> RegValue {
+pub(super) fn remainder(f: &mut PtxFunction, x: RegValue, y: RegValue) -> RegValue {
     let (p, q) = (cast(f, DType::F64, x).reg, cast(f, DType::F64, y).reg);
     let result = f.reg(Class::F64);
     let (a, b) = (magnitude(f, p), magnitude(f, q));
@@ -47,7 +47,7 @@ pub(super) fn remainder(f: &mut Function, x: RegValue, y: RegValue) -> RegValue 
 }
 
 /// Replaces `left` by `left * 2^distance` modulo `divisor`, some bits at a time.
-fn long_division(f: &mut Function, left: Reg, divisor: Reg, distance: Reg) {
+fn long_division(f: &mut PtxFunction, left: Reg, divisor: Reg, distance: Reg) {
     let (again, done) = (f.label(), f.label());
     f.place(again);
     let finished = f.op(Class::Pred, "setp.le.s32", format_args!("{distance}, 0"));
@@ -60,13 +60,13 @@ fn long_division(f: &mut Function, left: Reg, divisor: Reg, distance: Reg) {
     f.place(done);
 }
 
-fn magnitude(f: &mut Function, x: Reg) -> Reg {
+fn magnitude(f: &mut PtxFunction, x: Reg) -> Reg {
     let bits = f.op(Class::B64, "mov.b64", format_args!("{x}"));
     f.op(Class::B64, "and.b64", format_args!("{bits}, 0x7FFFFFFFFFFFFFFF"))
 }
 
 /// The integers of which the magnitude is `first * 2^(second - 1075)`, the second at least 1.
-fn parts(f: &mut Function, magnitude: Reg) -> (Reg, Reg) {
+fn parts(f: &mut PtxFunction, magnitude: Reg) -> (Reg, Reg) {
     let fraction = f.op(Class::B64, "and.b64", format_args!("{magnitude}, 0x000FFFFFFFFFFFFF"));
     let whole = f.op(Class::B64, "or.b64", format_args!("{fraction}, 0x0010000000000000"));
     let upper = f.op(Class::B64, "shr.u64", format_args!("{magnitude}, 52"));

@@ -8,7 +8,7 @@ use retape::Tree;
 use super::folder::{self, Best, Keep, Saved};
 use super::manifest::Checkpoint;
 use super::reader::{Reader, Restored};
-use super::writer::{Job, Writer};
+use super::writer::{WriteJob, Writer};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
 use crate::progress::Goal;
@@ -90,7 +90,7 @@ impl Checkpoints {
     #[track_caller]
     pub fn save<T: Tree>(&mut self, checkpoint: Checkpoint, tree: &T) -> Result<()> {
         let tensors = state::tensors_of(tree)?;
-        self.writer.give(Job { manifest: checkpoint.manifest, tensors, keep: self.keep.clone() })
+        self.writer.give(WriteJob { manifest: checkpoint.manifest, tensors, keep: self.keep.clone() })
     }
 
     /// Waits until everything is written.

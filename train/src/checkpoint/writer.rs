@@ -19,7 +19,7 @@ use crate::state::Save;
 pub(super) const STATE: &str = "state.safetensors";
 
 /// A checkpoint to be written.
-pub(super) struct Job {
+pub(super) struct WriteJob {
     pub(super) manifest: Manifest,
     pub(super) tensors: Vec<(String, Tensor)>,
     pub(super) keep: Keep,
@@ -27,7 +27,7 @@ pub(super) struct Job {
 
 /// The thread, and how to talk to it.
 pub(super) struct Writer {
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<SyncSender<WriteJob>>,
     results: Receiver<Result<()>>,
     /// The number of jobs whose results have not been taken.
     n_open: usize,
@@ -37,7 +37,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(folder: PathBuf) -> Result<Writer> {
         // A job waits while another is written, and no more: each holds the tensors of a step.
-        let (jobs, to_do) = sync_channel::<Job>(1);
+        let (jobs, to_do) = sync_channel::<WriteJob>(1);
         let (done, results) = sync_channel(usize::from(u16::MAX));
         let work = move || {
             while let Ok(job) = to_do.recv() {
@@ -54,7 +54,7 @@ impl Writer {
     }
 
     /// Hands over a job; gives the error of an earlier one, after which this one is handed over all the same.
-    pub(super) fn give(&mut self, job: Job) -> Result<()> {
+    pub(super) fn give(&mut self, job: WriteJob) -> Result<()> {
         let mut outcome = Ok(());
         // Before the job is given, so that its own result always comes with a later call.
         while let Ok(result) = self.results.try_recv() {
@@ -97,7 +97,7 @@ impl Drop for Writer {
     }
 }
 
-fn write(folder: &Path, Job { mut manifest, tensors, keep }: Job) -> Result<()> {
+fn write(folder: &Path, WriteJob { mut manifest, tensors, keep }: WriteJob) -> Result<()> {
     let place = Saved::next(folder, manifest.position.step)?;
     let name = place.path.file_name().unwrap_or_default().to_string_lossy();
     let writing = folder.join(format!("{WRITING}{name}"));

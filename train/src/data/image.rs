@@ -271,7 +271,7 @@ impl Image {
 /// A kind of pixel value, for the code that works on both.
 ///
 /// Interpolation takes place in `f32`, on the scale of the kind: 0 to 255 for bytes.
-pub(super) trait Value: Copy + Default + Send {
+pub(super) trait PixelValue: Copy + Default + Send {
     /// The value as a float, on its own scale.
     fn float(self) -> f32;
 
@@ -282,7 +282,7 @@ pub(super) trait Value: Copy + Default + Send {
     fn of_unit(unit: f32) -> Self;
 }
 
-impl Value for u8 {
+impl PixelValue for u8 {
     fn float(self) -> f32 {
         f32::from(self)
     }
@@ -297,7 +297,7 @@ impl Value for u8 {
     }
 }
 
-impl Value for f32 {
+impl PixelValue for f32 {
     fn float(self) -> f32 {
         self
     }

@@ -13,7 +13,7 @@ use crate::error::Result;
 
 /// The settings of a loop.
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct LoopSettings {
     pub(super) epochs: Option<u64>,
     pub(super) steps: Option<u64>,
     pub(super) time: Option<Duration>,
@@ -23,7 +23,7 @@ pub(super) struct Plan {
 }
 
 /// The things that a step and its loop tell each other.
-pub(super) struct Shared {
+pub(super) struct LoopState {
     pub(super) stop: RefCell<Stop>,
     /// Whether a step has asked for the end of this training.
     pub(super) is_ended: Cell<bool>,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
     pub(super) has_said_last: Cell<bool>,
 }
 
-impl Shared {
+impl LoopState {
     pub(super) fn is_over(&self) -> Option<End> {
         if self.is_ended.get() || self.stop.borrow().is_requested() {
             return Some(End::Stopped);
@@ -49,10 +49,10 @@ pub struct Step<B> {
     pub position: Position,
     /// The position behind it, which a checkpoint after it keeps.
     pub after: Position,
-    pub(super) plan: Plan,
+    pub(super) plan: LoopSettings,
     /// Whether it is the last whatever happens.
     pub(super) is_last: bool,
-    pub(super) shared: Rc<Shared>,
+    pub(super) shared: Rc<LoopState>,
 }
 
 impl<B> fmt::Debug for Step<B> {

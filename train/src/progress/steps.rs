@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use retape::Caller;
 
-use super::step::{Plan, Shared, Step};
+use super::step::{LoopSettings, LoopState, Step};
 use super::{Every, Position, Stop};
 use crate::data::{Batch, Batches, Collate, Dataset, Loader, Stacked};
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ pub struct Loop<'l, D: Dataset, C: Collate<D::Item> = Stacked> {
     loader: &'l Loader<D, C>,
     /// The line that made the loop.
     at: Caller,
-    plan: Plan,
+    plan: LoopSettings,
     position: Position,
     batches: Option<Batches<D, C>>,
     /// The batch for the step after this one, where it had to be asked for to know whether this one ends the epoch.
@@ -81,7 +81,7 @@ pub struct Loop<'l, D: Dataset, C: Collate<D::Item> = Stacked> {
     /// The batch that all steps have, in a run that is to over-fit it.
     only: Option<Only<C::Batch>>,
     hooks: Vec<Hook<'l>>,
-    shared: Rc<Shared>,
+    shared: Rc<LoopState>,
     start: Option<Instant>,
     /// Whether a step was given after a stop, so that it can be saved.
     has_had_one_more: bool,
@@ -98,7 +98,7 @@ impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
     /// All batches of the loader, epoch after epoch, without an end.
     #[track_caller]
     pub fn new(loader: &'l Loader<D, C>) -> Loop<'l, D, C> {
-        let shared = Shared {
+        let shared = LoopState {
             stop: RefCell::default(),
             is_ended: Cell::new(false),
             deadline: Cell::new(None),
@@ -107,7 +107,7 @@ impl<'l, D: Dataset, C: Collate<D::Item>> Loop<'l, D, C> {
         Loop {
             loader,
             at: Location::caller(),
-            plan: Plan { epochs: None, steps: None, time: None, validate: None, save: None, is_dry: false },
+            plan: LoopSettings { epochs: None, steps: None, time: None, validate: None, save: None, is_dry: false },
             position: Position::default(),
             batches: None,
             ahead: None,

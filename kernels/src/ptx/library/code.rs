@@ -7,25 +7,25 @@ use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 
 use crate::ptx::nest::index::magic;
-use crate::ptx::{Argument, Class, Function, Launch, Reg, Target, grid, ptx};
+use crate::ptx::{Argument, Class, Launch, PtxFunction, Reg, Target, grid, ptx};
 
 /// A kernel that is being written.
 pub(super) struct KernelWriter {
-    function: Function,
+    function: PtxFunction,
     /// The class of positions.
     pub(super) position: Class,
 }
 
 impl Deref for KernelWriter {
-    type Target = Function;
+    type Target = PtxFunction;
 
-    fn deref(&self) -> &Function {
+    fn deref(&self) -> &PtxFunction {
         &self.function
     }
 }
 
 impl DerefMut for KernelWriter {
-    fn deref_mut(&mut self) -> &mut Function {
+    fn deref_mut(&mut self) -> &mut PtxFunction {
         &mut self.function
     }
 }
@@ -40,7 +40,7 @@ impl KernelWriter {
     /// `largest`.
     pub(super) fn new(name: &str, target: Target, block: u32, n_params: usize, largest: usize) -> KernelWriter {
         let position = if largest < 1 << 31 { Class::B32 } else { Class::B64 };
-        KernelWriter { function: Function::new(name, target, block, n_params), position }
+        KernelWriter { function: PtxFunction::new(name, target, block, n_params), position }
     }
 
     /// A launch of the kernel.

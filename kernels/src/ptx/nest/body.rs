@@ -8,7 +8,7 @@ use super::index::Ints;
 use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
 use crate::ptx::value::bits_suffix;
 use crate::ptx::{
-    Class, Elements, Function, Reg, RegValue, Space, combine, constant, emit_inst, load, load_many, ptx, store,
+    Class, Elements, PtxFunction, Reg, RegValue, Space, combine, constant, emit_inst, load, load_many, ptx, store,
     store_many,
 };
 use crate::schedule::RareParts;
@@ -118,7 +118,7 @@ impl PointGroup {
 
 impl<'k> BodyEmitter<'k> {
     /// Loads the addresses of the parameters of which `used` says so.
-    pub(super) fn new(nest: &BoundKernel<'k>, f: &mut Function, used: &[bool]) -> BodyEmitter<'k> {
+    pub(super) fn new(nest: &BoundKernel<'k>, f: &mut PtxFunction, used: &[bool]) -> BodyEmitter<'k> {
         let mut n_params = 0;
         let bases = used.iter().map(|&used| {
             used.then(|| {
@@ -145,7 +145,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// The group without coordinates, and with the values that need none.
-    pub(super) fn root(&self, f: &mut Function) -> PointGroup {
+    pub(super) fn root(&self, f: &mut PtxFunction) -> PointGroup {
         let n_axes = self.kernel.axes.len();
         let mut root = PointGroup {
             values: vec![None; self.kernel.insts.len()],
@@ -162,7 +162,7 @@ impl<'k> BodyEmitter<'k> {
     /// the first store.
     pub(super) fn loads<'g>(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         groups: impl Iterator<Item = &'g mut PointGroup>,
         which: impl Fn(usize) -> bool,
     ) {
@@ -176,14 +176,14 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// Emits the instructions that `which` names and whose values are not known.
-    pub(super) fn run(&self, f: &mut Function, group: &mut PointGroup, which: impl Fn(usize) -> bool) {
+    pub(super) fn run(&self, f: &mut PtxFunction, group: &mut PointGroup, which: impl Fn(usize) -> bool) {
         self.run_in(f, group, None, &mut (0..self.kernel.insts.len()), &which);
     }
 
     /// The same for those of some instructions that are made with the body of a rare part, or with none.
     fn run_in(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         group: &mut PointGroup,
         part: Option<usize>,
         ids: &mut dyn Iterator<Item = usize>,
@@ -202,7 +202,7 @@ impl<'k> BodyEmitter<'k> {
 
     /// Emits those selects of a rare part that `which` names, and the instructions they need, if all that they use is
     /// known: the part is run only if a point of the group takes it.
-    fn branch(&self, f: &mut Function, group: &mut PointGroup, part: usize, which: &dyn Fn(usize) -> bool) {
+    fn branch(&self, f: &mut PtxFunction, group: &mut PointGroup, part: usize, which: &dyn Fn(usize) -> bool) {
         let (rare, insts) = (&self.rare.all[part], &self.kernel.insts);
         let inputs: Option<Vec<&Lanes>> = rare.inputs.iter().map(|&v| group.value(v)).collect();
         let (Some(inputs), Some(condition)) = (inputs, group.value(rare.condition).cloned()) else { return };
@@ -247,7 +247,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// `None` for a reduction over axes, whose value its loops make.
-    fn emit(&self, f: &mut Function, group: &mut PointGroup, inst: &Inst<ValueId>) -> Option<Lanes> {
+    fn emit(&self, f: &mut PtxFunction, group: &mut PointGroup, inst: &Inst<ValueId>) -> Option<Lanes> {
         Some(match inst {
             Inst::Const(c) => Lanes::Same(constant(f, *c)),
             Inst::Reduce(..) if self.kernel.axes.iter().any(|a| a.reduced) => return None,
@@ -275,7 +275,7 @@ impl<'k> BodyEmitter<'k> {
         })
     }
 
-    fn index(&self, f: &mut Function, group: &PointGroup, axis: AxisId) -> Lanes {
+    fn index(&self, f: &mut PtxFunction, group: &PointGroup, axis: AxisId) -> Lanes {
         let axis = axis.index();
         let first = match group.coords[axis] {
             Some(coord) if self.ints.wide => coord,
@@ -299,7 +299,7 @@ impl<'k> BodyEmitter<'k> {
         }
     }
 
-    fn load(&self, f: &mut Function, group: &mut PointGroup, param: ParamId, at: &Affine) -> Lanes {
+    fn load(&self, f: &mut PtxFunction, group: &mut PointGroup, param: ParamId, at: &Affine) -> Lanes {
         let dtype = self.kernel.params[param.index()].dtype;
         let (address, offset) = self.address(f, group, param, at);
         let Some(vector) = group.vector else { return Lanes::Same(load(f, Space::Global, dtype, address, offset)) };
@@ -321,7 +321,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// The element at a position, which is clamped into the range of the parameter.
-    fn load_at(&self, f: &mut Function, param: ParamId, at: RegValue) -> RegValue {
+    fn load_at(&self, f: &mut PtxFunction, param: ParamId, at: RegValue) -> RegValue {
         let p = self.kernel.params[param.index()];
         let from = f.op(Class::B64, "max.s64", format_args!("{}, 0", at.reg));
         let to = f.op(Class::B64, "min.s64", format_args!("{from}, {}", p.len as i64 - 1));
@@ -331,7 +331,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// Writes the value of a store at the points of a group, if `guard` holds.
-    pub(super) fn store(&self, f: &mut Function, group: &mut PointGroup, to: &Store, guard: Option<Reg>) {
+    pub(super) fn store(&self, f: &mut PtxFunction, group: &mut PointGroup, to: &Store, guard: Option<Reg>) {
         let Some(values) = group.value(to.value).cloned() else { return };
         let (address, offset) = self.address(f, group, to.param, &to.at);
         let lanes = group.lanes();
@@ -353,7 +353,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// An address and an offset in bytes small enough to stand beside it.
-    fn moved(&self, f: &mut Function, address: Reg, offset: i64) -> (Reg, i64) {
+    fn moved(&self, f: &mut PtxFunction, address: Reg, offset: i64) -> (Reg, i64) {
         if offset.abs() < FAR {
             return (address, offset);
         }
@@ -361,7 +361,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// Where the first point of a group finds its element.
-    fn address(&self, f: &mut Function, group: &mut PointGroup, param: ParamId, at: &Affine) -> (Reg, i64) {
+    fn address(&self, f: &mut PtxFunction, group: &mut PointGroup, param: ParamId, at: &Affine) -> (Reg, i64) {
         let size = self.kernel.params[param.index()].dtype.size();
         let (fixed, free) = group.parted(at);
         let mut address = self.base(param);
@@ -382,7 +382,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// An address moved by strides times coordinates.
-    fn along(&self, f: &mut Function, group: &mut PointGroup, address: Reg, strides: &Strides, size: usize) -> Reg {
+    fn along(&self, f: &mut PtxFunction, group: &mut PointGroup, address: Reg, strides: &Strides, size: usize) -> Reg {
         let known = group.positions.iter().find(|(s, _)| s == strides).map(|&(_, reg)| reg);
         let position = known.or_else(|| {
             let mut sum = None;
@@ -398,7 +398,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// Moves the pointers of accesses along the coordinates that are known, which are left out from then on.
-    pub(super) fn fix(&self, f: &mut Function, group: &mut PointGroup, accesses: &[(ParamId, &Affine)]) {
+    pub(super) fn fix(&self, f: &mut PtxFunction, group: &mut PointGroup, accesses: &[(ParamId, &Affine)]) {
         let mut pointers: Vec<(ParamId, Strides, Reg)> = Vec::new();
         let fixed: SmallVec<[bool; 4]> = group.coords.iter().map(Option::is_some).collect();
         for &(param, at) in accesses {
@@ -428,7 +428,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// The neutral elements of a monoid as values.
-    pub(super) fn neutral(&self, f: &mut Function, monoid: Monoid, of: ValueId) -> RegValue {
+    pub(super) fn neutral(&self, f: &mut PtxFunction, monoid: Monoid, of: ValueId) -> RegValue {
         constant(f, monoid.neutral(self.dtypes[of.index()]))
     }
 }

@@ -9,7 +9,7 @@ use super::schedule::{BLOCK, Reduction, WARP};
 use crate::ir::{Monoid, ValueId};
 use crate::ptx::memory::{from_word, to_word};
 use crate::ptx::value::bits_suffix;
-use crate::ptx::{Class, Elements, Function, Reg, RegValue, Space, combine, load, ptx, store};
+use crate::ptx::{Class, Elements, PtxFunction, Reg, RegValue, Space, combine, load, ptx, store};
 
 /// Shared memory that results take at most, in bytes.
 const MAX_SHARED: usize = 32 << 10;
@@ -50,7 +50,7 @@ impl Partial {
 }
 
 /// Folds chains lane by lane: the first half with the second, until one is left.
-pub(super) fn pairwise(f: &mut Function, monoid: Monoid, mut chains: Vec<Elements>) -> Elements {
+pub(super) fn pairwise(f: &mut PtxFunction, monoid: Monoid, mut chains: Vec<Elements>) -> Elements {
     while chains.len() > 1 {
         let half = chains.len().div_ceil(2);
         let second = chains.split_off(half);
@@ -61,13 +61,13 @@ pub(super) fn pairwise(f: &mut Function, monoid: Monoid, mut chains: Vec<Element
     chains.pop().unwrap_or_default()
 }
 
-fn both(f: &mut Function, monoid: Monoid, first: &Elements, second: &Elements) -> Elements {
+fn both(f: &mut PtxFunction, monoid: Monoid, first: &Elements, second: &Elements) -> Elements {
     first.iter().zip(second).map(|(&x, &y)| combine(f, monoid, x, y)).collect()
 }
 
 /// Folds the results of the threads that share an item; the first of them has the whole.
 pub(super) fn across_threads(
-    f: &mut Function,
+    f: &mut PtxFunction,
     plan: Reduction,
     threads: &Threads,
     mut sums: Vec<Partial>,
@@ -96,8 +96,8 @@ pub(super) fn across_threads(
 }
 
 /// The value of the thread whose number differs in one bit.
-fn shuffle(f: &mut Function, value: RegValue, distance: usize) -> RegValue {
-    let word = |f: &mut Function, r: Reg| {
+fn shuffle(f: &mut PtxFunction, value: RegValue, distance: usize) -> RegValue {
+    let word = |f: &mut PtxFunction, r: Reg| {
         f.op(Class::B32, "shfl.sync.bfly.b32", format_args!("{r}, {distance}, 31, 0xffffffff"))
     };
     match value.reg.class {
@@ -123,7 +123,7 @@ fn shuffle(f: &mut Function, value: RegValue, distance: usize) -> RegValue {
 }
 
 /// Each warp leaves its result in shared memory; the first thread of an item folds those of its warps.
-fn across_warps(f: &mut Function, plan: Reduction, threads: &Threads, sums: &mut [Partial]) {
+fn across_warps(f: &mut PtxFunction, plan: Reduction, threads: &Threads, sums: &mut [Partial]) {
     let n_warps = plan.strips * plan.items_per_block / WARP;
     let per_item = plan.strips / WARP;
     let base = f.shared("warps", 16, sums.len() * n_warps * 8);
@@ -150,7 +150,7 @@ fn across_warps(f: &mut Function, plan: Reduction, threads: &Threads, sums: &mut
 }
 
 /// Threads of one item lie in different warps: they halve their number through shared memory.
-fn across_columns(f: &mut Function, plan: Reduction, threads: &Threads, sums: &mut [Partial]) {
+fn across_columns(f: &mut PtxFunction, plan: Reduction, threads: &Threads, sums: &mut [Partial]) {
     let n_threads = plan.strips * plan.items_per_block;
     debug_assert!(n_threads <= BLOCK);
     let bytes = |sum: &Partial| n_threads * sum.chains[0].len() * sum.dtype().size();
@@ -176,7 +176,7 @@ fn across_columns(f: &mut Function, plan: Reduction, threads: &Threads, sums: &m
     }
 }
 
-fn halve(f: &mut Function, plan: Reduction, threads: &Threads, base: Reg, sums: &mut [Partial]) {
+fn halve(f: &mut PtxFunction, plan: Reduction, threads: &Threads, base: Reg, sums: &mut [Partial]) {
     let n_threads = plan.strips * plan.items_per_block;
     let mut regions: SmallVec<[(Reg, usize); 4]> = SmallVec::new();
     let mut start = 0;

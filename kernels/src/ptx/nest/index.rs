@@ -2,7 +2,7 @@
 //!
 //! They are 32 bits wide where no count and no position reaches 2^31, else 64.
 
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 use smallvec::SmallVec;
 
 /// How wide the integers of a kernel are.
@@ -21,18 +21,18 @@ impl Ints {
     }
 
     /// A constant.
-    pub(super) fn constant(self, f: &mut Function, x: usize) -> Reg {
+    pub(super) fn constant(self, f: &mut PtxFunction, x: usize) -> Reg {
         let bits = if self.wide { 64 } else { 32 };
         f.op(self.class(), &format!("mov.b{bits}"), format_args!("{x}"))
     }
 
     /// The 32-bit number of a thread or block.
-    pub(super) fn widened(self, f: &mut Function, x: Reg) -> Reg {
+    pub(super) fn widened(self, f: &mut PtxFunction, x: Reg) -> Reg {
         if self.wide { f.op(Class::B64, "cvt.u64.u32", format_args!("{x}")) } else { x }
     }
 
     /// `block * per_block + thread`, of 32-bit numbers.
-    pub(super) fn linear(self, f: &mut Function, block: Reg, per_block: u64, thread: Reg) -> Reg {
+    pub(super) fn linear(self, f: &mut PtxFunction, block: Reg, per_block: u64, thread: Reg) -> Reg {
         if per_block == 0 {
             return self.widened(f, thread);
         }
@@ -42,7 +42,7 @@ impl Ints {
     }
 
     /// `x + y`.
-    pub(super) fn add(self, f: &mut Function, x: Reg, y: u64) -> Reg {
+    pub(super) fn add(self, f: &mut PtxFunction, x: Reg, y: u64) -> Reg {
         if y == 0 {
             return x;
         }
@@ -50,23 +50,23 @@ impl Ints {
     }
 
     /// The smaller of `x` and `y`.
-    pub(super) fn min(self, f: &mut Function, x: Reg, y: u64) -> Reg {
+    pub(super) fn min(self, f: &mut PtxFunction, x: Reg, y: u64) -> Reg {
         f.op(self.class(), if self.wide { "min.u64" } else { "min.u32" }, format_args!("{x}, {y}"))
     }
 
     /// `x` where `p` holds, else `y`.
-    pub(super) fn select(self, f: &mut Function, p: Reg, x: Reg, y: Reg) -> Reg {
+    pub(super) fn select(self, f: &mut PtxFunction, p: Reg, x: Reg, y: Reg) -> Reg {
         f.op(self.class(), if self.wide { "selp.b64" } else { "selp.b32" }, format_args!("{x}, {y}, {p}"))
     }
 
     /// A comparison of `x` with `y`, which a number or register may be.
-    pub(super) fn compare(self, f: &mut Function, op: &str, x: Reg, y: impl std::fmt::Display) -> Reg {
+    pub(super) fn compare(self, f: &mut PtxFunction, op: &str, x: Reg, y: impl std::fmt::Display) -> Reg {
         let ty = if self.wide { "u64" } else { "u32" };
         f.op(Class::Pred, &format!("setp.{op}.{ty}"), format_args!("{x}, {y}"))
     }
 
     /// `x * by + sum`.
-    pub(super) fn mul_add(self, f: &mut Function, x: Reg, by: i64, sum: Option<Reg>) -> Reg {
+    pub(super) fn mul_add(self, f: &mut PtxFunction, x: Reg, by: i64, sum: Option<Reg>) -> Reg {
         let class = self.class();
         let ty = if self.wide { "s64" } else { "s32" };
         let bits = if self.wide { "b64" } else { "b32" };
@@ -82,13 +82,13 @@ impl Ints {
     }
 
     /// `base + position * size`: an address.
-    pub(super) fn address(self, f: &mut Function, base: Reg, position: Reg, size: usize) -> Reg {
+    pub(super) fn address(self, f: &mut PtxFunction, base: Reg, position: Reg, size: usize) -> Reg {
         let op = if self.wide { "mad.lo.s64" } else { "mad.wide.s32" };
         f.op(Class::B64, op, format_args!("{position}, {size}, {base}"))
     }
 
     /// The quotient and the remainder of `x` by a constant.
-    pub(super) fn div_rem(self, f: &mut Function, x: Reg, by: usize) -> (Reg, Reg) {
+    pub(super) fn div_rem(self, f: &mut PtxFunction, x: Reg, by: usize) -> (Reg, Reg) {
         if by == 1 {
             return (x, self.constant(f, 0));
         }
@@ -109,7 +109,7 @@ impl Ints {
     }
 
     /// The coordinates of point `x` of a row-major space, outermost first.
-    pub(super) fn decompose(self, f: &mut Function, x: Reg, extents: &[usize]) -> SmallVec<[Reg; 4]> {
+    pub(super) fn decompose(self, f: &mut PtxFunction, x: Reg, extents: &[usize]) -> SmallVec<[Reg; 4]> {
         let mut coordinates = SmallVec::new();
         let mut left = x;
         for (axis, &extent) in extents.iter().enumerate().rev() {
@@ -138,12 +138,12 @@ pub(in crate::ptx) fn magic(by: usize) -> (u64, u32) {
 }
 
 /// The number of a register that the machine sets, such as `tid.x`.
-pub(super) fn special(f: &mut Function, name: &str) -> Reg {
+pub(super) fn special(f: &mut PtxFunction, name: &str) -> Reg {
     f.op(Class::B32, "mov.u32", format_args!("%{name}"))
 }
 
 /// Waits until all threads of the block are here.
-pub(super) fn barrier(f: &mut Function) {
+pub(super) fn barrier(f: &mut PtxFunction) {
     ptx!(f, "bar.sync 0");
 }
 

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::{Argument, Launches, Target, fast};
 use crate::ir::{Inst, Kernel, ParamId};
 use crate::plan::{Operand, Place};
-use crate::ptx::Function;
+use crate::ptx::PtxFunction;
 use crate::schedule::{Source, canonical};
 use body::{BodyEmitter, Vector};
 use index::{Ints, NARROW};
@@ -121,7 +121,7 @@ impl<'k> BoundKernel<'k> {
         name: &str,
         block: usize,
         more: &[Argument],
-    ) -> (Function, BodyEmitter<'k>, SmallVec<[Argument; 6]>) {
+    ) -> (PtxFunction, BodyEmitter<'k>, SmallVec<[Argument; 6]>) {
         let mut used = vec![false; self.arguments.len()];
         let mut mark = |p: ParamId| used[p.index()] = true;
         for inst in &self.kernel.insts {
@@ -132,7 +132,7 @@ impl<'k> BoundKernel<'k> {
         self.kernel.stores.iter().for_each(|s| mark(s.param));
         let own = self.arguments.iter().zip(&used).filter(|(_, used)| **used).map(|(argument, _)| *argument);
         let arguments: SmallVec<[Argument; 6]> = own.chain(more.iter().copied()).collect();
-        let mut f = Function::new(name, self.target, block as u32, arguments.len());
+        let mut f = PtxFunction::new(name, self.target, block as u32, arguments.len());
         // Left to itself, the assembler spills registers to fit more blocks than there is need for.
         f.min_blocks_per_sm(1);
         let body = BodyEmitter::new(self, &mut f, &used);

@@ -7,7 +7,7 @@ use super::index::{barrier, special};
 use super::schedule::{self, BLOCK, Pointwise, Tiled};
 use super::{BoundKernel, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
-use crate::ptx::{Class, CodeLabel, Function, Launch, Reg, Space, grid, load, ptx, store};
+use crate::ptx::{Class, CodeLabel, Launch, PtxFunction, Reg, Space, grid, load, ptx, store};
 
 /// The launch of a kernel whose axes are all kept.
 pub(super) fn lower(nest: &BoundKernel<'_>) -> Launch {
@@ -74,7 +74,7 @@ fn flat(nest: &BoundKernel<'_>, plan: Pointwise) -> Launch {
 }
 
 /// The vector of points with a number.
-fn vector(f: &mut Function, body: &BodyEmitter<'_>, root: &PointGroup, item: Reg, lanes: usize) -> PointGroup {
+fn vector(f: &mut PtxFunction, body: &BodyEmitter<'_>, root: &PointGroup, item: Reg, lanes: usize) -> PointGroup {
     let axes = &body.kernel.axes;
     let Some(last) = axes.len().checked_sub(1) else { return root.clone() };
     let mut extents: SmallVec<[usize; 4]> = axes.iter().map(|a| a.extent).collect();
@@ -85,7 +85,7 @@ fn vector(f: &mut Function, body: &BodyEmitter<'_>, root: &PointGroup, item: Reg
 }
 
 /// All instructions and stores at the points of a group.
-fn points(f: &mut Function, body: &BodyEmitter<'_>, group: &mut PointGroup, guard: Option<Reg>) {
+fn points(f: &mut PtxFunction, body: &BodyEmitter<'_>, group: &mut PointGroup, guard: Option<Reg>) {
     body.run(f, group, |_| true);
     for to in &body.kernel.stores {
         body.store(f, group, to, guard);
@@ -154,7 +154,7 @@ fn tile(nest: &BoundKernel<'_>, plan: &Tiled) -> Launch {
 }
 
 /// The coordinate `origin + offset`; threads for which it lies beyond the end of the axis go to `idle`.
-fn inside(f: &mut Function, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, axis: usize, idle: CodeLabel) -> Reg {
+fn inside(f: &mut PtxFunction, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, axis: usize, idle: CodeLabel) -> Reg {
     let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
     let at = ints.mul_add(f, origin, 1, Some(offset));
     if !extent.is_multiple_of(TILE) {
@@ -165,7 +165,7 @@ fn inside(f: &mut Function, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, ax
 }
 
 /// The coordinate `origin + offset`, or the last one of the axis.
-fn clamped(f: &mut Function, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, axis: usize) -> Reg {
+fn clamped(f: &mut PtxFunction, body: &BodyEmitter<'_>, origin: Reg, offset: Reg, axis: usize) -> Reg {
     let (ints, extent) = (body.ints, body.kernel.axes[axis].extent);
     let at = ints.mul_add(f, origin, 1, Some(offset));
     if extent.is_multiple_of(TILE) { at } else { ints.min(f, at, extent as u64 - 1) }
@@ -178,13 +178,13 @@ struct Staged {
 }
 
 impl Staged {
-    fn address(&self, f: &mut Function, body: &BodyEmitter<'_>, at: Reg) -> Reg {
+    fn address(&self, f: &mut PtxFunction, body: &BodyEmitter<'_>, at: Reg) -> Reg {
         let size = body.kernel.params[self.param.index()].dtype.size();
         let at = if body.ints.wide { f.op(Class::B32, "cvt.u32.u64", format_args!("{at}")) } else { at };
         f.op(Class::B32, "mad.lo.u32", format_args!("{at}, {size}, {}", self.base))
     }
 
-    fn load(&self, f: &mut Function, body: &BodyEmitter<'_>, at: Reg) -> Lanes {
+    fn load(&self, f: &mut PtxFunction, body: &BodyEmitter<'_>, at: Reg) -> Lanes {
         let address = self.address(f, body, at);
         Lanes::Same(load(f, Space::Shared, body.kernel.params[self.param.index()].dtype, address, 0))
     }
@@ -193,7 +193,7 @@ impl Staged {
 /// Copies tiles into shared memory, a row for each coordinate along the last axis. Beyond the end of an axis the last
 /// element stands, so that all of the tile is written.
 fn stage(
-    f: &mut Function,
+    f: &mut PtxFunction,
     body: &BodyEmitter<'_>,
     root: &PointGroup,
     plan: &Tiled,

@@ -12,7 +12,7 @@ use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
 use super::{BoundKernel, vector_of};
 use crate::ir::{Kernel, Stage, Store};
-use crate::ptx::{Argument, Class, CodeLabel, Elements, Function, Launch, Reg, combine, grid, ptx, store_many};
+use crate::ptx::{Argument, Class, CodeLabel, Elements, Launch, PtxFunction, Reg, combine, grid, ptx, store_many};
 
 /// The launch that reduces: all the work, or the parts of `partials`, one buffer per reduction.
 pub(super) fn lower(nest: &BoundKernel<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
@@ -50,7 +50,7 @@ fn kept_axes(kernel: &Kernel) -> usize {
 }
 
 struct ReduceEmitter<'a, 'k> {
-    f: &'a mut Function,
+    f: &'a mut PtxFunction,
     body: &'a BodyEmitter<'k>,
     plan: Reduction,
     /// The number of kept axes.

@@ -6,7 +6,7 @@ use super::choose::{Config, MathUnit};
 use super::index::{Address, add, and, div, mad, mul, number, special, sum};
 use super::tile::TileLayout;
 use super::vector::{list, vector};
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 
 /// The sums of a thread: those of its rows and columns, which lie at fixed distances from a first one.
 pub(super) struct Accumulators {
@@ -34,7 +34,7 @@ pub(super) struct FragmentReader {
 
 impl Accumulators {
     /// Zeros.
-    pub(super) fn zeros(f: &mut Function, config: &Config) -> Accumulators {
+    pub(super) fn zeros(f: &mut PtxFunction, config: &Config) -> Accumulators {
         let thread = special(f, "tid.x");
         let lane = and(f, thread, 31);
         let warp = div(f, thread, 32);
@@ -82,12 +82,12 @@ impl Accumulators {
     /// Where this thread reads; `places` are those of the operands' tiles in a stage.
     pub(super) fn reader(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         config: &Config,
         tiles: [TileLayout; 2],
         places: [usize; 2],
     ) -> FragmentReader {
-        let of = |f: &mut Function, side: usize| -> Vec<Reg> {
+        let of = |f: &mut PtxFunction, side: usize| -> Vec<Reg> {
             let tile = &tiles[side];
             let addresses = match config.engine {
                 MathUnit::Simt { .. } => vec![mul(f, [self.row, self.col][side], tile.element.size() as i64)],
@@ -107,7 +107,7 @@ impl Accumulators {
 
     /// The pieces of 16 bytes that this lane names to `ldmatrix`: one address for each 32 bytes of the sums' index if
     /// lines run along it, else one for each 16 rows or columns.
-    fn pieces(&self, f: &mut Function, config: &Config, tile: &TileLayout, side: usize) -> Vec<Reg> {
+    fn pieces(&self, f: &mut PtxFunction, config: &Config, tile: &TileLayout, side: usize) -> Vec<Reg> {
         // Lane l names row l % 8 of matrix l / 8. The four matrices are two pieces of 8 rows by two halves of the step;
         // rows change first for the left operand, halves for the right one.
         let row = and(f, self.lane, 7);
@@ -138,7 +138,7 @@ impl Accumulators {
     }
 
     /// Adds the products of the stage at the shared address `stage`, in the order of the sums' index.
-    pub(super) fn multiply(&self, f: &mut Function, config: &Config, reader: &FragmentReader, stage: Reg) {
+    pub(super) fn multiply(&self, f: &mut PtxFunction, config: &Config, reader: &FragmentReader, stage: Reg) {
         let a: Vec<Reg> = reader.a.iter().map(|part| sum(f, stage, *part)).collect();
         let b: Vec<Reg> = reader.b.iter().map(|part| sum(f, stage, *part)).collect();
         match config.engine {
@@ -151,9 +151,9 @@ impl Accumulators {
         }
     }
 
-    fn multiply_simt(&self, f: &mut Function, config: &Config, reader: &FragmentReader, a: Reg, b: Reg) {
+    fn multiply_simt(&self, f: &mut PtxFunction, config: &Config, reader: &FragmentReader, a: Reg, b: Reg) {
         let size = config.element.size();
-        let read = |f: &mut Function, base: Reg, distances: &[usize], pitch: usize, k: usize| -> Vec<Reg> {
+        let read = |f: &mut PtxFunction, base: Reg, distances: &[usize], pitch: usize, k: usize| -> Vec<Reg> {
             let mut regs: Vec<Reg> = Vec::new();
             while regs.len() < distances.len() {
                 let start = distances[regs.len()];
@@ -181,8 +181,8 @@ impl Accumulators {
     }
 
     /// A step of 32 bytes along the sums.
-    fn step_mma(&self, f: &mut Function, config: &Config, tiles: &[TileLayout; 2], step: usize, bases: [&[Reg]; 2]) {
-        let fragments = |f: &mut Function, side: usize| -> Vec<[Reg; 4]> {
+    fn step_mma(&self, f: &mut PtxFunction, config: &Config, tiles: &[TileLayout; 2], step: usize, bases: [&[Reg]; 2]) {
+        let fragments = |f: &mut PtxFunction, side: usize| -> Vec<[Reg; 4]> {
             (0..config.warp[side] / 16)
                 .map(|n| {
                     let regs = match tiles[side].swizzled {
@@ -215,7 +215,7 @@ fn group(config: &Config) -> usize {
 }
 
 /// Four matrices of 8 rows by 16 bytes: 16 rows or columns, number `n` of the warp's, by 32 bytes along the sums.
-fn load_matrices(f: &mut Function, tile: &TileLayout, bases: &[Reg], step: usize, n: usize) -> [Reg; 4] {
+fn load_matrices(f: &mut PtxFunction, tile: &TileLayout, bases: &[Reg], step: usize, n: usize) -> [Reg; 4] {
     let regs: [Reg; 4] = f.regs(Class::B32);
     let (base, distance, how) = if tile.along_k {
         (bases[step], n * 16 * tile.pitch, "")
@@ -228,7 +228,7 @@ fn load_matrices(f: &mut Function, tile: &TileLayout, bases: &[Reg], step: usize
 }
 
 /// The same of words in lines across the sums, one by one.
-fn load_words(f: &mut Function, tile: &TileLayout, base: Reg, step: usize, n: usize, side: usize) -> [Reg; 4] {
+fn load_words(f: &mut PtxFunction, tile: &TileLayout, base: Reg, step: usize, n: usize, side: usize) -> [Reg; 4] {
     std::array::from_fn(|matrix| {
         let (part, half) = if side == 0 { (matrix % 2, matrix / 2) } else { (matrix / 2, matrix % 2) };
         let distance = (step * 8 + half * 4) * tile.pitch + (n * 16 + part * 8) * 4;
@@ -237,13 +237,13 @@ fn load_words(f: &mut Function, tile: &TileLayout, base: Reg, step: usize, n: us
 }
 
 /// A number in single precision, rounded to what tensor cores read of it.
-fn tf32(f: &mut Function, x: Reg) -> Reg {
+fn tf32(f: &mut PtxFunction, x: Reg) -> Reg {
     let float = f.op(Class::F32, "mov.b32", format_args!("{x}"));
     f.op(Class::B32, "cvt.rna.tf32.f32", format_args!("{float}"))
 }
 
 /// Adds the product of 16 rows by 8 columns, over 32 bytes along the sums.
-fn mma(f: &mut Function, element: DType, acc: &[Reg; 4], x: &[Reg; 4], y: &[Reg]) {
+fn mma(f: &mut PtxFunction, element: DType, acc: &[Reg; 4], x: &[Reg; 4], y: &[Reg]) {
     let d = list(acc);
     let (shape, ty) = match element {
         DType::F32 => ("m16n8k8", "tf32"),
@@ -262,7 +262,7 @@ fn mma(f: &mut Function, element: DType, acc: &[Reg; 4], x: &[Reg; 4], y: &[Reg]
 }
 
 /// A register that names where a stage begins.
-pub(super) fn ring(f: &mut Function, start: Reg) -> Reg {
+pub(super) fn ring(f: &mut PtxFunction, start: Reg) -> Reg {
     let stage = number(f, 0);
     ptx!(f, "mov.u32 {stage}, {start}");
     stage

@@ -11,7 +11,7 @@ use super::place::TileOrigin;
 use super::problem::{Gather, Problem};
 use super::store::TileStore;
 use super::tile::TileLayout;
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 
 /// Rows of tiles that blocks which run at the same time share, so that operands stay in the cache of the device.
 const GROUP: usize = 8;
@@ -61,7 +61,7 @@ impl Emission<'_> {
     }
 
     /// Writes the kernel; parameters are the operands, then what `store` writes to.
-    pub(super) fn emit(&self, f: &mut Function, store: &TileStore<'_>) {
+    pub(super) fn emit(&self, f: &mut PtxFunction, store: &TileStore<'_>) {
         let block = self.block(f);
         let shared = f.dynamic_shared();
         let shared = f.op(Class::B32, "mov.u32", format_args!("{shared}"));
@@ -70,7 +70,7 @@ impl Emission<'_> {
         let places = [0, tiles[0].bytes()];
         let reader = acc.reader(f, &self.config, tiles, places);
         let (start, n_steps) = self.steps(f, block.part);
-        let loader = |f: &mut Function, side: usize| {
+        let loader = |f: &mut PtxFunction, side: usize| {
             let (gather, outer, n) = match side {
                 0 => (&self.problem.a, block.row, self.problem.m),
                 _ => (&self.problem.b, block.col, self.problem.n),
@@ -92,7 +92,7 @@ impl Emission<'_> {
     }
 
     /// Takes the number of the block apart.
-    fn block(&self, f: &mut Function) -> ThreadBlock {
+    fn block(&self, f: &mut PtxFunction) -> ThreadBlock {
         let [n_rows, n_cols] = self.n_tiles();
         let index = f.block_index();
         let (product, tile) = div_rem(f, index, n_rows * n_cols);
@@ -115,7 +115,7 @@ impl Emission<'_> {
     }
 
     /// The first index of the sums and the number of steps of a part.
-    fn steps(&self, f: &mut Function, part: Reg) -> (Reg, Reg) {
+    fn steps(&self, f: &mut PtxFunction, part: Reg) -> (Reg, Reg) {
         let SplitK { n, len } = self.split_k;
         let depth = self.config.depth;
         if n == 1 {
@@ -132,7 +132,7 @@ impl Emission<'_> {
     /// The loop over the sums.
     fn run(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         mut loaders: [Loader<'_>; 2],
         acc: &Accumulators,
         reader: &FragmentReader,
@@ -142,7 +142,7 @@ impl Emission<'_> {
         let stages = self.config.stages as i64;
         let bytes = self.stage_bytes() as i64;
         let is_async = loaders.iter().any(|loader| loader.is_async);
-        let commit = |f: &mut Function| {
+        let commit = |f: &mut PtxFunction| {
             if is_async {
                 ptx!(f, "cp.async.commit_group");
             }
@@ -189,7 +189,7 @@ impl Emission<'_> {
     }
 
     /// Code of the prologue, for the step with this number if there is one.
-    fn guarded(&self, f: &mut Function, step: i64, n: Reg, body: impl FnOnce(&mut Function)) {
+    fn guarded(&self, f: &mut PtxFunction, step: i64, n: Reg, body: impl FnOnce(&mut PtxFunction)) {
         let least = if self.split_k.n == 1 { self.problem.k.div_ceil(self.config.depth) as i64 } else { 1 };
         if step < least {
             return body(f);

@@ -8,7 +8,7 @@ use retape_runtime::DType;
 use super::index::{Digits, digits, mad, reach};
 use super::place::address;
 use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId};
-use crate::ptx::{Class, Function, Reg, RegValue, Space, emit_inst, load, ptx, store};
+use crate::ptx::{Class, PtxFunction, Reg, RegValue, Space, emit_inst, load, ptx, store};
 
 /// A pointwise kernel over the elements of a product.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Epilogue {
     }
 
     /// Emits the kernel at the element in a row and column of the matrix; `bases` are the addresses of `others`.
-    pub(super) fn emit(&self, f: &mut Function, bases: &[Reg], [row, col]: [Reg; 2], width: usize, sum: RegValue) {
+    pub(super) fn emit(&self, f: &mut PtxFunction, bases: &[Reg], [row, col]: [Reg; 2], width: usize, sum: RegValue) {
         let mut bases = bases.to_vec();
         bases.insert(self.accumulator.index(), row);
         let mut place =
@@ -127,7 +127,7 @@ struct EpilogueElement<'k> {
 }
 
 impl EpilogueElement<'_> {
-    fn coordinate(&mut self, f: &mut Function, axis: usize) -> Reg {
+    fn coordinate(&mut self, f: &mut PtxFunction, axis: usize) -> Reg {
         let extents = || self.kernel.axes.iter().map(|axis| axis.extent);
         let coordinates = self.coordinates.get_or_insert_with(|| match self.axes {
             Axes::Split(first) => {
@@ -143,7 +143,7 @@ impl EpilogueElement<'_> {
         coordinates[axis]
     }
 
-    fn address(&mut self, f: &mut Function, param: ParamId, at: &Affine) -> Reg {
+    fn address(&mut self, f: &mut PtxFunction, param: ParamId, at: &Affine) -> Reg {
         let size = self.kernel.params[param.index()].dtype.size();
         let base = self.bases[param.index()];
         if is_identity(self.kernel, at) {
@@ -159,12 +159,12 @@ impl EpilogueElement<'_> {
         to
     }
 
-    fn load(&mut self, f: &mut Function, param: ParamId, at: &Affine) -> RegValue {
+    fn load(&mut self, f: &mut PtxFunction, param: ParamId, at: &Affine) -> RegValue {
         let from = self.address(f, param, at);
         load(f, Space::Global, self.kernel.params[param.index()].dtype, from, 0)
     }
 
-    fn load_at(&mut self, f: &mut Function, param: ParamId, at: RegValue) -> RegValue {
+    fn load_at(&mut self, f: &mut PtxFunction, param: ParamId, at: RegValue) -> RegValue {
         let it = self.kernel.params[param.index()];
         let low = f.op(Class::B64, "min.s64", format_args!("{}, {}", at.reg, it.len as i64 - 1));
         let place = f.op(Class::B64, "max.s64", format_args!("{low}, 0"));

@@ -4,30 +4,30 @@
 
 use smallvec::SmallVec;
 
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 
 /// A special register in an ordinary one.
-pub(super) fn special(f: &mut Function, name: &str) -> Reg {
+pub(super) fn special(f: &mut PtxFunction, name: &str) -> Reg {
     f.op(Class::B32, "mov.u32", format_args!("%{name}"))
 }
 
 /// A number of 32 bits.
-pub(super) fn number(f: &mut Function, x: i64) -> Reg {
+pub(super) fn number(f: &mut PtxFunction, x: i64) -> Reg {
     f.op(Class::B32, "mov.u32", format_args!("{}", x as u32))
 }
 
 /// `a + c`.
-pub(super) fn add(f: &mut Function, a: Reg, c: i64) -> Reg {
+pub(super) fn add(f: &mut PtxFunction, a: Reg, c: i64) -> Reg {
     if c == 0 { a } else { f.op(Class::B32, "add.s32", format_args!("{a}, {c}")) }
 }
 
 /// `a + b`.
-pub(super) fn sum(f: &mut Function, a: Reg, b: Reg) -> Reg {
+pub(super) fn sum(f: &mut PtxFunction, a: Reg, b: Reg) -> Reg {
     f.op(Class::B32, "add.s32", format_args!("{a}, {b}"))
 }
 
 /// `a * c`.
-pub(super) fn mul(f: &mut Function, a: Reg, c: i64) -> Reg {
+pub(super) fn mul(f: &mut PtxFunction, a: Reg, c: i64) -> Reg {
     match c {
         1 => a,
         _ if c > 0 && (c as u64).is_power_of_two() => {
@@ -38,7 +38,7 @@ pub(super) fn mul(f: &mut Function, a: Reg, c: i64) -> Reg {
 }
 
 /// `a * c + b`.
-pub(super) fn mad(f: &mut Function, a: Reg, c: i64, b: Reg) -> Reg {
+pub(super) fn mad(f: &mut PtxFunction, a: Reg, c: i64, b: Reg) -> Reg {
     match c {
         0 => b,
         1 => sum(f, a, b),
@@ -47,13 +47,13 @@ pub(super) fn mad(f: &mut Function, a: Reg, c: i64, b: Reg) -> Reg {
 }
 
 /// `a & mask`.
-pub(super) fn and(f: &mut Function, a: Reg, mask: usize) -> Reg {
+pub(super) fn and(f: &mut PtxFunction, a: Reg, mask: usize) -> Reg {
     f.op(Class::B32, "and.b32", format_args!("{a}, {mask}"))
 }
 
 /// `a / d` for an index `a`, by a multiplication: with `l = ceil(log2 d)` and `m = floor(2^(31 + l) / d) + 1`, the
 /// quotient is the product with `m` without its lower `31 + l` bits.
-pub(super) fn div(f: &mut Function, a: Reg, d: usize) -> Reg {
+pub(super) fn div(f: &mut PtxFunction, a: Reg, d: usize) -> Reg {
     debug_assert!(d > 0 && d < 1 << 31);
     if d == 1 {
         return a;
@@ -68,7 +68,7 @@ pub(super) fn div(f: &mut Function, a: Reg, d: usize) -> Reg {
 }
 
 /// Quotient and remainder of an index.
-pub(super) fn div_rem(f: &mut Function, a: Reg, d: usize) -> (Reg, Reg) {
+pub(super) fn div_rem(f: &mut PtxFunction, a: Reg, d: usize) -> (Reg, Reg) {
     let q = div(f, a, d);
     let r = match d {
         1 => number(f, 0),
@@ -79,7 +79,7 @@ pub(super) fn div_rem(f: &mut Function, a: Reg, d: usize) -> (Reg, Reg) {
 }
 
 /// The digits of an index below the product of `extents`, outermost first.
-pub(super) fn digits(f: &mut Function, index: Reg, extents: impl DoubleEndedIterator<Item = usize>) -> Digits {
+pub(super) fn digits(f: &mut PtxFunction, index: Reg, extents: impl DoubleEndedIterator<Item = usize>) -> Digits {
     let mut digits = Digits::new();
     let mut rest = index;
     let mut extents: SmallVec<[usize; 4]> = extents.collect();
@@ -102,7 +102,7 @@ pub(super) fn digits(f: &mut Function, index: Reg, extents: impl DoubleEndedIter
 pub(super) type Digits = SmallVec<[Reg; 4]>;
 
 /// The address `base + index * step`.
-pub(super) fn reach(f: &mut Function, base: Reg, index: Reg, step: i64) -> Reg {
+pub(super) fn reach(f: &mut PtxFunction, base: Reg, index: Reg, step: i64) -> Reg {
     if step == 0 {
         return base;
     }
@@ -114,7 +114,7 @@ pub(super) fn reach(f: &mut Function, base: Reg, index: Reg, step: i64) -> Reg {
 }
 
 /// `index * step`, of 64 bits.
-pub(super) fn wide(f: &mut Function, index: Reg, step: i64) -> Reg {
+pub(super) fn wide(f: &mut PtxFunction, index: Reg, step: i64) -> Reg {
     // The assembler cuts a number that does not fit 32 bits, without a word.
     if i32::try_from(step).is_ok() {
         return f.op(Class::B64, "mul.wide.s32", format_args!("{index}, {step}"));
@@ -124,7 +124,7 @@ pub(super) fn wide(f: &mut Function, index: Reg, step: i64) -> Reg {
 }
 
 /// The address `base + distance`.
-pub(super) fn shift(f: &mut Function, base: Reg, distance: i64) -> Reg {
+pub(super) fn shift(f: &mut PtxFunction, base: Reg, distance: i64) -> Reg {
     if distance == 0 { base } else { f.op(Class::B64, "add.s64", format_args!("{base}, {distance}")) }
 }
 
@@ -152,12 +152,12 @@ impl Address {
 }
 
 /// The predicate `a < limit`, both taken as unsigned.
-pub(super) fn below(f: &mut Function, a: Reg, limit: usize) -> Reg {
+pub(super) fn below(f: &mut PtxFunction, a: Reg, limit: usize) -> Reg {
     f.op(Class::Pred, "setp.lt.u32", format_args!("{a}, {limit}"))
 }
 
 /// Both predicates; one that is missing holds.
-pub(super) fn both(f: &mut Function, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
+pub(super) fn both(f: &mut PtxFunction, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
     match (a, b) {
         (Some(a), Some(b)) => Some(f.op(Class::Pred, "and.pred", format_args!("{a}, {b}"))),
         (one, other) => one.or(other),
@@ -165,7 +165,7 @@ pub(super) fn both(f: &mut Function, a: Option<Reg>, b: Option<Reg>) -> Option<R
 }
 
 /// Adds a constant to a register in place.
-pub(super) fn advance(f: &mut Function, a: Reg, c: i64) {
+pub(super) fn advance(f: &mut PtxFunction, a: Reg, c: i64) {
     let ty = if a.class == Class::B64 { "s64" } else { "s32" };
     ptx!(f, "add.{ty} {a}, {a}, {c}");
 }

@@ -13,7 +13,7 @@ use super::index::{Address, add, advance, and, below, both, digits, div, mul, nu
 use super::problem::{Digit, Gather};
 use super::tile::TileLayout;
 use super::vector::{elements, fetch, store_shared};
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 
 /// The stand-in for a window coordinate of a row or a step that does not exist: no sum of them is a coordinate.
 const NO_ROW: i64 = 0x8000_0000;
@@ -81,7 +81,13 @@ pub(super) struct Start {
 
 impl<'a> Loader<'a> {
     /// Computes what does not change from tile to tile.
-    pub(super) fn begin(f: &mut Function, gather: &'a Gather, tile: TileLayout, threads: usize, start: &Start) -> Self {
+    pub(super) fn begin(
+        f: &mut PtxFunction,
+        gather: &'a Gather,
+        tile: TileLayout,
+        threads: usize,
+        start: &Start,
+    ) -> Self {
         let grain = gather.grain();
         let (vec, along_k) = (grain.vec, grain.along_k);
         let same = gather.dtype == tile.element;
@@ -136,7 +142,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Addresses and coordinates of the thread's rows.
-    fn rows(&mut self, f: &mut Function, pointer: Reg, distances: &[usize]) {
+    fn rows(&mut self, f: &mut PtxFunction, pointer: Reg, distances: &[usize]) {
         let gather = self.gather;
         let size = gather.dtype.size() as i64;
         let mut base = shift(f, pointer, gather.offset * size);
@@ -183,7 +189,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The parts of addresses and windows that the coming tile's steps add.
-    fn depths(&self, f: &mut Function) -> Vec<Depth> {
+    fn depths(&self, f: &mut PtxFunction) -> Vec<Depth> {
         let gather = self.gather;
         let size = gather.dtype.size() as i64;
         let mut depths = Vec::new();
@@ -221,7 +227,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The address of a vector and whether it exists.
-    fn source(&self, f: &mut Function, pass: &VectorCopy, depth: &Depth) -> (Address, Option<Reg>) {
+    fn source(&self, f: &mut PtxFunction, pass: &VectorCopy, depth: &Depth) -> (Address, Option<Reg>) {
         let (gather, row) = (self.gather, &self.rows[pass.outer]);
         let size = gather.dtype.size() as i64;
         let mut holds = depth.holds;
@@ -259,7 +265,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Starts the copies of the coming tile to the stage at the shared address `stage`, and moves on.
-    pub(super) fn issue(&mut self, f: &mut Function, stage: Reg) {
+    pub(super) fn issue(&mut self, f: &mut PtxFunction, stage: Reg) {
         let depths = self.depths(f);
         let bytes = self.vec * self.gather.dtype.size();
         let mut staged = Vec::new();
@@ -285,7 +291,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Moves to the next tile.
-    fn advance(&self, f: &mut Function) {
+    fn advance(&self, f: &mut PtxFunction) {
         let depth = self.tile.depth as i64;
         if !self.gather.is_affine_in_k() || self.n_k.is_some() {
             advance(f, self.k, depth);
@@ -299,7 +305,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Writes what `issue` read into registers.
-    pub(super) fn settle(&mut self, f: &mut Function, stage: Reg) {
+    pub(super) fn settle(&mut self, f: &mut PtxFunction, stage: Reg) {
         let same = self.gather.dtype == self.tile.element && (self.vec == 1 || self.along_k == self.tile.along_k);
         for (pass, units) in self.passes.iter().zip(std::mem::take(&mut self.staged)) {
             let to = Address::new(sum(f, stage, pass.place.base), pass.place.distance);
@@ -317,7 +323,13 @@ impl<'a> Loader<'a> {
 }
 
 /// Where each copy goes; the rows and steps are filled in later.
-fn places(f: &mut Function, tile: &TileLayout, own: [Reg; 2], deltas: &[[usize; 2]], start: usize) -> Vec<VectorCopy> {
+fn places(
+    f: &mut PtxFunction,
+    tile: &TileLayout,
+    own: [Reg; 2],
+    deltas: &[[usize; 2]],
+    start: usize,
+) -> Vec<VectorCopy> {
     let mut known: Vec<([usize; 2], Reg)> = Vec::new();
     let size = tile.element.size();
     let in_line = |[outer, k]: [usize; 2]| if tile.along_k { (outer, k * size) } else { (k, outer * size) };

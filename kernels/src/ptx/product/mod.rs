@@ -28,7 +28,7 @@ use self::emit::Emission;
 use self::problem::Problem;
 use self::staging::StagingBuffer;
 use self::store::TileStore;
-use super::{Argument, Function, Launch, Launches, Target, can_merge, grid, merge_launches, nest};
+use super::{Argument, Launch, Launches, PtxFunction, Target, can_merge, grid, merge_launches, nest};
 use crate::error::{Error, Result};
 use crate::library::Library;
 
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         let mut arguments: Arguments = smallvec![Argument::Operand(0), Argument::Operand(1)];
         arguments.extend(results);
         let threads = config.threads() as u32;
-        let mut f = Function::new(emission.name(), self.target, threads, arguments.len());
+        let mut f = PtxFunction::new(emission.name(), self.target, threads, arguments.len());
         // Two blocks of the largest tile on ordinary units are a register too many for the oldest devices.
         let is_large = threads == 256 && matches!(config.engine, MathUnit::Simt { .. });
         let min_blocks_per_sm = if self.target.arch() == 75 && is_large { 1 } else { config.min_blocks_per_sm };
@@ -176,7 +176,7 @@ impl Lowering<'_> {
         let mut arguments: Arguments = smallvec![Argument::Scratch(0)];
         arguments.extend(self.results());
         let threads = split_k::THREADS as u32;
-        let mut f = Function::new("sum_of_parts", self.target, threads, arguments.len());
+        let mut f = PtxFunction::new("sum_of_parts", self.target, threads, arguments.len());
         split_k::emit(&mut f, problem, sum, n_parts, self.epilogue);
         let grid = grid([total.div_ceil(split_k::THREADS), 1, 1]);
         self.all.launches.push(Launch { module: f.finish(), grid, block: threads, shared: 0, arguments });

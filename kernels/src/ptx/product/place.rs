@@ -4,7 +4,7 @@ use retape_runtime::DType;
 
 use super::index::{Digits, add, digits, mad, reach, sum};
 use super::problem::Scatter;
-use crate::ptx::{Class, Function, Reg};
+use crate::ptx::{Class, PtxFunction, Reg};
 
 /// Where the sums of a block belong.
 pub(super) struct TileOrigin<'a> {
@@ -23,9 +23,9 @@ pub(super) struct MatrixOrigin {
 }
 
 /// Where the product with these digits begins.
-pub(super) fn matrix_origin(f: &mut Function, to: &Scatter, batch: &Digits) -> MatrixOrigin {
+pub(super) fn matrix_origin(f: &mut PtxFunction, to: &Scatter, batch: &Digits) -> MatrixOrigin {
     let mut matrix_origin = MatrixOrigin { row: None, col: None };
-    let step = |f: &mut Function, so_far: Option<Reg>, digit: Reg, step: usize| match (so_far, step) {
+    let step = |f: &mut PtxFunction, so_far: Option<Reg>, digit: Reg, step: usize| match (so_far, step) {
         (so_far, 0) => so_far,
         (None, step) => Some(super::index::mul(f, digit, step as i64)),
         (Some(so_far), step) => Some(mad(f, digit, step as i64, so_far)),
@@ -37,12 +37,12 @@ pub(super) fn matrix_origin(f: &mut Function, to: &Scatter, batch: &Digits) -> M
     matrix_origin
 }
 
-pub(super) fn plus(f: &mut Function, a: Reg, b: Option<Reg>) -> Reg {
+pub(super) fn plus(f: &mut PtxFunction, a: Reg, b: Option<Reg>) -> Reg {
     b.map_or(a, |b| sum(f, a, b))
 }
 
 /// Row of the matrix that row `index` of a product is.
-pub(super) fn matrix_row(f: &mut Function, to: &Scatter, index: Reg, matrix_origin: Option<Reg>) -> Reg {
+pub(super) fn matrix_row(f: &mut PtxFunction, to: &Scatter, index: Reg, matrix_origin: Option<Reg>) -> Reg {
     let own = digits(f, index, to.rows.iter().map(|digit| digit.extent));
     let mut row: Option<Reg> = matrix_origin;
     for (digit, value) in to.rows.iter().zip(&own) {
@@ -64,7 +64,7 @@ pub(super) fn bits(dtype: DType) -> &'static str {
 }
 
 /// A sum as an element of the result.
-pub(super) fn rounded(f: &mut Function, x: Reg, to: DType) -> Reg {
+pub(super) fn rounded(f: &mut PtxFunction, x: Reg, to: DType) -> Reg {
     match to {
         DType::F16 => f.op(Class::B16, "cvt.rn.f16.f32", format_args!("{x}")),
         DType::Bf16 if f.target().sm >= 80 => f.op(Class::B16, "cvt.rn.bf16.f32", format_args!("{x}")),
@@ -85,14 +85,14 @@ pub(super) fn rounded(f: &mut Function, x: Reg, to: DType) -> Reg {
 }
 
 /// The address of the element of the result at `row` and `col` of a product, given the digits of its number.
-pub(super) fn element(f: &mut Function, to: &Scatter, batch: &Digits, row: Reg, col: Reg) -> [Reg; 2] {
+pub(super) fn element(f: &mut PtxFunction, to: &Scatter, batch: &Digits, row: Reg, col: Reg) -> [Reg; 2] {
     let matrix_origin = matrix_origin(f, to, batch);
     let row = matrix_row(f, to, row, matrix_origin.row);
     [row, plus(f, col, matrix_origin.col)]
 }
 
 /// The address of an element of a dense matrix.
-pub(super) fn address(f: &mut Function, base: Reg, [row, col]: [Reg; 2], width: usize, size: usize) -> Reg {
+pub(super) fn address(f: &mut PtxFunction, base: Reg, [row, col]: [Reg; 2], width: usize, size: usize) -> Reg {
     let at = reach(f, base, row, (width * size) as i64);
     reach(f, at, col, size as i64)
 }

@@ -4,14 +4,14 @@ use super::epilogue::Epilogue;
 use super::index::{below, digits, mad, reach, special};
 use super::place::{address, bits, element, rounded};
 use super::problem::Problem;
-use crate::ptx::{Class, Function, Reg, RegValue, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, RegValue, ptx};
 use retape_runtime::DType;
 
 /// Threads of a block.
 pub(super) const THREADS: usize = 256;
 
 /// Writes the kernel; the parameters are the parts, then the result or what the epilogue has.
-pub(super) fn emit(f: &mut Function, problem: &Problem, sum: DType, n_parts: usize, epilogue: Option<&Epilogue>) {
+pub(super) fn emit(f: &mut PtxFunction, problem: &Problem, sum: DType, n_parts: usize, epilogue: Option<&Epilogue>) {
     let total = problem.n_products() * problem.m * problem.n;
     let (block, thread) = (f.block_index(), special(f, "tid.x"));
     let index = mad(f, block, THREADS as i64, thread);

@@ -10,7 +10,7 @@ use super::index::{Address, advance, and, below, both, div, mad, mul, special, s
 use super::place::{TileOrigin, element, rounded};
 use super::problem::{Scatter, count};
 use super::vector::{list, vector};
-use crate::ptx::{Class, Function, Reg, RegValue, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, RegValue, ptx};
 
 /// Shared memory of a slice at most.
 const LARGEST: usize = 48 << 10;
@@ -55,7 +55,7 @@ impl StagingBuffer {
     /// Takes all sums through shared memory and the epilogue.
     pub(super) fn emit(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         config: &Config,
         acc: &Accumulators,
         origin: &TileOrigin<'_>,
@@ -86,7 +86,7 @@ impl StagingBuffer {
     }
 
     /// Each thread writes its sums in the rows of the slice.
-    fn write(&self, f: &mut Function, config: &Config, acc: &Accumulators, slice: usize, shared: Reg) {
+    fn write(&self, f: &mut PtxFunction, config: &Config, acc: &Accumulators, slice: usize, shared: Reg) {
         let size = config.sum.size();
         let first = slice * self.rows;
         // Rows of a warp's tile lie together in the slice.
@@ -110,11 +110,11 @@ impl StagingBuffer {
     /// The loop over the elements of a slice, given row and column in the block's tile and the sum.
     fn visit(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         config: &Config,
         slice: usize,
         shared: Reg,
-        body: impl FnOnce(&mut Function, [Reg; 2], Reg),
+        body: impl FnOnce(&mut PtxFunction, [Reg; 2], Reg),
     ) {
         let size = config.sum.size();
         let cols = config.tile()[1];

@@ -8,7 +8,7 @@ use super::place::{MatrixOrigin, TileOrigin, bits, matrix_origin, matrix_row, pl
 use super::problem::{Scatter, count};
 use super::staging::{EpilogueStore, StagingBuffer};
 use super::vector::{list, vector};
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 
 /// The use of the sums of a tile.
 pub(super) enum TileStore<'a> {
@@ -24,7 +24,7 @@ impl TileStore<'_> {
     /// Writes the sums; `part` is the part's number and the number of products.
     pub(super) fn emit(
         &self,
-        f: &mut Function,
+        f: &mut PtxFunction,
         config: &Config,
         acc: &Accumulators,
         origin: &TileOrigin<'_>,
@@ -60,7 +60,7 @@ impl TileStore<'_> {
 
 /// Stores straight from registers.
 fn store(
-    f: &mut Function,
+    f: &mut PtxFunction,
     config: &Config,
     acc: &Accumulators,
     origin: &TileOrigin<'_>,

@@ -9,7 +9,7 @@ use retape_runtime::DType;
 use super::choose::{Config, MathUnit};
 use super::index::{add, and, div, mad, mul};
 use super::problem::Grain;
-use crate::ptx::{Class, Function, Reg};
+use crate::ptx::{Class, PtxFunction, Reg};
 
 /// The layout of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,13 @@ impl TileLayout {
     }
 
     /// Where a byte of a line lies, in bytes from the start of the tile.
-    pub(super) fn place(&self, f: &mut Function, line: Reg, byte: Reg) -> Reg {
+    pub(super) fn place(&self, f: &mut PtxFunction, line: Reg, byte: Reg) -> Reg {
         let byte = self.swizzle(f, line, byte);
         mad(f, line, self.pitch as i64, byte)
     }
 
     /// Where a byte of a line lies in the line; depends on the lowest three bits of the line only.
-    pub(super) fn swizzle(&self, f: &mut Function, line: Reg, byte: Reg) -> Reg {
+    pub(super) fn swizzle(&self, f: &mut PtxFunction, line: Reg, byte: Reg) -> Reg {
         if !self.swizzled {
             return byte;
         }
@@ -72,7 +72,7 @@ impl TileLayout {
     }
 
     /// Line and byte in it of an element.
-    pub(super) fn line_of(&self, f: &mut Function, [outer, k]: [Reg; 2], [d_outer, d_k]: [usize; 2]) -> (Reg, Reg) {
+    pub(super) fn line_of(&self, f: &mut PtxFunction, [outer, k]: [Reg; 2], [d_outer, d_k]: [usize; 2]) -> (Reg, Reg) {
         let (outer, k) = (add(f, outer, d_outer as i64), add(f, k, d_k as i64));
         let (line, along) = if self.along_k { (outer, k) } else { (k, outer) };
         (line, mul(f, along, self.element.size() as i64))

@@ -3,10 +3,10 @@
 use retape_runtime::DType;
 
 use super::index::{Address, div, mul};
-use crate::ptx::{Class, Function, Reg, ptx};
+use crate::ptx::{Class, PtxFunction, Reg, ptx};
 
 /// Reads `bytes` into registers, or zeros if the predicate does not hold.
-pub(super) fn fetch(f: &mut Function, from: Address, holds: Option<Reg>, bytes: usize, dtype: DType) -> Vec<Reg> {
+pub(super) fn fetch(f: &mut PtxFunction, from: Address, holds: Option<Reg>, bytes: usize, dtype: DType) -> Vec<Reg> {
     let (class, ty, n) = match (dtype.size(), bytes) {
         (8, _) => (Class::B64, "b64", bytes / 8),
         (_, 2) => (Class::B16, "b16", 1),
@@ -24,7 +24,7 @@ pub(super) fn fetch(f: &mut Function, from: Address, holds: Option<Reg>, bytes: 
     units
 }
 
-pub(super) fn store_shared(f: &mut Function, guard: &str, to: Address, units: &[Reg]) {
+pub(super) fn store_shared(f: &mut PtxFunction, guard: &str, to: Address, units: &[Reg]) {
     let ty = match units[0].class {
         Class::B64 => "b64",
         Class::B16 => "b16",
@@ -45,7 +45,7 @@ pub(super) fn list(regs: &[Reg]) -> String {
 }
 
 /// The elements in `units`, as bits of another dtype.
-pub(super) fn elements(f: &mut Function, units: &[Reg], from: DType, to: DType) -> Vec<Reg> {
+pub(super) fn elements(f: &mut PtxFunction, units: &[Reg], from: DType, to: DType) -> Vec<Reg> {
     if from == to {
         return units.to_vec();
     }
@@ -63,7 +63,7 @@ pub(super) fn elements(f: &mut Function, units: &[Reg], from: DType, to: DType) 
 }
 
 /// The bits in single precision of the 16-bit float in the lower half of `bits`.
-fn widened(f: &mut Function, bits: Reg, from: DType) -> Reg {
+fn widened(f: &mut PtxFunction, bits: Reg, from: DType) -> Reg {
     if from != DType::F16 {
         return mul(f, bits, 1 << 16);
     }

@@ -4,7 +4,7 @@ use retape::data::Random;
 
 use super::pipeline::Augment;
 use super::window::{Border, window};
-use crate::data::image::{Image, Pixels, Value};
+use crate::data::image::{Image, PixelValue, Pixels};
 use crate::error::{Error, Result};
 
 /// Reflects an image, left to right or top to bottom, with probability one half or as asked.
@@ -69,7 +69,7 @@ impl Augment for Reflection {
     }
 }
 
-fn reflected<T: Value>(mut values: Vec<T>, [height, width, channels]: [usize; 3], is_horizontal: bool) -> Vec<T> {
+fn reflected<T: PixelValue>(mut values: Vec<T>, [height, width, channels]: [usize; 3], is_horizontal: bool) -> Vec<T> {
     let row_len = width * channels;
     if is_horizontal {
         for row in values.chunks_exact_mut(row_len) {

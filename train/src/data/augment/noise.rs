@@ -4,7 +4,7 @@ use retape::data::Random;
 
 use super::normal::Normal;
 use super::pipeline::Augment;
-use crate::data::image::{Image, Pixels, Value};
+use crate::data::image::{Image, PixelValue, Pixels};
 use crate::error::{Error, Result};
 
 /// Sets a share of the pixels to black or white, as broken cells of a sensor do.
@@ -58,7 +58,7 @@ impl SaltAndPepper {
         Ok(SaltAndPepper { white: share, ..self })
     }
 
-    fn change<T: Value>(self, values: &mut [T], channels: usize, random: &mut Random) {
+    fn change<T: PixelValue>(self, values: &mut [T], channels: usize, random: &mut Random) {
         for pixel in values.chunks_exact_mut(channels) {
             let drawn = random.unit();
             if drawn < self.fraction {

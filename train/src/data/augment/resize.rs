@@ -3,7 +3,7 @@
 use retape::data::Random;
 
 use super::pipeline::Augment;
-use crate::data::image::{Image, Pixels, Value};
+use crate::data::image::{Image, PixelValue, Pixels};
 use crate::error::{Error, Result};
 
 /// Values of a resized image at most; 2^28, a gibibyte of floats.
@@ -115,7 +115,7 @@ fn taps(n: usize, m: usize) -> Vec<Taps> {
 }
 
 /// Filters along columns, then along rows.
-fn resized<T: Value>(values: &[T], [height, width, channels]: [usize; 3], [rows, columns]: [usize; 2]) -> Vec<T> {
+fn resized<T: PixelValue>(values: &[T], [height, width, channels]: [usize; 3], [rows, columns]: [usize; 2]) -> Vec<T> {
     let horizontal = taps(width, columns);
     let row_len = columns * channels;
     let mut narrowed = vec![0.0_f32; height * row_len];

@@ -4,7 +4,7 @@ use retape::data::{Random, sin_cos_degrees};
 
 use super::pipeline::Augment;
 use super::window::Border;
-use crate::data::image::{Image, Pixels, Value};
+use crate::data::image::{Image, PixelValue, Pixels};
 use crate::error::{Error, Result};
 
 /// Turns an image about its centre by an angle uniform in a range; the size stays.
@@ -78,7 +78,7 @@ impl Augment for Rotation {
     }
 }
 
-fn rotated<T: Value>(values: &[T], shape: [usize; 3], degrees: f64, border: Border) -> Vec<T> {
+fn rotated<T: PixelValue>(values: &[T], shape: [usize; 3], degrees: f64, border: Border) -> Vec<T> {
     let [height, width, channels] = shape;
     let (sin, cos) = sin_cos_degrees(degrees);
     let (middle_y, middle_x) = ((height as f64 - 1.0) / 2.0, (width as f64 - 1.0) / 2.0);

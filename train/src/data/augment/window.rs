@@ -1,6 +1,6 @@
 //! Windows onto an image that may reach beyond its borders.
 
-use crate::data::image::{Image, Pixels, Value};
+use crate::data::image::{Image, PixelValue, Pixels};
 
 /// The pixels beyond the borders of an image.
 ///
@@ -52,7 +52,7 @@ impl Border {
     }
 
     /// The value beyond the borders, where no pixel of the image is shown.
-    pub(super) fn fill<T: Value>(self) -> T {
+    pub(super) fn fill<T: PixelValue>(self) -> T {
         match self {
             Border::Constant(value) => T::of_unit(value),
             Border::Edge | Border::Reflect => T::default(),
@@ -75,7 +75,7 @@ pub(super) fn window(image: &Image, (top, left): (isize, isize), [height, width]
 }
 
 /// The pixels at all pairs of these rows and columns, `fill` where there is none.
-fn gather<T: Value>(
+fn gather<T: PixelValue>(
     values: &[T],
     [_, width, channels]: [usize; 3],
     rows: &[Option<usize>],

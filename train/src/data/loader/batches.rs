@@ -9,7 +9,7 @@ use retape::Caller;
 use super::Batch;
 #[cfg(doc)]
 use super::Loader;
-use super::job::{Job, Outcome};
+use super::job::{LoadedBatch, LoaderJob};
 use super::stats::{LoaderStats, lock};
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), retape_train::Error>(())
 /// ```
 pub struct Batches<D: Dataset, C: Collate<D::Item>> {
-    job: Arc<Job<D, C>>,
+    job: Arc<LoaderJob<D, C>>,
     threads: Vec<JoinHandle<()>>,
     stats: LoaderStats,
     /// The sums of the loader.
@@ -60,7 +60,7 @@ where
 {
     /// Starts the threads; if the system gives none, the consumer does the work.
     pub(super) fn start(
-        job: Job<D, C>,
+        job: LoaderJob<D, C>,
         n_threads: usize,
         totals: Arc<Mutex<LoaderStats>>,
         first: usize,
@@ -109,7 +109,7 @@ impl<D: Dataset, C: Collate<D::Item>> Batches<D, C> {
                 let message = format!("there is no batch {} in an epoch of {n_batches} batches", self.first);
                 return Some(Err(Error::argument_at(message, Some(self.at))));
             }
-            let Some(Outcome { batch, skipped }) = self.job.take(!self.threads.is_empty()) else {
+            let Some(LoadedBatch { batch, skipped }) = self.job.take(!self.threads.is_empty()) else {
                 self.is_finished = true;
                 return self.all_skipped().map(Err);
             };

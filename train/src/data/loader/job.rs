@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::guarded::{guarded, message};
 
 /// The numbers of an epoch.
-pub(super) struct Plan {
+pub(super) struct EpochPlan {
     pub(super) rows: Epoch,
     pub(super) n_batches: usize,
     /// Rows of a full batch, those of shards that are not held among them.
@@ -37,7 +37,7 @@ pub(super) struct Plan {
 }
 
 /// The examples of a batch that could be loaded, made into one, and the errors of those that were skipped.
-pub(super) struct Outcome<B> {
+pub(super) struct LoadedBatch<B> {
     /// None if all examples were skipped.
     pub(super) batch: Result<Option<Batch<B>>>,
     pub(super) skipped: Vec<Error>,
@@ -46,10 +46,10 @@ pub(super) struct Outcome<B> {
 /// Copies an example, for the rows that only fill a batch up.
 pub(super) type Fill<T> = fn(&T) -> T;
 
-pub(super) struct Job<D: Dataset, C: Collate<D::Item>> {
+pub(super) struct LoaderJob<D: Dataset, C: Collate<D::Item>> {
     dataset: Arc<D>,
     collate: Arc<C>,
-    pub(super) plan: Plan,
+    pub(super) plan: EpochPlan,
     fill: Option<Fill<D::Item>>,
     state: Mutex<State<D::Item, C::Batch>>,
     /// Whether threads are to end. Written under the lock of the state, so that whoever waits for it hears of it.
@@ -72,7 +72,7 @@ struct State<T, B> {
 
 enum Open<T, B> {
     Loading { rows: Vec<Option<Result<T>>>, n_missing: usize },
-    Made(Outcome<B>),
+    Made(LoadedBatch<B>),
 }
 
 /// Rows of one batch for one thread.
@@ -81,17 +81,17 @@ struct Claim {
     rows: Range<usize>,
 }
 
-impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
+impl<D: Dataset, C: Collate<D::Item>> LoaderJob<D, C> {
     pub(super) fn new(
         dataset: Arc<D>,
         collate: Arc<C>,
-        plan: Plan,
+        plan: EpochPlan,
         fill: Option<Fill<D::Item>>,
         first: usize,
-    ) -> Job<D, C> {
+    ) -> LoaderJob<D, C> {
         let state = State { front: first, open: VecDeque::new(), next: (first, 0), panic: None };
         let (room, ready, is_over) = (Condvar::new(), Condvar::new(), AtomicBool::new(false));
-        Job { dataset, collate, plan, fill, state: Mutex::new(state), is_over, room, ready }
+        LoaderJob { dataset, collate, plan, fill, state: Mutex::new(state), is_over, room, ready }
     }
 
     /// The indices of the examples of a batch, those of shards that are not held among them.
@@ -186,7 +186,7 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
     }
 
     /// Makes a batch of its examples; the error of the first row that has one, if errors are not skipped.
-    fn make(&self, number: usize, rows: Vec<Option<Result<D::Item>>>) -> Outcome<C::Batch> {
+    fn make(&self, number: usize, rows: Vec<Option<Result<D::Item>>>) -> LoadedBatch<C::Batch> {
         let (mut items, mut indices, mut skipped) = (vec![], vec![], vec![]);
         for (&index, row) in self.indices(number).iter().zip(rows) {
             match row.expect("no row is missing") {
@@ -195,11 +195,11 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
                     indices.push(index);
                 }
                 Err(error) if self.plan.skip_broken && is_broken(&error) => skipped.push(error),
-                Err(error) => return Outcome { batch: Err(error), skipped },
+                Err(error) => return LoadedBatch { batch: Err(error), skipped },
             }
         }
         if items.is_empty() {
-            return Outcome { batch: Ok(None), skipped };
+            return LoadedBatch { batch: Ok(None), skipped };
         }
         let epoch = self.plan.epoch;
         let data = guarded(
@@ -213,12 +213,12 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
             },
         );
         let whole = if self.plan.held.is_all() { indices.len() } else { self.all_indices(number).len() };
-        Outcome { batch: data.map(|data| Some(Batch { data, indices, whole, epoch, number })), skipped }
+        LoadedBatch { batch: data.map(|data| Some(Batch { data, indices, whole, epoch, number })), skipped }
     }
 
     /// The items with copies behind those of each shard, as many as a full batch has rows there.
     fn filled(&self, items: Vec<D::Item>, clone: Fill<D::Item>) -> Vec<D::Item> {
-        let Plan { held, batch_size, .. } = &self.plan;
+        let EpochPlan { held, batch_size, .. } = &self.plan;
         let (n_items, n_shards, n_full) = (items.len(), held.n_held(), held.rows(*batch_size).len());
         let mut filled = Vec::with_capacity(n_full);
         let mut items = items.into_iter();
@@ -233,12 +233,12 @@ impl<D: Dataset, C: Collate<D::Item>> Job<D, C> {
     }
 
     /// Takes the batch at the front; waits for it, or makes it if there are no threads. None at the end of the epoch.
-    pub(super) fn take(&self, has_threads: bool) -> Option<Outcome<C::Batch>> {
+    pub(super) fn take(&self, has_threads: bool) -> Option<LoadedBatch<C::Batch>> {
         let mut state = lock(&self.state);
         loop {
             if let Some(message) = state.panic.take() {
                 let error = Error::Panicked { what: "a thread of the loader".to_owned(), message };
-                return Some(Outcome { batch: Err(error), skipped: vec![] });
+                return Some(LoadedBatch { batch: Err(error), skipped: vec![] });
             }
             if self.is_over.load(Ordering::Relaxed) || state.front >= self.plan.n_batches {
                 return None;

@@ -272,7 +272,7 @@ where
         let batch_size = self.batch_size();
         let n_rows = self.held.rows(batch_size).len();
         let prefetch = self.prefetch.unwrap_or_else(|| 2 + (2 * self.n_threads).div_ceil(n_rows));
-        let plan = job::Plan {
+        let plan = job::EpochPlan {
             rows: self.batches.epoch(epoch),
             n_batches: self.n_batches(),
             batch_size,
@@ -283,7 +283,7 @@ where
             chunk: (n_rows / (4 * self.n_threads.max(1))).clamp(1, 32),
             skip_broken: self.skips_broken(),
         };
-        let job = job::Job::new(self.dataset.clone(), self.collate.clone(), plan, self.fill, batch);
+        let job = job::LoaderJob::new(self.dataset.clone(), self.collate.clone(), plan, self.fill, batch);
         Batches::start(job, self.n_threads, self.totals.clone(), batch, Location::caller())
     }
 }

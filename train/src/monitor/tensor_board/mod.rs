@@ -11,7 +11,7 @@ use std::{io, process};
 
 use prost::Message;
 
-use self::proto::{Summary, Value, What};
+use self::proto::{SummaryMessage, ValueMessage, What};
 use super::record::{CacheReport, Event, Phase, Record, Sink, now};
 use crate::{Error, Result};
 
@@ -51,7 +51,7 @@ impl TensorBoard {
         Ok(TensorBoard { folder, training: None, validation: None })
     }
 
-    fn write(&mut self, phase: Phase, time: f64, step: u64, values: Vec<Value>) -> Result<()> {
+    fn write(&mut self, phase: Phase, time: f64, step: u64, values: Vec<ValueMessage>) -> Result<()> {
         let file = match phase {
             Phase::Training => &mut self.training,
             Phase::Validation => &mut self.validation,
@@ -60,19 +60,22 @@ impl TensorBoard {
             *file = Some(EventFile::create(&self.folder.join(phase.name()))?);
         }
         let step = i64::try_from(step).unwrap_or(i64::MAX);
-        let event = proto::Event { wall_time: time, step, what: Some(What::Summary(Summary { value: values })) };
+        let event =
+            proto::EventMessage { wall_time: time, step, what: Some(What::Summary(SummaryMessage { value: values })) };
         file.as_mut().map_or(Ok(()), |file| file.write(&event))
     }
 
     fn record(&mut self, record: &Record) -> Result<()> {
-        let values = record.scalars.iter().map(|(name, value)| Value::scalar(name, *value)).collect();
+        let values = record.scalars.iter().map(|(name, value)| ValueMessage::scalar(name, *value)).collect();
         self.write(record.phase, record.time, record.step, values)
     }
 
     fn cache(&mut self, cache: &CacheReport) -> Result<()> {
         let name = |what: &str| format!("cache/{}/{what}", cache.name);
-        let values =
-            vec![Value::scalar(&name("hit_rate"), cache.hit_rate), Value::scalar(&name("misses"), cache.misses as f64)];
+        let values = vec![
+            ValueMessage::scalar(&name("hit_rate"), cache.hit_rate),
+            ValueMessage::scalar(&name("misses"), cache.misses as f64),
+        ];
         self.write(Phase::Training, now(), cache.step, values)
     }
 }
@@ -82,7 +85,7 @@ impl Sink for TensorBoard {
         match event {
             Event::Record(record) => self.record(record),
             Event::Cache(cache) => self.cache(cache),
-            Event::Info { name, value } => self.write(Phase::Training, now(), 0, vec![Value::text(name, value)]),
+            Event::Info { name, value } => self.write(Phase::Training, now(), 0, vec![ValueMessage::text(name, value)]),
             Event::Note(_) | Event::Steps(_) | Event::Finish => Ok(()),
         }
     }
@@ -113,11 +116,11 @@ impl EventFile {
         };
         let mut created = EventFile { path, file };
         let version = What::FileVersion("brain.Event:2".to_owned());
-        created.write(&proto::Event { wall_time: now(), step: 0, what: Some(version) })?;
+        created.write(&proto::EventMessage { wall_time: now(), step: 0, what: Some(version) })?;
         Ok(created)
     }
 
-    fn write(&mut self, event: &proto::Event) -> Result<()> {
+    fn write(&mut self, event: &proto::EventMessage) -> Result<()> {
         self.file.write_all(&frame::framed(&event.encode_to_vec())).map_err(Error::io(&self.path))
     }
 }

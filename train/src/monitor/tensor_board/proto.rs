@@ -7,7 +7,7 @@
 const DT_STRING: i32 = 7;
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Event {
+pub(super) struct EventMessage {
     /// Seconds since the start of 1970.
     #[prost(double, tag = "1")]
     pub(super) wall_time: f64,
@@ -22,17 +22,17 @@ pub(super) enum What {
     #[prost(string, tag = "3")]
     FileVersion(String),
     #[prost(message, tag = "5")]
-    Summary(Summary),
+    Summary(SummaryMessage),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Summary {
+pub(super) struct SummaryMessage {
     #[prost(message, repeated, tag = "1")]
-    pub(super) value: Vec<Value>,
+    pub(super) value: Vec<ValueMessage>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Value {
+pub(super) struct ValueMessage {
     #[prost(string, tag = "1")]
     tag: String,
     #[prost(message, optional, tag = "9")]
@@ -75,20 +75,20 @@ struct TensorProto {
 #[derive(Clone, PartialEq, prost::Message)]
 struct TensorShape {}
 
-impl Value {
-    pub(super) fn scalar(tag: &str, value: f64) -> Value {
-        Value { tag: tag.to_owned(), metadata: None, value: Some(Content::SimpleValue(value as f32)) }
+impl ValueMessage {
+    pub(super) fn scalar(tag: &str, value: f64) -> ValueMessage {
+        ValueMessage { tag: tag.to_owned(), metadata: None, value: Some(Content::SimpleValue(value as f32)) }
     }
 
     /// A text, as the plugin `text` shows it.
-    pub(super) fn text(tag: &str, text: &str) -> Value {
+    pub(super) fn text(tag: &str, text: &str) -> ValueMessage {
         let plugin_data = Some(PluginData { plugin_name: "text".to_owned() });
         let tensor = TensorProto {
             dtype: DT_STRING,
             tensor_shape: Some(TensorShape {}),
             string_val: vec![text.as_bytes().to_vec()],
         };
-        Value {
+        ValueMessage {
             tag: tag.to_owned(),
             metadata: Some(SummaryMetadata { plugin_data }),
             value: Some(Content::Tensor(tensor)),

@@ -23,7 +23,7 @@ use tokio::sync::{broadcast, watch};
 
 use self::guard::Guard;
 use self::history::History;
-use self::server::{MAX_BEHIND, Shared};
+use self::server::{MAX_BEHIND, PageState};
 use super::record::{Event, Sink};
 use crate::progress::Stop;
 use crate::{Error, Result};
@@ -103,7 +103,7 @@ impl Web {
 /// ```
 pub struct Page {
     url: String,
-    shared: Arc<Shared>,
+    shared: Arc<PageState>,
     /// The server goes on while it is there.
     alive: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -131,7 +131,7 @@ impl Page {
         listener.set_nonblocking(true).map_err(network)?;
         let bound = listener.local_addr().map_err(network)?;
         let url = format!("http://{}/?token={token}", SocketAddr::new(reachable(bound.ip()), bound.port()));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PageState {
             guard: Guard { token, is_local: bound.ip().is_loopback(), hosts: settings.hosts },
             stop,
             history: Mutex::new(History::new(name)),

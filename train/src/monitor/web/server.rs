@@ -49,7 +49,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The part of a page that the loop and the server share.
-pub(super) struct Shared {
+pub(super) struct PageState {
     pub(super) guard: Guard,
     pub(super) stop: Stop,
     pub(super) history: Mutex<History>,
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     pub(super) n_viewers: AtomicUsize,
 }
 
-impl Shared {
+impl PageState {
     /// The history, which is sound after every change.
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
@@ -88,7 +88,7 @@ impl Shared {
 }
 
 /// Serves until the sender of `end` is dropped, and then as long as viewers need to hear the last message.
-pub(super) async fn serve(listener: tokio::net::TcpListener, shared: Arc<Shared>, end: watch::Receiver<()>) {
+pub(super) async fn serve(listener: tokio::net::TcpListener, shared: Arc<PageState>, end: watch::Receiver<()>) {
     let ended = |mut end: watch::Receiver<()>| async move { while end.changed().await.is_ok() {} };
     let server = axum::serve(Impatient::new(listener), router(shared)).with_graceful_shutdown(ended(end.clone()));
     tokio::select! {
@@ -98,7 +98,7 @@ pub(super) async fn serve(listener: tokio::net::TcpListener, shared: Arc<Shared>
     }
 }
 
-fn router(shared: Arc<Shared>) -> Router {
+fn router(shared: Arc<PageState>) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/events", get(events))
@@ -108,7 +108,7 @@ fn router(shared: Arc<Shared>) -> Router {
 }
 
 /// Refuses requests that the guard refuses, before anything else looks at them, and marks every answer as private.
-async fn check(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+async fn check(State(shared): State<Arc<PageState>>, request: Request, next: Next) -> Response {
     let is_page = request.uri().path() == "/";
     let mut response = match shared.guard.check(request.method(), request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -166,7 +166,7 @@ async fn page() -> Response {
     html(include_str!("page/page.html"))
 }
 
-async fn stop(State(shared): State<Arc<Shared>>) -> StatusCode {
+async fn stop(State(shared): State<Arc<PageState>>) -> StatusCode {
     shared.stop.request();
     shared.tell_of_stop();
     StatusCode::NO_CONTENT
@@ -174,7 +174,7 @@ async fn stop(State(shared): State<Arc<Shared>>) -> StatusCode {
 
 /// A viewer's place in the messages; counted while it lives.
 struct Viewer {
-    shared: Arc<Shared>,
+    shared: Arc<PageState>,
     receiver: Receiver<Option<Arc<str>>>,
     /// The history that the viewer is to get first, as JSON.
     first: Option<String>,
@@ -183,7 +183,7 @@ struct Viewer {
 
 impl Viewer {
     /// None if there are too many.
-    fn new(shared: Arc<Shared>) -> Option<Viewer> {
+    fn new(shared: Arc<PageState>) -> Option<Viewer> {
         let (history, receiver) = shared.join();
         if shared.n_viewers.fetch_add(1, Ordering::AcqRel) >= MAX_VIEWERS {
             shared.n_viewers.fetch_sub(1, Ordering::AcqRel);
@@ -236,7 +236,7 @@ impl Drop for Viewer {
     }
 }
 
-async fn events(State(shared): State<Arc<Shared>>) -> Response {
+async fn events(State(shared): State<Arc<PageState>>) -> Response {
     let Some(viewer) = Viewer::new(shared) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "Too many pages are open.\n").into_response();
     };
