@@ -113,12 +113,9 @@ pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
     })
 }
 
-/// The code of a unit at the full width of vectors: of one nest that watches none of its stores.
+/// The code of a unit at the full width of vectors, if it watches none of its stores.
 fn wide_code(unit: &Unit<'_>, isa: &Isa) -> Option<Vec<u8>> {
-    match unit.nests.as_slice() {
-        [nest] if !unit.trap => wide::machine_code(nest, isa.level?),
-        _ => None,
-    }
+    if unit.trap { None } else { wide::machine_code(&unit.nests, isa.level?) }
 }
 
 /// The CLIF text of a unit, before optimisation.

@@ -92,6 +92,30 @@ fn run_at(schedule: &Schedule, functions: &[Arc<Function>], pointers: &[*mut u8]
     flag != 0
 }
 
+/// Runs the code of one function that has the nests of several schedules without scratch memory.
+pub(super) fn run_together(
+    kernels: &[Kernel],
+    schedules: &[Schedule],
+    inputs: &[Vec<Vec<u8>>],
+    function: &Function,
+) -> Vec<Vec<Vec<u8>>> {
+    let mut outputs: Vec<Vec<Vec<u8>>> = kernels.iter().map(fresh_outputs).collect();
+    let mut inputs = inputs.to_vec();
+    let mut table = vec![];
+    for (((kernel, schedule), inputs), outputs) in kernels.iter().zip(schedules).zip(&mut inputs).zip(&mut outputs) {
+        let (mut reads, mut writes) = (inputs.iter_mut(), outputs.iter_mut());
+        let buffers = kernel.params.iter().map(|p| if p.written { writes.next() } else { reads.next() });
+        let pointers: Vec<*mut u8> = buffers.map(|buffer| buffer.unwrap().as_mut_ptr()).collect();
+        for source in schedule.nests.iter().flat_map(|nest| &nest.sources) {
+            let Source::Param(p) = *source else { panic!("scratch memory") };
+            table.push(pointers[p]);
+        }
+    }
+    // SAFETY: the kernels are verified and their buffers have the lengths of their parameters.
+    unsafe { function.call(table.as_ptr(), 0, 1) };
+    outputs
+}
+
 /// Bytes between two pages that nothing may touch, at the end of their own page or at its start.
 #[cfg(unix)]
 struct Guarded {

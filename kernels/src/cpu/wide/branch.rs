@@ -1,7 +1,7 @@
 //! Branches around cold parts, and the few steps that take general registers.
 
 use super::code::{Address, Branch, Cell, Class, Code, Unit, Virtual};
-use super::encode::{Alu, Condition, Label, Len, Memory, RAX, RCX, RDI, RSP, Rm};
+use super::encode::{Alu, Condition, Encoded, Label, Len, Memory, RAX, RCX, RDI, RSP, Rm};
 use super::ops;
 use super::regs::{Cold, Registers};
 
@@ -116,6 +116,20 @@ impl Registers {
                 let from = self.memory(from, RAX);
                 self.load_unit(unit, RAX, from);
                 self.repeat_general(to, false);
+            }
+            Code::Gather { op, to, index, shift, mask, from, stride } => {
+                let (index, mask) = (self.register(index), self.register(mask));
+                let mut from = self.memory(from, RAX);
+                if stride != 0 {
+                    self.asm.imul(RDI, Rm::Register(RCX), stride);
+                    self.asm.alu(Alu::Add, RDI, Rm::Register(from.base));
+                    from.base = RDI;
+                }
+                // All three are different registers.
+                let reg = self.give(to);
+                let rm = Rm::Memory(Memory { index: Some((index, shift)), ..from });
+                let (v, mask) = if self.is_evex() { (0, mask) } else { (mask, 0) };
+                self.asm.vector(&Encoded { op, len: self.full(), reg, v, rm, imm: None, mask: (mask, false) });
             }
             Code::StoreUnit { value, unit, to } => {
                 let value_in = self.register(value);

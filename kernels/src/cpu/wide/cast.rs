@@ -195,7 +195,7 @@ impl Emitter {
     }
 
     /// Two halves as a whole vector.
-    fn joined(&mut self, low: Virtual, high: Virtual) -> Virtual {
+    pub(super) fn joined(&mut self, low: Virtual, high: Virtual) -> Virtual {
         let op = if self.level.has_masks() { ops::INSERT_256 } else { ops::INSERT_128 };
         self.two_imm(op, low, high, 1)
     }

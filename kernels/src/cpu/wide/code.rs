@@ -167,6 +167,16 @@ pub(super) enum Code {
         unit: Unit,
         from: Address,
     },
+    /// Elements at `from + position * stride + index * 2^shift`, where a mask is set, which is lost.
+    Gather {
+        op: Op,
+        to: Virtual,
+        index: Virtual,
+        shift: u8,
+        mask: Virtual,
+        from: Address,
+        stride: i32,
+    },
     /// The lowest bits of a vector or a mask to memory.
     StoreUnit {
         value: Virtual,
@@ -210,6 +220,7 @@ impl Code {
                 f(branch.condition);
                 branch.results.iter().for_each(|(_, other)| f(*other));
             }
+            Code::Gather { index, mask, .. } => [index, mask].into_iter().for_each(|v| f(*v)),
             Code::StoreUnit { value, .. } => f(*value),
             Code::Count { .. } | Code::RepeatUnit { .. } | Code::CopyLeft { .. } => {}
         }

@@ -66,12 +66,11 @@ impl Loops<'_> {
 
     /// A nest of rows, whose vectors lie along the last reduced axis.
     pub(super) fn rows(&mut self) -> Option<()> {
-        let full = self.nest.groups * LANES;
         let extent = self.kernel.axes[self.axis].extent;
-        // Fewer elements than one iteration has are folded in another order.
-        (extent >= full).then_some(())?;
+        // Fewer are added one after the other.
+        (extent >= LANES).then_some(())?;
         let end = self.frame_cell();
-        let groups = self.kernel_groups();
+        let groups = self.kernel_groups().min(extent.div_ceil(self.e.level.lanes()));
         self.make_accumulators(groups);
         self.items(end, self.facts.kept, None, &mut |l| {
             l.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);

@@ -3,11 +3,11 @@
 //! Guarantees that no byte beyond the last element of a row is read or written: masks leave the lanes beyond it alone,
 //! and short elements, for which AVX2 has no masks, go through a place of the stack.
 
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
 use smallvec::smallvec;
 
 use super::code::{Address, Cell, Class, Code, Field, Operand, Row, Unit, Virtual};
-use super::emit::{Emitter, Val, is_wide};
+use super::emit::{Emitter, Regs, Val, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops;
 use crate::ir::Compare;
@@ -86,6 +86,57 @@ impl Emitter {
         // Bytes are not negative.
         let zero = self.number(0.0, DType::I32);
         self.compare(Compare::Lt, &zero, words)
+    }
+
+    /// Elements at positions within a parameter.
+    pub(super) fn load_at(&mut self, dtype: DType, from: Address, at: &Val) -> Option<Val> {
+        unit(dtype).is_none().then_some(())?;
+        let wide = is_wide(dtype);
+        let shift = dtype.size().trailing_zeros() as u8;
+        let gathered = at.regs.iter().map(|&index| {
+            let (to, mask) = (self.vector(), self.fresh_mask(None));
+            self.block.push(Code::Gather { op: ops::gather(true, wide), to, index, shift, mask, from, stride: 0 });
+            to
+        });
+        let parts: Regs = gathered.collect();
+        Some(Val::new(dtype, if wide { parts } else { smallvec![self.joined(parts[0], parts[1])] }))
+    }
+
+    /// Elements at a distance of `stride`.
+    pub(super) fn load_strided(&mut self, dtype: DType, from: Address, stride: i32, tail: Option<Tail>) -> Option<Val> {
+        unit(dtype).is_none().then_some(())?;
+        let wide = is_wide(dtype);
+        let (size, lanes) = (dtype.size() as i32, self.level.lanes() as i32);
+        let numbers = (0..lanes).flat_map(|lane| (lane * stride).to_le_bytes()).collect();
+        let index = self.regs.constant(Constant::Lanes(numbers));
+        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let n = if wide { 2 } else { 1 };
+        let part = |n: i32| {
+            let mask = self.fresh_mask(masks.as_ref().map(|masks| masks[n as usize]));
+            let (to, from) = (self.vector(), from.behind(n * lanes / 2 * stride * size));
+            let shift = size.trailing_zeros() as u8;
+            let stride = stride * size;
+            self.block.push(Code::Gather { op: ops::gather(false, wide), to, index, shift, mask, from, stride });
+            to
+        };
+        Some(Val::new(dtype, (0..n).map(part).collect()))
+    }
+
+    /// A mask that may be lost: of all lanes, or equal to another.
+    fn fresh_mask(&mut self, like: Option<Virtual>) -> Virtual {
+        match (like, self.level.has_masks()) {
+            (None, true) => self.constant(Scalar { dtype: DType::Bool, bits: 1 }).regs[0],
+            (Some(like), true) => {
+                let to = self.regs.make(Class::Mask);
+                let like = Operand::Register(Field::Use(like));
+                self.push(Row::of(ops::MASK_MOVE, Len::Bits128, Field::Define(to), like));
+                to
+            }
+            (like, false) => {
+                let like = like.unwrap_or_else(|| self.word(u32::MAX));
+                self.one(ops::MOVE, like)
+            }
+        }
     }
 
     /// One element in all lanes.

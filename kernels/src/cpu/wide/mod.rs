@@ -2,10 +2,9 @@
 //!
 //! Guarantees, for the nests that it takes, code that is called as Cranelift's is and gives the same bits: values are
 //! made by the same operations, lane by lane, and sums are folded in the order that the schedule fixes for four lanes.
-//! Nests that need more than it has (calls, divisions of integers, gathers, strides along the vectors) are left to
-//! Cranelift.
+//! Nests that need more than it has, such as calls and divisions of integers, are left to Cranelift.
 //!
-//! The stages: `nest` walks the loops and asks `emit`, `cast`, `memory` and `reduce` for straight-line code over virtual
+//! The stages: `function` has the frame; `nest`, `grid` and `walk` walk the loops and ask `emit`, `cast`, `memory` and `reduce` for straight-line code over virtual
 //! registers (`code`); `regs` and `branch` choose registers and write instructions (`ops`, `encode`).
 
 mod branch;
@@ -13,6 +12,7 @@ mod cast;
 mod code;
 mod emit;
 mod encode;
+mod function;
 mod grid;
 mod memory;
 mod nest;
@@ -23,7 +23,8 @@ mod regs;
 mod tests;
 mod walk;
 
-use encode::{Assembled, Len};
+use encode::Len;
+use function::assembled;
 
 use crate::schedule::Nest;
 
@@ -91,12 +92,8 @@ impl Level {
     }
 }
 
-/// The code of a nest, or `None` if it has something that there is no code for here.
-pub(super) fn machine_code(nest: &Nest, level: Level) -> Option<Vec<u8>> {
-    assembled(nest, level, u32::MAX).map(|code| code.bytes)
-}
-
-/// As [`machine_code`], with at most `limit` registers of each kind.
-fn assembled(nest: &Nest, level: Level, limit: u32) -> Option<Assembled> {
-    nest::Loops::emit(nest, level, limit)
+/// The code of one nest that is called for ranges of its items, or of several that run whole, in order; `None` if one
+/// has something that there is no code for here.
+pub(super) fn machine_code(nests: &[&Nest], level: Level) -> Option<Vec<u8>> {
+    assembled(nests, level, u32::MAX).map(|code| code.bytes)
 }

@@ -4,25 +4,22 @@
 //! for the loops inside. Values that do not depend on the vector axis are made once, the others for each group: a vector
 //! at a fixed distance from the position.
 
-use retape_runtime::DType;
+use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::Level;
 use super::code::{Address, Branch, Cell, Class, Code, Virtual};
 use super::emit::{Emitter, Regs, Val};
-use super::encode::{Alu, Assembled, Constant, Memory, RAX, RDI, RSP, Rm};
+use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::Tail;
 use super::ops;
-use super::regs::Registers;
-use crate::ir::{Affine, Inst, Kernel, Stage, ValueId};
+use crate::ir::{Affine, Binary, Inst, Kernel, Param, Stage, ValueId};
 use crate::schedule::{Analysis, Form, Nest};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
-/// Those among all registers that a function must leave as they were.
-const SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
-/// The largest frame, in bytes: within what the system leaves free below a stack.
-const MAX_FRAME: i32 = 1 << 14;
+/// Instructions that a nest must have for each load across the vectors: gathers are slower than the loads of Cranelift's
+/// code, and only the rest is faster.
+const GATHER_COST: usize = 12;
 
 /// A place in the nest where values are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +67,8 @@ pub(super) struct Loops<'a> {
     pub(super) pointers: Vec<Pointer>,
     /// Of each access: its pointer and the distance from it in bytes.
     accesses: Vec<(usize, i32)>,
+    /// Of each parameter, the pointer to its first element, if positions in it are computed.
+    tables: Vec<Option<usize>>,
     /// The counters of axes, as far as there are any.
     pub(super) counters: Vec<Option<Cell>>,
     pub(super) groups: Vec<Group>,
@@ -81,23 +80,23 @@ pub(super) struct Loops<'a> {
 }
 
 impl<'a> Loops<'a> {
-    /// The code of a nest for the grid items between its second and third argument.
-    pub(super) fn emit(nest: &'a Nest, level: Level, limit: u32) -> Option<Assembled> {
+    /// Emits a nest for the grid items between the second and the third argument; its parameters start at `first` in the
+    /// table, to which the first argument points.
+    pub(super) fn emit(e: Emitter, nest: &'a Nest, first: usize) -> Option<Emitter> {
         let kernel = &nest.kernel;
         let facts = Analysis::of(nest);
-        let axis = facts.axis?;
-        is_within_reach(nest).then_some(())?;
+        is_within_reach(nest, facts.axis).then_some(())?;
         let n = kernel.insts.len();
-        let regs = Registers::new(level.has_masks(), level.len(), limit);
         let mut loops = Loops {
-            e: Emitter { level, regs, block: vec![], len: level.len() },
+            e,
             nest,
             kernel,
-            axis,
+            axis: facts.axis.unwrap_or(kernel.axes.len()),
             places: vec![],
             leaves: vec![false; n],
             pointers: vec![],
             accesses: vec![],
+            tables: vec![None; kernel.params.len()],
             counters: vec![None; kernel.axes.len()],
             groups: vec![],
             values: vec![None; n],
@@ -107,38 +106,21 @@ impl<'a> Loops<'a> {
             facts,
         };
         loops.place_all();
-        loops.function()
-    }
-
-    /// The whole function: the frame, pointers, loops, and cold parts behind the end.
-    fn function(mut self) -> Option<Assembled> {
-        let saved = self.e.regs.place(8);
-        let asm = &mut self.e.regs.asm;
-        SAVED.iter().for_each(|&r| asm.push(r));
-        asm.mov(RAX, RSP);
-        asm.lea(RSP, Memory::at(RSP, -MAX_FRAME));
-        let frame_at = asm.code.len() - 4;
-        // The boundary of a whole vector.
-        asm.alu_imm(Alu::And, Rm::Register(RSP), -64);
-        asm.store(RAX, Memory::at(RSP, saved));
-        self.point();
-        self.made_at(Place::before(0))?;
-        self.end_block(Place::before(0));
-        match self.nest.form {
-            Form::Flat => self.flat()?,
-            Form::Columns { block } => self.columns(block)?,
-            Form::Rows => self.rows()?,
+        loops.point(first);
+        let all = Place::before(0);
+        loops.made_at(all)?;
+        if loops.n_axes() == 0 {
+            loops.stores_at(all)?;
         }
-        let asm = &mut self.e.regs.asm;
-        asm.zero_upper();
-        asm.load(RSP, Memory::at(RSP, saved));
-        SAVED.iter().rev().for_each(|&r| asm.pop(r));
-        asm.ret();
-        self.e.regs.cold_parts();
-        let frame = self.e.regs.frame();
-        let patch = (-frame).to_le_bytes();
-        self.e.regs.asm.code[frame_at..frame_at + 4].copy_from_slice(&patch);
-        (frame < MAX_FRAME).then(|| self.e.regs.asm.finish()).flatten()
+        loops.end_block(all);
+        match nest.form {
+            Form::Flat => loops.flat()?,
+            Form::Columns { block } => loops.columns(block)?,
+            Form::Rows if loops.n_axes() == 0 => {}
+            Form::Rows => loops.rows()?,
+        }
+        loops.accumulators.iter().for_each(|sums| loops.e.regs.let_go(sums));
+        Some(loops.e)
     }
 
     /// The level of the loop over an axis.
@@ -195,7 +177,7 @@ impl<'a> Loops<'a> {
 
     /// The place of what is done at every point.
     pub(super) fn body_place(&self) -> Place {
-        Place::before(self.level_of(self.n_axes() - 1))
+        Place::before(self.n_axes().checked_sub(1).map_or(0, |last| self.level_of(last)))
     }
 
     fn store_place(&self, at: &Affine) -> Place {
@@ -216,7 +198,7 @@ impl<'a> Loops<'a> {
     }
 
     /// Pointers for all accesses, at the origin; accesses at a fixed distance from each other share one.
-    fn point(&mut self) {
+    fn point(&mut self, first: usize) {
         if self.nest.form != Form::Flat && self.facts.kept < self.n_axes() {
             // The counter of the innermost loop.
             let last = self.n_axes() - 1;
@@ -236,13 +218,24 @@ impl<'a> Loops<'a> {
             });
             self.accesses.push((n, distance));
         }
+        for inst in &self.kernel.insts {
+            if let Inst::LoadAt(param, _) = inst {
+                let param = param.index();
+                self.tables[param] = Some(self.pointers.len());
+                let at = Affine::new(0, &[]);
+                let cell = self.cell();
+                self.pointers.push(Pointer { param, at, cell });
+            }
+        }
         for Pointer { param, at, cell } in &self.pointers {
             let r = if let Cell::Register(r) = cell { *r } else { RAX };
             let asm = &mut self.e.regs.asm;
-            asm.load(r, Memory::at(RDI, 8 * *param as i32));
+            asm.load(r, Memory::at(RDI, 8 * (first + param) as i32));
             let bytes = at.offset * self.kernel.params[*param].dtype.size() as i64;
-            // Within reach, as was checked.
-            asm.alu_imm(Alu::Add, Rm::Register(r), bytes as i32);
+            if bytes != 0 {
+                // Within reach, as was checked.
+                asm.alu_imm(Alu::Add, Rm::Register(r), bytes as i32);
+            }
             if let Cell::Frame(at) = cell {
                 asm.store(RAX, Memory::at(RSP, *at));
             }
@@ -346,6 +339,26 @@ impl<'a> Loops<'a> {
     fn value(&mut self, id: usize, group: Option<usize>) -> Option<Val> {
         let kernel = self.kernel;
         match &kernel.insts[id] {
+            Inst::Load(param, at) if !matches!(at.stride(self.axis), 0 | 1) => {
+                let dtype = kernel.params[param.index()].dtype;
+                let (n, displacement) = self.accesses[self.facts.access_of[id]];
+                let Group { offset, tail } = self.groups[group?];
+                let stride = at.stride(self.axis) as i32;
+                let displacement = displacement + offset * stride * dtype.size() as i32;
+                let from = Address { pointer: self.pointers[n].cell, shift: None, displacement };
+                self.e.load_strided(dtype, from, stride, tail)
+            }
+            Inst::LoadAt(param, x) => {
+                let Param { dtype, len, .. } = kernel.params[param.index()];
+                let pointer = &self.pointers[self.tables[param.index()]?];
+                let from = Address { pointer: pointer.cell, shift: None, displacement: 0 };
+                let mut at = self.operand(group.unwrap_or(0), *x)?;
+                for (op, bound) in [(Binary::Max, 0), (Binary::Min, len.checked_sub(1)?)] {
+                    let bound = self.e.constant(Scalar { dtype: DType::I64, bits: bound as u64 });
+                    at = self.e.binary(op, &at, &bound)?;
+                }
+                self.e.load_at(dtype, from, &at)
+            }
             Inst::Load(param, _) => {
                 let dtype = kernel.params[param.index()].dtype;
                 let (address, moves) = self.address(self.facts.access_of[id], group)?;
@@ -485,20 +498,28 @@ impl<'a> Loops<'a> {
 }
 
 /// Whether all distances fit the instructions that hold them.
-fn is_within_reach(nest: &Nest) -> bool {
+fn is_within_reach(nest: &Nest, axis: Option<usize>) -> bool {
     let kernel = &nest.kernel;
     let fits = |x: i64| i32::try_from(x).is_ok();
     let is_near = |param: usize, at: &Affine| {
         let size = kernel.params[param].dtype.size() as i64;
+        // A vector reaches less far than this many elements.
+        let is_near =
+            fits(at.strides.iter().map(|stride| stride.saturating_abs()).max().unwrap_or(0).saturating_mul(512));
         // Code of flat nests never goes back.
         let axes = kernel.axes.iter().enumerate().filter(|_| nest.form != Form::Flat);
         let ends = axes.map(|(axis, a)| at.stride(axis).saturating_mul(size).saturating_mul(a.extent as i64));
-        ends.chain([at.offset.saturating_mul(size)]).all(fits)
+        is_near && ends.chain([at.offset.saturating_mul(size)]).all(fits)
     };
     let loads = kernel.insts.iter().all(|inst| match inst {
         Inst::Load(param, at) => is_near(param.index(), at),
         _ => true,
     });
-    let axes = nest.form == Form::Flat || kernel.axes.iter().all(|a| fits(a.extent as i64));
+    let strided = kernel.insts.iter().filter(|inst| match inst {
+        Inst::Load(_, at) => !matches!(axis.map_or(0, |axis| at.stride(axis)), 0 | 1),
+        _ => false,
+    });
+    let pays = kernel.insts.len() >= GATHER_COST * strided.count();
+    let axes = pays && nest.form == Form::Flat || kernel.axes.iter().all(|a| fits(a.extent as i64));
     axes && loads && kernel.stores.iter().all(|store| is_near(store.param.index(), &store.at))
 }

@@ -255,6 +255,12 @@ pub(super) const fn move_from_lane(wide: bool) -> Op {
     Op::new(1, P66, 0x7e).both_wide(wide).part()
 }
 
+/// Elements from places that a vector of words or, if they are `far`, of 64 bits says; the mask, in `v` with VEX, is
+/// cleared.
+pub(super) const fn gather(far: bool, wide: bool) -> Op {
+    Op::new(2, P66, 0x92 | far as u8).both_wide(wide).part()
+}
+
 /// 128 bits of `reg` to `rm`; the immediate counts.
 pub(super) const EXTRACT_128: Op = Op::new(3, P66, 0x39).part();
 /// 256 bits of `reg` to `rm`; EVEX only.

@@ -50,15 +50,25 @@ impl Loops<'_> {
         }
         for n in 0..self.facts.reduces.len() {
             let (.., dtype) = self.reduction(n);
-            let each = if is_wide(dtype) && !self.has_parts() { 2 } else { 1 };
-            let sums = (0..groups * each).map(|_| self.e.regs.make_fixed()).collect();
+            let count = match self.parts_of_sums() {
+                Some((_, sums)) => sums,
+                None => groups * if is_wide(dtype) { 2 } else { 1 },
+            };
+            let sums = (0..count).map(|_| self.e.regs.make_fixed()).collect();
             self.accumulators.push(sums);
         }
     }
 
-    /// Whether a vector along a row is added part by part.
-    fn has_parts(&self) -> bool {
-        self.is_row() && self.nest.groups * LANES < self.e.level.lanes()
+    /// Where vectors along a row are added part by part: the fours of lanes that a part has, and the number of sums.
+    fn parts_of_sums(&self) -> Option<(usize, usize)> {
+        let extent = self.kernel.axes[self.axis].extent;
+        let (groups, lanes) = (self.nest.groups, self.e.level.lanes());
+        match self.is_row() {
+            // A row that is shorter than one iteration has a sum for each four elements, and adds the rest to the first.
+            true if extent < groups * LANES => Some((1, extent / LANES)),
+            true if groups * LANES < lanes => Some((groups, 1)),
+            _ => None,
+        }
     }
 
     fn is_row(&self) -> bool {
@@ -68,7 +78,7 @@ impl Loops<'_> {
     /// The registers of the sums of a group.
     fn sum(&self, n: usize, g: usize) -> Val {
         let (.., dtype) = self.reduction(n);
-        let each = if is_wide(dtype) && !self.has_parts() { 2 } else { 1 };
+        let each = if is_wide(dtype) && self.parts_of_sums().is_none() { 2 } else { 1 };
         Val::new(dtype, SmallVec::from_slice(&self.accumulators[n][g * each..(g + 1) * each]))
     }
 
@@ -140,16 +150,20 @@ impl Loops<'_> {
                     let mask = Val::new(DType::Bool, smallvec![tail.mask]);
                     x = self.e.select_words(&mask, &x, &neutral);
                 }
-                if !self.has_parts() {
+                let Some((fours, sums)) = self.parts_of_sums() else {
                     let sum = self.sum(n, g);
                     self.e.add_to(monoid, &sum, &x)?;
                     continue;
-                }
-                let sum = self.sum(n, 0);
-                let bytes = self.nest.groups * LANES * dtype.size().max(4);
-                let parts = self.e.parts(&x, bytes);
-                for part in parts {
-                    self.e.at_len(bytes, |e| e.add_to(monoid, &sum, &part))?;
+                };
+                let bytes = fours * LANES * dtype.size().max(4);
+                let first = self.groups[g].offset as usize / (fours * LANES);
+                let extent = self.kernel.axes[self.axis].extent;
+                for (at, part) in self.e.parts(&x, bytes, usize::MAX).into_iter().enumerate() {
+                    let at = first + at;
+                    if at * LANES < extent {
+                        let sum = self.sum(n, if at < sums { at } else { 0 });
+                        self.e.at_len(bytes, |e| e.add_to(monoid, &sum, &part))?;
+                    }
                 }
             }
         }
@@ -162,11 +176,18 @@ impl Loops<'_> {
             let (monoid, _, dtype) = self.reduction(n);
             let bytes = LANES * dtype.size().max(4);
             let sums = Val::new(dtype, SmallVec::from_slice(&self.accumulators[n]));
-            let mut level = self.e.parts(&sums, bytes);
-            level.truncate(self.nest.groups);
+            let mut level = match self.parts_of_sums() {
+                Some((1, _)) => sums.regs.iter().map(|&reg| Val::new(dtype, smallvec![reg])).collect(),
+                Some((fours, _)) => self.e.parts(&sums, bytes, fours),
+                None => self.e.parts(&sums, bytes, self.nest.groups),
+            };
             let folded = self.e.at_len(bytes, |e| {
                 while level.len() > 1 {
-                    level = level.chunks(2).map(|pair| e.combine(monoid, &pair[0], &pair[1])).collect::<Option<_>>()?;
+                    let pairs = level.chunks(2).map(|pair| match pair {
+                        [x, y] => e.combine(monoid, x, y),
+                        _ => Some(pair[0].clone()),
+                    });
+                    level = pairs.collect::<Option<_>>()?;
                 }
                 e.fold_lanes(monoid, &level[0])
             })?;
@@ -209,11 +230,12 @@ impl Emitter {
         made
     }
 
-    /// The registers of a value in parts of so many bytes, each in one register.
-    fn parts(&mut self, x: &Val, bytes: usize) -> Vec<Val> {
+    /// The registers of a value in parts of so many bytes, each in one register; the first ones of them.
+    fn parts(&mut self, x: &Val, bytes: usize, count: usize) -> Vec<Val> {
         let mut parts = vec![];
         for &reg in &x.regs {
-            for part in 0..self.level.len().bytes() / bytes {
+            let each = self.level.len().bytes() / bytes;
+            for part in 0..each.min(count - parts.len()) {
                 let op = if bytes == 16 { ops::EXTRACT_128 } else { ops::EXTRACT_256 };
                 // The lowest part is where it is.
                 let reg = if part == 0 { reg } else { self.extracted(op, reg, part as u8) };

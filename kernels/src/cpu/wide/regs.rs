@@ -72,6 +72,7 @@ pub(super) struct Registers {
     /// The place from which on uses count as next ones.
     next: u32,
     frame: i32,
+    most_frame: i32,
     cold: Vec<Cold>,
 }
 
@@ -96,6 +97,7 @@ impl Registers {
             now: 0,
             next: 0,
             frame: 0,
+            most_frame: 0,
             cold: vec![],
         }
     }
@@ -136,9 +138,20 @@ impl Registers {
         self.place(self.full.bytes() as i32)
     }
 
-    /// The bytes of the frame so far.
+    /// The end of the frame so far.
     pub(super) fn frame(&self) -> i32 {
         self.frame
+    }
+
+    /// The largest end that the frame has had.
+    pub(super) fn most_frame(&self) -> i32 {
+        self.most_frame.max(self.frame)
+    }
+
+    /// Gives back the places behind `end`, or goes on behind it.
+    pub(super) fn end_frame(&mut self, end: i32) {
+        self.most_frame = self.most_frame();
+        self.frame = end;
     }
 
     /// A virtual register that lies in the frame from the start.
@@ -572,7 +585,9 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
                 Field::Digit(_) | Field::Use(_) => None,
             })
             .collect(),
-        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } => smallvec![*to],
+        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } | Code::Gather { to, .. } => {
+            smallvec![*to]
+        }
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::CopyLeft { .. } => smallvec![],
     }
