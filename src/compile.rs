@@ -58,15 +58,20 @@ impl Stages {
 
 /// The time each stage of a miss took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CompileTimes {
     /// Running the closure on traced tensors, with differentiation.
+    #[cfg_attr(feature = "serde", serde(rename = "trace_seconds", serialize_with = "crate::serialise::seconds"))]
     pub trace: Duration,
     /// Rewriting the graph.
+    #[cfg_attr(feature = "serde", serde(rename = "optimise_seconds", serialize_with = "crate::serialise::seconds"))]
     pub optimise: Duration,
     /// Fusion and memory planning.
+    #[cfg_attr(feature = "serde", serde(rename = "plan_seconds", serialize_with = "crate::serialise::seconds"))]
     pub plan: Duration,
     /// Making machine code.
+    #[cfg_attr(feature = "serde", serde(rename = "compile_seconds", serialize_with = "crate::serialise::seconds"))]
     pub compile: Duration,
 }
 

@@ -45,7 +45,7 @@
 //!   families.
 //! - [`Tree`](trait@Tree): structured arguments and results, with `#[derive(Tree)]`; [`Static`] values, [`map`] and
 //!   [`zip_map`]; [`tree`] has names of leaves, trees as vectors and comparisons.
-//! - [`accelerate`] and [`Accelerated`]: the cache, its [`Stats`] and settings; [`Accelerable`] and [`Arg`] say what can be
+//! - [`accelerate`] and [`Accelerated`]: the cache, its [`Stats`] and settings, and the [inside](inspection) of entries; [`Accelerable`] and [`Arg`] say what can be
 //!   wrapped and passed, and [`Boxed`] is for fields.
 //! - [`Tensor::grad`], [`value_and_grad`], [`vjp`]: gradients, of every order.
 //! - [`nn`], [`optim`], [`random`], [`data`]: layers, optimisers, random numbers, data sets.
@@ -89,7 +89,8 @@ mod placement;
 mod plan;
 pub mod random;
 mod replay;
-mod report;
+#[cfg(feature = "serde")]
+mod serialise;
 mod settings;
 mod signature;
 mod tape;
@@ -116,7 +117,7 @@ pub use grad::{value_and_grad, value_and_grad_aux, vjp};
 pub use graph::{Args, Graph, Node, ParseError, VerifyError};
 pub use observe::{
     Advice, AdviceKind, Aspect, CallKind, CheckCounts, Difference, EntryStats, GroupTime, Latency, Miss, MissReason,
-    Profile, ProfiledCall, ProfiledSpan, Stats, prometheus,
+    Profile, ProfiledCall, ProfiledSpan, ProfiledThread, Stats, inspection,
 };
 pub use ops::{TensorOrScalar, concat, einsum, reset_debug_sink, set_debug_sink, stack};
 pub use signature::Signature;

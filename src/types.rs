@@ -64,6 +64,7 @@ impl fmt::Debug for TensorType {
 
 /// A value of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ValueId(pub u32);
 
 impl ValueId {

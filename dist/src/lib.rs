@@ -65,6 +65,9 @@
 
 mod agree;
 mod error;
+#[cfg(unix)]
+#[allow(unsafe_code, reason = "the C library calls a handler when the process exits")]
+mod exit;
 mod frame;
 mod launcher;
 mod link;

@@ -106,8 +106,13 @@ impl Links {
     }
 }
 
-/// Tells the other workers of an error.
+/// Tells the other workers of an error, unless it is theirs.
 fn failed(peers: &dyn Communicator, error: &str) -> String {
+    if let Err(first) = peers.check()
+        && error.contains(&first)
+    {
+        return first;
+    }
     let error = format!("rank {} failed: {error}", peers.rank());
     peers.fail(&error);
     error
@@ -186,7 +191,49 @@ fn from_first(peers: &dyn Communicator, call: &str, bytes: &mut [u8]) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::reason;
+    use std::sync::Mutex;
+
+    use retape_kernels::library::Communicator;
+
+    use super::{failed, reason};
+
+    /// Worker 1, with the first error that it knows of.
+    struct Peers(Mutex<Option<String>>);
+
+    impl Communicator for Peers {
+        fn rank(&self) -> usize {
+            1
+        }
+
+        fn size(&self) -> usize {
+            3
+        }
+
+        fn exchange(&self, _: &str, _: &[&[u8]], _: &mut [&mut [u8]]) -> Result<(), String> {
+            self.check()
+        }
+
+        fn agree(&self, _: &str, _: &str) -> Result<(), String> {
+            self.check()
+        }
+
+        fn fail(&self, message: &str) {
+            self.0.lock().unwrap().get_or_insert(message.to_owned());
+        }
+
+        fn check(&self) -> Result<(), String> {
+            self.0.lock().unwrap().clone().map_or(Ok(()), Err)
+        }
+    }
+
+    #[test]
+    fn an_error_of_another_worker_is_not_told_again() {
+        let peers = Peers(Mutex::default());
+        assert_eq!(failed(&peers, "no memory"), "rank 1 failed: no memory");
+        let peers = Peers(Mutex::new(Some("rank 2 failed: no memory".to_owned())));
+        assert_eq!(failed(&peers, "ncclGroupEnd: rank 2 failed: no memory"), "rank 2 failed: no memory");
+        assert_eq!(failed(&peers, "no stream"), "rank 1 failed: no stream");
+    }
 
     #[test]
     fn one_worker_without_a_link_is_enough_for_none() {

@@ -184,18 +184,25 @@ fn one<T>(
     let world = World::over(wire.clone(), group);
     let result = catch_unwind(AssertUnwindSafe(|| work(world)));
     WORKS_IN.with_borrow_mut(|all| all.retain(|(number, _)| *number != group));
+    let broken = wire.broken();
     let failed = match result {
         Ok(Ok(value)) => return wire.end().map(|()| value).map_err(Error::Broken),
-        // The error of a call that failed says itself who is to blame.
         Ok(Err(error)) => match error.downcast::<Error>() {
-            Ok(error) if wire.is_broken() => return Err(*error),
+            Ok(error) if broken.is_some() => return Err(*error),
             Ok(error) => format!("rank {rank} failed: {error}"),
             Err(error) => format!("rank {rank} failed: {error}"),
         },
         Err(panic) => format!("rank {rank} panicked: {}", message(&*panic)),
     };
-    wire.fail(&failed);
-    Err(Error::Broken(failed))
+    match broken {
+        // The error that broke the world says itself who is to blame.
+        Some(first) if failed.contains(&first) => Err(Error::Broken(first)),
+        Some(_) => Err(Error::Broken(failed)),
+        None => {
+            wire.fail(&failed);
+            Err(Error::Broken(failed))
+        }
+    }
 }
 
 /// The text of a panic.

@@ -14,8 +14,8 @@ use retape_runtime::Gpu;
 use crate::agree;
 use crate::frame::{self, Call, Frame, Kind};
 use crate::link::Links;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 
 /// Workers wait for each other this long if nothing else is said. One may be compiling.
@@ -33,6 +33,9 @@ pub(crate) struct Wire {
     state: Mutex<State>,
     timeout_ms: AtomicU64,
     links: Links,
+    /// Whether somebody has begun to end the world.
+    is_ending: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 struct State {
@@ -42,6 +45,25 @@ struct State {
     early: Vec<VecDeque<Frame>>,
     /// The first error, or that the world is at its end.
     broken: Option<String>,
+}
+
+impl State {
+    /// The error of a worker that has told of it.
+    fn failure(&self) -> Option<String> {
+        let failed = |frame: &&Frame| frame.kind == Kind::Failed;
+        self.early.iter().flatten().find(failed).map(|frame| frame.call.text.clone())
+    }
+}
+
+/// How the world is left by a process that exits.
+#[cfg_attr(not(unix), allow(dead_code, reason = "processes of MPI are served on Unix only"))]
+pub(crate) enum Left {
+    /// It has come to its end, or the others know why it will not.
+    Ended,
+    /// Another thread is in a call, or is about to end it.
+    Busy,
+    /// The others are not at the end.
+    Failed(String),
 }
 
 /// Why an exchange failed.
@@ -56,7 +78,9 @@ impl Wire {
     pub(crate) fn new(transport: Box<dyn Transport>) -> Wire {
         let early = (0..transport.size()).map(|_| VecDeque::new()).collect();
         let state = Mutex::new(State { n_exchanges: 0, early, broken: None });
-        Wire { transport, state, timeout_ms: AtomicU64::new(TIMEOUT.as_millis() as u64), links: Links::default() }
+        let timeout_ms = AtomicU64::new(TIMEOUT.as_millis() as u64);
+        let (is_ending, has_ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        Wire { transport, state, timeout_ms, links: Links::default(), is_ending, has_ended }
     }
 
     pub(crate) fn transport(&self) -> &dyn Transport {
@@ -77,39 +101,75 @@ impl Wire {
 
     /// Breaks the world with an error of this worker, if it is not broken yet, and tells the others.
     pub(crate) fn fail(&self, message: &str) {
-        let mut state = self.lock();
+        self.fail_in(&mut self.lock(), message);
+    }
+
+    fn fail_in(&self, state: &mut State, message: &str) {
         if state.broken.is_none() {
             state.broken = Some(message.to_owned());
-            self.tell(&state, message);
+            self.tell(state, message);
         }
     }
 
-    /// Whether the world is broken, or at its end.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.lock().broken.is_some()
+    /// The first error, if the world is broken, or that it is at its end.
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.lock().broken.clone()
     }
 
     /// Waits until all workers have come to their end, and ends the transport. A world that is broken already has no
     /// error at its end.
     pub(crate) fn end(&self) -> Result<(), String> {
-        let is_broken = self.is_broken();
-        let outcome = if is_broken { Ok(()) } else { self.leave() };
-        if is_broken || outcome.is_err() {
-            self.links.abort()
-        } else {
-            self.links.close()
+        self.is_ending.store(true, Ordering::Release);
+        let outcome = self.leave(&mut self.lock());
+        match outcome {
+            Ok(true) => self.links.close(),
+            Ok(false) | Err(_) => self.links.abort(),
         }
-        self.transport.finish(!is_broken && outcome.is_ok());
-        outcome
+        self.finish(outcome)
     }
 
-    /// Waits until all workers have come to their end.
-    fn leave(&self) -> Result<(), String> {
+    /// As [`end`](Wire::end), for a process that exits with a status: waits for no other thread of it, and leaves the
+    /// link between GPUs to the system, as the driver may have ended already. A status that is a failure ends the job,
+    /// so the others are told of it and not waited for.
+    #[cfg_attr(not(unix), allow(dead_code, reason = "processes of MPI are served on Unix only"))]
+    pub(crate) fn leave_at_exit(&self, status: i32) -> Left {
+        if self.has_ended.load(Ordering::Acquire) {
+            return Left::Ended;
+        }
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) => return Left::Busy,
+        };
+        if self.is_ending.swap(true, Ordering::AcqRel) {
+            return Left::Busy;
+        }
+        if status != 0 && state.broken.is_none() {
+            self.fail_in(&mut state, &format!("rank {} exited with status {status}", self.rank()));
+            std::thread::sleep(GRACE);
+        }
+        // Other threads stay out until the process is gone.
+        let outcome = self.leave(&mut state);
+        self.finish(outcome).map_or_else(Left::Failed, |()| Left::Ended)
+    }
+
+    /// Waits until all workers have come to their end, unless the world is broken; whether it is not.
+    fn leave(&self, state: &mut State) -> Result<bool, String> {
+        if state.broken.is_some() {
+            return Ok(false);
+        }
         let nothing = vec![[].as_slice(); self.size()];
         let mut nowhere: Vec<&mut [u8]> = (0..self.size()).map(|_| [].as_mut_slice()).collect();
-        self.exchange(END, &nothing, &mut nowhere)?;
-        self.lock().broken = Some(format!("rank {}: the world has come to its end", self.rank()));
-        Ok(())
+        self.exchange_in(state, END, &nothing, &mut nowhere, &mut || false)?;
+        state.broken = Some(format!("rank {}: the world has come to its end", self.rank()));
+        Ok(true)
+    }
+
+    /// Ends the transport, behind the outcome of [`leave`](Wire::leave).
+    fn finish(&self, outcome: Result<bool, String>) -> Result<(), String> {
+        self.transport.finish(outcome == Ok(true));
+        self.has_ended.store(true, Ordering::Release);
+        outcome.map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -150,6 +210,22 @@ impl Wire {
         };
         state.broken = Some(error.clone());
         Err(error)
+    }
+
+    /// An exchange of a worker that has its turn.
+    fn exchange_in(
+        &self,
+        state: &mut State,
+        call: &str,
+        sends: &[&[u8]],
+        receives: &mut [&mut [u8]],
+        work: &mut dyn FnMut() -> bool,
+    ) -> Result<(), String> {
+        state.n_exchanges += 1;
+        let call = Call::new(state.n_exchanges, call);
+        let outcome = self.try_exchange(state, &call, sends, receives, work);
+        let outcome = outcome.and_then(|()| self.hear(state, &call));
+        self.told(state, outcome)
     }
 
     fn try_exchange(
@@ -230,20 +306,26 @@ impl Wire {
         }
     }
 
-    /// Receives a frame, if one comes in time.
-    fn take_in(&self, state: &mut State, call: &Call, patience: Duration) -> Result<(), ExchangeFailure> {
+    /// Receives a frame, if one comes in time, and says whether one did.
+    fn take_in(&self, state: &mut State, call: &Call, patience: Duration) -> Result<bool, ExchangeFailure> {
         let arrived = self.transport.receive(patience).map_err(|error| self.of_transport(call, &error))?;
-        if let Some((from, bytes)) = arrived {
-            let Some(frame) = frame::decode(&bytes) else {
-                let rank = self.rank();
-                return Err(ExchangeFailure::Own(format!(
-                    "rank {rank} received a message from rank {from} that it cannot read: do all workers run the same \
-                     program?"
-                )));
-            };
-            state.early[from].push_back(frame);
-        }
-        Ok(())
+        let Some((from, bytes)) = arrived else { return Ok(false) };
+        let Some(frame) = frame::decode(&bytes) else {
+            let rank = self.rank();
+            return Err(ExchangeFailure::Own(format!(
+                "rank {rank} received a message from rank {from} that it cannot read: do all workers run the same \
+                 program?"
+            )));
+        };
+        state.early[from].push_back(frame);
+        Ok(true)
+    }
+
+    /// Reads the frames that have arrived, and fails if one of them says that a worker has: a worker that came late has
+    /// all heads of a call that the others have given up, and the failure behind them.
+    fn hear(&self, state: &mut State, call: &Call) -> Result<(), ExchangeFailure> {
+        while self.take_in(state, call, Duration::ZERO)? {}
+        state.failure().map_or(Ok(()), |text| Err(ExchangeFailure::Told(text)))
     }
 
     fn check_lengths(
@@ -290,9 +372,7 @@ impl Wire {
                 deadline = Instant::now() + timeout;
             }
             let taken = self.take_in(state, call, Duration::ZERO);
-            let mut frames = state.early.iter().flatten();
-            let told = frames.find(|frame| frame.kind == Kind::Failed).map(|frame| frame.call.text.clone());
-            failure = taken.err().or(told.map(ExchangeFailure::Told));
+            failure = taken.err().or(state.failure().map(ExchangeFailure::Told));
             match &failure {
                 Some(ExchangeFailure::Own(reason) | ExchangeFailure::Told(reason)) => Some(reason.clone()),
                 None => (Instant::now() >= deadline).then(|| self.too_late(call, timeout, &[])),
@@ -375,10 +455,7 @@ impl Communicator for Wire {
         work: &mut dyn FnMut() -> bool,
     ) -> Result<(), String> {
         let mut state = self.begin(call, sends, receives)?;
-        state.n_exchanges += 1;
-        let call = Call::new(state.n_exchanges, call);
-        let outcome = self.try_exchange(&mut state, &call, sends, receives, work);
-        self.told(&mut state, outcome)
+        self.exchange_in(&mut state, call, sends, receives, work)
     }
 
     fn next_round(
@@ -397,6 +474,7 @@ impl Communicator for Wire {
         let mut receives: Vec<Incoming<'_>> =
             receives.filter(|(peer, receive)| *peer != self.rank() && !receive.is_empty()).collect();
         let outcome = self.bodies(&mut state, &call, &sends, &mut receives, work);
+        let outcome = outcome.and_then(|()| self.hear(&mut state, &call));
         self.told(&mut state, outcome)
     }
 
@@ -417,10 +495,8 @@ impl Communicator for Wire {
         while let Some((from, bytes)) = self.transport.receive(Duration::ZERO)? {
             state.early[from].extend(frame::decode(&bytes));
         }
-        let failed = |frame: &&Frame| frame.kind == Kind::Failed;
-        let told = state.early.iter().flatten().find(failed).map(|frame| frame.call.text.clone());
         if state.broken.is_none() {
-            state.broken = told;
+            state.broken = state.failure();
         }
         state.broken.clone().map_or(Ok(()), Err)
     }

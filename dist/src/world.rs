@@ -300,8 +300,12 @@ impl Drop for Shared {
             return;
         }
         set_communicator(self.group, None);
-        if std::thread::panicking() {
-            self.wire.fail(&format!("rank {} panicked", self.wire.rank()));
+        if std::thread::panicking() && self.wire.broken().is_none() {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("without a name");
+            self.wire.fail(&format!("rank {} panicked in the thread {name}", self.wire.rank()));
+            // The launcher ends the others when this one has ended: they may say why before.
+            std::thread::sleep(GRACE);
         }
         if let Err(error) = self.wire.end() {
             // There is nobody left to return it to, and without an abort this worker would count as one that ended well.
@@ -316,9 +320,12 @@ static STARTED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
 
 /// The world that the launcher of this process started, or a world of one if there was none.
 ///
-/// Further calls give the same world. It ends when its last clone is dropped, which waits for the other workers to come
-/// to their end, so it is kept until the end of `main`. A worker that comes to its end while others wait for it in a call
-/// ends the job.
+/// Further calls give the same world. It ends when its last clone is dropped, or when the process exits, which waits for
+/// the other workers to come to their end, so it is kept until the end of `main`, or in a `static`. A worker that comes to
+/// its end while others wait for it in a call ends the job.
+///
+/// A process that exits with a status other than 0 tells the others and does not wait for them; one that exits with 0
+/// while another of its threads is in a call of the world ends with status 1.
 ///
 /// # Errors
 ///
@@ -337,6 +344,10 @@ pub fn init() -> Result<World> {
     };
     let wire = Arc::new(Wire::new(transport));
     wire.set_timeout(timeout.unwrap_or(TIMEOUT));
+    #[cfg(unix)]
+    if launcher.is_some() {
+        crate::exit::watch(&wire);
+    }
     let first = World::over(wire.clone(), PROCESSES);
     let names = first.gather_bytes(wire.transport().host().as_bytes())?;
     let hosts: Vec<String> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();

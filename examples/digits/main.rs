@@ -21,6 +21,7 @@ use lexopt::prelude::*;
 use network::{Params, State, Training};
 use retape::data::{Digits, MiniBatches, Partial, gather, one_hot};
 use retape::{Accelerated, CompileTimes, Device, Tensor, accelerate, map};
+use retape_report::{Report, TraceEvents};
 
 const BATCH: usize = 32;
 const RATE: f32 = 1e-3;
@@ -80,7 +81,7 @@ fn main() -> Result<(), AnyError> {
         step.configure(|options| options.profiling = true);
         let one = Options { epochs: 1, ..options };
         train("training, profiled", &one, &train_set, |t, x, d, a| step.call(t, x, d, a, RATE))?;
-        one.profile.map(|path| step.profile().write(path)).transpose()?;
+        one.profile.map(|path| step.profile().write_trace_events(path)).transpose()?;
         one.report.map(|path| step.report_html(path)).transpose()?;
     }
     Ok(())

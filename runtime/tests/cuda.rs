@@ -359,6 +359,19 @@ fn bytes_are_copied_within_a_buffer() {
 }
 
 #[test]
+fn a_part_of_a_buffer_is_copied() {
+    let (_alone, gpu) = gpu();
+    let buffer = DeviceBuffer::from_bytes(&gpu, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    for bytes in [0..8, 3..7, 7..8, 4..4, 8..8] {
+        let copy = buffer.copy_of(bytes.clone()).unwrap();
+        assert_eq!(copy.to_host().unwrap().bytes(), buffer.to_host().unwrap().bytes()[bytes].as_ref());
+    }
+    for bytes in [7..9, 9..9, usize::MAX - 1..usize::MAX] {
+        assert!(buffer.copy_of(bytes.clone()).is_err(), "{bytes:?}");
+    }
+}
+
+#[test]
 fn another_library_gets_the_stream_in_its_context() {
     let (_alone, gpu) = gpu();
     let before = current();

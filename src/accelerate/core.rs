@@ -1,8 +1,8 @@
 //! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
 
 mod checked;
+mod inspect;
 mod stale;
-mod subject;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -15,7 +15,6 @@ use retape_runtime::{
 };
 
 use self::checked::{described, modes, note_modes};
-pub(crate) use self::subject::Subject;
 use super::entry::{Entry, Handles, handles};
 use super::function::Given;
 use super::pin::{self, HeldEntry};
@@ -30,7 +29,6 @@ use crate::observe::events::{self, Events};
 use crate::observe::explain::{Explanation, Miss, MissLog};
 use crate::observe::latency::{Latencies, is_unseen, sample_after_miss, sampled_start};
 use crate::observe::profile::{self, CallKind, Profile, Recorder};
-use crate::observe::stats::Stats;
 use crate::placement::common_device;
 use crate::settings::Settings;
 use crate::signature::{Description, Signature};
@@ -583,16 +581,6 @@ impl Core {
             Some(pin) => HeldEntry { entry: Arc::clone(pin.value()), pin: Some(pin), modes, checks, events },
             None => HeldEntry { entry, pin: None, modes, checks, events },
         })
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        let mut stats = Stats::of(self.identity().name().to_string(), &self.cache);
-        (stats.backward_hits, stats.backward_misses) = self.common.counts();
-        stats.hit_latency = self.hit_latency.summary();
-        stats.miss_latency = self.miss_latency.summary();
-        stats.advice = self.advice();
-        stats.checks = self.checks.counts();
-        stats
     }
 
     pub(crate) fn clear(&self) {

@@ -20,8 +20,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 pub use self::accelerable::Accelerable;
+pub(crate) use self::core::Core;
 use self::core::{CallContext, DonatingCall};
-pub(crate) use self::core::{Core, Subject};
 pub(crate) use self::entry::Entry;
 pub use self::function::{Arg, Function, Given, Held, Holder};
 use self::function::{Checked, for_each_arity};
@@ -33,6 +33,7 @@ pub(crate) use self::rejected::{Known, Rejected};
 pub use self::view::Form;
 use crate::diagnose::Bisection;
 use crate::error::{Caller, Deviation, Error, Result, caught};
+use crate::observe::inspection::Inspection;
 use crate::observe::{Advice, Miss, Profile, Stats};
 use crate::signature::{Description, Signature};
 use crate::tape::Tape;
@@ -264,13 +265,28 @@ impl<F, Args, R> Accelerated<F, Args, R> {
     /// let profile = norm.profile();
     /// assert_eq!(profile.calls.len(), 3);
     /// assert_eq!(profile.groups[0].count, 3);
-    /// # let file = std::env::temp_dir().join(format!("retape-profile-{}.json", std::process::id()));
-    /// profile.write(&file).unwrap(); // open it in ui.perfetto.dev
-    /// # std::fs::remove_file(file).unwrap();
     /// # Ok::<(), retape::Error>(())
     /// ```
     pub fn profile(&self) -> Profile {
         self.core.profile()
+    }
+
+    /// All of [`stats`](Accelerated::stats) and [`explain`](Accelerated::explain), and the insides of the `n_details`
+    /// entries used last: their graphs, steps, memory, and the times of their launches. The crate `retape-report` makes
+    /// a page of it.
+    ///
+    /// ```
+    /// use retape::{accelerate, Tensor};
+    ///
+    /// let norm = accelerate(|x: &Tensor| x.square().sum(..).sqrt());
+    /// norm.call(Tensor::ones([4]))?;
+    /// let inside = &norm.inspect(1).details[0];
+    /// assert_eq!(inside.values[inside.params[0].index()].ty, "f32[4]");
+    /// assert!(inside.steps[0].label.contains("reduce_sum"));
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    pub fn inspect(&self, n_details: usize) -> Inspection {
+        self.core.inspect(n_details)
     }
 
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).

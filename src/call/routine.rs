@@ -106,6 +106,7 @@ pub(crate) struct PullBack {
 
 /// The forward and backward code of a cached trace, for calls inside a gradient that is evaluated at once.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GradientStats {
     /// The tensors among the arguments that are differentiated by, by position.

@@ -10,6 +10,7 @@ use crate::signature::Signature;
 
 /// A difference between an accelerated call and the un-accelerated one.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Deviation {
     /// The function's name.
@@ -17,6 +18,7 @@ pub struct Deviation {
     /// The arguments.
     pub signature: Signature,
     /// The line of the call.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub at: Caller,
     /// The leaf of the result, such as `result[1].w`; the first that differs.
     pub path: String,
@@ -44,6 +46,7 @@ impl fmt::Display for Deviation {
 
 /// How two tensors of one type differ.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Gap {
     /// The elements of each.
@@ -64,12 +67,15 @@ pub struct Gap {
 
 /// An element that differs.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ElementPair {
     /// Its position in row-major order.
     pub position: usize,
     /// The expected element.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub expected: Scalar,
     /// The computed element.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub got: Scalar,
 }
 

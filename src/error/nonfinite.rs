@@ -8,6 +8,7 @@ use crate::types::TensorType;
 
 /// Where a call made NaN or an infinity from finite numbers.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct NonFinite {
     /// The name of the accelerated function that traps; none in a gradient that is evaluated at once.
@@ -17,6 +18,7 @@ pub struct NonFinite {
     /// Its application as graph text.
     pub node: String,
     /// The line that asked for it; of an op of a backward pass the line of the op that it belongs to.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text_if_any"))]
     pub at: Option<Caller>,
     /// The steps of the compiled code that noted it; empty if the call was not accelerated.
     pub group: String,
@@ -33,14 +35,17 @@ pub struct NonFinite {
     /// The arguments of the op.
     pub inputs: Vec<InputSummary>,
     /// The line of the call.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub called_at: Caller,
 }
 
 /// A summary of an argument of an op.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct InputSummary {
     /// Dtype and shape.
+    #[cfg_attr(feature = "serde", serde(rename = "type", serialize_with = "crate::serialise::text"))]
     pub ty: TensorType,
     /// The least finite element; infinite if there is none.
     pub min: f64,

@@ -29,6 +29,7 @@ const MAX_VALUES: usize = 4096;
 
 /// The kind of pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum AdviceKind {
     /// One axis of an argument took many extents.
@@ -70,6 +71,7 @@ impl AdviceKind {
 
 /// A mistake that the calls of a function show, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Advice {
     /// The pattern.

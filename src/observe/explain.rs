@@ -23,6 +23,7 @@ const MAX_DIFFERENCES: usize = 32;
 
 /// Why a call found no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum MissReason {
     /// The function had never been traced.
@@ -112,11 +113,13 @@ impl fmt::Display for Aspect {
 
 /// One difference between a signature and the nearest one that was known.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Difference {
     /// The leaf, such as `argument 0.weights[2]`.
     pub path: String,
     /// The aspect that differs.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub aspect: Aspect,
     /// The text of this aspect in the known signature.
     pub old: String,
@@ -135,6 +138,7 @@ impl fmt::Display for Difference {
 
 /// A call that found no entry.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Miss {
     /// The function's name.
@@ -150,12 +154,15 @@ pub struct Miss {
     /// How the call differs from it, at most 32 of them, the weightiest first.
     pub differences: Vec<Difference>,
     /// The line of the call.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub at: Caller,
     /// The time that tracing and compiling took; zero where it failed or was refused.
     pub times: CompileTimes,
     /// The time from the call to its entry, or to its failure.
+    #[cfg_attr(feature = "serde", serde(rename = "wall_seconds", serialize_with = "crate::serialise::seconds"))]
     pub wall: Duration,
     /// The time since the function was accelerated.
+    #[cfg_attr(feature = "serde", serde(rename = "since_start_seconds", serialize_with = "crate::serialise::seconds"))]
     pub since_start: Duration,
     /// The hits of the function until then.
     pub hits: u64,

@@ -5,9 +5,13 @@ const MAX_POINTS: usize = 512;
 
 /// A function after a miss: how many misses it had, that one included, and how many hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Milestone {
-    pub(crate) misses: u64,
-    pub(crate) hits: u64,
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Milestone {
+    /// Misses so far.
+    pub misses: u64,
+    /// Hits so far.
+    pub hits: u64,
 }
 
 /// Some of all misses: the first one, and then every one whose number is a multiple of a power of two, which doubles

@@ -22,24 +22,32 @@ const LONGEST: u64 = 86_400_000_000_000;
 
 /// Percentiles of how long calls took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Latency {
     /// The number of calls that were timed: all misses; hits among the first 64 calls of each thread and among the 8 after
     /// each miss, and one in 64 after those.
     pub n_timed: u64,
     /// The time of all of these together.
+    #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
     /// The shortest.
+    #[cfg_attr(feature = "serde", serde(rename = "min_seconds", serialize_with = "crate::serialise::seconds"))]
     pub min: Duration,
     /// The mean.
+    #[cfg_attr(feature = "serde", serde(rename = "mean_seconds", serialize_with = "crate::serialise::seconds"))]
     pub mean: Duration,
     /// Half of the calls took no longer.
+    #[cfg_attr(feature = "serde", serde(rename = "p50_seconds", serialize_with = "crate::serialise::seconds"))]
     pub p50: Duration,
     /// 90 % of the calls took no longer.
+    #[cfg_attr(feature = "serde", serde(rename = "p90_seconds", serialize_with = "crate::serialise::seconds"))]
     pub p90: Duration,
     /// 99 % of the calls took no longer.
+    #[cfg_attr(feature = "serde", serde(rename = "p99_seconds", serialize_with = "crate::serialise::seconds"))]
     pub p99: Duration,
     /// The longest.
+    #[cfg_attr(feature = "serde", serde(rename = "max_seconds", serialize_with = "crate::serialise::seconds"))]
     pub max: Duration,
 }
 

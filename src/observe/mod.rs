@@ -4,17 +4,14 @@ pub(crate) mod advice;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod history;
+pub mod inspection;
 pub(crate) mod latency;
 pub(crate) mod profile;
-mod prometheus;
-#[cfg(feature = "serde")]
-mod serialize;
 pub(crate) mod stats;
 mod table;
 
 pub use self::advice::{Advice, AdviceKind};
 pub use self::explain::{Aspect, Difference, Miss, MissReason};
 pub use self::latency::Latency;
-pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan};
-pub use self::prometheus::prometheus;
+pub use self::profile::{CallKind, GroupTime, Profile, ProfiledCall, ProfiledSpan, ProfiledThread};
 pub use self::stats::{CheckCounts, EntryStats, Stats};

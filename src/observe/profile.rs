@@ -27,6 +27,7 @@ const MAX_ENTRIES: usize = 256;
 
 /// How a measured call was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum CallKind {
     /// By an entry that was there.
@@ -56,17 +57,22 @@ impl CallKind {
 
 /// A measured call.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ProfiledCall {
     /// How it was served.
     pub kind: CallKind,
     /// The entry that served it, if one did.
     pub signature: Option<Signature>,
+    /// Bytes of the arena of this entry.
+    pub arena_bytes: Option<usize>,
     /// The thread: a number of this process, from 0, in the order of their first profiled calls.
     pub thread: u64,
     /// When it began, since profiling was turned on.
+    #[cfg_attr(feature = "serde", serde(rename = "start_seconds", serialize_with = "crate::serialise::seconds"))]
     pub start: Duration,
     /// How long it took.
+    #[cfg_attr(feature = "serde", serde(rename = "time_seconds", serialize_with = "crate::serialise::seconds"))]
     pub time: Duration,
     /// Its parts, in order.
     pub spans: Vec<ProfiledSpan>,
@@ -74,16 +80,19 @@ pub struct ProfiledCall {
 
 /// A part of a measured call.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ProfiledSpan {
     /// A stage of a miss (`trace`, `optimise`, `plan`, `compile`, `wait`), the `stale check` of a hit, or the labels of the
     /// groups that ran.
     pub name: Arc<str>,
-    /// The groups that ran, as steps of the entry's plan; none for a stage.
+    /// The groups that ran, as steps of the entry's plan; none for a stage. [`Profile::groups`] has more on them.
     pub steps: Option<Range<usize>>,
     /// When it began, since profiling was turned on.
+    #[cfg_attr(feature = "serde", serde(rename = "start_seconds", serialize_with = "crate::serialise::seconds"))]
     pub start: Duration,
     /// How long it took.
+    #[cfg_attr(feature = "serde", serde(rename = "time_seconds", serialize_with = "crate::serialise::seconds"))]
     pub time: Duration,
 }
 
@@ -91,6 +100,7 @@ pub struct ProfiledSpan {
 ///
 /// A launch is one call of machine code: one group, several small ones, or a part of one.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct GroupTime {
     /// The entry.
@@ -106,10 +116,13 @@ pub struct GroupTime {
     /// How often it ran.
     pub count: u64,
     /// All runs together.
+    #[cfg_attr(feature = "serde", serde(rename = "total_seconds", serialize_with = "crate::serialise::seconds"))]
     pub total: Duration,
     /// The shortest run.
+    #[cfg_attr(feature = "serde", serde(rename = "min_seconds", serialize_with = "crate::serialise::seconds"))]
     pub min: Duration,
     /// The longest run.
+    #[cfg_attr(feature = "serde", serde(rename = "max_seconds", serialize_with = "crate::serialise::seconds"))]
     pub max: Duration,
     /// Its part of the time that the entry ran, in `[0, 1]`.
     pub share: f64,
@@ -137,6 +150,7 @@ impl GroupTime {
 /// As text it is a table of the entries, those used last first, and the groups that each runs, in order, with what they
 /// store and their times. `share` is the part of the time that the entry ran.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Profile {
     /// The function's name.
@@ -147,32 +161,31 @@ pub struct Profile {
     pub n_forgotten: u64,
     /// The times of launches, by entry and in order.
     pub groups: Vec<GroupTime>,
-    threads: Vec<(u64, String)>,
-    entries: HashMap<Signature, Arc<Runs>>,
+    /// The threads that made calls.
+    pub threads: Vec<ProfiledThread>,
 }
 
-impl Profile {
-    /// The names of the threads that made calls.
-    pub(crate) fn threads(&self) -> &[(u64, String)] {
-        &self.threads
-    }
-
-    /// How an entry runs.
-    pub(crate) fn runs(&self, signature: &Signature) -> Option<&Runs> {
-        self.entries.get(signature).map(|runs| &**runs)
-    }
+/// A thread that made measured calls.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProfiledThread {
+    /// The number that calls have.
+    pub number: u64,
+    /// Its name, or its number as text.
+    pub name: String,
 }
 
 /// How an entry runs, whatever the time it takes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Runs {
-    pub(crate) launches: Vec<Launch>,
+    pub(crate) launches: Vec<LaunchInfo>,
     pub(crate) arena_bytes: usize,
 }
 
 /// The description of a launch, known before it runs.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchInfo {
     pub(crate) label: Arc<str>,
     pub(crate) steps: Range<usize>,
     pub(crate) results: Vec<String>,
@@ -325,7 +338,7 @@ struct State {
     n_spans: usize,
     n_calls: u64,
     totals: HashMap<Signature, Totals>,
-    threads: Vec<(u64, String)>,
+    threads: Vec<ProfiledThread>,
 }
 
 impl State {
@@ -387,9 +400,9 @@ impl Recorder {
             return;
         }
         state.n_calls += 1;
-        if state.threads.iter().all(|(known, _)| *known != thread) {
+        if state.threads.iter().all(|known| known.number != thread) {
             let name = std::thread::current().name().map_or_else(|| format!("thread {thread}"), str::to_owned);
-            state.threads.push((thread, name));
+            state.threads.push(ProfiledThread { number: thread, name });
         }
         if let Some((signature, runs)) = &open.entry {
             state.add_totals(signature, runs, &open.parts, open.running);
@@ -417,6 +430,7 @@ impl Recorder {
         let call = |call: &FinishedCall| ProfiledCall {
             kind: call.kind,
             signature: call.entry.as_ref().map(|(signature, _)| signature.clone()),
+            arena_bytes: call.entry.as_ref().map(|(_, runs)| runs.arena_bytes),
             thread: call.thread,
             start: since(call.start),
             time: call.time,
@@ -430,7 +444,6 @@ impl Recorder {
             n_forgotten: state.n_calls - state.calls.len() as u64,
             groups: totals.iter().flat_map(|(signature, totals)| totals.groups(signature)).collect(),
             threads: state.threads.clone(),
-            entries: totals.iter().map(|(key, totals)| ((*key).clone(), Arc::clone(&totals.runs))).collect(),
         }
     }
 
@@ -506,7 +519,7 @@ impl Runs {
                 values.filter_map(|&id| compiled.graph.node(id).at).map(ToString::to_string).collect();
             let roots = compiled.layout.steps[steps.clone()].iter().flat_map(|step| &step.roots);
             let results = roots.map(|&id| compiled.graph.ty(id).to_string()).collect();
-            Launch { label: labels.join(", ").into(), steps, results, lines: lines.into_iter().collect() }
+            LaunchInfo { label: labels.join(", ").into(), steps, results, lines: lines.into_iter().collect() }
         };
         Runs {
             launches: compiled.code.launch_steps().into_iter().map(launch).collect(),

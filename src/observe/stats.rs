@@ -12,6 +12,7 @@ use crate::signature::Signature;
 
 /// One cached trace.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct EntryStats {
     /// The arguments that it is for; displays as their leaves.
@@ -19,6 +20,7 @@ pub struct EntryStats {
     /// Calls that this entry served, the one that made it included.
     pub calls: u64,
     /// How long ago it was last used, to some milliseconds.
+    #[cfg_attr(feature = "serde", serde(rename = "last_use_seconds", serialize_with = "crate::serialise::seconds"))]
     pub last_use: Duration,
     /// Whether it stays when others make room.
     pub is_pinned: bool,
@@ -42,6 +44,7 @@ pub struct EntryStats {
 
 /// The counts of checks and traps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CheckCounts {
     /// Calls that were compared with the un-accelerated path; a call inside a gradient counts once, gradients included.
@@ -63,6 +66,7 @@ pub struct CheckCounts {
 
 /// A cache at one moment.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// The function's name; see [`Accelerated::named`](crate::Accelerated::named).
@@ -80,6 +84,7 @@ pub struct Stats {
     /// The number of entries the cache may hold.
     pub capacity: usize,
     /// The bytes that all entries together may use.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::budget"))]
     pub budget: Budget,
     /// Entries that are never evicted.
     pub pinned: usize,

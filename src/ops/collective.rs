@@ -185,7 +185,11 @@ pub(crate) fn parts(row: &Tensor, like: &[Tensor]) -> Vec<Tensor> {
     let part = |like: &Tensor| {
         let from = start;
         start += like.shape().iter().product::<usize>();
-        row.slice_axis(0, from..start).reshape(like.shape())
+        match row.as_concrete() {
+            // A slice would be compiled, and its code kept, for each place in the row.
+            Some(row) => row.cut(from..start, like.shape().into()).unwrap_or_else(Tensor::poisoned),
+            None => row.slice_axis(0, from..start).reshape(like.shape()),
+        }
     };
     like.iter().map(part).collect()
 }

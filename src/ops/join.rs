@@ -2,9 +2,8 @@
 
 use std::panic::Location;
 
-use retape_kernels::ir::Value;
-use retape_runtime::{DType, Scalar, Shape};
-use smallvec::SmallVec;
+use retape_kernels::library::Join;
+use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::axes::{self, AsIndex};
@@ -15,9 +14,8 @@ use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
-/// Tensors that are joined at once. Each element of a result is chosen from one of each, so that many at once would
-/// take longer than to join the results of some; and a kernel on a GPU has a bounded number of parameters.
-const MAX_PARTS: usize = 16;
+/// Tensors that are joined at once; those of more are joined before. On a GPU each is a launch.
+pub(crate) const MAX_JOINED: usize = 1 << 12;
 
 /// Parts that a tensor is divided into at most.
 const MOST_CHUNKS: usize = 1 << 20;
@@ -70,24 +68,10 @@ impl OpDef for Concat {
     }
 
     fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
-        let (axis, rank, dtype) = (self.axis, result.rank(), result.dtype);
-        let extents: SmallVec<[i64; 4]> = args.iter().map(|arg| arg.shape[axis] as i64).collect();
-        let all: Vec<usize> = (0..args.len()).collect();
-        Lowering::indexed(&all, move |at| {
-            let along = at.index(axis);
-            let mut start = 0;
-            let mut joined: Option<Value<'_>> = None;
-            // Each argument in turn takes over from where it starts; empty ones take nothing.
-            for (arg, &extent) in extents.iter().enumerate().filter(|&(_, &extent)| extent > 0) {
-                let inside = (along - start).max(0_i64).min(extent - 1);
-                let coordinate = |other: usize| if other == axis { inside } else { at.index(other) };
-                let coordinates: SmallVec<[Value<'_>; 4]> = (0..rank).map(coordinate).collect();
-                let element = at.at(arg, &coordinates);
-                joined = Some(joined.map_or(element, |before| along.lt(start).select(before, element)));
-                start += extent;
-            }
-            joined.unwrap_or_else(|| at.constant(Scalar { dtype, bits: 0 }))
-        })
+        let (before, after) = (&result.shape[..self.axis], &result.shape[self.axis + 1..]);
+        let lens = args.iter().map(|arg| arg.shape[self.axis]).collect();
+        let (outer, inner) = (before.iter().product(), after.iter().product());
+        Lowering::Library(Join { dtype: result.dtype, outer, lens, inner }.into())
     }
 
     fn facts(&self) -> Facts {
@@ -122,7 +106,7 @@ pub fn concat(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
         return Tensor::poisoned(ill_typed("concat", message, at));
     };
     match axes::resolve(axis, first.rank()) {
-        Ok(axis) => Tensor::apply_in_groups(Concat { axis }, MAX_PARTS, tensors, at),
+        Ok(axis) => Tensor::apply_in_groups(Concat { axis }, MAX_JOINED, tensors, at),
         Err(message) => first.refused(message, at),
     }
 }
@@ -149,7 +133,7 @@ pub fn stack(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
     match axes::resolve(axis, first.rank() + 1) {
         Ok(axis) => {
             let parts: Vec<Tensor> = tensors.iter().map(|tensor| tensor.with_axis(axis, 1, at)).collect();
-            Tensor::apply_in_groups(Concat { axis }, MAX_PARTS, &parts.iter().collect::<Vec<_>>(), at)
+            Tensor::apply_in_groups(Concat { axis }, MAX_JOINED, &parts.iter().collect::<Vec<_>>(), at)
         }
         Err(message) => first.refused(message, at),
     }

@@ -154,6 +154,15 @@ impl OpDef for Slice {
 }
 
 impl Pad {
+    /// The axis and the coordinate from which on an argument of this shape lies in the result, if that is zero
+    /// elsewhere and the axis is the only one along which it is longer.
+    pub(crate) fn window(&self, shape: &[usize]) -> Option<(usize, usize)> {
+        let mut longer = (0..shape.len()).filter(|&axis| (self.low[axis], self.high[axis]) != (0, 0));
+        let (axis, other) = (longer.next()?, longer.next());
+        let is_dense = (0..shape.len()).all(|axis| self.gap(axis, shape[axis]) == 1);
+        (other.is_none() && is_dense && self.value.bits == 0).then(|| (axis, self.low[axis]))
+    }
+
     /// The distance of neighbours along an axis of this extent; one where there are none, whatever is between them.
     fn gap(&self, axis: usize, extent: usize) -> i64 {
         if extent <= 1 { 1 } else { self.interior[axis] as i64 + 1 }

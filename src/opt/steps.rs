@@ -13,11 +13,11 @@ use crate::types::ValueId;
 #[derive(Debug)]
 pub(crate) struct Steps {
     first: Graph,
-    steps: Vec<Step>,
+    steps: Vec<PassStep>,
 }
 
 #[derive(Debug)]
-struct Step {
+struct PassStep {
     pass: Pass,
     made: Rewritten,
 }
@@ -41,13 +41,13 @@ impl Steps {
         if settings.optimise {
             each_rewrite(Cow::Borrowed(&first), settings, &mut |pass, _, made| {
                 let made = Rewritten { graph: made.graph.clone(), renaming: made.renaming.clone() };
-                steps.push(Step { pass: *pass, made });
+                steps.push(PassStep { pass: *pass, made });
                 Ok(())
             })?;
         } else {
             let (graph, renaming) = first.live();
             let pass = Pass { name: "dce", rules: &[], run: super::dce::run };
-            steps.push(Step { pass, made: Rewritten { graph, renaming } });
+            steps.push(PassStep { pass, made: Rewritten { graph, renaming } });
         }
         Ok(Steps { first, steps })
     }
@@ -66,7 +66,7 @@ impl Steps {
     /// The first pass after which a value of the graph has other elements than before it.
     pub(crate) fn culprit(&self, value: ValueId, differs: &mut Differs<'_>) -> Result<Option<Culprit>> {
         let (mut graph, mut id) = (&self.first, value);
-        for Step { pass, made } in &self.steps {
+        for PassStep { pass, made } in &self.steps {
             let Some(next) = made.renaming[id.index()] else { return Ok(None) };
             if differs(graph, id, &made.graph, next)? {
                 return Ok(Some(Culprit { pass: pass.name, rule: lone_rule(pass, graph, id, differs)? }));

@@ -110,6 +110,38 @@ impl Signature {
     }
 }
 
+/// The short name, the arguments in short and in full, and their leaves.
+#[cfg(feature = "serde")]
+impl serde::Serialize for Signature {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(serde::Serialize)]
+        struct Texts<'s> {
+            id: String,
+            summary: String,
+            arguments: String,
+            /// Each argument in short.
+            summaries: Vec<String>,
+            modes: &'s [&'static str],
+            leaves: &'s [LeafText],
+            /// The paths of the leaves that are tensors.
+            tensors: Vec<&'s str>,
+        }
+
+        let description = self.description();
+        let tensors = description.leaves.iter().filter(|leaf| leaf.value.is_tensor());
+        let texts = Texts {
+            id: self.id(),
+            summary: self.summary(),
+            arguments: self.to_string(),
+            summaries: description.summaries(),
+            modes: &description.modes,
+            leaves: &description.leaves,
+            tensors: tensors.map(|leaf| &*leaf.path).collect(),
+        };
+        texts.serialize(serializer)
+    }
+}
+
 impl PartialEq for Signature {
     fn eq(&self, other: &Signature) -> bool {
         self.words == other.words
@@ -148,9 +180,11 @@ pub(crate) struct Description {
 
 /// A leaf of the arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub(crate) struct LeafText {
     /// Such as `argument 0.weights[2]`.
     pub(crate) path: String,
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialise::text"))]
     pub(crate) value: LeafValue,
 }
 

@@ -1,5 +1,6 @@
 //! Where the bytes of a tensor are: in main memory, or on a GPU.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use retape_kernels::{AnyInput, Input};
@@ -68,6 +69,14 @@ impl Memory {
             (_, Device::Cpu) => Ok(Buffer::from_bytes(self.on_host()?.bytes())?.into()),
             (Memory::Host(buffer), device) => Ok(DeviceBuffer::from_bytes(&gpu(device)?, buffer.bytes())?.into()),
             (Memory::Device(on), device) => Ok(on.buffer.copy_to(&gpu(device)?)?.into()),
+        }
+    }
+
+    /// A copy of some of the bytes, where they are.
+    pub(crate) fn cut(&self, bytes: Range<usize>) -> Result<Memory> {
+        match self {
+            Memory::Host(buffer) => Ok(Buffer::from_bytes(&buffer.bytes()[bytes])?.into()),
+            Memory::Device(on) => Ok(on.buffer.copy_of(bytes)?.into()),
         }
     }
 

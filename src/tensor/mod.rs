@@ -14,10 +14,11 @@ mod raw;
 use std::any::Any;
 use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Range;
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::{Buffer, DType, Device, DeviceBuffer, Element};
+use retape_runtime::{Buffer, DType, Device, DeviceBuffer, Element, Shape};
 
 pub(crate) use memory::{Memory, gpu};
 
@@ -99,6 +100,13 @@ impl Concrete {
     /// A tensor with a copy of the elements on a device.
     pub(crate) fn copied_to(&self, device: Device) -> Result<Tensor> {
         Ok(Tensor::concrete(self.ty.clone(), self.memory().copied_to(device)?))
+    }
+
+    /// A tensor with a copy of some of the elements, which are in row-major order, where they are.
+    pub(crate) fn cut(&self, elements: Range<usize>, shape: Shape) -> Result<Tensor> {
+        let size = self.ty.dtype.size();
+        let bytes = self.memory().cut(elements.start * size..elements.end * size)?;
+        Ok(Tensor::concrete(TensorType { dtype: self.ty.dtype, shape }, bytes))
     }
 
     pub(crate) fn n_bytes(&self) -> usize {

@@ -11,7 +11,8 @@ use crate::tidy::{files, read};
 
 /// The modules of `src`, lowest first; those of one line do not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["determinism", "method", "settings", "signature", "types"],
+    &["determinism", "method", "serialise", "settings"],
+    &["signature", "types"],
     &["error", "identity"],
     &["data", "tensor", "warnings"],
     &["ops", "placement"],
@@ -24,7 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["apply", "observe", "replay"],
     &["diagnose"],
     &["accelerate", "grad"],
-    &["artefact", "report"],
+    &["artefact"],
 ];
 
 /// The folders of the engine's crates.

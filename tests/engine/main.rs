@@ -52,6 +52,7 @@ mod training;
 mod traps;
 mod trees;
 mod views;
+mod windows;
 
 #[path = "../../examples/workloads/formula.rs"]
 mod formula;

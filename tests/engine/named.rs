@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use crate::heard::Listener;
-use retape::{Check, Form, OnDifference, OnRetrace, Tensor, accelerate, prometheus, value_and_grad};
+use retape::{Check, Form, OnDifference, OnRetrace, Tensor, accelerate, value_and_grad};
+use retape_report::{TraceEvents, prometheus};
 
 fn ones(n: usize) -> Tensor {
     Tensor::ones([n])
@@ -45,7 +46,7 @@ fn everything_that_is_seen_has_the_name() {
     assert!(f.explain()[1].to_string().starts_with(&format!("miss 2 of `energy` at {}:", file!())));
     let profile = f.profile();
     assert_eq!(profile.function, "energy");
-    let file: serde_json::Value = serde_json::from_str(&profile.to_json()).unwrap();
+    let file: serde_json::Value = serde_json::from_str(&profile.to_trace_events()).unwrap();
     assert_eq!(file["traceEvents"][0]["args"]["name"], "retape: energy");
     assert_eq!(file["otherData"]["function"], "energy");
     let data = serde_json::to_value(f.stats()).unwrap();

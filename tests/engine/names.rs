@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::tidy::{files, read};
 
 /// The folders of the crates.
-const CRATES: [&str; 6] = ["src", "kernels/src", "runtime/src", "derive/src", "train/src", "dist/src"];
+const CRATES: [&str; 7] = ["src", "kernels/src", "runtime/src", "derive/src", "report/src", "train/src", "dist/src"];
 
 /// Names that a crate may have several times, each for a reason.
 const SHARED: [(&str, &str); 4] = [

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use retape::{CallKind, Profile, Tensor, accelerate};
+use retape_report::TraceEvents;
 use serde_json::Value;
 
 /// An interval of a trace, in nanoseconds, with what it is.
@@ -97,7 +98,7 @@ fn a_profile_shows_calls_stages_and_groups() {
     check_totals(&profile);
 
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("profile.json");
-    profile.write(&file).unwrap();
+    profile.write_trace_events(&file).unwrap();
     let spans = spans(&std::fs::read_to_string(file).unwrap());
     check_nesting(&spans);
     let n = |category: &str| spans.iter().filter(|span| span.category == category).count();
@@ -195,7 +196,7 @@ fn calls_of_threads_and_calls_inside_traces_nest() {
     });
     let profile = outer.profile();
     assert_eq!(profile.calls.len(), 60);
-    let mut spans = spans(&profile.to_json());
+    let mut spans = spans(&profile.to_trace_events());
     check_nesting(&spans);
     let threads: std::collections::BTreeSet<u64> = spans.iter().map(|span| span.thread).collect();
     assert_eq!(threads.len(), 3);
@@ -231,5 +232,5 @@ fn a_failed_call_is_in_the_profile_too() {
     f.call(Tensor::ones([2]), Tensor::ones([3])).unwrap_err();
     let kinds: Vec<CallKind> = f.profile().calls.iter().map(|call| call.kind).collect();
     assert_eq!(kinds, [CallKind::Failed]);
-    check_nesting(&spans(&f.profile().to_json()));
+    check_nesting(&spans(&f.profile().to_trace_events()));
 }

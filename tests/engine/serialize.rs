@@ -22,9 +22,8 @@ fn everything_that_is_seen_is_data() {
     }
 
     let stats = to_value(f.stats()).unwrap();
-    assert_eq!((&stats["hits"], &stats["misses"], &stats["hit_rate"]), (&json!(1), &json!(3), &json!(0.25)));
+    assert_eq!((&stats["hits"], &stats["misses"]), (&json!(1), &json!(3)));
     assert_eq!(stats["budget"], json!({ "host": null, "device": null }));
-    assert_eq!(stats["bytes"], json!(f.stats().bytes()));
     let entry = &stats["entries"][2];
     assert_eq!(entry["signature"]["arguments"], "f32[4, 3], true");
     let leaves = json!([
@@ -32,6 +31,9 @@ fn everything_that_is_seen_is_data() {
         { "path": "argument 1", "value": "true" },
     ]);
     assert_eq!(entry["signature"]["leaves"], leaves);
+    assert_eq!(entry["signature"]["tensors"], json!(["argument 0"]));
+    assert_eq!(entry["signature"]["summaries"], json!(["f32[4, 3]", "true"]));
+    assert_eq!(entry["bytes"], json!(f.stats().entries[2].bytes));
     assert!(entry["captures"][0].as_str().unwrap().starts_with("f32[3] at tests/engine/serialize.rs:"));
     let stages = ["compile_seconds", "optimise_seconds", "plan_seconds", "trace_seconds"];
     assert_eq!(names(&entry["times"]), BTreeSet::from(stages));
@@ -49,6 +51,18 @@ fn everything_that_is_seen_is_data() {
     let kinds: Vec<&Value> = profile["calls"].as_array().unwrap().iter().map(|call| &call["kind"]).collect();
     assert_eq!(kinds, ["miss", "hit", "miss", "miss"]);
     assert!(profile["groups"].as_array().unwrap().iter().all(|group| group["share"].as_f64().unwrap() <= 1.0));
+    assert!(profile["threads"][0]["name"].is_string());
+    assert_eq!(profile["threads"][0]["number"], profile["calls"][0]["thread"]);
+
+    let inspection = f.inspect(2);
+    assert_eq!((inspection.stats.entries.len(), inspection.misses.len(), inspection.details.len()), (3, 3, 2));
+    let inspection = to_value(inspection).unwrap();
+    assert!(inspection["made_at"].as_str().unwrap().starts_with("tests/engine/serialize.rs:"));
+    assert!(inspection["age_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(inspection["history"][2], json!({ "misses": 3, "hits": 1 }));
+    let inside = &inspection["details"][0];
+    assert_eq!((&inside["values"][0]["type"], &inside["values"][0]["bytes"]), (&json!("f32[9, 3]"), &json!(108)));
+    assert_eq!((&inside["steps"][0]["kind"], &inside["launches"][0]["count"]), (&json!("reduction"), &json!(1)));
 }
 
 #[test]

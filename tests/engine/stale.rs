@@ -17,6 +17,7 @@ use retape::{
     Accelerated, Advice, AdviceKind, Check, DType, Function, OnDifference, OnRetrace, Static, Tensor, Tree, accelerate,
     value_and_grad,
 };
+use retape_report::prometheus;
 
 fn floats(x: &Tensor) -> Vec<f32> {
     x.to_vec().unwrap()
@@ -75,7 +76,8 @@ fn a_number_that_changes_is_found_by_the_next_hit() {
     assert_eq!((stats.hits, stats.misses, stats.checks.stale_checks, stats.checks.stale), (1, 1, 1, 1));
     assert_eq!(stats.advice.len(), 1);
     assert!(stats.to_string().contains("stale      1 of 1"), "{stats}");
-    assert!(stats.prometheus().contains("retape_cache_stale_total{function=\"f\"} 1"), "{}", stats.prometheus());
+    let metrics = prometheus(&[&stats]);
+    assert!(metrics.contains("retape_cache_stale_total{function=\"f\"} 1"), "{}", metrics);
     // Of an entry that was found stale, no more hits enter the closure.
     for _ in 0..70 {
         assert_eq!(floats(&f.call(ones()).unwrap()), first);

@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use retape::{Stats, Tensor, accelerate, prometheus};
+use retape::{Stats, Tensor, accelerate};
+use retape_report::prometheus;
 
 /// A name that must be escaped.
 const NAME: &str = "a \"quoted\\name\", {of} many signs";
@@ -44,7 +45,7 @@ fn pinned_entries_are_counted() {
         let marked = stats.entries.iter().filter(|entry| entry.is_pinned).count();
         assert!(stats.to_string().contains(&format!(" of 50 ({marked} pinned, ")), "{stats}");
         let gauge = format!("retape_cache_pinned_entries{{function=\"double\"}} {marked}\n");
-        let text = stats.prometheus();
+        let text = prometheus(&[&stats]);
         assert!(text.contains(&gauge), "{text}");
         (stats.pinned, marked)
     };
@@ -148,5 +149,5 @@ fn prometheus_text_follows_the_grammar_and_says_the_same() {
     let texts: BTreeSet<&str> = samples.iter().filter_map(|(_, labels, _)| Some(&**labels.get("arguments")?)).collect();
     let expected: BTreeSet<String> = stats.entries.iter().map(|entry| entry.signature.to_string()).collect();
     assert_eq!(texts, expected.iter().map(String::as_str).collect());
-    assert_eq!(samples.len(), self::samples(&stats.prometheus()).len() * 2);
+    assert_eq!(samples.len(), self::samples(&prometheus(&[&stats])).len() * 2);
 }

@@ -8,6 +8,7 @@ use retape::{
     BisectCause, CallKind, Check, CheckMode, Device, Error, Form, MathMode, MissReason, OnDifference, Tensor,
     Tolerance, accelerate, set_debug_sink, value_and_grad, vjp,
 };
+use retape_report::{Report, TraceEvents, prometheus};
 
 use crate::compare::{all_bits, apart, bits, ramp};
 use crate::device::{gpu, in_own_process};
@@ -203,14 +204,14 @@ fn profiles_and_reports_show_calls_and_groups() {
     assert_eq!(kinds, [CallKind::Miss, CallKind::Hit, CallKind::Hit]);
     assert!(profile.groups.iter().any(|group| group.label.contains("matmul")), "{:?}", profile.groups);
     assert!(profile.groups.iter().all(|group| group.count == 3), "{:?}", profile.groups);
-    let json: serde_json::Value = serde_json::from_str(&profile.to_json()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&profile.to_trace_events()).unwrap();
     assert!(json["traceEvents"].as_array().unwrap().len() > 6);
     let path = std::env::temp_dir().join(format!("retape-gpu-{}.html", std::process::id()));
     step.report_html(&path).unwrap();
     let page = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(path).unwrap();
     assert!(page.contains("cuda:0") && page.contains("matmul"));
-    assert!(step.stats().prometheus().contains("retape_cache_hits_total"));
+    assert!(prometheus(&[&step.stats()]).contains("retape_cache_hits_total"));
 }
 
 /// Another mode is another signature, and near the strict results.

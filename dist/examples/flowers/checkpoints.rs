@@ -31,7 +31,8 @@ pub(crate) fn begin(
     checkpoints: Option<&Checkpoints>,
     training: Training,
 ) -> Result<Start, Failure> {
-    let asked = format!("{}, epochs {}, resume {}", choices(options), options.epochs, options.resume);
+    let Options { epochs, resume, device, .. } = options;
+    let asked = format!("{}, epochs {epochs}, resume {resume}, device {device}", choices(options));
     world.agree("the choice of options", blake3::hash(asked.as_bytes()).as_bytes(), &|| asked.clone())?;
     let mut start = Start { training, position: Position::default(), n_shards: options.shards.unwrap_or(N_SHARDS) };
     if !options.resume {

@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use lexopt::Parser;
 use lexopt::prelude::*;
+use retape::Device;
 use retape_dist::Failure;
+use retape_train::Execution;
 
 pub(crate) const USAGE: &str = "\
 usage: flowers [options], alone or under a launcher such as mpirun
@@ -26,6 +28,7 @@ usage: flowers [options], alone or under a launcher such as mpirun
   --logs FOLDER         writes a log of each worker there, with its rank
   --log-digests         prints the digest of loss and state after every step
   --web                 serves a page to watch it, from worker 0
+  --device D            auto, cpu, cuda:N, cuda:all (cpu); workers take the devices in turn
   --threads N           threads of the engine (all)
   --loaders N           threads of each worker that load and augment (1)";
 
@@ -48,6 +51,7 @@ pub(crate) struct Options {
     pub(crate) logs: Option<PathBuf>,
     pub(crate) log_digests: bool,
     pub(crate) web: bool,
+    pub(crate) device: Execution,
     pub(crate) loaders: usize,
 }
 
@@ -70,6 +74,7 @@ pub(crate) fn options() -> Result<Options, Failure> {
         logs: None,
         log_digests: false,
         web: false,
+        device: Execution::On(Device::Cpu),
         loaders: 1,
     };
     let mut args = lexopt::Parser::from_env();
@@ -92,6 +97,7 @@ pub(crate) fn options() -> Result<Options, Failure> {
             Long("logs") => options.logs = Some(args.value()?.into()),
             Long("log-digests") => options.log_digests = true,
             Long("web") => options.web = true,
+            Long("device") => options.device = parsed(&mut args, "device")?,
             Long("threads") => retape::set_n_threads(parsed(&mut args, "threads")?),
             Long("loaders") => options.loaders = parsed(&mut args, "loaders")?,
             _ => return Err(format!("{}\n{USAGE}", arg.unexpected()).into()),

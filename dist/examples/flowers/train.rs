@@ -1,6 +1,6 @@
 //! One worker's part of the training.
 
-use retape::{Tensor, accelerate};
+use retape::{Device, Tensor, accelerate, map};
 use retape_dist::{Failure, World};
 use retape_train::metrics::{Accuracy, Mean, Throughput};
 use retape_train::monitor::{Monitor, Web};
@@ -14,6 +14,8 @@ use crate::options::Options;
 
 /// Trains, in step with all other workers.
 pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
+    let devices = options.device.devices()?;
+    let device = devices[world.local_rank() % devices.len()];
     let mut checkpoints = open(options, &world)?;
     let start = begin(options, &world, checkpoints.as_ref(), Training::new(options.seed, KINDS.len()))?;
     let world = world.with_shards(start.n_shards)?;
@@ -21,14 +23,14 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
     if data.classes.len() != KINDS.len() {
         return Err(format!("{} classes, and the network is for {}", data.classes.len(), KINDS.len()).into());
     }
-    let mut training = start.training;
+    let mut training = map(&start.training, |x| x.to(device));
     let (of, sync) = (world.clone(), options.sync);
     let step = accelerate(move |training: &Training, batch: &Shards, rate: &Tensor| {
         training.step(&of, batch, rate, sync).expect("the loss is a number")
     })
     .named("train_step");
 
-    let mut monitor = monitor(options, &world)?;
+    let mut monitor = monitor(options, &world, device)?;
     let stop = monitor.stop();
     let mut steps = Loop::new(&data.train).resume(start.position).epochs(options.epochs).save(Every::Epochs(1));
     monitor = monitor.steps(steps.n_steps().unwrap_or(0));
@@ -38,6 +40,7 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         let batch = batch?;
         let own = Shards { whole: batch.batch.whole, shards: batch.batch.data.clone() };
         let rate = options.rate / (1.0 + 0.01 * batch.position.step as f64);
+        let own = map(&own, |x| x.to(device));
         let (outcome, after) = step.call(&training, &own, rate as f32)?;
         training = after;
         let Outcome { loss, own_loss, n_right } = outcome;
@@ -69,7 +72,7 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
         throughput.restart();
     }
     checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.wait())?;
-    let (accuracy, loss) = test(&training, &world, &data)?;
+    let (accuracy, loss) = test(&training, &world, &data, device)?;
     let digest = world.digest(&(training.params, training.norms))?;
     world.agree("the weights", digest.as_bytes(), &|| digest.clone())?;
     let Position { step, epoch, .. } = steps.position();
@@ -86,7 +89,7 @@ pub(crate) fn train(options: &Options, world: World) -> Result<(), Failure> {
 }
 
 /// The monitor of a worker: each may have a log, that of worker 0 shows all.
-fn monitor(options: &Options, world: &World) -> Result<Monitor, Failure> {
+fn monitor(options: &Options, world: &World, device: Device) -> Result<Monitor, Failure> {
     // A launcher sends Ctrl-C to all processes.
     let mut monitor = Monitor::new("flowers").of_rank(world.rank()).stop_on_ctrl_c()?;
     if let Some(folder) = &options.logs {
@@ -95,6 +98,7 @@ fn monitor(options: &Options, world: &World) -> Result<Monitor, Failure> {
     if world.rank() == 0 && options.web {
         monitor = monitor.web(Web::default())?;
     }
+    monitor.info("device", device);
     monitor.info("workers", world.size());
     monitor.info("shards", world.n_shards());
     monitor.info("machines", world.hosts().join(", "));
@@ -102,7 +106,7 @@ fn monitor(options: &Options, world: &World) -> Result<Monitor, Failure> {
 }
 
 /// The part of the photos held out that are taken for what they are, and their mean loss. Each worker tests its shards of them.
-fn test(training: &Training, world: &World, data: &Data) -> Result<(f64, f64), Failure> {
+fn test(training: &Training, world: &World, data: &Data, device: Device) -> Result<(f64, f64), Failure> {
     let predict = accelerate(|t: &Training, images: &Tensor| t.params.predict(&t.norms, images)).named("predict");
     let mut sums = vec![];
     for shard in &data.test {
@@ -111,7 +115,7 @@ fn test(training: &Training, world: &World, data: &Data) -> Result<(f64, f64), F
             let batch = batch?;
             let (images, labels) = &batch.data;
             // Rows that only fill the last batch up do not count.
-            let logits = predict.call(training, images)?.slice_axis(0, 0..batch.rows());
+            let logits = predict.call(training, images.to(device))?.to(Device::Cpu).slice_axis(0, 0..batch.rows());
             let labels = labels.slice_axis(0, 0..batch.rows());
             accuracy.add(&logits, &labels)?;
             loss.add(&retape::nn::softmax_cross_entropy_labels(&logits, &labels), batch.rows())?;

@@ -1,5 +1,6 @@
 //! The functions of a library of MPI, and the rank, size and host that they report.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +8,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libloading::os::unix::{self, RTLD_GLOBAL, RTLD_NOW};
 
 /// How long a launcher may take to read the last words of a worker.
-const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(300);
+pub(crate) const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(300);
+
+/// Whether a thread of this process ends the job.
+static IS_ABORTING: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread does.
+    static ABORTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A job that is being aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Abortion {
+    /// By this thread.
+    Here,
+    /// By another thread of this process.
+    Elsewhere,
+}
+
+/// Whether this process is ending the job.
+pub(crate) fn abortion() -> Option<Abortion> {
+    let place = if ABORTS.get() { Abortion::Here } else { Abortion::Elsewhere };
+    IS_ABORTING.load(Ordering::Acquire).then_some(place)
+}
 
 /// `MPI_THREAD_SERIALIZED`: any thread may call, one at a time.
 const SERIALIZED: c_int = 2;
@@ -246,13 +270,18 @@ impl<H: Handle> Binding<H> {
 
     /// Ends the job.
     pub(super) fn abort(&self, message: &str) -> ! {
+        ABORTS.set(true);
+        IS_ABORTING.store(true, Ordering::Release);
         eprintln!("{message}");
         // Launchers drop what they have not read of a worker when its job is aborted.
         std::thread::sleep(LAST_WORDS);
         let _turn = self.turn();
-        // SAFETY: MPI has been started, and the handle is the library's own.
-        unsafe { (self.abort)(self.comm, 1) };
-        std::process::exit(1)
+        // SAFETY: MPI has been started, and the handle is the library's own. The second function takes any status; the job
+        // may end while the process exits, which does not begin twice.
+        unsafe {
+            (self.abort)(self.comm, 1);
+            libc::_exit(1)
+        }
     }
 
     /// Ends MPI, if this binding started it.

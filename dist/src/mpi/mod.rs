@@ -17,6 +17,7 @@ use crate::frame::FRAME;
 use crate::launcher::Launcher;
 use crate::transport::{Incoming, Outgoing, Transport, Undone};
 use binding::{Abi, Binding, Handle};
+pub(crate) use binding::{Abortion, LAST_WORDS, abortion};
 use requests::{Patience, Pending, Tag};
 
 /// How long the end waits for frames on their way, which nobody waits for.

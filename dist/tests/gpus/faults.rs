@@ -42,6 +42,8 @@ fn fails(stage: &Stage, call: &str, rank: usize, skip: u32, code: u32, wanted: &
         for (n, error) in errors(size, sums).iter().enumerate() {
             let is_own = n == rank || error.contains(&format!("rank {rank} failed: "));
             assert!(error.contains(wanted) && is_own, "{call}, rank {n} of {size}: {error}");
+            let n_blamed: usize = (0..size).map(|n| error.matches(&format!("rank {n} failed: ")).count()).sum();
+            assert!(n_blamed <= 1, "{call}, rank {n} of {size}: {error}");
         }
         assert_eq!(stage.nccl.counters().alive, 0, "{call}: links that are left over");
     }

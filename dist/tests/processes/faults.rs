@@ -88,8 +88,9 @@ fn a_panic_is_an_error_on_the_others() {
         let Some(job) = launch(launcher, 3, "panic", &[]) else { continue };
         assert!(!job.is_ok && job.has("on purpose"), "{job:#?}");
         let errors = job.errors(3);
-        // The launcher may end them before they can say so.
-        assert!(errors.iter().all(|(rank, error)| *rank != 1 && *error == "rank 1 panicked"), "{job:#?}");
+        // The worker that panics waits a little, so that others can say so before the launcher ends them.
+        let is_told = |(rank, error): &(usize, &str)| *rank != 1 && *error == "rank 1 panicked in the thread main";
+        assert!(!errors.is_empty() && errors.iter().all(is_told), "{launcher:?}: {job:#?}");
     }
 }
 
@@ -112,5 +113,25 @@ fn a_worker_that_does_not_come_is_named() {
                 assert!(error.ends_with(" for rank 1"), "{error}");
             }
         });
+    }
+}
+
+#[test]
+fn a_worker_that_comes_late_learns_in_that_call() {
+    for launcher in LAUNCHERS {
+        let Some(job) = launch(launcher, 2, "behind", &[("RETAPE_DIST_TIMEOUT", "0.4")]) else { continue };
+        let wanted = "rank 0 waited 400ms at `barrier` (exchange ";
+        let errors = job.errors(2);
+        assert!(!job.is_ok && errors.len() == 2, "{launcher:?}: {job:#?}");
+        assert!(errors.iter().all(|(_, error)| error.starts_with(wanted)), "{launcher:?}: {job:#?}");
+    }
+}
+
+#[test]
+fn the_first_culprit_alone_is_named() {
+    for launcher in LAUNCHERS {
+        let Some(job) = launch(launcher, 4, "blame", &[]) else { continue };
+        let wanted = [0, 1, 2, 3].map(|rank| (rank, "rank 2 failed: the disk is full"));
+        assert_eq!((job.is_ok, job.errors(4)), (false, wanted.to_vec()), "{launcher:?}: {job:#?}");
     }
 }

@@ -153,3 +153,49 @@ fn workers_with_other_options_do_not_begin() {
     assert!(!output.status.success() && !said.contains("step "), "{said}{error}");
     assert!(error.contains("the choice of options differs between workers") && error.contains("rate 0.5"), "{error}");
 }
+
+#[test]
+fn a_device_that_is_not_there_is_an_error() {
+    let out = folder("device");
+    let error = |device: &str| {
+        let output = run(&out, &["--epochs", "1", "--workers", "2", "--device", device]);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let missing = error("cuda:97");
+    assert!(missing.contains("cuda:97"), "{missing}");
+    let unknown = error("gpu");
+    assert!(unknown.contains("--device gpu") && unknown.contains("none of `auto`, `cpu`, `cuda:N` and"), "{unknown}");
+
+    let Some(mut command) = start(Launcher::OpenMpi, 1) else { return };
+    command.arg(FLOWERS);
+    let mut command = small(command, &out, &["--epochs", "1", ":", "-n", "1", FLOWERS]);
+    command = small(command, &out, &["--epochs", "1", "--device", "auto"]);
+    let output = command.output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("the choice of options differs"), "{error}");
+    assert!(error.contains("device cpu") && error.contains("device auto"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_training_on_a_gpu_has_the_same_bits_for_every_number_of_workers() {
+    let out = folder("gpu");
+    let program = Path::new(FLOWERS).parent().unwrap();
+    let driver = [program.join("deps"), program.to_owned()].map(|folder| folder.join("libretape_cuda_sim.so"));
+    let driver = driver.iter().find(|path| path.exists()).expect("the stand-in for the driver is built with this test");
+    let kernels = out.join("kernels");
+    std::fs::create_dir(&kernels).unwrap();
+    let on_gpu = |workers: &str| {
+        let mut command = start_alone(FLOWERS);
+        command.env("LD_PRELOAD", driver).env("RETAPE_PTX_DUMP", &kernels);
+        let tiny = ["--images", "20", "--size", "12", "--batch", "9", "--epochs", "1"];
+        let options = [&tiny[..], &["--device", "cuda:0", "--workers", workers]].concat();
+        digests_of(&small(command, &out, &options).output().unwrap())
+    };
+    let alone = on_gpu("1");
+    assert_eq!(alone.len(), 3);
+    assert_eq!(on_gpu("2"), alone);
+    // The interpreter leaves the code that it was given.
+    assert!(std::fs::read_dir(&kernels).unwrap().count() > 10);
+}

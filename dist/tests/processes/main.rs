@@ -7,6 +7,7 @@ mod calls;
 #[expect(dead_code, reason = "a page is opened here and a button pressed; the tests of the kit look closer")]
 #[path = "../../../train/tests/watch/driver.rs"]
 mod driver;
+mod exits;
 mod faults;
 mod flowers;
 mod job;

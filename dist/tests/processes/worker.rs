@@ -2,9 +2,12 @@
 
 #![allow(clippy::print_stdout, reason = "the tests read what workers print")]
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{ExitCode, exit};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use retape::Tensor;
 use retape_dist::{Error, World};
 use retape_kernels::library::communicator;
 
@@ -95,14 +98,16 @@ fn run(case: &str, world: &World) -> Result<String, Error> {
             world.barrier()?;
             Ok("no error".to_owned())
         }
-        "late" => {
+        "late" | "behind" => {
             world.barrier()?;
             if rank == 1 {
-                std::thread::sleep(Duration::from_secs(60));
+                // A worker that is behind finds the others still there, after they have given up.
+                std::thread::sleep(Duration::from_secs(if case == "late" { 60 } else { 1 }));
             }
             world.barrier()?;
             Ok("no error".to_owned())
         }
+        "blame" => blame(world),
         "alone" => {
             let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
             Ok(format!("{}, with a library of MPI: {}", calls(world)?, maps.contains("libmpi")))
@@ -111,6 +116,54 @@ fn run(case: &str, world: &World) -> Result<String, Error> {
             let other = retape_dist::init()?;
             other.barrier()?;
             Ok(format!("same world: {}", (other.rank(), other.size()) == (rank, size)))
+        }
+        _ => leave(case, world),
+    }
+}
+
+/// Cases of processes that exit before they have dropped their world.
+fn leave(case: &str, world: &World) -> Result<String, Error> {
+    let (rank, size) = (world.rank(), world.size());
+    match case {
+        "exit" | "exit_status" => {
+            world.barrier()?;
+            if rank == 1 {
+                exit(if case == "exit" { 0 } else { 3 });
+            }
+            world.barrier()?;
+            Ok("no error".to_owned())
+        }
+        "exit_end" => {
+            world.barrier()?;
+            // The others come later, and are waited for.
+            std::thread::sleep(Duration::from_millis(200 * rank as u64));
+            println!("rank {rank} of {size}: exits");
+            exit(0)
+        }
+        "exit_busy" => exit_busy(world),
+        "exit_abort" => {
+            world.barrier()?;
+            if rank == 1 {
+                let other = world.clone();
+                std::thread::spawn(move || other.abort("on purpose"));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            exit(0)
+        }
+        "exit_child" => {
+            world.barrier()?;
+            let mut child = std::process::Command::new("true");
+            // SAFETY: the copy of this process calls nothing else than `exit`, whose handlers are looked at here.
+            unsafe { child.pre_exec(|| exit(0)) };
+            let is_ok = child.status().is_ok_and(|status| status.success());
+            world.barrier()?;
+            Ok(format!("child ended well: {is_ok}"))
+        }
+        "static" => {
+            static WORLD: OnceLock<World> = OnceLock::new();
+            WORLD.get_or_init(|| world.clone()).barrier()?;
+            std::thread::sleep(Duration::from_millis(200 * rank as u64));
+            Ok("kept".to_owned())
         }
         _ => Err(Error::Argument(format!("no such case: {case}"))),
     }
@@ -127,6 +180,36 @@ fn long(world: &World) -> Result<(), Error> {
     let mut receives: Vec<&mut [u8]> = received.iter_mut().map(Vec::as_mut_slice).collect();
     let group = communicator(world.group()).expect("the group of this world");
     group.exchange("parts", &sends, &mut receives).map_err(Error::Broken)
+}
+
+/// One worker fails, and each tells the others of its error, as programs do. The errors of the others come out of the
+/// engine.
+fn blame(world: &World) -> Result<String, Error> {
+    world.barrier()?;
+    let sum = || match world.rank() {
+        2 => Err("the disk is full".to_owned()),
+        _ => world.sum(&Tensor::ones([3])).to_vec::<f32>().map_err(|error| error.to_string()),
+    };
+    let error = sum().err().unwrap_or_default();
+    world.fail(&error);
+    world.barrier()?;
+    Ok("no error".to_owned())
+}
+
+/// One worker exits by a second thread, as a second Ctrl-C lets it, with the status that a variable names; its first
+/// thread waits for a worker that does not come.
+fn exit_busy(world: &World) -> Result<String, Error> {
+    world.barrier()?;
+    if world.rank() != 1 {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+    let status = std::env::var("STATUS").ok().and_then(|status| status.parse().ok()).unwrap_or(0);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        exit(status);
+    });
+    world.barrier()?;
+    Ok("no error".to_owned())
 }
 
 /// As `kill -9` does it, from outside.

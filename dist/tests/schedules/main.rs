@@ -20,7 +20,7 @@ mod wire;
 /// The locks of the model in place of those of the library.
 mod sync {
     pub(crate) use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
-    pub(crate) use std::sync::PoisonError;
+    pub(crate) use std::sync::{PoisonError, TryLockError};
 }
 
 /// Workers of the model have no GPUs.

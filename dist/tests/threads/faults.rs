@@ -1,9 +1,10 @@
 //! Calls that do not fit each other, workers that fail, and workers that do not come.
 
-use std::sync::Mutex;
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use retape_dist::{Error, World};
+use retape::Tensor;
+use retape_dist::{Error, Failure, World};
 use retape_kernels::library::communicator;
 
 /// The error of each worker, of work that must fail on all of them within two seconds.
@@ -258,4 +259,86 @@ fn later_calls_fail_at_once_with_the_first_error() {
 fn a_world_that_is_kept_beyond_its_end_says_so() {
     let worlds = World::threads(2, Ok).unwrap();
     assert_eq!(worlds[1].barrier(), Err(Error::Broken("rank 1: the world has come to its end".to_owned())));
+}
+
+#[test]
+fn the_first_culprit_alone_is_named() {
+    for who in ["the engine", "the world", "a panic"] {
+        let outcome = World::threads(4, |world| {
+            let fails = |error: &str| -> Result<(), Failure> { Err(error.into()) };
+            if world.rank() == 2 {
+                world.fail("the disk is full");
+                // The others are first to end with an error.
+                std::thread::sleep(Duration::from_millis(100));
+                return fails("the disk is full");
+            }
+            let error = match who {
+                "the engine" => world.sum(&Tensor::ones([3])).to_vec::<f32>().unwrap_err().to_string(),
+                _ => world.barrier().unwrap_err().to_string(),
+            };
+            assert!(who != "a panic", "{error}");
+            fails(&format!("no sum: {error}"))
+        });
+        let wanted = Error::Broken("rank 2 failed: the disk is full".to_owned());
+        assert_eq!(outcome, Err(wanted), "by {who}");
+    }
+}
+
+#[test]
+fn an_error_of_its_own_behind_that_of_another_worker_stays() {
+    let outcome = World::threads(2, |world| match world.rank() {
+        0 => {
+            world.barrier().unwrap_err();
+            Err::<(), Failure>("no log was written".into())
+        }
+        _ => {
+            world.fail("the disk is full");
+            std::thread::sleep(Duration::from_millis(500));
+            Err("the disk is full".into())
+        }
+    });
+    assert_eq!(outcome, Err(Error::Broken("rank 0 failed: no log was written".to_owned())));
+}
+
+#[test]
+fn a_worker_that_comes_late_learns_in_that_call() {
+    for size in [2, 3] {
+        let has_given_up = Barrier::new(size);
+        let seen = errors(size, |world| {
+            world.set_timeout(Duration::from_millis(300));
+            if world.rank() == 1 {
+                has_given_up.wait();
+                return world.barrier();
+            }
+            let outcome = world.barrier();
+            has_given_up.wait();
+            outcome
+        });
+        assert!(
+            seen.iter().all(|error| error.contains(" waited 300ms at `barrier` (exchange 1) for rank 1")),
+            "{seen:?}"
+        );
+    }
+}
+
+#[test]
+fn a_worker_that_comes_late_to_a_round_learns_in_that_round() {
+    let has_failed = Barrier::new(2);
+    let seen = errors(2, |world| {
+        exchange(world, "sum", 8, 8)?;
+        match world.rank() {
+            // The round's own bytes are sent before the failure.
+            0 => {
+                next_round(world, 8, 0)?;
+                world.fail("the disk is full");
+                has_failed.wait();
+                world.barrier()
+            }
+            _ => {
+                has_failed.wait();
+                next_round(world, 0, 8)
+            }
+        }
+    });
+    assert_eq!(seen, ["rank 0 failed: the disk is full"; 2]);
 }

@@ -10,6 +10,7 @@ const LAYERS: &[&[&str]] = &[
     &["launcher", "link", "mailbox"],
     &["wire"],
     &["mpi"],
+    &["exit"],
     &["world"],
     &["threads"],
     &["trees"],

@@ -6,10 +6,11 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 use retape_runtime::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
-use super::emit::{LANES, Regs, Val};
-use super::loops::{Group, Loops, Phase};
+use super::emit::{Regs, Val};
+use super::loops::{Group, Loops};
 use super::reduce::{packed, unpacked};
 use crate::ir::{Affine, Inst, ValueId};
+use crate::schedule::{LANES, Phase};
 
 impl Loops<'_, '_> {
     /// Emits all instructions of a phase that are not emitted yet and whose coordinates are known.

@@ -18,6 +18,7 @@ use super::Unit;
 use super::emit::{Emitter, Features};
 use super::libcalls::{Libs, address, libcall_address};
 use super::loops::{Bound, Loops};
+use super::wide::{self, WideIsa};
 use crate::error::{Error, Result};
 use crate::ir::Inst;
 
@@ -25,6 +26,8 @@ use crate::ir::Inst;
 pub(super) struct Isa {
     isa: OwnedTargetIsa,
     features: Features,
+    /// The level of nests at the full width of vectors, if the machine has one.
+    level: Option<WideIsa>,
     /// Name and settings, for keys.
     pub(super) name: String,
 }
@@ -40,7 +43,13 @@ pub(super) fn isa() -> Result<&'static Isa> {
 #[cfg(test)]
 pub(super) fn isa_without_fma() -> Result<Isa> {
     let isa = detect()?;
-    Ok(Isa { features: Features { fma: false, ..isa.features }, ..isa })
+    Ok(Isa { features: Features { fma: false, ..isa.features }, level: None, ..isa })
+}
+
+/// This machine, taken for one with this level alone.
+#[cfg(test)]
+pub(super) fn isa_at(level: Option<WideIsa>) -> Result<Isa> {
+    Ok(Isa { level, ..detect()? })
 }
 
 fn detect() -> Result<Isa> {
@@ -67,8 +76,9 @@ fn detect() -> Result<Isa> {
         ordered_min: !x64,
     };
     let settings: Vec<String> = isa.isa_flags().iter().map(|v| v.to_string()).collect();
-    let name = format!("{} {}", isa.name(), settings.join(" "));
-    Ok(Isa { isa, features, name })
+    let level = WideIsa::detect();
+    let name = format!("{} {}{}", isa.name(), settings.join(" "), level.map_or("", WideIsa::name));
+    Ok(Isa { isa, features, level, name })
 }
 
 /// The memory of a compilation.
@@ -89,6 +99,10 @@ thread_local! {
 
 /// The machine code of a unit.
 pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
+    check(unit)?;
+    if let Some(code) = wide_code(unit, isa) {
+        return Ok(code);
+    }
     with_compiled(unit, isa, false, |context| {
         let compiled = context.compiled_code().ok_or_else(|| Error::Internal("no code".into()))?;
         let mut bytes = compiled.buffer.data().to_vec();
@@ -97,6 +111,11 @@ pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
         }
         Ok(bytes)
     })
+}
+
+/// The code of a unit at the full width of vectors, if it watches none of its stores.
+fn wide_code(unit: &Unit<'_>, isa: &Isa) -> Option<Vec<u8>> {
+    if unit.trap { None } else { wide::machine_code(&unit.nests, isa.level?) }
 }
 
 /// The CLIF text of a unit, before optimisation.
@@ -108,12 +127,22 @@ pub(crate) fn clif(unit: &Unit<'_>) -> Result<String> {
     Ok(func.display().to_string())
 }
 
-/// The machine instructions of a unit as text.
+/// The machine instructions of a unit as text; those of full-width nests as bytes.
 pub(crate) fn disassembly(unit: &Unit<'_>) -> Result<String> {
+    check(unit)?;
+    if let Some(code) = wide_code(unit, isa()?) {
+        return Ok(bytes_as_text(&code));
+    }
     with_compiled(unit, isa()?, true, |context| {
         let text = context.compiled_code().and_then(|code| code.vcode.clone());
         text.ok_or_else(|| Error::Internal("no disassembly".into()))
     })
+}
+
+/// Bytes as lines that an assembler reads.
+fn bytes_as_text(bytes: &[u8]) -> String {
+    let line = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:#04x}")).collect::<Vec<_>>().join(", ");
+    bytes.chunks(16).map(|bytes| format!("  .byte {}\n", line(bytes))).collect()
 }
 
 fn with_compiled<T: Send>(

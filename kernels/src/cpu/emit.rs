@@ -14,9 +14,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::libcalls::{Lib, Libs};
 use crate::ir::{Binary, Compare, Monoid, Unary};
-
-/// Elements of a vector value.
-pub(super) const LANES: usize = 4;
+use crate::schedule::LANES;
 
 /// The registers of a value.
 pub(super) type Regs = SmallVec<[Value; 2]>;

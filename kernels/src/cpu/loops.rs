@@ -11,9 +11,9 @@ use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, types};
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use super::emit::{Emitter, LANES, Val};
-use crate::ir::{Affine, Inst, Kernel, Stage, ValueId};
-use crate::schedule::{Form, Nest, RareParts};
+use super::emit::{Emitter, Val};
+use crate::ir::{Affine, Kernel, ValueId};
+use crate::schedule::{Analysis, Form, LANES, Nest, Phase, RareParts};
 
 /// Bodies of at most this many instructions are repeated for the remainder of an axis instead of looped over.
 const SMALL_BODY: usize = 16;
@@ -60,15 +60,6 @@ pub(super) struct Env {
     pub(super) addresses: Vec<Option<Value>>,
 }
 
-/// Which part of the body is wanted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// The instructions that reductions and stores at every point need.
-    Body,
-    /// The instructions that stores at kept points need.
-    Tail,
-}
-
 /// Emits one nest.
 pub(super) struct Loops<'a, 'f> {
     pub(super) e: &'a mut Emitter<'f>,
@@ -97,26 +88,21 @@ impl<'a, 'f> Loops<'a, 'f> {
     /// Emits a nest for the grid items `begin..end`; its parameters start at `first` in the pointer table.
     pub(super) fn emit(e: &'a mut Emitter<'f>, nest: &'a Nest, table: Value, first: usize, begin: Bound, end: Bound) {
         let kernel = &nest.kernel;
-        let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
-        let axis = match nest.form {
-            Form::Flat => Some(0),
-            Form::Columns { .. } => Some(kept - 1),
-            Form::Rows => kernel.axes.len().checked_sub(1).filter(|&a| a >= kept),
-        };
+        let Analysis { kept, axis, dtypes, deps, needed, rare, reduces, accesses, access_of } = Analysis::of(nest);
         let mut loops = Loops {
             e,
             nest,
             kernel,
             kept,
             axis,
-            dtypes: kernel.dtypes(),
-            deps: Vec::new(),
-            needed: [vec![false; kernel.insts.len()], vec![false; kernel.insts.len()]],
-            rare: Rc::default(),
-            reduces: Vec::new(),
+            dtypes,
+            deps,
+            needed,
+            rare: Rc::new(rare),
+            reduces,
             pointers: Vec::new(),
-            accesses: Vec::new(),
-            access_of: vec![0; kernel.insts.len()],
+            accesses,
+            access_of,
             env: Env {
                 open: 0,
                 coordinates: smallvec![None; kernel.axes.len()],
@@ -129,7 +115,6 @@ impl<'a, 'f> Loops<'a, 'f> {
                 addresses: Vec::new(),
             },
         };
-        loops.analyse();
         loops.load_pointers(table, first);
         loops.ready(Phase::Body);
         loops.ready(Phase::Tail);
@@ -137,62 +122,6 @@ impl<'a, 'f> Loops<'a, 'f> {
             Form::Flat => loops.vector_range(begin, end),
             Form::Columns { .. } | Form::Rows => loops.grid(begin, end),
         }
-    }
-
-    fn analyse(&mut self) {
-        for (id, inst) in self.kernel.insts.iter().enumerate() {
-            let mut deps = inst.operands().iter().fold(0, |d, v| d | self.deps[v.index()]);
-            match inst {
-                Inst::Index(axis) => deps |= 1 << axis.index(),
-                Inst::Load(param, at) => {
-                    deps |= mask_of(at);
-                    self.access_of[id] = self.accesses.len();
-                    self.accesses.push((param.index(), at.clone()));
-                }
-                Inst::Reduce(..) => {
-                    deps &= (1 << self.kept) - 1;
-                    self.reduces.push(ValueId(id as u32));
-                }
-                Inst::Const(_)
-                | Inst::LoadAt(..)
-                | Inst::Unary(..)
-                | Inst::Binary(..)
-                | Inst::Compare(..)
-                | Inst::Select(..)
-                | Inst::Fma(..)
-                | Inst::Cast(..)
-                | Inst::Bitcast(..)
-                | Inst::Call1(..)
-                | Inst::Call2(..) => {}
-            }
-            self.deps.push(deps);
-        }
-        for store in &self.kernel.stores {
-            self.accesses.push((store.param.index(), store.at.clone()));
-        }
-        let stages = self.kernel.stages();
-        let mut work: Vec<(ValueId, usize)> = Vec::new();
-        for store in &self.kernel.stores {
-            let phase = if self.kernel.uses_reduced(&store.at) { Phase::Body } else { Phase::Tail };
-            work.push((store.value, phase as usize));
-        }
-        while let Some((id, phase)) = work.pop() {
-            if std::mem::replace(&mut self.needed[phase][id.index()], true) {
-                continue;
-            }
-            let inst = &self.kernel.insts[id.index()];
-            let phase = if matches!(inst, Inst::Reduce(..)) { Phase::Body as usize } else { phase };
-            work.extend(inst.operands().iter().map(|&v| (v, phase)));
-        }
-        debug_assert!(
-            (0..stages.len()).all(|i| !(self.needed[Phase::Tail as usize][i] && stages[i] == Stage::Element)),
-            "a tail uses no value of single points"
-        );
-        self.rare = Rc::new(RareParts::of(self.kernel, |id| {
-            let [body, tail] = [self.needed[0][id], self.needed[1][id]];
-            let is_of_groups = self.deps[id] & self.axis_bit() != 0;
-            (is_of_groups && (body || tail)).then_some((self.deps[id], body, tail))
-        }));
     }
 
     fn load_pointers(&mut self, table: Value, first: usize) {
@@ -450,10 +379,6 @@ impl<'a, 'f> Loops<'a, 'f> {
         let params = self.e.b.block_params(exit).to_vec();
         (params[0], params[1..].to_vec())
     }
-}
-
-fn mask_of(at: &Affine) -> u64 {
-    at.strides.iter().enumerate().filter(|(_, stride)| **stride != 0).fold(0, |m, (axis, _)| m | 1 << axis)
 }
 
 pub(super) fn vector_groups(count: usize) -> Groups {

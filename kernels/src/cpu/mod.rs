@@ -17,6 +17,7 @@ mod reduce;
 #[cfg(test)]
 mod tests;
 mod trap;
+mod wide;
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};

@@ -3,9 +3,10 @@
 use cranelift_codegen::ir::Value;
 use retape_runtime::DType;
 
-use super::emit::{LANES, Val};
-use super::loops::{Bound, Groups, Loops, Phase, mixed_groups, vector_groups};
+use super::emit::Val;
+use super::loops::{Bound, Groups, Loops, mixed_groups, vector_groups};
 use crate::ir::{Inst, Monoid, ValueId};
+use crate::schedule::{LANES, Phase};
 
 impl Loops<'_, '_> {
     /// Reductions where no axis is reduced: of one element each.

@@ -26,12 +26,13 @@ enum Mode {
 /// Code for a machine without fused multiply-add, which no cache knows.
 fn compile_without_fma(units: &[Unit<'_>]) -> Vec<Arc<Function>> {
     let isa = super::compile::isa_without_fma().unwrap();
-    let function = |unit: &Unit<'_>| {
-        let bytes = super::compile::machine_code(unit, &isa).unwrap();
-        let code = Arc::new(Code::new(&bytes).unwrap());
-        Arc::new(Function { code, offset: 0, len: bytes.len() })
-    };
-    units.iter().map(function).collect()
+    units.iter().map(|unit| function(&super::compile::machine_code(unit, &isa).unwrap())).collect()
+}
+
+/// A function of its own, which no cache knows.
+pub(super) fn function(bytes: &[u8]) -> Arc<Function> {
+    let code = Arc::new(Code::new(bytes).unwrap());
+    Arc::new(Function { code, offset: 0, len: bytes.len() })
 }
 
 /// As [`run`], in some mode; also says whether the flag was raised.
@@ -45,9 +46,19 @@ fn run_in_mode(
     let trap = mode != Mode::Plain;
     let units: Vec<Unit<'_>> = schedule.nests.iter().map(|nest| Unit { nests: vec![nest], trap }).collect();
     let functions = if mode == Mode::TrapWithoutFma { compile_without_fma(&units) } else { compile(&units).unwrap() };
-    let mut flag = 0_u32;
+    run_functions(kernel, schedule, &functions, inputs, parts, trap)
+}
+
+/// Runs code of a schedule; also says whether the flag was raised.
+pub(super) fn run_functions(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    functions: &[Arc<Function>],
+    inputs: &[Vec<u8>],
+    parts: u64,
+    trap: bool,
+) -> (Vec<Vec<u8>>, bool) {
     let mut outputs = fresh_outputs(kernel);
-    let mut scratch = vec![0u8; schedule.scratch];
     let mut inputs = inputs.to_vec();
     let mut pointers: Vec<*mut u8> = Vec::new();
     let (mut reads, mut writes) = (inputs.iter_mut(), outputs.iter_mut());
@@ -55,7 +66,15 @@ fn run_in_mode(
         let buffer = if param.written { writes.next() } else { reads.next() };
         pointers.push(buffer.unwrap().as_mut_ptr());
     }
-    for (nest, function) in schedule.nests.iter().zip(&functions) {
+    let flag = run_at(schedule, functions, &pointers, parts, trap);
+    (outputs, flag)
+}
+
+/// Runs code of a schedule on the bytes behind some pointers; says whether the flag was raised.
+fn run_at(schedule: &Schedule, functions: &[Arc<Function>], pointers: &[*mut u8], parts: u64, trap: bool) -> bool {
+    let mut flag = 0_u32;
+    let mut scratch = vec![0u8; schedule.scratch];
+    for (nest, function) in schedule.nests.iter().zip(functions) {
         let pointer = |source: &Source| match *source {
             Source::Param(p) => pointers[p],
             Source::Scratch(at) => scratch[at..].as_mut_ptr(),
@@ -70,7 +89,103 @@ fn run_in_mode(
             }
         }
     }
-    (outputs, flag != 0)
+    flag != 0
+}
+
+/// Runs the code of one function that has the nests of several schedules without scratch memory.
+pub(super) fn run_together(
+    kernels: &[Kernel],
+    schedules: &[Schedule],
+    inputs: &[Vec<Vec<u8>>],
+    function: &Function,
+) -> Vec<Vec<Vec<u8>>> {
+    let mut outputs: Vec<Vec<Vec<u8>>> = kernels.iter().map(fresh_outputs).collect();
+    let mut inputs = inputs.to_vec();
+    let mut table = vec![];
+    for (((kernel, schedule), inputs), outputs) in kernels.iter().zip(schedules).zip(&mut inputs).zip(&mut outputs) {
+        let (mut reads, mut writes) = (inputs.iter_mut(), outputs.iter_mut());
+        let buffers = kernel.params.iter().map(|p| if p.written { writes.next() } else { reads.next() });
+        let pointers: Vec<*mut u8> = buffers.map(|buffer| buffer.unwrap().as_mut_ptr()).collect();
+        for source in schedule.nests.iter().flat_map(|nest| &nest.sources) {
+            let Source::Param(p) = *source else { panic!("scratch memory") };
+            table.push(pointers[p]);
+        }
+    }
+    // SAFETY: the kernels are verified and their buffers have the lengths of their parameters.
+    unsafe { function.call(table.as_ptr(), 0, 1) };
+    outputs
+}
+
+/// Bytes between two pages that nothing may touch, at the end of their own page or at its start.
+#[cfg(unix)]
+struct Guarded {
+    pages: *mut u8,
+    start: usize,
+    len: usize,
+}
+
+#[cfg(unix)]
+const PAGE: usize = 1 << 16;
+
+#[cfg(unix)]
+impl Guarded {
+    fn new(bytes: &[u8], at_end: bool) -> Guarded {
+        assert!(bytes.len() <= PAGE);
+        let start = if at_end { 2 * PAGE - bytes.len() } else { PAGE };
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        // SAFETY: the pages are new, and those in the middle are the only ones that are used.
+        let pages = unsafe {
+            let pages = libc::mmap(std::ptr::null_mut(), 3 * PAGE, libc::PROT_NONE, flags, -1, 0);
+            assert_ne!(pages, libc::MAP_FAILED);
+            let pages = pages.cast::<u8>();
+            assert_eq!(libc::mprotect(pages.add(PAGE).cast(), PAGE, access), 0);
+            pages.add(start).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            pages
+        };
+        Guarded { pages, start, len: bytes.len() }
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        self.pages.wrapping_add(self.start)
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        // SAFETY: the bytes were written when the pages were made.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.len) }.to_vec()
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: nothing points to the pages any more.
+        unsafe { libc::munmap(self.pages.cast(), 3 * PAGE) };
+    }
+}
+
+/// Runs code of a schedule on buffers between guards; the first input is the first output too, if it lies `over` it.
+#[cfg(unix)]
+pub(super) fn run_guarded(
+    kernel: &Kernel,
+    schedule: &Schedule,
+    functions: &[Arc<Function>],
+    inputs: &[Vec<u8>],
+    at_end: bool,
+    over: bool,
+) -> Vec<Vec<u8>> {
+    let reads: Vec<Guarded> = inputs.iter().map(|bytes| Guarded::new(bytes, at_end)).collect();
+    let writes: Vec<Guarded> = fresh_outputs(kernel).iter().map(|bytes| Guarded::new(bytes, at_end)).collect();
+    let (mut next_read, mut next_write) = (reads.iter(), writes.iter());
+    let buffer = |written: bool| if written { next_write.next() } else { next_read.next() };
+    let mut pointers: Vec<*mut u8> =
+        kernel.params.iter().map(|p| p.written).map(buffer).map(|b| b.unwrap().pointer()).collect();
+    if over {
+        pointers[kernel.params.iter().position(|p| p.written).unwrap()] = reads[0].pointer();
+    }
+    run_at(schedule, functions, &pointers, 1, false);
+    let made =
+        if over { reads.iter().take(1).chain(&writes[1..]).collect() } else { writes.iter().collect::<Vec<_>>() };
+    made.into_iter().map(Guarded::bytes).collect()
 }
 
 /// Whether a buffer holds NaN or an infinity.
@@ -111,7 +226,7 @@ fn fresh_outputs(kernel: &Kernel) -> Vec<Vec<u8>> {
     kernel.params.iter().filter(|p| p.written).map(|p| vec![0u8; p.len * p.dtype.size()]).collect()
 }
 
-fn expected(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
+pub(super) fn expected(kernel: &Kernel, inputs: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let mut outputs = fresh_outputs(kernel);
     let reads: Vec<&[u8]> = inputs.iter().map(Vec::as_slice).collect();
     evaluate(kernel, &reads, &mut outputs.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
@@ -148,7 +263,7 @@ fn check(kernel: &Kernel, inputs: &[Vec<u8>], tolerance: f64, name: &str) {
     compare(kernel, &outputs, &expected(kernel, inputs), tolerance, name);
 }
 
-fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f64, name: &str) {
+pub(super) fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f64, name: &str) {
     let written = kernel.params.iter().filter(|p| p.written);
     for ((param, made), expected) in written.zip(made).zip(expected) {
         let size = param.dtype.size();
@@ -159,7 +274,7 @@ fn compare(kernel: &Kernel, made: &[Vec<u8>], expected: &[Vec<u8>], tolerance: f
     }
 }
 
-fn bytes<T: Element>(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
+pub(super) fn bytes<T: Element>(values: impl IntoIterator<Item = f64>) -> Vec<u8> {
     values.into_iter().flat_map(|x| T::from_f64(x).to_scalar().bits.to_le_bytes()[..T::DTYPE.size()].to_vec()).collect()
 }
 
@@ -220,14 +335,18 @@ const SPECIAL: [f64; 24] = [
 ];
 
 /// All pairs of special values of a dtype, as bytes of two buffers.
-fn special_pairs(dtype: DType) -> Vec<Vec<u8>> {
+pub(super) fn special_pairs(dtype: DType) -> Vec<Vec<u8>> {
     let element = |x: f64| retape_runtime::Scalar::from_f64(x, dtype).bits.to_le_bytes()[..dtype.size()].to_vec();
     let pairs = || SPECIAL.iter().flat_map(|&x| SPECIAL.iter().map(move |&y| (x, y)));
     vec![pairs().flat_map(|(x, _)| element(x)).collect(), pairs().flat_map(|(_, y)| element(y)).collect()]
 }
 
 /// A kernel over `n` elements of two buffers; one element more than vectors fill, so that both paths run.
-fn pointwise(n: usize, dtype: DType, f: impl for<'k> Fn(&'k KernelBuilder, [Value<'k>; 2]) -> Value<'k>) -> Kernel {
+pub(super) fn pointwise(
+    n: usize,
+    dtype: DType,
+    f: impl for<'k> Fn(&'k KernelBuilder, [Value<'k>; 2]) -> Value<'k>,
+) -> Kernel {
     let k = KernelBuilder::new();
     let [x, y] = [0, 1].map(|_| k.param(dtype, n, false));
     k.axis(n, false);

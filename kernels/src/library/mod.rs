@@ -16,6 +16,7 @@ mod conv;
 mod dense;
 mod extents;
 mod flag;
+mod join;
 mod linalg;
 mod matmul;
 mod micro;
@@ -52,6 +53,7 @@ pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
 pub use dense::{Tile, TileCallback};
 pub(crate) use extents::reached;
+pub use join::Join;
 pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, MatrixLayout};
 pub use philox::Philox;
@@ -211,6 +213,7 @@ library! {
     Cholesky,
     Collective,
     Conv2d,
+    Join,
     MatMul,
     Philox,
     Pool2d,

@@ -163,6 +163,7 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::ArgReduce(kernel) => library::arg_reduce(kernel, target),
         Library::CastHalf(kernel) => library::cast_half(kernel, target),
         Library::Cholesky(kernel) => library::cholesky(kernel, target),
+        Library::Join(kernel) => library::join(kernel, target),
         Library::Philox(kernel) => library::philox(kernel, target),
         Library::Pool2d(kernel) => library::pool(kernel, target),
         Library::Scan(kernel) => library::scan(kernel, target),

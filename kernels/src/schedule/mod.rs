@@ -5,6 +5,7 @@
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod analysis;
 mod canonical;
 mod rare;
 mod split;
@@ -16,6 +17,7 @@ use crate::expand::expand;
 use crate::ir::{Inst, Kernel, Stage};
 use crate::simplify::simplify;
 
+pub(crate) use analysis::{Analysis, LANES, Phase};
 pub(crate) use canonical::canonical;
 pub(crate) use rare::RareParts;
 pub(crate) use split::fold_of_partials;
@@ -117,7 +119,7 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
         Form::Rows => (form, points(&kernel.axes[..kept])),
         Form::Columns { .. } => {
             let extent = kernel.axes[kept - 1].extent;
-            let length = if kernel.axes.len() > kept { groups * 4 } else { BLOCK };
+            let length = if kernel.axes.len() > kept { groups * LANES } else { BLOCK };
             // A short remainder joins the last block.
             let length = if extent < 2 * length { extent } else { length };
             (Form::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))

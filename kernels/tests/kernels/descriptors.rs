@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use retape_kernels::library::{
-    ArgReduce, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme, Library, MatMul,
+    ArgReduce, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme, Join, Library, MatMul,
     MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, Token,
     TriangularSolve,
 };
@@ -85,6 +85,10 @@ fn arg_reduce() -> ArgReduce {
     ArgReduce { dtype: DType::F64, outer: 2, len: 5, inner: 3, kind: Extreme::Max }
 }
 
+fn join() -> Join {
+    Join { dtype: DType::Bf16, outer: 2, lens: Shape::new(&[3, 0, 1]), inner: 3 }
+}
+
 fn solve() -> TriangularSolve {
     let (lower, transpose, unit_diagonal) = (true, false, true);
     TriangularSolve { dtype: DType::F64, batch: 2, n: 4, n_rhs: 3, lower, transpose, unit_diagonal }
@@ -119,6 +123,7 @@ fn valid() -> Vec<Library> {
         conv_of(ConvPass::InputGradient),
         conv_of(ConvPass::FilterGradient),
         Conv2d { dtype: DType::F16, height: 1, groups: 1, ..conv() }.into(),
+        join().into(),
         matmul().into(),
         MatMul { a: strided.clone(), b: Strided { row_stride: 1, ..strided }, batch, ..matmul() }.into(),
         MatMul::contiguous(DType::F16, &[2], [3, 1, 40]).into(),
@@ -199,6 +204,8 @@ fn refused() -> Vec<(Library, String)> {
         (Sort { len: half, inner: half, ..sort() }.into(), text(half)),
         (Sort { outer: THIRD, len: 3, inner: 1, ..sort() }.into(), text(THIRD)),
         (Sort { dtype: DType::F16, ..sort() }.into(), "f16".into()),
+        (Join { lens: Shape::new(&[]), ..join() }.into(), "nothing is joined".into()),
+        (Join { outer: THIRD, lens: Shape::new(&[1, 2]), inner: 1, ..join() }.into(), text(THIRD)),
         (ArgReduce { outer: THIRD, len: 3, inner: 1, ..arg_reduce() }.into(), text(THIRD)),
         (ArgReduce { outer: half, len: 0, inner: half, ..arg_reduce() }.into(), text(half)),
         (ArgReduce { dtype: DType::Bf16, ..arg_reduce() }.into(), "bf16".into()),

@@ -1,6 +1,7 @@
 //! Device buffers: uniquely owned bytes on a GPU, aligned to 256.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::gpu::Gpu;
@@ -124,6 +125,20 @@ impl DeviceBuffer {
         let copy = DeviceBuffer::alloc(gpu, self.len)?;
         if let (Some(from), Some(to)) = (self.block, copy.block) {
             gpu.check(|driver| driver.copy(from.address, to.address, self.len))?;
+        }
+        Ok(copy)
+    }
+
+    /// A copy of some of the bytes, on the same GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gpu`] if the buffer has too few bytes, or earlier work failed; as [`alloc`](DeviceBuffer::alloc).
+    pub fn copy_of(&self, bytes: Range<usize>) -> Result<DeviceBuffer> {
+        self.verify_range("from", bytes.start, bytes.len())?;
+        let copy = DeviceBuffer::alloc(&self.gpu, bytes.len())?;
+        if let (Some(from), Some(to)) = (self.block, copy.block) {
+            self.gpu.check(|driver| driver.copy(from.address + bytes.start as u64, to.address, bytes.len()))?;
         }
         Ok(copy)
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::browser::{Browser, View};
-use super::{data, folder, list, page, subjects};
+use super::{data, folder, list, number, page, subjects};
 
 const WIDTHS: [u32; 3] = [1400, 800, 375];
 
@@ -100,12 +100,12 @@ fn a_browser_draws_all_of_it() {
     let data = data(&page(&folder));
     browser.open(&folder.join("report.html"), DESKTOP);
     check_drawn(&mut browser, "drawn");
-    let detail = &data["entries"][0]["detail"];
+    let detail = &data["details"][0];
     let expected = [
-        ("[data-entry]", list(&data, "/entries").len()),
+        ("[data-entry]", list(&data, "/stats/entries").len()),
         ("[data-miss]", list(&data, "/misses").len()),
         ("[data-group]", list(detail, "/steps").len()),
-        ("[data-arena]", list(detail, "/arena/rects").len()),
+        ("[data-arena]", list(detail, "/arena/allocations").len()),
         (".mark", list(&data, "/misses").len()),
     ];
     for (selector, n) in expected {
@@ -117,9 +117,9 @@ fn a_browser_draws_all_of_it() {
 /// The step whose measured unit takes the largest part of a call.
 fn slowest(detail: &Value) -> u64 {
     let mut units: Vec<(u64, u64, f64)> = vec![];
-    for (launch, time) in list(detail, "/launches").iter().zip(list(detail, "/profile/launches")) {
-        let (first, end, total) =
-            (launch[0].as_u64().unwrap(), launch[1].as_u64().unwrap(), time["total"].as_f64().unwrap());
+    for launch in list(detail, "/launches") {
+        let (first, end) = (number(launch, "/steps/start"), number(launch, "/steps/end"));
+        let total = launch["total_seconds"].as_f64().unwrap();
         match units.last_mut() {
             Some(last) if first < last.1 => *last = (last.0, end, last.2 + total),
             _ => units.push((first, end, total)),
@@ -145,8 +145,8 @@ fn the_graph_opens_whole_with_the_slowest_group_chosen() {
                 Number(document.querySelector('.group.chosen').dataset.group), document.querySelector('.panel h4').textContent, scrollY];
             })()",
         );
-        let slowest = slowest(&data["entries"][0]["detail"]);
-        let label = &data["entries"][0]["detail"]["steps"][slowest as usize]["label"];
+        let slowest = slowest(&data["details"][0]);
+        let label = &data["details"][0]["steps"][slowest as usize]["label"];
         let title = format!("Group {slowest}{}", label.as_str().unwrap());
         assert_eq!(found, serde_json::json!([true, true, slowest, title, 0]), "{width}");
     }
@@ -176,7 +176,8 @@ fn the_hit_rate_begins_with_the_first_call() {
             (&"1".into(), &true.into(), &true.into()),
             "{name}"
         );
-        let expected = data["stats"]["hit_rate"].as_f64().unwrap();
+        let hits = number(&data, "/stats/hits") as f64;
+        let expected = hits / (hits + number(&data, "/stats/misses") as f64);
         let (first, last) = (found["first"].as_f64().unwrap(), found["last"].as_f64().unwrap());
         assert!(first.abs() < 0.01 && (last - expected).abs() < 0.01, "{name}: {found} {expected}");
     }
@@ -244,9 +245,8 @@ fn what_can_be_pressed_works() {
         let found = browser.evaluate(PRESS);
         check_drawn(&mut browser, "pressed");
         // The last entry that was chosen is the one that is open.
-        let last = list(&data, "/entries").last().unwrap();
-        let members: usize =
-            list(last, "/detail/steps").iter().map(|step| step["members"].as_array().unwrap().len()).sum();
+        let last = list(&data, "/details").last().unwrap();
+        let members: usize = list(last, "/steps").iter().map(|step| step["members"].as_array().unwrap().len()).sum();
         assert_eq!(found, serde_json::json!({ "ops": members, "theme": "dark", "overflow": false }), "{width}");
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use retape::{Tensor, Tree, accelerate, value_and_grad};
+use retape_report::Report;
 use serde_json::Value;
 
 /// Text that would run if it were not taken as text.
@@ -81,34 +82,34 @@ fn number(value: &Value, pointer: &str) -> u64 {
 fn the_page_says_what_the_cache_knows() {
     let data = data(&page(&folder("data")));
     assert_eq!((number(&data, "/stats/hits"), number(&data, "/stats/misses")), (4, 13));
-    assert_eq!(number(&data, "/stats/n_entries"), 2);
+    assert_eq!(list(&data, "/stats/entries").len(), 2);
     let reasons: Vec<&str> = list(&data, "/misses").iter().map(|miss| miss["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons[..3], ["first_call", "new_shape", "new_static"]);
     assert_eq!(reasons[11..], ["cleared", "cleared"]);
-    assert_eq!(data["title"], HOSTILE);
+    assert_eq!(data["stats"]["name"], HOSTILE);
     let machine = &data["machine"];
     assert_eq!(machine["processor"], serde_json::json!(retape_runtime::processor_model()));
     assert_eq!(machine["threads"], retape_runtime::n_threads());
     assert_eq!(machine["instruction_set"], retape_kernels::library::instruction_set());
     let history: Vec<(u64, u64)> =
-        list(&data, "/history").iter().map(|at| (number(at, "/0"), number(at, "/1"))).collect();
+        list(&data, "/history").iter().map(|at| (number(at, "/misses"), number(at, "/hits"))).collect();
     assert_eq!((history.len(), history[0], history[12]), (13, (1, 0), (13, 4)));
-    assert_eq!(data["misses"][1]["summary"]["arguments"][0], "Layers (3 tensors, mode \"plain\")");
-    assert_eq!(data["misses"][1]["summary"]["arguments"][1], "f32[7, 8]");
-    let change = &list(&data, "/misses/1/changes")[0];
+    assert_eq!(data["misses"][1]["signature"]["summaries"][0], "Layers (3 tensors, mode \"plain\")");
+    assert_eq!(data["misses"][1]["signature"]["summaries"][1], "f32[7, 8]");
+    let change = &list(&data, "/misses/1/differences")[0];
     assert_eq!((&change["path"], &change["old"], &change["new"]), (&"argument 1".into(), &"32".into(), &"7".into()));
-    let advice = list(&data, "/advice")[0].as_str().unwrap();
+    let advice = data["stats"]["advice"][0]["message"].as_str().unwrap();
     assert!(advice.starts_with("argument 1 axis 0 took"), "{advice}");
-    for entry in list(&data, "/entries") {
+    for (entry, detail) in list(&data, "/stats/entries").iter().zip(list(&data, "/details")) {
         let captures = list(entry, "/captures");
         assert!(
             captures.len() == 1 && captures[0].as_str().unwrap().contains("tests/engine/report/mod.rs"),
             "{captures:?}"
         );
-        let leaves = list(entry, "/leaves");
+        let leaves = list(entry, "/signature/leaves");
         assert!(leaves.iter().any(|leaf| leaf["path"].as_str().unwrap().contains(HOSTILE.split('"').next().unwrap())));
-        assert!(number(entry, "/arena_unshared_bytes") > number(entry, "/detail/arena/bytes"), "no bytes are shared");
-        check_drawing(&entry["detail"]);
+        assert!(number(entry, "/arena_unshared_bytes") > number(detail, "/arena/bytes"), "no bytes are shared");
+        check_drawing(detail);
     }
 }
 
@@ -122,7 +123,7 @@ fn check_drawing(detail: &Value) {
     assert!(values.len() > 20 && steps.len() > 5, "{} values in {} groups", values.len(), steps.len());
     let covered: Vec<usize> = list(detail, "/launches")
         .iter()
-        .flat_map(|launch| launch[0].as_u64().unwrap() as usize..launch[1].as_u64().unwrap() as usize)
+        .flat_map(|launch| number(launch, "/steps/start") as usize..number(launch, "/steps/end") as usize)
         .collect();
     assert!((0..steps.len()).all(|step| covered.contains(&step)), "{covered:?} of {}", steps.len());
     for step in steps {
@@ -135,13 +136,13 @@ fn check_drawing(detail: &Value) {
         assert!(step["kind"] == "movement" || !step["lines"].as_array().unwrap().is_empty(), "{step}");
     }
     let size = number(detail, "/arena/bytes");
-    let rects = list(detail, "/arena/rects");
+    let rects = list(detail, "/arena/allocations");
     assert!(!rects.is_empty());
-    let span = |rect: &Value, from: &str, to: &str| (number(rect, from), number(rect, to));
+    let span = |rect: &Value, first: &str, last: &str| (number(rect, first), number(rect, last));
     for (n, a) in rects.iter().enumerate() {
-        assert!(number(a, "/offset") + number(a, "/len") <= size && number(a, "/from") <= number(a, "/to"), "{a}");
+        assert!(number(a, "/offset") + number(a, "/len") <= size && number(a, "/first") <= number(a, "/last"), "{a}");
         for b in &rects[n + 1..] {
-            let (lives_a, lives_b) = (span(a, "/from", "/to"), span(b, "/from", "/to"));
+            let (lives_a, lives_b) = (span(a, "/first", "/last"), span(b, "/first", "/last"));
             let together = lives_a.0.max(lives_b.0) <= lives_a.1.min(lives_b.1);
             let (at_a, at_b) = (number(a, "/offset"), number(b, "/offset"));
             let shared = at_a.max(at_b) < (at_a + number(a, "/len")).min(at_b + number(b, "/len"));
@@ -173,7 +174,7 @@ fn code_for_gradients_is_shown() {
     let path = folder("gradients").join("report.html");
     model.report_html(&path).unwrap();
     let data = data(&std::fs::read_to_string(path).unwrap());
-    let code = &list(&data, "/entries/0/gradients")[0];
+    let code = &list(&data, "/stats/entries/0/gradients")[0];
     assert_eq!((number(code, "/calls"), &code["is_compiled"]), (2, &Value::Bool(true)));
     assert_eq!(code["arguments"], serde_json::json!([0]));
     assert_eq!((number(&data, "/stats/backward_hits"), number(&data, "/stats/backward_misses")), (1, 1));

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use crate::network::Training;
 use retape::data::{Digits, one_hot};
 use retape::{Accelerated, Function, Static, Tensor, Tree, accelerate, value_and_grad};
+use retape_report::Report;
 use serde_json::Value;
 
 /// A page with its name.

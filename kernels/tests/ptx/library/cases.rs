@@ -1,10 +1,10 @@
 //! The descriptors that are tested: every kernel, dtype and path, with shapes at the edges of blocks and tiles.
 
 use retape_kernels::library::{
-    ArgReduce, CastHalf, Cholesky, Extreme, Library, Philox, Pool2d, PoolKind, PoolPass, Scan, ScanKind, ScatterAdd,
-    Sort, TriangularSolve,
+    ArgReduce, CastHalf, Cholesky, Extreme, Join, Library, Philox, Pool2d, PoolKind, PoolPass, Scan, ScanKind,
+    ScatterAdd, Sort, TriangularSolve,
 };
-use retape_runtime::DType;
+use retape_runtime::{DType, Shape};
 
 use super::data::Draw;
 
@@ -20,6 +20,19 @@ pub(crate) fn cast_half() -> Vec<Library> {
     let lens = [0, 1, 7, 8, 9, 2048, 2061];
     let all = pairs.flat_map(|(from, to)| lens.map(|len| CastHalf { from, to, len }));
     all.filter(CastHalf::is_valid).map(Library::from).collect()
+}
+
+pub(crate) fn join(draw: &mut Draw) -> Vec<Library> {
+    let mut all = vec![];
+    for dtype in DType::ALL {
+        for outer in [0, 1, 3, 40] {
+            for inner in [1, 7] {
+                let lens: Vec<usize> = (0..draw.below(5) + 1).map(|_| [0, 1, 2, 90][draw.below(4)]).collect();
+                all.push(Join { dtype, outer, lens: Shape::new(&lens), inner }.into());
+            }
+        }
+    }
+    all
 }
 
 pub(crate) fn arg_reduce() -> Vec<Library> {

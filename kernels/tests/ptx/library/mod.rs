@@ -168,3 +168,8 @@ fn cholesky() {
 fn triangular_solve() {
     check_all(11, cases::triangular_solve);
 }
+
+#[test]
+fn join() {
+    check_all(12, cases::join);
+}

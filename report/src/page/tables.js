@@ -60,16 +60,16 @@ function listing(label, text) {
   return scrolling(h("pre", {}, text), label);
 }
 
-/** Arguments in short: `{ arguments, modes }`; the full text on demand if it says more. */
-function signature(summary, full) {
-  const text = summary.arguments.join(", ");
-  const modes = summary.modes.map((mode) => h("span", { class: "chip" }, mode));
-  const last = summary.arguments.length - 1;
+/** Arguments in short; the full text on demand if it says more. */
+function signature({ summaries, modes }, full) {
+  const text = summaries.join(", ");
+  const chips = modes.map((mode) => h("span", { class: "chip" }, mode));
+  const last = summaries.length - 1;
   const argument = (part, n) => [h("span", {}, part, n < last && ","), " "];
-  const short = h("code", { class: "signature" }, summary.arguments.map(argument));
-  const isAll = [text, ...summary.modes].join("; ") === full;
-  if (full === undefined || isAll) return [short, " ", modes];
-  return h("details", { class: "full" }, h("summary", {}, short, " ", modes), h("code", {}, full));
+  const short = h("code", { class: "signature" }, summaries.map(argument));
+  const isAll = [text, ...modes].join("; ") === full;
+  if (full === undefined || isAll) return [short, " ", chips];
+  return h("details", { class: "full" }, h("summary", {}, short, " ", chips), h("code", {}, full));
 }
 
 /** The short name of a signature. */
@@ -80,13 +80,14 @@ function chip(id) {
 /** The cost of tracing and compiling: a bar of the stages, and all together. */
 function stages(times) {
   const names = ["trace", "optimise", "plan", "compile"];
-  const total = names.reduce((sum, name) => sum + times[name], 0);
-  const share = (name) => (total ? times[name] / total : 0);
-  const lines = () => [`${time(total)} in all`, ...names.map((name) => `${name} ${time(times[name])}, ${percent(share(name), 0)}`)];
+  const of = (name) => times[`${name}_seconds`];
+  const total = names.reduce((sum, name) => sum + of(name), 0);
+  const share = (name) => (total ? of(name) / total : 0);
+  const lines = () => [`${time(total)} in all`, ...names.map((name) => `${name} ${time(of(name))}, ${percent(share(name), 0)}`)];
   const part = (name) => h("span", { class: `stage ${name}`, style: `flex-grow:${share(name)}` });
   const attributes = { class: "stages", role: "img", "aria-label": spoken(lines), ...explained(lines) };
   const bar = total > 0 && h("div", attributes, names.map(part));
-  return { total, bar, keys: names.map((name) => stageKey(name, time(times[name]))) };
+  return { total, bar, keys: names.map((name) => stageKey(name, time(of(name)))) };
 }
 
 function stageKey(name, value) {

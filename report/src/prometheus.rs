@@ -1,29 +1,16 @@
 //! Statistics in the text format that Prometheus reads.
 
 use std::collections::HashSet;
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 
-use super::latency::Latency;
-use super::stats::{EntryStats, Stats};
+use retape::{EntryStats, Latency, Stats};
 
-/// The statistics of several functions as one text.
+/// The statistics of several functions as one text; the [front page](crate#metrics) has an example.
 ///
 /// Every metric begins with `retape_cache_` and has the label `function`, the name of the function; those of entries
 /// also have the label `entry`, the short name of the signature, which `retape_cache_entry_info` maps to the arguments.
 /// Times are in seconds, sizes in bytes. A text may hold each sample only once, so of functions with one name the second
 /// is labelled `name #2`, and so on.
-///
-/// ```
-/// use retape::{Tensor, accelerate, prometheus};
-///
-/// let double = accelerate(|x: &Tensor| x + x).named("double");
-/// let halve = accelerate(|x: &Tensor| x * 0.5_f32).named("halve");
-/// double.call(Tensor::ones([4]))?;
-/// let text = prometheus(&[&double.stats(), &halve.stats()]);
-/// assert!(text.contains("\nretape_cache_misses_total{function=\"double\"} 1\n"));
-/// assert!(text.contains("\nretape_cache_misses_total{function=\"halve\"} 0\n"));
-/// # Ok::<(), retape::Error>(())
-/// ```
 pub fn prometheus(functions: &[&Stats]) -> String {
     let functions = &labelled(functions)[..];
     let mut text = String::new();
@@ -41,8 +28,9 @@ pub fn prometheus(functions: &[&Stats]) -> String {
         family(&mut text, metric.name, metric.help, metric.kind);
         for (name, stats) in functions {
             for entry in &stats.entries {
-                let id = entry.signature.id();
-                sample(&mut text, metric.name, &[("function", name), ("entry", &id)], (metric.value)(entry));
+                if let Some(value) = (metric.value)(entry) {
+                    sample(&mut text, metric.name, &[("function", name), ("entry", &entry.signature.id())], value);
+                }
             }
         }
     }
@@ -54,15 +42,6 @@ pub fn prometheus(functions: &[&Stats]) -> String {
         }
     }
     text
-}
-
-impl Stats {
-    /// The statistics in the text format that Prometheus reads, labelled with the function's name.
-    ///
-    /// For several functions see [`prometheus`]: a text may describe each metric only once.
-    pub fn prometheus(&self) -> String {
-        prometheus(&[self])
-    }
 }
 
 /// Statistics of a function with its label.
@@ -82,23 +61,23 @@ fn labelled<'s>(functions: &[&'s Stats]) -> Vec<Labelled<'s>> {
     functions.iter().map(|stats| (label(&stats.name), *stats)).collect()
 }
 
-/// A number of a cache; none where it has none.
-struct Metric {
+/// A number of a cache or of an entry; none where it has none.
+struct Metric<T> {
     name: &'static str,
     help: &'static str,
     kind: &'static str,
-    value: fn(&Stats) -> Option<f64>,
+    value: fn(&T) -> Option<f64>,
 }
 
-const fn counter(name: &'static str, help: &'static str, value: fn(&Stats) -> Option<f64>) -> Metric {
+const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> Option<f64>) -> Metric<T> {
     Metric { name, help, kind: "counter", value }
 }
 
-const fn gauge(name: &'static str, help: &'static str, value: fn(&Stats) -> Option<f64>) -> Metric {
+const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> Option<f64>) -> Metric<T> {
     Metric { name, help, kind: "gauge", value }
 }
 
-const METRICS: &[Metric] = &[
+const METRICS: &[Metric<Stats>] = &[
     counter("hits_total", "Calls that found an entry.", |s| Some(s.hits as f64)),
     counter("misses_total", "Calls that traced.", |s| Some(s.misses as f64)),
     counter("waits_total", "Calls that waited for the trace of another thread.", |s| Some(s.waits as f64)),
@@ -136,51 +115,13 @@ const METRICS: &[Metric] = &[
     }),
 ];
 
-/// A number of an entry.
-struct EntryMetric {
-    name: &'static str,
-    help: &'static str,
-    kind: &'static str,
-    value: fn(&EntryStats) -> f64,
-}
-
-const ENTRY_METRICS: &[EntryMetric] = &[
-    EntryMetric {
-        name: "entry_calls_total",
-        help: "Calls that an entry served.",
-        kind: "counter",
-        value: |e| e.calls as f64,
-    },
-    EntryMetric {
-        name: "entry_bytes",
-        help: "Bytes of an entry in main memory.",
-        kind: "gauge",
-        value: |e| e.bytes as f64,
-    },
-    EntryMetric {
-        name: "entry_device_bytes",
-        help: "Bytes of an entry on a GPU.",
-        kind: "gauge",
-        value: |e| e.device_bytes as f64,
-    },
-    EntryMetric {
-        name: "entry_arena_bytes",
-        help: "Bytes of an entry's arena.",
-        kind: "gauge",
-        value: |e| e.arena_bytes as f64,
-    },
-    EntryMetric {
-        name: "entry_idle_seconds",
-        help: "How long ago an entry was last used.",
-        kind: "gauge",
-        value: |e| e.last_use.as_secs_f64(),
-    },
-    EntryMetric {
-        name: "entry_made_seconds",
-        help: "What tracing and compiling an entry took.",
-        kind: "gauge",
-        value: |e| e.times.total().as_secs_f64(),
-    },
+const ENTRY_METRICS: &[Metric<EntryStats>] = &[
+    counter("entry_calls_total", "Calls that an entry served.", |e| Some(e.calls as f64)),
+    gauge("entry_bytes", "Bytes of an entry in main memory.", |e| Some(e.bytes as f64)),
+    gauge("entry_device_bytes", "Bytes of an entry on a GPU.", |e| Some(e.device_bytes as f64)),
+    gauge("entry_arena_bytes", "Bytes of an entry's arena.", |e| Some(e.arena_bytes as f64)),
+    gauge("entry_idle_seconds", "How long ago an entry was last used.", |e| Some(e.last_use.as_secs_f64())),
+    gauge("entry_made_seconds", "What tracing and compiling an entry took.", |e| Some(e.times.total().as_secs_f64())),
 ];
 
 fn latencies(text: &mut String, name: &str, help: &str, functions: &[Labelled<'_>], of: fn(&Stats) -> Latency) {
@@ -197,7 +138,7 @@ fn latencies(text: &mut String, name: &str, help: &str, functions: &[Labelled<'_
     }
 }
 
-fn family(text: &mut String, name: &str, help: impl Display, kind: &str) {
+fn family(text: &mut String, name: &str, help: &str, kind: &str) {
     let _ = writeln!(text, "# HELP retape_cache_{name} {help}\n# TYPE retape_cache_{name} {kind}");
 }
 

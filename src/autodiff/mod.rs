@@ -7,6 +7,8 @@
 //! A call of compiled code is visited once, at its last result: all uses of its results come after all of them, so all
 //! their cotangents are known by then. Its rule is another call, of its routine's gradient.
 
+mod windows;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -117,8 +119,8 @@ struct Backward<'w> {
     targets: &'w [Traced],
     /// Values that depend on a target, by id.
     reached: Vec<bool>,
-    /// The sum so far of the cotangents of each value still to be visited.
-    cotangents: HashMap<ValueId, Tensor>,
+    /// The cotangents that have met so far at each value still to be visited.
+    cotangents: HashMap<ValueId, Vec<Tensor>>,
     last: Option<ValueId>,
     at: Caller,
 }
@@ -142,13 +144,7 @@ impl<'w> Backward<'w> {
 
     fn add(&mut self, id: ValueId, ct: Tensor) {
         if self.depends(id) {
-            let sum = match self.cotangents.remove(&id) {
-                // 16-bit floats are not computed with.
-                Some(sum) if ct.dtype().is_half() => (sum.cast(DType::F32) + ct.cast(DType::F32)).cast(ct.dtype()),
-                Some(sum) => sum + ct,
-                None => ct,
-            };
-            self.cotangents.insert(id, sum);
+            self.cotangents.entry(id).or_default().push(ct);
         }
     }
 
@@ -160,8 +156,9 @@ impl<'w> Backward<'w> {
                 self.visit(ValueId(index));
             }
         }
-        let gradient = |(position, target): (usize, &Traced)| match self.cotangents.get(&target.id) {
-            Some(ct) => ct.clone(),
+        let targets = self.targets;
+        let gradient = |(position, target): (usize, &Traced)| match self.take(target.id) {
+            Some(ct) => ct,
             None if unused == Unused::Refuse && !self.is_used(target) => {
                 let name = name(position);
                 let message = format!("the value does not depend on {name}; leave it out, or ask for `grad_or_zero`");
@@ -169,7 +166,7 @@ impl<'w> Backward<'w> {
             }
             None => self.tape.value(target.id, target.ty.clone()).constant_like(0.0, self.at),
         };
-        self.targets.iter().enumerate().map(gradient).collect()
+        targets.iter().enumerate().map(gradient).collect()
     }
 
     /// Whether the value, or something on the way to it, uses the target at all, even if its derivative is zero.
@@ -180,8 +177,11 @@ impl<'w> Backward<'w> {
 
     /// The cotangent of a value, which is final now; that of a target stays, as it is asked for.
     fn take(&mut self, id: ValueId) -> Option<Tensor> {
-        let is_target = self.targets.iter().any(|target| target.id == id);
-        if is_target { self.cotangents.get(&id).cloned() } else { self.cotangents.remove(&id) }
+        let ct = windows::sum(self.tape, self.cotangents.remove(&id)?, self.at)?;
+        if self.targets.iter().any(|target| target.id == id) {
+            self.cotangents.insert(id, vec![ct.clone()]);
+        }
+        Some(ct)
     }
 
     /// Passes the cotangents of all results of a call, the last of which is `last`, on to its arguments.

@@ -6,12 +6,12 @@ function linked(entry) {
   const firstCapture = entry.params.length - entry.captures.length;
   entry.params.forEach((value, n) => {
     const capture = n - firstCapture;
-    values[value].name = capture < 0 ? entry.names[n] || `argument ${n}` : `captured tensor ${capture}`;
+    values[value].name = capture < 0 ? entry.signature.tensors[n] || `argument ${n}` : `captured tensor ${capture}`;
   });
   const maker = new Map();
   steps.forEach((step, n) => step.writes.forEach((value) => maker.set(value, n)));
   const units = [];
-  entry.launches.forEach(([first, end], n) => {
+  entry.launches.forEach(({ steps: { start: first, end } }, n) => {
     const last = units[units.length - 1];
     if (last && first < last.end) {
       last.end = end;
@@ -20,24 +20,24 @@ function linked(entry) {
       units.push({ first, end, launches: [n] });
     }
   });
-  const total = entry.profile ? entry.profile.launches.reduce((sum, launch) => sum + launch.total, 0) : 0;
+  const calls = entry.launches.length ? entry.launches[0].count : 0;
+  const total = entry.launches.reduce((sum, launch) => sum + launch.total_seconds, 0);
   for (const unit of units) {
     for (let step = unit.first; step < unit.end; step += 1) steps[step].unit = unit;
-    if (entry.profile && entry.profile.calls) {
-      const times = unit.launches.map((n) => entry.profile.launches[n]);
-      const sum = (field) => times.reduce((sum, time) => sum + time[field], 0);
+    if (calls) {
+      const sum = (field) => unit.launches.reduce((sum, n) => sum + entry.launches[n][`${field}_seconds`], 0);
       const [all, min, max] = [sum("total"), sum("min"), sum("max")];
-      unit.time = { mean: all / entry.profile.calls, min, max, share: total ? all / total : 0 };
+      unit.time = { mean: all / calls, min, max, share: total ? all / total : 0 };
     }
   }
   const share = (unit) => (unit.time ? unit.time.share : 0);
   const slowest = units.reduce((best, unit) => (best && share(unit) <= share(best) ? best : unit), null);
-  return { values, steps, maker, units, hottest: Math.max(slowest ? share(slowest) : 0, 1e-9), slowest: slowest && slowest.first };
+  return { values, steps, maker, calls, units, hottest: Math.max(slowest ? share(slowest) : 0, 1e-9), slowest: slowest && slowest.first };
 }
 
 /** A value in words: `%12: f32[3, 4]`, or the name of an argument with its type. */
 function named(values, id) {
-  return `${values[id].name ? `${values[id].name} (%${id})` : `%${id}`}: ${values[id].ty}`;
+  return `${values[id].name ? `${values[id].name} (%${id})` : `%${id}`}: ${values[id].type}`;
 }
 
 /** An op with its arguments: `add %1, %2`. */
@@ -72,7 +72,7 @@ function groupDetails(facts, n, toggle, isOpen, zoom) {
   const { values, steps } = facts;
   const step = steps[n];
   const operand = (id) => h("li", {}, h("code", {}, named(values, id)), h("span", { class: "size" }, bytes(values[id].bytes)));
-  const op = (id) => h("li", {}, h("code", {}, `%${id} = ${applied(values[id])}${attributes(values[id])} : ${values[id].ty}`),
+  const op = (id) => h("li", {}, h("code", {}, `%${id} = ${applied(values[id])}${attributes(values[id])} : ${values[id].type}`),
     values[id].at && h("span", { class: "at" }, place(values[id].at)));
   const list = (title, items) => [h("h5", {}, title), items.length ? h("ul", {}, items) : h("p", { class: "quiet" }, "nothing")];
   const timed = step.unit && step.unit.time ? timeLine(step) : "Not measured: profiling was off";

@@ -58,12 +58,12 @@ function stretched(rects, size, height) {
 
 /** Where intermediate values lie in the arena, step by step. */
 function arenaMap(entry, facts, show) {
-  const { rects, bytes: size } = entry.arena;
+  const { allocations: rects, bytes: size } = entry.arena;
   const n = facts.steps.length;
   // A value that another one takes the place of ends where that begins.
   const taken = new Set(rects.filter((rect) => rect.over !== null).map((rect) => rect.over));
-  const ends = (rect) => rect.to + (taken.has(rect.value) ? 0 : 1);
-  const lives = (rect, step) => rect.from <= step && step < ends(rect);
+  const ends = (rect) => rect.last + (taken.has(rect.value) ? 0 : 1);
+  const lives = (rect, step) => rect.first <= step && step < ends(rect);
   const live = facts.steps.map((_, step) => rects.reduce((sum, rect) => sum + (lives(rect, step) ? rect.len : 0), 0));
   const peak = live.indexOf(Math.max(...live));
   const scale = stretched(rects, size, 240);
@@ -79,19 +79,19 @@ function arenaMap(entry, facts, show) {
     const labels = ticks(n, Math.max(2, w / 90)).filter((step) => Number.isInteger(step) && step < n);
     const rectangle = (rect) => {
       const value = facts.values[rect.value];
-      const [x0, x1, y0, y1] = [x(rect.from), x(ends(rect)), y(rect.offset + rect.len), y(rect.offset)];
+      const [x0, x1, y0, y1] = [x(rect.first), x(ends(rect)), y(rect.offset + rect.len), y(rect.offset)];
       const lines = () => [
         named(facts.values, rect.value),
         `${value.op}, ${bytes(rect.len)} at offset ${bytes(rect.offset)}`,
-        rect.from === rect.to ? `lives in step ${rect.from} only` : `lives from step ${rect.from} to step ${rect.to}`,
+        rect.first === rect.last ? `lives in step ${rect.first} only` : `lives from step ${rect.first} to step ${rect.last}`,
         rect.over !== null && `takes the place of %${rect.over}, which dies as it is written`,
         value.at,
       ];
       return s("rect", {
-        class: `life ${facts.steps[rect.from].kind}`, "data-arena": rect.value, "data-stop": true, tabindex: -1,
+        class: `life ${facts.steps[rect.first].kind}`, "data-arena": rect.value, "data-stop": true, tabindex: -1,
         x: round(x0 + 0.5), y: round(y0 + 0.5), rx: 1.5,
         width: round(Math.max(1, x1 - x0 - 1)), height: round(Math.max(1, y1 - y0 - 1)),
-        "aria-label": spoken(lines), ...explained(lines), ...pressed(() => show(rect.from)),
+        "aria-label": spoken(lines), ...explained(lines), ...pressed(() => show(rect.first)),
       });
     };
     const level = (value, step) => `${step ? "L" : "M"}${round(x(step))} ${round(lineY(value))}H${round(x(step + 1))}`;
@@ -120,8 +120,8 @@ function arenaMap(entry, facts, show) {
 
 /** Where the time of a call goes: one row per measured unit, the longest first or in order. */
 function timings(entry, facts, show) {
-  const { units } = facts;
-  if (!entry.profile || !entry.profile.calls) {
+  const { calls, units } = facts;
+  if (!calls) {
     return empty("No call of this entry was measured. Turn profiling on (", h("code", {}, "set_profiling(true)"),
       "), call the function a few times, and write the report again.");
   }
@@ -152,12 +152,12 @@ function timings(entry, facts, show) {
   };
   sort(true);
   const choice = (label, byTime) => {
-    const radio = h("input", { type: "radio", name: `sort-${entry.id}`, checked: byTime, onchange: () => sort(byTime) });
+    const radio = h("input", { type: "radio", name: `sort-${entry.signature.id}`, checked: byTime, onchange: () => sort(byTime) });
     return h("label", {}, radio, label);
   };
   const mean = time(units.reduce((sum, unit) => sum + unit.time.mean, 0));
   return [
-    about(`${several(entry.profile.calls, "call")} measured, ${mean} in groups per call.`,
+    about(`${several(calls, "call")} measured, ${mean} in groups per call.`,
       " Small neighbours run as one function and are measured together."),
     h("div", { class: "tools", role: "radiogroup", "aria-label": "Order" }, choice("longest first", true), choice("in order", false)),
     holder,

@@ -31,6 +31,11 @@ function sign(family) {
   return s("svg", attributes, s("path", { d: signs[family] }));
 }
 
+/** How many misses the log no longer has. */
+function forgotten({ stats, misses }) {
+  return Math.max(0, stats.misses - misses.length);
+}
+
 /** The reasons that occur, each with how often. */
 function reasonKeys(misses) {
   const found = new Map();
@@ -44,7 +49,7 @@ function reasonKeys(misses) {
 /** Rates at some calls, as points `[call, rate]`, from call 1 to the last one. */
 function ratePoints(data) {
   const { hits: allHits, misses: allMisses } = data.stats;
-  const known = new Map(data.history.map(([misses, hits]) => [misses, hits]));
+  const known = new Map(data.history.map(({ misses, hits }) => [misses, hits]));
   data.misses.forEach((miss) => known.set(miss.number, miss.hits));
   const points = [];
   let [hits, misses] = [0, 0];
@@ -80,10 +85,10 @@ function hitRate(data) {
     const mark = (miss) => {
       const call = miss.hits + miss.number;
       const reason = reasonOf(miss);
-      const change = (one) => `${one.path} ${one.field}: ${shortened(one.old, 60)} → ${shortened(one.new, 60)}`;
+      const change = (one) => `${one.path} ${one.aspect}: ${shortened(one.old, 60)} → ${shortened(one.new, 60)}`;
       const lines = () => [
-        `miss ${count(miss.number)}, at call ${count(call)}: ${reason.name}`, miss.summary.arguments.join(", "),
-        ...miss.changes.slice(0, 2).map(change), miss.error,
+        `miss ${count(miss.number)}, at call ${count(call)}: ${reason.name}`, miss.signature.summaries.join(", "),
+        ...miss.differences.slice(0, 2).map(change), miss.error,
       ];
       return s("g", {
         class: `mark ${reason.family}`, "data-stop": true, tabindex: -1, role: "img", "aria-label": spoken(lines),
@@ -106,12 +111,12 @@ function hitRate(data) {
   });
   const keys = reasonKeys(data.misses).map(({ reason, n }) => [sign(reason.family), `${reason.name} `, h("b", {}, count(n))]);
   const line = [h("i", { class: "swatch line" }), "hits over calls so far"];
-  const older = data.forgotten > 0 && [`${count(data.forgotten)} older misses have no mark`];
+  const older = forgotten(data) > 0 && [`${count(forgotten(data))} older misses have no mark`];
   return { element: h("figure", {}, chart.element, legend([line], keys, older && [older])), start: chart.start };
 }
 
 function missTable(data) {
-  const change = (one) => h("div", { class: "change" }, h("code", {}, one.path), ` ${one.field}: `,
+  const change = (one) => h("div", { class: "change" }, h("code", {}, one.path), ` ${one.aspect}: `,
     h("span", { class: "old" }, shortened(one.old, 120)), " → ", h("span", { class: "new" }, shortened(one.new, 120)));
   const rest = (changes) => h("details", {}, h("summary", {}, several(changes.length, "more difference")), changes.map(change));
   const row = (miss) => {
@@ -120,12 +125,12 @@ function missTable(data) {
     const name = miss.error === null ? reason.name : `${(reasons[miss.reason] || { name: miss.reason }).name}, failed`;
     return { "data-miss": miss.number, cells: [
       count(miss.number),
-      ago(miss.age),
+      ago(Math.max(0, data.age_seconds - miss.since_start_seconds)),
       h("span", { class: "reason", title: reason.about }, sign(reason.family), name),
-      [signature(miss.summary, miss.arguments), miss.changes.slice(0, 3).map(change),
-        miss.changes.length > 3 && rest(miss.changes.slice(3)), miss.error && h("p", { class: "error" }, miss.error)],
+      [signature(miss.signature, miss.signature.arguments), miss.differences.slice(0, 3).map(change),
+        miss.differences.length > 3 && rest(miss.differences.slice(3)), miss.error && h("p", { class: "error" }, miss.error)],
       h("span", { class: "at" }, place(miss.at)),
-      [time(total > 0 ? total : miss.wall), bar],
+      [time(total > 0 ? total : miss.wall_seconds), bar],
     ] };
   };
   const columns = [
@@ -136,7 +141,7 @@ function missTable(data) {
   const meaning = ({ reason, n }) => [sign(reason.family), h("b", {}, reason.name), `, ${count(n)}: ${reason.about}`];
   const rows = [...data.misses].reverse().map(row);
   return [
-    about("Why calls had to trace, newest first.", data.forgotten > 0 && ` The ${count(data.forgotten)} oldest are forgotten.`),
+    about("Why calls had to trace, newest first.", forgotten(data) > 0 && ` The ${count(forgotten(data))} oldest are forgotten.`),
     legend(reasonKeys(data.misses).map(meaning)),
     table({ label: "Misses", columns, rows, kind: "misses stacked" }),
   ];

@@ -6,10 +6,10 @@ function card(label, value, note, ...more) {
 }
 
 function latencyCard(name, of) {
-  if (!of.n) return card(`${name} latency`, "–", "none timed");
-  const rows = [["p90", of.p90], ["p99", of.p99], ["max", of.max]];
+  if (!of.n_timed) return card(`${name} latency`, "–", "none timed");
+  const rows = ["p90", "p99", "max"].map((name) => [name, of[`${name}_seconds`]]);
   const figures = rows.map(([title, value]) => [h("dt", {}, title), h("dd", {}, time(value))]);
-  return card(`${name} latency, median`, time(of.p50), null, h("dl", { class: "figures" }, figures));
+  return card(`${name} latency, median`, time(of.p50_seconds), null, h("dl", { class: "figures" }, figures));
 }
 
 function memoryCard(label, used, budget, kinds) {
@@ -22,7 +22,10 @@ function meter(fraction, kind = "") {
 }
 
 function headline({ stats }) {
+  const { checks, entries } = stats;
   const calls = stats.hits + stats.misses;
+  const hitRate = stats.hits / calls;
+  const all = (field) => entries.reduce((sum, entry) => sum + entry[field], 0);
   const backward = stats.backward_hits + stats.backward_misses;
   const parts = (...list) => list.filter(Boolean).join(", ");
   const beside = (text) => h("span", { class: "of" }, text);
@@ -30,18 +33,18 @@ function headline({ stats }) {
   const outcomes = parts(several(stats.hits, "hit"), several(stats.misses, "miss", "misses"), waits);
   const turnover = parts(`${count(stats.evictions)} evicted`, several(stats.clears, "clear"),
     stats.pinned > 0 && `${count(stats.pinned)} pinned`, stats.rejected > 0 && `${count(stats.rejected)} not kept`);
-  const quarantine = parts(`${several(stats.quarantines, "signature")} in quarantine`,
-    stats.quarantined_calls > 0 && `${several(stats.quarantined_calls, "call")} served un-accelerated for it`);
+  const quarantine = parts(`${several(checks.quarantines, "signature")} in quarantine`,
+    checks.quarantined_calls > 0 && `${several(checks.quarantined_calls, "call")} served un-accelerated for it`);
   return h("div", { class: "cards" },
-    calls > 0 ? card("Hit rate", percent(stats.hit_rate, 2), outcomes, meter(stats.hit_rate)) : card("Hit rate", "–", "no calls yet"),
-    card("Entries", [count(stats.n_entries), beside(` of ${count(stats.capacity)}`)], turnover, meter(stats.n_entries / stats.capacity)),
-    memoryCard("Memory", stats.bytes, stats.byte_budget, "code, arenas and constants"),
-    stats.device_bytes > 0 && memoryCard("On GPUs", stats.device_bytes, stats.device_byte_budget, "code, arenas and captured tensors"),
+    calls > 0 ? card("Hit rate", percent(hitRate, 2), outcomes, meter(hitRate)) : card("Hit rate", "–", "no calls yet"),
+    card("Entries", [count(entries.length), beside(` of ${count(stats.capacity)}`)], turnover, meter(entries.length / stats.capacity)),
+    memoryCard("Memory", all("bytes"), stats.budget.host, "code, arenas and constants"),
+    all("device_bytes") > 0 && memoryCard("On GPUs", all("device_bytes"), stats.budget.device, "code, arenas and captured tensors"),
     latencyCard("Hit", stats.hit_latency),
     latencyCard("Miss", stats.miss_latency),
     backward > 0 && card("Backward code", several(backward, "run"), `${count(stats.backward_misses)} of them compiled it first`),
-    stats.checked > 0 && card("Checked calls", [count(stats.checked), beside(`, ${count(stats.differing)} differ`)], quarantine),
-    stats.trapped > 0 && card("Trapped calls", count(stats.trapped), "NaN or infinity from finite numbers"));
+    checks.checked > 0 && card("Checked calls", [count(checks.checked), beside(`, ${count(checks.differing)} differ`)], quarantine),
+    checks.trapped > 0 && card("Trapped calls", count(checks.trapped), "NaN or infinity from finite numbers"));
 }
 
 /** Where and by which program the page was made. */
@@ -51,12 +54,12 @@ function circumstances(data) {
     machine.processor || "unknown processor", several(machine.threads, "thread"), `${machine.instruction_set} kernels`,
     `${machine.architecture} ${machine.system}`,
   ];
-  const written = new Date(1000 * data.written).toISOString().replace("T", " ").slice(0, 19);
+  const written = new Date(1000 * data.written_seconds).toISOString().replace("T", " ").slice(0, 19);
   const facts = [
     ["Accelerated at", h("code", {}, place(data.made_at))],
     ["Processor", processor.join(" · ")],
     machine.gpus.length > 0 && ["GPU", machine.gpus.join(" · ")],
-    ["Written", `${written} UTC by retape ${data.version}, ${time(data.age)} after the function was made`],
+    ["Written", `${written} UTC by retape ${data.version}, ${time(data.age_seconds)} after the function was made`],
   ];
   return h("dl", { class: "facts" }, facts.map((fact) => fact && h("div", {}, h("dt", {}, fact[0]), h("dd", {}, fact[1]))));
 }
@@ -86,6 +89,7 @@ function themeButton() {
 }
 
 function build(data) {
+  const { name, entries, advice: advised } = data.stats;
   const page = document.getElementById("page");
   const chosen = h("div", { id: "entry" });
   const choose = (n) => {
@@ -94,7 +98,7 @@ function build(data) {
       row.classList.toggle("chosen", isChosen);
       row.querySelector(".choice").setAttribute("aria-pressed", isChosen);
     });
-    const { element, start } = entryDetail(data.entries[n]);
+    const { element, start } = entryDetail(entries[n], data.details[n]);
     chosen.replaceChildren(element);
     start();
   };
@@ -102,20 +106,20 @@ function build(data) {
   const rate = hasCalls && hitRate(data);
   const links = [["cache", "Cache"], ["entries", "Entries"], ["misses", "Misses"], ["words", "Words"]];
   const nav = h("nav", { "aria-label": "Sections" }, links.map(([id, title]) => h("a", { href: `#${id}` }, title)));
-  const advice = h("div", { class: "advice" }, h("h3", {}, "Advice"), h("ul", {}, data.advice.map((line) => h("li", {}, line))));
+  const advice = h("div", { class: "advice" }, h("h3", {}, "Advice"), h("ul", {}, advised.map((advice) => h("li", {}, advice.message))));
   const nothing = hasCalls ? "The cache is empty." : "The function was not called yet: its first call traces it and makes an entry.";
   const term = ([word, meaning]) => h("div", {}, h("dt", {}, word), h("dd", {}, meaning));
-  document.title = `${data.title}: retape report`;
+  document.title = `${name}: retape report`;
   page.append(
     h("header", {}, h("div", { class: "top" }, h("strong", {}, "retape"), nav, themeButton()),
-      h("p", { class: "over" }, "Report on an accelerated function"), h("h1", {}, data.title), circumstances(data)),
+      h("p", { class: "over" }, "Report on an accelerated function"), h("h1", {}, name), circumstances(data)),
     h("main", {},
-      section("cache", "Cache", headline(data), data.advice.length > 0 && advice, rate && [h("h3", {}, "Hit rate over time"), rate.element]),
-      section("entries", "Entries", data.entries.length > 0 ? entryTable(data, choose) : empty(nothing), chosen),
+      section("cache", "Cache", headline(data), advised.length > 0 && advice, rate && [h("h3", {}, "Hit rate over time"), rate.element]),
+      section("entries", "Entries", entries.length > 0 ? entryTable(entries, choose) : empty(nothing), chosen),
       section("misses", "Misses", data.misses.length > 0 ? missTable(data) : empty("No call has missed.")),
       section("words", "Words", h("dl", { class: "words" }, words.map(term)))));
   if (rate) rate.start();
-  if (data.entries.length) choose(0);
+  if (entries.length) choose(0);
 }
 
 window.addEventListener("error", (event) => { document.documentElement.dataset.error = event.message; });

@@ -3,26 +3,26 @@
 /** Leaves that tell apart entries which look alike in short: for each entry the first few that not all of them share. */
 function distinctions(entries) {
   const alike = new Map();
-  const key = (entry) => JSON.stringify(entry.summary);
+  const key = ({ signature }) => JSON.stringify([signature.summaries, signature.modes]);
   entries.forEach((entry) => alike.set(key(entry), [...(alike.get(key(entry)) || []), entry]));
-  const leaves = (entry) => entry.leaves.map((leaf, n) => [`${n} ${leaf.path} ${leaf.text}`, leaf]);
+  const leaves = ({ signature }) => signature.leaves.map((leaf, n) => [`${n} ${leaf.path} ${leaf.value}`, leaf]);
   return entries.map((entry) => {
     const others = alike.get(key(entry));
     if (others.length < 2) return [];
     const counts = new Map();
     others.flatMap(leaves).forEach(([text]) => counts.set(text, (counts.get(text) || 0) + 1));
     const own = leaves(entry).filter(([text]) => counts.get(text) < others.length);
-    return own.slice(0, 2).map(([, leaf]) => `${leaf.path}: ${shortened(leaf.text, 80)}`);
+    return own.slice(0, 2).map(([, leaf]) => `${leaf.path}: ${shortened(leaf.value, 80)}`);
   });
 }
 
-function entryTable(data, choose) {
-  const most = Math.max(...data.entries.map((entry) => entry.calls), 1);
-  const different = distinctions(data.entries);
+function entryTable(entries, choose) {
+  const most = Math.max(...entries.map((entry) => entry.calls), 1);
+  const different = distinctions(entries);
   const name = (entry, n) => [
-    h("button", { type: "button", class: "link choice", "aria-label": `Entry ${entry.signature}` }, chip(entry.signature)),
-    signature(entry.summary),
-    entry.notes.map((note) => h("span", { class: "chip" }, note)),
+    h("button", { type: "button", class: "link choice", "aria-label": `Entry ${entry.signature.id}` }, chip(entry.signature.id)),
+    signature(entry.signature),
+    entry.is_pinned && h("span", { class: "chip" }, "pinned"),
     different[n].map((text) => h("div", { class: "at" }, text)),
   ];
   const row = (entry, n) => {
@@ -30,7 +30,7 @@ function entryTable(data, choose) {
     return { "data-entry": n, onclick: () => choose(n), cells: [
       name(entry, n),
       [count(entry.calls), meter(entry.calls / most, "thin")],
-      ago(entry.idle),
+      ago(entry.last_use_seconds),
       [bytes(entry.bytes), entry.device_bytes > 0 && h("div", { class: "at" }, `${bytes(entry.device_bytes)} on a GPU`)],
       [bytes(entry.arena_bytes), h("div", { class: "at" }, `${bytes(entry.arena_unshared_bytes)} unshared`)],
       count(entry.n_steps),
@@ -43,14 +43,15 @@ function entryTable(data, choose) {
   const keys = ["trace", "optimise", "plan", "compile"].map((name) => stageKey(name));
   return [
     about("One row per compiled signature, most recently used first. Choose one to look inside."),
-    table({ label: "Entries", columns, rows: data.entries.map(row), kind: "entries stacked" }),
+    table({ label: "Entries", columns, rows: entries.map(row), kind: "entries stacked" }),
     legend(["made in:"], keys),
   ];
 }
 
 function gradientTable(entry) {
+  const { tensors } = entry.signature;
   const operands = (code) => {
-    const by = code.arguments.map((n) => entry.names[n] || `captured tensor ${n - entry.names.length}`);
+    const by = code.arguments.map((n) => tensors[n] || `captured tensor ${n - tensors.length}`);
     const all = h("code", {}, by.join(", "));
     if (by.length <= 3) return all;
     const some = h("code", {}, `${by.slice(0, 2).join(", ")} and ${by.length - 2} more`);
@@ -73,36 +74,36 @@ function gradientTable(entry) {
     table({ label: "Code for gradients", columns, rows: entry.gradients.map(row) })];
 }
 
-function leafTable(entry) {
+function leafTable({ leaves }) {
   const columns = [{ title: "path", class: "text" }, { title: "value in the signature", class: "text" }];
-  const rows = entry.leaves.map((leaf) => ({ cells: [h("code", {}, leaf.path), h("code", {}, leaf.text)] }));
-  const title = several(entry.leaves.length, "leaf of the arguments", "leaves of the arguments");
+  const rows = leaves.map((leaf) => ({ cells: [h("code", {}, leaf.path), h("code", {}, leaf.value)] }));
+  const title = several(leaves.length, "leaf of the arguments", "leaves of the arguments");
   return h("details", { class: "leaves", open: rows.length <= 8 }, h("summary", {}, title),
     table({ label: "Leaves of the arguments", columns, rows, most: 16 }));
 }
 
-function entryDetail(entry) {
+function entryDetail(entry, detail) {
   const times = stages(entry.times);
   const made = [h("h4", {}, `Made in ${time(times.total)}`), times.bar, legend(times.keys)];
   const captures = [h("h4", {}, "Captured tensors"),
     about("The closure used these from outside; the entry keeps the value each had when it was traced."),
     h("ul", { class: "captures" }, entry.captures.map((text) => h("li", {}, h("code", {}, text))))];
   const top = [
-    h("h3", {}, "Entry ", chip(entry.signature)),
-    h("p", { class: "subject" }, signature(entry.summary)),
-    leafTable(entry),
+    h("h3", {}, "Entry ", chip(entry.signature.id)),
+    h("p", { class: "subject" }, signature(entry.signature)),
+    leafTable(entry.signature),
     times.total > 0 ? made : about("Loaded from an artefact."),
     entry.captures.length > 0 && captures,
     entry.gradients.length > 0 && gradientTable(entry),
   ];
-  if (entry.detail) return graphDetail({ ...entry, ...entry.detail }, top);
+  if (detail) return graphDetail({ ...entry, ...detail }, top);
   const missing = empty("The report draws the graphs of the entries used last; this one is not among them.");
   return { element: h("div", { class: "detail" }, top, missing), start: () => {} };
 }
 
 function arenaPart(entry, facts, show) {
   const title = h("h4", {}, "Arena over time");
-  if (!entry.arena.rects.length) {
+  if (!entry.arena.allocations.length) {
     return { element: [title, empty("No value lies between groups, so there is no arena.")], start: () => {} };
   }
   const map = arenaMap(entry, facts, show);
@@ -115,7 +116,7 @@ function arenaPart(entry, facts, show) {
     scratch > 0 && ` A call holds ${bytes(scratch)} more as scratch for long reductions.`,
     !map.isToScale && " Small values are drawn higher than to scale.",
   ];
-  const used = new Set(entry.arena.rects.map((rect) => facts.steps[rect.from].kind));
+  const used = new Set(entry.arena.allocations.map((own) => facts.steps[own.first].kind));
   return { element: [title, about(sentences), legend(kindKeys(used)), map.element], start: map.start };
 }
 

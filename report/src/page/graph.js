@@ -169,16 +169,16 @@ function pill(text, kind, lines) {
 
 function inputNode(entry, value, n) {
   const captured = n - (entry.params.length - entry.captures.length);
-  const { name, ty, bytes: size } = entry.values[value];
-  const node = pill(beginning(`${name}: ${ty}`, 34), captured >= 0 ? "capture" : "input", () => [
-    `${name}: ${ty}`, `value %${value} of the graph, ${bytes(size)}`, captured >= 0 && entry.captures[captured],
+  const { name, type, bytes: size } = entry.values[value];
+  const node = pill(beginning(`${name}: ${type}`, 34), captured >= 0 ? "capture" : "input", () => [
+    `${name}: ${type}`, `value %${value} of the graph, ${bytes(size)}`, captured >= 0 && entry.captures[captured],
   ]);
   return { ...node, isSource: true };
 }
 
 function outputNode(values, value, n) {
-  return pill(`result ${n}: ${values[value].ty}`, "output", () => [
-    `result ${n}: ${values[value].ty}`, `value %${value} of the graph, ${bytes(values[value].bytes)}`,
+  return pill(`result ${n}: ${values[value].type}`, "output", () => [
+    `result ${n}: ${values[value].type}`, `value %${value} of the graph, ${bytes(values[value].bytes)}`,
   ]);
 }
 
@@ -214,7 +214,7 @@ function groupFrame(facts, n, actions, w, height, isOpen, ...inner) {
 function closedGroup(facts, n, actions) {
   const step = facts.steps[n];
   const label = `${n}  ${beginning(step.label, 30)}`;
-  const made = step.writes.length === 1 ? facts.values[step.writes[0]].ty : `${step.writes.length} values`;
+  const made = step.writes.length === 1 ? facts.values[step.writes[0]].type : `${step.writes.length} values`;
   const extra = step.unit && step.unit.time ? ` · ${time(step.unit.time.mean)}` : "";
   const below = beginning(`${made}${extra}`, 36);
   const w = Math.max(96, textWidth(label, 12) + 44, textWidth(below, 11) + 24);

@@ -1,0 +1,196 @@
+//! Branches around cold parts, and the few steps that take general registers.
+
+use super::code::{Branch, Cell, Code, ElementAddress, MoveWidth, RegClass, Virtual};
+use super::encode::{Alu, Condition, Encoded, JumpTarget, Len, Memory, RAX, RCX, RDI, RSP, Rm};
+use super::ops;
+use super::regs::{Cold, Registers};
+
+/// A general register for addresses, besides the one of every step.
+const R15: u8 = 15;
+
+impl Registers {
+    /// Writes the test of a condition and keeps the rest for [`cold_parts`](Registers::cold_parts).
+    pub(super) fn branch(&mut self, branch: &Branch, code: &Code) {
+        // All that the body needs must outlast the copies.
+        self.count_uses_from_now();
+        for &(result, other) in &branch.results {
+            self.pin_only(&[branch.condition]);
+            self.copy(result, other);
+        }
+        self.pin_only(&[]);
+        let condition = self.register(branch.condition);
+        let (begin, back) = (self.asm.label(), self.asm.label());
+        let homes = self.homes();
+        self.jump_if_any(condition, branch.when, begin, self.class(branch.condition));
+        self.asm.bind(back);
+        self.count_uses_behind();
+        self.release(code);
+        let (usable, after) = (self.usable(), self.owned());
+        self.put_off(Cold { branch: branch.clone(), begin, back, homes, usable, after });
+    }
+
+    /// Jumps where an element of a condition is `when`.
+    fn jump_if_any(&mut self, condition: u8, when: bool, to: JumpTarget, class: RegClass) {
+        let jump = match (class, when) {
+            (RegClass::Mask, _) => {
+                self.write(ops::MASK_TEST, Len::Bits128, condition, 0, Rm::Register(condition), None);
+                if when { Condition::NotEqual } else { Condition::NoCarry }
+            }
+            (RegClass::Vector, _) => {
+                self.write(ops::SIGNS, Len::Bits256, RAX, 0, Rm::Register(condition), None);
+                self.asm.alu_imm(Alu::Cmp, Rm::Register(RAX), if when { 0 } else { 0xff });
+                Condition::NotEqual
+            }
+        };
+        self.asm.jump_if(jump, to);
+    }
+
+    /// Writes the parts that branches lead to; called behind the end of the function.
+    pub(super) fn cold_parts(&mut self) {
+        while let Some(cold) = self.next_cold() {
+            self.cold_part(&cold);
+        }
+    }
+
+    /// Saves the registers, makes the body in free ones, and leaves all as the branch does.
+    fn cold_part(&mut self, cold: &Cold) {
+        let Branch { results, body, chosen, .. } = &cold.branch;
+        self.asm.bind(cold.begin);
+        self.enter(cold);
+        let is_result = |v: Virtual| results.iter().any(|&(result, _)| result == v);
+        let mut inputs: Vec<Virtual> = cold.after.iter().map(|&(_, _, v)| v).filter(|&v| !is_result(v)).collect();
+        body.iter().for_each(|code| code.for_each_use(&mut |v| inputs.push(v)));
+        inputs.extend(chosen);
+        inputs.into_iter().for_each(|v| self.spill(v));
+        self.forget();
+        self.block(body, chosen);
+        for (&(result, _), &from) in results.iter().zip(chosen) {
+            if let Some(slot) = cold.homes[result.index()].slot() {
+                let r = self.register(from);
+                self.put(self.class(from), r, slot);
+            }
+        }
+        self.forget();
+        for &(_, r, v) in &cold.after {
+            let from = results.iter().position(|&(result, _)| result == v).map_or(v, |n| chosen[n]);
+            self.fetch(r, from);
+        }
+        self.asm.jump(cold.back);
+    }
+
+    /// The address of an element; `spare` may be written.
+    pub(super) fn memory(&mut self, address: ElementAddress, spare: u8) -> Memory {
+        let base = match address.pointer {
+            Cell::Register(r) => r,
+            Cell::Frame(at) => {
+                self.asm.load(spare, Memory::at(RSP, at));
+                spare
+            }
+        };
+        Memory { base, index: address.shift.map(|shift| (RCX, shift)), displacement: address.displacement }
+    }
+
+    /// A cell as an operand.
+    pub(super) fn cell(cell: Cell) -> Rm {
+        match cell {
+            Cell::Register(r) => Rm::Register(r),
+            Cell::Frame(at) => Rm::Memory(Memory::at(RSP, at)),
+        }
+    }
+
+    /// Writes a step that takes general registers.
+    pub(super) fn general(&mut self, code: &Code) {
+        match *code {
+            Code::Row(_) | Code::Fma { .. } | Code::Branch(_) => {}
+            Code::Count { to, from, offset, wide } => {
+                match from {
+                    Some(from) => self.asm.general(&[0x8b], true, RAX, Registers::cell(from)),
+                    None => self.asm.mov(RAX, RCX),
+                }
+                if offset != 0 {
+                    self.asm.alu_imm(Alu::Add, Rm::Register(RAX), offset);
+                }
+                self.repeat_general(to, wide);
+            }
+            Code::RepeatUnit { to, unit, from } => {
+                let from = self.memory(from, RAX);
+                self.load_unit(unit, RAX, from);
+                self.repeat_general(to, false);
+            }
+            Code::Gather { op, to, index, shift, mask, from, stride } => {
+                let (index, mask) = (self.register(index), self.register(mask));
+                let mut from = self.memory(from, RAX);
+                if stride != 0 {
+                    self.asm.imul(RDI, Rm::Register(RCX), stride);
+                    self.asm.alu(Alu::Add, RDI, Rm::Register(from.base));
+                    from.base = RDI;
+                }
+                // All three are different registers.
+                let reg = self.give(to);
+                let rm = Rm::Memory(Memory { index: Some((index, shift)), ..from });
+                let (v, mask) = if self.is_evex() { (0, mask) } else { (mask, 0) };
+                self.asm.vector(&Encoded { op, len: self.full(), reg, v, rm, imm: None, mask: (mask, false) });
+            }
+            Code::StoreUnit { value, unit, to } => {
+                let value_in = self.register(value);
+                match self.class(value) {
+                    RegClass::Mask => {
+                        self.write(ops::MASK_TO_GENERAL, Len::Bits128, RDI, 0, Rm::Register(value_in), None);
+                        self.asm.alu_imm(Alu::And, Rm::Register(RDI), 1);
+                    }
+                    RegClass::Vector => {
+                        self.write(ops::move_from_lane(false), Len::Bits128, value_in, 0, Rm::Register(RDI), None);
+                    }
+                }
+                let to = self.memory(to, RAX);
+                self.store_unit(unit, RDI, to);
+            }
+            Code::CopyLeft { unit, memory, frame, left, loads } => self.copy_left(unit, memory, frame, left, loads),
+        }
+    }
+
+    /// A general register, or its low half, in all lanes.
+    fn repeat_general(&mut self, to: Virtual, wide: bool) {
+        let r = self.give(to);
+        if self.is_evex() {
+            return self.write(ops::repeat_general(wide), self.full(), r, 0, Rm::Register(RAX), None);
+        }
+        self.write(ops::move_to_lane(wide), Len::Bits128, r, 0, Rm::Register(RAX), None);
+        self.write(ops::repeat(wide), self.full(), r, 0, Rm::Register(r), None);
+    }
+
+    fn load_unit(&mut self, unit: MoveWidth, to: u8, from: Memory) {
+        let opcode = match unit {
+            MoveWidth::Byte => [0x0f, 0xb6],
+            MoveWidth::Half => [0x0f, 0xb7],
+        };
+        self.asm.general(&opcode, false, to, Rm::Memory(from));
+    }
+
+    fn store_unit(&mut self, unit: MoveWidth, from: u8, to: Memory) {
+        match unit {
+            MoveWidth::Byte => self.asm.general(&[0x88], false, from, Rm::Memory(to)),
+            MoveWidth::Half => {
+                self.asm.code.push(0x66);
+                self.asm.general(&[0x89], false, from, Rm::Memory(to));
+            }
+        }
+    }
+
+    /// Copies what is left from its end to its start.
+    fn copy_left(&mut self, unit: MoveWidth, memory: ElementAddress, frame: i32, left: Cell, loads: bool) {
+        let memory = self.memory(memory, RAX);
+        self.asm.lea(R15, memory);
+        self.asm.general(&[0x8b], true, RDI, Registers::cell(left));
+        let top = self.asm.label();
+        self.asm.bind(top);
+        let index = Some((RDI, unit as u8));
+        let outside = Memory { base: R15, index, displacement: -unit.bytes() };
+        let inside = Memory { base: RSP, index, displacement: frame - unit.bytes() };
+        let (from, to) = if loads { (outside, inside) } else { (inside, outside) };
+        self.load_unit(unit, RAX, from);
+        self.store_unit(unit, RAX, to);
+        self.asm.alu_imm(Alu::Sub, Rm::Register(RDI), 1);
+        self.asm.jump_if(Condition::NotEqual, top);
+    }
+}

@@ -1,0 +1,53 @@
+//! A whole function: the frame around the code of its nests, and the cold parts behind its end.
+
+use super::WideIsa;
+use super::emit::WideEmitter;
+use super::encode::{Alu, Assembled, Memory, RAX, RDI, RDX, RSI, RSP, Rm};
+use super::nest::WideLoops;
+use super::regs::Registers;
+use crate::schedule::Nest;
+
+/// The registers that a function leaves as they were.
+const SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
+/// The largest frame, in bytes: within what the system leaves free below a stack.
+const MAX_FRAME: i32 = 1 << 14;
+
+/// The code of one nest that is called for ranges of its items, or of several that run whole, in order; with at most
+/// `limit` registers of each class.
+pub(super) fn assembled(nests: &[&Nest], level: WideIsa, limit: u32) -> Option<Assembled> {
+    let regs = Registers::new(level.has_masks(), level.len(), limit);
+    let mut e = WideEmitter { level, regs, block: vec![], len: level.len() };
+    let [saved, table] = [(); 2].map(|()| e.regs.place(8));
+    let asm = &mut e.regs.asm;
+    SAVED.iter().for_each(|&r| asm.push(r));
+    asm.mov(RAX, RSP);
+    asm.lea(RSP, Memory::at(RSP, -MAX_FRAME));
+    let frame_at = asm.code.len() - 4;
+    // The boundary of a whole vector.
+    asm.alu_imm(Alu::And, Rm::Register(RSP), -64);
+    asm.store(RAX, Memory::at(RSP, saved));
+    asm.store(RDI, Memory::at(RSP, table));
+    let (mut first, frame) = (0, e.regs.frame());
+    for nest in nests {
+        if nests.len() > 1 {
+            let items = i32::try_from(nest.items).ok()?;
+            e.regs.asm.load(RDI, Memory::at(RSP, table));
+            e.regs.asm.mov_imm(Rm::Register(RSI), 0);
+            e.regs.asm.mov_imm(Rm::Register(RDX), items);
+        }
+        e = WideLoops::emit(e, nest, first)?;
+        e.regs.end_frame(frame);
+        first += nest.kernel.params.len();
+    }
+    let asm = &mut e.regs.asm;
+    asm.zero_upper();
+    asm.load(RSP, Memory::at(RSP, saved));
+    SAVED.iter().rev().for_each(|&r| asm.pop(r));
+    asm.ret();
+    // Cold parts run while their nests do, and have places of their own.
+    e.regs.end_frame(e.regs.most_frame());
+    e.regs.cold_parts();
+    let frame = e.regs.most_frame();
+    e.regs.asm.code[frame_at..frame_at + 4].copy_from_slice(&(-frame).to_le_bytes());
+    (frame < MAX_FRAME).then(|| e.regs.asm.finish()).flatten()
+}

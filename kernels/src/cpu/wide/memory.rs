@@ -1,0 +1,273 @@
+//! Loads and stores of vectors, whole or as far as a row goes.
+//!
+//! Guarantees that no byte beyond the last element of a row is read or written: masks leave the lanes beyond it alone,
+//! and short elements, for which AVX2 has no masks, go through a place of the stack.
+
+use retape_runtime::{DType, Scalar};
+use smallvec::smallvec;
+
+use super::code::{Cell, Code, ElementAddress, MoveWidth, RegClass, RegField, RegOrMem, Row, Virtual};
+use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
+use super::encode::{Constant, Len, RSP};
+use super::ops;
+use crate::ir::Compare;
+
+/// The elements that are left of a row where they are fewer than a vector has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tail {
+    /// The lanes that have one.
+    pub(super) mask: Virtual,
+    /// How many there are.
+    pub(super) left: Cell,
+    /// Their number, if it is known.
+    pub(super) count: Option<usize>,
+}
+
+fn unit(dtype: DType) -> Option<MoveWidth> {
+    match dtype.size() {
+        1 => Some(MoveWidth::Byte),
+        2 => Some(MoveWidth::Half),
+        _ => None,
+    }
+}
+
+impl WideEmitter {
+    /// Neighbouring elements.
+    pub(super) fn load(&mut self, dtype: DType, from: ElementAddress, tail: Option<Tail>) -> WideVal {
+        match unit(dtype) {
+            Some(unit) => self.load_units(dtype, unit, from, tail),
+            None => self.load_words(dtype, from, tail),
+        }
+    }
+
+    fn load_words(&mut self, dtype: DType, from: ElementAddress, tail: Option<Tail>) -> WideVal {
+        let wide = is_wide(dtype);
+        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let n = if wide { 2 } else { 1 };
+        let part = |n: usize| {
+            let to = self.vector();
+            let memory = RegOrMem::Memory(from.behind((n * self.len.bytes()) as i32));
+            let mask = masks.as_ref().map(|masks| masks[n]);
+            let row = match mask {
+                Some(mask) if self.regs.class(mask) == RegClass::Vector => {
+                    Row::of(ops::load_masked(wide), self.len, RegField::Define(to), memory).v(RegField::Use(mask))
+                }
+                _ => Row::of(ops::move_elements(wide), self.len, RegField::Define(to), memory).masked(mask, true),
+            };
+            self.push(row);
+            to
+        };
+        WideVal::new(dtype, (0..n).map(part).collect())
+    }
+
+    fn load_units(&mut self, dtype: DType, unit: MoveWidth, from: ElementAddress, tail: Option<Tail>) -> WideVal {
+        let (mut from, mut mask) = (from, None);
+        match tail {
+            Some(tail) if self.level.has_masks() => mask = Some(tail.mask),
+            Some(tail) => {
+                let frame = self.regs.slot();
+                self.block.push(Code::CopyLeft { unit, memory: from, frame, left: tail.left, loads: true });
+                from = ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement: frame };
+            }
+            None => {}
+        }
+        let op = if unit == MoveWidth::Byte { ops::BYTES_TO_WORDS } else { ops::HALVES_TO_WORDS };
+        let to = self.vector();
+        self.push(Row::of(op, self.len, RegField::Define(to), RegOrMem::Memory(from)).masked(mask, true));
+        let words = WideVal::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![to]);
+        if dtype == DType::Bool { self.non_zero(&words) } else { words }
+    }
+
+    fn non_zero(&mut self, words: &WideVal) -> WideVal {
+        if self.level.has_masks() {
+            let mask = self.test(ops::TEST_WORDS, words.regs[0], words.regs[0], None);
+            return WideVal::new(DType::Bool, smallvec![mask]);
+        }
+        // Bytes are not negative.
+        let zero = self.number(0.0, DType::I32);
+        self.compare(Compare::Lt, &zero, words)
+    }
+
+    /// Elements at positions within a parameter.
+    pub(super) fn load_at(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> Option<WideVal> {
+        unit(dtype).is_none().then_some(())?;
+        let wide = is_wide(dtype);
+        let shift = dtype.size().trailing_zeros() as u8;
+        let gathered = at.regs.iter().map(|&index| {
+            let (to, mask) = (self.vector(), self.fresh_mask(None));
+            self.block.push(Code::Gather { op: ops::gather(true, wide), to, index, shift, mask, from, stride: 0 });
+            to
+        });
+        let parts: VirtualRegs = gathered.collect();
+        Some(WideVal::new(dtype, if wide { parts } else { smallvec![self.joined(parts[0], parts[1])] }))
+    }
+
+    /// Elements at a distance of `stride`.
+    pub(super) fn load_strided(
+        &mut self,
+        dtype: DType,
+        from: ElementAddress,
+        stride: i32,
+        tail: Option<Tail>,
+    ) -> Option<WideVal> {
+        unit(dtype).is_none().then_some(())?;
+        let wide = is_wide(dtype);
+        let (size, lanes) = (dtype.size() as i32, self.level.lanes() as i32);
+        let numbers = (0..lanes).flat_map(|lane| (lane * stride).to_le_bytes()).collect();
+        let index = self.regs.constant(Constant::Lanes(numbers));
+        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let n = if wide { 2 } else { 1 };
+        let part = |n: i32| {
+            let mask = self.fresh_mask(masks.as_ref().map(|masks| masks[n as usize]));
+            let (to, from) = (self.vector(), from.behind(n * lanes / 2 * stride * size));
+            let shift = size.trailing_zeros() as u8;
+            let stride = stride * size;
+            self.block.push(Code::Gather { op: ops::gather(false, wide), to, index, shift, mask, from, stride });
+            to
+        };
+        Some(WideVal::new(dtype, (0..n).map(part).collect()))
+    }
+
+    /// A mask that may be lost: of all lanes, or equal to another.
+    fn fresh_mask(&mut self, like: Option<Virtual>) -> Virtual {
+        match (like, self.level.has_masks()) {
+            (None, true) => self.constant(Scalar { dtype: DType::Bool, bits: 1 }).regs[0],
+            (Some(like), true) => {
+                let to = self.regs.make(RegClass::Mask);
+                let like = RegOrMem::Register(RegField::Use(like));
+                self.push(Row::of(ops::MASK_MOVE, Len::Bits128, RegField::Define(to), like));
+                to
+            }
+            (like, false) => {
+                let like = like.unwrap_or_else(|| self.word(u32::MAX));
+                self.one(ops::MOVE, like)
+            }
+        }
+    }
+
+    /// One element in all lanes.
+    pub(super) fn load_one(&mut self, dtype: DType, from: ElementAddress) -> WideVal {
+        let to = self.vector();
+        let Some(unit) = unit(dtype) else {
+            let wide = is_wide(dtype);
+            self.push(Row::of(ops::repeat(wide), self.len, RegField::Define(to), RegOrMem::Memory(from)));
+            return WideVal::new(dtype, if wide { smallvec![to, to] } else { smallvec![to] });
+        };
+        self.block.push(Code::RepeatUnit { to, unit, from });
+        let words = WideVal::new(if dtype == DType::Bool { DType::I32 } else { dtype }, smallvec![to]);
+        if dtype == DType::Bool { self.non_zero(&words) } else { words }
+    }
+
+    /// Writes neighbouring elements.
+    pub(super) fn store(&mut self, value: &WideVal, to: ElementAddress, tail: Option<Tail>) {
+        match unit(value.dtype) {
+            Some(unit) => self.store_units(value, unit, to, tail),
+            None => self.store_words(value, to, tail),
+        }
+    }
+
+    fn store_words(&mut self, value: &WideVal, to: ElementAddress, tail: Option<Tail>) {
+        let wide = is_wide(value.dtype);
+        if let (Some(count), false) = (tail.and_then(|tail| tail.count), self.level.has_masks()) {
+            return self.store_pieces(value, to, count * value.dtype.size());
+        }
+        let masks = tail.map(|tail| self.masks(tail.mask, value.dtype));
+        for (n, &reg) in value.regs.iter().enumerate() {
+            let memory = RegOrMem::Memory(to.behind((n * self.len.bytes()) as i32));
+            let mask = masks.as_ref().map(|masks| masks[n]);
+            let row = match mask {
+                Some(mask) if self.regs.class(mask) == RegClass::Vector => {
+                    Row::of(ops::store_masked(wide), self.len, RegField::Use(reg), memory).v(RegField::Use(mask))
+                }
+                _ => Row::of(ops::store_elements(wide), self.len, RegField::Use(reg), memory).masked(mask, false),
+            };
+            self.push(row);
+        }
+    }
+
+    /// The first `bytes` of a value, in pieces that are powers of two: masked stores of AVX2 are slow.
+    fn store_pieces(&mut self, value: &WideVal, to: ElementAddress, bytes: usize) {
+        let full = self.len.bytes();
+        for (n, &reg) in value.regs.iter().enumerate() {
+            let left = bytes.saturating_sub(n * full).min(full);
+            let (mut reg, mut at) = (reg, 0);
+            while at < left {
+                let (op, len, size) = match left - at {
+                    32 => (ops::STORE, Len::Bits256, 32),
+                    16.. => (ops::STORE, Len::Bits128, 16),
+                    8.. => (ops::move_from_lane(true), Len::Bits128, 8),
+                    _ => (ops::move_from_lane(false), Len::Bits128, 4),
+                };
+                self.push(Row::of(op, len, RegField::Use(reg), RegOrMem::Memory(to.behind((n * full + at) as i32))));
+                at += size;
+                if at < left {
+                    // The rest moves to the front.
+                    reg = match size {
+                        16 => self.extracted(ops::EXTRACT_128, reg, 1),
+                        _ => self.one_of(ops::SHUFFLE, Len::Bits128, reg, Some(0x4e)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn store_units(&mut self, value: &WideVal, unit: MoveWidth, to: ElementAddress, tail: Option<Tail>) {
+        if self.level.has_masks() {
+            let mask = tail.map(|tail| tail.mask);
+            let (op, len, reg) = match (value.dtype, unit) {
+                (DType::Bool, _) => (ops::STORE_BYTES, Len::Bits128, self.bytes_of_mask(value.regs[0])),
+                (_, MoveWidth::Byte) => (ops::NARROW_BYTES, self.len, value.regs[0]),
+                (_, MoveWidth::Half) => (ops::NARROW_HALVES, self.len, value.regs[0]),
+            };
+            return self.push(Row::of(op, len, RegField::Use(reg), RegOrMem::Memory(to)).masked(mask, false));
+        }
+        let (reg, op, len) = match unit {
+            MoveWidth::Byte => {
+                let words = self.words_of(value);
+                (self.low_bytes(words), ops::move_from_lane(true), Len::Bits128)
+            }
+            MoveWidth::Half => (self.low_halves(value.regs[0]), ops::STORE, Len::Bits128),
+        };
+        let Some(tail) = tail else {
+            return self.push(Row::of(op, len, RegField::Use(reg), RegOrMem::Memory(to)));
+        };
+        let frame = self.regs.slot();
+        let inside = ElementAddress { pointer: Cell::Register(RSP), shift: None, displacement: frame };
+        self.push(Row::of(op, len, RegField::Use(reg), RegOrMem::Memory(inside)));
+        self.block.push(Code::CopyLeft { unit, memory: to, frame, left: tail.left, loads: false });
+    }
+
+    /// A mask register as bytes of 0 and 1.
+    fn bytes_of_mask(&mut self, mask: Virtual) -> Virtual {
+        let ones = self.regs.constant(Constant::Lanes(vec![1; self.level.len().bytes()]));
+        let to = self.vector();
+        let row = Row::of(ops::LOAD_BYTES, Len::Bits128, RegField::Define(to), RegOrMem::Register(RegField::Use(ones)));
+        self.push(row.masked(Some(mask), true));
+        to
+    }
+
+    /// The elements as numbers in words; a mask as zeros and ones.
+    fn words_of(&mut self, value: &WideVal) -> Virtual {
+        if value.dtype != DType::Bool {
+            return value.regs[0];
+        }
+        let one = self.word(1);
+        self.either(ops::and(false), value.regs[0], one)
+    }
+
+    /// Writes the element that all lanes have.
+    pub(super) fn store_one(&mut self, value: &WideVal, to: ElementAddress) {
+        let wide = is_wide(value.dtype);
+        match unit(value.dtype) {
+            None => {
+                let op = ops::move_from_lane(wide);
+                self.push(Row::of(op, Len::Bits128, RegField::Use(value.regs[0]), RegOrMem::Memory(to)));
+            }
+            Some(unit) => {
+                let is_mask = self.regs.class(value.regs[0]) == RegClass::Mask;
+                let value = if is_mask { value.regs[0] } else { self.words_of(value) };
+                self.block.push(Code::StoreUnit { value, unit, to });
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Wide code against Cranelift's, bit for bit.
+
+use std::sync::Arc;
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use retape_runtime::DType;
+
+use super::WideIsa;
+use super::encode::Assembled;
+use super::function::assembled;
+#[cfg(unix)]
+use crate::cpu::tests::run_guarded;
+use crate::cpu::tests::{compare, function, pointwise, run_functions, run_together, special_pairs};
+use crate::cpu::{Function, Unit};
+use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
+use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Monoid, Unary, Value};
+use crate::schedule::{Nest, Schedule, prepared, schedule};
+
+/// As few registers as an instruction can name, so that values must move.
+const FEW: u32 = super::regs::MOST_NAMED;
+
+/// More than any frame has.
+const FRAME: u64 = 1 << 15;
+
+/// The levels of this machine; others are not tested here.
+fn levels() -> Vec<WideIsa> {
+    let (present, missing): (Vec<WideIsa>, Vec<WideIsa>) =
+        [WideIsa::Avx2, WideIsa::Avx512].into_iter().partition(|level| level.is_present());
+    missing.iter().for_each(|level| eprintln!("{level:?} is not tested on this machine"));
+    present
+}
+
+/// Decodes code: every instruction is valid, jumps stay inside, and memory is the frame, a constant or behind a pointer.
+fn check_instructions(code: &Assembled, name: &str) {
+    let mut decoder = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
+    let mut starts = vec![];
+    let mut targets = vec![];
+    while decoder.can_decode() {
+        let mut inst = Instruction::default();
+        decoder.decode_out(&mut inst);
+        assert!(!inst.is_invalid(), "{name}: at {:x}", inst.ip());
+        starts.push(inst.ip());
+        if matches!(inst.op0_kind(), OpKind::NearBranch64) {
+            targets.push(inst.near_branch_target());
+        }
+        if (0..inst.op_count()).any(|n| inst.op_kind(n) == OpKind::Memory) {
+            let place = inst.memory_displacement64();
+            match inst.memory_base() {
+                Register::RIP => {
+                    let is_constant = (code.n_code as u64..code.bytes.len() as u64).contains(&place);
+                    assert!(is_constant, "{name}: a constant at {place:x}");
+                }
+                Register::RSP => assert!(place.wrapping_add(FRAME) < 2 * FRAME, "{name}: {place:x} of the frame"),
+                Register::RAX | Register::R15 | Register::RCX | Register::RDI => {}
+                Register::RBX | Register::RBP | Register::R8 | Register::R9 | Register::R10 | Register::R11 => {}
+                Register::R12 | Register::R13 | Register::R14 => {}
+                other => panic!("{name}: memory behind {other:?}"),
+            }
+        }
+    }
+    assert_eq!(decoder.position(), code.n_code);
+    targets.iter().for_each(|target| assert!(starts.contains(target), "{name}: a jump to {target:x}"));
+}
+
+/// Wide code of all nests of a schedule that have some, Cranelift's of the others; and how many have some.
+fn functions(schedule: &Schedule, level: WideIsa, limit: u32, name: &str) -> (Vec<Arc<Function>>, usize) {
+    let narrow = crate::cpu::compile::isa_at(None).unwrap();
+    let mut n_wide = 0;
+    let of_nest = |nest| {
+        if let Some(code) = assembled(&[nest], level, limit) {
+            n_wide += 1;
+            check_instructions(&code, name);
+            return function(&code.bytes);
+        }
+        function(&crate::cpu::compile::machine_code(&Unit { nests: vec![nest], trap: false }, &narrow).unwrap())
+    };
+    (schedule.nests.iter().map(of_nest).collect(), n_wide)
+}
+
+fn narrow_functions(schedule: &Schedule) -> Vec<Arc<Function>> {
+    let narrow = crate::cpu::compile::isa_at(None).unwrap();
+    let code = |nest| crate::cpu::compile::machine_code(&Unit { nests: vec![nest], trap: false }, &narrow).unwrap();
+    schedule.nests.iter().map(|nest| function(&code(nest))).collect()
+}
+
+/// Compares a kernel's code of every level with Cranelift's; gives how many nests were wide.
+fn check(kernel: &Kernel, inputs: &[Vec<u8>], name: &str) -> usize {
+    let schedule = schedule(kernel);
+    let (expected, _) = run_functions(kernel, &schedule, &narrow_functions(&schedule), inputs, 1, false);
+    let mut n_wide = 0;
+    for level in levels() {
+        for limit in [u32::MAX, FEW] {
+            let name = format!("{name} at {level:?} with {limit} registers");
+            let (functions, n) = functions(&schedule, level, limit, &name);
+            n_wide += n;
+            for parts in [1, 2, 7] {
+                let (made, _) = run_functions(kernel, &schedule, &functions, inputs, parts, false);
+                compare(kernel, &made, &expected, 0.0, &format!("{name} in {parts} parts"));
+            }
+        }
+    }
+    n_wide
+}
+
+#[test]
+fn random_kernels_have_the_bits_of_cranelift() {
+    let mut n_wide = 0;
+    for seed in 0..400 {
+        let kernel = random_kernel(seed);
+        n_wide += check(&kernel, &random_inputs(&kernel, seed), &format!("seed {seed}"));
+    }
+    assert!(n_wide > 120 * levels().len(), "{n_wide}");
+}
+
+#[test]
+fn functions_have_the_bits_of_cranelift() {
+    let mut n_wide = 0;
+    for seed in 0..40 {
+        let kernel = prepared(&random_kernel_with_calls(seed));
+        n_wide += check(&kernel, &random_inputs(&kernel, seed), &format!("seed {seed}"));
+    }
+    assert!(n_wide > 10 * levels().len(), "{n_wide}");
+}
+
+#[test]
+fn rare_parts_have_the_bits_of_cranelift() {
+    let mut n_wide = 0;
+    for seed in 0..60 {
+        let kernel = prepared(&random_kernel_of_selects(seed));
+        n_wide += check(&kernel, &random_inputs(&kernel, seed), &format!("seed {seed}"));
+    }
+    assert!(n_wide > 10 * levels().len(), "{n_wide}");
+}
+
+#[test]
+fn special_values_have_the_bits_of_cranelift() {
+    for dtype in DType::ALL {
+        let inputs = special_pairs(dtype);
+        let n = inputs[0].len() / dtype.size();
+        let mut kernels = Vec::new();
+        for to in DType::ALL {
+            kernels.push(pointwise(n, dtype, |_, [x, _]| x.cast(to)));
+        }
+        for &op in Unary::ALL {
+            kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Unary(op, x.id()))));
+        }
+        for &op in Binary::ALL {
+            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Binary(op, x.id(), y.id()))));
+            for c in [0.0, -0.0, 3.0] {
+                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.id(), x.like(c).id()))));
+                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.like(c).id(), x.id()))));
+            }
+        }
+        for &op in Compare::ALL {
+            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Compare(op, x.id(), y.id()))));
+            kernels.push(pointwise(n, dtype, |k, [x, y]| {
+                let c = k.push(Inst::Compare(op, x.id(), y.id()));
+                k.push(Inst::Select(c.id(), y.id(), x.id()))
+            }));
+        }
+        kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Fma(x.id(), y.id(), x.id()))));
+        let mut n_wide = 0;
+        for kernel in kernels.iter().filter(|kernel| kernel.verify().is_ok()) {
+            n_wide += check(kernel, &inputs, &format!("special values\n{kernel}"));
+        }
+        assert!(n_wide > 10 * levels().len(), "{dtype}: {n_wide}");
+    }
+}
+
+/// Half of a number plus 1, as the dtype that it had.
+fn halved<'k>(x: Value<'k>) -> Value<'k> {
+    let dtype = x.dtype();
+    (x.cast(DType::F32) * 0.5 + 1.0).cast(dtype)
+}
+
+/// Kernels over rows of `n` elements: along one axis, along the last of two, reduced along rows and across them.
+fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
+    let flat = pointwise(n, dtype, |_, [x, y]| x.compare(Compare::Ne, y).select(halved(x), y));
+    let make = |extents: [(usize, bool); 2], strides: [i64; 2], reduces: bool, wide: bool| {
+        let k = KernelBuilder::new();
+        let len = extents[0].0 * extents[1].0;
+        let x = k.param(dtype, len, false);
+        for (extent, reduced) in extents {
+            k.axis(extent, reduced);
+        }
+        let at = Affine::new(0, &strides);
+        let value = halved(k.load(x, at.clone()));
+        k.store(k.param(dtype, len, true), at, value);
+        if reduces {
+            let kept = extents[0].0;
+            let sum = value.cast(DType::F32).reduce(Monoid::Sum);
+            k.store(k.param(DType::F32, kept, true), Affine::new(0, &[1, 0]), sum);
+            if wide {
+                let most = value.cast(DType::F64).reduce(Monoid::Max);
+                k.store(k.param(DType::F64, kept, true), Affine::new(0, &[1, 0]), most);
+            }
+        }
+        k.finish()
+    };
+    let row = n as i64;
+    vec![
+        flat,
+        make([(3, false), (n, false)], [row, 1], false, false),
+        make([(3, false), (n, true)], [row, 1], true, false),
+        make([(3, false), (n, true)], [row, 1], true, true),
+        make([(n, false), (3, true)], [1, row], true, false),
+        make([(n, false), (3, true)], [1, row], true, true),
+    ]
+}
+
+#[test]
+#[cfg(unix)]
+fn nothing_beyond_a_buffer_is_touched() {
+    let mut n_wide = 0;
+    for n in (1..36).chain([47, 48, 63, 64, 65, 69]) {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::U8, DType::F16, DType::Bf16, DType::Bool] {
+            for (kind, kernel) in kernels_of_length(n, dtype).into_iter().enumerate() {
+                let inputs = random_inputs(&kernel, (n + kind) as u64);
+                let schedule = schedule(&kernel);
+                let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+                for level in levels() {
+                    let name = format!("kind {kind} of {n} at {level:?}");
+                    let (functions, n) = functions(&schedule, level, u32::MAX, &name);
+                    n_wide += n;
+                    for (at_end, over) in [(true, false), (false, false), (true, true)] {
+                        let made = run_guarded(&kernel, &schedule, &functions, &inputs, at_end, over);
+                        compare(&kernel, &made, &expected, 0.0, &format!("{name}, over an input: {over}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(n_wide > 1400 * levels().len(), "{n_wide}");
+}
+
+#[test]
+fn several_nests_of_a_function_run_in_order() {
+    let mut n_wide = 0;
+    for seed in 0..60 {
+        let kernels: Vec<Kernel> = (0..3).map(|n| prepared(&random_kernel(3 * seed + n))).collect();
+        let schedules: Vec<Schedule> = kernels.iter().map(schedule).collect();
+        if schedules.iter().any(|schedule| schedule.scratch > 0) {
+            continue;
+        }
+        let inputs: Vec<Vec<Vec<u8>>> = kernels.iter().map(|kernel| random_inputs(kernel, seed)).collect();
+        let nests: Vec<&Nest> = schedules.iter().flat_map(|schedule| &schedule.nests).collect();
+        let expected: Vec<Vec<Vec<u8>>> = (0..3)
+            .map(|n| {
+                let functions = narrow_functions(&schedules[n]);
+                run_functions(&kernels[n], &schedules[n], &functions, &inputs[n], 1, false).0
+            })
+            .collect();
+        for level in levels() {
+            let Some(code) = assembled(&nests, level, u32::MAX).filter(|_| nests.len() > 1) else { continue };
+            n_wide += 1;
+            let name = format!("seed {seed} at {level:?}");
+            check_instructions(&code, &name);
+            let made = run_together(&kernels, &schedules, &inputs, &function(&code.bytes));
+            for ((kernel, made), expected) in kernels.iter().zip(&made).zip(&expected) {
+                compare(kernel, made, expected, 0.0, &name);
+            }
+        }
+    }
+    assert!(n_wide > 5 * levels().len(), "{n_wide}");
+}
+
+/// Reads of every `stride`-th element, and of elements at positions that are out of range now and then.
+#[test]
+fn gathers_have_the_bits_of_cranelift() {
+    for (dtype, stride) in [(DType::F32, 3), (DType::F64, 3), (DType::I32, -2), (DType::I64, -1), (DType::U32, 40)] {
+        for n in [5, 16, 33, 100] {
+            let k = KernelBuilder::new();
+            let len = n * 40;
+            let [x, y] = [0, 1].map(|_| k.param(dtype, len, false));
+            let at = k.param(DType::I64, n, false);
+            k.axis(n, false);
+            let along = Affine::new(0, &[1]);
+            let first = if stride < 0 { len as i64 - 1 } else { 0 };
+            let strided = k.load(x, Affine::new(first, &[stride]));
+            let gathered = k.load_at(y, k.load(at, along.clone()) * 50);
+            // Long enough for gathers to pay.
+            let mut value = strided;
+            for c in 1..12 {
+                value = value * f64::from(c) + gathered;
+            }
+            k.store(k.param(dtype, n, true), along, value);
+            let kernel = k.finish();
+            let n_wide = check(&kernel, &random_inputs(&kernel, n as u64), &format!("{dtype} by {stride}"));
+            assert_eq!(n_wide, 2 * levels().len());
+        }
+    }
+}

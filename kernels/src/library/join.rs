@@ -1,0 +1,183 @@
+//! Arrays one after another along an axis: copies of runs of memory.
+
+use retape_runtime::{DType, Shape, f16};
+
+use super::extents::{Checked, count, countable};
+use super::text::descriptor;
+use super::view::{Plain, for_each_chunk, only, view, view_mut};
+use crate::ensure::ensure;
+
+descriptor! {
+    /// Arrays joined along an axis: of the result shaped `[outer, sum of lens, inner]`, each input is the part shaped
+    /// `[outer, its len, inner]`.
+    Join "join" {
+        /// Any dtype.
+        dtype: DType,
+        /// The number of positions before the axis.
+        outer: usize,
+        /// The extent of each input along the axis.
+        lens: Shape,
+        /// The number of positions after the axis.
+        inner: usize,
+    }
+}
+
+/// Elements that a thread takes at a time.
+const CHUNK: usize = 1 << 14;
+
+impl Join {
+    fn check(&self) -> Checked {
+        ensure!(!self.lens.is_empty(), "nothing is joined");
+        let total = self.lens.iter().try_fold(0_usize, |sum, &len| sum.checked_add(len));
+        let total = total.ok_or_else(|| format!("the sum of {:?} cannot be counted", &self.lens[..]))?;
+        countable("the result", &[self.outer, total, self.inner])
+    }
+
+    /// Of each input, where its part of a line of the result starts, and its elements there.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize)> {
+        let widths = self.lens.iter().map(|&len| len * self.inner);
+        widths.scan(0, |next, width| {
+            let start = *next;
+            *next += width;
+            Some((start, width))
+        })
+    }
+
+    /// The elements of the result at one position before the axis.
+    pub(crate) fn line(&self) -> usize {
+        self.lens.iter().fold(0_usize, |sum, &len| sum.saturating_add(len)).saturating_mul(self.inner)
+    }
+
+    /// The dtype and the number of elements of each input.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        self.lens.iter().map(|&len| (self.dtype, count(&[self.outer, len, self.inner]))).collect()
+    }
+
+    /// The dtype and the number of elements of each output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, count(&[self.outer, self.line()]))]
+    }
+
+    /// Computes the outputs.
+    ///
+    /// # Panics
+    /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        // Bits are copied, so any type of the size will do.
+        match self.dtype.size() {
+            1 => self.copy::<u8>(inputs, only(outputs)),
+            2 => self.copy::<f16>(inputs, only(outputs)),
+            4 => self.copy::<u32>(inputs, only(outputs)),
+            _ => self.copy::<i64>(inputs, only(outputs)),
+        }
+    }
+
+    fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8]) {
+        assert!(self.is_valid(), "{self}");
+        assert_eq!(inputs.len(), self.lens.len(), "inputs of {self}");
+        let line = self.line();
+        let out = view_mut::<T>(out, self.outer * line);
+        let parts: Vec<Part<'_, T>> = inputs
+            .iter()
+            .zip(self.parts())
+            .map(|(bytes, (start, width))| Part { x: view(bytes, self.outer * width), start, width })
+            .filter(|part| part.width > 0)
+            .collect();
+        let work = out.len();
+        if line <= CHUNK {
+            let lines = CHUNK / line.max(1);
+            for_each_chunk(out, lines * line, work, &|n, out| {
+                parts.iter().for_each(|part| part.copy_to_lines(n * lines, out, line));
+            });
+        } else {
+            for_each_chunk(out, CHUNK, work, &|n, out| copy_run(&parts, n * CHUNK, out, line));
+        }
+    }
+
+    /// Computes the outputs in the naive way, element by element.
+    ///
+    /// # Panics
+    /// As [`run`](Join::run).
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        let (out, size) = (only(outputs), self.dtype.size());
+        let n_lines = self.outer;
+        for outer in 0..n_lines {
+            let mut at = outer * self.line() * size;
+            for (x, &len) in inputs.iter().zip(self.lens.iter()) {
+                for n in outer * len * self.inner..(outer + 1) * len * self.inner {
+                    out[at..at + size].copy_from_slice(&x[n * size..(n + 1) * size]);
+                    at += size;
+                }
+            }
+        }
+    }
+}
+
+/// An input and the place of its runs in each line of the result.
+struct Part<'x, T> {
+    x: &'x [T],
+    start: usize,
+    width: usize,
+}
+
+impl<T: Plain> Part<'_, T> {
+    /// Copies the runs of some lines, of which `first` is the first.
+    fn copy_to_lines(&self, first: usize, out: &mut [T], line: usize) {
+        let lines = out.chunks_exact_mut(line);
+        let x = &self.x[first * self.width..];
+        if self.width == 1 {
+            // A copy of one element costs more as a call than as a move.
+            lines.zip(x).for_each(|(line, &x)| line[self.start] = x);
+        } else {
+            let runs = x.chunks_exact(self.width);
+            lines.zip(runs).for_each(|(line, run)| line[self.start..self.start + self.width].copy_from_slice(run));
+        }
+    }
+}
+
+/// Copies the elements of the result from `at` on.
+fn copy_run<T: Plain>(parts: &[Part<'_, T>], mut at: usize, mut out: &mut [T], line: usize) {
+    while !out.is_empty() {
+        let (n, column) = (at / line, at % line);
+        let part = &parts[parts.partition_point(|part| part.start <= column) - 1];
+        let from = n * part.width + (column - part.start);
+        let len = out.len().min(part.start + part.width - column);
+        let (run, rest) = out.split_at_mut(len);
+        run.copy_from_slice(&part.x[from..from + len]);
+        (at, out) = (at + len, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::library::testing::{Draw, assert_twins};
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(21);
+        for dtype in DType::ALL {
+            for _ in 0..40 {
+                let lens: Vec<usize> = (0..draw.below(6) + 1).map(|_| [0, 1, 2, 3, 70][draw.below(5)]).collect();
+                let (outer, inner) = ([0, 1, 2, 300][draw.below(4)], [0, 1, 5, 16][draw.below(4)]);
+                assert_twins(&Join { dtype, outer, lens: Shape::new(&lens), inner }.into(), &mut draw);
+            }
+        }
+    }
+
+    #[test]
+    fn long_lines_are_copied_in_parts() {
+        let mut draw = Draw::new(22);
+        for lens in [&[CHUNK + 3, 0, 5, 2 * CHUNK, 0][..], &[0, 1, 3 * CHUNK], &[CHUNK]] {
+            assert_twins(&Join { dtype: DType::F32, outer: 2, lens: Shape::new(lens), inner: 1 }.into(), &mut draw);
+        }
+    }
+
+    #[test]
+    fn parts_that_cannot_be_counted_are_refused() {
+        let join = |lens: &[usize]| Join { dtype: DType::F32, outer: 2, lens: Shape::new(lens), inner: 3 };
+        assert!(join(&[1, 0]).is_valid());
+        assert!(!join(&[]).is_valid() && !join(&[usize::MAX, 1]).is_valid() && !join(&[usize::MAX / 8]).is_valid());
+    }
+}
