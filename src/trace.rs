@@ -57,7 +57,7 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     outputs.extend(recorded.last_effect);
     let mut captures = recorded.captures;
     if !tape.is_compared() {
-        settle(tape.device(), &mut captures, &mut sources)?;
+        place_captures(tape.device(), &mut captures, &mut sources)?;
     }
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
@@ -68,8 +68,8 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     Ok(Trace { graph, captures, words, sources, result })
 }
 
-/// Sends what is kept in main memory to the device of a trace, and refuses what is on another one.
-pub(crate) fn settle(device: Device, captures: &mut [Capture], sources: &mut [Source]) -> Result<()> {
+/// Moves captures in main memory to the device of a trace; a capture on any other device is an error.
+pub(crate) fn place_captures(device: Device, captures: &mut [Capture], sources: &mut [Source]) -> Result<()> {
     for Capture { tensor, at, .. } in captures {
         let line = at.known();
         if !matches!(tensor.device(), Device::Cpu) && tensor.device() != device {

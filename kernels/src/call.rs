@@ -4,13 +4,13 @@
 //! access of a kernel lies inside its parameters (affine maps are checked over the whole iteration space, computed
 //! positions are clamped by the code), that each parameter is bound to a range of its own length inside an input, an
 //! output, a constant or the arena, and that what a step writes overlaps nothing that it reads, except elements
-//! that one point reads before it writes them. A [`Frame`] asks for each buffer of the call once, checks its length, and
-//! holds the arena, which no other call uses. Items of a nest write different elements, so that they can run in parallel.
-//! Generated code calls only functions of this crate that have no effects.
+//! that one point reads before it writes them. A [`Workspace`] asks for each buffer of the call once, checks its length,
+//! and holds the arena, which no other call uses. Items of a nest write different elements, so that they can run in
+//! parallel. Generated code calls only functions of this crate that have no effects.
 //!
 //! Buffers of a call own their bytes, and the outputs are borrowed exclusively while the inputs are borrowed, so an input
 //! shares its bytes with nothing that is written, with one exception: an input that was donated may *be* an output,
-//! by a donation of the plan, which [`Frame`] looks up. Verification has proved of each such pair that
+//! by a donation of the plan, which [`Workspace`] looks up. Verification has proved of each such pair that
 //! the steps which read the input come before the one that writes the output, or are it, a kernel which at every
 //! point reads just the element that it writes; library steps are never both. A pair concerns no other buffer, and
 //! each input and output is in at most one of those in use, so pairs do not disturb each other.
@@ -44,14 +44,14 @@ impl Function {
 
 /// The memory of one call at a time: the arena, and where each parameter of each nest lies.
 #[derive(Debug)]
-pub(crate) struct Frame {
+pub(crate) struct Workspace {
     arena: Buffer,
-    /// Short ones lie in the frame itself, so that the frames of two threads share no cache line.
+    /// Short ones lie in the workspace itself, so that the workspaces of two threads share no cache line.
     table: SmallVec<[*mut u8; 16]>,
 }
 
-// SAFETY: the pointers of an idle frame are used by nobody; `bind` sets those of buffers it does not own.
-unsafe impl Send for Frame {}
+// SAFETY: the pointers of an idle workspace are used by nobody; `bind` sets those of buffers it does not own.
+unsafe impl Send for Workspace {}
 
 /// Sees the number of a launch that has run, the arena and the outputs.
 pub(crate) type After<'a> = dyn FnMut(usize, &[u8], &[Buffer]) + 'a;
@@ -69,16 +69,16 @@ impl Table {
     }
 }
 
-impl Frame {
-    /// A frame for a program, with an arena of its own.
-    pub(crate) fn new(program: &Program) -> Result<Frame> {
+impl Workspace {
+    /// A workspace for a program, with an arena of its own.
+    pub(crate) fn new(program: &Program) -> Result<Workspace> {
         let mut arena = Buffer::alloc(program.arena_bytes)?;
         let base = arena.as_mut_ptr();
         let pointer = |entry: &Entry| match entry.site {
             Site::Arena => base.wrapping_add(entry.offset),
             Site::Input(_) | Site::Output(_) => std::ptr::null_mut(),
         };
-        Ok(Frame { arena, table: program.entries.iter().map(pointer).collect() })
+        Ok(Workspace { arena, table: program.entries.iter().map(pointer).collect() })
     }
 
     /// Runs the program on these buffers; `clock`, if any, gets the time of each launch.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
-use crate::call::Frame;
+use crate::call::Workspace;
 use crate::cpu::{Unit, compile, machine_text};
 use crate::donation::{Bytes, Input, take_donated};
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ const SMALL_WORK: u64 = 1 << 13;
 const MAX_MERGED_NESTS: usize = 24;
 const MAX_MERGED_INSTS: usize = 240;
 /// Frames kept for later calls; calls beyond so many at once make their own.
-const N_FRAMES: usize = 8;
+const N_WORKSPACES: usize = 8;
 /// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
 const SMALL_ARENA: usize = 64 << 10;
 
@@ -63,8 +63,8 @@ impl Inputs for [&Buffer] {
 pub struct Executable {
     pub(crate) plan: Plan,
     pub(crate) program: Program,
-    /// A call locks its frame while it runs. Threads look in different places first, so that they do not fight.
-    frames: [CachePadded<Mutex<Option<Frame>>>; N_FRAMES],
+    /// A call locks its workspace while it runs. Threads look in different places first, so that they do not fight.
+    workspaces: [CachePadded<Mutex<Option<Workspace>>>; N_WORKSPACES],
 }
 
 /// A launch before its code exists.
@@ -96,7 +96,7 @@ impl Executable {
             }
         }
         let program = program(&plan, modes)?;
-        Ok(Executable { plan, program, frames: Default::default() })
+        Ok(Executable { plan, program, workspaces: Default::default() })
     }
 
     /// The plan.
@@ -238,7 +238,8 @@ impl Executable {
 
     /// Bytes of the arenas that calls have left for later ones; those in use now are not counted.
     pub fn idle_bytes(&self) -> usize {
-        let n_idle = self.frames.iter().filter(|place| try_lock(place).is_some_and(|place| place.is_some())).count();
+        let n_idle =
+            self.workspaces.iter().filter(|place| try_lock(place).is_some_and(|place| place.is_some())).count();
         n_idle * self.arena_bytes()
     }
 
@@ -264,7 +265,7 @@ impl Executable {
         clock: Option<&mut Vec<LaunchTime>>,
     ) -> Result<()> {
         self.check_count(n_inputs)?;
-        self.with_frame(|frame| frame.run(&self.program, input, outputs, clock))
+        self.with_workspace(|workspace| workspace.run(&self.program, input, outputs, clock))
     }
 
     /// Refuses another number of inputs than the plan has.
@@ -275,31 +276,32 @@ impl Executable {
         }
     }
 
-    /// Works on a frame that no other call uses.
-    pub(crate) fn with_frame(&self, work: impl FnOnce(&mut Frame) -> Result<()>) -> Result<()> {
+    /// Works on a workspace that no other call uses.
+    pub(crate) fn with_workspace(&self, work: impl FnOnce(&mut Workspace) -> Result<()>) -> Result<()> {
         match self.place() {
             Some(mut place) => match &mut *place {
-                Some(frame) => work(frame),
-                empty => work(empty.insert(Frame::new(&self.program)?)),
+                Some(workspace) => work(workspace),
+                empty => work(empty.insert(Workspace::new(&self.program)?)),
             },
-            None => work(&mut Frame::new(&self.program)?),
+            None => work(&mut Workspace::new(&self.program)?),
         }
     }
 
-    /// A place for a frame that nobody uses: this thread's, or another.
-    fn place(&self) -> Option<MutexGuard<'_, Option<Frame>>> {
-        let home = thread_number() % N_FRAMES;
-        let own = try_lock(&self.frames[home]);
+    /// A place for a workspace that nobody uses: this thread's, or another.
+    fn place(&self) -> Option<MutexGuard<'_, Option<Workspace>>> {
+        let home = thread_number() % N_WORKSPACES;
+        let own = try_lock(&self.workspaces[home]);
         if own.as_ref().is_some_and(|place| place.is_some() || self.arena_bytes() <= SMALL_ARENA) {
             return own;
         }
-        let others = || (1..N_FRAMES).filter_map(|step| try_lock(&self.frames[(home + step) % N_FRAMES]));
+        let others = || (1..N_WORKSPACES).filter_map(|step| try_lock(&self.workspaces[(home + step) % N_WORKSPACES]));
         // An idle large arena rather than another one.
         others().find(|place| place.is_some()).or(own).or_else(|| others().next())
     }
 }
 
-/// Locks a frame's place unless it is in use; a frame is bound anew for each call, so a panic elsewhere does not matter.
+/// Locks a workspace's place unless it is in use; a workspace is bound anew for each call, so a panic elsewhere does not
+/// matter.
 fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match place.try_lock() {
         Ok(guard) => Some(guard),

@@ -34,7 +34,9 @@ impl Executable {
             };
             first = raised.then(|| self.labels(&launch.steps));
         };
-        self.with_frame(|frame| frame.run_instrumented(&self.program, inputs, &mut outputs, |_| false, &mut after))?;
+        self.with_workspace(|workspace| {
+            workspace.run_instrumented(&self.program, inputs, &mut outputs, |_| false, &mut after)
+        })?;
         Ok((outputs, first))
     }
 
@@ -59,7 +61,9 @@ impl Executable {
             }
         };
         // The steps left out write tokens only, which have no bytes.
-        self.with_frame(|frame| frame.run_instrumented(&self.program, inputs, &mut outputs, prints, &mut after))?;
+        self.with_workspace(|workspace| {
+            workspace.run_instrumented(&self.program, inputs, &mut outputs, prints, &mut after)
+        })?;
         Ok(outputs)
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct HostLaunch {
     pub(crate) steps: Range<usize>,
 }
 
-/// The parts of a compiled plan that a frame needs.
+/// The parts of a compiled plan that a workspace needs.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) launches: Vec<HostLaunch>,

@@ -132,12 +132,12 @@ impl Core {
     pub(crate) fn new(made_at: Caller, type_name: &'static str) -> Core {
         let identity = Identity::new(type_name, made_at);
         let events = Events { function: identity.clone() };
-        let heard = events.clone();
+        let observer = events.clone();
         let cache = Cache::new(Capacity::default()).with_observer(move |event| match (event.kind, event.key) {
-            (EventKind::Wait, Some(signature)) => heard.wait(signature),
-            (EventKind::TakeOver, Some(signature)) => heard.take_over(signature),
-            (EventKind::Evict, Some(signature)) => heard.evict(signature),
-            (EventKind::Clear, _) => heard.clear(),
+            (EventKind::Wait, Some(signature)) => observer.wait(signature),
+            (EventKind::TakeOver, Some(signature)) => observer.take_over(signature),
+            (EventKind::Evict, Some(signature)) => observer.evict(signature),
+            (EventKind::Clear, _) => observer.clear(),
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
@@ -172,7 +172,7 @@ impl Core {
         leaves.check()?;
         let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
-            return self.watched(flags, leaves, context);
+            return self.call_instrumented(flags, leaves, context);
         }
         let start = sampled_start();
         if start.is_some()
@@ -199,7 +199,7 @@ impl Core {
     }
 
     /// As [`call`](Core::call) if some arguments were passed by value. If results may take their memory, nothing runs
-    /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are watched,
+    /// until [`run_ready`](Core::run_ready), before which the caller drops the arguments. While calls are instrumented,
     /// arguments are left alone, since more than the entry may read them.
     pub(crate) fn call_donating(
         &self,
@@ -210,7 +210,7 @@ impl Core {
         leaves.check()?;
         let flags = self.flags();
         if flags & !flag::CHEAP != 0 || events::are_hits_heard() {
-            return self.watched(flags, leaves, context).map(DonatingCall::Done);
+            return self.call_instrumented(flags, leaves, context).map(DonatingCall::Done);
         }
         let start = sampled_start();
         if start.is_some()
@@ -252,14 +252,14 @@ impl Core {
 
     /// A call while something is switched on that is not free.
     #[cold]
-    fn watched(&self, flags: u32, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
+    fn call_instrumented(&self, flags: u32, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
         if is_unseen()
             && let Some(outcome) = self.call_unseen(flags, &leaves)
         {
             return outcome;
         }
         if flags & flag::PROFILED != 0 {
-            return self.recorder.watch(|| self.watched(flags & !flag::PROFILED, leaves, context));
+            return self.recorder.watch(|| self.call_instrumented(flags & !flag::PROFILED, leaves, context));
         }
         let is_quarantined = || flags & flag::QUARANTINED != 0 && self.checks.is_quarantined(&leaves.words);
         if flags & flag::DISABLED != 0 || is_quarantined() {
@@ -332,7 +332,7 @@ impl Core {
             Err(Unmade::Refused(deadlock)) => {
                 let error = self.deadlocked(deadlock, &signature, context.caller);
                 let (miss, _, counters) = self.begin_miss(&signature, context.caller);
-                self.note(Miss { error: Some(error.to_string()), ..miss }, start, counters.clears);
+                self.record_miss(Miss { error: Some(error.to_string()), ..miss }, start, counters.clears);
                 return Err(error);
             }
         };
@@ -384,7 +384,7 @@ impl Core {
             Ok(entry) => miss.times = entry.times(),
             Err(error) => miss.error = Some(error.to_string()),
         }
-        self.note(miss, start, counters.clears);
+        self.record_miss(miss, start, counters.clears);
         let entry = made?;
         let advice = lock(&self.detector).note_graph(&entry.trace.graph);
         advice.iter().for_each(|advice| self.events.advice(advice));
@@ -414,7 +414,7 @@ impl Core {
     }
 
     /// Puts a miss on record and gives the advice that it justifies.
-    fn note(&self, mut miss: Miss, start: Instant, n_clears: u64) {
+    fn record_miss(&self, mut miss: Miss, start: Instant, n_clears: u64) {
         miss.wall = start.elapsed();
         self.miss_latency.record(start);
         let miss = {

@@ -21,7 +21,7 @@ use crate::observe::profile::{self, Runs};
 use crate::signature::{LeafValue, Signature};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
-use crate::trace::{Source, Trace, settle};
+use crate::trace::{Source, Trace, place_captures};
 use crate::types::TensorType;
 
 /// A call that gives away less is quicker if it is run as if it lent all: small results come from the pool in
@@ -98,7 +98,7 @@ impl Entry {
 
     /// Optimises and compiles what an artefact held.
     pub(crate) fn loaded(signature: Signature, mut trace: Trace, text: String, function: &Identity) -> Result<Entry> {
-        settle(signature.target().device, &mut trace.captures, &mut trace.sources)?;
+        place_captures(signature.target().device, &mut trace.captures, &mut trace.sources)?;
         // Its captured tensors are from another process, and the closure of this one need not have them.
         let stale_turns = StaleTurns::none();
         Ok(Entry { loaded_text: Some(text), stale_turns, ..Entry::new(signature, trace, Stages::default(), function)? })
@@ -115,7 +115,7 @@ impl Entry {
     }
 
     /// Notes that a check found it wrong, so that handles do not run it either.
-    pub(crate) fn condemn(&self) {
+    pub(crate) fn mark_bad(&self) {
         self.is_wrong.store(true, Relaxed);
     }
 

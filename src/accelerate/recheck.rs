@@ -124,9 +124,9 @@ impl Recheck {
 
     /// Puts a comparison on record; whether the call is to go on with what the ops computed.
     fn falls_back(&self, deviation: Option<Deviation>) -> Result<bool> {
-        let falls_back = self.checks.settle(&self.tally, deviation, self.check.on_difference, &self.events)?;
+        let falls_back = self.checks.record(&self.tally, deviation, self.check.on_difference, &self.events)?;
         if falls_back {
-            self.entry.condemn();
+            self.entry.mark_bad();
         }
         Ok(falls_back)
     }

@@ -20,7 +20,7 @@ use std::ops::Range;
 use super::cut::{Network, UNCUTTABLE};
 use crate::graph::{Args, Graph, Node};
 use crate::ops::{Op, Parameter};
-use crate::plan::{self, Making};
+use crate::plan::{self, ComputeCost};
 use crate::types::ValueId;
 
 /// The cost of keeping a value, besides its bytes: a buffer of its own.
@@ -108,7 +108,7 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
     let needed = ancestors(joint, gradients, |id| matches!(joint.node(id).op, Op::Parameter(_)));
     let in_forward = ancestors(joint, results, |_| false);
     let memory = memory(joint, results);
-    let makings = plan::makings(joint);
+    let compute_costs = plan::compute_costs(joint);
     // A value is the edge from `into(value)` to `out(value)`.
     let (into, out) = (|id: ValueId| 2 + 2 * id.index(), |id: ValueId| 3 + 2 * id.index());
     let (source, sink) = (0, 1);
@@ -121,19 +121,19 @@ fn kept(joint: &Graph, results: &[ValueId], gradients: &[ValueId], is_late: &[bo
         if early(id) {
             let n_elements = joint.ty(id).n_elements() as u64;
             let bytes = n_elements * joint.ty(id).dtype.size() as u64;
-            let making = makings[id.index()].0;
-            let keeping = match (memory[id.index()], making) {
+            let compute_cost = compute_costs[id.index()].0;
+            let keeping = match (memory[id.index()], compute_cost) {
                 (Residency::Written, _) => bytes + BUFFER,
-                (Residency::Writable, Making::PerElement(_)) => 2 * bytes + BUFFER,
+                (Residency::Writable, ComputeCost::PerElement(_)) => 2 * bytes + BUFFER,
                 (Residency::Writable | Residency::None, _) => UNCUTTABLE,
             };
             network.edge(into(id), out(id), keeping);
-            let again = match making {
+            let again = match compute_cost {
                 // A value that the results do not need is computed once, in the forward or in the backward graph.
                 _ if !in_forward[id.index()] => 0,
-                Making::Nothing => 0,
-                Making::PerElement(cost) => u64::from(cost) * n_elements,
-                Making::Fold | Making::Library => UNCUTTABLE,
+                ComputeCost::Nothing => 0,
+                ComputeCost::PerElement(cost) => u64::from(cost) * n_elements,
+                ComputeCost::Reduction | ComputeCost::Library => UNCUTTABLE,
             };
             network.edge(source, into(id), again);
         }
@@ -158,22 +158,25 @@ enum Residency {
 
 fn memory(joint: &Graph, results: &[ValueId]) -> Vec<Residency> {
     let (forward, renamed) = extract_named(joint, joint.params(), results);
-    let makings = plan::makings(&forward);
+    let compute_costs = plan::compute_costs(&forward);
     let mut in_fold = vec![false; forward.n_nodes()];
     for (id, node) in forward.iter().rev() {
-        let (making, is_stored) = makings[id.index()];
-        let passes_on = match making {
-            Making::Fold => true,
-            Making::Library => false,
-            Making::Nothing | Making::PerElement(_) => in_fold[id.index()],
+        let (compute_cost, is_stored) = compute_costs[id.index()];
+        let passes_on = match compute_cost {
+            ComputeCost::Reduction => true,
+            ComputeCost::Library => false,
+            ComputeCost::Nothing | ComputeCost::PerElement(_) => in_fold[id.index()],
         };
         if passes_on {
             node.args.iter().for_each(|arg| in_fold[arg.index()] = true);
         }
         // Invariant: a value that is not computed twice can be kept.
-        debug_assert!(is_stored || !matches!(making, Making::Fold | Making::Library), "{id} has no memory");
+        debug_assert!(
+            is_stored || !matches!(compute_cost, ComputeCost::Reduction | ComputeCost::Library),
+            "{id} has no memory"
+        );
     }
-    let of = |id: &ValueId| match makings[id.index()].1 {
+    let of = |id: &ValueId| match compute_costs[id.index()].1 {
         true => Residency::Written,
         false if in_fold[id.index()] => Residency::None,
         false => Residency::Writable,

@@ -222,7 +222,7 @@ impl Checks {
 
     /// Puts a comparison on record, and a difference to its consequences: an error, or whether the call is to go on
     /// with what the un-accelerated path computed, its signature being in quarantine. `tally` is the call's own.
-    pub(crate) fn settle(
+    pub(crate) fn record(
         &self,
         tally: &Tally,
         deviation: Option<Deviation>,
@@ -233,7 +233,7 @@ impl Checks {
         self.checked.fetch_add(is_first(&tally.is_checked), Relaxed);
         let Some(deviation) = deviation else { return Ok(false) };
         self.differing.fetch_add(is_first(&tally.is_differing), Relaxed);
-        self.note(&deviation);
+        self.keep(&deviation);
         match consequence {
             OnDifference::Err => Err(Error::Check(Box::new(deviation))),
             OnDifference::Warn => {
@@ -259,7 +259,7 @@ impl Checks {
         self.trapped.fetch_add(1, Relaxed);
     }
 
-    fn note(&self, deviation: &Deviation) {
+    fn keep(&self, deviation: &Deviation) {
         let mut deviations = lock(&self.deviations);
         if deviations.len() == MAX_DEVIATIONS {
             deviations.pop_front();

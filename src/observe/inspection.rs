@@ -152,7 +152,7 @@ pub struct Step {
 pub enum StepKind {
     /// A library kernel: a matrix product, a convolution, a sort.
     Library,
-    /// A loop that folds axes.
+    /// A loop that reduces axes.
     Reduction,
     /// One fused loop.
     Pointwise,

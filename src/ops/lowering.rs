@@ -39,7 +39,7 @@ pub enum Lowering {
     },
     /// The argument's elements at other coordinates; no arithmetic.
     Movement(Movement),
-    /// A fold of the argument over axes, which disappear from the shape.
+    /// A reduction of the argument over axes, which disappear from the shape.
     Reduce {
         /// The operation.
         monoid: Monoid,

@@ -65,7 +65,7 @@ attributes! {
     ReduceAny { axes }
 }
 
-/// Implements [`OpDef`] except for the differences between folds.
+/// Implements [`OpDef`] except for the differences between reductions.
 macro_rules! folds {
     ($($op:ident $monoid:ident: $check:expr, $vjp:expr, $samples:expr;)*) => {$(
         impl OpDef for $op {
@@ -165,7 +165,7 @@ fn leave_one_out(at: &Site<'_>, axes: &[usize]) -> Cotangents {
 }
 
 impl Tensor {
-    /// A fold over axes that keeps them with extent 1 if `keep`.
+    /// A reduction over axes that keeps them with extent 1 if `keep`.
     fn fold<O: Into<Op>>(
         &self,
         (axes, keep): (Axes, bool),
@@ -195,7 +195,7 @@ impl Tensor {
     }
 }
 
-/// The two public methods of a fold, each after its docs.
+/// The two public methods of a reduction, each after its docs.
 macro_rules! fold_methods {
     ($($(#[$doc:meta])* $method:ident $(#[$keeping_doc:meta])* $keeping:ident $op:ident;)*) => {
         impl Tensor {$(

@@ -9,7 +9,7 @@ use crate::method::method;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The tensor if it is of floats, with the number of elements that a fold over the axes takes together.
+    /// The tensor if it is of floats, with the number of elements that a reduction over the axes takes together.
     pub(super) fn floats_over(&self, axes: &Axes, at: Caller) -> Result<usize, Tensor> {
         let Some(ty) = self.ty() else { return Err(self.clone()) };
         float(0, ty).map_err(|e| self.refused(e.0, at))?;

@@ -28,21 +28,21 @@ use crate::types::ValueId;
 
 /// The work of computing a value from its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Making {
+pub(crate) enum ComputeCost {
     /// Nothing: readers of the value read through it.
     Nothing,
     /// This cost for each element, in units of an addition, within any kernel.
     PerElement(u32),
-    /// A fold, perhaps of a formula that is fused with it.
-    Fold,
+    /// A reduction, perhaps of a formula that is fused with it.
+    Reduction,
     /// A library kernel.
     Library,
 }
 
 /// The work of computing each value of a graph, and whether its plan gives it memory.
-pub(crate) fn makings(graph: &Graph) -> Vec<(Making, bool)> {
+pub(crate) fn compute_costs(graph: &Graph) -> Vec<(ComputeCost, bool)> {
     let values = Values::of(graph);
-    graph.iter().map(|(id, _)| (values.making(id), values.is_root(id))).collect()
+    graph.iter().map(|(id, _)| (values.compute_cost(id), values.is_root(id))).collect()
 }
 
 /// The values of the graph that each step of a plan computes and reads; needed to look at a plan, not to call it.

@@ -10,7 +10,7 @@ use retape_kernels::library::Library;
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
-use super::Making;
+use super::ComputeCost;
 use super::view::View;
 use crate::graph::Graph;
 use crate::ops::{Body, Lowering, Movement, Point};
@@ -51,7 +51,7 @@ impl<'g> Values<'g> {
         let mut values = Values { graph, lowerings, roots, costs };
         values.mark_by_need();
         values.mark_by_cost();
-        values.settle();
+        values.fix_non_affine();
         values
     }
 
@@ -190,12 +190,14 @@ impl<'g> Values<'g> {
     }
 
     /// The work of computing a value from its arguments.
-    pub(super) fn making(&self, id: ValueId) -> Making {
+    pub(super) fn compute_cost(&self, id: ValueId) -> ComputeCost {
         match self.lowering(id) {
-            Lowering::Movement(_) | Lowering::Parameter => Making::Nothing,
-            Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => Making::PerElement(self.cost_of(id, body)),
-            Lowering::Reduce { .. } => Making::Fold,
-            Lowering::Library(_) => Making::Library,
+            Lowering::Movement(_) | Lowering::Parameter => ComputeCost::Nothing,
+            Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => {
+                ComputeCost::PerElement(self.cost_of(id, body))
+            }
+            Lowering::Reduce { .. } => ComputeCost::Reduction,
+            Lowering::Library(_) => ComputeCost::Library,
         }
     }
 
@@ -239,8 +241,9 @@ impl<'g> Values<'g> {
         users
     }
 
-    /// Makes roots of what is moved by a reshape that no affine view can follow, and of what products then lack.
-    fn settle(&mut self) {
+    /// Makes roots of the inputs of reshapes that no affine view can follow, and of operands of products that lost their
+    /// strided view.
+    fn fix_non_affine(&mut self) {
         let mut unseen: Vec<ValueId> = self.roots().collect();
         while !unseen.is_empty() {
             while let Some(root) = unseen.pop() {

@@ -19,7 +19,7 @@ mod map;
 mod ravel;
 mod reader;
 mod refused;
-mod spare;
+mod scratch;
 mod statics;
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ pub use ravel::{Unravel, ravel};
 pub use reader::Reader;
 /// Derives the trait [`Tree`](trait@Tree).
 pub use retape_derive::Tree;
-pub(crate) use spare::{TensorList, Words};
+pub(crate) use scratch::{TensorList, Words};
 pub use statics::Static;
 pub use writer::{Field, Writer};
 

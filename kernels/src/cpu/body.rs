@@ -291,7 +291,7 @@ impl Loops<'_, '_> {
             let bytes = stride * dtype.size() as i64;
             if self.env.groups.is_empty() {
                 let value = self.operand(0, store.value);
-                self.e.watch(&value);
+                self.e.record_nonfinite(&value);
                 let base = self.env.bases[n_loads + n];
                 self.e.store(&value, base, 0);
                 continue;
@@ -299,7 +299,7 @@ impl Loops<'_, '_> {
             for g in 0..self.env.groups.len() {
                 let group = self.env.groups[g];
                 let value = self.operand(g, store.value);
-                self.e.watch(&value);
+                self.e.record_nonfinite(&value);
                 let address = self.address(n_loads + n, bytes);
                 match (group.vector, stride) {
                     (false, _) => self.e.store(&value, address, group.offset * bytes),

@@ -199,8 +199,12 @@ fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<
     let mut signature = Signature::new(isa.isa.default_call_conv());
     signature.params.extend([AbiParam::new(types::I64); 3]);
     func.signature = signature;
-    let mut e =
-        Emitter { b: FunctionBuilder::new(func, context), libs: Libs::default(), features: isa.features, watch: None };
+    let mut e = Emitter {
+        b: FunctionBuilder::new(func, context),
+        libs: Libs::default(),
+        features: isa.features,
+        nonfinite: None,
+    };
     let entry = e.b.create_block();
     e.b.append_block_params_for_function_params(entry);
     e.b.switch_to_block(entry);

@@ -93,7 +93,7 @@ pub(super) struct Features {
 
 /// The NaN and infinity checks of a function's stores so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct NonFiniteFlag {
     pub(super) kinds: Vec<Kind>,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct Emitter<'a> {
     pub(super) libs: Libs,
     pub(super) features: Features,
     /// The checks of the stores so far, in instrumented code.
-    pub(super) watch: Option<Watch>,
+    pub(super) nonfinite: Option<NonFiniteFlag>,
 }
 
 impl Emitter<'_> {

@@ -8,7 +8,7 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use retape_runtime::DType;
 
-use super::emit::{Emitter, Kind, Val, Watch};
+use super::emit::{Emitter, Kind, NonFiniteFlag, Val};
 
 /// Sums of one type: as many as an instruction takes cycles, so that stores which follow each other need not wait.
 const SUMS: usize = 4;
@@ -37,11 +37,11 @@ impl Emitter<'_> {
             }
             kinds.push(Kind { ty, sums, zero, n_stores: 0 });
         }
-        self.watch = Some(Watch { kinds });
+        self.nonfinite = Some(NonFiniteFlag { kinds });
     }
 
     /// Notes whether a value that is about to be stored is finite.
-    pub(super) fn watch(&mut self, value: &Val) {
+    pub(super) fn record_nonfinite(&mut self, value: &Val) {
         let exponent = match value.dtype {
             DType::F32 | DType::F64 => None,
             DType::F16 => Some(0x7c00),
@@ -51,8 +51,8 @@ impl Emitter<'_> {
         for &reg in &value.regs {
             let of_register = self.b.func.dfg.value_type(reg);
             let ty = if of_register == types::I32 { types::I64 } else { of_register };
-            let Some(watch) = &mut self.watch else { return };
-            let Some(kind) = watch.kinds.iter_mut().find(|kind| kind.ty == ty) else { continue };
+            let Some(nonfinite) = &mut self.nonfinite else { return };
+            let Some(kind) = nonfinite.kinds.iter_mut().find(|kind| kind.ty == ty) else { continue };
             let (sum, zero) = (kind.sums[kind.n_stores % kind.sums.len()], kind.zero);
             kind.n_stores += 1;
             let before = self.b.use_var(sum);
@@ -85,9 +85,9 @@ impl Emitter<'_> {
 
     /// Stores 1 behind the first pointer of the table if something stored was not finite.
     pub(super) fn raise_flag(&mut self, table: Value) {
-        let Some(watch) = self.watch.take() else { return };
+        let Some(nonfinite) = self.nonfinite.take() else { return };
         let mut any = None;
-        for kind in watch.kinds {
+        for kind in nonfinite.kinds {
             for sum in kind.sums.into_iter().take(kind.n_stores) {
                 let sum = self.b.use_var(sum);
                 let raised = match (kind.ty.is_vector(), kind.ty.lane_type().is_float()) {

@@ -76,10 +76,10 @@ impl Core {
             }
             Err(error) => Some(Deviation::of_failure(call, error)),
         };
-        if !self.checks.settle(&Tally::default(), deviation, check.on_difference, &self.events)? {
+        if !self.checks.record(&Tally::default(), deviation, check.on_difference, &self.events)? {
             return Ok(Outcome::Ran { entry, tensors });
         }
-        entry.condemn();
+        entry.mark_bad();
         fresh.map(|(tensors, trace)| Outcome::Evaluated { trace, tensors })
     }
 

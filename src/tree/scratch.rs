@@ -13,22 +13,22 @@ use smallvec::SmallVec;
 use crate::tensor::Tensor;
 
 /// The lists that may be in use by a thread at once without asking the allocator.
-const N_SPARES: usize = 4;
+const N_IDLE: usize = 4;
 /// Longer lists are given back.
-const MAX_SPARE: usize = 1 << 16;
+const MAX_IDLE: usize = 1 << 16;
 
 const N_WORDS: usize = 64;
 const N_TENSORS: usize = 16;
 
 thread_local! {
-    static SPARES: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
+    static IDLE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An empty list with memory of at least some elements.
 #[cold]
 fn take() -> Vec<u64> {
-    let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
-    spare.unwrap_or_else(|| Vec::with_capacity(4 * N_WORDS))
+    let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()).ok().flatten();
+    idle.unwrap_or_else(|| Vec::with_capacity(4 * N_WORDS))
 }
 
 /// Keeps the memory of a list.
@@ -36,10 +36,10 @@ fn take() -> Vec<u64> {
 fn leave(mut list: Vec<u64>) {
     list.clear();
     // A thread that is ending keeps nothing.
-    let _ = SPARES.try_with(|spares| {
-        let mut spares = spares.borrow_mut();
-        if spares.len() < N_SPARES && list.capacity() <= MAX_SPARE {
-            spares.push(list);
+    let _ = IDLE.try_with(|idle| {
+        let mut idle = idle.borrow_mut();
+        if idle.len() < N_IDLE && list.capacity() <= MAX_IDLE {
+            idle.push(list);
         }
     });
 }
