@@ -117,10 +117,10 @@ pub(super) struct Branch {
     pub(super) condition: Virtual,
     /// Whether an element for which it holds asks for the body, or one for which it does not.
     pub(super) when: bool,
-    /// What the selects make, and what that is where nothing asks for the body.
+    /// The results of the selects, each with its value where nothing asks for the body.
     pub(super) results: Vec<(Virtual, Virtual)>,
     pub(super) body: Vec<Code>,
-    /// What the selects make in the body.
+    /// The results of the selects where the body runs.
     pub(super) chosen: Vec<Virtual>,
 }
 
