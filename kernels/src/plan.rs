@@ -5,6 +5,8 @@
 //! kernel that reads and writes each element at the same point. An output may be written over an input if a
 //! [`Donation`] says so: then nothing reads the input after the output is begun, unless at the same point.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use std::fmt;
 use std::ops::Range;
 
@@ -163,7 +165,18 @@ impl Work {
         kernel.insts.iter().all(|inst| match inst {
             Inst::Load(p, at) => p.index() != read || *at == store.at,
             Inst::LoadAt(p, _) => p.index() != read,
-            _ => true,
+            Inst::Const(_)
+            | Inst::Index(_)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..)
+            | Inst::Reduce(..) => true,
         })
     }
 }

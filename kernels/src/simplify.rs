@@ -4,6 +4,8 @@
 //! power: a rule that is exact only for some floats (`x + 0` turns -0 into +0) applies only where it is exact.
 //! To add a rule: one function, one row in [`RULES`].
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 use retape_runtime::{DType, Scalar};
 
 use crate::ir::{Binary, Func2, Inst, Kernel, KernelBuilder, Unary, Value, ValueId};
@@ -92,10 +94,8 @@ fn remove_dead(kernel: &Kernel) -> Kernel {
 }
 
 fn constant(k: &KernelBuilder, v: ValueId) -> Option<Scalar> {
-    match k.inst(v) {
-        Inst::Const(c) => Some(c),
-        _ => None,
-    }
+    let Inst::Const(c) = k.inst(v) else { return None };
+    Some(c)
 }
 
 /// Whether `v` is the constant `x`; zeros of other signs differ.
@@ -105,18 +105,14 @@ fn is(k: &KernelBuilder, v: ValueId, x: f64) -> bool {
 
 /// The operands of a two-operand instruction.
 fn binary(inst: &Inst<ValueId>, op: Binary) -> Option<(ValueId, ValueId)> {
-    match *inst {
-        Inst::Binary(found, x, y) if found == op => Some((x, y)),
-        _ => None,
-    }
+    let Inst::Binary(found, x, y) = *inst else { return None };
+    (found == op).then_some((x, y))
 }
 
 /// `-y` for a value that is the negation of `y`.
 fn negated(k: &KernelBuilder, v: ValueId) -> Option<ValueId> {
-    match k.inst(v) {
-        Inst::Unary(Unary::Neg, y) => Some(y),
-        _ => None,
-    }
+    let Inst::Unary(Unary::Neg, y) = k.inst(v) else { return None };
+    Some(y)
 }
 
 fn mul_one<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
@@ -168,7 +164,7 @@ fn div_power_of_two<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Va
     let (mantissa, least) = match c.dtype {
         DType::F32 => ((1_u64 << 23) - 1, f64::from(f32::MIN_POSITIVE)),
         DType::F64 => ((1_u64 << 52) - 1, f64::MIN_POSITIVE),
-        _ => return None,
+        DType::F16 | DType::Bf16 | DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => return None,
     };
     let (value, inverse) = (c.to_f64(), 1.0 / c.to_f64());
     let normal = value.is_finite() && value.abs() >= least && inverse.abs() >= least;
@@ -176,27 +172,18 @@ fn div_power_of_two<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Va
 }
 
 fn twice_negated<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Unary(op @ (Unary::Neg | Unary::Not), x) => match k.inst(x) {
-            Inst::Unary(inner, y) if inner == op => Some(k.value(y)),
-            _ => None,
-        },
-        _ => None,
-    }
+    let Inst::Unary(op @ (Unary::Neg | Unary::Not), x) = *inst else { return None };
+    let Inst::Unary(inner, y) = k.inst(x) else { return None };
+    (inner == op).then(|| k.value(y))
 }
 
 fn same_operands<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Binary(Binary::Min | Binary::Max | Binary::And | Binary::Or, x, y) if x == y => Some(k.value(x)),
-        _ => None,
-    }
+    let Inst::Binary(Binary::Min | Binary::Max | Binary::And | Binary::Or, x, y) = *inst else { return None };
+    (x == y).then(|| k.value(x))
 }
 
 fn truth_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    let (op, x, y) = match *inst {
-        Inst::Binary(op @ (Binary::And | Binary::Or), x, y) => (op, x, y),
-        _ => return None,
-    };
+    let Inst::Binary(op @ (Binary::And | Binary::Or), x, y) = *inst else { return None };
     let (truth, constant, other) = [(x, y), (y, x)].into_iter().find_map(|(c, other)| {
         let truth = constant(k, c).filter(|c| c.dtype == DType::Bool)?;
         Some((truth.bits != 0, c, other))
@@ -206,35 +193,25 @@ fn truth_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Valu
 }
 
 fn select_same<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Select(_, x, y) if x == y => Some(k.value(x)),
-        _ => None,
-    }
+    let Inst::Select(_, x, y) = *inst else { return None };
+    (x == y).then(|| k.value(x))
 }
 
 fn select_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Select(c, x, y) => constant(k, c).map(|c| k.value(if c.bits != 0 { x } else { y })),
-        _ => None,
-    }
+    let Inst::Select(c, x, y) = *inst else { return None };
+    constant(k, c).map(|c| k.value(if c.bits != 0 { x } else { y }))
 }
 
 fn cast_same<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Cast(dtype, x) | Inst::Bitcast(dtype, x) => Some(k.value(x)).filter(|x| x.dtype() == dtype),
-        _ => None,
-    }
+    let (Inst::Cast(dtype, x) | Inst::Bitcast(dtype, x)) = *inst else { return None };
+    Some(k.value(x)).filter(|x| x.dtype() == dtype)
 }
 
 /// A cast to a dtype that holds all values, and back.
 fn cast_there_and_back<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Cast(dtype, x) => match k.inst(x) {
-            Inst::Cast(between, y) => Some(k.value(y)).filter(|y| y.dtype() == dtype && holds_all(between, dtype)),
-            _ => None,
-        },
-        _ => None,
-    }
+    let Inst::Cast(dtype, x) = *inst else { return None };
+    let Inst::Cast(between, y) = k.inst(x) else { return None };
+    Some(k.value(y)).filter(|y| y.dtype() == dtype && holds_all(between, dtype))
 }
 
 /// Whether `wide` has all the values of `narrow`.
@@ -251,21 +228,15 @@ fn holds_all(wide: DType, narrow: DType) -> bool {
 }
 
 fn bitcast_chain<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    match *inst {
-        Inst::Bitcast(dtype, x) => match k.inst(x) {
-            Inst::Bitcast(_, y) => Some(k.value(y).bitcast(dtype)),
-            _ => None,
-        },
-        _ => None,
-    }
+    let Inst::Bitcast(dtype, x) = *inst else { return None };
+    let Inst::Bitcast(_, y) = k.inst(x) else { return None };
+    Some(k.value(y).bitcast(dtype))
 }
 
 /// The exponents whose power one correctly rounded instruction makes, special cases included.
 fn pow_constant<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
-    let (x, y) = match *inst {
-        Inst::Call2(Func2::Pow, x, y) => (k.value(x), constant(k, y)?.to_f64()),
-        _ => return None,
-    };
+    let Inst::Call2(Func2::Pow, x, y) = *inst else { return None };
+    let (x, y) = (k.value(x), constant(k, y)?.to_f64());
     match y {
         0.0 => Some(x.like(1.0)),
         1.0 => Some(x),

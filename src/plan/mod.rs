@@ -1,5 +1,7 @@
 //! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod donate;
 mod fuse;
 mod lower;

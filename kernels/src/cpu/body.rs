@@ -104,7 +104,18 @@ impl Loops<'_, '_> {
                 let value = coordinate.unwrap_or_else(|| self.e.int(0));
                 Val::scalar(DType::I64, value)
             }
-            _ => {
+            Inst::Const(_)
+            | Inst::LoadAt(..)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..)
+            | Inst::Reduce(..) => {
                 let operands: SmallVec<[Val; 3]> =
                     inst.operands().iter().filter_map(|v| self.env.values[v.index()].clone()).collect();
                 self.apply(inst, &operands)
@@ -122,7 +133,18 @@ impl Loops<'_, '_> {
                 let words = self.word_position_member(group);
                 self.e.cast(*dtype, &words)
             }
-            _ => {
+            Inst::Const(_)
+            | Inst::LoadAt(..)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..)
+            | Inst::Reduce(..) => {
                 let operands: SmallVec<[Val; 3]> = inst.operands().iter().map(|&v| self.operand(g, v)).collect();
                 self.apply(inst, &operands)
             }
@@ -240,10 +262,7 @@ impl Loops<'_, '_> {
 
     /// Whether a cast of a coordinate along the vector axis can start from 32 bits.
     fn counts_in_words(&self, x: ValueId, dtype: DType) -> bool {
-        let along = match self.kernel.insts[x.index()] {
-            Inst::Index(axis) => Some(axis.index()) == self.axis,
-            _ => false,
-        };
+        let along = matches!(self.kernel.insts[x.index()], Inst::Index(axis) if Some(axis.index()) == self.axis);
         let short = self.axis.is_some_and(|a| self.kernel.axes[a].extent <= i32::MAX as usize);
         along && short && dtype.size() <= 4 && dtype != DType::Bool && !dtype.is_half()
     }

@@ -136,7 +136,7 @@ impl Emitter<'_> {
             DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
             DType::U32 => (0, i64::from(u32::MAX)),
             DType::U8 => (0, 255),
-            _ => (i64::MIN, i64::MAX),
+            DType::I64 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => (i64::MIN, i64::MAX),
         };
         let ((low, high), (lowest, highest)) = (range(to), range(from));
         let mut x = x.clone();

@@ -181,14 +181,11 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result
 fn check(unit: &Unit<'_>) -> Result<()> {
     for kernel in unit.nests.iter().map(|nest| &nest.kernel) {
         for inst in &kernel.insts {
-            match inst {
-                Inst::Call1(..) | Inst::Call2(..) => {
-                    return Err(Error::Internal("a transcendental function was not expanded".into()));
-                }
-                Inst::LoadAt(p, _) if kernel.params[p.index()].len == 0 => {
-                    return Err(Error::Plan("a gather from an empty buffer".into()));
-                }
-                _ => {}
+            if matches!(inst, Inst::Call1(..) | Inst::Call2(..)) {
+                return Err(Error::Internal("a transcendental function was not expanded".into()));
+            }
+            if matches!(inst, Inst::LoadAt(p, _) if kernel.params[p.index()].len == 0) {
+                return Err(Error::Plan("a gather from an empty buffer".into()));
             }
         }
         if kernel.axes.len() > 60 {
@@ -236,12 +233,10 @@ fn relocate(bytes: &mut [u8], reloc: &FinalizedMachReloc, func: &Function) -> Re
     };
     let address = address.ok_or_else(internal)? as u64;
     let at = reloc.offset as usize;
-    match reloc.kind {
-        Reloc::Abs8 => {
-            let target = address.wrapping_add_signed(reloc.addend);
-            bytes[at..at + 8].copy_from_slice(&target.to_le_bytes());
-            Ok(())
-        }
-        _ => Err(internal()),
+    if reloc.kind != Reloc::Abs8 {
+        return Err(internal());
     }
+    let target = address.wrapping_add_signed(reloc.addend);
+    bytes[at..at + 8].copy_from_slice(&target.to_le_bytes());
+    Ok(())
 }

@@ -177,10 +177,7 @@ impl Emitter<'_> {
         if let Some(constant) = x.constant {
             return self.splat_constant(constant);
         }
-        let lane = match x.dtype {
-            DType::Bool => self.b.ins().bmask(types::I32, x.regs[0]),
-            _ => x.regs[0],
-        };
+        let lane = if x.dtype == DType::Bool { self.b.ins().bmask(types::I32, x.regs[0]) } else { x.regs[0] };
         let reg = self.b.ins().splat(vector_type(x.dtype), lane);
         Val::vector(x.dtype, smallvec![reg; vector_regs(x.dtype)])
     }
@@ -206,10 +203,8 @@ impl Emitter<'_> {
         for part in lanes.chunks(per_reg) {
             let mut reg = None;
             for (at, lane) in part.iter().enumerate() {
-                let value = match dtype {
-                    DType::Bool => self.b.ins().bmask(types::I32, lane.regs[0]),
-                    _ => lane.regs[0],
-                };
+                let value =
+                    if dtype == DType::Bool { self.b.ins().bmask(types::I32, lane.regs[0]) } else { lane.regs[0] };
                 reg = Some(match reg {
                     None => self.b.ins().scalar_to_vector(ty, value),
                     Some(reg) => self.b.ins().insertlane(reg, value, at as u8),
@@ -274,7 +269,7 @@ impl Emitter<'_> {
                     Unary::Floor => b.ins().floor(r),
                     Unary::Ceil => b.ins().ceil(r),
                     Unary::Round => b.ins().nearest(r),
-                    _ => b.ins().trunc(r),
+                    Unary::Trunc | Unary::Neg | Unary::Abs | Unary::Sqrt | Unary::Not => b.ins().trunc(r),
                 })
             }
             Unary::Not => match x.dtype {
@@ -283,7 +278,14 @@ impl Emitter<'_> {
                     let r = self.map(x, &mut |b, r| b.ins().bnot(r));
                     self.low_byte(r)
                 }
-                _ => self.map(x, &mut |b, r| b.ins().bnot(r)),
+                DType::Bool
+                | DType::I32
+                | DType::I64
+                | DType::U32
+                | DType::F16
+                | DType::Bf16
+                | DType::F32
+                | DType::F64 => self.map(x, &mut |b, r| b.ins().bnot(r)),
             },
         }
     }
@@ -301,7 +303,15 @@ impl Emitter<'_> {
         match op {
             Binary::Or | Binary::Max | Binary::Add => self.zip(x, y, &mut |b, p, q| b.ins().bor(p, q)),
             Binary::Xor => self.zip(x, y, &mut |b, p, q| b.ins().bxor(p, q)),
-            _ => self.zip(x, y, &mut |b, p, q| b.ins().band(p, q)),
+            Binary::And
+            | Binary::Min
+            | Binary::Mul
+            | Binary::Sub
+            | Binary::Div
+            | Binary::Rem
+            | Binary::Shl
+            | Binary::Shr
+            | Binary::MulHigh => self.zip(x, y, &mut |b, p, q| b.ins().band(p, q)),
         }
     }
 
@@ -317,7 +327,14 @@ impl Emitter<'_> {
                 let r = self.call(lib, &[x.regs[0], y.regs[0]]);
                 Val::scalar(x.dtype, r)
             }
-            _ => self.float_min_max(op, x, y),
+            Binary::Min
+            | Binary::Max
+            | Binary::And
+            | Binary::Or
+            | Binary::Xor
+            | Binary::Shl
+            | Binary::Shr
+            | Binary::MulHigh => self.float_min_max(op, x, y),
         }
     }
 
@@ -336,10 +353,12 @@ impl Emitter<'_> {
             let mask = self.fcmp(cc, x, y);
             return self.select(&mask, y, x);
         }
-        match op {
-            _ if x.vector && !self.features.ordered_min => self.ordered_min_max(op, x, y),
-            Binary::Max => self.zip(x, y, &mut |b, p, q| b.ins().fmax(p, q)),
-            _ => self.zip(x, y, &mut |b, p, q| b.ins().fmin(p, q)),
+        if x.vector && !self.features.ordered_min {
+            self.ordered_min_max(op, x, y)
+        } else if op == Binary::Max {
+            self.zip(x, y, &mut |b, p, q| b.ins().fmax(p, q))
+        } else {
+            self.zip(x, y, &mut |b, p, q| b.ins().fmin(p, q))
         }
     }
 
@@ -452,10 +471,14 @@ impl Emitter<'_> {
             }
         };
         let unsigned = is_unsigned(x.dtype);
-        let r = self.map(x, &mut |b, r| match op {
-            Binary::Shl => b.ins().ishl(r, distance),
-            _ if unsigned => b.ins().ushr(r, distance),
-            _ => b.ins().sshr(r, distance),
+        let r = self.map(x, &mut |b, r| {
+            if op == Binary::Shl {
+                b.ins().ishl(r, distance)
+            } else if unsigned {
+                b.ins().ushr(r, distance)
+            } else {
+                b.ins().sshr(r, distance)
+            }
         });
         if x.dtype == DType::U8 { self.low_byte(r) } else { r }
     }
@@ -469,21 +492,17 @@ impl Emitter<'_> {
         let by_zero = b.ins().icmp(IntCC::Equal, y, zero);
         let r = if is_unsigned(dtype) {
             let safe = b.ins().select(by_zero, one, y);
-            match op {
-                Binary::Div => b.ins().udiv(x, safe),
-                _ => b.ins().urem(x, safe),
-            }
+            if op == Binary::Div { b.ins().udiv(x, safe) } else { b.ins().urem(x, safe) }
         } else {
             let by_minus_one = b.ins().icmp_imm_s(IntCC::Equal, y, -1);
             let either = b.ins().bor(by_zero, by_minus_one);
             let safe = b.ins().select(either, one, y);
-            match op {
-                Binary::Div => {
-                    let negated = b.ins().ineg(x);
-                    let quotient = b.ins().sdiv(x, safe);
-                    b.ins().select(by_minus_one, negated, quotient)
-                }
-                _ => b.ins().srem(x, safe),
+            if op == Binary::Div {
+                let negated = b.ins().ineg(x);
+                let quotient = b.ins().sdiv(x, safe);
+                b.ins().select(by_minus_one, negated, quotient)
+            } else {
+                b.ins().srem(x, safe)
             }
         };
         let r = b.ins().select(by_zero, zero, r);

@@ -100,6 +100,7 @@ pub(super) fn address(index: u32) -> Option<usize> {
 }
 
 /// The address of a function that Cranelift itself calls where the machine lacks an instruction.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of the functions of another crate, only these are ever called")]
 pub(super) fn libcall_address(libcall: LibCall) -> Option<usize> {
     Some(match libcall {
         LibCall::CeilF32 => ceil_f32 as *const () as usize,

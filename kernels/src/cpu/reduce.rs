@@ -33,10 +33,7 @@ impl Loops<'_, '_> {
     }
 
     fn monoid(&self, id: ValueId) -> Monoid {
-        match self.kernel.insts[id.index()] {
-            Inst::Reduce(monoid, _) => monoid,
-            _ => Monoid::Sum,
-        }
+        if let Inst::Reduce(monoid, _) = self.kernel.insts[id.index()] { monoid } else { Monoid::Sum }
     }
 
     fn neutral(&mut self, id: ValueId, vector: bool) -> Val {

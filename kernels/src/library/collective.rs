@@ -130,7 +130,9 @@ impl Collective {
     pub(crate) fn row(&self) -> usize {
         match self.kind {
             CollectiveKind::ReduceScatter => self.total() / self.size.max(1),
-            _ => self.total(),
+            CollectiveKind::Sum | CollectiveKind::SumEach | CollectiveKind::Gather | CollectiveKind::Broadcast => {
+                self.total()
+            }
         }
     }
 

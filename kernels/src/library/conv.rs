@@ -200,7 +200,10 @@ impl Conv2d {
                 self.finish_all(outputs, epilogue);
             }
             DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
-            _ => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+            DType::F32 => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
+                unreachable!("a valid product of {dtype}")
+            }
         }
     }
 
@@ -217,7 +220,10 @@ impl Conv2d {
                 in_single(self.dtype, inputs, outputs, |inputs, outputs| single.reference(inputs, outputs));
             }
             DType::F64 => self.reference_typed::<f64>(inputs, outputs),
-            _ => self.reference_typed::<f32>(inputs, outputs),
+            DType::F32 => self.reference_typed::<f32>(inputs, outputs),
+            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
+                unreachable!("a valid product of {dtype}")
+            }
         }
     }
 

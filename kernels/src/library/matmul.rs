@@ -195,7 +195,10 @@ impl MatMul {
                 self.finish_all(outputs, epilogue);
             }
             DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
-            _ => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+            DType::F32 => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
+                unreachable!("a valid product of {dtype}")
+            }
         }
     }
 
@@ -212,7 +215,10 @@ impl MatMul {
                 in_single(self.dtype, inputs, outputs, |inputs, outputs| single.reference(inputs, outputs));
             }
             DType::F64 => self.reference_typed::<f64>(inputs, outputs),
-            _ => self.reference_typed::<f32>(inputs, outputs),
+            DType::F32 => self.reference_typed::<f32>(inputs, outputs),
+            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
+                unreachable!("a valid product of {dtype}")
+            }
         }
     }
 

@@ -6,6 +6,8 @@
 //! aligned to their elements. Results depend on shapes and inputs only, never on the number of threads. Shapes of operations
 //! along one axis are `(outer, len, inner)`: the extents before, at and after the axis.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod arg_reduce;
 mod cast_half;
 mod collective;
@@ -168,37 +170,40 @@ impl Library {
 
     /// Refuses what the kernels for the processor cannot do, though it is a function.
     pub(crate) fn check_host(&self) -> Result<()> {
-        match self {
-            Library::Sort(sort) if !sort.has_short_lines() => {
-                Err(Error::Unsupported(format!("sorting {} elements along an axis", sort.len)))
-            }
-            _ => Ok(()),
+        if let Library::Sort(sort) = self
+            && !sort.has_short_lines()
+        {
+            return Err(Error::Unsupported(format!("sorting {} elements along an axis", sort.len)));
         }
+        Ok(())
+    }
+
+    /// Runs what takes a sink or other workers, and so may fail; none if it is another kernel.
+    fn run_with_others(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Option<Result<()>> {
+        if let Library::Print(print) = self {
+            return Some(print.try_run(inputs, outputs));
+        }
+        let Library::Collective(collective) = self else { return None };
+        Some(collective.try_run(inputs, outputs))
     }
 
     /// As [`run`](Library::run); a panic in the sink of a print, or a failure of a communicator, is an error.
     pub(crate) fn launch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
-        match self {
-            Library::Print(print) => print.try_run(inputs, outputs),
-            Library::Collective(collective) => collective.try_run(inputs, outputs),
-            other => {
-                other.run(inputs, outputs);
-                Ok(())
-            }
+        if let Some(outcome) = self.run_with_others(inputs, outputs) {
+            return outcome;
         }
+        self.run(inputs, outputs);
+        Ok(())
     }
 
     /// As [`reference`](Library::reference); a panic in the sink of a print, or a failure of a communicator, is an
     /// error.
     pub(crate) fn evaluate(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {
-        match self {
-            Library::Print(print) => print.try_run(inputs, outputs),
-            Library::Collective(collective) => collective.try_run(inputs, outputs),
-            other => {
-                other.reference(inputs, outputs);
-                Ok(())
-            }
+        if let Some(outcome) = self.run_with_others(inputs, outputs) {
+            return outcome;
         }
+        self.reference(inputs, outputs);
+        Ok(())
     }
 }
 

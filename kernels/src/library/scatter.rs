@@ -90,7 +90,9 @@ impl ScatterAdd {
             DType::I32 => self.with_elements(inputs, view::<i32>(indices, n), outputs, naive),
             DType::I64 => self.with_elements(inputs, view::<i64>(indices, n), outputs, naive),
             DType::U32 => self.with_elements(inputs, view::<u32>(indices, n), outputs, naive),
-            other => unreachable!("{other} is no dtype of indices"),
+            other @ (DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::U8 | DType::Bool) => {
+                unreachable!("{other} is no dtype of indices")
+            }
         }
     }
 

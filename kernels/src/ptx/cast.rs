@@ -50,7 +50,7 @@ const fn int(dtype: DType) -> &'static str {
     match dtype {
         DType::I32 => "s32",
         DType::I64 => "s64",
-        _ => "u32",
+        DType::U32 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => "u32",
     }
 }
 
@@ -82,7 +82,7 @@ fn to_half(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
             let odd = i64_to_odd(f, x.reg);
             f64_to_odd(f, odd)
         }
-        _ => {
+        DType::F64 | DType::I32 | DType::U32 | DType::Bool | DType::F16 | DType::Bf16 => {
             let double = cast(f, DType::F64, x).reg;
             f64_to_odd(f, double)
         }
@@ -133,7 +133,7 @@ fn float_to(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
     match to {
         DType::F64 => f.op(Class::F64, "cvt.f64.f32", format_args!("{r}")),
         DType::F32 => f.op(Class::F32, "cvt.rn.f32.f64", format_args!("{r}")),
-        _ => {
+        DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 => {
             let class = Class::of(to);
             let mut whole = f.op(class, &format!("cvt.rzi.{}.{from}", int(to)), format_args!("{r}"));
             if from == DType::F64 || to == DType::I64 {
@@ -151,7 +151,7 @@ fn int_to(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
         DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
         DType::U32 => (0, i64::from(u32::MAX)),
         DType::U8 => (0, 255),
-        _ => (i64::MIN, i64::MAX),
+        DType::I64 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => (i64::MIN, i64::MAX),
     };
     let ((low, high), (lowest, highest)) = (range(to), range(x.dtype));
     let class = Class::of(x.dtype);

@@ -50,7 +50,23 @@ pub(super) fn call1(f: &mut PtxFunction, func: Func1, x: RegValue) -> Option<Reg
             ptx!(f, "add.rn.f32 {sum}, {power}, 0f3F800000");
             one(f, "rcp.approx.f32", sum)
         }
-        _ => return None,
+        Func1::Expm1
+        | Func1::Log1p
+        | Func1::Tan
+        | Func1::Asin
+        | Func1::Acos
+        | Func1::Atan
+        | Func1::Sinh
+        | Func1::Cosh
+        | Func1::Asinh
+        | Func1::Acosh
+        | Func1::Atanh
+        | Func1::Erf
+        | Func1::Erfc
+        | Func1::Lgamma
+        | Func1::Digamma
+        | Func1::Trigamma
+        | Func1::Tetragamma => return None,
     };
     Some(RegValue::new(DType::F32, reg))
 }
@@ -64,9 +80,9 @@ pub(super) fn contract(kernel: &Kernel) -> Kernel {
         inst.map(|id| uses[id.index()] += 1);
     }
     kernel.stores.iter().for_each(|store| uses[store.value.index()] += 1);
-    let product = |id: ValueId| match kernel.insts[id.index()] {
-        Inst::Binary(Binary::Mul, x, y) if uses[id.index()] == 1 && dtypes[id.index()] == DType::F32 => Some((x, y)),
-        _ => None,
+    let product = |id: ValueId| {
+        let Inst::Binary(Binary::Mul, x, y) = kernel.insts[id.index()] else { return None };
+        (uses[id.index()] == 1 && dtypes[id.index()] == DType::F32).then_some((x, y))
     };
     let mut insts: Vec<Inst<ValueId>> = Vec::with_capacity(kernel.insts.len());
     let mut ids: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
@@ -77,15 +93,16 @@ pub(super) fn contract(kernel: &Kernel) -> Kernel {
             ValueId(insts.len() as u32 - 1)
         };
         // Of two products neither is taken: so sums of two commute, and equal ones cancel.
-        let new = match *inst {
-            Inst::Binary(op @ (Binary::Add | Binary::Sub), p, q) => match (op, product(p), product(q)) {
+        let new = if let Inst::Binary(op @ (Binary::Add | Binary::Sub), p, q) = *inst {
+            match (op, product(p), product(q)) {
                 (Binary::Add, Some((x, y)), None) => Some(Inst::Fma(at(x), at(y), at(q))),
                 (Binary::Add, None, Some((x, y))) => Some(Inst::Fma(at(x), at(y), at(p))),
                 (Binary::Sub, Some((x, y)), None) => Some(Inst::Fma(at(x), at(y), negated(&mut insts, q))),
                 (Binary::Sub, None, Some((x, y))) => Some(Inst::Fma(negated(&mut insts, x), at(y), at(p))),
                 _ => None,
-            },
-            _ => None,
+            }
+        } else {
+            None
         };
         insts.push(new.unwrap_or_else(|| inst.map(at)));
         ids.push(ValueId(insts.len() as u32 - 1));

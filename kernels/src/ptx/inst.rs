@@ -97,10 +97,12 @@ fn unary(f: &mut PtxFunction, op: Unary, x: RegValue) -> RegValue {
 }
 
 fn binary(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
-    match op {
-        Binary::And | Binary::Or | Binary::Xor => logic(f, op, x, y),
-        _ if x.dtype.is_float() => float_binary(f, op, x, y),
-        _ => int_binary(f, op, x, y),
+    if matches!(op, Binary::And | Binary::Or | Binary::Xor) {
+        logic(f, op, x, y)
+    } else if x.dtype.is_float() {
+        float_binary(f, op, x, y)
+    } else {
+        int_binary(f, op, x, y)
     }
 }
 
@@ -186,19 +188,15 @@ fn divide(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue
 
 fn shift(f: &mut PtxFunction, op: Binary, x: RegValue, y: RegValue) -> RegValue {
     let mask = 8 * x.dtype.size() - 1;
-    let distance = match y.reg.class {
-        Class::B64 => f.op(Class::B32, "cvt.u32.u64", format_args!("{}", y.reg)),
-        _ => y.reg,
-    };
+    let distance =
+        if y.reg.class == Class::B64 { f.op(Class::B32, "cvt.u32.u64", format_args!("{}", y.reg)) } else { y.reg };
     let distance = f.op(Class::B32, "and.b32", format_args!("{distance}, {mask}"));
-    match op {
-        Binary::Shl => {
-            let op = format!("shl.{}", bits_suffix(x.dtype));
-            let wide = simple(f, x.dtype, &op, format_args!("{}, {distance}", x.reg));
-            if x.dtype == DType::U8 { low_byte(f, wide) } else { wide }
-        }
-        _ => simple(f, x.dtype, &format!("shr.{}", suffix(x.dtype)), format_args!("{}, {distance}", x.reg)),
+    if op == Binary::Shl {
+        let op = format!("shl.{}", bits_suffix(x.dtype));
+        let wide = simple(f, x.dtype, &op, format_args!("{}, {distance}", x.reg));
+        return if x.dtype == DType::U8 { low_byte(f, wide) } else { wide };
     }
+    simple(f, x.dtype, &format!("shr.{}", suffix(x.dtype)), format_args!("{}, {distance}", x.reg))
 }
 
 fn compare(f: &mut PtxFunction, op: Compare, x: RegValue, y: RegValue) -> RegValue {

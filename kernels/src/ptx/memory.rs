@@ -223,16 +223,16 @@ fn pack(f: &mut PtxFunction, values: &[RegValue]) -> Reg {
 
 /// The value of a word of memory; predicates do not come from memory.
 pub(super) fn from_word(f: &mut PtxFunction, dtype: DType, r: Reg) -> RegValue {
-    match dtype {
-        DType::Bool => RegValue::new(dtype, f.op(Class::Pred, "setp.ne.b32", format_args!("{r}, 0"))),
-        _ => RegValue::new(dtype, r),
+    if dtype == DType::Bool {
+        return RegValue::new(dtype, f.op(Class::Pred, "setp.ne.b32", format_args!("{r}, 0")));
     }
+    RegValue::new(dtype, r)
 }
 
 /// The word of memory for a value.
 pub(super) fn to_word(f: &mut PtxFunction, value: RegValue) -> Reg {
-    match value.dtype {
-        DType::Bool => f.op(Class::B32, "selp.b32", format_args!("1, 0, {}", value.reg)),
-        _ => value.reg,
+    if value.dtype == DType::Bool {
+        return f.op(Class::B32, "selp.b32", format_args!("1, 0, {}", value.reg));
     }
+    value.reg
 }

@@ -92,7 +92,17 @@ impl Analysis {
                     deps &= (1 << self.kept) - 1;
                     self.reduces.push(ValueId(id as u32));
                 }
-                _ => {}
+                Inst::Const(_)
+                | Inst::LoadAt(..)
+                | Inst::Unary(..)
+                | Inst::Binary(..)
+                | Inst::Compare(..)
+                | Inst::Select(..)
+                | Inst::Fma(..)
+                | Inst::Cast(..)
+                | Inst::Bitcast(..)
+                | Inst::Call1(..)
+                | Inst::Call2(..) => {}
             }
             self.deps.push(deps);
         }

@@ -101,7 +101,18 @@ fn rewritten(
             Some(axis) => Inst::Index(axis),
             None => Inst::Const(Scalar { dtype: DType::I64, bits: 0 }),
         },
-        other => other.clone(),
+        other @ (Inst::Const(_)
+        | Inst::LoadAt(..)
+        | Inst::Unary(..)
+        | Inst::Binary(..)
+        | Inst::Compare(..)
+        | Inst::Select(..)
+        | Inst::Fma(..)
+        | Inst::Cast(..)
+        | Inst::Bitcast(..)
+        | Inst::Call1(..)
+        | Inst::Call2(..)
+        | Inst::Reduce(..)) => other.clone(),
     });
     let insts = insts.collect();
     let mut stores = kernel.stores.clone();
@@ -112,10 +123,7 @@ fn rewritten(
 }
 
 fn maps(kernel: &Kernel) -> impl Iterator<Item = &Affine> {
-    let loads = kernel.insts.iter().filter_map(|inst| match inst {
-        Inst::Load(_, at) => Some(at),
-        _ => None,
-    });
+    let loads = kernel.insts.iter().filter_map(|inst| if let Inst::Load(_, at) = inst { Some(at) } else { None });
     loads.chain(kernel.stores.iter().map(|s| &s.at))
 }
 
@@ -169,10 +177,7 @@ fn score(kernel: &Kernel, axis: usize) -> usize {
         0 => 1,
         _ => 0,
     };
-    let loads = kernel.insts.iter().map(|inst| match inst {
-        Inst::Load(_, at) => points(at, 4),
-        _ => 0,
-    });
+    let loads = kernel.insts.iter().map(|inst| if let Inst::Load(_, at) = inst { points(at, 4) } else { 0 });
     loads.sum::<usize>() + kernel.stores.iter().map(|s| points(&s.at, 6)).sum::<usize>()
 }
 

@@ -3,6 +3,8 @@
 //! Invariant: a schedule depends on the kernel alone, never on the machine, so that the order of every floating-point
 //! operation is fixed by the shape.
 
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
+
 mod analysis;
 mod canonical;
 mod rare;
@@ -140,10 +142,10 @@ fn cost_of_point(kernel: &Kernel) -> u64 {
 /// Unit strides along an axis, of the loads inside the reduced loops and of the stores.
 fn unit_strides(kernel: &Kernel, axis: usize) -> usize {
     let stages = kernel.stages();
-    let loads = kernel.insts.iter().zip(&stages).filter(|(inst, stage)| match inst {
-        Inst::Load(_, at) => **stage == Stage::Element && at.stride(axis) == 1,
-        _ => false,
-    });
+    let loads =
+        kernel.insts.iter().zip(&stages).filter(
+            |(inst, stage)| matches!(inst, Inst::Load(_, at) if **stage == Stage::Element && at.stride(axis) == 1),
+        );
     let stores = kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at) && s.at.stride(axis) == 1);
     loads.count() + stores.count()
 }

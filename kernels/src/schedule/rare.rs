@@ -29,9 +29,9 @@ pub(crate) struct Rare {
 impl Rare {
     /// The values of the selects where the body is not needed.
     pub(crate) fn others<'k>(&'k self, insts: &'k [Inst<ValueId>]) -> impl Iterator<Item = ValueId> + 'k {
-        self.selects.iter().filter_map(|&id| match insts[id] {
-            Inst::Select(_, x, y) => Some(if self.when { y } else { x }),
-            _ => None,
+        self.selects.iter().filter_map(|&id| {
+            let Inst::Select(_, x, y) = insts[id] else { return None };
+            Some(if self.when { y } else { x })
         })
     }
 }
@@ -60,7 +60,15 @@ impl RareParts {
             Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) => None,
             // These are no selects to the machine.
             Inst::Select(..) if dtypes[id] == DType::Bool => None,
-            _ => class(id),
+            Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..) => class(id),
         };
         let finder = Finder { kernel, class: (0..n).map(class).collect(), users: users(kernel) };
         let mut found: Vec<Rare> = finder.conditions().into_iter().filter_map(|s| finder.rare(s)).collect();
@@ -134,7 +142,20 @@ impl<K: PartialEq> Finder<'_, K> {
         match self.kernel.insts[condition.index()] {
             Inst::Compare(Compare::Eq, ..) => !when,
             Inst::Compare(Compare::Ne, ..) => when,
-            _ => false,
+            Inst::Const(_)
+            | Inst::Index(_)
+            | Inst::Load(..)
+            | Inst::LoadAt(..)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..)
+            | Inst::Reduce(..) => false,
         }
     }
 

@@ -7,6 +7,8 @@
 //! The stages: `function` has the frame; `nest`, `grid` and `walk` walk the loops and ask `emit`, `cast`, `memory` and `reduce` for straight-line code over virtual
 //! registers (`code`); `regs` and `branch` choose registers and write instructions (`ops`, `encode`).
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "anything else is left to Cranelift")]
+
 mod branch;
 mod cast;
 mod code;

@@ -75,7 +75,7 @@ pub(super) fn load_index(c: &mut KernelWriter, dtype: DType, indices: Reg, i: Re
     match dtype {
         DType::I32 => c.op(Class::B64, "cvt.s64.s32", format_args!("{index}")),
         DType::U32 => c.op(Class::B64, "cvt.u64.u32", format_args!("{index}")),
-        _ => index,
+        DType::I64 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => index,
     }
 }
 
@@ -106,7 +106,7 @@ fn element_key(c: &mut KernelWriter, number: NumberType, value: Reg, descending:
             c.xor(bits, mask)
         }
         DType::I32 | DType::I64 => c.xor(value, sign),
-        _ => value,
+        DType::U32 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 => value,
     };
     let key = if descending { c.xor(key, all) } else { key };
     match c.is_nan(number, value) {

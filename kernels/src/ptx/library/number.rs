@@ -45,7 +45,7 @@ impl NumberType {
             DType::F64 => f64::NEG_INFINITY.to_bits(),
             DType::I32 => u64::from(i32::MIN as u32),
             DType::I64 => i64::MIN as u64,
-            _ => 0,
+            DType::U32 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 => 0,
         })
     }
 
@@ -57,7 +57,7 @@ impl NumberType {
             DType::I32 => i32::MAX as u64,
             DType::I64 => i64::MAX as u64,
             DType::U32 => u64::from(u32::MAX),
-            _ => u64::from(u8::MAX),
+            DType::U8 | DType::Bool | DType::F16 | DType::Bf16 => u64::from(u8::MAX),
         })
     }
 
@@ -66,7 +66,9 @@ impl NumberType {
         self.scalar(match self.0 {
             DType::F32 => u64::from(f32::from(value).to_bits()),
             DType::F64 => f64::from(value).to_bits(),
-            _ => u64::from(value),
+            DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 => {
+                u64::from(value)
+            }
         })
     }
 
@@ -75,7 +77,7 @@ impl NumberType {
         self.scalar(match self.0 {
             DType::F32 => u64::from((-0.0_f32).to_bits()),
             DType::F64 => (-0.0_f64).to_bits(),
-            _ => 0,
+            DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool | DType::F16 | DType::Bf16 => 0,
         })
     }
 

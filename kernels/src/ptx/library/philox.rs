@@ -44,12 +44,11 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
 /// The random words of a counter.
 fn words(c: &mut KernelWriter, key: Reg, counter: Reg) -> [Reg; 4] {
     let mut keys = [0, 4].map(|offset| c.load(NumberType(DType::U32), key, offset));
-    let high = match counter.class {
-        Class::B64 => {
-            let high = c.shr(counter, 32);
-            c.low(high)
-        }
-        _ => c.op(Class::B32, "mov.b32", format_args!("0")),
+    let high = if counter.class == Class::B64 {
+        let high = c.shr(counter, 32);
+        c.low(high)
+    } else {
+        c.op(Class::B32, "mov.b32", format_args!("0"))
     };
     let zero = c.op(Class::B32, "mov.b32", format_args!("0"));
     let mut x = [c.low(counter), high, zero, zero];

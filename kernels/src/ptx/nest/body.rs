@@ -262,7 +262,15 @@ impl<'k> BodyEmitter<'k> {
                 let at = group.value(*at)?.clone();
                 each(&[&at], |_, lane| self.load_at(f, *param, lane[0]))
             }
-            other => {
+            other @ (Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..)) => {
                 let operands: SmallVec<[Lanes; 3]> =
                     other.operands().iter().map(|&v| group.value(v).cloned()).collect::<Option<_>>()?;
                 let refs: SmallVec<[&Lanes; 3]> = operands.iter().collect();
@@ -421,9 +429,9 @@ impl<'k> BodyEmitter<'k> {
 
     /// The reductions: their ids, what they fold and how.
     pub(super) fn reductions(&self) -> impl Iterator<Item = (ValueId, Monoid, ValueId)> + '_ {
-        self.kernel.insts.iter().enumerate().filter_map(|(id, inst)| match *inst {
-            Inst::Reduce(monoid, x) => Some((ValueId(id as u32), monoid, x)),
-            _ => None,
+        self.kernel.insts.iter().enumerate().filter_map(|(id, inst)| {
+            let Inst::Reduce(monoid, x) = *inst else { return None };
+            Some((ValueId(id as u32), monoid, x))
         })
     }
 
@@ -440,7 +448,17 @@ fn uniform(kernel: &Kernel) -> Vec<bool> {
         let itself = match inst {
             Inst::Index(_) | Inst::Reduce(..) => false,
             Inst::Load(_, at) => at.strides.iter().all(|&s| s == 0),
-            _ => true,
+            Inst::Const(_)
+            | Inst::LoadAt(..)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..) => true,
         };
         uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
     }

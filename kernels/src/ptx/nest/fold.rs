@@ -114,7 +114,7 @@ fn shuffle(f: &mut PtxFunction, value: RegValue, distance: usize) -> RegValue {
             let moved = word(f, bits);
             RegValue { reg: f.op(Class::F32, "mov.b32", format_args!("{moved}")), ..value }
         }
-        _ => {
+        Class::Pred | Class::B16 | Class::B32 => {
             let bits = to_word(f, value);
             let moved = word(f, bits);
             from_word(f, value.dtype, moved)
@@ -224,6 +224,6 @@ pub(super) fn bits_move(value: RegValue) -> &'static str {
     match value.reg.class {
         Class::F32 => "f32",
         Class::F64 => "f64",
-        _ => bits_suffix(value.dtype),
+        Class::Pred | Class::B16 | Class::B32 | Class::B64 => bits_suffix(value.dtype),
     }
 }

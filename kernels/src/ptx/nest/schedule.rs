@@ -89,9 +89,9 @@ pub(super) type Access<'k> = (ParamId, &'k Affine);
 /// The loads of a stage, or of all, and the stores at every point.
 pub(super) fn accesses(kernel: &Kernel, stage: Option<Stage>) -> Vec<Access<'_>> {
     let stages = kernel.stages();
-    let loads = kernel.insts.iter().zip(&stages).filter_map(|(inst, is)| match inst {
-        Inst::Load(p, at) if stage.is_none_or(|stage| stage == *is) => Some((*p, at)),
-        _ => None,
+    let loads = kernel.insts.iter().zip(&stages).filter_map(|(inst, is)| {
+        let Inst::Load(p, at) = inst else { return None };
+        stage.is_none_or(|stage| stage == *is).then_some((*p, at))
     });
     let at_points = |at: &&Affine| stage.is_none() || kernel.uses_reduced(at);
     let stores = kernel.stores.iter().filter(|s| at_points(&&s.at)).map(|s| (s.param, &s.at));
@@ -108,7 +108,15 @@ fn cost(kernel: &Kernel, dtypes: &[DType]) -> usize {
         Inst::LoadAt(..) | Inst::Binary(Binary::Min | Binary::Max, ..) => 4,
         Inst::Cast(..) => 2,
         Inst::Call1(Func1::Sigmoid, _) => 4,
-        _ => 1,
+        Inst::Load(..)
+        | Inst::Unary(..)
+        | Inst::Binary(..)
+        | Inst::Compare(..)
+        | Inst::Select(..)
+        | Inst::Fma(..)
+        | Inst::Bitcast(..)
+        | Inst::Call1(..)
+        | Inst::Call2(..) => 1,
     };
     kernel.insts.iter().zip(dtypes).map(of).sum::<usize>() + kernel.stores.len()
 }
@@ -144,9 +152,9 @@ fn lanes(nest: &BoundKernel<'_>, accesses: &[Access<'_>], axis: usize, exact: bo
 
 /// The sizes of elements at computed positions.
 fn gathered(kernel: &Kernel) -> impl Iterator<Item = usize> {
-    kernel.insts.iter().filter_map(|inst| match inst {
-        Inst::LoadAt(p, _) => Some(kernel.params[p.index()].dtype.size()),
-        _ => None,
+    kernel.insts.iter().filter_map(|inst| {
+        let Inst::LoadAt(p, _) = inst else { return None };
+        Some(kernel.params[p.index()].dtype.size())
     })
 }
 

@@ -66,9 +66,10 @@ impl Accumulators {
         let class = Class::of(config.sum);
         let regs: Vec<Reg> = (0..rows.len() * cols.len()).map(|_| f.reg(class)).collect();
         for sum in &regs {
-            match class {
-                Class::F64 => ptx!(f, "mov.f64 {sum}, 0d0000000000000000"),
-                _ => ptx!(f, "mov.f32 {sum}, 0f00000000"),
+            if class == Class::F64 {
+                ptx!(f, "mov.f64 {sum}, 0d0000000000000000");
+            } else {
+                ptx!(f, "mov.f32 {sum}, 0f00000000");
             }
         }
         Accumulators { row, col, rows, cols, run, warp, regs, lane }
@@ -248,7 +249,7 @@ fn mma(f: &mut PtxFunction, element: DType, acc: &[Reg; 4], x: &[Reg; 4], y: &[R
     let (shape, ty) = match element {
         DType::F32 => ("m16n8k8", "tf32"),
         DType::Bf16 => ("m16n8k16", "bf16"),
-        _ => ("m16n8k16", "f16"),
+        DType::F16 | DType::F64 | DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => ("m16n8k16", "f16"),
     };
     if element == DType::F16 && f.target().sm < 80 {
         f.require(6, 5);

@@ -121,11 +121,13 @@ impl Config {
         let area = |config: &Config| (config.waste(problem) * 1024.0) as usize;
         let least = || candidates.iter().min_by_key(|config| (area(config), usize::MAX - config.blocks(problem)));
         let best = *candidates.iter().find(|config| config.fits(problem)).or_else(least).unwrap_or(&candidates[0]);
-        match best.engine {
+        if target.sm < 80 {
             // Without asynchronous copies the next tiles wait in registers, which are too few for two blocks then.
-            _ if target.sm < 80 => Config { min_blocks_per_sm: 1, ..best },
+            return Config { min_blocks_per_sm: 1, ..best };
+        }
+        match best.engine {
             MathUnit::Simt { .. } if best.tile().iter().product::<usize>() <= SMALL => Config { stages: 4, ..best },
-            _ => best,
+            MathUnit::Simt { .. } | MathUnit::Mma => best,
         }
     }
 

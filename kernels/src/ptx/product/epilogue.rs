@@ -37,7 +37,17 @@ impl Epilogue {
             Inst::Load(p, at) => *p != accumulator || is_identity(kernel, at),
             Inst::LoadAt(p, _) => *p != accumulator,
             Inst::Reduce(..) => false,
-            _ => true,
+            Inst::Const(_)
+            | Inst::Index(_)
+            | Inst::Unary(..)
+            | Inst::Binary(..)
+            | Inst::Compare(..)
+            | Inst::Select(..)
+            | Inst::Fma(..)
+            | Inst::Cast(..)
+            | Inst::Bitcast(..)
+            | Inst::Call1(..)
+            | Inst::Call2(..) => true,
         });
         let fits = !product.written
             && product.len == kernel.n_points()
@@ -91,7 +101,17 @@ impl Epilogue {
                     let wide = f.op(Class::B64, "cvt.u64.u32", format_args!("{coordinate}"));
                     Some(RegValue::new(DType::I64, wide))
                 }
-                _ => inst.try_map(of).and_then(|inst| emit_inst(f, &inst)),
+                Inst::Const(_)
+                | Inst::Unary(..)
+                | Inst::Binary(..)
+                | Inst::Compare(..)
+                | Inst::Select(..)
+                | Inst::Fma(..)
+                | Inst::Cast(..)
+                | Inst::Bitcast(..)
+                | Inst::Call1(..)
+                | Inst::Call2(..)
+                | Inst::Reduce(..) => inst.try_map(of).and_then(|inst| emit_inst(f, &inst)),
             };
             values.push(value);
         }

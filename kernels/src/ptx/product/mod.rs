@@ -90,12 +90,12 @@ pub(super) fn fits(library: &Library, epilogue: &Epilogue, target: Target) -> bo
 }
 
 fn problems(library: &Library) -> Option<Vec<Problem>> {
-    match library {
-        Library::MatMul(op) => Some(vec![Problem::of_matmul(op)]),
-        // Places beyond the edges are counted as if there were memory.
-        Library::Conv2d(op) => op.is_near().then(|| conv::problems(op)),
-        _ => None,
+    if let Library::MatMul(op) = library {
+        return Some(vec![Problem::of_matmul(op)]);
     }
+    let Library::Conv2d(op) = library else { return None };
+    // Places beyond the edges are counted as if there were memory.
+    op.is_near().then(|| conv::problems(op))
 }
 
 /// The epilogue as it is compiled.

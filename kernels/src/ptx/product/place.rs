@@ -59,7 +59,7 @@ pub(super) fn bits(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "f64",
         DType::F32 => "f32",
-        _ => "b16",
+        DType::F16 | DType::Bf16 | DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => "b16",
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn rounded(f: &mut PtxFunction, x: Reg, to: DType) -> Reg {
             let high = f.op(Class::B32, "shr.u32", format_args!("{chosen}, 16"));
             f.op(Class::B16, "cvt.u16.u32", format_args!("{high}"))
         }
-        _ => x,
+        DType::F32 | DType::F64 | DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => x,
     }
 }
 

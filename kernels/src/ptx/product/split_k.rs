@@ -20,9 +20,10 @@ pub(super) fn emit(f: &mut PtxFunction, problem: &Problem, sum: DType, n_parts: 
     ptx!(f, "@!{inside} bra {end}");
     let (class, ty) = (Class::of(sum), bits(sum));
     let total_sum = f.reg(class);
-    match sum {
-        DType::F64 => ptx!(f, "mov.f64 {total_sum}, 0d0000000000000000"),
-        _ => ptx!(f, "mov.f32 {total_sum}, 0f00000000"),
+    if sum == DType::F64 {
+        ptx!(f, "mov.f64 {total_sum}, 0d0000000000000000");
+    } else {
+        ptx!(f, "mov.f32 {total_sum}, 0f00000000");
     }
     if n_parts > 0 {
         let parts = f.param(0);

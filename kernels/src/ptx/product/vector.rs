@@ -28,7 +28,7 @@ pub(super) fn store_shared(f: &mut PtxFunction, guard: &str, to: Address, units:
     let ty = match units[0].class {
         Class::B64 => "b64",
         Class::B16 => "b16",
-        _ => "b32",
+        Class::B32 | Class::F32 | Class::F64 | Class::Pred => "b32",
     };
     ptx!(f, "{guard}st.shared{} {to}, {}", vector(units, ty), list(units));
 }
