@@ -1,6 +1,6 @@
 //! Graph to plan: which values share a kernel, in which order kernels run, and where every value lies.
 
-#![deny(clippy::wildcard_enum_match_arm)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod donate;
 mod fuse;

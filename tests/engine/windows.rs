@@ -40,7 +40,7 @@ fn slices_give_the_sum_of_their_windows() -> Result<()> {
                 };
                 fit.iter().map(term).sum::<Tensor>()
             };
-            let gradient = accelerate(|x: &Tensor| sum(x).grad(x)).call(&counting(&shape))?;
+            let gradient = accelerate(|x: &Tensor| sum(x).grad(x)).call(counting(&shape))?;
             assert_eq!(gradient.to_vec::<f64>()?, expected(&shape, axis, &fit), "axis {axis}, {fit:?}");
         }
     }
@@ -54,7 +54,7 @@ fn windows_along_two_axes_and_whole_uses_add_up() -> Result<()> {
         let columns = x.index_axis(1, 1).sum(..) * 4.0 + x.slice_axis(1, 2..4).sum(..) * 8.0;
         rows + columns + x.sum(..) * 16.0
     };
-    let gradient = accelerate(|x: &Tensor| f(x).grad(x)).call(&counting(&[3, 4]))?;
+    let gradient = accelerate(|x: &Tensor| f(x).grad(x)).call(counting(&[3, 4]))?;
     let expected = [17.0, 21.0, 25.0, 25.0, 16.0, 20.0, 24.0, 24.0, 18.0, 22.0, 26.0, 26.0];
     assert_eq!(gradient.to_vec::<f64>()?, expected);
     Ok(())

@@ -8,7 +8,7 @@
 //! Invariant: instructions are in SSA order; operands have smaller ids. [`verify`](Kernel::verify) checks this, the
 //! dtypes, that affine maps stay inside their parameters, and that no two points store to the same element.
 
-#![deny(clippy::wildcard_enum_match_arm)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod arith;
 mod build;

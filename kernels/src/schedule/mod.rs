@@ -3,7 +3,7 @@
 //! Invariant: a schedule depends on the kernel alone, never on the machine, so that the order of every floating-point
 //! operation is fixed by the shape.
 
-#![deny(clippy::wildcard_enum_match_arm)]
+#![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod analysis;
 mod canonical;
