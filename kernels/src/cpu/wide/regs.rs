@@ -585,9 +585,8 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
                 Field::Digit(_) | Field::Use(_) => None,
             })
             .collect(),
-        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } | Code::Gather { to, .. } => {
-            smallvec![*to]
-        }
+        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } => smallvec![*to],
+        Code::Collect { to, part, .. } => smallvec![*to, *part],
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::CopyLeft { .. } => smallvec![],
     }
