@@ -26,6 +26,9 @@ pub(crate) use split::fold_of_partials;
 const TASK_WORK: u64 = 1 << 17;
 /// Elements of the innermost axis that one grid item of a plain loop covers.
 const BLOCK: usize = 8192;
+/// Elements of the last kept axis that one grid item of a reduction covers at least: the widest vectors, and a cache line
+/// of words.
+const MIN_BLOCK: usize = 16;
 /// The shortest innermost axis worth vectors.
 pub(crate) const MIN_VECTOR_EXTENT: usize = 4;
 
@@ -119,7 +122,7 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
         Form::Rows => (form, points(&kernel.axes[..kept])),
         Form::Columns { .. } => {
             let extent = kernel.axes[kept - 1].extent;
-            let length = if kernel.axes.len() > kept { groups * LANES } else { BLOCK };
+            let length = if kernel.axes.len() > kept { (groups * LANES).max(MIN_BLOCK) } else { BLOCK };
             // A short remainder joins the last block.
             let length = if extent < 2 * length { extent } else { length };
             (Form::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))

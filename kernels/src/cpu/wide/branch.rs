@@ -1,7 +1,7 @@
 //! Branches around cold parts, and the few steps that take general registers.
 
-use super::code::{Branch, Cell, Code, ElementAddress, MoveWidth, RegClass, Virtual};
-use super::encode::{Alu, Condition, Encoded, JumpTarget, Len, Memory, RAX, RCX, RDI, RSP, Rm};
+use super::code::{Branch, Cell, Code, ElementAddress, MoveWidth, RegClass, Scattered, Virtual};
+use super::encode::{Alu, Condition, JumpTarget, Len, Memory, RAX, RCX, RDI, RSP, Rm};
 use super::ops;
 use super::regs::{Cold, Registers};
 
@@ -117,20 +117,7 @@ impl Registers {
                 self.load_unit(unit, RAX, from);
                 self.repeat_general(to, false);
             }
-            Code::Gather { op, to, index, shift, mask, from, stride } => {
-                let (index, mask) = (self.register(index), self.register(mask));
-                let mut from = self.memory(from, RAX);
-                if stride != 0 {
-                    self.asm.imul(RDI, Rm::Register(RCX), stride);
-                    self.asm.alu(Alu::Add, RDI, Rm::Register(from.base));
-                    from.base = RDI;
-                }
-                // All three are different registers.
-                let reg = self.give(to);
-                let rm = Rm::Memory(Memory { index: Some((index, shift)), ..from });
-                let (v, mask) = if self.is_evex() { (0, mask) } else { (mask, 0) };
-                self.asm.vector(&Encoded { op, len: self.full(), reg, v, rm, imm: None, mask: (mask, false) });
-            }
+            Code::Collect { to, part, wide, from, count } => self.collect([to, part], wide, from, count),
             Code::StoreUnit { value, unit, to } => {
                 let value_in = self.register(value);
                 match self.class(value) {
@@ -146,6 +133,53 @@ impl Registers {
                 self.store_unit(unit, RDI, to);
             }
             Code::CopyLeft { unit, memory, frame, left, loads } => self.copy_left(unit, memory, frame, left, loads),
+        }
+    }
+
+    /// Lanes one by one, 128 bits after 128 bits.
+    fn collect(&mut self, [to, part]: [Virtual; 2], wide: bool, from: Scattered, count: usize) {
+        let (first, stride) = match from {
+            Scattered::Along { from, stride } | Scattered::At { from, stride, .. } => (from, stride),
+        };
+        let frame = match from {
+            Scattered::At { index, .. } => {
+                let (r, frame) = (self.register(index), self.slot());
+                self.put(RegClass::Vector, r, frame);
+                frame
+            }
+            Scattered::Along { .. } => 0,
+        };
+        let mut base = self.memory(first, RAX);
+        if stride != 0 {
+            self.asm.imul(RDI, Rm::Register(RCX), stride);
+            self.asm.alu(Alu::Add, RDI, Rm::Register(base.base));
+            base.base = RDI;
+        } else if base.base == RAX {
+            self.asm.mov(RDI, RAX);
+            base.base = RDI;
+        }
+        let [to, part] = [to, part].map(|v| self.give(v));
+        let (size, fours) = if wide { (8, 2) } else { (4, 4) };
+        for lane in 0..count {
+            let memory = match from {
+                Scattered::Along { .. } => Memory { displacement: base.displacement + lane as i32 * stride, ..base },
+                Scattered::At { far, .. } => {
+                    let at = Memory::at(RSP, frame + lane as i32 * if far { 8 } else { 4 });
+                    // Sign-extended if it has 32 bits.
+                    self.asm.general(if far { &[0x8b] } else { &[0x63] }, true, RAX, Rm::Memory(at));
+                    Memory { index: Some((RAX, (size as u32).trailing_zeros() as u8)), ..base }
+                }
+            };
+            let r = if lane < fours { to } else { part };
+            let (op, v, imm) = match (lane % fours, wide) {
+                (0, _) => (ops::load_lane(wide), 0, None),
+                (_, true) => (ops::INSERT_HIGH, r, None),
+                (n, false) => (ops::INSERT_WORD, r, Some(n as u8 * 16)),
+            };
+            self.write(op, Len::Bits128, r, v, Rm::Memory(memory), imm);
+            if lane >= fours && (lane + 1 == count || lane % fours == fours - 1) {
+                self.write(ops::INSERT_128, self.full(), to, to, Rm::Register(part), Some((lane / fours) as u8));
+            }
         }
     }
 

@@ -203,7 +203,7 @@ impl WideEmitter {
     }
 
     /// The upper half of a vector as a lower one.
-    fn upper_half(&mut self, x: Virtual) -> Virtual {
+    pub(super) fn upper_half(&mut self, x: Virtual) -> Virtual {
         let op = if self.level.has_masks() { ops::EXTRACT_256 } else { ops::EXTRACT_128 };
         self.extracted(op, x, 1)
     }

@@ -120,7 +120,7 @@ pub(super) struct Branch {
     /// The results of the selects, each with its value where nothing asks for the body.
     pub(super) results: Vec<(Virtual, Virtual)>,
     pub(super) body: Vec<Code>,
-    /// The values of the selects in the body.
+    /// The results of the selects in the body.
     pub(super) chosen: Vec<Virtual>,
 }
 
@@ -138,6 +138,15 @@ impl MoveWidth {
             MoveWidth::Half => 2,
         }
     }
+}
+
+/// The places of elements that are no neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scattered {
+    /// `from + position * stride + lane * stride`, in bytes.
+    Along { from: ElementAddress, stride: i32 },
+    /// `from + position * stride + index`, where each lane has an index, in elements; of 64 bits if it is `far`.
+    At { from: ElementAddress, stride: i32, index: Virtual, far: bool },
 }
 
 /// One step of straight-line code.
@@ -167,15 +176,13 @@ pub(super) enum Code {
         unit: MoveWidth,
         from: ElementAddress,
     },
-    /// Elements at `from + position * stride + index * 2^shift`, where a mask is set, which is lost.
-    Gather {
-        op: Op,
+    /// The first lanes of `to`, one by one from memory.
+    Collect {
         to: Virtual,
-        index: Virtual,
-        shift: u8,
-        mask: Virtual,
-        from: ElementAddress,
-        stride: i32,
+        part: Virtual,
+        wide: bool,
+        from: Scattered,
+        count: usize,
     },
     /// The lowest bits of a vector or a mask to memory.
     StoreUnit {
@@ -220,9 +227,9 @@ impl Code {
                 f(branch.condition);
                 branch.results.iter().for_each(|(_, other)| f(*other));
             }
-            Code::Gather { index, mask, .. } => [index, mask].into_iter().for_each(|v| f(*v)),
+            Code::Collect { from: Scattered::At { index, .. }, .. } => f(*index),
             Code::StoreUnit { value, .. } => f(*value),
-            Code::Count { .. } | Code::RepeatUnit { .. } | Code::CopyLeft { .. } => {}
+            Code::Count { .. } | Code::RepeatUnit { .. } | Code::CopyLeft { .. } | Code::Collect { .. } => {}
         }
     }
 }

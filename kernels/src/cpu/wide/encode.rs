@@ -167,10 +167,7 @@ impl Assembler {
             self.code.push(bit(i.op.wide, 7) | vvvv | 4 | i.op.prefix);
             let (mask, clears) = i.mask;
             let len = (i.len as u8) << 5;
-            // The index of a gather is a vector register, whose highest bit is where that of `v` is.
-            let index = if let Rm::Memory(Memory { index: Some((r, _)), .. }) = i.rm { r } else { 0 };
-            let high = (i.v | index) & 16 == 0;
-            self.code.push(bit(clears, 7) | len | bit(repeats, 4) | bit(high, 3) | mask);
+            self.code.push(bit(clears, 7) | len | bit(repeats, 4) | bit(i.v & 16 == 0, 3) | mask);
         } else {
             let last = vvvv | ((i.len as u8) << 2) | i.op.prefix;
             // AVX2 has one width for elements of both sizes where EVEX tells them apart.

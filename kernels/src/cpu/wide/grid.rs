@@ -7,6 +7,10 @@ use super::regs::Registers;
 use super::walk::MIN_HELD_TRIPS;
 use crate::schedule::LANES;
 
+/// Work in rows shorter than an iteration up to which code that is quickly made outweighs Cranelift's, which is quicker
+/// to run.
+const MAX_SHORT_WORK: u64 = 1 << 13;
+
 impl WideLoops<'_> {
     /// A nest of blocks of the last kept axis. The blocks of a task that are neighbours are walked as one.
     pub(super) fn columns(&mut self, block: usize) -> Option<()> {
@@ -69,6 +73,8 @@ impl WideLoops<'_> {
         let extent = self.kernel.axes[self.axis].extent;
         // Fewer are added one after the other.
         (extent >= LANES).then_some(())?;
+        let is_short = extent < self.nest.groups * LANES;
+        (!is_short || self.nest.work <= MAX_SHORT_WORK).then_some(())?;
         let end = self.frame_cell();
         let groups = self.kernel_groups().min(extent.div_ceil(self.e.level.lanes()));
         self.make_accumulators(groups);

@@ -3,10 +3,10 @@
 //! Guarantees that no byte beyond the last element of a row is read or written: masks leave the lanes beyond it alone,
 //! and short elements, for which AVX2 has no masks, go through a place of the stack.
 
-use retape_runtime::{DType, Scalar};
+use retape_runtime::DType;
 use smallvec::smallvec;
 
-use super::code::{Cell, Code, ElementAddress, MoveWidth, RegClass, RegField, RegOrMem, Row, Virtual};
+use super::code::{Cell, Code, ElementAddress, MoveWidth, RegClass, RegField, RegOrMem, Row, Scattered, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::{Constant, Len, RSP};
 use super::ops;
@@ -91,15 +91,15 @@ impl WideEmitter {
     /// Elements at positions within a parameter.
     pub(super) fn load_at(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> Option<WideVal> {
         unit(dtype).is_none().then_some(())?;
-        let wide = is_wide(dtype);
-        let shift = dtype.size().trailing_zeros() as u8;
-        let gathered = at.regs.iter().map(|&index| {
-            let (to, mask) = (self.vector(), self.fresh_mask(None));
-            self.block.push(Code::Gather { op: ops::gather(true, wide), to, index, shift, mask, from, stride: 0 });
-            to
-        });
-        let parts: VirtualRegs = gathered.collect();
-        Some(WideVal::new(dtype, if wide { parts } else { smallvec![self.joined(parts[0], parts[1])] }))
+        let parts: VirtualRegs = at
+            .regs
+            .iter()
+            .map(|&index| {
+                let from = Scattered::At { from, stride: 0, index, far: true };
+                self.collected(is_wide(dtype), from, self.level.lanes() / 2)
+            })
+            .collect();
+        Some(WideVal::new(dtype, if is_wide(dtype) { parts } else { smallvec![self.joined(parts[0], parts[1])] }))
     }
 
     /// Elements at a distance of `stride`.
@@ -112,37 +112,45 @@ impl WideEmitter {
     ) -> Option<WideVal> {
         unit(dtype).is_none().then_some(())?;
         let wide = is_wide(dtype);
-        let (size, lanes) = (dtype.size() as i32, self.level.lanes() as i32);
-        let numbers = (0..lanes).flat_map(|lane| (lane * stride).to_le_bytes()).collect();
-        let index = self.regs.constant(Constant::Lanes(numbers));
-        let masks = tail.map(|tail| self.masks(tail.mask, dtype));
+        let bytes = stride * dtype.size() as i32;
+        let each = self.len.bytes() / dtype.size();
+        let count = match tail {
+            None => self.level.lanes(),
+            Some(Tail { count: Some(count), .. }) => count,
+            Some(tail) => return Some(self.load_strided_tail(dtype, from, stride, tail)),
+        };
         let n = if wide { 2 } else { 1 };
-        let part = |n: i32| {
-            let mask = self.fresh_mask(masks.as_ref().map(|masks| masks[n as usize]));
-            let (to, from) = (self.vector(), from.behind(n * lanes / 2 * stride * size));
-            let shift = size.trailing_zeros() as u8;
-            let stride = stride * size;
-            self.block.push(Code::Gather { op: ops::gather(false, wide), to, index, shift, mask, from, stride });
-            to
+        let part = |n: usize| {
+            let from = from.behind((n * each) as i32 * bytes);
+            let count = count.saturating_sub(n * each).min(each);
+            self.collected(wide, Scattered::Along { from, stride: bytes }, count)
         };
         Some(WideVal::new(dtype, (0..n).map(part).collect()))
     }
 
-    /// A mask that may be lost: of all lanes, or equal to another.
-    fn fresh_mask(&mut self, like: Option<Virtual>) -> Virtual {
-        match (like, self.level.has_masks()) {
-            (None, true) => self.constant(Scalar { dtype: DType::Bool, bits: 1 }).regs[0],
-            (Some(like), true) => {
-                let to = self.regs.make(RegClass::Mask);
-                let like = RegOrMem::Register(RegField::Use(like));
-                self.push(Row::of(ops::MASK_MOVE, Len::Bits128, RegField::Define(to), like));
-                to
-            }
-            (like, false) => {
-                let like = like.unwrap_or_else(|| self.word(u32::MAX));
-                self.one(ops::MOVE, like)
-            }
-        }
+    /// Lanes beyond the end of a row read its last element.
+    fn load_strided_tail(&mut self, dtype: DType, from: ElementAddress, stride: i32, tail: Tail) -> WideVal {
+        let last = self.vector();
+        self.block.push(Code::Count { to: last, from: Some(tail.left), offset: -1, wide: false });
+        let lanes = self.numbers(false, 0);
+        let lanes = self.either(ops::min_signed(false), last, lanes);
+        let step = self.word(stride as u32);
+        let index = self.either(ops::mul_low(false), lanes, step);
+        let wide = is_wide(dtype);
+        let indices: VirtualRegs = if wide { smallvec![index, self.upper_half(index)] } else { smallvec![index] };
+        let count = self.len.bytes() / dtype.size();
+        let stride = stride * dtype.size() as i32;
+        let part = |&index: &Virtual| {
+            let from = Scattered::At { from, stride, index, far: false };
+            self.collected(wide, from, count)
+        };
+        WideVal::new(dtype, indices.iter().map(part).collect())
+    }
+
+    fn collected(&mut self, wide: bool, from: Scattered, count: usize) -> Virtual {
+        let [to, part] = [(); 2].map(|()| self.vector());
+        self.block.push(Code::Collect { to, part, wide, from, count });
+        to
     }
 
     /// One element in all lanes.
@@ -168,7 +176,7 @@ impl WideEmitter {
 
     fn store_words(&mut self, value: &WideVal, to: ElementAddress, tail: Option<Tail>) {
         let wide = is_wide(value.dtype);
-        if let (Some(count), false) = (tail.and_then(|tail| tail.count), self.level.has_masks()) {
+        if let Some(count) = tail.and_then(|tail| tail.count) {
             return self.store_pieces(value, to, count * value.dtype.size());
         }
         let masks = tail.map(|tail| self.masks(tail.mask, value.dtype));
@@ -185,7 +193,7 @@ impl WideEmitter {
         }
     }
 
-    /// The first `bytes` of a value, in pieces that are powers of two: masked stores of AVX2 are slow.
+    /// The first `bytes` of a value, in pieces that are powers of two: masked stores are slow on some machines.
     fn store_pieces(&mut self, value: &WideVal, to: ElementAddress, bytes: usize) {
         let full = self.len.bytes();
         for (n, &reg) in value.regs.iter().enumerate() {
@@ -193,7 +201,8 @@ impl WideEmitter {
             let (mut reg, mut at) = (reg, 0);
             while at < left {
                 let (op, len, size) = match left - at {
-                    32 => (ops::STORE, Len::Bits256, 32),
+                    64 => (ops::STORE, Len::Bits512, 64),
+                    32.. => (ops::STORE, Len::Bits256, 32),
                     16.. => (ops::STORE, Len::Bits128, 16),
                     8.. => (ops::move_from_lane(true), Len::Bits128, 8),
                     _ => (ops::move_from_lane(false), Len::Bits128, 4),
@@ -203,6 +212,7 @@ impl WideEmitter {
                 if at < left {
                     // The rest moves to the front.
                     reg = match size {
+                        32 => self.extracted(ops::EXTRACT_256, reg, 1),
                         16 => self.extracted(ops::EXTRACT_128, reg, 1),
                         _ => self.one_of(ops::SHUFFLE, Len::Bits128, reg, Some(0x4e)),
                     };

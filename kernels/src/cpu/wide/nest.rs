@@ -17,9 +17,9 @@ use crate::schedule::{Analysis, Form, Nest};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
-/// Instructions that a nest must have for each load across the vectors: gathers are slower than the loads of Cranelift's
-/// code, and only the rest is faster.
-const GATHER_COST: usize = 12;
+/// Instructions that a nest must have for each load across the vectors, which is no faster than in Cranelift's code, so
+/// that the rest is worth it.
+const STRIDED_COST: usize = 12;
 
 /// A place in the nest where values are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -526,7 +526,7 @@ fn is_within_reach(nest: &Nest, axis: Option<usize>) -> bool {
         || kernel.insts.iter().filter_map(|inst| if let Inst::Load(p, at) = inst { Some((p, at)) } else { None });
     let are_loads_near = loads().all(|(param, at)| is_near(param.index(), at));
     let strided = loads().filter(|(_, at)| !matches!(axis.map_or(0, |axis| at.stride(axis)), 0 | 1));
-    let pays = kernel.insts.len() >= GATHER_COST * strided.count();
+    let pays = kernel.insts.len() >= STRIDED_COST * strided.count();
     let axes = pays && nest.form == Form::Flat || kernel.axes.iter().all(|a| fits(a.extent as i64));
     axes && are_loads_near && kernel.stores.iter().all(|store| is_near(store.param.index(), &store.at))
 }

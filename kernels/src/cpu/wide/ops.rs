@@ -255,11 +255,14 @@ pub(super) const fn move_from_lane(wide: bool) -> Op {
     Op::new(1, P66, 0x7e).both_wide(wide).part()
 }
 
-/// Elements from places that a vector of words or, if they are `far`, of 64 bits says; the mask, in `v` with VEX, is
-/// cleared.
-pub(super) const fn gather(far: bool, wide: bool) -> Op {
-    Op::new(2, P66, 0x92 | far as u8).both_wide(wide).part()
+/// One element from memory to the lowest lane, others cleared.
+pub(super) const fn load_lane(wide: bool) -> Op {
+    Op::new(1, if wide { PF2 } else { PF3 }, 0x10).wide(wide).part()
 }
+/// `v` with a word from memory in the lane that the immediate says.
+pub(super) const INSERT_WORD: Op = Op::new(3, P66, 0x21).part();
+/// `v` with 64 bits from memory in the upper lane of 128 bits.
+pub(super) const INSERT_HIGH: Op = Op::new(1, P66, 0x16).wide(true).part();
 
 /// 128 bits of `reg` to `rm`; the immediate counts.
 pub(super) const EXTRACT_128: Op = Op::new(3, P66, 0x39).part();

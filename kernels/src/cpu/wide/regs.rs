@@ -269,7 +269,7 @@ impl Registers {
                 Code::Branch(branch) => self.branch(branch, code),
                 Code::Count { .. }
                 | Code::RepeatUnit { .. }
-                | Code::Gather { .. }
+                | Code::Collect { .. }
                 | Code::StoreUnit { .. }
                 | Code::CopyLeft { .. } => self.general(code),
             }
@@ -589,9 +589,8 @@ fn defined(code: &Code) -> SmallVec<[Virtual; 2]> {
                 RegField::Digit(_) | RegField::Use(_) => None,
             })
             .collect(),
-        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } | Code::Gather { to, .. } => {
-            smallvec![*to]
-        }
+        Code::Fma { to, .. } | Code::Count { to, .. } | Code::RepeatUnit { to, .. } => smallvec![*to],
+        Code::Collect { to, part, .. } => smallvec![*to, *part],
         Code::Branch(branch) => branch.results.iter().map(|&(result, _)| result).collect(),
         Code::StoreUnit { .. } | Code::CopyLeft { .. } => smallvec![],
     }
