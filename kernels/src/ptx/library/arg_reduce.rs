@@ -112,8 +112,8 @@ impl SearchPass<'_> {
         let (len, inner) = (self.kernel.len, self.kernel.inner);
         let x = c.param(0);
         let (o, column) = c.div_rem(line, inner);
-        let corner = c.mul(o, len * inner);
-        let corner = c.add(corner, column);
+        let origin = c.mul(o, len * inner);
+        let origin = c.add(origin, column);
         let winners = self.again.then(|| c.param(2));
         let item = |c: &mut KernelWriter, i: Reg| {
             let row = match winners {
@@ -125,7 +125,7 @@ impl SearchPass<'_> {
                     if c.position == row.class { row } else { c.low(row) }
                 }
             };
-            let at = c.mad(row, inner, corner);
+            let at = c.mad(row, inner, origin);
             let address = c.at(x, at, self.number().size());
             (c.load(self.number(), address, 0), row)
         };

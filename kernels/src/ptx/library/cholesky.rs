@@ -50,7 +50,7 @@ struct Panel {
     a: Reg,
     out: Reg,
     /// The first element of the matrix.
-    corner: Reg,
+    origin: Reg,
     /// The panel and the own tile.
     panel: Reg,
     own: Reg,
@@ -68,7 +68,7 @@ impl Panel {
         let (block, n_blocks, thread) = (c.block(), c.n_blocks(), c.thread());
         let (block, n_blocks) = (c.widen(block), c.widen(n_blocks));
         let (tile, matrix) = c.div_rem(block, batch);
-        let corner = c.mul(matrix, n * n);
+        let origin = c.mul(matrix, n * n);
         let left = c.div(n_blocks, batch);
         let panels = c.number(n.div_ceil(TILE));
         let panel = c.sub(panels, left);
@@ -77,7 +77,7 @@ impl Panel {
         let (y, x) = c.div_rem(thread, TILE);
         let tiles = c.shared_memory("tiles", 2 * TILE * PITCH * number.size());
         let column = c.shared_memory("column", 2 * TILE * number.size());
-        Panel { number, n, a, out, corner, panel, own, x, y, tiles, column }
+        Panel { number, n, a, out, origin, panel, own, x, y, tiles, column }
     }
 
     /// The address of an element of the tiles in shared memory.
@@ -89,7 +89,7 @@ impl Panel {
     /// The address of an element of a matrix.
     fn global(&self, c: &mut KernelWriter, matrix: Reg, row: Reg, column: Reg) -> Reg {
         let at = c.mad(row, self.n, column);
-        let at = c.add(at, self.corner);
+        let at = c.add(at, self.origin);
         c.at(matrix, at, self.number.size())
     }
 

@@ -58,7 +58,7 @@ struct PoolEmitter<'k> {
 /// An element of pooled images: its image, the element of channel `channel` at the image's first position, and the
 /// rows and columns that its window covers.
 struct WindowRegs {
-    corner: Reg,
+    origin: Reg,
     rows: [Reg; 2],
     columns: [Reg; 2],
 }
@@ -101,8 +101,8 @@ impl<'k> PoolEmitter<'k> {
         let (at, channel) = c.div_rem(item, k.channels);
         let (at, column) = c.div_rem(at, self.pooled[1]);
         let (image, row) = c.div_rem(at, self.pooled[0]);
-        let corner = c.mul(image, k.height * k.width * k.channels);
-        let corner = c.add(corner, channel);
+        let origin = c.mul(image, k.height * k.width * k.channels);
+        let origin = c.add(origin, channel);
         let mut covered = |position: Reg, axis: usize| {
             let extent = [k.height, k.width][axis];
             let before = k.padding[axis][0];
@@ -114,7 +114,7 @@ impl<'k> PoolEmitter<'k> {
                 c.min(at, extent)
             })
         };
-        WindowRegs { rows: covered(row, 0), columns: covered(column, 1), corner }
+        WindowRegs { rows: covered(row, 0), columns: covered(column, 1), origin }
     }
 
     /// Runs code for each position (row times width plus column) in a window, in order, with the address of its
@@ -124,7 +124,7 @@ impl<'k> PoolEmitter<'k> {
         c.count(window.rows[0], window.rows[1], 1, |c, row| {
             c.count(window.columns[0], window.columns[1], 1, |c, column| {
                 let position = c.mad(row, k.width, column);
-                let at = c.mad(position, k.channels, window.corner);
+                let at = c.mad(position, k.channels, window.origin);
                 let address = c.at(x, at, self.number.size());
                 body(c, position, address);
             });
@@ -182,7 +182,7 @@ impl<'k> PoolEmitter<'k> {
                     let value = c.constant(self.number.small(0));
                     let exists = c.test("ne", place, NOWHERE);
                     c.if_then(exists, |c| {
-                        let at = c.mad(place, self.kernel.channels, window.corner);
+                        let at = c.mad(place, self.kernel.channels, window.origin);
                         let from = c.at(t, at, self.number.size());
                         let found = c.load(self.number, from, 0);
                         c.set(value, found);

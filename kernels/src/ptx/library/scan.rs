@@ -139,7 +139,7 @@ impl ScanPass {
     }
 
     /// The element of the arrays at place `i` of a line in the order of accumulation.
-    fn element(&self, c: &mut KernelWriter, corner: Reg, i: Reg) -> Reg {
+    fn element(&self, c: &mut KernelWriter, origin: Reg, i: Reg) -> Reg {
         let row = match self.reverse {
             true => {
                 let last = c.number(self.len - 1);
@@ -147,11 +147,11 @@ impl ScanPass {
             }
             false => i,
         };
-        c.mad(row, self.inner, corner)
+        c.mad(row, self.inner, origin)
     }
 
     /// The first element of a line.
-    fn corner(&self, c: &mut KernelWriter, line: Reg) -> Reg {
+    fn origin(&self, c: &mut KernelWriter, line: Reg) -> Reg {
         let (o, column) = c.div_rem(line, self.inner);
         c.mad(o, self.len * self.inner, column)
     }
@@ -188,13 +188,13 @@ impl ScanPass {
         let exists = c.test("lt", line, self.lines());
         c.if_then(exists, |c| {
             let (x, out) = (c.param(0), c.param(1));
-            let corner = self.corner(c, line);
+            let origin = self.origin(c, line);
             let total = self.nothing(c);
             let run = |c: &mut KernelWriter, i: Reg, n: usize| {
                 let places: Vec<(Reg, Reg)> = (0..n)
                     .map(|n| {
                         let i = c.add(i, n);
-                        (i, self.element(c, corner, i))
+                        (i, self.element(c, origin, i))
                     })
                     .collect();
                 let values: Vec<Reg> = places.iter().map(|(_, element)| self.load(c, x, *element)).collect();
@@ -222,7 +222,7 @@ impl ScanPass {
         let block = c.block();
         let block = c.widen(block);
         let (line, part) = c.div_rem(block, parts);
-        let corner = self.corner(&mut c, line);
+        let origin = self.origin(&mut c, line);
         let start = c.mul(part, self.part);
         let end = c.add(start, self.part);
         let end = c.min(end, self.len);
@@ -234,7 +234,7 @@ impl ScanPass {
             c.set(before, value);
         }
         let tile = WarpSlots::new(&mut c, threads, self.sum);
-        c.count(start, end, threads * RUN, |c, first| self.tile(c, &tile, (corner, first, end), before));
+        c.count(start, end, threads * RUN, |c, first| self.tile(c, &tile, (origin, first, end), before));
         if self.stored == Stored::Total {
             let out = c.param(1);
             let is_first = c.test("eq", tile.thread, 0);
@@ -247,7 +247,7 @@ impl ScanPass {
     }
 
     /// Scans the elements of a tile from `first` on, and adds their total to `before`.
-    fn tile(&self, c: &mut KernelWriter, tile: &WarpSlots, (corner, first, end): (Reg, Reg, Reg), before: Reg) {
+    fn tile(&self, c: &mut KernelWriter, tile: &WarpSlots, (origin, first, end): (Reg, Reg, Reg), before: Reg) {
         let (x, out) = (c.param(0), c.param(1));
         let thread = c.widen(tile.thread);
         let own = c.mad(thread, RUN, first);
@@ -256,7 +256,7 @@ impl ScanPass {
             let i = c.add(own, n);
             let exists = c.test("lt", i, end);
             let value = self.nothing(c);
-            let element = self.element(c, corner, i);
+            let element = self.element(c, origin, i);
             c.if_then(exists, |c| {
                 let found = self.load(c, x, element);
                 c.set(value, found);

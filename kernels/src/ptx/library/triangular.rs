@@ -35,8 +35,8 @@ struct System<'k> {
     b: Reg,
     out: Reg,
     /// The first elements of A and of B.
-    corner: Reg,
-    rhs_corner: Reg,
+    origin: Reg,
+    rhs_origin: Reg,
     /// The right-hand side of the thread, and whether it exists.
     column: Reg,
     exists: Reg,
@@ -59,10 +59,10 @@ impl<'k> System<'k> {
         let lane = c.widen(x);
         let column = c.mad(tile, TILE, lane);
         let exists = c.test("lt", column, n_rhs);
-        let (corner, rhs_corner) = (c.mul(system, n * n), c.mul(system, n * n_rhs));
+        let (origin, rhs_origin) = (c.mul(system, n * n), c.mul(system, n * n_rhs));
         let bytes = TILE * PITCH * number.size();
         let (coefficients, solved) = (c.shared_memory("coefficients", bytes), c.shared_memory("solved", bytes));
-        System { kernel, number, a, b, out, corner, rhs_corner, column, exists, x, y, coefficients, solved }
+        System { kernel, number, a, b, out, origin, rhs_origin, column, exists, x, y, coefficients, solved }
     }
 
     /// The row of A's diagonal that the unknown number `i` belongs to.
@@ -78,7 +78,7 @@ impl<'k> System<'k> {
     fn unknown(&self, c: &mut KernelWriter, array: Reg, i: Reg) -> Reg {
         let row = self.row(c, i);
         let at = c.mad(row, self.kernel.n_rhs, self.column);
-        let at = c.add(at, self.rhs_corner);
+        let at = c.add(at, self.rhs_origin);
         c.at(array, at, self.number.size())
     }
 
@@ -121,7 +121,7 @@ impl<'k> System<'k> {
             let (i, j) = (self.row(c, i), self.row(c, j));
             let (i, j) = if self.kernel.transpose { (j, i) } else { (i, j) };
             let at = c.mad(i, n, j);
-            let at = c.add(at, self.corner);
+            let at = c.add(at, self.origin);
             let from = c.at(self.a, at, self.number.size());
             let value = self.load_if(c, exists, from);
             let to = self.shared(c, self.coefficients, row, column);
