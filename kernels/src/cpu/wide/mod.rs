@@ -68,8 +68,13 @@ impl Level {
 
     /// The widest level of this machine, within the width that `RETAPE_VECTOR_BITS` allows.
     pub(super) fn detect() -> Option<Level> {
-        let cap = std::env::var("RETAPE_VECTOR_BITS").ok().and_then(|text| text.trim().parse().ok());
-        [Level::Avx512, Level::Avx2].into_iter().find(|level| level.is_present() && level.bits() <= cap.unwrap_or(512))
+        Level::widest(std::env::var("RETAPE_VECTOR_BITS").ok().as_deref(), Level::is_present)
+    }
+
+    /// The widest level that is present and has no more bits than a text says; one that is no number says nothing.
+    fn widest(bits: Option<&str>, is_present: impl Fn(Level) -> bool) -> Option<Level> {
+        let most = bits.and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX);
+        [Level::Avx512, Level::Avx2].into_iter().find(|&level| level.bits() <= most && is_present(level))
     }
 
     /// Whether this machine and its system have the level. Elsewhere than in the calling convention of System V there is

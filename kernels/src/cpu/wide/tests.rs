@@ -30,6 +30,15 @@ fn levels() -> Vec<Level> {
     present
 }
 
+#[test]
+fn a_text_caps_the_width() {
+    let of_all = |bits| Level::widest(bits, |_| true);
+    assert_eq!([None, Some("512"), Some("wide")].map(of_all), [Some(Level::Avx512); 3]);
+    assert_eq!([Some("256"), Some(" 300 ")].map(of_all), [Some(Level::Avx2); 2]);
+    assert_eq!([Some("128"), Some("0")].map(of_all), [None; 2]);
+    assert_eq!(Level::widest(None, |level| level == Level::Avx2), Some(Level::Avx2));
+}
+
 /// Decodes code: every instruction is valid, jumps stay inside, and memory is the frame, a constant or behind a pointer.
 fn check_instructions(code: &Assembled, name: &str) {
     let mut decoder = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
