@@ -68,10 +68,13 @@ impl WideIsa {
 
     /// The widest level of this machine, within the width that `RETAPE_VECTOR_BITS` allows.
     pub(super) fn detect() -> Option<WideIsa> {
-        let cap = std::env::var("RETAPE_VECTOR_BITS").ok().and_then(|text| text.trim().parse().ok());
-        [WideIsa::Avx512, WideIsa::Avx2]
-            .into_iter()
-            .find(|level| level.is_present() && level.bits() <= cap.unwrap_or(512))
+        WideIsa::widest(std::env::var("RETAPE_VECTOR_BITS").ok().as_deref(), WideIsa::is_present)
+    }
+
+    /// The widest level that is present and has no more bits than a text says; one that is no number says nothing.
+    fn widest(bits: Option<&str>, is_present: impl Fn(WideIsa) -> bool) -> Option<WideIsa> {
+        let most = bits.and_then(|text| text.trim().parse().ok()).unwrap_or(usize::MAX);
+        [WideIsa::Avx512, WideIsa::Avx2].into_iter().find(|&level| level.bits() <= most && is_present(level))
     }
 
     /// Whether this machine and its system have the level. Elsewhere than in the calling convention of System V there is

@@ -30,6 +30,15 @@ fn levels() -> Vec<WideIsa> {
     present
 }
 
+#[test]
+fn a_text_caps_the_width() {
+    let of_all = |bits| WideIsa::widest(bits, |_| true);
+    assert_eq!([None, Some("512"), Some("wide")].map(of_all), [Some(WideIsa::Avx512); 3]);
+    assert_eq!([Some("256"), Some(" 300 ")].map(of_all), [Some(WideIsa::Avx2); 2]);
+    assert_eq!([Some("128"), Some("0")].map(of_all), [None; 2]);
+    assert_eq!(WideIsa::widest(None, |level| level == WideIsa::Avx2), Some(WideIsa::Avx2));
+}
+
 /// Decodes code: every instruction is valid, jumps stay inside, and memory is the frame, a constant or behind a pointer.
 fn check_instructions(code: &Assembled, name: &str) {
     let mut decoder = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
