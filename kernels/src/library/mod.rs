@@ -12,6 +12,7 @@ mod collective;
 mod communicator;
 mod conv;
 mod dense;
+mod depthwise;
 mod extents;
 mod flag;
 mod join;
