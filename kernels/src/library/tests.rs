@@ -321,7 +321,8 @@ fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Co
     let n_out = if random.below(2) == 0 { n_in } else { n_out };
     let [kernel_height, kernel_width] =
         if random.below(6) == 0 { [7, 6] } else { [conv.kernel_height, conv.kernel_width] };
-    let [height, width] = if random.below(3) == 0 { [12, 21] } else { [conv.height, conv.width] };
+    let is_large = pass == ConvPass::FilterGradient || random.below(3) == 0;
+    let [height, width] = if is_large { [15, 21] } else { [conv.height, conv.width] };
     let (in_channels, out_channels) = (groups * n_in, groups * n_out);
     let conv = Conv2d { groups, in_channels, out_channels, kernel_height, kernel_width, height, width, ..conv };
     let [out_height, out_width] = conv.out_extent();
