@@ -1,10 +1,12 @@
-//! Nanoseconds per element and bandwidth of some kernels, and how long they take to compile.
+//! Nanoseconds per element and bandwidth of some kernels, and how long they take to compile; and convolutions in groups
+//! beside a copy of their image. With `convolutions` as argument, the latter only.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for people")]
 
 use std::time::Instant;
 
 use retape_kernels::ir::{Kernel, parse};
+use retape_kernels::library::{Conv2d, ConvPass};
 use retape_kernels::{BufferType, Executable, Operand, Place, Plan, Step, Work};
 use retape_runtime::{Buffer, DType, Element, n_threads};
 
@@ -65,12 +67,94 @@ fn measure(name: &str, text: &str) {
     );
 }
 
-fn main() {
-    println!("{} threads", n_threads());
-    for (name, text) in KERNELS {
-        measure(name, text);
+/// The convolution that is measured: 16 images of 56 x 56 pixels and 96 channels, with a filter of 3 x 3.
+fn convolution(groups: usize, pass: ConvPass) -> Conv2d {
+    Conv2d {
+        dtype: DType::F32,
+        batch: 16,
+        height: 56,
+        width: 56,
+        in_channels: 96,
+        kernel_height: 3,
+        kernel_width: 3,
+        out_channels: 96,
+        stride: [1, 1],
+        padding: [[1, 1], [1, 1]],
+        dilation: [1, 1],
+        groups,
+        pass,
     }
 }
+
+/// The median of some durations, in seconds.
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// Measures a pass alternately with an addition of 1 to the same image: a copy on as many threads, by vector code.
+fn measure_convolution(conv: &Conv2d, copy: &Executable) {
+    let buffers = |types: &[(DType, usize)]| -> Vec<Buffer> {
+        types.iter().map(|&(dtype, len)| filled(&BufferType { dtype, len })).collect()
+    };
+    let (inputs, mut outputs) = (buffers(&conv.inputs()), buffers(&conv.outputs()));
+    let bytes: usize = inputs.iter().chain(&outputs).map(|buffer| buffer.bytes().len()).sum();
+    let image = filled(&BufferType { dtype: DType::F32, len: IMAGE });
+    let mut copied = copy.run(&[&image]).expect("the buffers fit");
+    let (mut times, mut copies) = (Vec::new(), Vec::new());
+    for _ in 0..31 {
+        let start = Instant::now();
+        copied = copy.run_into(&[&image], copied).expect("the buffers fit");
+        copies.push(start.elapsed().as_secs_f64());
+        let views: Vec<&[u8]> = inputs.iter().map(Buffer::bytes).collect();
+        let start = Instant::now();
+        conv.run(&views, &mut outputs.iter_mut().map(Buffer::bytes_mut).collect::<Vec<_>>());
+        times.push(start.elapsed().as_secs_f64());
+    }
+    let (time, copy) = (median(&mut times), median(&mut copies));
+    let name = format!("{} in {} groups", conv.pass.name(), conv.groups);
+    println!(
+        "{name:30} {:7.2} ms {:7.2} GB/s; a copy takes {:5.2} ms, {:4.2} of it",
+        time * 1e3,
+        bytes as f64 / time * 1e-9,
+        copy * 1e3,
+        copy / time
+    );
+}
+
+/// Measures all passes of a convolution in 1 to 96 groups.
+fn measure_convolutions() {
+    let text = COPY.replace("IMAGE", &IMAGE.to_string());
+    let copy = Executable::compile(plan(parse(&text).expect("the kernel is well-formed"), "copy"));
+    let copy = copy.expect("the machine is supported");
+    for &pass in ConvPass::ALL {
+        for groups in [1, 2, 8, 12, 24, 32, 48, 96] {
+            measure_convolution(&convolution(groups, pass), &copy);
+        }
+    }
+}
+
+fn main() {
+    println!("{} threads", n_threads());
+    if !std::env::args().any(|argument| argument == "convolutions") {
+        for (name, text) in KERNELS {
+            measure(name, text);
+        }
+    }
+    measure_convolutions();
+}
+
+/// Elements of the image that convolutions are measured on.
+const IMAGE: usize = 16 * 56 * 56 * 96;
+
+/// A copy of an image that no compiler takes for one.
+const COPY: &str = "kernel (p0: f32[IMAGE], p1: f32[IMAGE] out) {
+axes a0 = IMAGE
+%0 = load p0[a0]
+%1 = const 1.0: f32
+%2 = add %0, %1
+store p1[a0], %2
+}";
 
 const KERNELS: &[(&str, &str)] = &[
     (

@@ -13,6 +13,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::depthwise::Depthwise;
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
@@ -353,6 +354,12 @@ impl Conv2d {
         if out.is_empty() {
             return;
         }
+        if engine.depthwise
+            && let Some(pass) = Depthwise::new(self, p)
+        {
+            pass.run(q, out, epilogue);
+            return;
+        }
         let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };
         for group in 0..self.groups {
             match self.pass {
@@ -364,7 +371,7 @@ impl Conv2d {
     }
 
     /// The windows of one group of the image.
-    fn window<'a, T: Real>(&self, group: usize, image: &'a [T]) -> Window<'a, T> {
+    pub(super) fn window<'a, T: Real>(&self, group: usize, image: &'a [T]) -> Window<'a, T> {
         let outputs = self.out_extent();
         let axis = |axis: usize, extent: usize, taps: usize| WindowAxis {
             outputs: outputs[axis],
@@ -394,7 +401,7 @@ impl Conv2d {
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.
-    fn is_gradient_direct(&self) -> bool {
+    pub(super) fn is_gradient_direct(&self) -> bool {
         let [out_height, out_width] = self.out_extent();
         let size = self.n_taps() * self.channels()[1];
         let chain = lines_of_chain([out_height, out_width]);
@@ -407,7 +414,7 @@ impl Conv2d {
 
     /// Whether a task can hold what some lines of outputs read of an image, or of a cotangent, with its padding. The
     /// padding of an image is in no memory, so it can be larger than that by far.
-    fn holds(&self, n_lines: usize) -> bool {
+    pub(super) fn holds(&self, n_lines: usize) -> bool {
         // The phases of an input gradient reach one position beyond the padded cotangent on either side at most.
         let reach = |axis: usize| self.reach(axis).unwrap_or(usize::MAX).saturating_add(2);
         let height = (n_lines - 1).saturating_mul(self.stride[0]).saturating_add(reach(0));
@@ -447,14 +454,14 @@ fn grid(n: usize, m: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// The outputs of one axis that share their taps, in an input gradient: those at one distance from the stride's grid.
 #[derive(Clone, Copy)]
-struct GradientPhase {
+pub(super) struct GradientPhase {
     /// The cotangent's coordinates against the outputs of the phase.
-    axis: WindowAxis,
+    pub(super) axis: WindowAxis,
     /// First tap of the filter, and the distance of the phase's taps.
-    tap: usize,
-    step: usize,
+    pub(super) tap: usize,
+    pub(super) step: usize,
     /// First output; the next ones follow at the distance of the stride.
-    first: usize,
+    pub(super) first: usize,
 }
 
 impl GradientPhase {
@@ -462,6 +469,12 @@ impl GradientPhase {
     fn all(op: &Conv2d, axis: usize) -> Vec<GradientPhase> {
         let extent = [op.height, op.width][axis];
         (0..op.stride[axis].min(extent)).map(|first| GradientPhase::new(op, axis, first)).collect()
+    }
+
+    /// The phases of both axes.
+    pub(super) fn pairs(op: &Conv2d) -> Vec<[GradientPhase; 2]> {
+        let columns = GradientPhase::all(op, 1);
+        GradientPhase::all(op, 0).into_iter().flat_map(|y| columns.iter().map(move |x| [y, *x])).collect()
     }
 
     /// The phase of output `first`: tap t meets it where `first + padding - t * dilation` is a multiple of the stride.
@@ -530,10 +543,7 @@ impl<T: Real> ConvCall<'_, T> {
         let [n_in, _] = op.channels();
         let first = group * n_in;
         let dense = op.stride == [1, 1];
-        let phases: Vec<[GradientPhase; 2]> = GradientPhase::all(op, 0)
-            .into_iter()
-            .flat_map(|y| GradientPhase::all(op, 1).into_iter().map(move |x| [y, x]))
-            .collect();
+        let phases = GradientPhase::pairs(op);
         let taps: Vec<Taps<'_, T>> = phases.iter().map(|phase| op.phase_taps(phase, group, filter)).collect();
         if op.is_direct(op.width / op.stride[1]) {
             let parts = phases.iter().zip(&taps).map(|(phase, taps)| ConvPart {

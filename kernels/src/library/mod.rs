@@ -14,6 +14,7 @@ mod collective;
 mod communicator;
 mod conv;
 mod dense;
+mod depthwise;
 mod extents;
 mod flag;
 mod join;

@@ -88,7 +88,7 @@ pub(crate) fn output_of<T: Plain>(kernel: &Library, inputs: &[Buffer]) -> Vec<T>
 }
 
 /// The results of `body` on one thread and on two.
-fn on_one_and_two_threads<R>(body: impl Fn() -> R) -> (R, R) {
+pub(crate) fn on_one_and_two_threads<R>(body: impl Fn() -> R) -> (R, R) {
     // The number of threads belongs to the whole process.
     static SETTING: Mutex<()> = Mutex::new(());
     let _guard = lock(&SETTING);

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
+use super::depthwise::Depthwise;
 use super::micro::{Engine, Level, ParallelFor, block_depth, split_depth};
+use super::testing::on_one_and_two_threads;
 use super::{Conv2d, ConvPass, MatMul, MatrixLayout, TileCallback};
 
 /// A small generator of test data (xorshift); seeded, so that a failure repeats.
@@ -145,13 +147,13 @@ fn on_three_threads(n: usize, body: &(dyn Fn(usize) + Sync)) {
 fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for level in Level::available() {
-        for unpacked in [true, false] {
-            engines.push(Engine { level, parallel_for: serial, unpacked });
+        for is_general in [false, true] {
+            engines.push(Engine { level, parallel_for: serial, unpacked: !is_general, depthwise: !is_general });
         }
     }
     let level = Level::best();
     for parallel_for in [backwards as ParallelFor, on_three_threads] {
-        engines.push(Engine { level, parallel_for, unpacked: true });
+        engines.push(Engine { level, parallel_for, unpacked: true, depthwise: false });
     }
     engines.push(Engine::best());
     engines
@@ -308,6 +310,54 @@ fn convolutions_agree_with_their_references_on_any_geometry() {
         };
         check(&conv, terms, &mut random);
     }
+}
+
+/// A random convolution in groups of few channels, and how long its sums are.
+fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Conv2d, usize) {
+    let conv = convolution(random, dtype, pass);
+    let groups = random.pick(&[2, 3, 4, 5, 8, 16, 17]);
+    let [n_in, n_out] = [0; 2].map(|_| random.pick(&[1, 1, 2, 3, 4, 5, 6, 7, 8]));
+    // Some groups of equal numbers of channels, some chains of several blocks, some lines of several tiles.
+    let n_out = if random.below(2) == 0 { n_in } else { n_out };
+    let [kernel_height, kernel_width] =
+        if random.below(6) == 0 { [7, 6] } else { [conv.kernel_height, conv.kernel_width] };
+    let is_large = pass == ConvPass::FilterGradient || random.below(3) == 0;
+    let [height, width] = if is_large { [15, 21] } else { [conv.height, conv.width] };
+    let (in_channels, out_channels) = (groups * n_in, groups * n_out);
+    let conv = Conv2d { groups, in_channels, out_channels, kernel_height, kernel_width, height, width, ..conv };
+    let [out_height, out_width] = conv.out_extent();
+    let terms = match pass {
+        ConvPass::Forward | ConvPass::InputGradient => kernel_height * kernel_width * n_in.max(n_out),
+        ConvPass::FilterGradient => conv.batch * out_height * out_width,
+    };
+    (conv, terms)
+}
+
+/// The engines with channels as lanes and those that go group by group agree in every bit, whatever meets an edge.
+#[test]
+fn convolutions_in_groups_agree_with_those_group_by_group() {
+    let mut random = Random(0x0def_aced);
+    let (mut n_served, mut n_nan) = ([0; 3], 0);
+    for round in 0..240 {
+        let pass = ConvPass::ALL[round % 3];
+        let (conv, terms) = grouped_convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass);
+        n_served[round % 3] += usize::from(Depthwise::<f32>::new(&conv, &[]).is_some());
+        let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+        let [operand, n_special] = [random.below(2), random.below(3)];
+        let (n, size) = (conv.inputs()[operand].1, conv.dtype.size());
+        for _ in 0..if n == 0 { 0 } else { n_special } {
+            let (at, value) = (random.below(n), random.pick(&[f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.0]));
+            let value = retape_runtime::Scalar::from_f64(value, conv.dtype);
+            inputs[operand].get_mut()[at * size..][..size].copy_from_slice(&value.bits.to_le_bytes()[..size]);
+        }
+        check_on(&conv, terms, &inputs);
+        let (out, again) = on_one_and_two_threads(|| run(&conv, &Engine::best(), &inputs));
+        assert_eq!(out.get(), again.get(), "{conv:?} on one thread and on two");
+        let out = out.values(conv.dtype);
+        n_nan += usize::from(out.iter().any(|x| x.is_nan()) && out.iter().any(|x| x.is_finite()));
+    }
+    assert!(n_served.iter().all(|n| *n > 20), "{n_served:?} convolutions have channels as lanes");
+    assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
 }
 
 #[test]

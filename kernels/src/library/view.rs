@@ -185,16 +185,16 @@ pub(crate) fn tile_columns(outer: usize, inner: usize) -> usize {
     inner.div_ceil(runs).next_multiple_of(16).min(512)
 }
 
-/// Runs `body` compiled for AVX2 where the processor has it. The arithmetic is the same: nothing is contracted.
+/// Runs `body` compiled for AVX2 and FMA where the processor has them. The arithmetic is the same: nothing is contracted.
 #[inline(always)]
 pub(crate) fn vectorized<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        #[target_feature(enable = "avx2")]
+    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+        #[target_feature(enable = "avx2,fma")]
         fn with_avx2<R>(body: impl FnOnce() -> R) -> R {
             body()
         }
-        // SAFETY: the processor has AVX2, as just checked.
+        // SAFETY: the processor has AVX2 and FMA, as just checked.
         return unsafe { with_avx2(body) };
     }
     body()

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::drive::Engine;
 use super::pack::{PanelSource, Strided};
 use super::tile::Lines;
-use super::{Layout, Real, Window, WindowAxis, block_depth, with_scratch};
+use super::{Layout, Real, Window, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const MAX_TILE: usize = 96 << 10;
@@ -41,12 +41,6 @@ pub(crate) struct ConvPart<'a, T> {
     pub(crate) step: [usize; 2],
 }
 
-/// The lowest and highest coordinate, relative to its first tap, at which a window has a tap.
-fn reach(axis: &WindowAxis) -> [isize; 2] {
-    let last = (axis.taps as isize - 1) * axis.dilation;
-    [axis.offset + last.min(0), axis.offset + last.max(0)]
-}
-
 /// The part of an image, with padding, that a task holds.
 #[derive(Clone, Copy)]
 struct ImageTile {
@@ -66,7 +60,7 @@ impl ImageTile {
     fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<ImageTile> {
         let mut tile: Option<ImageTile> = None;
         for w in windows {
-            let ([low_y, high_y], [low_x, high_x]) = (reach(&w.y), reach(&w.x));
+            let ([low_y, high_y], [low_x, high_x]) = (w.y.reach(), w.x.reach());
             let high_x = high_x + (w.x.outputs as isize - 1) * w.x.stride;
             let (mut low, mut high) = ([low_y, low_x], [high_y, high_x]);
             if let Some(old) = tile {
@@ -300,6 +294,11 @@ pub(crate) fn lines_of_chain([height, width]: [usize; 2]) -> usize {
     (256 / width.max(1)).clamp(1, height.max(1))
 }
 
+/// Images whose chains are added up before those of others, in a filter's gradient of a batch.
+pub(crate) fn images_of_task(batch: usize) -> usize {
+    batch.div_ceil(TASKS)
+}
+
 impl<T: Real> FilterGradient<'_, T> {
     /// Number of elements of the result.
     fn size(&self) -> usize {
@@ -325,7 +324,7 @@ impl Engine {
         out_row: usize,
     ) {
         let size = x.size();
-        let group = x.batch.div_ceil(TASKS);
+        let group = images_of_task(x.batch);
         let groups = x.batch.div_ceil(group);
         with_scratch::<T, _>(size * groups, |partial| {
             let all = Shared(partial.as_mut_ptr());

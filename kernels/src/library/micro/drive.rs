@@ -22,12 +22,14 @@ pub(crate) struct Engine {
     pub(crate) parallel_for: ParallelFor,
     /// Whether small products may skip packing; no result depends on it.
     pub(crate) unpacked: bool,
+    /// Whether convolutions in groups of few channels may have channels as lanes; no result depends on it.
+    pub(crate) depthwise: bool,
 }
 
 impl Engine {
     /// The fastest for this machine.
     pub(crate) fn best() -> Engine {
-        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, unpacked: true }
+        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, unpacked: true, depthwise: true }
     }
 }
 

@@ -20,7 +20,7 @@ use std::ops::Add;
 
 use retape_runtime::Element;
 
-pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, lines_of_chain};
+pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, lines_of_chain};
 pub(crate) use drive::{Engine, Output, Product, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};

@@ -27,6 +27,12 @@ pub(crate) struct WindowAxis {
 }
 
 impl WindowAxis {
+    /// The lowest and highest coordinate at which the window of the first output has a tap.
+    pub(crate) fn reach(&self) -> [isize; 2] {
+        let last = (self.taps as isize - 1) * self.dilation;
+        [self.offset + last.min(0), self.offset + last.max(0)]
+    }
+
     /// The coordinate where `output` and `tap` meet; in the padding it is outside `0..extent`.
     fn at(&self, output: usize, tap: usize) -> isize {
         output as isize * self.stride + tap as isize * self.dilation + self.offset

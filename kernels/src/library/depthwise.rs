@@ -1,0 +1,533 @@
+//! Convolutions in groups of few channels, down to one: a single pass over the image serves all groups.
+//!
+//! Channels of the result are lanes. A task copies the part of an image that it needs, with its padding, to memory of
+//! its own, one block of lanes at a time: for each channel of a group a plane, in which every lane finds that channel of
+//! its own group. Neighbouring outputs are neighbours there for any stride, and every tap is at a fixed distance.
+//!
+//! Guarantees the bits of the products in `micro`: an element is a sum over blocks of [`block_depth`] steps in order,
+//! each one chain of fused multiply-adds from +0; zeros of the padding take part.
+
+use std::array;
+use std::ops::Range;
+
+use super::conv::{Conv2d, ConvPass, GradientPhase};
+use super::dense::{Tile, TileCallback};
+use super::extents::count;
+use super::micro::{Real, WindowAxis, block_depth, images_of_task, lines_of_chain, with_scratch};
+use super::view::{TileView, for_each_chunk, for_each_tile, vectorized};
+
+/// Channels of a group at most.
+const MOST_CHANNELS: usize = 8;
+
+/// Outputs computed together, so that each weight is loaded once for all of them.
+const PIXELS: usize = 8;
+
+/// Elements of an image that a task holds at a time, unless a single line of outputs needs more.
+const HELD: usize = 48 << 10;
+
+/// Elements of the source, in all channels, that a task passes over at a time, unless a single line needs more: its
+/// blocks of lanes read them one after the other, and find them in the second-level cache.
+const PASSED: usize = 64 << 10;
+
+/// Elements that a single line of outputs may need.
+const MOST_HELD: usize = 1 << 20;
+
+/// Tasks that a result is cut into, if it has as many lines.
+const TASKS: usize = 16;
+
+/// Lanes of a block: one vector of 32 bytes.
+pub(super) const fn lanes<T>() -> usize {
+    32 / size_of::<T>()
+}
+
+/// A pass with channels of its result, or of its cotangent for a filter's gradient, as lanes.
+pub(super) struct Depthwise<'a, T> {
+    op: &'a Conv2d,
+    /// The image, or the cotangent for an input gradient.
+    source: &'a [T],
+    /// Height and width of the source and its channels.
+    extent: [usize; 3],
+    /// Channels of a group, of the source and of the lanes.
+    group: [usize; 2],
+    /// Channels that are lanes.
+    channels: usize,
+    parts: Vec<Part>,
+    held: Held,
+}
+
+/// The outputs that share their taps: all of a forward pass, one phase of the stride in an input gradient.
+struct Part {
+    phase: [GradientPhase; 2],
+    /// Where each step of the sum lies, counted from the lowest tap of the first output.
+    offsets: Vec<usize>,
+}
+
+/// How a part of the source lies in a task's memory: lines, then planes, then slots.
+struct Held {
+    /// The lowest column.
+    low: isize,
+    /// Columns from an output to the next; those at equal distance from this grid are neighbours.
+    stride: usize,
+    /// Slots of one such row of neighbours.
+    columns: usize,
+    /// Slots from line to line.
+    line: usize,
+}
+
+impl<'a, T: Real> Depthwise<'a, T> {
+    /// The pass on this source, unless its shape is better served group by group.
+    pub(super) fn new(op: &'a Conv2d, source: &'a [T]) -> Option<Depthwise<'a, T>> {
+        let [n_in, n_out] = op.channels();
+        let is_small = |n: usize| (1..=MOST_CHANNELS).contains(&n);
+        let has_taps = op.kernel_height > 0 && op.kernel_width > 0;
+        let is_served = op.groups > 1 && is_small(n_in) && is_small(n_out) && has_taps && op.holds(1);
+        if !is_served || op.pass == ConvPass::FilterGradient && !op.is_gradient_direct() {
+            return None;
+        }
+        let [out_height, out_width] = op.out_extent();
+        let (phases, extent, group, channels) = match op.pass {
+            ConvPass::Forward | ConvPass::FilterGradient => {
+                let window = op.window::<T>(0, &[]);
+                let phase = |axis: WindowAxis| GradientPhase { axis, tap: 0, step: 1, first: 0 };
+                let extent = [op.height, op.width, op.in_channels];
+                (vec![[phase(window.y), phase(window.x)]], extent, [n_in, n_out], op.out_channels)
+            }
+            ConvPass::InputGradient => {
+                let extent = [out_height, out_width, op.out_channels];
+                (GradientPhase::pairs(op), extent, [n_out, n_in], op.in_channels)
+            }
+        };
+        let held = Held::new(&phases, group[0])?;
+        let parts = phases.into_iter().map(|phase| Part { offsets: held.offsets(&phase, group[0]), phase }).collect();
+        let pass = Depthwise { op, source, extent, group, channels, parts, held };
+        (pass.held_len(1) <= MOST_HELD).then_some(pass)
+    }
+
+    /// Lines of outputs from one line of a part to the next.
+    fn spacing(&self) -> [usize; 2] {
+        if self.op.pass == ConvPass::InputGradient { self.op.stride } else { [1, 1] }
+    }
+
+    /// Lines of the source from one line of a part to the next.
+    fn stride(&self) -> usize {
+        self.parts.first().map_or(1, |part| part.phase[0].axis.stride as usize)
+    }
+
+    /// Lines of the source that one line of outputs reaches over, in all parts.
+    fn reach(&self) -> usize {
+        let reach = |part: &Part| part.phase[0].axis.reach();
+        let low = self.parts.iter().map(|part| reach(part)[0]).min().unwrap_or(0);
+        let high = self.parts.iter().map(|part| reach(part)[1]).max().unwrap_or(0);
+        (high - low + 1).max(1) as usize
+    }
+
+    /// Elements held for some lines of outputs at most.
+    fn held_len(&self, lines: usize) -> usize {
+        let height = count(&[lines.div_ceil(self.spacing()[0]), self.stride()]).saturating_add(self.reach());
+        count(&[height, self.held.line, lanes::<T>()]).saturating_add(PIXELS * lanes::<T>())
+    }
+
+    /// Lines of outputs that are computed from one copy, in multiples of `step`.
+    fn lines_per_copy(&self, lines: usize, step: usize) -> usize {
+        let [_, width, channels] = self.extent;
+        let most = (HELD / lanes::<T>() / self.held.line.max(1)).min(PASSED / (width * channels).max(1));
+        let most = most.saturating_sub(self.reach());
+        (most / self.stride() * self.spacing()[0] / step * step).clamp(step, lines.next_multiple_of(step).max(step))
+    }
+
+    /// The first lane of each block.
+    fn blocks(&self) -> impl Iterator<Item = usize> + use<T> {
+        (0..self.channels).step_by(lanes::<T>())
+    }
+
+    /// The lines of the source that lines `rows` of the result need.
+    fn lines_for(&self, rows: &Range<usize>) -> Range<isize> {
+        let mut lines: Option<Range<isize>> = None;
+        for part in self.parts.iter().filter(|part| !part.offsets.is_empty()) {
+            let (y, spacing) = (&part.phase[0], self.spacing()[0]);
+            let [start, end] = [rows.start, rows.end].map(|row| row.saturating_sub(y.first).div_ceil(spacing));
+            if start < end {
+                let [low, high] = y.axis.reach();
+                let now = start as isize * y.axis.stride + low..(end - 1) as isize * y.axis.stride + high + 1;
+                lines = Some(lines.map_or(now.clone(), |all| all.start.min(now.start)..all.end.max(now.end)));
+            }
+        }
+        lines.unwrap_or(0..0)
+    }
+
+    /// Copies some lines of a block of lanes of an image.
+    #[inline(always)]
+    fn copy<const W: usize>(&self, image: usize, lines: &Range<isize>, first: usize, to: &mut [[T; W]]) {
+        let [height, width, channels] = self.extent;
+        let spread = Spread { group: self.group, first, lanes: W.min(self.channels - first) };
+        for (y, to) in lines.clone().zip(to.chunks_exact_mut(self.held.line)) {
+            let Some(y) = usize::try_from(y).ok().filter(|y| *y < height) else {
+                to.fill([T::ZERO; W]);
+                continue;
+            };
+            let line = &self.source[(image * height + y) * width * channels..][..width * channels];
+            let n_rows = self.held.stride;
+            for (at, to) in to.chunks_exact_mut(self.held.columns).enumerate() {
+                let (plane, phase) = (at / n_rows, at % n_rows);
+                let inside = self.held.inside(phase, width);
+                let (before, rest) = to.split_at_mut(inside.start);
+                let (to, after) = rest.split_at_mut(inside.len());
+                before.fill([T::ZERO; W]);
+                after.fill([T::ZERO; W]);
+                if !to.is_empty() {
+                    let column = (self.held.low + (phase + inside.start * n_rows) as isize) as usize;
+                    spread.run(&line[column * channels..], n_rows * channels, plane, to);
+                }
+            }
+        }
+        let end = (lines.end - lines.start) as usize * self.held.line;
+        to[end..][..PIXELS].fill([T::ZERO; W]);
+    }
+}
+
+impl Held {
+    /// The columns that all outputs of these phases need, in so many planes; none if they cannot be counted.
+    fn new(phases: &[[GradientPhase; 2]], planes: usize) -> Option<Held> {
+        let stride = phases.first()?[1].axis.stride as usize;
+        let with_taps = || phases.iter().map(|phase| &phase[1].axis).filter(|axis| axis.taps > 0);
+        let low = with_taps().map(|axis| axis.reach()[0]).min().unwrap_or(0);
+        let high = with_taps().map(|axis| axis.reach()[1] + (axis.outputs as isize - 1) * axis.stride).max();
+        let columns = (high.unwrap_or(0) - low + 1).max(1).unsigned_abs().div_ceil(stride);
+        let line = count(&[columns, stride, planes]);
+        (line <= MOST_HELD).then_some(Held { low, stride, columns, line })
+    }
+
+    /// Where each step of a phase's sum lies, counted from the lowest line of the first output's window.
+    fn offsets(&self, [y, x]: &[GradientPhase; 2], planes: usize) -> Vec<usize> {
+        let mut offsets = Vec::with_capacity(y.axis.taps * x.axis.taps * planes);
+        for ty in 0..y.axis.taps as isize {
+            let line = (ty * y.axis.dilation + y.axis.offset - y.axis.reach()[0]) as usize;
+            for tx in 0..x.axis.taps as isize {
+                let column = (tx * x.axis.dilation + x.axis.offset - self.low) as usize;
+                let slot = column % self.stride * self.columns + column / self.stride;
+                offsets.extend((0..planes).map(|plane| line * self.line + plane * self.stride * self.columns + slot));
+            }
+        }
+        offsets
+    }
+
+    /// The slots of a row of neighbours that are inside an image.
+    fn inside(&self, phase: usize, width: usize) -> Range<usize> {
+        let first = self.low + phase as isize;
+        let stride = self.stride as isize;
+        let up = |x: isize| (x + stride - 1).div_euclid(stride).clamp(0, self.columns as isize) as usize;
+        let start = up(-first);
+        start..up(width as isize - first).max(start)
+    }
+}
+
+/// How a block of lanes is filled from the channels of pixels.
+struct Spread {
+    /// Channels of a group, of the source and of the lanes.
+    group: [usize; 2],
+    /// The block's first lane.
+    first: usize,
+    /// Lanes of the block that there are.
+    lanes: usize,
+}
+
+impl Spread {
+    /// Fills one plane from pixels at distance `step`.
+    #[inline(always)]
+    fn run<T: Real, const W: usize>(&self, pixels: &[T], step: usize, plane: usize, to: &mut [[T; W]]) {
+        let [n_source, n_lanes] = self.group;
+        let source = |lane: usize| (self.first + lane) / n_lanes * n_source;
+        let pixels = &pixels[source(0)..];
+        // With these as constants, loads and shuffles of whole vectors do.
+        macro_rules! constant {
+            ($($source:literal $lanes:literal,)*) => {
+                match (n_source, n_lanes) {
+                    $(($source, $lanes) if self.lanes == W => {
+                        spread_constant::<T, W, $source, $lanes>(pixels, step, plane, to);
+                    })*
+                    _ => {
+                        let mut from = [0; W];
+                        from.iter_mut().enumerate().for_each(|(lane, from)| *from = source(lane) - source(0) + plane);
+                        if self.lanes == W {
+                            for (to, pixel) in to.iter_mut().zip(pixels.chunks(step)) {
+                                *to = from.map(|from| pixel[from]);
+                            }
+                            return;
+                        }
+                        for (to, pixel) in to.iter_mut().zip(pixels.chunks(step)) {
+                            *to = [T::ZERO; W];
+                            to.iter_mut().zip(from).take(self.lanes).for_each(|(to, from)| *to = pixel[from]);
+                        }
+                    }
+                }
+            };
+        }
+        constant!(1 1, 1 2, 1 4, 1 8, 2 1, 2 2, 2 4, 4 1, 4 2, 4 4, 4 8, 8 1, 8 4, 8 8,);
+    }
+}
+
+/// [`Spread::run`] of whole blocks.
+#[inline(always)]
+fn spread_constant<T: Real, const W: usize, const SOURCE: usize, const LANES: usize>(
+    pixels: &[T],
+    step: usize,
+    plane: usize,
+    to: &mut [[T; W]],
+) {
+    for (to, pixel) in to.iter_mut().zip(pixels.chunks(step)) {
+        let pixel = &pixel[plane..][..(W.div_ceil(LANES) - 1) * SOURCE + 1];
+        *to = array::from_fn(|lane| pixel[lane / LANES * SOURCE]);
+    }
+}
+
+/// Calls a method with the lanes of a block as a constant.
+macro_rules! with_lanes {
+    ($t:ty, $pass:ident.$method:ident($($argument:expr),*)) => {
+        if lanes::<$t>() == 8 { $pass.$method::<8>($($argument),*) } else { $pass.$method::<4>($($argument),*) }
+    };
+}
+
+impl<T: Real> Depthwise<'_, T> {
+    /// Computes a pass that has outputs, or a filter's gradient; `other` is the filter, or the cotangent.
+    pub(super) fn run(&self, other: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+        match self.op.pass {
+            ConvPass::Forward | ConvPass::InputGradient => with_lanes!(T, self.outputs(other, out, epilogue)),
+            ConvPass::FilterGradient => with_lanes!(T, self.filter_gradient(other, out, epilogue)),
+        }
+    }
+
+    /// The weights of a part: for each block of lanes, its steps in order.
+    fn weights<const W: usize>(&self, part: &Part, filter: &[T]) -> Vec<[T; W]> {
+        let op = self.op;
+        let ([n_in, n_out], [y, x]) = (op.channels(), &part.phase);
+        let weight = |step: usize, channel: usize| {
+            let (tap, of_source) = (step / self.group[0], step % self.group[0]);
+            let (ky, kx) = (y.tap + tap / x.axis.taps * y.step, x.tap + tap % x.axis.taps * x.step);
+            let (ci, co) = match op.pass {
+                ConvPass::InputGradient => (channel % n_in, channel / n_in * n_out + of_source),
+                ConvPass::Forward | ConvPass::FilterGradient => (of_source, channel),
+            };
+            filter[((ky * op.kernel_width + kx) * n_in + ci) * op.out_channels + co]
+        };
+        let lane = |step, channel| if channel < self.channels { weight(step, channel) } else { T::ZERO };
+        let block = |first| (0..part.offsets.len()).map(move |step| array::from_fn(|at| lane(step, first + at)));
+        self.blocks().flat_map(block).collect()
+    }
+
+    /// The forward pass and the input gradient.
+    fn outputs<const W: usize>(&self, filter: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+        let op = self.op;
+        let [lines, width] = if op.pass == ConvPass::InputGradient { [op.height, op.width] } else { op.out_extent() };
+        let weights: Vec<Vec<[T; W]>> = self.parts.iter().map(|part| self.weights(part, filter)).collect();
+        let rows = self.lines_per_copy(lines, 1).min(lines.div_ceil(TASKS.div_ceil(op.batch)));
+        let work = count(&[out.len(), op.kernel_height, op.kernel_width, self.group[0]]);
+        let columns = width * self.channels;
+        for_each_tile(out, [op.batch, lines, columns], [rows, columns], work, &|mut tile| {
+            with_scratch::<T, _>(self.held_len(tile.rows.len()), |held| {
+                let (held, _) = held.as_chunks_mut::<W>();
+                vectorized(
+                    #[inline(always)]
+                    || self.block_of_lines(&weights, held, &mut tile),
+                );
+            });
+            let rows = (tile.outer * lines + tile.rows.start) * width..(tile.outer * lines + tile.rows.end) * width;
+            if let Some(done) = tile.contiguous() {
+                let data = done.as_mut_ptr().cast();
+                epilogue(Tile { batch: 0, rows, cols: 0..self.channels, data, row_stride: self.channels });
+            }
+        });
+    }
+
+    /// Some lines of a result.
+    #[inline(always)]
+    fn block_of_lines<const W: usize>(&self, weights: &[Vec<[T; W]>], held: &mut [[T; W]], tile: &mut TileView<'_, T>) {
+        let (lines, [spacing, _]) = (self.lines_for(&tile.rows), self.spacing());
+        for (block, first) in self.blocks().enumerate() {
+            self.copy(tile.outer, &lines, first, held);
+            for (part, weights) in self.parts.iter().zip(weights) {
+                let (y, k) = (&part.phase[0], part.offsets.len());
+                let weights = &weights[block * k..][..k];
+                for row in tile.rows.clone().filter(|row| *row >= y.first && (row - y.first) % spacing == 0) {
+                    let line = ((row - y.first) / spacing) as isize * y.axis.stride + y.axis.reach()[0] - lines.start;
+                    // A part without taps has no line.
+                    let held = held.get(line.max(0) as usize * self.held.line..).unwrap_or_default();
+                    self.line(part, weights, held, first, tile.row(row));
+                }
+            }
+        }
+    }
+
+    /// The outputs of a part in one line, for one block of lanes.
+    #[inline(always)]
+    fn line<const W: usize>(&self, part: &Part, weights: &[[T; W]], held: &[[T; W]], first: usize, out: &mut [T]) {
+        let (x, [_, spacing]) = (&part.phase[1], self.spacing());
+        let (lanes, depth) = (W.min(self.channels - first), block_depth(part.offsets.len()).max(1));
+        for start in (0..x.axis.outputs).step_by(PIXELS) {
+            let sums = sum_pixels(&part.offsets, weights, depth, held, start);
+            for (at, sum) in (start..x.axis.outputs).zip(sums) {
+                let out = &mut out[(x.first + at * spacing) * self.channels + first..];
+                match out.first_chunk_mut::<W>() {
+                    Some(out) if lanes == W => *out = sum,
+                    _ => out[..lanes].copy_from_slice(&sum[..lanes]),
+                }
+            }
+        }
+    }
+}
+
+/// The sums of neighbouring outputs from `start` on: blocks of `depth` steps in order, each one chain.
+#[inline(always)]
+fn sum_pixels<T: Real, const W: usize>(
+    offsets: &[usize],
+    weights: &[[T; W]],
+    depth: usize,
+    held: &[[T; W]],
+    start: usize,
+) -> [[T; W]; PIXELS] {
+    let mut totals = [[T::ZERO; W]; PIXELS];
+    for (block, (offsets, weights)) in offsets.chunks(depth).zip(weights.chunks(depth)).enumerate() {
+        let mut sums = [[T::ZERO; W]; PIXELS];
+        for (offset, weight) in offsets.iter().zip(weights) {
+            let pixels = held[offset + start..].first_chunk::<PIXELS>().expect("a copy has slack after its end");
+            for (sum, pixel) in sums.iter_mut().zip(pixels) {
+                *sum = array::from_fn(|lane| pixel[lane].fused(weight[lane], sum[lane]));
+            }
+        }
+        totals = if block == 0 { sums } else { array::from_fn(|at| plus(totals[at], sums[at])) };
+    }
+    totals
+}
+
+/// The sums of two vectors.
+#[inline(always)]
+fn plus<T: Real, const W: usize>(a: [T; W], b: [T; W]) -> [T; W] {
+    array::from_fn(|lane| a[lane] + b[lane])
+}
+
+impl<T: Real> Depthwise<'_, T> {
+    /// The filter's gradient, as sums over groups of images in order.
+    fn filter_gradient<const W: usize>(&self, ct: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+        let (batch, images) = (self.op.batch, images_of_task(self.op.batch));
+        let (size, work) = (out.len(), count(&[ct.len(), self.parts[0].offsets.len()]));
+        with_scratch::<T, _>(size * batch.div_ceil(images), |partial| {
+            for_each_chunk(partial, size, work, &|task, sums| {
+                let images = task * images..((task + 1) * images).min(batch);
+                self.gradient_of_images::<W>(ct, images, sums);
+            });
+            let (first, others) = partial.split_at(size);
+            out.copy_from_slice(first);
+            for more in others.chunks_exact(size) {
+                out.iter_mut().zip(more).for_each(|(sum, y)| *sum = *sum + *y);
+            }
+        });
+        let (data, rows) = (out.as_mut_ptr().cast(), 0..size / self.channels);
+        epilogue(Tile { batch: 0, rows, cols: 0..self.channels, data, row_stride: self.channels });
+    }
+
+    /// The part of the gradient that comes from some images.
+    fn gradient_of_images<const W: usize>(&self, ct: &[T], images: Range<usize>, out: &mut [T]) {
+        let [height, width] = self.op.out_extent();
+        let chain = lines_of_chain([height, width]);
+        let rows = self.lines_per_copy(height, chain);
+        let n_held = self.held_len(rows);
+        with_scratch::<T, _>(n_held + rows * width * W, |scratch| {
+            let (held, cts) = scratch.split_at_mut(n_held);
+            let (held, cts) = (held.as_chunks_mut::<W>().0, cts.as_chunks_mut::<W>().0);
+            vectorized(
+                #[inline(always)]
+                || {
+                    for image in images.clone() {
+                        for start in (0..height).step_by(rows) {
+                            let rows = start..(start + rows).min(height);
+                            let is_first = image == images.start && start == 0;
+                            self.gradient_of_lines(ct, image, &rows, is_first, held, cts, out);
+                        }
+                    }
+                },
+            );
+        });
+    }
+
+    /// The part of the gradient that comes from some lines of outputs of an image.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "the inside of two loops, cut out for its length")]
+    fn gradient_of_lines<const W: usize>(
+        &self,
+        ct: &[T],
+        image: usize,
+        rows: &Range<usize>,
+        is_first: bool,
+        held: &mut [[T; W]],
+        cts: &mut [[T; W]],
+        out: &mut [T],
+    ) {
+        let [height, width] = self.op.out_extent();
+        let (chain, lines) = (lines_of_chain([height, width]), self.lines_for(rows));
+        let pixel = (image * height + rows.start) * width;
+        let cts = &mut cts[..rows.len() * width];
+        for first in self.blocks() {
+            self.copy(image, &lines, first, held);
+            let spread = Spread { group: [1, 1], first, lanes: W.min(self.channels - first) };
+            spread.run(&ct[pixel * self.channels..], self.channels, 0, cts);
+            for (at, cts) in cts.chunks(chain * width).enumerate() {
+                let held = &held[at * chain * self.stride() * self.held.line..];
+                self.gradient_of_chain(held, cts, first, is_first && at == 0, out);
+            }
+        }
+    }
+
+    /// The part of the gradient that comes from one chain of pixels, for one block of lanes.
+    #[inline(always)]
+    fn gradient_of_chain<const W: usize>(
+        &self,
+        held: &[[T; W]],
+        cts: &[[T; W]],
+        first: usize,
+        is_first: bool,
+        out: &mut [T],
+    ) {
+        let lanes = W.min(self.channels - first);
+        let mut step = 0;
+        while let Some(offsets) = self.parts[0].offsets.get(step..).filter(|rest| !rest.is_empty()) {
+            let mut add = |sums: &[[T; W]]| {
+                for (at, sum) in sums.iter().enumerate() {
+                    let out = &mut out[(step + at) * self.channels + first..][..lanes];
+                    let add = |(out, sum): (&mut T, &T)| *out = if is_first { *sum } else { *out + *sum };
+                    out.iter_mut().zip(sum).for_each(add);
+                }
+                sums.len()
+            };
+            step += if let Some(offsets) = offsets.first_chunk::<9>() {
+                add(&self.sum_steps(offsets, held, cts))
+            } else if let Some(offsets) = offsets.first_chunk::<5>() {
+                add(&self.sum_steps(offsets, held, cts))
+            } else if let Some(offsets) = offsets.first_chunk::<3>() {
+                add(&self.sum_steps(offsets, held, cts))
+            } else {
+                add(&self.sum_steps(&[offsets[0]], held, cts))
+            };
+        }
+    }
+
+    /// The chains over some pixels for `N` steps of the forward pass.
+    #[inline(always)]
+    fn sum_steps<const W: usize, const N: usize>(
+        &self,
+        offsets: &[usize; N],
+        held: &[[T; W]],
+        cts: &[[T; W]],
+    ) -> [[T; W]; N] {
+        let width = self.parts[0].phase[1].axis.outputs;
+        let mut sums = [[T::ZERO; W]; N];
+        for (line, cts) in cts.chunks_exact(width).enumerate() {
+            let held = &held[line * self.stride() * self.held.line..];
+            let rows: [&[[T; W]]; N] = array::from_fn(|at| &held[offsets[at]..][..width]);
+            for (at, ct) in cts.iter().enumerate() {
+                for (sum, row) in sums.iter_mut().zip(rows) {
+                    *sum = array::from_fn(|lane| row[at][lane].fused(ct[lane], sum[lane]));
+                }
+            }
+        }
+        sums
+    }
+}
