@@ -51,12 +51,12 @@ pub(super) struct Depthwise<'a, T> {
     group: [usize; 2],
     /// Channels that are lanes.
     channels: usize,
-    parts: Vec<Part>,
+    parts: Vec<DepthwisePart>,
     held: Held,
 }
 
 /// The outputs that share their taps: all of a forward pass, one phase of the stride in an input gradient.
-struct Part {
+struct DepthwisePart {
     phase: [GradientPhase; 2],
     /// Where each step of the sum lies, counted from the lowest tap of the first output.
     offsets: Vec<usize>,
@@ -98,7 +98,8 @@ impl<'a, T: Real> Depthwise<'a, T> {
             }
         };
         let held = Held::new(&phases, group[0])?;
-        let parts = phases.into_iter().map(|phase| Part { offsets: held.offsets(&phase, group[0]), phase }).collect();
+        let parts =
+            phases.into_iter().map(|phase| DepthwisePart { offsets: held.offsets(&phase, group[0]), phase }).collect();
         let pass = Depthwise { op, source, extent, group, channels, parts, held };
         (pass.held_len(1) <= MOST_HELD).then_some(pass)
     }
@@ -115,7 +116,7 @@ impl<'a, T: Real> Depthwise<'a, T> {
 
     /// Lines of the source that one line of outputs reaches over, in all parts.
     fn reach(&self) -> usize {
-        let reach = |part: &Part| part.phase[0].axis.reach();
+        let reach = |part: &DepthwisePart| part.phase[0].axis.reach();
         let low = self.parts.iter().map(|part| reach(part)[0]).min().unwrap_or(0);
         let high = self.parts.iter().map(|part| reach(part)[1]).max().unwrap_or(0);
         (high - low + 1).max(1) as usize
@@ -297,7 +298,7 @@ impl<T: Real> Depthwise<'_, T> {
     }
 
     /// The weights of a part: for each block of lanes, its steps in order.
-    fn weights<const W: usize>(&self, part: &Part, filter: &[T]) -> Vec<[T; W]> {
+    fn weights<const W: usize>(&self, part: &DepthwisePart, filter: &[T]) -> Vec<[T; W]> {
         let op = self.op;
         let ([n_in, n_out], [y, x]) = (op.channels(), &part.phase);
         let weight = |step: usize, channel: usize| {
@@ -359,7 +360,14 @@ impl<T: Real> Depthwise<'_, T> {
 
     /// The outputs of a part in one line, for one block of lanes.
     #[inline(always)]
-    fn line<const W: usize>(&self, part: &Part, weights: &[[T; W]], held: &[[T; W]], first: usize, out: &mut [T]) {
+    fn line<const W: usize>(
+        &self,
+        part: &DepthwisePart,
+        weights: &[[T; W]],
+        held: &[[T; W]],
+        first: usize,
+        out: &mut [T],
+    ) {
         let (x, [_, spacing]) = (&part.phase[1], self.spacing());
         let (lanes, depth) = (W.min(self.channels - first), block_depth(part.offsets.len()).max(1));
         for start in (0..x.axis.outputs).step_by(PIXELS) {

@@ -77,10 +77,10 @@ impl Join {
         assert_eq!(inputs.len(), self.lens.len(), "inputs of {self}");
         let line = self.line();
         let out = view_mut::<T>(out, self.outer * line);
-        let parts: Vec<Part<'_, T>> = inputs
+        let parts: Vec<JoinedInput<'_, T>> = inputs
             .iter()
             .zip(self.parts())
-            .map(|(bytes, (start, width))| Part { x: view(bytes, self.outer * width), start, width })
+            .map(|(bytes, (start, width))| JoinedInput { x: view(bytes, self.outer * width), start, width })
             .filter(|part| part.width > 0)
             .collect();
         let work = out.len();
@@ -115,13 +115,13 @@ impl Join {
 }
 
 /// An input and the place of its runs in each line of the result.
-struct Part<'x, T> {
+struct JoinedInput<'x, T> {
     x: &'x [T],
     start: usize,
     width: usize,
 }
 
-impl<T: Plain> Part<'_, T> {
+impl<T: Plain> JoinedInput<'_, T> {
     /// Copies the runs of some lines, of which `first` is the first.
     fn copy_to_lines(&self, first: usize, out: &mut [T], line: usize) {
         let lines = out.chunks_exact_mut(line);
@@ -137,7 +137,7 @@ impl<T: Plain> Part<'_, T> {
 }
 
 /// Copies the elements of the result from `at` on.
-fn copy_run<T: Plain>(parts: &[Part<'_, T>], mut at: usize, mut out: &mut [T], line: usize) {
+fn copy_run<T: Plain>(parts: &[JoinedInput<'_, T>], mut at: usize, mut out: &mut [T], line: usize) {
     while !out.is_empty() {
         let (n, column) = (at / line, at % line);
         let part = &parts[parts.partition_point(|part| part.start <= column) - 1];

@@ -287,7 +287,7 @@ impl WideEmitter {
         WideVal::new(x.dtype, smallvec![mask])
     }
 
-    /// As [`select`](Emitter::select), of `bool` in words.
+    /// As [`select`](WideEmitter::select), of `bool` in words.
     fn select_words(&mut self, c: &WideVal, x: &WideVal, y: &WideVal) -> WideVal {
         let dtype = if x.dtype == DType::Bool { DType::U32 } else { x.dtype };
         let [p, q] = [x, y].map(|x| WideVal::new(dtype, x.regs.clone()));

@@ -5,7 +5,7 @@
 //! alone ([`block_depth`], [`drive::split_depth`]).
 //!
 //! The plan is that of BLIS (Van Zee and van de Geijn, 2015): operands are packed into panels that stream through the
-//! caches, and a tile of C stays in registers. Packing reads its operand through the [`PanelSource`] trait, so transposed
+//! caches, and a tile of C stays in registers. Packing reads its operand through the trait `PanelSource`, so transposed
 //! operands and the sliding windows of convolutions need no copy of their own.
 
 mod direct;
