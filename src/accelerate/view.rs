@@ -29,7 +29,8 @@ pub enum Form {
     Kernels,
     /// The kernels as Cranelift IR, before its optimiser, each by itself: an entry merges small neighbours.
     Clif,
-    /// The kernels as machine instructions, each by itself: an entry merges small neighbours.
+    /// The kernels as machine instructions, each by itself: an entry merges small neighbours. Those of full width
+    /// (AVX2, AVX-512) are lines of bytes for an assembler; with `RETAPE_VECTOR_BITS=128` there are none.
     Disassembly,
     /// The launches of an entry on a GPU: for each the labels of the steps that it does, its size, and its module as PTX.
     Ptx,

@@ -49,10 +49,9 @@ fn a_plan_and_its_kernels_show_every_step() {
     let clif = f.text(&signature, Form::Clif).unwrap();
     assert!(clif.contains("; step 1: add\nfunction u0:0(i64, i64, i64)") && clif.contains("block0("), "{clif}");
     let code = f.text(&signature, Form::Disassembly).unwrap();
-    assert!(code.contains("; step 1: add\n") && code.contains("ret"), "{code}");
-    if cfg!(target_arch = "x86_64") {
-        assert!(code.contains("%xmm"), "{code}");
-    }
+    // Nests of full width are shown as bytes, others by Cranelift.
+    let is_instructions = code.contains("ret") && (!cfg!(target_arch = "x86_64") || code.contains("%xmm"));
+    assert!(code.contains("; step 1: add\n") && (is_instructions || code.contains("  .byte 0x")), "{code}");
 }
 
 #[test]

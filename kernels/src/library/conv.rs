@@ -8,12 +8,14 @@
 //! cotangent in the input gradient. There a pixel meets the taps that lie whole strides away from it, and nothing
 //! between strides takes part.
 
+pub(super) mod depthwise;
+
 use std::ops::Range;
 
 use retape_runtime::DType;
 
+use self::depthwise::Depthwise;
 use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
-use super::depthwise::Depthwise;
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,

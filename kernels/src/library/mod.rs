@@ -14,7 +14,6 @@ mod collective;
 mod communicator;
 mod conv;
 mod dense;
-mod depthwise;
 mod extents;
 mod flag;
 mod join;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
-use super::depthwise::Depthwise;
+use super::conv::depthwise::Depthwise;
 use super::micro::{Engine, Level, ParallelFor, block_depth, split_depth};
 use super::testing::on_one_and_two_threads;
 use super::{Conv2d, ConvPass, MatMul, MatrixLayout, TileCallback};

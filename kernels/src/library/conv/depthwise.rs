@@ -10,11 +10,11 @@
 use std::array;
 use std::ops::Range;
 
-use super::conv::{Conv2d, ConvPass, GradientPhase};
-use super::dense::{Tile, TileCallback};
-use super::extents::count;
-use super::micro::{Real, WindowAxis, block_depth, images_of_task, lines_of_chain, with_scratch};
-use super::view::{TileView, for_each_chunk, for_each_tile, vectorized};
+use super::{Conv2d, ConvPass, GradientPhase};
+use crate::library::dense::{Tile, TileCallback};
+use crate::library::extents::count;
+use crate::library::micro::{Real, WindowAxis, block_depth, images_of_task, lines_of_chain, with_scratch};
+use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 
 /// Channels of a group at most.
 const MOST_CHANNELS: usize = 8;
@@ -41,7 +41,7 @@ pub(super) const fn lanes<T>() -> usize {
 }
 
 /// A pass with channels of its result, or of its cotangent for a filter's gradient, as lanes.
-pub(super) struct Depthwise<'a, T> {
+pub(in crate::library) struct Depthwise<'a, T> {
     op: &'a Conv2d,
     /// The image, or the cotangent for an input gradient.
     source: &'a [T],
