@@ -76,7 +76,7 @@ struct Held {
 
 impl<'a, T: Real> Depthwise<'a, T> {
     /// The pass on this source, unless its shape is better served group by group.
-    pub(super) fn new(op: &'a Conv2d, source: &'a [T]) -> Option<Depthwise<'a, T>> {
+    pub(in crate::library) fn new(op: &'a Conv2d, source: &'a [T]) -> Option<Depthwise<'a, T>> {
         let [n_in, n_out] = op.channels();
         let is_small = |n: usize| (1..=MOST_CHANNELS).contains(&n);
         let has_taps = op.kernel_height > 0 && op.kernel_width > 0;
