@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::ensure::ensure;
 use crate::error::{Error, Result};
-use crate::ir::{Inst, Kernel};
+use crate::ir::{Inst, Kernel, operation};
 use crate::library::Library;
 
 /// The alignment of addresses that library kernels expect, in bytes.
@@ -165,18 +165,7 @@ impl Work {
         kernel.insts.iter().all(|inst| match inst {
             Inst::Load(p, at) => p.index() != read || *at == store.at,
             Inst::LoadAt(p, _) => p.index() != read,
-            Inst::Const(_)
-            | Inst::Index(_)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)
-            | Inst::Reduce(..) => true,
+            Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) | operation!() => true,
         })
     }
 }

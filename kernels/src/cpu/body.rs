@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 use super::emit::{Regs, Val};
 use super::loops::{Group, Loops};
 use super::reduce::{packed, unpacked};
-use crate::ir::{Affine, Inst, ValueId};
+use crate::ir::{Affine, Inst, ValueId, operation};
 use crate::schedule::{LANES, Phase};
 
 impl Loops<'_, '_> {
@@ -104,18 +104,7 @@ impl Loops<'_, '_> {
                 let value = coordinate.unwrap_or_else(|| self.e.int(0));
                 Val::scalar(DType::I64, value)
             }
-            Inst::Const(_)
-            | Inst::LoadAt(..)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)
-            | Inst::Reduce(..) => {
+            Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => {
                 let operands: SmallVec<[Val; 3]> =
                     inst.operands().iter().filter_map(|v| self.env.values[v.index()].clone()).collect();
                 self.apply(inst, &operands)
@@ -133,18 +122,7 @@ impl Loops<'_, '_> {
                 let words = self.word_position_member(group);
                 self.e.cast(*dtype, &words)
             }
-            Inst::Const(_)
-            | Inst::LoadAt(..)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)
-            | Inst::Reduce(..) => {
+            Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => {
                 let operands: SmallVec<[Val; 3]> = inst.operands().iter().map(|&v| self.operand(g, v)).collect();
                 self.apply(inst, &operands)
             }

@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Element, Scalar};
 
 use super::arith::eval_inst;
-use super::{Affine, Binary, Inst, Kernel, Monoid, Stage, ValueId};
+use super::{Affine, Binary, Inst, Kernel, Monoid, Stage, ValueId, operation};
 
 /// Runs a kernel on little-endian bytes: `inputs` are those of the read parameters, `outputs` those of the written
 /// ones. Elements that no store writes keep what they hold.
@@ -116,17 +116,7 @@ impl Run<'_, '_> {
                 let at = self.values[at.index()].bits as i64;
                 self.read(p.index(), at.min(last).max(0) as usize)
             }
-            Inst::Const(_)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)
-            | Inst::Reduce(..) => {
+            Inst::Const(_) | Inst::Reduce(..) | operation!() => {
                 eval_inst(&inst.map(|v| self.values[v.index()])).expect("verified instructions have a value")
             }
         }

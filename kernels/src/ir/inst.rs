@@ -42,6 +42,24 @@ pub enum Inst<V> {
     Reduce(Monoid, V),
 }
 
+/// The instructions whose value follows from their operands alone, as a pattern. A new instruction is listed here or
+/// named by every match that has no wildcard.
+macro_rules! operation {
+    () => {
+        $crate::ir::Inst::Unary(..)
+            | $crate::ir::Inst::Binary(..)
+            | $crate::ir::Inst::Compare(..)
+            | $crate::ir::Inst::Select(..)
+            | $crate::ir::Inst::Fma(..)
+            | $crate::ir::Inst::Cast(..)
+            | $crate::ir::Inst::Bitcast(..)
+            | $crate::ir::Inst::Call1(..)
+            | $crate::ir::Inst::Call2(..)
+    };
+}
+
+pub(crate) use operation;
+
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*

@@ -29,6 +29,7 @@ use smallvec::SmallVec;
 pub use arith::eval_inst;
 pub use build::{IntoValue, KernelBuilder, Value};
 pub use eval::evaluate;
+pub(crate) use inst::operation;
 pub use inst::{Binary, Compare, Func1, Func2, Inst, Monoid, Unary};
 pub use parse::{ParseError, parse};
 pub use types::Stage;

@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::{Affine, Binary, Inst, Kernel, Monoid, ValueId};
+use super::{Affine, Binary, Inst, Kernel, Monoid, ValueId, operation};
 
 /// When an instruction of a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,17 +182,9 @@ impl Kernel {
             Inst::Reduce(_, x) => (stage(*x) != Stage::Tail).then_some(Stage::Tail),
             Inst::Index(axis) => Some(varies(self.axes.get(axis.index()).is_some_and(|a| a.reduced))),
             Inst::Load(_, at) => Some(varies(self.uses_reduced(at))),
-            Inst::Const(_)
-            | Inst::LoadAt(..)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..) => inst.operands().into_iter().try_fold(Stage::Kept, |s, v| s.join(stage(v))),
+            Inst::Const(_) | Inst::LoadAt(..) | operation!() => {
+                inst.operands().into_iter().try_fold(Stage::Kept, |s, v| s.join(stage(v)))
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use retape_runtime::{DType, Scalar};
 
 use super::overlap::{AccessAxis, injective, may_meet};
-use super::{Affine, Axis, Binary, Inst, Kernel, Param, ParamId, Stage, Store, Unary, ValueId};
+use super::{Affine, Axis, Binary, Inst, Kernel, Param, ParamId, Stage, Store, Unary, ValueId, operation};
 use crate::ensure::ensure;
 
 /// The first broken invariant of a kernel.
@@ -115,16 +115,7 @@ fn check_ids(kernel: &Kernel, inst: &Inst<ValueId>, position: usize) -> Check {
         }
         Inst::LoadAt(p, _) => ensure!(!param(kernel, *p)?.written, "written parameter {p} is read"),
         Inst::Const(c) => ensure!(fits(*c), "the constant has bits beyond its dtype {}", c.dtype),
-        Inst::Unary(..)
-        | Inst::Binary(..)
-        | Inst::Compare(..)
-        | Inst::Select(..)
-        | Inst::Fma(..)
-        | Inst::Cast(..)
-        | Inst::Bitcast(..)
-        | Inst::Call1(..)
-        | Inst::Call2(..)
-        | Inst::Reduce(..) => {}
+        Inst::Reduce(..) | operation!() => {}
     }
     Ok(())
 }
@@ -221,18 +212,7 @@ fn check_reads(kernel: &Kernel, inst: &Inst<ValueId>, stage: Stage) -> Check {
             ensure!(len > 0 || !runs, "a load from the empty parameter {p}");
             Ok(())
         }
-        Inst::Const(_)
-        | Inst::Index(_)
-        | Inst::Call1(..)
-        | Inst::Call2(..)
-        | Inst::Reduce(..)
-        | Inst::Unary(..)
-        | Inst::Binary(..)
-        | Inst::Compare(..)
-        | Inst::Select(..)
-        | Inst::Fma(..)
-        | Inst::Cast(..)
-        | Inst::Bitcast(..) => Ok(()),
+        Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) | operation!() => Ok(()),
     }
 }
 

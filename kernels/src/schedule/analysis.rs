@@ -6,7 +6,7 @@
 use retape_runtime::DType;
 
 use super::{Form, Nest, RareParts};
-use crate::ir::{Affine, Inst, Kernel, Stage, ValueId};
+use crate::ir::{Affine, Inst, Kernel, Stage, ValueId, operation};
 
 /// Lanes of the order of additions: a reduction along vectors adds neighbours to this many sums in turn, then these.
 pub(crate) const LANES: usize = 4;
@@ -92,17 +92,7 @@ impl Analysis {
                     deps &= (1 << self.kept) - 1;
                     self.reduces.push(ValueId(id as u32));
                 }
-                Inst::Const(_)
-                | Inst::LoadAt(..)
-                | Inst::Unary(..)
-                | Inst::Binary(..)
-                | Inst::Compare(..)
-                | Inst::Select(..)
-                | Inst::Fma(..)
-                | Inst::Cast(..)
-                | Inst::Bitcast(..)
-                | Inst::Call1(..)
-                | Inst::Call2(..) => {}
+                Inst::Const(_) | Inst::LoadAt(..) | operation!() => {}
             }
             self.deps.push(deps);
         }

@@ -6,7 +6,7 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::MIN_VECTOR_EXTENT;
-use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ValueId};
+use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ValueId, operation};
 
 /// The canonical form; `None` if there is nothing to do.
 pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
@@ -101,18 +101,7 @@ fn rewritten(
             Some(axis) => Inst::Index(axis),
             None => Inst::Const(Scalar { dtype: DType::I64, bits: 0 }),
         },
-        other @ (Inst::Const(_)
-        | Inst::LoadAt(..)
-        | Inst::Unary(..)
-        | Inst::Binary(..)
-        | Inst::Compare(..)
-        | Inst::Select(..)
-        | Inst::Fma(..)
-        | Inst::Cast(..)
-        | Inst::Bitcast(..)
-        | Inst::Call1(..)
-        | Inst::Call2(..)
-        | Inst::Reduce(..)) => other.clone(),
+        other @ (Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!()) => other.clone(),
     });
     let insts = insts.collect();
     let mut stores = kernel.stores.clone();

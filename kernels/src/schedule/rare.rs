@@ -6,7 +6,7 @@
 
 use retape_runtime::DType;
 
-use crate::ir::{Compare, Inst, Kernel, ValueId};
+use crate::ir::{Compare, Inst, Kernel, ValueId, operation};
 
 /// Instructions that make a side worth a branch: more than a mispredicted one costs.
 const MIN_LEN: usize = 64;
@@ -60,15 +60,7 @@ impl RareParts {
             Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) => None,
             // These are no selects to the machine.
             Inst::Select(..) if dtypes[id] == DType::Bool => None,
-            Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..) => class(id),
+            operation!() => class(id),
         };
         let finder = Finder { kernel, class: (0..n).map(class).collect(), users: users(kernel) };
         let mut found: Vec<Rare> = finder.conditions().into_iter().filter_map(|s| finder.rare(s)).collect();
@@ -142,20 +134,9 @@ impl<K: PartialEq> Finder<'_, K> {
         match self.kernel.insts[condition.index()] {
             Inst::Compare(Compare::Eq, ..) => !when,
             Inst::Compare(Compare::Ne, ..) => when,
-            Inst::Const(_)
-            | Inst::Index(_)
-            | Inst::Load(..)
-            | Inst::LoadAt(..)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)
-            | Inst::Reduce(..) => false,
+            Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => {
+                false
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use retape_runtime::{DType, Scalar};
 
 use super::canonical::{affine, without_dead};
 use super::{Form, Source};
-use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stage, Store, ValueId};
+use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stage, Store, ValueId, operation};
 
 /// The fewest points worth splitting.
 const MIN_POINTS: usize = 1 << 16;
@@ -137,18 +137,9 @@ impl Cutter<'_> {
                 Inst::Load(p, at) => insts.push(Inst::Load(*p, map(at))),
                 Inst::Index(a) if a.index() == self.axis => self.push_index(&mut insts, start),
                 Inst::Index(a) => insts.push(Inst::Index(AxisId(a.0 + 1))),
-                other @ (Inst::Const(_)
-                | Inst::LoadAt(..)
-                | Inst::Unary(..)
-                | Inst::Binary(..)
-                | Inst::Compare(..)
-                | Inst::Select(..)
-                | Inst::Fma(..)
-                | Inst::Cast(..)
-                | Inst::Bitcast(..)
-                | Inst::Call1(..)
-                | Inst::Call2(..)
-                | Inst::Reduce(..)) => insts.push(other.map(|v: ValueId| new[v.index()])),
+                other @ (Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!()) => {
+                    insts.push(other.map(|v: ValueId| new[v.index()]))
+                }
             }
             new.push(ValueId(insts.len() as u32 - 1));
         }
@@ -207,18 +198,9 @@ impl Cutter<'_> {
                     insts.push(Inst::Reduce(*monoid, ValueId(insts.len() as u32 - 1)));
                 }
                 Inst::Load(p, at) => insts.push(Inst::Load(*p, strides(at))),
-                other @ (Inst::Const(_)
-                | Inst::Index(_)
-                | Inst::LoadAt(..)
-                | Inst::Unary(..)
-                | Inst::Binary(..)
-                | Inst::Compare(..)
-                | Inst::Select(..)
-                | Inst::Fma(..)
-                | Inst::Cast(..)
-                | Inst::Bitcast(..)
-                | Inst::Call1(..)
-                | Inst::Call2(..)) => insts.push(other.map(|v: ValueId| new[v.index()])),
+                other @ (Inst::Const(_) | Inst::Index(_) | Inst::LoadAt(..) | operation!()) => {
+                    insts.push(other.map(|v: ValueId| new[v.index()]))
+                }
             }
             new.push(ValueId(insts.len() as u32 - 1));
         }

@@ -12,7 +12,7 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::Tail;
 use super::ops;
-use crate::ir::{Affine, Binary, Inst, Kernel, Param, Stage, ValueId};
+use crate::ir::{Affine, Binary, Inst, Kernel, Param, Stage, ValueId, operation};
 use crate::schedule::{Analysis, Form, Nest};
 
 /// Registers for pointers and counters.
@@ -384,17 +384,7 @@ impl<'a> WideLoops<'a> {
                 // An accumulator that starts as a constant is none.
                 self.e.combine(*monoid, &WideVal { constant: None, ..neutral }, &x)
             }
-            Inst::Const(_)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)
-            | Inst::Reduce(..) => {
+            Inst::Const(_) | Inst::Reduce(..) | operation!() => {
                 let operands: SmallVec<[ValueId; 3]> = inst.operands();
                 let operands = operands.iter().map(|&v| self.operand(group.unwrap_or(0), v));
                 let operands: SmallVec<[WideVal; 3]> = operands.collect::<Option<_>>()?;

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::BoundKernel;
 use super::index::Ints;
-use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId};
+use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId, operation};
 use crate::ptx::value::bits_suffix;
 use crate::ptx::{
     Class, Elements, PtxFunction, Reg, RegValue, Space, combine, constant, emit_inst, load, load_many, ptx, store,
@@ -262,15 +262,7 @@ impl<'k> BodyEmitter<'k> {
                 let at = group.value(*at)?.clone();
                 each(&[&at], |_, lane| self.load_at(f, *param, lane[0]))
             }
-            other @ (Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..)) => {
+            other @ (operation!()) => {
                 let operands: SmallVec<[Lanes; 3]> =
                     other.operands().iter().map(|&v| group.value(v).cloned()).collect::<Option<_>>()?;
                 let refs: SmallVec<[&Lanes; 3]> = operands.iter().collect();
@@ -448,17 +440,7 @@ fn uniform(kernel: &Kernel) -> Vec<bool> {
         let itself = match inst {
             Inst::Index(_) | Inst::Reduce(..) => false,
             Inst::Load(_, at) => at.strides.iter().all(|&s| s == 0),
-            Inst::Const(_)
-            | Inst::LoadAt(..)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..) => true,
+            Inst::Const(_) | Inst::LoadAt(..) | operation!() => true,
         };
         uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
     }

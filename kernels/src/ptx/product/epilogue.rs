@@ -7,7 +7,7 @@ use retape_runtime::DType;
 
 use super::index::{Digits, digits, mad, reach};
 use super::place::address;
-use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId};
+use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId, operation};
 use crate::ptx::{Class, PtxFunction, Reg, RegValue, Space, emit_inst, load, ptx, store};
 
 /// A pointwise kernel over the elements of a product.
@@ -37,17 +37,7 @@ impl Epilogue {
             Inst::Load(p, at) => *p != accumulator || is_identity(kernel, at),
             Inst::LoadAt(p, _) => *p != accumulator,
             Inst::Reduce(..) => false,
-            Inst::Const(_)
-            | Inst::Index(_)
-            | Inst::Unary(..)
-            | Inst::Binary(..)
-            | Inst::Compare(..)
-            | Inst::Select(..)
-            | Inst::Fma(..)
-            | Inst::Cast(..)
-            | Inst::Bitcast(..)
-            | Inst::Call1(..)
-            | Inst::Call2(..) => true,
+            Inst::Const(_) | Inst::Index(_) | operation!() => true,
         });
         let fits = !product.written
             && product.len == kernel.n_points()
@@ -101,17 +91,9 @@ impl Epilogue {
                     let wide = f.op(Class::B64, "cvt.u64.u32", format_args!("{coordinate}"));
                     Some(RegValue::new(DType::I64, wide))
                 }
-                Inst::Const(_)
-                | Inst::Unary(..)
-                | Inst::Binary(..)
-                | Inst::Compare(..)
-                | Inst::Select(..)
-                | Inst::Fma(..)
-                | Inst::Cast(..)
-                | Inst::Bitcast(..)
-                | Inst::Call1(..)
-                | Inst::Call2(..)
-                | Inst::Reduce(..) => inst.try_map(of).and_then(|inst| emit_inst(f, &inst)),
+                Inst::Const(_) | Inst::Reduce(..) | operation!() => {
+                    inst.try_map(of).and_then(|inst| emit_inst(f, &inst))
+                }
             };
             values.push(value);
         }
