@@ -10,7 +10,7 @@ use smallvec::smallvec;
 
 use super::emit::{Emitter, Regs, Val, vector_regs};
 use super::libcalls::Lib;
-use crate::ir::{Binary, Compare};
+use crate::ir::{Binary, Compare, int_range};
 
 impl Emitter<'_> {
     /// A numeric conversion.
@@ -132,13 +132,7 @@ impl Emitter<'_> {
 
     /// `x` within the range of the integers `to`, still as a `from`.
     fn clamped_to(&mut self, to: DType, from: DType, x: &Val) -> Val {
-        let range = |dtype| match dtype {
-            DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-            DType::U32 => (0, i64::from(u32::MAX)),
-            DType::U8 => (0, 255),
-            DType::I64 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => (i64::MIN, i64::MAX),
-        };
-        let ((low, high), (lowest, highest)) = (range(to), range(from));
+        let ((low, high), (lowest, highest)) = (int_range(to), int_range(from));
         let mut x = x.clone();
         for (op, bound, needed) in [(Binary::Max, low, low > lowest), (Binary::Min, high, high < highest)] {
             if needed {

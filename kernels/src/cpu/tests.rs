@@ -357,37 +357,39 @@ pub(super) fn pointwise(
     k.finish()
 }
 
+/// A kernel of each instruction of two values, of constants too: an emitter may have shorter forms of those.
+pub(super) fn every_instruction(n: usize, dtype: DType) -> Vec<Kernel> {
+    let mut kernels = Vec::new();
+    for to in DType::ALL {
+        kernels.push(pointwise(n, dtype, |_, [x, _]| x.cast(to)));
+    }
+    for &op in Unary::ALL {
+        kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Unary(op, x.id()))));
+    }
+    for &op in Binary::ALL {
+        kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Binary(op, x.id(), y.id()))));
+        for c in [0.0, -0.0, 3.0] {
+            kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.id(), x.like(c).id()))));
+            kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.like(c).id(), x.id()))));
+        }
+    }
+    for &op in Compare::ALL {
+        kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Compare(op, x.id(), y.id()))));
+        kernels.push(pointwise(n, dtype, |k, [x, y]| {
+            let c = k.push(Inst::Compare(op, x.id(), y.id()));
+            k.push(Inst::Select(c.id(), y.id(), x.id()))
+        }));
+    }
+    kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Fma(x.id(), y.id(), x.id()))));
+    kernels
+}
+
 #[test]
 fn special_values_go_through_all_instructions_as_in_the_evaluator() {
     let n = SPECIAL.len() * SPECIAL.len();
     for dtype in DType::ALL {
         let inputs = special_pairs(dtype);
-        let mut kernels = Vec::new();
-        for to in DType::ALL {
-            kernels.push(pointwise(n, dtype, |_, [x, _]| x.cast(to)));
-        }
-        for &op in Unary::ALL {
-            kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Unary(op, x.id()))));
-        }
-        for &op in Binary::ALL {
-            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Binary(op, x.id(), y.id()))));
-            let of_constants: &[f64] = match op {
-                Binary::Min | Binary::Max | Binary::Shl | Binary::Shr => &[0.0, -0.0, 3.0],
-                _ => &[],
-            };
-            for &c in of_constants {
-                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.id(), x.like(c).id()))));
-                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.like(c).id(), x.id()))));
-            }
-        }
-        for &op in Compare::ALL {
-            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Compare(op, x.id(), y.id()))));
-            kernels.push(pointwise(n, dtype, |k, [x, y]| {
-                let c = k.push(Inst::Compare(op, x.id(), y.id()));
-                k.push(Inst::Select(c.id(), y.id(), x.id()))
-            }));
-        }
-        kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Fma(x.id(), y.id(), x.id()))));
+        let kernels = every_instruction(n, dtype);
         let mut checked = 0;
         for kernel in kernels.iter().filter(|kernel| kernel.verify().is_ok()) {
             check(kernel, &inputs, 0.0, "special values");

@@ -33,6 +33,7 @@ pub(crate) use inst::operation;
 pub use inst::{Binary, Compare, Func1, Func2, Inst, Monoid, Unary};
 pub use parse::{ParseError, parse};
 pub use types::Stage;
+pub(crate) use types::int_range;
 pub use verify::{VerifyError, verify};
 
 macro_rules! ids {

@@ -19,6 +19,16 @@ pub enum Stage {
     Tail,
 }
 
+/// The numbers of an integer dtype, as far as `i64` has them; all of `i64` for other dtypes.
+pub(crate) fn int_range(dtype: DType) -> (i64, i64) {
+    match dtype {
+        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+        DType::U32 => (0, i64::from(u32::MAX)),
+        DType::U8 => (0, 255),
+        DType::I64 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => (i64::MIN, i64::MAX),
+    }
+}
+
 impl Stage {
     /// The stage of a value made of values of two stages; `None` for one of an element and a tail value.
     pub fn join(self, other: Stage) -> Option<Stage> {

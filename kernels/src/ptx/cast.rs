@@ -7,6 +7,7 @@ use retape_runtime::{DType, Scalar};
 
 use super::function::{Class, PtxFunction, Reg, ptx};
 use super::value::{RegValue, bits_suffix};
+use crate::ir::int_range;
 
 /// A numeric conversion.
 pub(crate) fn cast(f: &mut PtxFunction, to: DType, x: RegValue) -> RegValue {
@@ -147,13 +148,7 @@ fn float_to(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
 
 /// Clamped to the range of the other integers.
 fn int_to(f: &mut PtxFunction, to: DType, x: RegValue) -> Reg {
-    let range = |dtype| match dtype {
-        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        DType::U32 => (0, i64::from(u32::MAX)),
-        DType::U8 => (0, 255),
-        DType::I64 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => (i64::MIN, i64::MAX),
-    };
-    let ((low, high), (lowest, highest)) = (range(to), range(x.dtype));
+    let ((low, high), (lowest, highest)) = (int_range(to), int_range(x.dtype));
     let class = Class::of(x.dtype);
     let mut r = x.reg;
     if low > lowest {

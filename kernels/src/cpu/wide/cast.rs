@@ -11,7 +11,7 @@ use super::code::{RegField, RegOrMem, Row, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::Len;
 use super::ops::{self, Op, Shift};
-use crate::ir::{Binary, Compare};
+use crate::ir::{Binary, Compare, int_range};
 
 impl WideEmitter {
     /// A numeric conversion.
@@ -154,13 +154,7 @@ impl WideEmitter {
 
     /// Clamped to the range of the integers, then narrowed.
     fn int_to_int(&mut self, to: DType, x: &WideVal) -> Option<WideVal> {
-        let range = |dtype| match dtype {
-            DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-            DType::U32 => (0, i64::from(u32::MAX)),
-            DType::U8 => (0, 255),
-            DType::I64 | DType::Bool | DType::F16 | DType::Bf16 | DType::F32 | DType::F64 => (i64::MIN, i64::MAX),
-        };
-        let ((low, high), (lowest, highest)) = (range(to), range(x.dtype));
+        let ((low, high), (lowest, highest)) = (int_range(to), int_range(x.dtype));
         let mut x = x.clone();
         for (op, bound, is_needed) in [(Binary::Max, low, low > lowest), (Binary::Min, high, high < highest)] {
             if is_needed {

@@ -10,10 +10,10 @@ use super::encode::Assembled;
 use super::function::assembled;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
-use crate::cpu::tests::{compare, function, pointwise, run_functions, run_together, special_pairs};
+use crate::cpu::tests::{compare, every_instruction, function, pointwise, run_functions, run_together, special_pairs};
 use crate::cpu::{Function, Unit};
 use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
-use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Monoid, Unary, Value};
+use crate::ir::{Affine, Compare, Kernel, KernelBuilder, Monoid, Value};
 use crate::schedule::{Nest, Schedule, prepared, schedule};
 
 /// As few registers as an instruction can name, so that values must move.
@@ -146,28 +146,7 @@ fn special_values_have_the_bits_of_cranelift() {
     for dtype in DType::ALL {
         let inputs = special_pairs(dtype);
         let n = inputs[0].len() / dtype.size();
-        let mut kernels = Vec::new();
-        for to in DType::ALL {
-            kernels.push(pointwise(n, dtype, |_, [x, _]| x.cast(to)));
-        }
-        for &op in Unary::ALL {
-            kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Unary(op, x.id()))));
-        }
-        for &op in Binary::ALL {
-            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Binary(op, x.id(), y.id()))));
-            for c in [0.0, -0.0, 3.0] {
-                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.id(), x.like(c).id()))));
-                kernels.push(pointwise(n, dtype, |k, [x, _]| k.push(Inst::Binary(op, x.like(c).id(), x.id()))));
-            }
-        }
-        for &op in Compare::ALL {
-            kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Compare(op, x.id(), y.id()))));
-            kernels.push(pointwise(n, dtype, |k, [x, y]| {
-                let c = k.push(Inst::Compare(op, x.id(), y.id()));
-                k.push(Inst::Select(c.id(), y.id(), x.id()))
-            }));
-        }
-        kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Fma(x.id(), y.id(), x.id()))));
+        let kernels = every_instruction(n, dtype);
         let mut n_wide = 0;
         for kernel in kernels.iter().filter(|kernel| kernel.verify().is_ok()) {
             n_wide += check(kernel, &inputs, &format!("special values\n{kernel}"));
