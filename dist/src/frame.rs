@@ -61,7 +61,7 @@ pub(crate) fn call(call: &Call, sent: &[u8], wanted: usize) -> Vec<u8> {
     encode(Kind::Call, call, sent, wanted)
 }
 
-/// The frame of a worker that has failed.
+/// The frame of a worker that has failed in an exchange, or before it.
 pub(crate) fn failed(number: u64, message: &str) -> Vec<u8> {
     let text = cut(message, FRAME - FIXED).to_owned();
     encode(Kind::Failed, &Call { number, digest: 0, text }, &[], 0)

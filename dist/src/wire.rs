@@ -50,7 +50,12 @@ struct State {
 impl State {
     /// The error of a worker that has told of it.
     fn failure(&self) -> Option<String> {
-        let failed = |frame: &&Frame| frame.kind == Kind::Failed;
+        self.failure_by(u64::MAX)
+    }
+
+    /// The error of a worker that has failed in an exchange or before it. One that failed behind it had done its part.
+    fn failure_by(&self, exchange: u64) -> Option<String> {
+        let failed = |frame: &&Frame| frame.kind == Kind::Failed && frame.call.number <= exchange;
         self.early.iter().flatten().find(failed).map(|frame| frame.call.text.clone())
     }
 }
@@ -107,7 +112,7 @@ impl Wire {
     fn fail_in(&self, state: &mut State, message: &str) {
         if state.broken.is_none() {
             state.broken = Some(message.to_owned());
-            self.tell(state, message);
+            self.tell(state.n_exchanges + 1, message);
         }
     }
 
@@ -181,10 +186,11 @@ impl Wire {
         (0..self.size()).filter(move |&peer| peer != rank)
     }
 
-    fn tell(&self, state: &State, message: &str) {
+    /// Tells the others of a failure in an exchange, or before it.
+    fn tell(&self, exchange: u64, message: &str) {
         for peer in self.peers() {
             // A worker that cannot be told is gone, or finds out by its own time-out.
-            let _ = self.transport.send(peer, frame::failed(state.n_exchanges, message));
+            let _ = self.transport.send(peer, frame::failed(exchange, message));
         }
     }
 
@@ -203,7 +209,7 @@ impl Wire {
         let error = match outcome {
             Ok(()) => return Ok(()),
             Err(ExchangeFailure::Own(error)) => {
-                self.tell(state, &error);
+                self.tell(state.n_exchanges, &error);
                 error
             }
             Err(ExchangeFailure::Told(error)) => error,
@@ -224,7 +230,7 @@ impl Wire {
         state.n_exchanges += 1;
         let call = Call::new(state.n_exchanges, call);
         let outcome = self.try_exchange(state, &call, sends, receives, work);
-        let outcome = outcome.and_then(|()| self.hear(state, &call));
+        let outcome = outcome.and_then(|()| self.hear(state, &call, call.number));
         self.told(state, outcome)
     }
 
@@ -266,16 +272,11 @@ impl Wire {
         let timeout = self.timeout();
         let mut deadline = Instant::now() + timeout;
         let mut heads: Vec<Option<Frame>> = (0..self.size()).map(|_| None).collect();
-        let (mut differs, mut told) = (false, None);
+        let mut differs = false;
         loop {
             for peer in self.peers() {
-                let frames = &mut state.early[peer];
-                let has_failed = |frame: &Frame| frame.kind == Kind::Failed;
-                if let Some(failed) = frames.iter().find(|frame| has_failed(frame)) {
-                    told.get_or_insert_with(|| failed.call.text.clone());
-                }
                 if heads[peer].is_none() {
-                    heads[peer] = frames.pop_front_if(|frame| !has_failed(frame));
+                    heads[peer] = state.early[peer].pop_front_if(|frame| frame.kind == Kind::Call);
                     if heads[peer].as_ref().is_some_and(|head| !head.call.is(call)) && !differs {
                         differs = true;
                         deadline = deadline.min(Instant::now() + GRACE);
@@ -288,8 +289,8 @@ impl Wire {
             }
             // A worker that saw the disagreement first has said so: the others are still waited for a little, so that
             // all know as much.
-            if let (Some(message), false) = (&told, differs) {
-                return Err(ExchangeFailure::Told(message.clone()));
+            if let (Some(message), false) = (state.failure_by(call.number), differs) {
+                return Err(ExchangeFailure::Told(message));
             }
             if is_complete {
                 return Ok(heads);
@@ -321,11 +322,11 @@ impl Wire {
         Ok(true)
     }
 
-    /// Reads the frames that have arrived, and fails if one of them says that a worker has: a worker that came late has
-    /// all heads of a call that the others have given up, and the failure behind them.
-    fn hear(&self, state: &mut State, call: &Call) -> Result<(), ExchangeFailure> {
+    /// Reads the frames that have arrived, and fails if one of them says that a worker has failed in an exchange or before
+    /// it: a worker that came late has all heads of a call that the others have given up, and the failure behind them.
+    fn hear(&self, state: &mut State, call: &Call, exchange: u64) -> Result<(), ExchangeFailure> {
         while self.take_in(state, call, Duration::ZERO)? {}
-        state.failure().map_or(Ok(()), |text| Err(ExchangeFailure::Told(text)))
+        state.failure_by(exchange).map_or(Ok(()), |text| Err(ExchangeFailure::Told(text)))
     }
 
     fn check_lengths(
@@ -474,7 +475,8 @@ impl Communicator for Wire {
         let mut receives: Vec<Incoming<'_>> =
             receives.filter(|(peer, receive)| *peer != self.rank() && !receive.is_empty()).collect();
         let outcome = self.bodies(&mut state, &call, &sends, &mut receives, work);
-        let outcome = outcome.and_then(|()| self.hear(&mut state, &call));
+        // A worker may fail between the rounds of a call, which nothing tells from a failure behind it.
+        let outcome = outcome.and_then(|()| self.hear(&mut state, &call, u64::MAX));
         self.told(&mut state, outcome)
     }
 

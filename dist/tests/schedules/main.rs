@@ -99,9 +99,8 @@ fn eight_workers_exchange_what_was_sent() {
 #[test]
 fn all_of_eight_workers_learn_of_one_that_fails() {
     model(8, 60, |wire| {
-        // The error of a worker that has been here may overtake the heads of slower ones.
-        let before = exchange(wire, "before", 3);
-        assert!(before.is_ok() || wire.rank() != 5 && before == Err("rank 5 ran out of data".to_owned()));
+        // The error of a worker that has been here may overtake the heads of slower ones, and is of the next call.
+        exchange(wire, "before", 3).unwrap();
         if wire.rank() == 5 {
             wire.fail("rank 5 ran out of data");
         }
