@@ -14,7 +14,7 @@ use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
-/// Tensors that are joined at once; those of more are joined before. On a GPU each is a launch.
+/// Tensors that are joined at once; of more, the results of some are joined.
 pub(crate) const MAX_JOINED: usize = 1 << 12;
 
 /// Parts that a tensor is divided into at most.

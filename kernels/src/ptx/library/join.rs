@@ -1,4 +1,4 @@
-//! Joins: a launch per input, which copies it to its part of the result.
+//! Joins: launches that copy some inputs each, with blocks of their own, to their parts of the result.
 
 use retape_runtime::DType;
 
@@ -6,31 +6,56 @@ use super::{BLOCK, KernelWriter, NumberType, blocks};
 use crate::library::Join;
 use crate::ptx::{Argument, Launch, Launches, Target};
 
-/// The launches of [`Join`].
-pub(in crate::ptx) fn join(kernel: &Join, target: Target) -> Launches {
-    let result = Argument::Operand(kernel.lens.len());
-    let inputs = kernel.parts().enumerate().filter(|&(_, (_, width))| kernel.outer * width > 0);
-    let launches = inputs.map(|(input, part)| copy(kernel, part, &[Argument::Operand(input), result], target));
-    Launches { launches: launches.collect(), scratch: 0 }
+/// Inputs of a launch at most: fewer launches to make and to queue, against tests that each block runs.
+const INPUTS: usize = 32;
+
+/// An input that is not empty, and its part of each line of the result.
+struct Copied {
+    input: usize,
+    start: usize,
+    width: usize,
 }
 
-/// Copies one input, a thread per element.
-fn copy(kernel: &Join, (start, width): (usize, usize), arguments: &[Argument], target: Target) -> Launch {
-    let (items, line) = (kernel.outer * width, kernel.line());
+/// The launches of [`Join`].
+pub(in crate::ptx) fn join(kernel: &Join, target: Target) -> Launches {
+    let parts = kernel.parts().enumerate().map(|(input, (start, width))| Copied { input, start, width });
+    let copied: Vec<Copied> = parts.filter(|part| kernel.outer * part.width > 0).collect();
+    Launches { launches: copied.chunks(INPUTS).map(|parts| launch(kernel, parts, target)).collect(), scratch: 0 }
+}
+
+/// Copies some inputs, a thread per element.
+fn launch(kernel: &Join, parts: &[Copied], target: Target) -> Launch {
+    let arguments = parts.iter().map(|part| part.input).chain([kernel.lens.len()]);
+    let arguments: Vec<Argument> = arguments.map(Argument::Operand).collect();
+    let largest = kernel.outer * kernel.line() + (parts.len() + 1) * BLOCK as usize;
+    let mut c = KernelWriter::new("join", target, BLOCK, arguments.len(), largest);
+    let mut n_blocks = 0;
+    for (position, part) in parts.iter().enumerate() {
+        let first = n_blocks;
+        n_blocks += blocks(kernel.outer * part.width);
+        let block = c.block();
+        let (from, to) = (c.test("ge", block, first), c.test("lt", block, n_blocks));
+        let is_own = c.and(from, to);
+        c.if_then(is_own, |c| copy(c, kernel, part, [position, parts.len()], first));
+    }
+    c.launch(n_blocks, BLOCK, &arguments)
+}
+
+/// Copies the element of a thread of the blocks from `first` on, if it has one, between two parameters.
+fn copy(c: &mut KernelWriter, kernel: &Join, part: &Copied, [x, out]: [usize; 2], first: usize) {
     let number = bits(kernel.dtype);
-    let mut c = KernelWriter::new("join", target, BLOCK, arguments.len(), kernel.outer * line + BLOCK as usize);
-    let (x, out) = (c.param(0), c.param(1));
-    let item = c.global_thread(BLOCK);
-    let exists = c.test("lt", item, items);
+    let (x, out) = (c.param(x), c.param(out));
+    let thread = c.global_thread(BLOCK);
+    let item = c.sub(thread, first * BLOCK as usize);
+    let exists = c.test("lt", item, kernel.outer * part.width);
     c.if_then(exists, |c| {
-        let (outer, column) = c.div_rem(item, width);
-        let column = c.add(column, start);
-        let place = c.mad(outer, line, column);
+        let (outer, column) = c.div_rem(item, part.width);
+        let column = c.add(column, part.start);
+        let place = c.mad(outer, kernel.line(), column);
         let (from, to) = (c.at(x, item, number.size()), c.at(out, place, number.size()));
         let element = c.load(number, from, 0);
         c.store(number, to, 0, element);
     });
-    c.launch(blocks(items), BLOCK, arguments)
 }
 
 /// A dtype of the same size that is loaded and stored as it is: a copy changes no bit.

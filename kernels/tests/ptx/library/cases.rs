@@ -32,6 +32,9 @@ pub(crate) fn join(draw: &mut Draw) -> Vec<Library> {
             }
         }
     }
+    // More inputs than a launch copies, of several blocks each.
+    let lens: Vec<usize> = (0..70).map(|n| [3, 0, 300][n % 3]).collect();
+    all.push(Join { dtype: DType::F32, outer: 2, lens: Shape::new(&lens), inner: 1 }.into());
     all
 }
 
