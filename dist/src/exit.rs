@@ -6,6 +6,7 @@
 //! and the process ends with a status that no launcher takes for success.
 
 use std::ffi::c_int;
+use std::io::Write as _;
 use std::sync::{Arc, OnceLock, Weak};
 
 use crate::mpi;
@@ -83,7 +84,9 @@ fn at_exit(status: c_int) {
         Left::Busy => {
             let transport = wire.transport();
             let (rank, size) = (transport.rank(), transport.size());
-            eprintln!(
+            // Nobody may be there to read it, which is no reason to panic.
+            let _ = writeln!(
+                std::io::stderr(),
                 "rank {rank} of {size} exits while another of its threads is in a call of the world, which cannot end in \
                  order: the status is {FAILURE}"
             );

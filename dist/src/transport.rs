@@ -1,5 +1,6 @@
 //! How bytes get from one worker to another: over MPI, over mailboxes of threads, or not at all.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 /// A body that is sent: to which worker, and the bytes.
@@ -94,7 +95,8 @@ impl Transport for Lone {
     fn finish(&self, _: bool) {}
 
     fn abort(&self, message: &str) -> ! {
-        eprintln!("{message}");
+        // A job ends whether or not its last words can be written.
+        let _ = writeln!(std::io::stderr(), "{message}");
         std::process::exit(1)
     }
 }

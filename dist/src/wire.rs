@@ -322,8 +322,8 @@ impl Wire {
         Ok(true)
     }
 
-    /// Reads the frames that have arrived, and fails if one of them says that a worker has failed in an exchange or before
-    /// it: a worker that came late has all heads of a call that the others have given up, and the failure behind them.
+    /// Reads the frames that have arrived, and fails if one of them tells of a failure in an exchange or before it: a
+    /// worker that came late has all heads of a call that the others have given up, and the failure behind them.
     fn hear(&self, state: &mut State, call: &Call, exchange: u64) -> Result<(), ExchangeFailure> {
         while self.take_in(state, call, Duration::ZERO)? {}
         state.failure_by(exchange).map_or(Ok(()), |text| Err(ExchangeFailure::Told(text)))

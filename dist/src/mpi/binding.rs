@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
+use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -272,7 +273,8 @@ impl<H: Handle> Binding<H> {
     pub(super) fn abort(&self, message: &str) -> ! {
         ABORTS.set(true);
         IS_ABORTING.store(true, Ordering::Release);
-        eprintln!("{message}");
+        // A job ends whether or not its last words can be written.
+        let _ = writeln!(std::io::stderr(), "{message}");
         // Launchers drop what they have not read of a worker when its job is aborted.
         std::thread::sleep(LAST_WORDS);
         let _turn = self.turn();
