@@ -1,10 +1,14 @@
 //! The workloads: each a step that can be repeated, with the loss it last had. On a GPU a step is queued, and a
 //! measurement waits for the device.
 
+#[path = "vision.rs"]
+mod vision;
+
 use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, LayerNorm, Mask};
 use retape::optim::{Adam, Sgd, SgdState};
 use retape::{DType, Device, MathMode, Result, Tensor, Tree, accelerate, einsum, map, zip_map};
 
+use self::vision::{autoencoder, resnet};
 use crate::formula::{Parameters, labels, tensor};
 use crate::network::{Params, State, Training};
 
@@ -70,6 +74,8 @@ pub(crate) fn make(name: &str, device: Device) -> Option<Box<dyn Work>> {
         "matmul512" => Some(product(512)),
         "matmul1024" => Some(product(1024)),
         "matmul2048" => Some(product(2048)),
+        "resnet" => Some(resnet(32, device)),
+        "autoencoder" => Some(autoencoder(500, device)),
         "dispatch1" => Some(dispatch1(device)),
         "dispatch50" => Some(dispatch50(device)),
         _ => None,
@@ -77,7 +83,7 @@ pub(crate) fn make(name: &str, device: Device) -> Option<Box<dyn Work>> {
 }
 
 /// A tree with all its tensors on a device.
-fn on<T: Tree>(device: Device, tree: T) -> T {
+pub(crate) fn on<T: Tree>(device: Device, tree: T) -> T {
     map(&tree, |tensor| tensor.to(device))
 }
 
@@ -176,7 +182,7 @@ pub(crate) fn mlp(batch: usize, device: Device) -> Box<dyn Work> {
 }
 
 /// Gives each step what the last one made, and keeps the loss.
-fn carrying<S: 'static>(first: S, step: impl Fn(S) -> Result<(Tensor, S)> + 'static) -> Box<dyn Work> {
+pub(crate) fn carrying<S: 'static>(first: S, step: impl Fn(S) -> Result<(Tensor, S)> + 'static) -> Box<dyn Work> {
     steps(
         (Some(first), Tensor::from(0.0_f32)),
         move |(carried, loss)| {

@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use retape_kernels::LaunchTime;
-
-use retape_runtime::lock;
+use retape_kernels::{LaunchTime, MachineLimits, Step, StepCost};
+use retape_runtime::{Device, lock};
 
 use crate::compile::{Compiled, StageTime};
 use crate::error::Result;
@@ -126,6 +125,16 @@ pub struct GroupTime {
     pub max: Duration,
     /// Its part of the time that the entry ran, in `[0, 1]`.
     pub share: f64,
+    /// The floating-point operations of a run, by shapes: additions, multiplications, minima and maxima are one, fused
+    /// multiply-adds two, transcendental functions one. Of the launches of one group, the first has them all, and the
+    /// bytes.
+    pub flops: u64,
+    /// The bytes that a run reads and writes, each element of an operand once.
+    pub bytes: u64,
+    /// The least time that this machine needs for so many operations or bytes, as a part of the mean time: 1 is a group
+    /// that is limited by the machine alone, and a group whose operands lie in caches can have more. None on GPUs, and
+    /// for a launch that is a part of a group.
+    pub of_limit: Option<f64>,
 }
 
 impl GroupTime {
@@ -148,7 +157,8 @@ impl GroupTime {
 /// The measurements made while profiling was on; see [`Options::profiling`](crate::Options::profiling).
 ///
 /// As text it is a table of the entries, those used last first, and the groups that each runs, in order, with what they
-/// store and their times. `share` is the part of the time that the entry ran.
+/// store, their times, and what they come to: operations and bytes per second, and how near to the limit of the machine
+/// that is. `share` is the part of the time that the entry ran.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -190,6 +200,9 @@ pub(crate) struct LaunchInfo {
     pub(crate) steps: Range<usize>,
     pub(crate) results: Vec<String>,
     pub(crate) lines: Vec<String>,
+    pub(crate) cost: StepCost,
+    /// Whether the limits of the processor say anything of the launch.
+    pub(crate) is_limited: bool,
 }
 
 /// The times of the runs of one launch.
@@ -492,6 +505,11 @@ impl Totals {
 
     fn groups(&self, signature: &Signature) -> impl Iterator<Item = GroupTime> {
         let running = self.running.as_secs_f64();
+        let of_limit = |launch: &LaunchInfo, time: &LaunchTotal| {
+            let mean = time.total.as_secs_f64() / self.n_calls.max(1) as f64;
+            let floor = || MachineLimits::measured().floor(&launch.cost).as_secs_f64();
+            (launch.is_limited && mean > 0.0).then(|| floor() / mean)
+        };
         self.runs.launches.iter().zip(&self.times).map(move |(launch, time)| GroupTime {
             signature: signature.clone(),
             label: Arc::clone(&launch.label),
@@ -503,6 +521,9 @@ impl Totals {
             min: time.min,
             max: time.max,
             share: if running > 0.0 { time.total.as_secs_f64() / running } else { 0.0 },
+            flops: launch.cost.operations(),
+            bytes: launch.cost.bytes,
+            of_limit: of_limit(launch, time),
         })
     }
 }
@@ -512,19 +533,24 @@ impl Runs {
     pub(crate) fn of(compiled: &Compiled) -> Runs {
         let plan = compiled.code.plan();
         let members = compiled.layout.members(&compiled.graph);
-        let launch = |steps: Range<usize>| {
+        let ranges = compiled.code.launch_steps();
+        let on_host = compiled.code.device() == Device::Cpu;
+        let launch = |(position, steps): (usize, &Range<usize>)| {
+            // A step of several launches does nearly all its work in the first; the others combine partial results.
+            let is_first = !ranges[..position].contains(steps);
+            let steps = steps.clone();
+            let costs = plan.steps[steps.clone()].iter().filter(|_| is_first).map(Step::cost);
+            let cost = costs.sum::<StepCost>();
             let labels: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
             let values = members[steps.clone()].iter().flatten();
             let lines: BTreeSet<String> =
                 values.filter_map(|&id| compiled.graph.node(id).at).map(ToString::to_string).collect();
             let roots = compiled.layout.steps[steps.clone()].iter().flat_map(|step| &step.roots);
             let results = roots.map(|&id| compiled.graph.ty(id).to_string()).collect();
-            LaunchInfo { label: labels.join(", ").into(), steps, results, lines: lines.into_iter().collect() }
+            let (label, lines) = (labels.join(", ").into(), lines.into_iter().collect());
+            LaunchInfo { label, steps, results, lines, cost, is_limited: on_host && cost != StepCost::default() }
         };
-        Runs {
-            launches: compiled.code.launch_steps().into_iter().map(launch).collect(),
-            arena_bytes: compiled.code.arena_bytes(),
-        }
+        Runs { launches: ranges.iter().enumerate().map(launch).collect(), arena_bytes: compiled.code.arena_bytes() }
     }
 }
 

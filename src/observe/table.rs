@@ -141,22 +141,65 @@ impl fmt::Display for Stats {
 }
 
 /// An entry, with the sums over its groups.
-fn runs_row(groups: &[GroupTime]) -> [String; 6] {
-    let (signature, total) = (&groups[0].signature, groups.iter().map(|group| group.total).sum::<Duration>());
-    let share = groups.iter().map(|group| group.share).sum();
-    let mean = groups.iter().map(GroupTime::mean).sum();
+fn runs_row(groups: &[GroupTime]) -> [String; 11] {
+    let signature = &groups[0].signature;
     let name = format!("  {} ({})", signature.id(), shortened(&signature.description().summaries()));
-    times_row(name, String::new(), groups[0].count, [total, mean], share)
+    let seconds = |group: &GroupTime| group.mean().as_secs_f64();
+    let floors: Vec<f64> = groups.iter().filter_map(|group| Some(group.of_limit? * seconds(group))).collect();
+    let mean = groups.iter().map(GroupTime::mean).sum::<Duration>();
+    let times = RunTimes {
+        count: groups[0].count,
+        total: groups.iter().map(|group| group.total).sum(),
+        mean,
+        share: groups.iter().map(|group| group.share).sum(),
+        flops: groups.iter().map(|group| group.flops).fold(0, u64::saturating_add),
+        bytes: groups.iter().map(|group| group.bytes).fold(0, u64::saturating_add),
+        of_limit: (!floors.is_empty() && !mean.is_zero()).then(|| floors.iter().sum::<f64>() / mean.as_secs_f64()),
+    };
+    times.row(name, String::new())
 }
 
-fn group_row(group: &GroupTime) -> [String; 6] {
-    let (name, results) = (format!("    {}", shortened(&[group.label.to_string()])), shortened(&group.results));
-    times_row(name, results, group.count, [group.total, group.mean()], group.share)
+fn group_row(group: &GroupTime) -> [String; 11] {
+    let GroupTime { count, total, share, flops, bytes, of_limit, .. } = *group;
+    let times = RunTimes { count, total, mean: group.mean(), share, flops, bytes, of_limit };
+    times.row(format!("    {}", shortened(&[group.label.to_string()])), shortened(&group.results))
 }
 
-fn times_row(name: String, results: String, count: u64, times: [Duration; 2], share: f64) -> [String; 6] {
-    let [total, mean] = times.map(|time| format!("{time:.1?}"));
-    [name, results, count.to_string(), total, mean, format!("{:.1} %", 100.0 * share)]
+const PROFILE_COLUMNS: [&str; 11] =
+    ["  group", "stores", "count", "total", "mean", "share", "flops", "bytes", "GFLOP/s", "GB/s", "of limit"];
+
+/// The numbers of a row of a profile.
+struct RunTimes {
+    count: u64,
+    total: Duration,
+    mean: Duration,
+    share: f64,
+    flops: u64,
+    bytes: u64,
+    of_limit: Option<f64>,
+}
+
+impl RunTimes {
+    fn row(&self, name: String, results: String) -> [String; 11] {
+        let [total, mean] = [self.total, self.mean].map(|time| format!("{time:.1?}"));
+        let per_second = |n: u64| match self.mean.as_secs_f64() {
+            seconds if seconds > 0.0 && n > 0 => format!("{:.1}", n as f64 / seconds * 1e-9),
+            _ => String::new(),
+        };
+        let (flops, rates) = (count(self.flops), [self.flops, self.bytes].map(per_second));
+        let [flop_rate, byte_rate] = rates;
+        let traffic = bytes(usize::try_from(self.bytes).unwrap_or(usize::MAX));
+        let of_limit = self.of_limit.map_or_else(String::new, |part| format!("{:.0} %", 100.0 * part));
+        let share = format!("{:.1} %", 100.0 * self.share);
+        [name, results, self.count.to_string(), total, mean, share, flops, traffic, flop_rate, byte_rate, of_limit]
+    }
+}
+
+/// A number with a prefix for thousands, such as `1.5 M`.
+fn count(n: u64) -> String {
+    const PREFIXES: [(f64, &str); 4] = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")];
+    let found = PREFIXES.into_iter().find(|(unit, _)| n as f64 >= *unit);
+    found.map_or_else(|| n.to_string(), |(unit, prefix)| format!("{:.1}{prefix}", n as f64 / unit))
 }
 
 impl fmt::Display for Profile {
@@ -175,7 +218,7 @@ impl fmt::Display for Profile {
             write!(f, ", and {} before", self.n_forgotten)?;
         }
         if !self.groups.is_empty() {
-            let mut rows = vec![["  group", "stores", "count", "total", "mean", "share"].map(str::to_owned)];
+            let mut rows = vec![PROFILE_COLUMNS.map(str::to_owned)];
             for groups in self.groups.chunk_by(|one, next| one.signature == next.signature) {
                 rows.push(runs_row(groups));
                 rows.extend(groups.iter().map(group_row));

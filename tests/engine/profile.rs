@@ -133,7 +133,9 @@ fn a_profile_is_a_table_as_text() {
     let columns = |line: &str| -> Vec<String> {
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect()
     };
-    assert_eq!(columns(lines.next().unwrap()), ["group", "stores", "count", "total", "mean", "share"]);
+    let work = ["flops", "bytes", "GFLOP/s", "GB/s", "of limit"];
+    let times = ["group", "stores", "count", "total", "mean", "share"];
+    assert_eq!(columns(lines.next().unwrap()), [&times[..], &work].concat());
     let time = |time: Duration| format!("{time:.1?}");
     let mut entry = None;
     for group in &profile.groups {
@@ -146,7 +148,9 @@ fn a_profile_is_a_table_as_text() {
         let line = columns(lines.next().unwrap());
         let share = format!("{:.1} %", 100.0 * group.share);
         let times = [time(group.total), time(group.total.div_f64(group.count as f64))];
-        assert_eq!(line[2..], [group.count.to_string(), times[0].clone(), times[1].clone(), share], "{text}");
+        assert_eq!(line[2..6], [group.count.to_string(), times[0].clone(), times[1].clone(), share], "{text}");
+        let of_limit = group.of_limit.map_or("0 B".to_owned(), |part| format!("{:.0} %", 100.0 * part));
+        assert_eq!(line.last(), Some(&of_limit), "{text}");
         assert!(group.label.starts_with(line[0].split([',', '.']).next().unwrap()), "{text}");
         assert!(!group.results.is_empty() && line[1].starts_with(&*group.results[0]), "{text}");
     }
@@ -154,6 +158,33 @@ fn a_profile_is_a_table_as_text() {
     assert!(text.contains("f32[8, 16]") && text.contains("f32[24, 16]") && text.contains("matmul"), "{text}");
     let widths: Vec<usize> = text.lines().skip(1).map(|line| line.chars().count()).collect();
     assert!(widths.iter().all(|width| *width == widths[0]), "columns are aligned: {text}");
+}
+
+/// Operations and bytes follow from shapes, and the part of the limit from these and the time.
+#[test]
+fn groups_know_their_operations_and_bytes() {
+    let product = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w));
+    let formula = accelerate(|x: &Tensor| (x * 3.0 + 1.0).tanh());
+    let (x, w) = (Tensor::ones([8, 16]), Tensor::ones([16, 32]));
+    product.configure(|options| options.profiling = true);
+    formula.configure(|options| options.profiling = true);
+    for _ in 0..3 {
+        product.call(&x, &w).unwrap();
+        formula.call(&x).unwrap();
+    }
+    let (product, formula) = (product.profile(), formula.profile());
+    assert_eq!((product.groups[0].flops, product.groups[0].bytes), (2 * 8 * 16 * 32, 4 * (8 * 16 + 16 * 32 + 8 * 32)));
+    // A multiplication, an addition and a hyperbolic tangent.
+    assert_eq!((formula.groups[0].flops, formula.groups[0].bytes), (3 * 8 * 16, 2 * 4 * 8 * 16));
+    let parts = [&product, &formula].map(|profile| profile.groups[0].of_limit.unwrap());
+    assert!(parts.iter().all(|part| *part > 0.0), "{parts:?}");
+    // The same limits hold for both: the parts are those of the work over the time.
+    let seconds = |profile: &Profile| profile.groups[0].mean().as_secs_f64();
+    let bandwidth = formula.groups[0].bytes as f64 / (parts[1] * seconds(&formula));
+    let needs_no_more = product.groups[0].bytes as f64 / bandwidth <= parts[0] * seconds(&product) * (1.0 + 1e-9);
+    assert!(needs_no_more, "the longer of two times: {parts:?}");
+    let text = product.to_string();
+    assert!(text.contains("8.2 k") && text.contains("3.5 KiB"), "{text}");
 }
 
 /// The totals are the sums of the calls, and no more than these took.

@@ -144,6 +144,13 @@ impl Conv2d {
         least
     }
 
+    /// A multiplication and an addition for each pixel and channel of the result and each tap, in every pass; taps that
+    /// lie in the padding are counted.
+    pub(super) fn flops(&self) -> u64 {
+        let [_, _, result] = self.lens();
+        count(&[2, result, self.n_taps()]) as u64
+    }
+
     /// The number of elements of the two inputs' buffers.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         let [x, f, y] = self.lens();

@@ -41,6 +41,11 @@ impl Cholesky {
         count(&[self.batch, self.n, self.n])
     }
 
+    /// A third of n cubed for each matrix.
+    pub(super) fn flops(&self) -> u64 {
+        count(&[self.batch, self.n, self.n, self.n]) as u64 / 3
+    }
+
     /// The dtype and the number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         vec![(self.dtype, self.len())]
@@ -196,6 +201,11 @@ impl TriangularSolve {
     /// The number of elements of A and of B.
     fn lens(&self) -> [usize; 2] {
         [count(&[self.batch, self.n, self.n]), count(&[self.batch, self.n, self.n_rhs])]
+    }
+
+    /// A multiplication and an addition for each element of a triangle and each right side.
+    pub(super) fn flops(&self) -> u64 {
+        count(&[self.batch, self.n, self.n, self.n_rhs]) as u64
     }
 
     /// The dtype and the number of elements of each input: A and B.

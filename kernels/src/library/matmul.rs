@@ -149,6 +149,11 @@ impl MatMul {
         [a, b].map(|len| len.unwrap_or(usize::MAX))
     }
 
+    /// A multiplication and an addition for each term of the sums.
+    pub(super) fn flops(&self) -> u64 {
+        count(&[2, count(&self.batch), self.m, self.n, self.k]) as u64
+    }
+
     /// The least number of elements of the two operands' buffers.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         self.lens().map(|len| (self.dtype, len)).into()

@@ -56,6 +56,7 @@ pub(crate) use extents::reached;
 pub use join::Join;
 pub use linalg::{Cholesky, TriangularSolve};
 pub use matmul::{MatMul, MatrixLayout};
+pub(crate) use micro::{FMA_TASK_FLOPS, fma_task};
 pub use philox::Philox;
 pub use pool::{Pool2d, PoolKind, PoolPass};
 pub use print::{Label, Print, is_muted, set_print_sink, without_prints};
@@ -166,6 +167,28 @@ impl Library {
     /// order that tokens fix.
     pub(crate) fn has_effect(&self) -> bool {
         matches!(self, Library::Print(_) | Library::Collective(_))
+    }
+
+    /// The floating-point operations that the kernel has to do, and their dtype; see
+    /// [`StepCost`](crate::StepCost).
+    pub(crate) fn flops(&self) -> (DType, u64) {
+        match self {
+            Library::MatMul(x) => (x.dtype, x.flops()),
+            Library::Conv2d(x) => (x.dtype, x.flops()),
+            Library::Pool2d(x) => (x.dtype, x.flops()),
+            Library::Cholesky(x) => (x.dtype, x.flops()),
+            Library::TriangularSolve(x) => (x.dtype, x.flops()),
+            Library::Scan(x) => (x.dtype, x.flops()),
+            Library::ScatterAdd(x) => (x.dtype, x.flops()),
+            Library::ArgReduce(_)
+            | Library::CastHalf(_)
+            | Library::Collective(_)
+            | Library::Join(_)
+            | Library::Philox(_)
+            | Library::Print(_)
+            | Library::Sort(_)
+            | Library::Token(_) => (DType::Bool, 0),
+        }
     }
 
     /// Refuses what the kernels for the processor cannot do, though it is a function.

@@ -114,6 +114,11 @@ impl Pool2d {
         count(&[self.n_pooled(), self.window[0], self.window[1]])
     }
 
+    /// One operation for each position of each window.
+    pub(super) fn flops(&self) -> u64 {
+        count(&[self.n_pooled(), count(&self.window)]) as u64
+    }
+
     /// The dtype and the number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         let (x, pooled) = ((self.dtype, self.n_unpooled()), (self.dtype, self.n_pooled()));

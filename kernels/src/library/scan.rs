@@ -64,6 +64,11 @@ impl Scan {
         count(&[self.outer, self.len, self.inner])
     }
 
+    /// One operation for each element.
+    pub(super) fn flops(&self) -> u64 {
+        self.n() as u64
+    }
+
     /// The dtype and the number of elements of each input.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         vec![(self.dtype, self.n())]

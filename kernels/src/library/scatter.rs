@@ -56,6 +56,11 @@ impl ScatterAdd {
         if self.along { self.n_updates() } else { self.n_indices }
     }
 
+    /// One addition for each element of the updates.
+    pub(super) fn flops(&self) -> u64 {
+        self.n_updates() as u64
+    }
+
     /// The dtype and the number of elements of each input: base, indices, updates.
     pub fn inputs(&self) -> Vec<(DType, usize)> {
         vec![(self.dtype, self.n_base()), (self.index_dtype, self.n_positions()), (self.dtype, self.n_updates())]

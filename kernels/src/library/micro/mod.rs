@@ -11,6 +11,7 @@
 mod direct;
 mod drive;
 mod pack;
+mod peak;
 mod scratch;
 mod simd;
 mod tile;
@@ -114,6 +115,10 @@ pub(crate) struct Kernels<T> {
     lines: unsafe fn(&Lines<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
+    /// Computes chains of fused multiply-adds on registers.
+    chains: unsafe fn(usize, *const T) -> T,
+    /// Elements of a vector.
+    lanes: usize,
 }
 
 impl<T> Kernels<T> {
@@ -162,7 +167,14 @@ macro_rules! kernels {
             unsafe { tile::unpacked::<Elem>(x) }
         }
 
-        Kernels { heights: [$m0, $m1, $m2], width: $nv * <$vector as simd::Simd>::LANES, block, lines, unpacked }
+        #[target_feature(enable = $features)]
+        unsafe fn chains(steps: usize, half: *const Elem) -> Elem {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { peak::chains::<$vector>(steps, half) }
+        }
+
+        let lanes = <$vector as simd::Simd>::LANES;
+        Kernels { heights: [$m0, $m1, $m2], width: $nv * lanes, block, lines, unpacked, chains, lanes }
     }};
 }
 
@@ -174,7 +186,22 @@ fn portable<T: Real>() -> Kernels<T> {
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         lines: tile::lines::<simd::Portable<T>, 4, 2, 1, 2>,
         unpacked: tile::unpacked::<T>,
+        chains: peak::chains::<simd::Portable<T>>,
+        lanes: <simd::Portable<T> as simd::Simd>::LANES,
     }
+}
+
+/// Operations of an [`fma_task`] in single precision, on vectors of any length; half as many in double precision.
+pub(crate) const FMA_TASK_FLOPS: usize = 1 << 22;
+
+/// A task that computes on registers alone, as fast as the machine can.
+pub(crate) fn fma_task<T: Real>() {
+    let kernels = T::kernels(Level::best());
+    let flops = FMA_TASK_FLOPS * size_of::<f32>() / size_of::<T>();
+    let half = std::hint::black_box(T::from_f64(0.5));
+    // SAFETY: the level is present, and the number is readable.
+    let sum = unsafe { (kernels.chains)(flops / (2 * peak::CHAINS * kernels.lanes), &raw const half) };
+    std::hint::black_box(sum);
 }
 
 impl Real for f32 {

@@ -1,0 +1,93 @@
+//! Operations and bytes of work, counted from shapes.
+
+use retape_kernels::ir;
+use retape_kernels::library::{Cholesky, Conv2d, ConvPass, Philox, Pool2d, PoolKind, PoolPass};
+use retape_kernels::{StepCost, Work};
+use retape_runtime::DType;
+
+fn kernel(text: &str) -> StepCost {
+    Work::Kernel(ir::parse(text).unwrap()).cost()
+}
+
+/// Instructions before, inside and after a reduction run as often as their own points say.
+#[test]
+fn reductions_count_each_stage_by_its_own_points() {
+    let cost = kernel(
+        "kernel (p0: f32[12], p1: f32[3], p2: f32[3] out) {
+           axes a0 = 3, a1 = 4 reduced
+           %0 = load p0[a0 * 4 + a1]
+           %1 = load p1[a0]
+           %2 = exp %1
+           %3 = mul %0, %2
+           %4 = reduce sum %3
+           %5 = sqrt %4
+           store p2[a0], %5
+         }",
+    );
+    // exp and sqrt for each row, a product and an addition for each element.
+    assert_eq!(cost, StepCost { flops: 3 + 3 + 12 + 12, flops_f64: 0, bytes: 4 * (12 + 3 + 3) });
+}
+
+/// Elements that are read twice count once, integers are no floats, and doubles are counted apart.
+#[test]
+fn traffic_is_that_of_elements_and_not_of_loads() {
+    let cost = kernel(
+        "kernel (p0: f64[10], p1: i32[8], p2: f64[8] out, p3: i32[8] out) {
+           axes a0 = 8
+           %0 = load p0[a0]
+           %1 = load p0[a0 + 2]
+           %2 = fma %0, %1, %0
+           %3 = load p1[a0]
+           %4 = add %3, %3
+           store p2[a0], %2
+           store p3[a0], %4
+         }",
+    );
+    assert_eq!(cost, StepCost { flops: 0, flops_f64: 16, bytes: 8 * 10 + 4 * 8 + 8 * 8 + 4 * 8 });
+}
+
+#[test]
+fn library_kernels_count_the_terms_of_their_sums() {
+    let conv = |pass| {
+        Work::Library(
+            Conv2d {
+                dtype: DType::F32,
+                batch: 2,
+                height: 8,
+                width: 6,
+                in_channels: 4,
+                out_channels: 10,
+                groups: 2,
+                kernel_height: 3,
+                kernel_width: 3,
+                stride: [1, 1],
+                padding: [[1, 1], [1, 1]],
+                dilation: [1, 1],
+                pass,
+            }
+            .into(),
+        )
+        .cost()
+    };
+    let image = 2 * 8 * 6;
+    let expected =
+        StepCost { flops: 2 * image * 10 * 9 * 2, flops_f64: 0, bytes: 4 * (image * 4 + 9 * 2 * 10 + image * 10) };
+    assert_eq!([ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient].map(conv), [expected; 3]);
+    let pool = Pool2d {
+        dtype: DType::F64,
+        batch: 1,
+        height: 8,
+        width: 8,
+        channels: 3,
+        window: [2, 2],
+        stride: [2, 2],
+        padding: [[0, 0], [0, 0]],
+        kind: PoolKind::Max,
+        pass: PoolPass::Forward,
+    };
+    let bytes = 8 * (64 + 16) * 3;
+    assert_eq!(Work::Library(pool.into()).cost(), StepCost { flops: 0, flops_f64: 16 * 3 * 4, bytes });
+    let cholesky = Cholesky { dtype: DType::F32, batch: 2, n: 30 };
+    assert_eq!(Work::Library(cholesky.into()).cost().flops, 2 * 30 * 30 * 30 / 3);
+    assert_eq!(Work::Library(Philox { len: 64 }.into()).cost().operations(), 0);
+}
