@@ -6,6 +6,7 @@ mod donate;
 mod fuse;
 mod lower;
 mod slots;
+mod transpose;
 mod values;
 mod view;
 
@@ -139,7 +140,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draf
             | Lowering::Reduce { .. }
             | Lowering::Parameter => {
                 let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
-                Draft { work: Work::Kernel(kernel), reads, writes, roots, label }
+                Draft { work: transpose::work(kernel), reads, writes, roots, label }
             }
         }
     };

@@ -49,6 +49,7 @@ mod stats;
 mod strided;
 mod tidy;
 mod training;
+mod transposes;
 mod traps;
 mod trees;
 mod views;

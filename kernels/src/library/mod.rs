@@ -33,6 +33,7 @@ mod testing;
 mod tests;
 mod text;
 mod token;
+mod transpose;
 mod view;
 
 use std::fmt;
@@ -64,6 +65,7 @@ pub use scan::{Scan, ScanKind};
 pub use scatter::ScatterAdd;
 pub use sort::Sort;
 pub use token::Token;
+pub use transpose::Transpose;
 
 /// The instruction set that matrix products and convolutions use on this machine, such as `AVX2 and FMA`.
 ///
@@ -187,7 +189,8 @@ impl Library {
             | Library::Philox(_)
             | Library::Print(_)
             | Library::Sort(_)
-            | Library::Token(_) => (DType::Bool, 0),
+            | Library::Token(_)
+            | Library::Transpose(_) => (DType::Bool, 0),
         }
     }
 
@@ -245,5 +248,6 @@ library! {
     ScatterAdd,
     Sort,
     Token,
+    Transpose,
     TriangularSolve,
 }

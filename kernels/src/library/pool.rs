@@ -5,14 +5,17 @@
 //! `Forward` (of the selection that it made, for a maximum) and `MaxGather` is the transpose of that.
 //! Channels are the vector axis. A gradient adds the windows of one input element in row-major order.
 
+mod fast;
+
 use std::ops::Range;
 
 use retape_runtime::DType;
 
+use self::fast::FastPool;
 use super::extents::{Checked, count, countable, near};
 use super::number::{Number, with_float};
 use super::text::{alternatives, descriptor};
-use super::view::{Plain, TileView, exactly, for_each_tile, only, tile_columns, vectorized, view, view_mut};
+use super::view::{Plain, exactly, only, view, view_mut};
 use crate::ensure::ensure;
 
 alternatives! {
@@ -207,150 +210,6 @@ trait PoolTwin {
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]);
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]);
     fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]);
-}
-
-/// The kernels: all channels of a position at once.
-struct FastPool;
-
-impl FastPool {
-    /// Calls `body` with each tile of the pooled image; a tile is a part of one row of windows.
-    fn each_pooled<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(TileView<'_, T>) + Sync)) {
-        let [rows, columns] = pool.pooled();
-        let outer = pool.batch * rows;
-        let block = [columns, tile_columns(outer, pool.channels)];
-        for_each_tile(out, [outer, columns, pool.channels], block, pool.work(), body);
-    }
-
-    /// Calls `body` with each tile of the unpooled images, filled with zeros; a tile is some channels of one image.
-    fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], body: &(dyn Fn(TileView<'_, T>) + Sync)) {
-        let positions = pool.height * pool.width;
-        let block = [positions, tile_columns(pool.batch, pool.channels)];
-        for_each_tile(out, [pool.batch, positions, pool.channels], block, pool.work(), &|mut tile| {
-            for position in tile.rows.clone() {
-                tile.row(position).fill(T::default());
-            }
-            body(tile);
-        });
-    }
-}
-
-impl PoolTwin for FastPool {
-    fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
-        match kind {
-            PoolKind::Max => fold_windows(pool, x, out, T::LOWEST, T::larger),
-            PoolKind::Sum => fold_windows(pool, x, out, T::default(), T::plus),
-        }
-    }
-
-    fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
-        let [rows, columns] = pool.windows();
-        FastPool::each_image(pool, out, &|mut tile| {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                        let start = ((tile.outer * rows + row) * columns + column) * pool.channels;
-                        let ct = &ct[start + tile.columns.start..start + tile.columns.end];
-                        for position in pool.positions(row, column) {
-                            tile.row(position).iter_mut().zip(ct).for_each(|(out, ct)| *out = out.plus(*ct));
-                        }
-                    }
-                },
-            );
-        });
-    }
-
-    fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
-        let [rows, columns] = pool.windows();
-        FastPool::each_image(pool, out, &|mut tile| {
-            let channels = tile.columns.clone();
-            let (mut best, mut place) = (vec![T::LOWEST; channels.len()], vec![0_u32; channels.len()]);
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column))) {
-                        let mut positions = pool.positions(row, column);
-                        let Some(first) = positions.next() else { continue };
-                        best.copy_from_slice(pool.at(x, tile.outer, first, &channels));
-                        place.fill(first as u32);
-                        for position in positions {
-                            let x = pool.at(x, tile.outer, position, &channels);
-                            for ((best, place), x) in best.iter_mut().zip(&mut place).zip(x) {
-                                // Values are read before they are chosen from, so that the choice needs no branch.
-                                let (old, new, old_place) = (*best, *x, *place);
-                                let keep = (old >= new) | old.is_nan();
-                                *best = if keep { old } else { new };
-                                *place = if keep { old_place } else { position as u32 };
-                            }
-                        }
-                        let start = ((tile.outer * rows + row) * columns + column) * pool.channels + channels.start;
-                        let ct = &ct[start..start + channels.len()];
-                        // A choice per position of the window is vector code; writing to `place` would not be.
-                        for position in pool.positions(row, column) {
-                            for ((out, place), ct) in tile.row(position).iter_mut().zip(&place).zip(ct) {
-                                let (old, sum) = (*out, out.plus(*ct));
-                                *out = if *place == position as u32 { sum } else { old };
-                            }
-                        }
-                    }
-                },
-            );
-        });
-    }
-
-    fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
-        let [rows, _] = pool.pooled();
-        FastPool::each_pooled(pool, out, &|mut tile| {
-            let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
-            let mut best = vec![T::LOWEST; channels.len()];
-            vectorized(
-                #[inline(always)]
-                || {
-                    for column in tile.rows.clone() {
-                        let out = tile.row(column);
-                        let mut positions = pool.positions(row, column);
-                        let Some(first) = positions.next() else {
-                            out.fill(T::default());
-                            continue;
-                        };
-                        best.copy_from_slice(pool.at(x, image, first, &channels));
-                        out.copy_from_slice(pool.at(t, image, first, &channels));
-                        for position in positions {
-                            let (x, t) =
-                                (pool.at(x, image, position, &channels), pool.at(t, image, position, &channels));
-                            for ((out, best), (x, t)) in out.iter_mut().zip(&mut best).zip(x.iter().zip(t)) {
-                                let (old, new, old_t, new_t) = (*best, *x, *out, *t);
-                                let keep = (old >= new) | old.is_nan();
-                                *best = if keep { old } else { new };
-                                *out = if keep { old_t } else { new_t };
-                            }
-                        }
-                    }
-                },
-            );
-        });
-    }
-}
-
-/// Folds every window with `combine`, in row-major order from `unit`.
-fn fold_windows<T: Number>(pool: &Pool2d, x: &[T], out: &mut [T], unit: T, combine: impl Fn(T, T) -> T + Sync) {
-    let [rows, _] = pool.pooled();
-    FastPool::each_pooled(pool, out, &|mut tile| {
-        let (image, row, channels) = (tile.outer / rows, tile.outer % rows, tile.columns.clone());
-        vectorized(
-            #[inline(always)]
-            || {
-                for column in tile.rows.clone() {
-                    let out = tile.row(column);
-                    out.fill(unit);
-                    for position in pool.positions(row, column) {
-                        let x = pool.at(x, image, position, &channels);
-                        out.iter_mut().zip(x).for_each(|(out, x)| *out = combine(*out, *x));
-                    }
-                }
-            },
-        );
-    });
 }
 
 /// The twins: one element of the output at a time, gathering what belongs to it.

@@ -171,6 +171,7 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::Sort(kernel) => library::sort(kernel, target)?,
         // Launches run in order as it is.
         Library::Token(_) => Launches::default(),
+        Library::Transpose(kernel) => library::transpose(kernel, target),
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
         Library::MatMul(_) | Library::Conv2d(_) | Library::Print(_) | Library::Collective(_) => {
             let unsupported = || Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm));

@@ -5,7 +5,7 @@
 use retape_kernels::library::{
     ArgReduce, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme, Join, Library, MatMul,
     MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, Token,
-    TriangularSolve,
+    Transpose, TriangularSolve,
 };
 use retape_kernels::ptx::{self, Target};
 use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};
@@ -140,6 +140,7 @@ fn valid() -> Vec<Library> {
         sort().into(),
         solve().into(),
         Token { dtype: DType::F32, len: 5 }.into(),
+        Transpose { dtype: DType::Bool, batch: 2, rows: 5, cols: 3 }.into(),
     ]
 }
 
@@ -171,6 +172,7 @@ fn refused() -> Vec<(Library, String)> {
         (Collective { kind: CollectiveKind::Gather, ..collective() }.into(), "3 shards instead of 1".into()),
         (Collective { dtype: DType::Bool, ..collective() }.into(), "bool".into()),
         (Token { dtype: DType::F32, len: far }.into(), text(far)),
+        (Transpose { dtype: DType::F32, batch: 2, rows: THIRD, cols: 3 }.into(), text(THIRD)),
         (Conv2d { batch: half, height: half, width: 1, ..conv() }.into(), text(half)),
         (Conv2d { in_channels: THIRD - 1, ..conv() }.into(), text(THIRD - 1)),
         (Conv2d { kernel_height: THIRD, padding: [[0, 0]; 2], ..conv() }.into(), "reach".into()),

@@ -59,7 +59,7 @@ fn copy(c: &mut KernelWriter, kernel: &Join, part: &Copied, [x, out]: [usize; 2]
 }
 
 /// A dtype of the same size that is loaded and stored as it is: a copy changes no bit.
-fn bits(dtype: DType) -> NumberType {
+pub(super) fn bits(dtype: DType) -> NumberType {
     NumberType(match dtype.size() {
         1 => DType::U8,
         2 => DType::Bf16,

@@ -16,6 +16,7 @@ mod pool;
 mod scan;
 mod scatter;
 mod sort;
+mod transpose;
 mod triangular;
 
 use code::KernelWriter;
@@ -30,6 +31,7 @@ pub(super) use pool::pool;
 pub(super) use scan::scan;
 pub(super) use scatter::scatter_add;
 pub(super) use sort::sort;
+pub(super) use transpose::transpose;
 pub(super) use triangular::triangular_solve;
 
 /// Threads of a block where nothing asks for another number.

@@ -2,7 +2,7 @@
 
 use retape_kernels::library::{
     ArgReduce, CastHalf, Cholesky, Extreme, Join, Library, Philox, Pool2d, PoolKind, PoolPass, Scan, ScanKind,
-    ScatterAdd, Sort, TriangularSolve,
+    ScatterAdd, Sort, Transpose, TriangularSolve,
 };
 use retape_runtime::{DType, Shape};
 
@@ -36,6 +36,14 @@ pub(crate) fn join(draw: &mut Draw) -> Vec<Library> {
     let lens: Vec<usize> = (0..70).map(|n| [3, 0, 300][n % 3]).collect();
     all.push(Join { dtype: DType::F32, outer: 2, lens: Shape::new(&lens), inner: 1 }.into());
     all
+}
+
+pub(crate) fn transpose() -> Vec<Library> {
+    let shapes = [[0, 3, 2], [1, 0, 4], [1, 1, 1], [1, 5, 7], [3, 20, 33], [2, 300, 3]];
+    let all = DType::ALL
+        .into_iter()
+        .flat_map(|dtype| shapes.map(|[batch, rows, cols]| Transpose { dtype, batch, rows, cols }));
+    all.map(Library::from).collect()
 }
 
 pub(crate) fn arg_reduce() -> Vec<Library> {

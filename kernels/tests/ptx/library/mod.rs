@@ -170,6 +170,11 @@ fn triangular_solve() {
 }
 
 #[test]
+fn transpose() {
+    check_all(12, |_| cases::transpose());
+}
+
+#[test]
 fn join() {
     check_all(12, cases::join);
 }

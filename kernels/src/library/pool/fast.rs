@@ -1,0 +1,279 @@
+//! Pooling with channels as lanes: some channels of a window stay in registers over all its positions.
+
+use std::ops::Range;
+
+use super::{Pool2d, PoolKind, PoolTwin};
+use crate::library::number::Number;
+use crate::library::view::{TileView, for_each_tile, tile_columns, vectorized};
+
+/// The kernels.
+pub(super) struct FastPool;
+
+impl PoolTwin for FastPool {
+    fn forward<T: Number>(&self, pool: &Pool2d, kind: PoolKind, x: &[T], out: &mut [T]) {
+        match kind {
+            PoolKind::Max => each_result(pool, out, &Fold { x, unit: T::LOWEST, combine: T::larger }),
+            PoolKind::Sum => each_result(pool, out, &Fold { x, unit: T::default(), combine: T::plus }),
+        }
+    }
+
+    fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
+        each_image(pool, out, &SumGradient { ct });
+    }
+
+    fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
+        each_image(pool, out, &MaxGradient { x, ct });
+    }
+
+    fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
+        each_result(pool, out, &MaxGather { x, t });
+    }
+}
+
+/// A function of a window.
+trait WindowKernel<T> {
+    /// Computes the channels from `channel` on. Rows of the tile are columns of the pooled images, or positions of an
+    /// image.
+    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize);
+}
+
+/// A window of an image, without the padding.
+struct Window {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    /// Columns of the image.
+    width: usize,
+    /// The column of the pooled image.
+    column: usize,
+    /// The place of the window's first channel in the pooled images.
+    pooled: usize,
+    /// The place of the image's first channel in the images.
+    start: usize,
+    /// Channels of the images.
+    channels: usize,
+}
+
+impl Window {
+    /// Calls `body` with each image position, in row-major order.
+    #[inline(always)]
+    fn each(&self, mut body: impl FnMut(usize)) {
+        for row in self.rows.clone() {
+            for column in self.columns.clone() {
+                body(row * self.width + column);
+            }
+        }
+    }
+
+    /// The elements of `x` at an image position, from a channel on.
+    #[inline(always)]
+    fn load<T: Copy, const LANES: usize>(&self, x: &[T], position: usize, channel: usize) -> [T; LANES] {
+        lanes(x, self.start + position * self.channels + channel)
+    }
+
+    /// The image position of the maximum of each channel, which is the first NaN or else the first of the largest; none
+    /// if the window has no position.
+    #[inline(always)]
+    fn maxima<T: Number, const LANES: usize>(&self, x: &[T], channel: usize) -> Option<[u32; LANES]> {
+        if self.rows.is_empty() || self.columns.is_empty() {
+            return None;
+        }
+        let first = self.rows.start * self.width + self.columns.start;
+        let (mut best, mut place): ([T; LANES], _) = (self.load(x, first, channel), [first as u32; LANES]);
+        self.each(|position| {
+            let x: [T; LANES] = self.load(x, position, channel);
+            for lane in 0..LANES {
+                // Values are read before they are chosen from, so that the choice needs no branch.
+                let (old, new, old_place) = (best[lane], x[lane], place[lane]);
+                let keep = (old >= new) | old.is_nan();
+                best[lane] = if keep { old } else { new };
+                place[lane] = if keep { old_place } else { position as u32 };
+            }
+        });
+        Some(place)
+    }
+}
+
+/// Some elements that follow each other.
+#[inline(always)]
+fn lanes<T: Copy, const LANES: usize>(x: &[T], at: usize) -> [T; LANES] {
+    let x = &x[at..at + LANES];
+    std::array::from_fn(|lane| x[lane])
+}
+
+/// Replaces the elements of a tile's row from a channel on by a function of them.
+#[inline(always)]
+fn update<T: Copy, const LANES: usize>(
+    tile: &mut TileView<'_, T>,
+    row: usize,
+    channel: usize,
+    new: impl Fn(usize, T) -> T,
+) {
+    let at = channel - tile.columns.start;
+    let out = &mut tile.row(row)[at..at + LANES];
+    // All are read before any is written, so that the function is computed on vectors.
+    let old: [T; LANES] = std::array::from_fn(|lane| out[lane]);
+    let new: [T; LANES] = std::array::from_fn(|lane| new(lane, old[lane]));
+    out.copy_from_slice(&new);
+}
+
+/// Computes all channels of a tile in a window, sixteen at a time as long as there are as many.
+#[inline(always)]
+fn by_lanes<T>(window: &Window, tile: &mut TileView<'_, T>, kernel: &impl WindowKernel<T>) {
+    let mut channel = tile.columns.start;
+    let left = |channel: usize, tile: &TileView<'_, T>| tile.columns.end - channel;
+    while left(channel, tile) >= 16 {
+        kernel.compute::<16>(window, tile, channel);
+        channel += 16;
+    }
+    if left(channel, tile) >= 8 {
+        kernel.compute::<8>(window, tile, channel);
+        channel += 8;
+    }
+    if left(channel, tile) >= 4 {
+        kernel.compute::<4>(window, tile, channel);
+        channel += 4;
+    }
+    while left(channel, tile) > 0 {
+        kernel.compute::<1>(window, tile, channel);
+        channel += 1;
+    }
+}
+
+/// Computes each window of a row of windows in turn.
+#[inline(always)]
+fn row_of_windows<T>(
+    pool: &Pool2d,
+    [image, row]: [usize; 2],
+    columns: Range<usize>,
+    tile: &mut TileView<'_, T>,
+    kernel: &impl WindowKernel<T>,
+) {
+    let [n_rows, n_columns] = pool.pooled();
+    let rows = pool.covered(0, row);
+    for column in columns {
+        let window = Window {
+            rows: rows.clone(),
+            columns: pool.covered(1, column),
+            width: pool.width,
+            column,
+            pooled: ((image * n_rows + row) * n_columns + column) * pool.channels,
+            start: image * pool.height * pool.width * pool.channels,
+            channels: pool.channels,
+        };
+        by_lanes(&window, tile, kernel);
+    }
+}
+
+/// Computes a pooled image; a tile is some channels of a row of windows.
+fn each_result<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKernel<T> + Sync)) {
+    let [rows, columns] = pool.pooled();
+    let outer = pool.batch * rows;
+    let block = [columns, tile_columns(outer, pool.channels)];
+    for_each_tile(out, [outer, columns, pool.channels], block, pool.work(), &|mut tile| {
+        vectorized(
+            #[inline(always)]
+            || {
+                let at = [tile.outer / rows, tile.outer % rows];
+                row_of_windows(pool, at, tile.rows.clone(), &mut tile, kernel);
+            },
+        );
+    });
+}
+
+/// Adds up the windows of unpooled images in row-major order; a tile is some channels of an image.
+fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKernel<T> + Sync)) {
+    let [rows, columns] = pool.windows();
+    let positions = pool.height * pool.width;
+    let block = [positions, tile_columns(pool.batch, pool.channels)];
+    for_each_tile(out, [pool.batch, positions, pool.channels], block, pool.work(), &|mut tile| {
+        for position in tile.rows.clone() {
+            tile.row(position).fill(T::default());
+        }
+        vectorized(
+            #[inline(always)]
+            || {
+                for row in 0..rows {
+                    row_of_windows(pool, [tile.outer, row], 0..columns, &mut tile, kernel);
+                }
+            },
+        );
+    });
+}
+
+/// The elements of each window combined, in row-major order from the unit.
+struct Fold<'x, T, F> {
+    x: &'x [T],
+    unit: T,
+    combine: F,
+}
+
+impl<T: Number, F: Fn(T, T) -> T> WindowKernel<T> for Fold<'_, T, F> {
+    #[inline(always)]
+    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+        let mut sums = [self.unit; LANES];
+        window.each(|position| {
+            let x: [T; LANES] = window.load(self.x, position, channel);
+            for lane in 0..LANES {
+                sums[lane] = (self.combine)(sums[lane], x[lane]);
+            }
+        });
+        update::<T, LANES>(tile, window.column, channel, |lane, _| sums[lane]);
+    }
+}
+
+/// The tangents at the places of the maxima; 0 for an empty window.
+struct MaxGather<'x, T> {
+    x: &'x [T],
+    t: &'x [T],
+}
+
+impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
+    #[inline(always)]
+    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+        let mut found = [T::default(); LANES];
+        if let Some(places) = window.maxima::<T, LANES>(self.x, channel) {
+            window.each(|position| {
+                let t: [T; LANES] = window.load(self.t, position, channel);
+                for lane in 0..LANES {
+                    let (old, new) = (found[lane], t[lane]);
+                    found[lane] = if places[lane] == position as u32 { new } else { old };
+                }
+            });
+        }
+        update::<T, LANES>(tile, window.column, channel, |lane, _| found[lane]);
+    }
+}
+
+/// The cotangent of a window added to all its positions.
+struct SumGradient<'x, T> {
+    ct: &'x [T],
+}
+
+impl<T: Number> WindowKernel<T> for SumGradient<'_, T> {
+    #[inline(always)]
+    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+        let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
+        window.each(|position| update::<T, LANES>(tile, position, channel, |lane, old| old.plus(ct[lane])));
+    }
+}
+
+/// The cotangent of a window added at the place of its maximum.
+struct MaxGradient<'x, T> {
+    x: &'x [T],
+    ct: &'x [T],
+}
+
+impl<T: Number> WindowKernel<T> for MaxGradient<'_, T> {
+    #[inline(always)]
+    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+        let Some(places) = window.maxima::<T, LANES>(self.x, channel) else { return };
+        let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
+        // A choice per position of the window is vector code; writing to each lane's place would not be.
+        window.each(|position| {
+            update::<T, LANES>(tile, position, channel, |lane, old| {
+                let sum = old.plus(ct[lane]);
+                if places[lane] == position as u32 { sum } else { old }
+            });
+        });
+    }
+}
