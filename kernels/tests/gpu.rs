@@ -90,7 +90,7 @@ fn printing(n: usize) -> Plan {
         let print = Print { label: label.into(), dtype: DType::F32, shape: Shape::new(&[n]) };
         let token = Operand { place: Place::Slot { offset: 0 }, dtype: Token::DTYPE, len: 0 };
         let operands = [Operand { place, dtype: DType::F32, len: n }, token, token].into_iter().collect();
-        Step { work: Work::Library(Library::from(print)), operands, label: label.into() }
+        Step { work: Work::library(Library::from(print)), operands, label: label.into() }
     };
     plan.steps.insert(3, print("copy", Place::Slot { offset: 0 }));
     plan.steps.push(print("input", Place::Input(1)));
@@ -271,7 +271,7 @@ fn products_with_what_follows_run_side_by_side() {
         let product: Library = MatMul::contiguous(DType::F32, &[], [n, n, n]).into();
         let slot = Place::Slot { offset: k as usize * n * n * 4 };
         let operands = [Place::Input(0), Place::Input(1 + k), slot].map(f32_at).into_iter().collect();
-        let product = Step { work: Work::Library(product), operands, label: "product".into() };
+        let product = Step { work: Work::library(product), operands, label: "product".into() };
         [product, step("bias", &pointwise(n * n, "add"), &[slot, Place::Input(1), Place::Output(k)])]
     };
     let plan = Plan {
@@ -348,7 +348,7 @@ fn what_follows_a_product_runs_in_its_launch() {
     let place = |place| Operand { place, dtype: DType::F32, len: n * n };
     let operands = [Place::Input(0), Place::Input(1), slot].map(place).into_iter().collect();
     let steps = vec![
-        Step { work: Work::Library(product), operands, label: "product".into() },
+        Step { work: Work::library(product), operands, label: "product".into() },
         step("other", &pointwise(n * n, "mul"), &[Place::Input(0), Place::Input(1), Place::Output(1)]),
         step("tail", &pointwise(n * n, "add"), &[Place::Input(1), slot, Place::Output(0)]),
     ];

@@ -230,17 +230,32 @@ impl Conv2d {
         }
     }
 
+    /// The channels of the result.
+    pub(super) fn result_channels(&self) -> usize {
+        if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels }
+    }
+
+    /// Whether blocks of the result with all its channels are finished one by one, in the dtype that is computed in.
+    pub(super) fn has_tiles(&self) -> bool {
+        let is_block = match self.pass {
+            ConvPass::Forward => true,
+            ConvPass::InputGradient => self.stride == [1, 1],
+            ConvPass::FilterGradient => false,
+        };
+        is_block && self.groups == 1 && self.dtype.is_float()
+    }
+
     /// Tells the epilogue of the whole result at once.
     fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
-        let width = if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels };
+        let width = self.result_channels();
         let rows = outputs[0].len() / (width * self.dtype.size()).max(1);
         if rows > 0 {
             epilogue(Tile {
-                batch: 0,
                 rows: 0..rows,
                 cols: 0..width,
                 data: outputs[0].as_mut_ptr(),
                 row_stride: width,
+                size: self.dtype.size(),
             });
         }
     }
@@ -673,7 +688,7 @@ impl<T: Real> ConvCall<'_, T> {
     fn finish(&self, rows: Range<usize>, cols: Range<usize>, first: usize, row_stride: usize) {
         let cols = cols.start + first..cols.end + first;
         let data = self.out.wrapping_add(rows.start * row_stride + cols.start).cast();
-        (self.epilogue)(Tile { batch: 0, rows, cols, data, row_stride });
+        (self.epilogue)(Tile { rows, cols, data, row_stride, size: size_of::<T>() });
     }
 
     /// Tells the epilogue of a group's result that was not finished block by block.

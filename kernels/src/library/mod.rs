@@ -196,6 +196,25 @@ impl Library {
         Ok(())
     }
 
+    /// As [`run`](Library::run), and calls `done` for each finished block of the result. Kernels that finish none before
+    /// the end do not call it.
+    pub(crate) fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], done: TileCallback<'_>) {
+        match self {
+            Library::MatMul(product) => product.run_with(inputs, outputs, done),
+            Library::Conv2d(conv) => conv.run_with(inputs, outputs, done),
+            other => other.run(inputs, outputs),
+        }
+    }
+
+    /// The length of the result's rows, if blocks of it are finished while others are still to be computed.
+    pub(crate) fn tile_width(&self) -> Option<usize> {
+        match self {
+            Library::MatMul(product) => product.has_tiles().then_some(product.n),
+            Library::Conv2d(conv) => conv.has_tiles().then(|| conv.result_channels()),
+            _ => None,
+        }
+    }
+
     /// As [`reference`](Library::reference); a panic in the sink of a print, or a failure of a communicator, is an
     /// error.
     pub(crate) fn evaluate(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<()> {

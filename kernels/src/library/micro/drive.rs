@@ -73,7 +73,12 @@ const MAX_UNPACKED: usize = 32 * 32 * 32;
 
 /// Whether a product is so small that packing would cost more than it saves.
 pub(crate) fn is_unpacked(m: usize, n: usize, k: usize) -> bool {
-    m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && split_depth(m, n, k) >= k
+    m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && !is_split(m, n, k)
+}
+
+/// Whether a product is cut along k.
+pub(crate) fn is_split(m: usize, n: usize, k: usize) -> bool {
+    split_depth(m, n, k) < k
 }
 
 /// The number of steps of each partial result, a multiple of the block depth; `k` or more if k is not cut.
