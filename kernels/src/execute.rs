@@ -99,7 +99,7 @@ impl Executable {
             Work::Kernel(kernel) => machine_text(kernel).unwrap_or_else(|e| e.to_string()),
             Work::Library { kernel, epilogue: None } => format!("; library {kernel}"),
             Work::Library { kernel, epilogue: Some(epilogue) } => {
-                format!("; library {kernel}\n; epilogue\n{}", text_of_epilogue(kernel, epilogue))
+                format!("; library {kernel}\n; epilogue\n{}", text_of_epilogue(step, epilogue))
             }
         };
         self.plan.steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
@@ -333,8 +333,8 @@ fn evaluate_with_epilogue(
 }
 
 /// The machine instructions of an epilogue in the form that it has when nothing is watched.
-fn text_of_epilogue(library: &Library, epilogue: &Epilogue) -> String {
-    let text = match nest_on_tiles(library, epilogue) {
+fn text_of_epilogue(step: &Step, epilogue: &Epilogue) -> String {
+    let text = match nest_on_tiles(step) {
         Some(nest) => nest_text(&nest),
         None => machine_text(epilogue.kernel()),
     };

@@ -7,7 +7,6 @@
 use std::ops::Range;
 
 use crate::cpu::{Unit, compile};
-use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
@@ -49,7 +48,7 @@ enum PendingWork<'a> {
 
 /// The program of a verified plan.
 pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
-    let nests: Vec<StepNests> = plan.steps.iter().map(|step| nests(&step.work, modes)).collect();
+    let nests: Vec<StepNests> = plan.steps.iter().map(|step| nests(step, modes)).collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = nests.iter().map(StepNests::scratch).max().unwrap_or(0);
     if scratch > Plan::MOST_SCRATCH {
@@ -76,19 +75,35 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     })
 }
 
-/// The nest that runs on finished blocks of the library kernel's result, if that finishes any.
-pub(crate) fn nest_on_tiles(library: &Library, epilogue: &Epilogue) -> Option<Nest> {
-    tile_nest(epilogue, library.tile_width()?)
+/// The nest that runs on finished blocks of the library kernel's result, if that finishes any and it pays.
+pub(crate) fn nest_on_tiles(step: &Step) -> Option<Nest> {
+    let Work::Library { kernel, epilogue: Some(epilogue) } = &step.work else { return None };
+    let tiles = kernel.tiles().filter(|_| saves_traffic(step))?;
+    tile_nest(epilogue, tiles)
 }
 
-fn nests(work: &Work, modes: Modes) -> StepNests {
-    match work {
+/// Whether an epilogue moves no more bytes of its own than it saves by finding the accumulator in cache: others drive out
+/// of the cache what the library kernel uses again, and move faster in a loop of their own.
+fn saves_traffic(step: &Step) -> bool {
+    let Some(accumulator) = step.work.accumulator().and_then(|it| step.operands.get(it)) else { return false };
+    let others = step.work.epilogue_operands().into_iter().map(|operand| step.operands[operand]);
+    let (own, others): (Vec<Operand>, Vec<Operand>) = others.partition(|operand| operand.place == accumulator.place);
+    let others = others.iter().map(|operand| operand.ty().bytes()).fold(0, usize::saturating_add);
+    // A block that is written over in cache goes to memory once, instead of twice.
+    let n_saved = if own.len() > 1 { 2 } else { 1 };
+    let most = accumulator.ty().bytes().saturating_mul(n_saved);
+    // Half an element more for each: operands of rows and columns are not worth counting.
+    others <= most.saturating_add(accumulator.ty().bytes() / 2)
+}
+
+fn nests(step: &Step, modes: Modes) -> StepNests {
+    match &step.work {
         Work::Kernel(kernel) => StepNests::InOrder(schedule(&prepared(kernel))),
         Work::Library { epilogue: None, .. } => StepNests::InOrder(Schedule::default()),
-        Work::Library { kernel, epilogue: Some(epilogue) } => {
+        Work::Library { epilogue: Some(epilogue), .. } => {
             // A run that is watched sees the result of the library kernel by itself.
             let is_watched = modes.trap || modes.separate;
-            match Some(epilogue).filter(|_| !is_watched).and_then(|epilogue| nest_on_tiles(kernel, epilogue)) {
+            match Some(step).filter(|_| !is_watched).and_then(nest_on_tiles) {
                 Some(nest) => StepNests::OnTiles(Box::new(nest)),
                 None => StepNests::InOrder(schedule(&prepared(epilogue.kernel()))),
             }

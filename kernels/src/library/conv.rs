@@ -15,7 +15,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use self::depthwise::Depthwise;
-use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
@@ -235,14 +235,17 @@ impl Conv2d {
         if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels }
     }
 
-    /// Whether blocks of the result with all its channels are finished one by one, in the dtype that is computed in.
-    pub(super) fn has_tiles(&self) -> bool {
-        let is_block = match self.pass {
-            ConvPass::Forward => true,
-            ConvPass::InputGradient => self.stride == [1, 1],
-            ConvPass::FilterGradient => false,
+    /// The blocks of the result that are finished one by one with all their channels, in the dtype that is computed in.
+    pub(super) fn tiles(&self) -> Option<TileShape> {
+        let (is_block, lines) = match self.pass {
+            ConvPass::Forward => (true, self.out_extent()[1]),
+            ConvPass::InputGradient => (self.stride == [1, 1] || self.groups > 1, self.width),
+            ConvPass::FilterGradient => (false, 0),
         };
-        is_block && self.groups == 1 && self.dtype.is_float()
+        let is_depthwise = self.groups > 1 && Depthwise::<f32>::new(self, &[]).is_some();
+        let has_tiles = is_block && (self.groups == 1 || is_depthwise) && self.dtype.is_float();
+        let has_whole_rows = is_depthwise || self.is_direct(lines);
+        has_tiles.then(|| TileShape { width: self.result_channels(), has_whole_rows, is_one: false })
     }
 
     /// Tells the epilogue of the whole result at once.

@@ -35,6 +35,17 @@ impl Tile {
     }
 }
 
+/// The blocks that a kernel finishes one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TileShape {
+    /// Elements of a row of the result.
+    pub(crate) width: usize,
+    /// Whether blocks have all elements of their rows.
+    pub(crate) has_whole_rows: bool,
+    /// Whether the result is one block.
+    pub(crate) is_one: bool,
+}
+
 /// Code that is called once for each finished block; blocks cover the result exactly once.
 pub type TileCallback<'a> = &'a (dyn Fn(Tile) + Sync);
 

@@ -8,9 +8,9 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::micro::{Engine, Output, Product, Real, Strided, is_split, is_unpacked, unpacked};
+use super::micro::{Engine, Output, Product, Real, Strided, is_one_task, is_split, is_unpacked, unpacked};
 use super::text::{Field, descriptor, split};
 use crate::ensure::ensure;
 
@@ -230,11 +230,13 @@ impl MatMul {
         }
     }
 
-    /// Whether blocks of the result are finished one by one: in the dtype that is computed in, and if the sums are not
-    /// parts that are added at the end.
-    pub(super) fn has_tiles(&self) -> bool {
+    /// The blocks that are finished one by one: in the dtype that is computed in, and if the sums are not parts that are
+    /// added at the end.
+    pub(super) fn tiles(&self) -> Option<TileShape> {
         let m = if self.is_one_matrix() { self.n_matrices().saturating_mul(self.m) } else { self.m };
-        self.dtype.is_float() && !is_split(m, self.n, self.k)
+        let has_tiles = self.dtype.is_float() && !is_split(m, self.n, self.k);
+        let is_one = is_one_task(m, self.n, self.k) && (self.is_one_matrix() || self.n_matrices() == 1);
+        has_tiles.then_some(TileShape { width: self.n, has_whole_rows: false, is_one })
     }
 
     /// Number of matrices in the batch.

@@ -51,6 +51,7 @@ pub use communicator::{
 };
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
+pub(crate) use dense::TileShape;
 pub use dense::{Tile, TileCallback};
 pub(crate) use extents::reached;
 pub use join::Join;
@@ -206,11 +207,11 @@ impl Library {
         }
     }
 
-    /// The length of the result's rows, if blocks of it are finished while others are still to be computed.
-    pub(crate) fn tile_width(&self) -> Option<usize> {
+    /// The blocks of the result that are finished while others are still to be computed.
+    pub(crate) fn tiles(&self) -> Option<TileShape> {
         match self {
-            Library::MatMul(product) => product.has_tiles().then_some(product.n),
-            Library::Conv2d(conv) => conv.has_tiles().then(|| conv.result_channels()),
+            Library::MatMul(product) => product.tiles(),
+            Library::Conv2d(conv) => conv.tiles(),
             _ => None,
         }
     }
