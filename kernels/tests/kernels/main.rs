@@ -1,6 +1,7 @@
 //! Tests of the crate by its public interface, in one program, since linking one is dear; code for GPUs has its own.
 
 mod descriptors;
+mod epilogue;
 mod execute;
 mod hostile;
 mod ir;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps an error has found one")]
 
 mod conv;
-mod fuse;
+mod epilogue;
 mod machine;
 mod matmul;
 
