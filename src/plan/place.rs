@@ -141,8 +141,13 @@ impl<'g> Placing<'g> {
             let is_output = matches!(self.places.get(&step.writes[position]), Some(Place::Output(_)));
             is_output && in_place(step, position).any(|read| given(&read))
         };
+        let (types, _) = step.work.signature();
         let fits = |&position: &usize| {
-            reads_in_place(&step.work, accumulator, n_reads + position) && !may_be_given(position)
+            let written = n_reads + position;
+            // An output has one type.
+            types[accumulator] == types[written]
+                && step.work.works_in_place(accumulator, written)
+                && !may_be_given(position)
         };
         (0..step.writes.len() - 1).find(fits).map(|position| step.writes[position])
     }

@@ -317,7 +317,7 @@ fn wrong_places_are_refused() {
     refused(&|plan| plan.donations = vec![Donation { output: 0, input: 0 }]);
     refused(&|plan| {
         let Work::Library { epilogue, .. } = &mut plan.steps[0].work else { return };
-        // What is kept cannot be written over.
+        // A result that is kept cannot be written over.
         *epilogue = epilogue.take().map(|epilogue| epilogue.keeping_accumulator(true));
     });
     refused(&|plan| {

@@ -290,7 +290,9 @@ fn epilogue(width: usize) -> Epilogue {
     let len = 10 * width;
     let lens = [len, width, 5, len];
     let [result, column, row, other] = lens.map(|len| kernel.param(DType::F32, len, false));
-    [2, 5, width].iter().for_each(|&extent| drop(kernel.axis(extent, false)));
+    for extent in [2, 5, width] {
+        kernel.axis(extent, false);
+    }
     let place = Affine::new(0, &[5 * width as i64, width as i64, 1]);
     let sum = kernel.load(result, place.clone()) + kernel.load(column, Affine::new(0, &[0, 0, 1]));
     let scaled = sum * kernel.load(row, Affine::new(0, &[0, 1, 0]));
