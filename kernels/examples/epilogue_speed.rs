@@ -120,7 +120,10 @@ fn measure(name: &str, library: &Library, kernel: &str) {
     }
     let [alone, apart, fused] = all.each_mut().map(Timed::median);
     let bytes = kernel.params.iter().map(|p| p.len * p.dtype.size()).sum::<usize>() as f64 / 1e6;
-    println!("{name:34} {bytes:6.2} MB  alone {alone:9.1}  apart {apart:9.1}  fused {fused:9.1}  {:6.3}", fused / apart);
+    println!(
+        "{name:34} {bytes:6.2} MB  alone {alone:9.1}  apart {apart:9.1}  fused {fused:9.1}  {:6.3}",
+        fused / apart
+    );
 }
 
 fn main() {

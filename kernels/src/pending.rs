@@ -182,8 +182,7 @@ impl<'a> Pending<'a> {
         };
         let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
         let is_small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
-        let fits =
-            is_small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS;
+        let fits = is_small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS;
         if fits {
             nests.push(nest);
             steps.end = n + 1;

@@ -118,8 +118,7 @@ impl<'g> Placing<'g> {
         let (write, n_bytes) = (step.writes[position], n_bytes(self.graph, step.writes[position]));
         let dies = |value: &ValueId| self.last_use[value] == index;
         let slots = &mut self.slots;
-        let reused = !own
-            && in_place(step, position).any(|read| dies(&read) && slots.hand_over(read, write, n_bytes));
+        let reused = !own && in_place(step, position).any(|read| dies(&read) && slots.hand_over(read, write, n_bytes));
         if !reused {
             slots.take(write, n_bytes);
         }

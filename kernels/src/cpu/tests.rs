@@ -93,7 +93,12 @@ fn run_at(schedule: &Schedule, functions: &[Arc<Function>], pointers: &[*mut u8]
 }
 
 /// Runs code of a nest on blocks of a matrix, which end at these rows and columns.
-pub(super) fn run_blocks(kernel: &Kernel, function: &Function, inputs: &[Vec<u8>], ends: [&[usize]; 2]) -> Vec<Vec<u8>> {
+pub(super) fn run_blocks(
+    kernel: &Kernel,
+    function: &Function,
+    inputs: &[Vec<u8>],
+    ends: [&[usize]; 2],
+) -> Vec<Vec<u8>> {
     let mut outputs = fresh_outputs(kernel);
     let mut inputs = inputs.to_vec();
     let mut table: Vec<*mut u8> = inputs.iter_mut().chain(&mut outputs).map(|buffer| buffer.as_mut_ptr()).collect();

@@ -226,7 +226,13 @@ impl MatMul {
     fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
         let rows = 0..self.n_matrices() * self.m;
         if !rows.is_empty() && self.n > 0 {
-            epilogue(Tile { rows, cols: 0..self.n, data: outputs[0].as_mut_ptr(), row_stride: self.n, size: self.dtype.size() });
+            epilogue(Tile {
+                rows,
+                cols: 0..self.n,
+                data: outputs[0].as_mut_ptr(),
+                row_stride: self.n,
+                size: self.dtype.size(),
+            });
         }
     }
 

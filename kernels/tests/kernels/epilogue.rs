@@ -6,7 +6,9 @@ use std::process::Command;
 
 use retape_kernels::ir::{Kernel, ParamId, parse};
 use retape_kernels::library::{CastHalf, Conv2d, ConvPass, Library, MatMul};
-use retape_kernels::{BufferType, Donation, Epilogue, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work};
+use retape_kernels::{
+    BufferType, Donation, Epilogue, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work,
+};
 use retape_runtime::{Buffer, DType, Element, bf16, f16, set_n_threads};
 
 /// A product, and the kernel that reads it as its first parameter.
@@ -249,7 +251,8 @@ fn batches_convolutions_and_casts() {
         let library = MatMul::contiguous(from, &[], [70, 90, 30]).into();
         let cast = CastHalf { from, to, len: 70 * 90 };
         check(&Pair { library, kernel: cast.kernel() }, &[Accumulator::Slot, Accumulator::Kept]);
-        let mut apart = Pair { library: MatMul::contiguous(from, &[], [70, 90, 30]).into(), kernel: cast.kernel() }.apart();
+        let mut apart =
+            Pair { library: MatMul::contiguous(from, &[], [70, 90, 30]).into(), kernel: cast.kernel() }.apart();
         let inputs: Vec<Buffer> = apart.inputs.iter().enumerate().map(|(n, ty)| filled(n, ty)).collect();
         let inputs: Vec<&Buffer> = inputs.iter().collect();
         let expected = bytes(&Executable::compile(apart.clone()).unwrap().run(&inputs).unwrap());
@@ -269,7 +272,11 @@ fn blocks_that_pay() {
     let narrow = product(100, 10, 50);
     assert_eq!(n_launches(&Pair::new(narrow, &relu(DType::F32, 100, 10, false)), Accumulator::InPlace), 2);
     let deep = product(64, 64, 1 << 14);
-    assert_eq!(n_launches(&Pair::new(deep, &relu(DType::F32, 64, 64, false)), Accumulator::InPlace), 2, "sums of parts");
+    assert_eq!(
+        n_launches(&Pair::new(deep, &relu(DType::F32, 64, 64, false)), Accumulator::InPlace),
+        2,
+        "sums of parts"
+    );
     let op = conv(ConvPass::Forward, 1, 1);
     let kernel = relu(DType::F32, 3 * 13 * 14, 18, false);
     assert_eq!(n_launches(&Pair::new(op, &kernel), Accumulator::InPlace), 1, "whole rows");
@@ -358,7 +365,8 @@ fn watched_runs_show_results() {
         for separate in [false, true] {
             let code = Executable::compile_with(plan.clone(), Modes { separate, ..Modes::default() }).unwrap();
             let mut seen = vec![];
-            code.run_stepwise(&inputs, &mut |step, position, bytes| seen.push((step, position, bytes.to_vec()))).unwrap();
+            code.run_stepwise(&inputs, &mut |step, position, bytes| seen.push((step, position, bytes.to_vec())))
+                .unwrap();
             let shown: Vec<_> = expected.iter().take(n_shown).enumerate().map(|(n, b)| (0, n, b.clone())).collect();
             assert!(seen == shown, "{accumulator:?}");
         }
