@@ -11,7 +11,8 @@ use crate::ir::{Affine, AxisId, Inst, Kernel, Param, ParamId, Store, ValueId, op
 /// A pointwise kernel that runs on the result of a library kernel, element by element.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epilogue {
-    kernel: Kernel,
+    /// In memory of its own, so that steps without an epilogue are small.
+    kernel: Box<Kernel>,
     accumulator: ParamId,
     keeps_accumulator: bool,
 }
@@ -26,7 +27,7 @@ impl Epilogue {
         if !fits || folds {
             return None;
         }
-        let kernel = in_order_of_loads(kernel, accumulator)?;
+        let kernel = Box::new(in_order_of_loads(kernel, accumulator)?);
         let is_at_element = |inst: &Inst<ValueId>| match inst {
             Inst::Load(p, at) => *p != accumulator || is_identity(&kernel, at),
             Inst::LoadAt(p, _) => *p != accumulator,

@@ -200,20 +200,22 @@ impl Library {
     /// As [`run`](Library::run), and calls `done` for each finished block of the result. Kernels that finish none before
     /// the end do not call it.
     pub(crate) fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], done: TileCallback<'_>) {
-        match self {
-            Library::MatMul(product) => product.run_with(inputs, outputs, done),
-            Library::Conv2d(conv) => conv.run_with(inputs, outputs, done),
-            other => other.run(inputs, outputs),
+        if let Library::MatMul(product) = self {
+            return product.run_with(inputs, outputs, done);
         }
+        if let Library::Conv2d(conv) = self {
+            return conv.run_with(inputs, outputs, done);
+        }
+        self.run(inputs, outputs);
     }
 
     /// The blocks of the result that are finished while others are still to be computed.
     pub(crate) fn tiles(&self) -> Option<TileShape> {
-        match self {
-            Library::MatMul(product) => product.tiles(),
-            Library::Conv2d(conv) => conv.tiles(),
-            _ => None,
+        if let Library::MatMul(product) = self {
+            return product.tiles();
         }
+        let Library::Conv2d(conv) = self else { return None };
+        conv.tiles()
     }
 
     /// As [`reference`](Library::reference); a panic in the sink of a print, or a failure of a communicator, is an
