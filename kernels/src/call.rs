@@ -6,7 +6,10 @@
 //! output, a constant or the arena, and that what a step writes overlaps nothing that it reads, except elements
 //! that one point reads before it writes them. A [`Workspace`] asks for each buffer of the call once, checks its length,
 //! and holds the arena, which no other call uses. Items of a nest write different elements, so that they can run in
-//! parallel. Generated code calls only functions of this crate that have no effects.
+//! parallel. Generated code calls only functions of this crate that have no effects. An epilogue runs on blocks of a
+//! library kernel's result while the kernel computes others: blocks are disjoint, the epilogue reads the result and what
+//! it writes over it at the elements of its block only, and verification has proved that it writes over nothing that the
+//! library kernel reads.
 //!
 //! Buffers of a call own their bytes, and the outputs are borrowed exclusively while the inputs are borrowed, so an input
 //! shares its bytes with nothing that is written, with one exception: an input that was donated may *be* an output,
@@ -23,6 +26,7 @@ use smallvec::SmallVec;
 use crate::cpu::Function;
 use crate::donation::Bytes;
 use crate::error::{Error, Result};
+use crate::library::Tile;
 use crate::program::{Entry, HostLaunch, Job, LaunchTime, Program, Site};
 
 impl Function {
@@ -66,6 +70,32 @@ unsafe impl Sync for Table {}
 impl Table {
     fn at(&self) -> *const *mut u8 {
         self.0
+    }
+}
+
+/// An epilogue that runs on blocks of a library kernel's result.
+struct TileEpilogue<'a> {
+    function: &'a Function,
+    /// The result's first element.
+    accumulator: *mut u8,
+    /// Where the epilogue's parameters lie.
+    table: &'a [*mut u8],
+}
+
+// SAFETY: threads only read the table; the call argues for their use of the pointers.
+unsafe impl Sync for TileEpilogue<'_> {}
+
+impl TileEpilogue<'_> {
+    /// Runs on a finished block.
+    fn run(&self, tile: &Tile) {
+        let start = tile.data.wrapping_sub(tile.offset());
+        // Memory of the result is reached by the pointer that the block was written with.
+        let own = |&pointer: &*mut u8| if pointer == self.accumulator { start } else { pointer };
+        let columns = [tile.cols.start, tile.cols.end].map(std::ptr::without_provenance_mut);
+        let table: SmallVec<[*mut u8; 16]> = self.table.iter().map(own).chain(columns).collect();
+        // SAFETY: the argument at the head of this file. The rows and columns of different blocks are disjoint, and this
+        // one is finished; the table ends with the columns, as functions of such nests expect.
+        unsafe { self.function.call(table.as_ptr(), tile.rows.start as u64, tile.rows.end as u64) };
     }
 }
 
@@ -185,9 +215,10 @@ impl Workspace {
                 });
                 Ok(())
             }
-            Job::Library { library, n_inputs } => {
-                let entries = &program.entries[launch.first..launch.first + launch.count];
-                let pointers = &self.table[launch.first..launch.first + launch.count];
+            Job::Library { library, n_inputs, epilogue } => {
+                let n_own = if epilogue.is_some() { n_inputs + 1 } else { launch.count };
+                let entries = &program.entries[launch.first..launch.first + n_own];
+                let (pointers, others) = self.table[launch.first..launch.first + launch.count].split_at(n_own);
                 let (read, written) = entries.split_at(*n_inputs);
                 // SAFETY: entries of a verified plan lie inside live memory of at least `len` bytes, and an operand
                 // that a library step writes overlaps none of its other operands.
@@ -198,7 +229,10 @@ impl Workspace {
                     // SAFETY: as for the inputs.
                     .map(|(e, &p)| unsafe { slice_mut(p, e.len) })
                     .collect();
-                library.launch(&inputs, &mut outputs)
+                let Some(function) = epilogue else { return library.launch(&inputs, &mut outputs) };
+                let epilogue = TileEpilogue { function, accumulator: pointers[*n_inputs], table: others };
+                library.run_with(&inputs, &mut outputs, &|tile| epilogue.run(&tile));
+                Ok(())
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::plan::{Step, Work};
 /// use retape_kernels::{StepCost, Work};
 /// use retape_runtime::DType;
 ///
-/// let product = Work::Library(MatMul::contiguous(DType::F32, &[], [10, 20, 30]).into());
+/// let product = Work::library(MatMul::contiguous(DType::F32, &[], [10, 20, 30]));
 /// let bytes = 4 * (10 * 30 + 30 * 20 + 10 * 20);
 /// assert_eq!(product.cost(), StepCost { flops: 2 * 10 * 20 * 30, flops_f64: 0, bytes });
 /// ```
@@ -73,7 +73,15 @@ impl Work {
     pub fn cost(&self) -> StepCost {
         match self {
             Work::Kernel(kernel) => kernel_cost(kernel),
-            Work::Library(library) => library_cost(library),
+            Work::Library { kernel, epilogue: None } => library_cost(kernel),
+            Work::Library { kernel, epilogue: Some(epilogue) } => {
+                let both = library_cost(kernel) + kernel_cost(epilogue.kernel());
+                // The epilogue reads the result where it was just written; one that nobody else needs is not stored.
+                let accumulator = epilogue.kernel().params[epilogue.accumulator().index()];
+                let passes = if epilogue.keeps_accumulator() { 1 } else { 2 };
+                let saved = passes * accumulator.len as u64 * accumulator.dtype.size() as u64;
+                StepCost { bytes: both.bytes.saturating_sub(saved), ..both }
+            }
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Compiled plans.
 //!
-//! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
-//! with much work are split over threads. Neither changes a bit of a result.
+//! A call takes a workspace, which knows where everything lies, and runs the launches of the program in order.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -9,20 +8,16 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
 use crate::call::Workspace;
-use crate::cpu::{Unit, compile, machine_text};
+use crate::cpu::{machine_text, nest_text};
 use crate::donation::{Bytes, Input, take_donated};
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::evaluate;
 use crate::library::Library;
+use crate::pending::{nest_on_tiles, program};
 use crate::plan::{Operand, Place, Plan, Step, Work};
-use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, LaunchTime, Modes, Program, Site};
-use crate::schedule::{Nest, Schedule, Source, prepared, schedule};
+use crate::program::{Job, LaunchTime, Modes, Program};
 
-/// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
-const SMALL_WORK: u64 = 1 << 13;
-/// Bounds on a merged function: compile time grows faster than size.
-const MAX_MERGED_NESTS: usize = 24;
-const MAX_MERGED_INSTS: usize = 240;
 /// Frames kept for later calls; calls beyond so many at once make their own.
 const N_WORKSPACES: usize = 8;
 /// Arenas of at most so many bytes are not shared between threads: it would cost more than memory is worth.
@@ -67,12 +62,6 @@ pub struct Executable {
     workspaces: [CachePadded<Mutex<Option<Workspace>>>; N_WORKSPACES],
 }
 
-/// A launch before its code exists.
-enum PendingLaunch<'a> {
-    Code { nests: Vec<&'a Nest> },
-    Library(&'a Library),
-}
-
 impl Executable {
     /// Verifies and compiles a plan.
     ///
@@ -91,8 +80,8 @@ impl Executable {
     pub fn compile_with(plan: Plan, modes: Modes) -> Result<Executable> {
         plan.verify()?;
         for step in &plan.steps {
-            if let Work::Library(library) = &step.work {
-                library.check_host()?;
+            if let Work::Library { kernel, .. } = &step.work {
+                kernel.check_host()?;
             }
         }
         let program = program(&plan, modes)?;
@@ -108,7 +97,10 @@ impl Executable {
     pub fn text(&self) -> String {
         let text = |step: &Step| match &step.work {
             Work::Kernel(kernel) => machine_text(kernel).unwrap_or_else(|e| e.to_string()),
-            Work::Library(library) => format!("; library {library}"),
+            Work::Library { kernel, epilogue: None } => format!("; library {kernel}"),
+            Work::Library { kernel, epilogue: Some(epilogue) } => {
+                format!("; library {kernel}\n; epilogue\n{}", text_of_epilogue(step, epilogue))
+            }
         };
         self.plan.steps.iter().map(|step| format!("; {}\n{}\n", step.label, text(step))).collect()
     }
@@ -208,9 +200,12 @@ impl Executable {
             let mut slices: Vec<&mut [u8]> = writes.iter_mut().map(Buffer::bytes_mut).collect();
             match &step.work {
                 Work::Kernel(kernel) => evaluate(kernel, &reads, &mut slices),
-                Work::Library(library) => library.evaluate(&reads, &mut slices)?,
+                Work::Library { kernel, epilogue: None } => kernel.evaluate(&reads, &mut slices)?,
+                Work::Library { kernel, epilogue: Some(epilogue) } => {
+                    evaluate_with_epilogue(kernel, epilogue, &reads, &mut slices)?;
+                }
             }
-            for (operand, write) in step.operands[n_read..].iter().zip(&writes) {
+            for (operand, write) in step.results().iter().zip(&writes) {
                 memory(operand, &mut outputs, arena.bytes_mut()).copy_from_slice(write.bytes());
             }
         }
@@ -231,7 +226,7 @@ impl Executable {
     pub fn code_bytes(&self) -> usize {
         let bytes = self.program.launches.iter().map(|launch| match &launch.job {
             Job::Code { function, .. } => function.bytes(),
-            Job::Library { .. } => 0,
+            Job::Library { epilogue, .. } => epilogue.as_ref().map_or(0, |function| function.bytes()),
         });
         bytes.sum()
     }
@@ -321,121 +316,27 @@ fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8])
     }
 }
 
-fn program(plan: &Plan, modes: Modes) -> Result<Program> {
-    let schedules: Vec<Option<Schedule>> = plan
-        .steps
-        .iter()
-        .map(|step| match &step.work {
-            Work::Kernel(kernel) => Some(schedule(&prepared(kernel))),
-            Work::Library(_) => None,
-        })
-        .collect();
-    let scratch_at = plan.arena_bytes.next_multiple_of(64);
-    let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
-    if scratch > Plan::MOST_SCRATCH {
-        return Err(Error::Plan(format!("partial results of {scratch} bytes cannot be addressed")));
-    }
-    let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
-    let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
-    let mut drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)> = Vec::new();
-    let mut entries: Vec<Entry> = Vec::new();
-    for (n, (step, schedule)) in plan.steps.iter().zip(&schedules).enumerate() {
-        match (&step.work, schedule) {
-            (Work::Library(library), _) => {
-                drafts.push((PendingLaunch::Library(library), entries.len(), n..n + 1));
-                entries.extend(step.operands.iter().map(entry));
-            }
-            (Work::Kernel(_), Some(schedule)) => {
-                for nest in &schedule.nests {
-                    let n_drafts = drafts.len();
-                    place(&mut drafts, nest, entries.len(), n, modes.separate);
-                    if let Some(flags_at) = flags_at.filter(|_| drafts.len() > n_drafts) {
-                        let offset = flags_at + FLAG_BYTES * n_drafts;
-                        entries.push(Entry { site: Site::Arena, offset, len: FLAG_BYTES });
-                    }
-                    entries.extend(nest.sources.iter().map(|source| match *source {
-                        Source::Param(p) => entry(&step.operands[p]),
-                        Source::Scratch(at) => Entry { site: Site::Arena, offset: scratch_at + at, len: 0 },
-                    }));
-                }
-            }
-            (Work::Kernel(_), None) => {}
-        }
-    }
-    let launches = launches(drafts, entries.len(), modes.trap)?;
-    let n_launches = launches.len();
-    Ok(Program {
-        launches,
-        bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
-        entries,
-        inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
-        outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
-        donations: plan.donations.clone(),
-        arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
-        flags_at,
-    })
+/// Evaluates a library kernel, and then its epilogue.
+fn evaluate_with_epilogue(
+    library: &Library,
+    epilogue: &Epilogue,
+    reads: &[&[u8]],
+    writes: &mut [&mut [u8]],
+) -> Result<()> {
+    let (sources, others) = reads.split_at(library.inputs().len());
+    let Some((accumulator, written)) = writes.split_last_mut() else { return Ok(()) };
+    library.evaluate(sources, &mut [&mut **accumulator])?;
+    let mut reads = others.to_vec();
+    reads.insert(epilogue.accumulator().index(), &**accumulator);
+    evaluate(epilogue.kernel(), &reads, written);
+    Ok(())
 }
 
-/// Adds a nest to the last function if both are small, else begins another.
-fn place<'a>(
-    drafts: &mut Vec<(PendingLaunch<'a>, usize, std::ops::Range<usize>)>,
-    nest: &'a Nest,
-    first: usize,
-    step: usize,
-    separate: bool,
-) {
-    if let Some((PendingLaunch::Code { nests }, _, steps)) = drafts.last_mut().filter(|_| !separate) {
-        let insts: usize = nests.iter().map(|n| n.kernel.insts.len()).sum();
-        let small = nest.work <= SMALL_WORK && nests.iter().all(|n| n.work <= SMALL_WORK);
-        if small && nests.len() < MAX_MERGED_NESTS && insts + nest.kernel.insts.len() <= MAX_MERGED_INSTS {
-            nests.push(nest);
-            steps.end = step + 1;
-            return;
-        }
-    }
-    drafts.push((PendingLaunch::Code { nests: vec![nest] }, first, step..step + 1));
-}
-
-fn launches(
-    drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)>,
-    n_entries: usize,
-    trap: bool,
-) -> Result<Vec<HostLaunch>> {
-    let units: Vec<Unit<'_>> = drafts
-        .iter()
-        .filter_map(|(pending, ..)| match pending {
-            PendingLaunch::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
-            PendingLaunch::Library(_) => None,
-        })
-        .collect();
-    let mut functions = compile(&units)?.into_iter();
-    let ends: Vec<usize> = drafts.iter().skip(1).map(|(_, first, _)| *first).chain([n_entries]).collect();
-    let mut launches = Vec::with_capacity(drafts.len());
-    for ((pending, first, steps), end) in drafts.into_iter().zip(ends) {
-        let job = match pending {
-            PendingLaunch::Library(library) => {
-                Job::Library { library: library.clone(), n_inputs: library.inputs().len() }
-            }
-            PendingLaunch::Code { nests } => {
-                let function = functions.next().ok_or_else(|| Error::Internal("a function is missing".into()))?;
-                let (items, task) = match nests.as_slice() {
-                    [nest] => (nest.items, nest.task),
-                    // Several nests run whole.
-                    _ => (1, 1),
-                };
-                Job::Code { function, items, task }
-            }
-        };
-        launches.push(HostLaunch { job, first, count: end - first, steps });
-    }
-    Ok(launches)
-}
-
-fn entry(operand: &Operand) -> Entry {
-    let (site, offset) = match operand.place {
-        Place::Input(n) => (Site::Input(n as usize), 0),
-        Place::Output(n) => (Site::Output(n as usize), 0),
-        Place::Slot { offset } => (Site::Arena, offset),
+/// The machine instructions of an epilogue in the form that it has when nothing is watched.
+fn text_of_epilogue(step: &Step, epilogue: &Epilogue) -> String {
+    let text = match nest_on_tiles(step) {
+        Some(nest) => nest_text(&nest),
+        None => machine_text(epilogue.kernel()),
     };
-    Entry { site, offset, len: operand.ty().bytes() }
+    text.unwrap_or_else(|e| e.to_string())
 }

@@ -29,7 +29,7 @@ impl Executable {
             let raised = match launch.job {
                 Job::Code { .. } => arena[flags_at + FLAG_BYTES * n..][..FLAG_BYTES] != [0; FLAG_BYTES],
                 Job::Library { .. } => self.plan.steps[launch.steps.clone()].iter().any(|step| {
-                    written(step).iter().any(|operand| has_nonfinite(operand.dtype, bytes(operand, arena, outputs)))
+                    step.results().iter().any(|operand| has_nonfinite(operand.dtype, bytes(operand, arena, outputs)))
                 }),
             };
             first = raised.then(|| self.labels(&launch.steps));
@@ -52,8 +52,8 @@ impl Executable {
         let mut after = |n: usize, arena: &[u8], outputs: &[Buffer]| {
             for step in self.finished_by(n) {
                 let later = &self.plan.steps[step + 1..self.program.launches[n].steps.end];
-                for (position, operand) in written(&self.plan.steps[step]).iter().enumerate() {
-                    let lost = later.iter().flat_map(written).any(|other| other.overlaps(operand));
+                for (position, operand) in self.plan.steps[step].results().iter().enumerate() {
+                    let lost = later.iter().flat_map(Step::results).any(|other| other.overlaps(operand));
                     if !lost {
                         see(step, position, bytes(operand, arena, outputs));
                     }
@@ -87,12 +87,6 @@ impl Executable {
 /// Whether a launch is there to print.
 fn prints(launch: &HostLaunch) -> bool {
     matches!(launch.job, Job::Library { library: Library::Print(_), .. })
-}
-
-/// The operands that a step writes.
-pub(crate) fn written(step: &Step) -> &[Operand] {
-    let (_, n_read) = step.work.signature();
-    &step.operands[n_read..]
 }
 
 /// The bytes of a written operand.

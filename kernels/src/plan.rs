@@ -2,8 +2,10 @@
 //!
 //! Guarantees of a verified plan: every operand lies inside its buffer and has the dtype and length that its step
 //! expects, inputs are not written, every output is, and no step writes what it reads, unless it is a
-//! kernel that reads and writes each element at the same point. An output may be written over an input if a
-//! [`Donation`] says so: then nothing reads the input after the output is begun, unless at the same point.
+//! kernel that reads and writes each element at the same point. An epilogue may write so over what it reads and over its
+//! accumulator, but never over what the library kernel reads, which other parts of the same step still need. An output
+//! may be written over an input if a [`Donation`] says so: then nothing reads the input after the output is begun, unless
+//! at the same point.
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
@@ -14,6 +16,7 @@ use retape_runtime::DType;
 use smallvec::SmallVec;
 
 use crate::ensure::ensure;
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel, operation};
 use crate::library::Library;
@@ -60,8 +63,13 @@ pub struct Operand {
 pub enum Work {
     /// Runs a loop nest.
     Kernel(Kernel),
-    /// Runs a library kernel.
-    Library(Library),
+    /// Runs a library kernel, and an epilogue on its result.
+    Library {
+        /// The library kernel.
+        kernel: Library,
+        /// The pointwise kernel that follows it, element by element.
+        epilogue: Option<Epilogue>,
+    },
 }
 
 /// One step of a plan.
@@ -69,7 +77,8 @@ pub enum Work {
 pub struct Step {
     /// The work.
     pub work: Work,
-    /// The operands that it reads, then those that it writes.
+    /// The operands that it reads, then those that it writes: with an epilogue, those of the library kernel before the
+    /// epilogue's, and the accumulator last.
     pub operands: SmallVec<[Operand; 6]>,
     /// The name for people.
     pub label: String,
@@ -141,32 +150,125 @@ impl Operand {
 }
 
 impl Work {
+    /// A library kernel without an epilogue.
+    pub fn library(kernel: impl Into<Library>) -> Work {
+        Work::Library { kernel: kernel.into(), epilogue: None }
+    }
+
+    /// The epilogue, if there is one.
+    pub fn epilogue(&self) -> Option<&Epilogue> {
+        match self {
+            Work::Kernel(_) => None,
+            Work::Library { epilogue, .. } => epilogue.as_ref(),
+        }
+    }
+
     /// The types of the operands, and how many of them are read.
     pub fn signature(&self) -> (Vec<BufferType>, usize) {
+        let types_of = |kernel: &Kernel| -> Vec<BufferType> {
+            kernel.params.iter().map(|p| BufferType { dtype: p.dtype, len: p.len }).collect()
+        };
         match self {
-            Work::Kernel(kernel) => {
-                let types = kernel.params.iter().map(|p| BufferType { dtype: p.dtype, len: p.len }).collect();
-                (types, kernel.params.iter().filter(|p| !p.written).count())
-            }
-            Work::Library(library) => {
-                let inputs = library.inputs();
-                let n_read = inputs.len();
-                let all = inputs.into_iter().chain(library.outputs());
-                (all.map(|(dtype, len)| BufferType { dtype, len }).collect(), n_read)
+            Work::Kernel(kernel) => (types_of(kernel), kernel.params.iter().filter(|p| !p.written).count()),
+            Work::Library { kernel, epilogue } => {
+                let typed = |list: Vec<(DType, usize)>| list.into_iter().map(|(dtype, len)| BufferType { dtype, len });
+                let mut types: Vec<BufferType> = typed(kernel.inputs()).collect();
+                let mut n_read = types.len();
+                if let Some(epilogue) = epilogue {
+                    let all = types_of(epilogue.kernel());
+                    types.extend(epilogue.others().map(|p| all[p]));
+                    n_read += epilogue.others().filter(|&p| !epilogue.kernel().params[p].written).count();
+                }
+                types.extend(typed(kernel.outputs()));
+                (types, n_read)
             }
         }
     }
 
-    /// Whether parameter `read` may lie where parameter `written` does.
+    /// How many operands, from the first on, are what it reads and its results: all but an accumulator that is not kept.
+    pub fn n_meaningful(&self) -> usize {
+        let drops = self.epilogue().is_some_and(|epilogue| !epilogue.keeps_accumulator());
+        self.signature().0.len() - usize::from(drops)
+    }
+
+    /// The operand that is the accumulator of the epilogue.
+    pub fn accumulator(&self) -> Option<usize> {
+        self.epilogue_operands().iter().copied().max()
+    }
+
+    /// Whether the library kernel reads or writes an operand.
+    fn is_of_library(&self, operand: usize) -> bool {
+        match self {
+            Work::Kernel(_) => false,
+            Work::Library { epilogue: None, .. } => true,
+            Work::Library { kernel, .. } => operand < kernel.inputs().len() || self.accumulator() == Some(operand),
+        }
+    }
+
+    /// The operand that each parameter of the epilogue is.
+    pub(crate) fn epilogue_operands(&self) -> SmallVec<[usize; 6]> {
+        let Work::Library { kernel, epilogue: Some(epilogue) } = self else { return SmallVec::new() };
+        let first = kernel.inputs().len();
+        let last = first + epilogue.kernel().params.len() - 1;
+        let accumulator = epilogue.accumulator().index();
+        let operand = |p: usize| match p {
+            _ if p == accumulator => last,
+            _ if p > accumulator => first + p - 1,
+            _ => first + p,
+        };
+        (0..epilogue.kernel().params.len()).map(operand).collect()
+    }
+
+    /// Whether operand `read` may lie where operand `written` does. An accumulator that is not kept counts as read by
+    /// its epilogue.
     pub fn works_in_place(&self, read: usize, written: usize) -> bool {
-        let Work::Kernel(kernel) = self else { return false };
-        let mut stores = kernel.stores.iter().filter(|s| s.param.index() == written);
-        let (Some(store), None) = (stores.next(), stores.next()) else { return false };
-        kernel.insts.iter().all(|inst| match inst {
-            Inst::Load(p, at) => p.index() != read || *at == store.at,
-            Inst::LoadAt(p, _) => p.index() != read,
-            Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) | operation!() => true,
-        })
+        match self {
+            Work::Kernel(kernel) => is_in_place(kernel, read, written),
+            Work::Library { epilogue: None, .. } => false,
+            Work::Library { epilogue: Some(epilogue), .. } => {
+                let operands = self.epilogue_operands();
+                let param = |operand: usize| operands.iter().position(|&it| it == operand);
+                let kept = |param: usize| param == epilogue.accumulator().index() && epilogue.keeps_accumulator();
+                match (param(read), param(written)) {
+                    (Some(read), Some(written)) => !kept(read) && is_in_place(epilogue.kernel(), read, written),
+                    _ => false,
+                }
+            }
+        }
+    }
+
+    fn verify(&self) -> Result<()> {
+        match self {
+            Work::Kernel(kernel) => Ok(kernel.verify()?),
+            Work::Library { epilogue: None, .. } => Ok(()),
+            Work::Library { kernel, epilogue: Some(epilogue) } => {
+                epilogue.kernel().verify()?;
+                let accumulator = epilogue.kernel().params[epilogue.accumulator().index()];
+                match kernel.outputs()[..] {
+                    [result] if result == (accumulator.dtype, accumulator.len) => Ok(()),
+                    _ => Err(Error::Plan(format!("the result of {kernel} is not what its epilogue reads"))),
+                }
+            }
+        }
+    }
+}
+
+/// Whether parameter `read` of a kernel may lie where parameter `written` does.
+fn is_in_place(kernel: &Kernel, read: usize, written: usize) -> bool {
+    let mut stores = kernel.stores.iter().filter(|s| s.param.index() == written);
+    let (Some(store), None) = (stores.next(), stores.next()) else { return false };
+    kernel.insts.iter().all(|inst| match inst {
+        Inst::Load(p, at) => p.index() != read || *at == store.at,
+        Inst::LoadAt(p, _) => p.index() != read,
+        Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) | operation!() => true,
+    })
+}
+
+impl Step {
+    /// The operands that are results of the step.
+    pub(crate) fn results(&self) -> &[Operand] {
+        let (_, n_read) = self.work.signature();
+        &self.operands[n_read..self.work.n_meaningful()]
     }
 }
 
@@ -185,16 +287,12 @@ impl Plan {
     pub fn verify(&self) -> Result<()> {
         for (n, step) in self.steps.iter().enumerate() {
             self.verify_step(step).map_err(|reason| Error::Plan(format!("step {n} ({}): {reason}", step.label)))?;
-            if let Work::Kernel(kernel) = &step.work {
-                kernel.verify()?;
-            }
+            step.work.verify()?;
         }
         self.verify_sizes().map_err(Error::Plan)?;
         for n in 0..self.outputs.len() {
-            let written = self.steps.iter().any(|step| {
-                let (_, n_read) = step.work.signature();
-                step.operands[n_read..].iter().any(|o| o.place == Place::Output(n as u32))
-            });
+            let is_it = |operand: &Operand| operand.place == Place::Output(n as u32);
+            let written = self.steps.iter().any(|step| step.results().iter().any(is_it));
             if !written {
                 return Err(Error::Plan(format!("no step writes output {n}")));
             }
@@ -278,25 +376,28 @@ impl Plan {
     }
 
     fn verify_step(&self, step: &Step) -> std::result::Result<(), String> {
-        if let Work::Library(library) = &step.work {
-            library.verify().map_err(|e| e.to_string())?;
+        if let Work::Library { kernel, .. } = &step.work {
+            kernel.verify().map_err(|e| e.to_string())?;
         }
         let (types, n_read) = step.work.signature();
         if types.len() != step.operands.len() {
             return Err(format!("{} operands instead of {}", step.operands.len(), types.len()));
         }
-        let library = matches!(step.work, Work::Library(_));
         for (n, (operand, ty)) in step.operands.iter().zip(&types).enumerate() {
             if operand.ty() != *ty {
                 return Err(format!("operand {n} is {} instead of {ty}", operand.ty()));
             }
+            let library = step.work.is_of_library(n);
             self.verify_place(operand, n >= n_read, library).map_err(|reason| format!("operand {n} {reason}"))?;
         }
         for (w, written) in step.operands.iter().enumerate().skip(n_read) {
             for (o, other) in step.operands.iter().enumerate().take(w).filter(|(_, o)| o.overlaps(written)) {
-                let alike =
-                    o < n_read && other.range() == written.range() && other.dtype.size() == written.dtype.size();
-                if !alike || !step.work.works_in_place(o, w) {
+                let alike = other.range() == written.range() && other.dtype.size() == written.dtype.size();
+                let in_place = match o < n_read {
+                    true => step.work.works_in_place(o, w),
+                    false => step.work.accumulator() == Some(w) && step.work.works_in_place(w, o),
+                };
+                if !(alike && in_place) {
                     return Err(format!("operand {w} is written over operand {o}"));
                 }
             }
@@ -352,6 +453,18 @@ impl fmt::Display for Donation {
     }
 }
 
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Work::Kernel(kernel) => kernel.fmt(f),
+            Work::Library { kernel, epilogue: None } => kernel.fmt(f),
+            Work::Library { kernel, epilogue: Some(epilogue) } => {
+                write!(f, "{kernel}\nepilogue of {}\n{}", epilogue.accumulator(), epilogue.kernel())
+            }
+        }
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let types = |types: &[BufferType]| types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
@@ -367,13 +480,15 @@ impl fmt::Display for Plan {
                 let texts: Vec<String> = operands.iter().map(|o| format!("{}: {}", o.place, o.ty())).collect();
                 texts.join(", ")
             };
-            let (read, written) = step.operands.split_at(n_read.min(step.operands.len()));
-            writeln!(f, "  {n} {}: ({}) -> ({})", step.label, list(read), list(written))?;
-            let body = match &step.work {
-                Work::Kernel(kernel) => kernel.to_string(),
-                Work::Library(library) => library.to_string(),
-            };
-            for line in body.lines() {
+            let n_meaningful = step.work.n_meaningful().min(step.operands.len());
+            let (meaningful, passed) = step.operands.split_at(n_meaningful);
+            let (read, written) = meaningful.split_at(n_read.min(n_meaningful));
+            write!(f, "  {n} {}: ({}) -> ({})", step.label, list(read), list(written))?;
+            match passed {
+                [] => writeln!(f)?,
+                passed => writeln!(f, " through {}", list(passed))?,
+            }
+            for line in step.work.to_string().lines() {
                 writeln!(f, "    {line}")?;
             }
         }

@@ -28,8 +28,17 @@ pub(crate) struct Entry {
 /// The work of a launch.
 #[derive(Debug)]
 pub(crate) enum Job {
-    Code { function: Arc<Function>, items: u64, task: u64 },
-    Library { library: Library, n_inputs: usize },
+    Code {
+        function: Arc<Function>,
+        items: u64,
+        task: u64,
+    },
+    /// The epilogue, if there is one, runs on blocks of the result.
+    Library {
+        library: Library,
+        n_inputs: usize,
+        epilogue: Option<Arc<Function>>,
+    },
 }
 
 /// One call of a function or of a library kernel.

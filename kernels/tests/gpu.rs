@@ -10,10 +10,10 @@ use std::{env, fs, thread};
 
 use retape_cuda_sim::Order;
 use retape_cuda_sim::driver::{Driver, install};
-use retape_kernels::ir::parse;
+use retape_kernels::ir::{ParamId, parse};
 use retape_kernels::library::{Library, MatMul, Print, Token, set_print_sink};
 use retape_kernels::{
-    BufferType, DeviceExecutable, Donation, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work,
+    BufferType, DeviceExecutable, Donation, Epilogue, Error, Executable, Input, Modes, Operand, Place, Plan, Step, Work,
 };
 use retape_runtime::{Buffer, DType, DeviceBuffer, Gpu, Shape};
 
@@ -90,7 +90,7 @@ fn printing(n: usize) -> Plan {
         let print = Print { label: label.into(), dtype: DType::F32, shape: Shape::new(&[n]) };
         let token = Operand { place: Place::Slot { offset: 0 }, dtype: Token::DTYPE, len: 0 };
         let operands = [Operand { place, dtype: DType::F32, len: n }, token, token].into_iter().collect();
-        Step { work: Work::Library(Library::from(print)), operands, label: label.into() }
+        Step { work: Work::library(Library::from(print)), operands, label: label.into() }
     };
     plan.steps.insert(3, print("copy", Place::Slot { offset: 0 }));
     plan.steps.push(print("input", Place::Input(1)));
@@ -261,24 +261,31 @@ fn what_runs_side_by_side_has_room_for_its_addresses() {
     assert_eq!(device.n_launches(), 2);
 }
 
+/// A product of square matrices with a kernel that reads it as a parameter.
+fn product_with(n: usize, text: &str, accumulator: u32) -> Work {
+    let kernel = MatMul::contiguous(DType::F32, &[], [n, n, n]).into();
+    let epilogue = Epilogue::new(&parse(text).unwrap(), ParamId(accumulator));
+    assert!(epilogue.is_some(), "{text}");
+    Work::Library { kernel, epilogue }
+}
+
 /// Products with a bias that read one array run side by side, as the products alone do.
 #[test]
 fn products_with_what_follows_run_side_by_side() {
     let (_alone, gpu) = gpu();
     let n = 24;
     let f32_at = |place| Operand { place, dtype: DType::F32, len: n * n };
-    let step_pair = |k: u32| {
-        let product: Library = MatMul::contiguous(DType::F32, &[], [n, n, n]).into();
+    let with_bias = |k: u32| {
         let slot = Place::Slot { offset: k as usize * n * n * 4 };
-        let operands = [Place::Input(0), Place::Input(1 + k), slot].map(f32_at).into_iter().collect();
-        let product = Step { work: Work::Library(product), operands, label: "product".into() };
-        [product, step("bias", &pointwise(n * n, "add"), &[slot, Place::Input(1), Place::Output(k)])]
+        let places = [Place::Input(0), Place::Input(1 + k), Place::Input(1), Place::Output(k), slot];
+        let operands = places.map(f32_at).into_iter().collect();
+        Step { work: product_with(n, &pointwise(n * n, "add"), 0), operands, label: "product+bias".into() }
     };
     let plan = Plan {
         inputs: vec![f32s(n * n); 4],
         outputs: vec![f32s(n * n); 3],
         arena_bytes: 3 * n * n * 4,
-        steps: (0..3).flat_map(step_pair).collect(),
+        steps: (0..3).map(with_bias).collect(),
         ..Plan::default()
     };
     let arrays: Vec<Buffer> = (0..4).map(|seed| ramp(n * n, seed)).collect();
@@ -343,14 +350,12 @@ fn launches_side_by_side_have_one_text() {
 fn what_follows_a_product_runs_in_its_launch() {
     let (_alone, gpu) = gpu();
     let n = 24;
-    let product: Library = MatMul::contiguous(DType::F32, &[], [n, n, n]).into();
-    let slot = Place::Slot { offset: 0 };
     let place = |place| Operand { place, dtype: DType::F32, len: n * n };
-    let operands = [Place::Input(0), Place::Input(1), slot].map(place).into_iter().collect();
+    let places = [Place::Input(0), Place::Input(1), Place::Input(1), Place::Output(0), Place::Slot { offset: 0 }];
+    let operands = places.map(place).into_iter().collect();
     let steps = vec![
-        Step { work: Work::Library(product), operands, label: "product".into() },
         step("other", &pointwise(n * n, "mul"), &[Place::Input(0), Place::Input(1), Place::Output(1)]),
-        step("tail", &pointwise(n * n, "add"), &[Place::Input(1), slot, Place::Output(0)]),
+        Step { work: product_with(n, &pointwise(n * n, "add"), 1), operands, label: "product+tail".into() },
     ];
     let plan = Plan {
         inputs: vec![f32s(n * n); 2],
@@ -362,8 +367,8 @@ fn what_follows_a_product_runs_in_its_launch() {
     let fused = DeviceExecutable::compile(plan.clone(), Arc::clone(&gpu), false).unwrap();
     let modes = Modes { separate: true, ..Modes::default() };
     let apart = DeviceExecutable::compile_with(plan, Arc::clone(&gpu), false, modes).unwrap();
-    assert_eq!(fused.launch_steps().collect::<Vec<_>>(), [1..2, 2..3]);
-    assert_eq!(apart.launch_steps().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
+    assert_eq!(fused.launch_steps().collect::<Vec<_>>(), [0..1, 1..2]);
+    assert_eq!(apart.launch_steps().collect::<Vec<_>>(), [0..1, 1..2, 1..2]);
     let inputs = [upload(&gpu, &ramp(n * n, 1)), upload(&gpu, &ramp(n * n, 2))];
     let inputs = [&inputs[0], &inputs[1]];
     let expected: Vec<Buffer> = apart.run(&inputs).unwrap().iter().map(|buffer| buffer.to_host().unwrap()).collect();
@@ -373,9 +378,9 @@ fn what_follows_a_product_runs_in_its_launch() {
         code.run_stepwise(&inputs, &mut |step, position, bytes| seen.push((step, position, bytes.to_vec()))).unwrap();
         seen
     };
-    let (all, some) = (seen(&apart), seen(&fused));
-    assert_eq!(all.iter().map(|(step, ..)| *step).collect::<Vec<_>>(), [0, 1, 2]);
-    assert_eq!(some, all[1..]);
+    let found = seen(&fused);
+    assert_eq!(found.iter().map(|(step, position, _)| (*step, *position)).collect::<Vec<_>>(), [(0, 0), (1, 0)]);
+    assert_eq!(found, seen(&apart));
 }
 
 #[test]

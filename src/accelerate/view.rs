@@ -123,7 +123,13 @@ impl Entry {
         let text = |(n, step): (usize, &Step)| {
             let text = match &step.work {
                 Work::Kernel(kernel) => of_kernel(kernel)?,
-                Work::Library(library) => format!("; library kernel, compiled with this crate\n; {library}"),
+                Work::Library { kernel, epilogue } => {
+                    let library = format!("; library kernel, compiled with this crate\n; {kernel}");
+                    match epilogue {
+                        None => library,
+                        Some(epilogue) => format!("{library}\n; epilogue\n{}", of_kernel(epilogue.kernel())?),
+                    }
+                }
             };
             Ok(format!("; step {n}: {}\n{}\n", step.label, text.trim_end()))
         };

@@ -291,10 +291,6 @@ impl Step {
         // A copy to a result makes no value.
         let writes = if values.roots.is_empty() { &[] } else { writes };
         let lines = members.iter().filter_map(|&id| graph.node(id).at).map(ToString::to_string);
-        let text = match &step.work {
-            Work::Kernel(kernel) => kernel.to_string(),
-            Work::Library(library) => library.to_string(),
-        };
         Step {
             label: step.label.clone(),
             kind: kind(graph, &step.work, &members),
@@ -302,7 +298,7 @@ impl Step {
             writes: writes.to_vec(),
             lines: lines.collect::<BTreeSet<_>>().into_iter().collect(),
             members: members.into_iter().collect(),
-            text: cut(text, MAX_KERNEL),
+            text: cut(step.work.to_string(), MAX_KERNEL),
         }
     }
 }
@@ -314,7 +310,7 @@ fn kind(graph: &Graph, work: &Work, members: &BTreeSet<ValueId>) -> StepKind {
         node.op.lower(&args, &node.ty)
     };
     match work {
-        Work::Library(_) => StepKind::Library,
+        Work::Library { .. } => StepKind::Library,
         Work::Kernel(_) if members.iter().any(|id| matches!(lowering(id), Lowering::Reduce { .. })) => {
             StepKind::Reduction
         }
@@ -328,7 +324,8 @@ fn outputs(graph: &Graph, plan: &Plan) -> Vec<Output> {
     let writer = |output: usize| {
         plan.steps.iter().rposition(|step| {
             let n_read = step.work.signature().1;
-            step.operands.iter().skip(n_read).any(|operand| operand.place == Place::Output(output as u32))
+            let mut results = step.operands.iter().take(step.work.n_meaningful()).skip(n_read);
+            results.any(|operand| operand.place == Place::Output(output as u32))
         })
     };
     graph.outputs().iter().enumerate().map(|(n, &value)| Output { value, step: writer(n) }).collect()

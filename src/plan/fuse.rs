@@ -22,7 +22,7 @@ const MAX_COST: u32 = 480;
 /// Roots that one step computes.
 #[derive(Debug)]
 pub(super) struct FusionGroup {
-    /// The roots, in order.
+    /// The roots, in order; none if the group has become a part of another one.
     pub(super) roots: Vec<ValueId>,
     /// The extents of the iteration space.
     pub(super) space: Vec<usize>,
@@ -180,6 +180,50 @@ impl Groups {
         ancestors
     }
 
+    /// The groups that read each value from memory.
+    pub(super) fn readers(&self) -> HashMap<ValueId, Vec<usize>> {
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for (index, group) in self.groups.iter().enumerate() {
+            for read in &group.reads {
+                let known = readers.entry(read.value).or_default();
+                if known.last() != Some(&index) {
+                    known.push(index);
+                }
+            }
+        }
+        readers
+    }
+
+    /// Whether a group can be one with a group that reads it: whether nothing that the reader waits for waits for the
+    /// group itself.
+    pub(super) fn can_absorb(&self, index: usize, reader: usize) -> bool {
+        bits(&self.groups[reader].ancestors).all(|other| other == index || !self.depends(other, index))
+    }
+
+    /// Makes a group one with a group that reads it, which has no roots from then on.
+    pub(super) fn absorb(&mut self, index: usize, reader: usize) {
+        let own = std::mem::take(&mut self.groups[index].roots);
+        let FusionGroup { roots, reads, ancestors, .. } = &mut self.groups[reader];
+        let (roots, reads, mut ancestors) = (std::mem::take(roots), std::mem::take(reads), std::mem::take(ancestors));
+        clear(&mut ancestors, index);
+        self.group_of.extend(roots.iter().map(|&root| (root, index)));
+        let group = &mut self.groups[index];
+        group.reads.extend(reads.into_iter().filter(|read| !own.contains(&read.value)));
+        group.roots = own;
+        group.roots.extend(roots);
+        unite(&mut group.ancestors, &ancestors);
+        let ancestors = group.ancestors.clone();
+        for group in &mut self.groups {
+            if has(&group.ancestors, reader) {
+                clear(&mut group.ancestors, reader);
+                set(&mut group.ancestors, index);
+            }
+            if has(&group.ancestors, index) {
+                unite(&mut group.ancestors, &ancestors);
+            }
+        }
+    }
+
     /// The roots that are read by other groups than their own, or are outputs.
     pub(super) fn read_from_outside(&self, values: &Values<'_>) -> HashSet<ValueId> {
         let outputs = values.graph.outputs().iter().map(|&output| values.memory_of(output));
@@ -199,7 +243,8 @@ impl Groups {
         held_up.iter().flatten().for_each(|&index| holds[index] += 1);
         // A group that is held up has the second rank: it runs when nothing else can.
         let entry = |index: usize, holds: &[u32]| Reverse((holds[index] > 0, self.groups[index].roots[0], index));
-        let ready = (0..self.groups.len()).filter(|&index| waits[index] == 0);
+        let all = || (0..self.groups.len()).filter(|&index| !self.groups[index].roots.is_empty());
+        let ready = all().filter(|&index| waits[index] == 0);
         let mut ready: BinaryHeap<_> = ready.map(|index| entry(index, &holds)).collect();
         let mut is_done = vec![false; self.groups.len()];
         let mut order = vec![];
@@ -222,22 +267,13 @@ impl Groups {
                 }
             }
         }
-        debug_assert_eq!(order.len(), self.groups.len(), "groups depend on each other in a circle");
+        debug_assert_eq!(order.len(), all().count(), "groups depend on each other in a circle");
         order
     }
 
     /// For each group those that should rather run after it, since they could be written over what it reads.
     pub(super) fn held_up(&self, values: &Values<'_>) -> Vec<Vec<usize>> {
-        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
-        for (index, group) in self.groups.iter().enumerate() {
-            let parameters = group.reads.iter().map(|read| read.value).filter(|&value| !values.is_root(value));
-            for parameter in parameters {
-                let known = readers.entry(parameter).or_default();
-                if known.last() != Some(&index) {
-                    known.push(index);
-                }
-            }
-        }
+        let readers = self.readers();
         let outputs: HashSet<ValueId> = values.graph.outputs().iter().map(|&id| values.memory_of(id)).collect();
         let mut held_up = vec![vec![]; self.groups.len()];
         for (index, group) in self.groups.iter().enumerate() {
@@ -316,6 +352,12 @@ fn set(bits: &mut Vec<u64>, index: usize) {
         bits.resize(index / 64 + 1, 0);
     }
     bits[index / 64] |= 1 << (index % 64);
+}
+
+fn clear(bits: &mut [u64], index: usize) {
+    if let Some(word) = bits.get_mut(index / 64) {
+        *word &= !(1 << (index % 64));
+    }
 }
 
 fn unite(bits: &mut Vec<u64>, more: &[u64]) {

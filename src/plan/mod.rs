@@ -3,24 +3,26 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod donate;
+mod epilogue;
 mod fuse;
 mod lower;
+mod place;
 mod slots;
 mod transpose;
 mod values;
 mod view;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use retape_kernels::ir::Affine;
 use retape_kernels::library::{Library, MatMul, MatrixLayout};
-use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
+use retape_kernels::{BufferType, Plan, Work};
 use retape_runtime::{Device, Shortage};
 use smallvec::SmallVec;
 
 use self::fuse::{FusionGroup, Groups};
 use self::lower::Lowered;
-use self::slots::Slots;
+use self::place::place;
 use self::values::Values;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -89,13 +91,17 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
         return Err(Error::Internal("a call of compiled code is to be compiled".into()));
     }
     let values = Values::of(graph);
-    let groups = Groups::of(&values);
+    let mut groups = Groups::of(&values);
+    let mut steps = unplaced_steps(&values, &groups);
+    epilogue::attach(&values, &mut groups, &mut steps);
+    transpose::find(&mut steps);
     let order = groups.in_order(&[]);
-    let mut planned = place(&values, make_steps(&values, &groups, &order));
+    let placed = |order: &[usize]| place(&values, order.iter().filter_map(|&group| steps[group].as_ref()));
+    let mut planned = placed(&order);
     // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
     let later = groups.in_order(&groups.held_up(&values));
     if later != order {
-        let other = place(&values, make_steps(&values, &groups, &later));
+        let other = placed(&later);
         let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).fold(0, usize::saturating_add);
         let needs = |plan: &Plan| plan.arena_bytes.saturating_add(outputs(plan)).saturating_sub(plan.donated_bytes());
         if needs(&other.0) < needs(&planned.0) {
@@ -113,26 +119,26 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
 }
 
 /// A step whose operands are still values.
-struct Draft {
+struct UnplacedStep {
     work: Work,
     reads: Vec<ValueId>,
-    /// Written values; a copy to an output has none.
+    /// With an epilogue, its accumulator last.
     writes: Vec<ValueId>,
     roots: Vec<ValueId>,
     label: String,
 }
 
-fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draft> {
+/// The step of each group.
+fn unplaced_steps(values: &Values<'_>, groups: &Groups) -> Vec<Option<UnplacedStep>> {
     let outside = groups.read_from_outside(values);
-    let make = |&index: &usize| {
-        let group = &groups.groups[index];
+    let make = |group: &FusionGroup| {
         let label = label(values, group);
         let roots = group.roots.clone();
         match values.lowering(group.roots[0]) {
             Lowering::Library(library) => {
                 let root = group.roots[0];
                 let (library, reads) = with_strides(values, root, library);
-                Draft { work: Work::Library(library), reads, writes: vec![root], roots, label }
+                UnplacedStep { work: Work::library(library), reads, writes: vec![root], roots, label }
             }
             Lowering::Pointwise(_)
             | Lowering::Indexed { .. }
@@ -140,11 +146,11 @@ fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draf
             | Lowering::Reduce { .. }
             | Lowering::Parameter => {
                 let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
-                Draft { work: transpose::work(kernel), reads, writes, roots, label }
+                UnplacedStep { work: Work::Kernel(kernel), reads, writes, roots, label }
             }
         }
     };
-    order.iter().map(make).collect()
+    groups.groups.iter().map(|group| Some(make(group))).collect()
 }
 
 /// The names of the ops that a group computes.
@@ -176,99 +182,4 @@ fn operand(at: &Affine) -> MatrixLayout {
         row_stride: matrix[0],
         col_stride: matrix[1],
     }
-}
-
-/// Gives every value its place.
-fn place(values: &Values<'_>, drafts: Vec<Draft>) -> (Plan, Layout) {
-    let graph = values.graph;
-    let mut places: HashMap<ValueId, Place> = HashMap::new();
-    for (&id, index) in graph.params().iter().zip(0..) {
-        places.insert(id, Place::Input(index));
-    }
-    let mut copies = vec![];
-    for (&output, index) in graph.outputs().iter().zip(0..) {
-        let memory = values.memory_of(output);
-        match places.contains_key(&memory) {
-            true => copies.push((memory, index)),
-            false => {
-                places.insert(memory, Place::Output(index));
-            }
-        }
-    }
-    let mut last_use: HashMap<ValueId, usize> = HashMap::new();
-    for (step, draft) in drafts.iter().enumerate() {
-        last_use.extend(draft.reads.iter().map(|&value| (value, step)));
-    }
-    let mut slots = Slots::default();
-    let mut steps = vec![];
-    let mut layout = Layout::default();
-    for (index, draft) in drafts.into_iter().enumerate() {
-        let dies = |value: &ValueId| last_use[value] == index;
-        for (position, &write) in draft.writes.iter().enumerate() {
-            if places.contains_key(&write) {
-                continue;
-            }
-            let n_bytes = n_bytes(graph, write);
-            let reused = in_place(&draft, position).find(|read| dies(read) && slots.hand_over(*read, write, n_bytes));
-            if reused.is_none() {
-                slots.take(write, n_bytes);
-            }
-            places.insert(write, Place::Slot { offset: slots.offset(write).expect("just placed") });
-        }
-        let operand =
-            |(&value, ty): (&ValueId, &BufferType)| Operand { len: ty.len, ..operand_at(graph, value, places[&value]) };
-        // A strided library call may need less than all of what it reads.
-        let (types, _) = draft.work.signature();
-        let operands = draft.reads.iter().chain(&draft.writes).zip(&types).map(operand).collect();
-        steps.push(Step { work: draft.work, operands, label: draft.label });
-        let operands = draft.reads.iter().chain(&draft.writes).copied().collect();
-        layout.steps.push(StepValues { roots: draft.roots, operands });
-        draft.reads.iter().filter(|value| dies(value)).for_each(|&value| slots.free(value));
-        // A written value that no step reads frees its slot at once.
-        let unread = draft.writes.iter().filter(|value| !last_use.contains_key(value));
-        unread.for_each(|&value| slots.free(value));
-    }
-    for (memory, index) in copies {
-        let operands = [places[&memory], Place::Output(index)].map(|place| operand_at(graph, memory, place));
-        let work = Work::Kernel(lower::copy(values, memory));
-        steps.push(Step { work, operands: SmallVec::from_iter(operands), label: "copy".to_owned() });
-        layout.steps.push(StepValues { roots: vec![], operands: vec![memory; 2] });
-    }
-    layout.unshared_bytes = slots.n_unshared_bytes();
-    let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
-    let mut plan = Plan {
-        inputs: graph.params().iter().map(buffer).collect(),
-        outputs: graph.outputs().iter().map(buffer).collect(),
-        arena_bytes: slots.n_bytes(),
-        steps,
-        donations: vec![],
-    };
-    plan.donations = donate::donations(graph, &plan);
-    (plan, layout)
-}
-
-fn n_bytes(graph: &Graph, value: ValueId) -> usize {
-    graph.ty(value).n_elements() * graph.ty(value).dtype.size()
-}
-
-fn operand_at(graph: &Graph, value: ValueId, place: Place) -> Operand {
-    Operand { place, dtype: graph.ty(value).dtype, len: graph.ty(value).n_elements() }
-}
-
-/// The values whose bytes the write at `position` may take: the kernel reads each element just where it writes it.
-fn in_place(draft: &Draft, position: usize) -> impl Iterator<Item = ValueId> {
-    let n_reads = draft.reads.len();
-    draft
-        .reads
-        .iter()
-        .enumerate()
-        .filter(move |(read, _)| reads_in_place(&draft.work, *read, n_reads + position))
-        .map(|(_, &id)| id)
-}
-
-/// Whether parameter `read` is as long as `written` and may lie where that does.
-fn reads_in_place(work: &Work, read: usize, written: usize) -> bool {
-    let Work::Kernel(kernel) = work else { return false };
-    let (from, to) = (kernel.params[read], kernel.params[written]);
-    from.dtype.size() == to.dtype.size() && from.len == to.len && work.works_in_place(read, written)
 }

@@ -2,7 +2,9 @@
 
 use retape_kernels::Work;
 use retape_kernels::ir::{Inst, Kernel};
-use retape_kernels::library::{Library, Transpose};
+use retape_kernels::library::Transpose;
+
+use super::UnplacedStep;
 
 /// Matrices of fewer elements stay with their neighbours in generated code: a call would cost more than it saves.
 const FEW: usize = 1 << 12;
@@ -10,11 +12,14 @@ const FEW: usize = 1 << 12;
 /// Matrices of fewer rows or columns fill no tile.
 const NARROW: usize = 8;
 
-/// The work of a kernel.
-pub(super) fn work(kernel: Kernel) -> Work {
-    match transposed(&kernel) {
-        Some(transpose) => Work::Library(Library::Transpose(transpose)),
-        None => Work::Kernel(kernel),
+/// Gives kernels that are transpositions, and have not become epilogues, to the library.
+pub(super) fn find(steps: &mut [Option<UnplacedStep>]) {
+    for step in steps.iter_mut().flatten() {
+        if let Work::Kernel(kernel) = &step.work
+            && let Some(transpose) = transposed(kernel)
+        {
+            step.work = Work::library(transpose);
+        }
     }
 }
 

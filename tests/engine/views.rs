@@ -38,20 +38,21 @@ fn a_plan_and_its_kernels_show_every_step() {
     f.call(&x, &w).unwrap();
     let signature = f.signature(&x, &w);
     let plan = f.text(&signature, Form::Plan).unwrap();
-    assert!(plan.starts_with("plan (f32[12], f32[6]) -> (f32[8])\n  arena 64 bytes\n"), "{plan}");
-    for part in ["0 matmul: (input 0: f32[12], input 1: f32[6]) -> (slot 0: f32[8])", "1 add: ", "exp %0"] {
+    assert!(plan.starts_with("plan (f32[12], f32[6]) -> (f32[8])\n  arena 0 bytes\n"), "{plan}");
+    let step = "0 matmul+add: (input 0: f32[12], input 1: f32[6]) -> (output 0: f32[8]) through output 0: f32[8]\n";
+    for part in [step, "    matmul{", "    epilogue of p0\n", "exp %0"] {
         assert!(plan.contains(part), "{part}: {plan}");
     }
     let kernels = f.text(&signature, Form::Kernels).unwrap();
-    assert!(kernels.contains("; step 0: matmul\n; library kernel"), "{kernels}");
-    assert!(kernels.contains("; step 1: add\nkernel (p0: f32[8]"), "{kernels}");
+    assert!(kernels.contains("; step 0: matmul+add\n; library kernel"), "{kernels}");
+    assert!(kernels.contains("\n; epilogue\nkernel (p0: f32[8]"), "{kernels}");
     assert!(!kernels.contains(" = exp "), "expanded: {kernels}");
     let clif = f.text(&signature, Form::Clif).unwrap();
-    assert!(clif.contains("; step 1: add\nfunction u0:0(i64, i64, i64)") && clif.contains("block0("), "{clif}");
+    assert!(clif.contains("; epilogue\nfunction u0:0(i64, i64, i64)") && clif.contains("block0("), "{clif}");
     let code = f.text(&signature, Form::Disassembly).unwrap();
     // Nests of full width are shown as bytes, others by Cranelift.
     let is_instructions = code.contains("ret") && (!cfg!(target_arch = "x86_64") || code.contains("%xmm"));
-    assert!(code.contains("; step 1: add\n") && (is_instructions || code.contains("  .byte 0x")), "{code}");
+    assert!(code.contains("; epilogue\n") && (is_instructions || code.contains("  .byte 0x")), "{code}");
 }
 
 #[test]

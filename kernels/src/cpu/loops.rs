@@ -77,6 +77,8 @@ pub(super) struct Loops<'a, 'f> {
     /// The instructions that reduce.
     pub(super) reduces: Vec<ValueId>,
     pub(super) pointers: Vec<Value>,
+    /// The columns of a tile: the first, and the one behind the last.
+    columns: Vec<Value>,
     /// Of each access, loads first: parameter and map.
     pub(super) accesses: Vec<(usize, Affine)>,
     /// The access of each load.
@@ -101,6 +103,7 @@ impl<'a, 'f> Loops<'a, 'f> {
             rare: Rc::new(rare),
             reduces,
             pointers: Vec::new(),
+            columns: Vec::new(),
             accesses,
             access_of,
             env: Env {
@@ -120,7 +123,7 @@ impl<'a, 'f> Loops<'a, 'f> {
         loops.ready(Phase::Tail);
         match nest.form {
             Form::Flat => loops.vector_range(begin, end),
-            Form::Columns { .. } | Form::Rows => loops.grid(begin, end),
+            Form::Columns { .. } | Form::Rows | Form::Tile => loops.grid(begin, end),
         }
     }
 
@@ -129,6 +132,11 @@ impl<'a, 'f> Loops<'a, 'f> {
         for p in 0..self.kernel.params.len() {
             let pointer = self.e.b.ins().load(types::I64, trusted, table, (8 * (first + p)) as i32);
             self.pointers.push(pointer);
+        }
+        if self.nest.form == Form::Tile {
+            let behind = first + self.kernel.params.len();
+            let column = |n: usize| self.e.b.ins().load(types::I64, trusted, table, (8 * (behind + n)) as i32);
+            self.columns = [0, 1].map(column).to_vec();
         }
         for (param, at) in &self.accesses {
             let bytes = at.offset * self.kernel.params[*param].dtype.size() as i64;
@@ -195,6 +203,7 @@ impl<'a, 'f> Loops<'a, 'f> {
             l.ready(Phase::Tail);
             match l.nest.form {
                 Form::Columns { block } => l.block(coordinates[outer], block),
+                Form::Tile => l.vector_range(Bound::At(l.columns[0]), Bound::At(l.columns[1])),
                 Form::Rows | Form::Flat => l.row(),
             }
             l.advance(&coordinates, &dims)

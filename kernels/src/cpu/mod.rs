@@ -176,3 +176,8 @@ fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<Str
     let schedule = schedule(&crate::schedule::prepared(kernel));
     schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest], trap: false })).collect()
 }
+
+/// The machine instructions of one nest.
+pub(crate) fn nest_text(nest: &Nest) -> Result<String> {
+    compile::disassembly(&Unit { nests: vec![nest], trap: false })
+}

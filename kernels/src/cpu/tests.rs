@@ -92,6 +92,28 @@ fn run_at(schedule: &Schedule, functions: &[Arc<Function>], pointers: &[*mut u8]
     flag != 0
 }
 
+/// Runs code of a nest on blocks of a matrix, which end at these rows and columns.
+pub(super) fn run_blocks(
+    kernel: &Kernel,
+    function: &Function,
+    inputs: &[Vec<u8>],
+    ends: [&[usize]; 2],
+) -> Vec<Vec<u8>> {
+    let mut outputs = fresh_outputs(kernel);
+    let mut inputs = inputs.to_vec();
+    let mut table: Vec<*mut u8> = inputs.iter_mut().chain(&mut outputs).map(|buffer| buffer.as_mut_ptr()).collect();
+    let blocks = |ends: &[usize]| [&[0], ends].concat().windows(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<_>>();
+    for columns in blocks(ends[1]) {
+        table.truncate(kernel.params.len());
+        table.extend(columns.map(std::ptr::without_provenance_mut::<u8>));
+        for [begin, end] in blocks(ends[0]) {
+            // SAFETY: the kernel is verified, its buffers have the lengths of its parameters, and the blocks lie inside.
+            unsafe { function.call(table.as_ptr(), begin as u64, end as u64) };
+        }
+    }
+    outputs
+}
+
 /// Runs the code of one function that has the nests of several schedules without scratch memory.
 pub(super) fn run_together(
     kernels: &[Kernel],

@@ -4,13 +4,13 @@ use retape_runtime::DeviceBuffer;
 
 use super::{DeviceExecutable, Segment, call};
 use crate::error::Result;
-use crate::instrument::{has_nonfinite, written};
+use crate::instrument::has_nonfinite;
 use crate::library::Library;
 use crate::plan::Step;
 
 impl DeviceExecutable {
     /// Runs the plan one step at a time and hands out what each step wrote: the step's number, the position among its
-    /// written operands, and the bytes. A step that was fused into the one behind it is left out. Nothing is printed.
+    /// written operands, and the bytes. Nothing is printed.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl DeviceExecutable {
 
     /// Hands out what a step wrote.
     fn show(&self, n: usize, buffers: &[&DeviceBuffer], see: &mut dyn FnMut(usize, usize, &[u8])) -> Result<()> {
-        for (position, operand) in written(&self.plan.steps[n]).iter().enumerate() {
+        for (position, operand) in self.plan.steps[n].results().iter().enumerate() {
             let mut bytes = vec![0; operand.ty().bytes()];
             self.read(operand, buffers, &mut bytes)?;
             see(n, position, &bytes);
@@ -64,7 +64,7 @@ impl DeviceExecutable {
         let mut first: Option<&Step> = None;
         let outputs = self.run_stepwise(inputs, &mut |n, position, bytes| {
             let step = &self.plan.steps[n];
-            if first.is_none() && has_nonfinite(written(step)[position].dtype, bytes) {
+            if first.is_none() && has_nonfinite(step.results()[position].dtype, bytes) {
                 first = Some(step);
             }
         })?;

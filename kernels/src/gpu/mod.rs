@@ -138,7 +138,7 @@ impl DeviceExecutable {
         let text = |pending: &PendingSegment| match pending {
             PendingSegment::Host(n) => {
                 let place = match &self.plan.steps[*n].work {
-                    Work::Library(Library::Collective(_)) => "with other workers",
+                    Work::Library { kernel: Library::Collective(_), .. } => "with other workers",
                     _ => "on the host",
                 };
                 format!("{}\n// {place}\n\n", head(&(*n..n + 1)))
@@ -222,8 +222,7 @@ impl DeviceExecutable {
         Ok((outputs, times))
     }
 
-    /// The steps of the plan that each launch does: one, or a part of one, or a product with what follows it, or some
-    /// that do not depend on each other. Those of neighbours may overlap.
+    /// The steps of the plan that each launch does: one, or a part of one, or some that do not depend on each other.
     pub fn launch_steps(&self) -> impl ExactSizeIterator<Item = Range<usize>> {
         self.tasks.iter().map(|task| task.steps.clone())
     }
@@ -389,11 +388,11 @@ fn segments(plan: &Plan, gpu: &Arc<Gpu>, pending: Vec<PendingSegment>, scratch_a
                 let Step { work, operands, .. } = &plan.steps[n];
                 let operands = operands.to_vec();
                 match work {
-                    Work::Library(Library::Collective(collective)) => {
+                    Work::Library { kernel: Library::Collective(collective), .. } => {
                         segments.push(Segment::Exchanged(Box::new(Exchanged::new(collective.clone(), operands))));
                     }
-                    Work::Library(library) => {
-                        segments.push(Segment::Host { library: Box::new(library.clone()), operands })
+                    Work::Library { kernel, .. } => {
+                        segments.push(Segment::Host { library: Box::new(kernel.clone()), operands })
                     }
                     Work::Kernel(_) => {}
                 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::error::Result;
-use crate::plan::{Operand, Plan, Work};
-use crate::ptx::{self, Argument, FusedStep, Launch, Target};
+use crate::plan::{Operand, Place, Plan, Step, Work};
+use crate::ptx::{self, Argument, Launch, Target};
 
 /// A part that runs without the host in between, or on the host.
 pub(super) enum PendingSegment {
@@ -27,7 +27,7 @@ pub(super) struct PlacedLaunch {
 pub(super) struct Task {
     /// The steps that it is a part of.
     pub(super) steps: Range<usize>,
-    /// The steps among them whose results are stored by then. A step that is fused into another one stores none.
+    /// The steps among them whose results are stored by then.
     pub(super) finished: SmallVec<[usize; 1]>,
 }
 
@@ -41,22 +41,21 @@ pub(super) enum ArgumentTarget {
 /// The launches of all steps, and the bytes of scratch memory that they need. Where each step is `separate`, none does
 /// the work of several.
 pub(super) fn segments(plan: &Plan, target: Target, separate: bool) -> Result<(Vec<PendingSegment>, usize)> {
-    let fused = if separate { ptx::unfused(plan) } else { ptx::fuse(plan, target) };
     let (mut pending, mut scratch) = (vec![], 0);
-    let mut row = LaunchMerger { plan, fused: &fused, separate, done: vec![], open: vec![] };
-    for (n, step) in fused.iter().enumerate() {
-        if let Work::Library(library) = &plan.steps[step.last()].work
-            && library.has_effect()
+    let mut row = LaunchMerger { plan, separate, done: vec![], open: vec![] };
+    for (n, step) in plan.steps.iter().enumerate() {
+        if let Work::Library { kernel, .. } = &step.work
+            && kernel.has_effect()
         {
             pending.extend(row.take());
-            pending.push(PendingSegment::Host(step.last()));
+            pending.push(PendingSegment::Host(n));
             continue;
         }
-        let lowered = step.lower(plan, target)?;
+        let lowered = if separate { ptx::lower_separately(step, target)? } else { ptx::lower(step, target)? };
         scratch = scratch.max(lowered.scratch);
         let last = lowered.launches.len().saturating_sub(1);
         for (position, launch) in lowered.launches.into_iter().enumerate() {
-            row.push(OpenLaunch { launch, fused: n, is_last: position == last });
+            row.push(OpenLaunch { launch, step: n, is_last: position == last });
         }
     }
     pending.extend(row.take());
@@ -72,10 +71,28 @@ pub(super) fn tasks(pending: &[PendingSegment]) -> Vec<Task> {
     tasks.collect()
 }
 
+/// Whether the order of two steps does not matter: neither writes what the other touches.
+fn are_independent(plan: &Plan, one: &Step, other: &Step) -> bool {
+    let touches = |from: &Step, to: &Step| {
+        let (_, n_read) = from.work.signature();
+        let is_touched = |written: &Operand| to.operands.iter().any(|operand| may_overlap(plan, written, operand));
+        from.operands[n_read..].iter().any(is_touched)
+    };
+    !touches(one, other) && !touches(other, one)
+}
+
+/// Whether two operands may share memory; an output may be written over an input that is given away.
+fn may_overlap(plan: &Plan, one: &Operand, other: &Operand) -> bool {
+    let donated = |output: Place, input: Place| match (output, input) {
+        (Place::Output(o), Place::Input(i)) => plan.donations.iter().any(|d| (d.output, d.input) == (o, i)),
+        _ => false,
+    };
+    one.overlaps(other) || donated(one.place, other.place) || donated(other.place, one.place)
+}
+
 /// Launches in order. Small ones of steps that do not depend on each other become one.
 struct LaunchMerger<'p> {
     plan: &'p Plan,
-    fused: &'p [FusedStep],
     separate: bool,
     done: Vec<PlacedLaunch>,
     /// Those that may become one with what comes next.
@@ -85,8 +102,8 @@ struct LaunchMerger<'p> {
 /// A launch that may become one with others.
 struct OpenLaunch {
     launch: Launch,
-    /// The number of the fused step that it belongs to, and whether it is the last launch of that.
-    fused: usize,
+    /// The number of the step that it belongs to, and whether it is the last launch of that.
+    step: usize,
     is_last: bool,
 }
 
@@ -98,17 +115,17 @@ impl LaunchMerger<'_> {
         self.open.push(next);
     }
 
-    fn fused(&self, launch: &OpenLaunch) -> &FusedStep {
-        &self.fused[launch.fused]
+    fn step(&self, launch: &OpenLaunch) -> &Step {
+        &self.plan.steps[launch.step]
     }
 
     /// Whether a launch may run beside all that are open.
     fn can_run_concurrently(&self, next: &OpenLaunch) -> bool {
         // The launches of one step depend on each other.
         let is_free = |other: &OpenLaunch| {
-            other.fused != next.fused && ptx::are_independent(self.plan, self.fused(other), self.fused(next))
+            other.step != next.step && are_independent(self.plan, self.step(other), self.step(next))
         };
-        let is_behind = |last: &OpenLaunch| self.fused(last).range().end == self.fused(next).range().start;
+        let is_behind = |last: &OpenLaunch| last.step + 1 == next.step;
         let uses_scratch = |launch: &Launch| launch.arguments.iter().any(|a| matches!(a, Argument::Scratch(_)));
         let all: SmallVec<[&Launch; 16]> = self.open.iter().chain([next]).map(|open| &open.launch).collect();
         !self.separate
@@ -123,8 +140,8 @@ impl LaunchMerger<'_> {
     fn close(&mut self) {
         let open = std::mem::take(&mut self.open);
         let (Some(first), Some(last)) = (open.first(), open.last()) else { return };
-        let steps = self.fused(first).range().start..self.fused(last).range().end;
-        let finished = open.iter().filter(|open| open.is_last).map(|open| self.fused(open).last()).collect();
+        let steps = first.step..last.step + 1;
+        let finished = open.iter().filter(|open| open.is_last).map(|open| open.step).collect();
         let arguments = open.iter().flat_map(|open| self.origins(open)).collect();
         let launch = match open.as_slice() {
             [alone] => alone.launch.clone(),
@@ -136,7 +153,7 @@ impl LaunchMerger<'_> {
     /// The targets of a launch's arguments.
     fn origins(&self, open: &OpenLaunch) -> SmallVec<[ArgumentTarget; 6]> {
         let at = |argument: &Argument| match *argument {
-            Argument::Operand(n) => ArgumentTarget::Operand(self.fused(open).operands[n]),
+            Argument::Operand(n) => ArgumentTarget::Operand(self.step(open).operands[n]),
             Argument::Scratch(offset) => ArgumentTarget::Scratch(offset),
         };
         open.launch.arguments.iter().map(at).collect()

@@ -14,6 +14,7 @@ use super::extents::{Checked, countable};
 use super::text::descriptor;
 use super::view::{Plain, exactly, for_each_chunk, only, vectorized, view, view_mut};
 use crate::ensure::ensure;
+use crate::ir::{Affine, Kernel, KernelBuilder};
 
 descriptor! {
     /// The elements converted to another dtype as [`Scalar::cast`](retape_runtime::Scalar::cast) does.
@@ -86,6 +87,17 @@ impl CastHalf {
     /// As [`run`](CastHalf::run).
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
         self.dispatch(inputs, outputs, &NaiveCast);
+    }
+
+    /// The cast as a pointwise kernel, with the same bits.
+    pub fn kernel(&self) -> Kernel {
+        let kernel = KernelBuilder::new();
+        let [from, to] =
+            [(self.from, false), (self.to, true)].map(|(dtype, written)| kernel.param(dtype, self.len, written));
+        kernel.axis(self.len, false);
+        let value = kernel.load(from, Affine::new(0, &[1])).cast(self.to);
+        kernel.store(to, Affine::new(0, &[1]), value);
+        kernel.finish()
     }
 
     fn dispatch(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], twin: &impl CastTwin) {

@@ -15,7 +15,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use self::depthwise::Depthwise;
-use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
@@ -237,17 +237,35 @@ impl Conv2d {
         }
     }
 
+    /// The channels of the result.
+    pub(super) fn result_channels(&self) -> usize {
+        if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels }
+    }
+
+    /// The blocks of the result that are finished one by one with all their channels, in the dtype that is computed in.
+    pub(super) fn tiles(&self) -> Option<TileShape> {
+        let (is_block, lines) = match self.pass {
+            ConvPass::Forward => (true, self.out_extent()[1]),
+            ConvPass::InputGradient => (self.stride == [1, 1] || self.groups > 1, self.width),
+            ConvPass::FilterGradient => (false, 0),
+        };
+        let is_depthwise = self.groups > 1 && Depthwise::<f32>::new(self, &[]).is_some();
+        let has_tiles = is_block && (self.groups == 1 || is_depthwise) && self.dtype.is_float();
+        let has_whole_rows = is_depthwise || self.is_direct(lines);
+        has_tiles.then(|| TileShape { width: self.result_channels(), has_whole_rows, is_one: false })
+    }
+
     /// Tells the epilogue of the whole result at once.
     fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
-        let width = if self.pass == ConvPass::InputGradient { self.in_channels } else { self.out_channels };
+        let width = self.result_channels();
         let rows = outputs[0].len() / (width * self.dtype.size()).max(1);
         if rows > 0 {
             epilogue(Tile {
-                batch: 0,
                 rows: 0..rows,
                 cols: 0..width,
                 data: outputs[0].as_mut_ptr(),
                 row_stride: width,
+                size: self.dtype.size(),
             });
         }
     }
@@ -680,7 +698,7 @@ impl<T: Real> ConvCall<'_, T> {
     fn finish(&self, rows: Range<usize>, cols: Range<usize>, first: usize, row_stride: usize) {
         let cols = cols.start + first..cols.end + first;
         let data = self.out.wrapping_add(rows.start * row_stride + cols.start).cast();
-        (self.epilogue)(Tile { batch: 0, rows, cols, data, row_stride });
+        (self.epilogue)(Tile { rows, cols, data, row_stride, size: size_of::<T>() });
     }
 
     /// Tells the epilogue of a group's result that was not finished block by block.

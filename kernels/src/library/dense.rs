@@ -16,9 +16,7 @@ use crate::ensure::ensure;
 /// A finished block of a kernel's result, still in cache when an epilogue sees it.
 #[derive(Clone, Debug)]
 pub struct Tile {
-    /// Which of the batch's matrices, in row-major order of the batch extents.
-    pub batch: usize,
-    /// Its rows; for a convolution these are pixels, counted over the whole batch.
+    /// Its rows, counted over the whole batch; for a convolution these are pixels.
     pub rows: Range<usize>,
     /// Its columns; for a convolution these are channels.
     pub cols: Range<usize>,
@@ -26,6 +24,26 @@ pub struct Tile {
     pub data: *mut u8,
     /// Elements from one row to the next.
     pub row_stride: usize,
+    /// Bytes of an element.
+    pub size: usize,
+}
+
+impl Tile {
+    /// Bytes from the first element of the result to the first of the block.
+    pub fn offset(&self) -> usize {
+        (self.rows.start * self.row_stride + self.cols.start) * self.size
+    }
+}
+
+/// The blocks that a kernel finishes one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TileShape {
+    /// Elements of a row of the result.
+    pub(crate) width: usize,
+    /// Whether blocks have all elements of their rows.
+    pub(crate) has_whole_rows: bool,
+    /// Whether the result is one block.
+    pub(crate) is_one: bool,
 }
 
 /// Code that is called once for each finished block; blocks cover the result exactly once.

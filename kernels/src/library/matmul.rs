@@ -8,9 +8,9 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{Tile, TileCallback, check_arity, check_dtype, in_single, view, view_mut};
+use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_single, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::micro::{Engine, Output, Product, Real, Strided, is_unpacked, unpacked};
+use super::micro::{Engine, Output, Product, Real, Strided, is_one_task, is_split, is_unpacked, unpacked};
 use super::text::{Field, descriptor, split};
 use crate::ensure::ensure;
 
@@ -227,14 +227,27 @@ impl MatMul {
         }
     }
 
-    /// Tells the epilogue of the whole result, matrix by matrix.
+    /// Tells the epilogue of the whole result.
     fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
-        let (rows, cols) = (0..self.m, 0..self.n);
-        let bytes = self.m * self.n * self.dtype.size();
-        for (batch, matrix) in outputs[0].chunks_exact_mut(bytes.max(1)).enumerate() {
-            let (rows, cols, data) = (rows.clone(), cols.clone(), matrix.as_mut_ptr());
-            epilogue(Tile { batch, rows, cols, data, row_stride: self.n });
+        let rows = 0..self.n_matrices() * self.m;
+        if !rows.is_empty() && self.n > 0 {
+            epilogue(Tile {
+                rows,
+                cols: 0..self.n,
+                data: outputs[0].as_mut_ptr(),
+                row_stride: self.n,
+                size: self.dtype.size(),
+            });
         }
+    }
+
+    /// The blocks that are finished one by one: in the dtype that is computed in, and if the sums are not parts that are
+    /// added at the end.
+    pub(super) fn tiles(&self) -> Option<TileShape> {
+        let m = if self.is_one_matrix() { self.n_matrices().saturating_mul(self.m) } else { self.m };
+        let has_tiles = self.dtype.is_float() && !is_split(m, self.n, self.k);
+        let is_one = is_one_task(m, self.n, self.k) && (self.is_one_matrix() || self.n_matrices() == 1);
+        has_tiles.then_some(TileShape { width: self.n, has_whole_rows: false, is_one })
     }
 
     /// Number of matrices in the batch.
@@ -339,27 +352,18 @@ impl<T: Real> MatMulCall<'_, T> {
     }
 
     /// Tells the epilogue of a finished block.
-    fn finish(&self, batch: usize, rows: Range<usize>, cols: Range<usize>) {
+    fn finish(&self, rows: Range<usize>, cols: Range<usize>) {
         let n = self.op.n;
         // SAFETY: inside the result.
-        let data = unsafe { self.c.add((batch * self.op.m + rows.start) * n + cols.start) };
-        (self.epilogue)(Tile { batch, rows, cols, data: data.cast(), row_stride: n });
+        let data = unsafe { self.c.add(rows.start * n + cols.start) };
+        (self.epilogue)(Tile { rows, cols, data: data.cast(), row_stride: n, size: size_of::<T>() });
     }
 
     /// Runs all matrices as one, whose rows follow each other.
     fn tall(&self) {
         let op = self.op;
         let m = op.n_matrices() * op.m;
-        self.product(&self.operands(0), m, self.c, &|rows, cols| {
-            // A block of the tall matrix can span several matrices of the batch.
-            let mut start = rows.start;
-            while start < rows.end {
-                let matrix = start / op.m;
-                let end = rows.end.min((matrix + 1) * op.m);
-                self.finish(matrix, start - matrix * op.m..end - matrix * op.m, cols.clone());
-                start = end;
-            }
-        });
+        self.product(&self.operands(0), m, self.c, &|rows, cols| self.finish(rows, cols));
     }
 
     /// Runs matrix by matrix: side by side if they are small, else one after the other on all threads.
@@ -373,7 +377,9 @@ impl<T: Real> MatMulCall<'_, T> {
             // SAFETY: inside the result.
             let c = unsafe { self.c.add(index * size) };
             let call = MatMulCall { engine, ..*self };
-            call.product(&self.operands(index), op.m, c, &|rows, cols| self.finish(index, rows, cols));
+            let first = index * op.m;
+            let finish = |rows: Range<usize>, cols| self.finish(first + rows.start..first + rows.end, cols);
+            call.product(&self.operands(index), op.m, c, &finish);
         };
         if work > 16 * TASK {
             (0..op.n_matrices()).for_each(|index| one(self.engine, index));

@@ -52,6 +52,7 @@ pub use communicator::{
 };
 pub(crate) use conv::gcd;
 pub use conv::{Conv2d, ConvPass};
+pub(crate) use dense::TileShape;
 pub use dense::{Tile, TileCallback};
 pub(crate) use extents::reached;
 pub use join::Join;
@@ -220,6 +221,27 @@ impl Library {
         }
         self.run(inputs, outputs);
         Ok(())
+    }
+
+    /// As [`run`](Library::run), and calls `done` for each finished block of the result. Kernels that finish none before
+    /// the end do not call it.
+    pub(crate) fn run_with(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], done: TileCallback<'_>) {
+        if let Library::MatMul(product) = self {
+            return product.run_with(inputs, outputs, done);
+        }
+        if let Library::Conv2d(conv) = self {
+            return conv.run_with(inputs, outputs, done);
+        }
+        self.run(inputs, outputs);
+    }
+
+    /// The blocks of the result that are finished while others are still to be computed.
+    pub(crate) fn tiles(&self) -> Option<TileShape> {
+        if let Library::MatMul(product) = self {
+            return product.tiles();
+        }
+        let Library::Conv2d(conv) = self else { return None };
+        conv.tiles()
     }
 
     /// As [`reference`](Library::reference); a panic in the sink of a print, or a failure of a communicator, is an

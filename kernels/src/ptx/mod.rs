@@ -13,7 +13,6 @@
 mod cast;
 mod fast;
 mod function;
-mod fuse;
 mod inst;
 mod library;
 mod memory;
@@ -27,12 +26,10 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::library::Library;
-use crate::plan::{Step, Work};
+use crate::plan::{Operand, Step, Work};
 
 pub(crate) use cast::cast;
 pub(crate) use function::{Class, CodeLabel, PtxFunction, Reg, ptx};
-pub(crate) use fuse::are_independent;
-pub use fuse::{FusedStep, fuse, unfused};
 pub(crate) use inst::{combine, constant, emit_inst};
 pub(crate) use memory::{Elements, Space, load, load_many, store, store_many};
 pub(crate) use merge::{can_merge, is_small, merge_launches};
@@ -130,7 +127,46 @@ impl Target {
 pub fn lower(step: &Step, target: Target) -> Result<Launches> {
     match &step.work {
         Work::Kernel(kernel) => launchable(nest::lower(kernel, &step.operands, target), || step.label.clone()),
-        Work::Library(library) => launchable(lower_library(library, target)?, || library.to_string()),
+        Work::Library { kernel, epilogue } => {
+            let fused = match epilogue {
+                Some(epilogue) => product::lower(kernel, Some(epilogue), target)?,
+                None => Some(lower_library(kernel, target)?),
+            };
+            match fused {
+                Some(launches) => launchable(launches, || kernel.to_string()),
+                None => lower_separately(step, target),
+            }
+        }
+    }
+}
+
+/// As [`lower`], but an epilogue has a launch of its own, which finds the library kernel's result in memory.
+///
+/// # Errors
+///
+/// As [`lower`].
+pub fn lower_separately(step: &Step, target: Target) -> Result<Launches> {
+    let Work::Library { kernel, epilogue: Some(epilogue) } = &step.work else { return lower(step, target) };
+    let n_inputs = kernel.inputs().len();
+    let params = step.work.epilogue_operands();
+    let result = params[epilogue.accumulator().index()];
+    let of_library = |operand: usize| if operand == n_inputs { result } else { operand };
+    let mut all = launchable(lower_library(kernel, target)?, || kernel.to_string())?;
+    rename(&mut all, of_library);
+    let operands: Vec<Operand> = params.iter().filter_map(|&p| step.operands.get(p).copied()).collect();
+    let mut after = launchable(nest::lower(epilogue.kernel(), &operands, target), || step.label.clone())?;
+    rename(&mut after, |param| params[param]);
+    all.launches.append(&mut after.launches);
+    all.scratch = all.scratch.max(after.scratch);
+    Ok(all)
+}
+
+/// Gives the operands of launches other numbers.
+fn rename(launches: &mut Launches, number: impl Fn(usize) -> usize) {
+    for argument in launches.launches.iter_mut().flat_map(|launch| &mut launch.arguments) {
+        if let Argument::Operand(operand) = argument {
+            *operand = number(*operand);
+        }
     }
 }
 

@@ -50,7 +50,7 @@ impl Analysis {
         let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
         let axis = match nest.form {
             Form::Flat => Some(0),
-            Form::Columns { .. } => Some(kept - 1),
+            Form::Columns { .. } | Form::Tile => Some(kept - 1),
             Form::Rows => kernel.axes.len().checked_sub(1).filter(|&a| a >= kept),
         };
         let mut found = Analysis {

@@ -18,8 +18,8 @@ pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
     if kernel.stores.is_empty() {
         return None;
     }
-    let kernel = merged(without_units(&kernel));
-    Some(merged(ordered(&kernel)))
+    let (kernel, _) = merged(without_units(&kernel), 0);
+    Some(merged(ordered(&kernel), 0).0)
 }
 
 /// Reductions over nothing are constants; reduced axes that nothing uses are dropped.
@@ -82,7 +82,7 @@ fn without_units(kernel: &Kernel) -> Kernel {
 }
 
 /// The kernel with only the axes `order`, in that order; the others are at their origin.
-fn select_axes(kernel: &Kernel, order: &[usize]) -> Kernel {
+pub(super) fn select_axes(kernel: &Kernel, order: &[usize]) -> Kernel {
     let at = |map: &Affine| Affine { offset: map.offset, strides: order.iter().map(|&a| map.stride(a)).collect() };
     let index = |axis: AxisId| order.iter().position(|&a| a == axis.index()).map(|a| AxisId(a as u32));
     let axes = order.iter().map(|&a| kernel.axes[a]).collect();
@@ -116,8 +116,9 @@ fn maps(kernel: &Kernel) -> impl Iterator<Item = &Affine> {
     loads.chain(kernel.stores.iter().map(|s| &s.at))
 }
 
-/// Merges neighbours that every access walks as one row-major axis.
-fn merged(mut kernel: Kernel) -> Kernel {
+/// Merges neighbours that every access walks as one row-major axis, except across a border: the first axis behind it,
+/// which is returned as it is numbered then.
+pub(super) fn merged(mut kernel: Kernel, mut border: usize) -> (Kernel, usize) {
     let mut outer = 0;
     while outer + 1 < kernel.axes.len() {
         let (a, b) = (kernel.axes[outer], kernel.axes[outer + 1]);
@@ -127,16 +128,17 @@ fn merged(mut kernel: Kernel) -> Kernel {
             .any(|inst| matches!(inst, Inst::Index(axis) if axis.index() == outer || axis.index() == outer + 1));
         let end_of_row = |at: &Affine| i64::try_from(b.extent).ok().and_then(|n| at.stride(outer + 1).checked_mul(n));
         let rows = maps(&kernel).all(|at| Some(at.stride(outer)) == end_of_row(at));
-        if indexed || !rows || a.reduced != b.reduced {
+        if indexed || !rows || a.reduced != b.reduced || outer + 1 == border {
             outer += 1;
             continue;
         }
         kernel.axes[outer + 1].extent = a.extent * b.extent;
         let order: Vec<usize> = (0..kernel.axes.len()).filter(|&axis| axis != outer).collect();
         kernel = select_axes(&kernel, &order);
+        border -= usize::from(outer < border);
         outer = outer.saturating_sub(1);
     }
-    kernel
+    (kernel, border)
 }
 
 /// Kept axes before reduced ones; in each class the axis with most unit strides last, the others by falling strides.

@@ -9,6 +9,7 @@ mod analysis;
 mod canonical;
 mod rare;
 mod split;
+mod tile;
 
 use retape_runtime::DType;
 use smallvec::SmallVec;
@@ -21,6 +22,7 @@ pub(crate) use analysis::{Analysis, LANES, Phase};
 pub(crate) use canonical::canonical;
 pub(crate) use rare::RareParts;
 pub(crate) use split::fold_of_partials;
+pub(crate) use tile::tile_nest;
 
 /// Work of one task in scalar instructions: some tens of microseconds.
 const TASK_WORK: u64 = 1 << 17;
@@ -53,6 +55,9 @@ pub(crate) enum Form {
     },
     /// Vectors along the last reduced axis; a grid item is a kept point.
     Rows,
+    /// Vectors along the last axis, between two positions that lie behind the pointers in the table; a grid item is a
+    /// point of the other axes. No axis is reduced.
+    Tile,
 }
 
 /// One loop nest to compile, and how to call it.
@@ -127,6 +132,7 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
             let length = if extent < 2 * length { extent } else { length };
             (Form::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))
         }
+        Form::Tile => (form, points(&kernel.axes[..kept - 1])),
     };
     let work = points(&kernel.axes).saturating_mul(cost_of_point(&kernel));
     let per_item = (work / items.max(1)).max(1);

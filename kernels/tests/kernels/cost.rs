@@ -49,24 +49,21 @@ fn traffic_is_that_of_elements_and_not_of_loads() {
 #[test]
 fn library_kernels_count_the_terms_of_their_sums() {
     let conv = |pass| {
-        Work::Library(
-            Conv2d {
-                dtype: DType::F32,
-                batch: 2,
-                height: 8,
-                width: 6,
-                in_channels: 4,
-                out_channels: 10,
-                groups: 2,
-                kernel_height: 3,
-                kernel_width: 3,
-                stride: [1, 1],
-                padding: [[1, 1], [1, 1]],
-                dilation: [1, 1],
-                pass,
-            }
-            .into(),
-        )
+        Work::library(Conv2d {
+            dtype: DType::F32,
+            batch: 2,
+            height: 8,
+            width: 6,
+            in_channels: 4,
+            out_channels: 10,
+            groups: 2,
+            kernel_height: 3,
+            kernel_width: 3,
+            stride: [1, 1],
+            padding: [[1, 1], [1, 1]],
+            dilation: [1, 1],
+            pass,
+        })
         .cost()
     };
     let image = 2 * 8 * 6;
@@ -86,8 +83,8 @@ fn library_kernels_count_the_terms_of_their_sums() {
         pass: PoolPass::Forward,
     };
     let bytes = 8 * (64 + 16) * 3;
-    assert_eq!(Work::Library(pool.into()).cost(), StepCost { flops: 0, flops_f64: 16 * 3 * 4, bytes });
+    assert_eq!(Work::library(pool).cost(), StepCost { flops: 0, flops_f64: 16 * 3 * 4, bytes });
     let cholesky = Cholesky { dtype: DType::F32, batch: 2, n: 30 };
-    assert_eq!(Work::Library(cholesky.into()).cost().flops, 2 * 30 * 30 * 30 / 3);
-    assert_eq!(Work::Library(Philox { len: 64 }.into()).cost().operations(), 0);
+    assert_eq!(Work::library(cholesky).cost().flops, 2 * 30 * 30 * 30 / 3);
+    assert_eq!(Work::library(Philox { len: 64 }).cost().operations(), 0);
 }

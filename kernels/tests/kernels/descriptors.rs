@@ -27,7 +27,7 @@ fn plan(library: &Library) -> Plan {
     let read = (0..).zip(&inputs).map(|(n, ty)| at(Place::Input(n), ty));
     let written = (0..).zip(&outputs).map(|(n, ty)| at(Place::Output(n), ty));
     let operands = read.chain(written).collect();
-    let steps = vec![Step { work: Work::Library(library.clone()), operands, label: "hostile".into() }];
+    let steps = vec![Step { work: Work::library(library.clone()), operands, label: "hostile".into() }];
     Plan { inputs, outputs, steps, ..Plan::default() }
 }
 

@@ -135,7 +135,7 @@ fn library_steps_are_scanned() {
         let places = [Place::Input(0), Place::Input(1), Place::Output(0)];
         let operand = |(t, place): (&BufferType, Place)| Operand { place, dtype: t.dtype, len: t.len };
         let operands = types.iter().zip(places).map(operand).collect();
-        let steps = vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }];
+        let steps = vec![Step { work: Work::library(matmul), operands, label: "matmul".into() }];
         let plan = Plan { inputs: types[..2].to_vec(), outputs: vec![types[2]], steps, ..Plan::default() };
         let executable = Executable::compile_with(plan, Modes { trap: true, ..Modes::default() }).unwrap();
         let column = |large: f64| {
@@ -194,7 +194,7 @@ fn library_steps_run() {
         inputs: types[..2].to_vec(),
         outputs: vec![types[2]],
         arena_bytes: 0,
-        steps: vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }],
+        steps: vec![Step { work: Work::library(matmul), operands, label: "matmul".into() }],
         ..Plan::default()
     };
     let executable = Executable::compile(plan).unwrap();
@@ -331,7 +331,7 @@ fn wrong_donations_are_refused() {
     let product = Plan {
         inputs: vec![f32s(n); 3],
         outputs: vec![f32s(n)],
-        steps: vec![Step { work: Work::Library(matmul), operands, label: "matmul".into() }],
+        steps: vec![Step { work: Work::library(matmul), operands, label: "matmul".into() }],
         ..Plan::default()
     };
     refused(&product, donation(0, 1), "step 0 reads other elements than it writes");

@@ -192,7 +192,7 @@ fn printing() -> Plan {
     let x = operand(Place::Input(0), N);
     let steps = vec![
         Step {
-            work: Work::Library(print.into()),
+            work: Work::library(print),
             operands: [x, token(Place::Input(1)), token(Place::Output(1))].into_iter().collect(),
             label: "print".into(),
         },

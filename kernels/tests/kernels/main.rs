@@ -2,6 +2,7 @@
 
 mod cost;
 mod descriptors;
+mod epilogue;
 mod execute;
 mod hostile;
 mod ir;

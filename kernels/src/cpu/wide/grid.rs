@@ -29,6 +29,17 @@ impl WideLoops<'_> {
         })
     }
 
+    /// A nest of rows of a tile, between two columns.
+    pub(super) fn tile(&mut self, [low, high]: [Cell; 2]) -> Option<()> {
+        let end = self.frame_cell();
+        let groups = self.kernel_groups();
+        self.items(end, self.axis, None, &mut |l| {
+            l.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);
+            l.e.regs.asm.general(&[0x8b], true, RCX, Registers::cell(low));
+            l.walk(high, groups, &mut |l, groups| l.column(groups))
+        })
+    }
+
     /// The position, where it ends, and the next item: of the blocks that are left of this row and of the task.
     fn blocks(&mut self, [n_blocks, block, extent]: [i32; 3], end: Cell, first: Cell, limit: Cell) {
         let asm = &mut self.e.regs.asm;

@@ -12,6 +12,7 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::Tail;
 use super::ops;
+use super::regs::Registers;
 use crate::ir::{Affine, Binary, Inst, Kernel, Param, Stage, ValueId, operation};
 use crate::schedule::{Analysis, Form, Nest};
 
@@ -107,6 +108,7 @@ impl<'a> WideLoops<'a> {
         };
         loops.place_all();
         loops.point(first);
+        let columns = loops.columns_of_tile(first);
         let all = LoopPlace::before(0);
         loops.made_at(all)?;
         if loops.n_axes() == 0 {
@@ -116,6 +118,7 @@ impl<'a> WideLoops<'a> {
         match nest.form {
             Form::Flat => loops.flat()?,
             Form::Columns { block } => loops.columns(block)?,
+            Form::Tile => loops.tile(columns?)?,
             Form::Rows if loops.n_axes() == 0 => {}
             Form::Rows => loops.rows()?,
         }
@@ -128,8 +131,8 @@ impl<'a> WideLoops<'a> {
         let kept = self.facts.kept;
         match self.nest.form {
             Form::Flat => 1,
-            Form::Columns { .. } if axis >= kept => 3 + axis - kept,
-            Form::Columns { .. } => 1 + usize::from(axis == self.axis),
+            Form::Columns { .. } | Form::Tile if axis >= kept => 3 + axis - kept,
+            Form::Columns { .. } | Form::Tile => 1 + usize::from(axis == self.axis),
             Form::Rows if axis >= kept => 2 + axis - kept,
             Form::Rows => 1,
         }
@@ -240,6 +243,20 @@ impl<'a> WideLoops<'a> {
                 asm.store(RAX, Memory::at(RSP, *at));
             }
         }
+    }
+
+    /// The places of the columns of a tile, which lie behind the pointers in the table.
+    fn columns_of_tile(&mut self, first: usize) -> Option<[Cell; 2]> {
+        (self.nest.form == Form::Tile).then(|| {
+            let behind = first + self.kernel.params.len();
+            [behind, behind + 1].map(|place| {
+                let cell = self.frame_cell();
+                let asm = &mut self.e.regs.asm;
+                asm.load(RAX, Memory::at(RDI, 8 * place as i32));
+                asm.general(&[0x89], true, RAX, Registers::cell(cell));
+                cell
+            })
+        })
     }
 
     fn size(&self, param: usize) -> i64 {

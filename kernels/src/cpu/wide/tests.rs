@@ -10,11 +10,15 @@ use super::encode::Assembled;
 use super::function::assembled;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
-use crate::cpu::tests::{compare, every_instruction, function, pointwise, run_functions, run_together, special_pairs};
+use crate::cpu::tests::{
+    compare, every_instruction, function, pointwise, run_blocks, run_functions, run_together, special_pairs,
+};
 use crate::cpu::{Function, Unit};
+use crate::epilogue::Epilogue;
 use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
-use crate::ir::{Affine, Compare, Kernel, KernelBuilder, Monoid, Value};
-use crate::schedule::{Nest, Schedule, prepared, schedule};
+use crate::ir::{Affine, Compare, Kernel, KernelBuilder, Monoid, ParamId, Value};
+use crate::library::TileShape;
+use crate::schedule::{Nest, Schedule, prepared, schedule, tile_nest};
 
 /// As few registers as an instruction can name, so that values must move.
 const FEW: u32 = super::regs::MOST_NAMED;
@@ -275,6 +279,61 @@ fn gathers_have_the_bits_of_cranelift() {
             let kernel = k.finish();
             let n_wide = check(&kernel, &random_inputs(&kernel, n as u64), &format!("{dtype} by {stride}"));
             assert_eq!(n_wide, 2 * levels().len());
+        }
+    }
+}
+
+/// A kernel over a result of `[2, 5, width]` elements that reads it, one element of each column, one of each row of the
+/// second axis, and as many as the result has in another order of its rows.
+fn epilogue(width: usize) -> Epilogue {
+    let kernel = KernelBuilder::new();
+    let len = 10 * width;
+    let lens = [len, width, 5, len];
+    let [result, column, row, other] = lens.map(|len| kernel.param(DType::F32, len, false));
+    for extent in [2, 5, width] {
+        kernel.axis(extent, false);
+    }
+    let place = Affine::new(0, &[5 * width as i64, width as i64, 1]);
+    let sum = kernel.load(result, place.clone()) + kernel.load(column, Affine::new(0, &[0, 0, 1]));
+    let scaled = sum * kernel.load(row, Affine::new(0, &[0, 1, 0]));
+    let turned = kernel.load(other, Affine::new(0, &[width as i64, 2 * width as i64, 1]));
+    let made = (scaled - turned).max(kernel.constant(0.0_f32.into()));
+    let to = kernel.param(DType::F32, len, true);
+    kernel.store(to, place.clone(), made);
+    let half = kernel.param(DType::F16, len, true);
+    kernel.store(half, Affine::new(0, &[width as i64, 2 * width as i64, 1]), scaled.cast(DType::F16));
+    let is_positive = kernel.param(DType::Bool, len, true);
+    kernel.store(is_positive, place, scaled.gt(turned));
+    Epilogue::new(&kernel.finish(), ParamId(0)).unwrap()
+}
+
+#[test]
+fn blocks_of_an_epilogue() {
+    for width in [64, 70, 131] {
+        let epilogue = epilogue(width);
+        let kernel = prepared(epilogue.kernel());
+        let inputs = random_inputs(&kernel, width as u64);
+        let whole = schedule(&kernel);
+        let (expected, _) = run_functions(&kernel, &whole, &narrow_functions(&whole), &inputs, 1, false);
+        let nest = tile_nest(&epilogue, TileShape { width, has_whole_rows: false, is_one: false }).unwrap();
+        let unit = Unit { nests: vec![&nest], trap: false };
+        let narrow = crate::cpu::compile::isa_at(None).unwrap();
+        let mut all = vec![(None, crate::cpu::compile::machine_code(&unit, &narrow).unwrap())];
+        for level in levels() {
+            for limit in [u32::MAX, FEW] {
+                let code = assembled(&[&nest], level, limit).unwrap();
+                check_instructions(&code, &format!("{level:?}"));
+                all.push((Some(level), code.bytes));
+            }
+        }
+        for (level, code) in all {
+            let function = function(&code);
+            for rows in [&[10][..], &[3, 10], &[1, 5, 6, 10]] {
+                for columns in [&[width][..], &[32, width], &[7, 8, 41, width]] {
+                    let made = run_blocks(&kernel, &function, &inputs, [rows, columns]);
+                    compare(&kernel, &made, &expected, 0.0, &format!("{level:?}: {rows:?}, {columns:?}"));
+                }
+            }
         }
     }
 }

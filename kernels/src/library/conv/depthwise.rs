@@ -334,7 +334,7 @@ impl<T: Real> Depthwise<'_, T> {
             let rows = (tile.outer * lines + tile.rows.start) * width..(tile.outer * lines + tile.rows.end) * width;
             if let Some(done) = tile.contiguous() {
                 let data = done.as_mut_ptr().cast();
-                epilogue(Tile { batch: 0, rows, cols: 0..self.channels, data, row_stride: self.channels });
+                epilogue(Tile { rows, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
             }
         });
     }
@@ -429,7 +429,7 @@ impl<T: Real> Depthwise<'_, T> {
             }
         });
         let (data, rows) = (out.as_mut_ptr().cast(), 0..size / self.channels);
-        epilogue(Tile { batch: 0, rows, cols: 0..self.channels, data, row_stride: self.channels });
+        epilogue(Tile { rows, cols: 0..self.channels, data, row_stride: self.channels, size: size_of::<T>() });
     }
 
     /// The part of the gradient that comes from some images.

@@ -73,7 +73,20 @@ const MAX_UNPACKED: usize = 32 * 32 * 32;
 
 /// Whether a product is so small that packing would cost more than it saves.
 pub(crate) fn is_unpacked(m: usize, n: usize, k: usize) -> bool {
-    m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && split_depth(m, n, k) >= k
+    m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && !is_split(m, n, k)
+}
+
+/// Operations of a task at least.
+const MIN_TASK: usize = 1 << 18;
+
+/// Whether a product that is not cut along k is one task, however many threads there are.
+pub(crate) fn is_one_task(m: usize, n: usize, k: usize) -> bool {
+    m.saturating_mul(n).saturating_mul(k) <= MIN_TASK
+}
+
+/// Whether a product is cut along k.
+pub(crate) fn is_split(m: usize, n: usize, k: usize) -> bool {
+    split_depth(m, n, k) < k
 }
 
 /// The number of steps of each partial result, a multiple of the block depth; `k` or more if k is not cut.
@@ -288,8 +301,7 @@ unsafe impl<T: Sync> Sync for Columns<T> {}
 fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> [usize; 2] {
     const TASKS: usize = 16;
     let (height, width) = (kernels.heights[0], kernels.width);
-    if m * n * k <= 1 << 18 {
-        // One task.
+    if is_one_task(m, n, k) {
         return [m.next_multiple_of(height), n.next_multiple_of(width)];
     }
     let (mut rows, mut cols) = (ROWS, 2048usize.next_multiple_of(width));

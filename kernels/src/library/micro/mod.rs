@@ -22,7 +22,7 @@ use std::ops::Add;
 use retape_runtime::Element;
 
 pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, lines_of_chain};
-pub(crate) use drive::{Engine, Output, Product, is_unpacked, unpacked};
+pub(crate) use drive::{Engine, Output, Product, is_one_task, is_split, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};

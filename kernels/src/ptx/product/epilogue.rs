@@ -7,12 +7,13 @@ use retape_runtime::DType;
 
 use super::index::{Digits, digits, mad, reach};
 use super::place::address;
+use crate::epilogue::{Epilogue, first_column_axis, is_identity};
 use crate::ir::{Affine, Inst, Kernel, ParamId, ValueId, operation};
 use crate::ptx::{Class, PtxFunction, Reg, RegValue, Space, emit_inst, load, ptx, store};
 
-/// A pointwise kernel over the elements of a product.
+/// An epilogue as it is compiled.
 #[derive(Clone, Debug)]
-pub(crate) struct Epilogue {
+pub(crate) struct PtxEpilogue {
     kernel: Kernel,
     accumulator: ParamId,
 }
@@ -29,48 +30,27 @@ enum Axes {
 /// Instructions of a tail at most: kernels beyond are slow to assemble.
 const LONGEST: usize = 400;
 
-impl Epilogue {
-    /// The kernel as what follows a product that it loads as `accumulator`, if it can be.
-    pub(crate) fn new(kernel: &Kernel, accumulator: ParamId) -> Option<Epilogue> {
-        let product = kernel.params.get(accumulator.index())?;
-        let reads_in_place = kernel.insts.iter().all(|inst| match inst {
-            Inst::Load(p, at) => *p != accumulator || is_identity(kernel, at),
-            Inst::LoadAt(p, _) => *p != accumulator,
-            Inst::Reduce(..) => false,
-            Inst::Const(_) | Inst::Index(_) | operation!() => true,
-        });
-        let fits = !product.written
-            && product.len == kernel.n_points()
-            && product.len > 0
-            && !kernel.axes.iter().any(|axis| axis.reduced);
-        (reads_in_place && fits).then(|| Epilogue { kernel: kernel.clone(), accumulator })
-    }
-
-    /// The kernel as it is compiled, if it is short enough for a product with rows of `width` elements.
-    pub(super) fn prepared(&self, width: usize, prepare: impl Fn(&Kernel) -> Kernel) -> Option<Epilogue> {
-        let kernel = prepare(&self.kernel);
+impl PtxEpilogue {
+    /// An epilogue in the form that is compiled, if it is short enough for a product with rows of `width` elements.
+    pub(super) fn new(epilogue: &Epilogue, width: usize, prepare: impl Fn(&Kernel) -> Kernel) -> Option<PtxEpilogue> {
+        // The accumulator is in registers, so that a store of it is one of the kernel.
+        let epilogue = epilogue.storing();
+        let kernel = prepare(epilogue.kernel());
         let short = kernel.insts.len() <= LONGEST;
-        let epilogue = Epilogue { kernel, accumulator: self.accumulator };
-        let countable = epilogue.axes(width) != Axes::Joined || self.kernel.n_points() < 1 << 31;
-        let narrow = self.kernel.axes.iter().all(|axis| axis.extent < 1 << 31);
-        (short && countable && narrow).then_some(epilogue)
+        let n_points = kernel.n_points();
+        let prepared = PtxEpilogue { kernel, accumulator: epilogue.accumulator() };
+        let countable = prepared.axes(width) != Axes::Joined || n_points < 1 << 31;
+        let narrow = prepared.kernel.axes.iter().all(|axis| axis.extent < 1 << 31);
+        (short && countable && narrow).then_some(prepared)
     }
 
     /// The parameters except for the product: those of a launch, after the ones of the product.
-    pub(crate) fn others(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.kernel.params.len()).filter(|p| *p != self.accumulator.index())
     }
 
     fn axes(&self, width: usize) -> Axes {
-        let mut len = 1;
-        let extents: Vec<usize> = self.kernel.axes.iter().map(|axis| axis.extent).collect();
-        for first in (0..=extents.len()).rev() {
-            if len == width {
-                return Axes::Split(first);
-            }
-            len *= if first > 0 { extents[first - 1] } else { 1 };
-        }
-        Axes::Joined
+        first_column_axis(&self.kernel, width).map_or(Axes::Joined, Axes::Split)
     }
 
     /// Emits the kernel at the element in a row and column of the matrix; `bases` are the addresses of `others`.
@@ -104,17 +84,6 @@ impl Epilogue {
             }
         }
     }
-}
-
-/// Whether a map numbers the points of a kernel in row-major order.
-fn is_identity(kernel: &Kernel, at: &Affine) -> bool {
-    let mut stride = 1;
-    at.offset == 0
-        && kernel.axes.iter().enumerate().rev().all(|(axis, it)| {
-            let fits = it.extent == 1 || at.stride(axis) == stride;
-            stride *= it.extent as i64;
-            fits
-        })
 }
 
 /// An element that is being computed.

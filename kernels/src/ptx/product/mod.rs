@@ -25,22 +25,22 @@ use smallvec::{SmallVec, smallvec};
 
 use self::choose::{Config, MathUnit};
 use self::emit::Emission;
+use self::epilogue::PtxEpilogue;
 use self::problem::Problem;
 use self::staging::StagingBuffer;
 use self::store::TileStore;
 use super::{Argument, Launch, Launches, PtxFunction, Target, can_merge, grid, merge_launches, nest};
+use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
 use crate::library::Library;
-
-pub(crate) use self::epilogue::Epilogue;
 
 type Arguments = SmallVec<[Argument; 6]>;
 
 /// Products of one convolution in a launch at most, which bounds the time that the assembler takes for one.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The launches of a product or a convolution; an epilogue's other parameters follow the operands. `None` if the work
-/// is something else, or the epilogue cannot follow it.
+/// The launches of a product or a convolution; an epilogue's other parameters follow the operands, and then the
+/// accumulator, if it is kept. `None` if the work is something else, or the epilogue cannot follow it.
 pub(super) fn lower(library: &Library, epilogue: Option<&Epilogue>, target: Target) -> Result<Option<Launches>> {
     let Some(problems) = problems(library) else { return Ok(None) };
     let prepared = epilogue.map(|epilogue| prepared(&problems, epilogue, target));
@@ -84,11 +84,6 @@ fn side_by_side(launches: Vec<Launch>, n_products: usize) -> Vec<Launch> {
     groups.iter().map(one).collect()
 }
 
-/// Whether the epilogue can follow the work.
-pub(super) fn fits(library: &Library, epilogue: &Epilogue, target: Target) -> bool {
-    problems(library).is_some_and(|problems| prepared(&problems, epilogue, target).is_some())
-}
-
 fn problems(library: &Library) -> Option<Vec<Problem>> {
     if let Library::MatMul(op) = library {
         return Some(vec![Problem::of_matmul(op)]);
@@ -99,14 +94,14 @@ fn problems(library: &Library) -> Option<Vec<Problem>> {
 }
 
 /// The epilogue as it is compiled.
-fn prepared(problems: &[Problem], epilogue: &Epilogue, target: Target) -> Option<Epilogue> {
-    epilogue.prepared(problems.first()?.c.width, |kernel| nest::prepared(kernel, target))
+fn prepared(problems: &[Problem], epilogue: &Epilogue, target: Target) -> Option<PtxEpilogue> {
+    PtxEpilogue::new(epilogue, problems.first()?.c.width, |kernel| nest::prepared(kernel, target))
 }
 
 /// Launches under way.
 struct Lowering<'a> {
     target: Target,
-    epilogue: Option<&'a Epilogue>,
+    epilogue: Option<&'a PtxEpilogue>,
     all: Launches,
 }
 

@@ -1,6 +1,6 @@
 //! The second pass over parts of sums: adds them in order, one thread for each element. Without parts the sums are 0.
 
-use super::epilogue::Epilogue;
+use super::epilogue::PtxEpilogue;
 use super::index::{below, digits, mad, reach, special};
 use super::place::{address, bits, element, rounded};
 use super::problem::Problem;
@@ -11,7 +11,7 @@ use retape_runtime::DType;
 pub(super) const THREADS: usize = 256;
 
 /// Writes the kernel; the parameters are the parts, then the result or what the epilogue has.
-pub(super) fn emit(f: &mut PtxFunction, problem: &Problem, sum: DType, n_parts: usize, epilogue: Option<&Epilogue>) {
+pub(super) fn emit(f: &mut PtxFunction, problem: &Problem, sum: DType, n_parts: usize, epilogue: Option<&PtxEpilogue>) {
     let total = problem.n_products() * problem.m * problem.n;
     let (block, thread) = (f.block_index(), special(f, "tid.x"));
     let index = mad(f, block, THREADS as i64, thread);

@@ -5,7 +5,7 @@
 
 use super::accumulators::Accumulators;
 use super::choose::{Config, MathUnit};
-use super::epilogue::Epilogue;
+use super::epilogue::PtxEpilogue;
 use super::index::{Address, advance, and, below, both, div, mad, mul, special, sum};
 use super::place::{TileOrigin, element, rounded};
 use super::problem::{Scatter, count};
@@ -28,7 +28,7 @@ pub(super) struct EpilogueStore<'a> {
     pub(super) to: &'a Scatter,
     /// Columns of the product.
     pub(super) n: usize,
-    pub(super) epilogue: &'a Epilogue,
+    pub(super) epilogue: &'a PtxEpilogue,
     /// The addresses of what it loads and stores.
     pub(super) bases: &'a [Reg],
 }

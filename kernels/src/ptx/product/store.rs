@@ -2,7 +2,7 @@
 
 use super::accumulators::Accumulators;
 use super::choose::Config;
-use super::epilogue::Epilogue;
+use super::epilogue::PtxEpilogue;
 use super::index::{Address, add, mad, reach, sum};
 use super::place::{MatrixOrigin, TileOrigin, bits, matrix_origin, matrix_row, plus, rounded};
 use super::problem::{Scatter, count};
@@ -15,7 +15,7 @@ pub(super) enum TileStore<'a> {
     /// They are the result.
     Store { to: &'a Scatter, n: usize },
     /// They meet an epilogue, whose other parameters follow the operands.
-    Fuse { to: &'a Scatter, n: usize, epilogue: &'a Epilogue },
+    Fuse { to: &'a Scatter, n: usize, epilogue: &'a PtxEpilogue },
     /// They are parts of it, to be summed later: `[part, product, m, n]`.
     Part { m: usize, n: usize },
 }

@@ -11,7 +11,7 @@ use super::{ARCHITECTURES, cases, expected, is_close, machine};
 
 /// The launches of a kernel on a device, the order of additions left open or not.
 fn launches(scatter: &ScatterAdd, sm: u32, nondeterministic: bool) -> Launches {
-    let work = Work::Library(scatter.clone().into());
+    let work = Work::library(scatter.clone());
     let step = Step { work, operands: Default::default(), label: String::new() };
     ptx::lower(&step, Target { nondeterministic, ..Target::new(sm) }).unwrap()
 }

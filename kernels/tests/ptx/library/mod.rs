@@ -67,7 +67,7 @@ fn check(kernel: &Library, draw: &mut Draw) {
 /// Runs a kernel on these inputs and compares.
 fn check_on(kernel: &Library, inputs: &[Vec<u8>]) {
     let expected = expected(kernel, inputs);
-    let step = Step { work: Work::Library(kernel.clone()), operands: Default::default(), label: String::new() };
+    let step = Step { work: Work::library(kernel.clone()), operands: Default::default(), label: String::new() };
     for sm in ARCHITECTURES {
         let launches = ptx::lower(&step, ptx::Target::new(sm)).unwrap();
         let sizes: Vec<usize> = expected.iter().map(Vec::len).collect();

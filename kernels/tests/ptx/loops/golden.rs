@@ -26,7 +26,7 @@ fn scatter() -> Step {
 
 /// A library kernel on buffers of its own.
 fn library_step(library: impl Into<Library>, label: &str) -> Step {
-    let work = Work::Library(library.into());
+    let work = Work::library(library);
     let (types, _) = work.signature();
     let operand =
         |(n, ty): (usize, &BufferType)| Operand { place: Place::Input(n as u32), dtype: ty.dtype, len: ty.len };

@@ -348,7 +348,7 @@ fn too_many_blocks_are_refused() {
 fn lines_too_long_to_count_are_not_sorted() {
     let sort = |dtype, len| {
         let sort = Sort { dtype, outer: 1, len, inner: 1, descending: false };
-        let step = Step { work: Work::Library(sort.into()), operands: Default::default(), label: String::new() };
+        let step = Step { work: Work::library(sort), operands: Default::default(), label: String::new() };
         lower(&step, TARGETS[1])
     };
     assert!(matches!(sort(DType::F32, u32::MAX as usize), Err(Error::Unsupported(_))));

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps an error has found one")]
 
 mod conv;
-mod fuse;
+mod epilogue;
 mod machine;
 mod matmul;
 
@@ -58,7 +58,7 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 
 /// The launches of a library kernel.
 fn launches(library: &Library, target: Target) -> Launches {
-    let step = Step { work: Work::Library(library.clone()), operands: Default::default(), label: String::new() };
+    let step = Step { work: Work::library(library.clone()), operands: Default::default(), label: String::new() };
     lower(&step, target).unwrap()
 }
 

@@ -1,0 +1,190 @@
+//! The place of every value, given the order of the steps: an input, an output, or bytes of the arena.
+//!
+//! A result may take the bytes of a value that dies in its step, if the step reads each element just where it writes it.
+//! An accumulator that nobody needs lies where its epilogue writes, so that a block of a product is written over while it
+//! is in cache, and elsewhere only if that could be memory that a call gives away.
+
+use std::collections::HashMap;
+
+use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
+use smallvec::SmallVec;
+
+use super::slots::Slots;
+use super::values::Values;
+use super::{Layout, StepValues, UnplacedStep, donate, lower};
+use crate::graph::Graph;
+use crate::types::ValueId;
+
+/// The plan of some steps, and what they are in the graph.
+pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s UnplacedStep>) -> (Plan, Layout) {
+    let steps: Vec<&UnplacedStep> = steps.collect();
+    let graph = values.graph;
+    let mut placing = Placing::new(values);
+    let copies = placing.inputs_and_outputs(values);
+    for (index, step) in steps.iter().enumerate() {
+        placing.last_use.extend(step.reads.iter().map(|&value| (value, index)));
+    }
+    steps.iter().enumerate().for_each(|(index, step)| placing.add(index, step));
+    for (memory, index) in copies {
+        placing.copy(lower::copy(values, memory), memory, Place::Output(index));
+    }
+    let Placing { slots, steps, mut layout, .. } = placing;
+    layout.unshared_bytes = slots.n_unshared_bytes();
+    let buffer = |&id: &ValueId| BufferType { dtype: graph.ty(id).dtype, len: graph.ty(id).n_elements() };
+    let mut plan = Plan {
+        inputs: graph.params().iter().map(buffer).collect(),
+        outputs: graph.outputs().iter().map(buffer).collect(),
+        arena_bytes: slots.n_bytes(),
+        steps,
+        donations: vec![],
+    };
+    plan.donations = donate::donations(graph, &plan);
+    (plan, layout)
+}
+
+/// The places of values, and the steps that know theirs.
+struct Placing<'g> {
+    graph: &'g Graph,
+    places: HashMap<ValueId, Place>,
+    /// The last step that reads each value.
+    last_use: HashMap<ValueId, usize>,
+    slots: Slots,
+    steps: Vec<Step>,
+    layout: Layout,
+}
+
+impl<'g> Placing<'g> {
+    fn new(values: &Values<'g>) -> Placing<'g> {
+        Placing {
+            graph: values.graph,
+            places: HashMap::new(),
+            last_use: HashMap::new(),
+            slots: Slots::default(),
+            steps: vec![],
+            layout: Layout::default(),
+        }
+    }
+
+    /// Places what the caller gives and gets. Returns the memory that outputs are copies of.
+    fn inputs_and_outputs(&mut self, values: &Values<'_>) -> Vec<(ValueId, u32)> {
+        for (&id, index) in self.graph.params().iter().zip(0..) {
+            self.places.insert(id, Place::Input(index));
+        }
+        let mut copies = vec![];
+        for (&output, index) in self.graph.outputs().iter().zip(0..) {
+            let memory = values.memory_of(output);
+            match self.places.contains_key(&memory) {
+                true => copies.push((memory, index)),
+                false => {
+                    self.places.insert(memory, Place::Output(index));
+                }
+            }
+        }
+        copies
+    }
+
+    /// Places what a step writes, and the step.
+    fn add(&mut self, index: usize, step: &UnplacedStep) {
+        let shares = self.shares_with_accumulator(index, step);
+        for (position, &write) in step.writes.iter().enumerate() {
+            if self.places.contains_key(&write) {
+                continue;
+            }
+            if let Some(shared) = shares.filter(|_| is_passing(step, position)) {
+                self.places.insert(write, self.places[&shared]);
+            } else {
+                self.place_write(index, step, position, shares == Some(write));
+            }
+        }
+        let operand = |(&value, ty): (&ValueId, &BufferType)| Operand {
+            len: ty.len,
+            ..operand_at(self.graph, value, self.places[&value])
+        };
+        // A strided library call may need less than all of what it reads.
+        let (types, _) = step.work.signature();
+        let operands = step.reads.iter().chain(&step.writes).zip(&types).map(operand).collect();
+        self.steps.push(Step { work: step.work.clone(), operands, label: step.label.clone() });
+        let operands = step.reads.iter().chain(&step.writes).copied().take(step.work.n_meaningful()).collect();
+        self.layout.steps.push(StepValues { roots: step.roots.clone(), operands });
+        let dying = step.reads.iter().filter(|value| self.last_use[value] == index);
+        dying.for_each(|&value| self.slots.free(value));
+        // A written value that no step reads frees its slot at once.
+        let unread = step.writes.iter().filter(|value| !self.last_use.contains_key(value));
+        unread.for_each(|&value| self.slots.free(value));
+    }
+
+    /// Gives a write a slot: that of a value that dies here, unless it is to be its `own`.
+    fn place_write(&mut self, index: usize, step: &UnplacedStep, position: usize, own: bool) {
+        let (write, n_bytes) = (step.writes[position], n_bytes(self.graph, step.writes[position]));
+        let dies = |value: &ValueId| self.last_use[value] == index;
+        let slots = &mut self.slots;
+        let reused = !own && in_place(step, position).any(|read| dies(&read) && slots.hand_over(read, write, n_bytes));
+        if !reused {
+            slots.take(write, n_bytes);
+        }
+        let offset = slots.offset(write).expect("just placed");
+        self.places.insert(write, Place::Slot { offset });
+    }
+
+    /// The written value whose memory the accumulator of a step passes through, if nobody else needs it.
+    fn shares_with_accumulator(&self, index: usize, step: &UnplacedStep) -> Option<ValueId> {
+        let accumulator = step.work.accumulator().filter(|_| is_passing(step, step.writes.len() - 1))?;
+        let n_reads = step.reads.len();
+        // The memory of an argument must not be written before the epilogue reads it there.
+        let may_be_given = |position: usize| {
+            let given = |read: &ValueId| {
+                matches!(self.places[read], Place::Input(_))
+                    && self.last_use[read] == index
+                    && n_bytes(self.graph, *read) >= donate::MIN_BYTES
+            };
+            let is_output = matches!(self.places.get(&step.writes[position]), Some(Place::Output(_)));
+            is_output && in_place(step, position).any(|read| given(&read))
+        };
+        let (types, _) = step.work.signature();
+        let fits = |&position: &usize| {
+            let written = n_reads + position;
+            // An output has one type.
+            types[accumulator] == types[written]
+                && step.work.works_in_place(accumulator, written)
+                && !may_be_given(position)
+        };
+        (0..step.writes.len() - 1).find(fits).map(|position| step.writes[position])
+    }
+
+    /// Adds a step that copies a value.
+    fn copy(&mut self, kernel: retape_kernels::ir::Kernel, value: ValueId, to: Place) {
+        let operands = [self.places[&value], to].map(|place| operand_at(self.graph, value, place));
+        let operands = SmallVec::from_iter(operands);
+        self.steps.push(Step { work: Work::Kernel(kernel), operands, label: "copy".to_owned() });
+        self.layout.steps.push(StepValues { roots: vec![], operands: vec![value; 2] });
+    }
+}
+
+/// Whether a write is an accumulator that nobody needs.
+fn is_passing(step: &UnplacedStep, position: usize) -> bool {
+    step.reads.len() + position >= step.work.n_meaningful()
+}
+
+fn n_bytes(graph: &Graph, value: ValueId) -> usize {
+    graph.ty(value).n_elements() * graph.ty(value).dtype.size()
+}
+
+fn operand_at(graph: &Graph, value: ValueId, place: Place) -> Operand {
+    Operand { place, dtype: graph.ty(value).dtype, len: graph.ty(value).n_elements() }
+}
+
+/// The values whose bytes the write at `position` may take: the step reads each element just where it writes it, and
+/// nothing else of it.
+fn in_place(step: &UnplacedStep, position: usize) -> impl Iterator<Item = ValueId> {
+    let written = step.reads.len() + position;
+    let fits = move |read: usize| reads_in_place(&step.work, read, written);
+    let all_fit = move |id: ValueId| (0..step.reads.len()).filter(|&read| step.reads[read] == id).all(fits);
+    step.reads.iter().copied().filter(move |&id| all_fit(id))
+}
+
+/// Whether operand `read` is as long as `written` and may lie where that does.
+fn reads_in_place(work: &Work, read: usize, written: usize) -> bool {
+    let (types, _) = work.signature();
+    let (from, to) = (types[read], types[written]);
+    from.dtype.size() == to.dtype.size() && from.len == to.len && work.works_in_place(read, written)
+}
