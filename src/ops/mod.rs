@@ -225,6 +225,7 @@ impl Op {
             | Lowering::Indexed { .. }
             | Lowering::Movement(_)
             | Lowering::Reduce { .. }
+            | Lowering::Product { .. }
             | Lowering::Parameter => Ok(()),
         }
     }

@@ -137,6 +137,7 @@ fn make_steps(values: &Values<'_>, groups: &Groups, order: &[usize]) -> Vec<Draf
             | Lowering::Indexed { .. }
             | Lowering::Movement(_)
             | Lowering::Reduce { .. }
+            | Lowering::Product { .. }
             | Lowering::Parameter => {
                 let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
                 Draft { work: Work::Kernel(kernel), reads, writes, roots, label }
