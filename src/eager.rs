@@ -184,11 +184,7 @@ impl<'g> Evaluation<'g> {
             let types: SmallVec<[&TensorType; 3]> = node.args.iter().map(|&arg| self.graph.ty(arg)).collect();
             match node.op.lower(&types, &node.ty) {
                 Lowering::Parameter | Lowering::Movement(_) => {}
-                Lowering::Pointwise(_)
-                | Lowering::Indexed { .. }
-                | Lowering::Reduce { .. }
-                | Lowering::Product { .. }
-                | Lowering::Library(_) => {
+                Lowering::Pointwise(_) | Lowering::Indexed { .. } | Lowering::Reduce { .. } | Lowering::Library(_) => {
                     self.values[id.index()] = Some(self.apply(node)?);
                     node.args.iter().for_each(|&arg| self.release(arg));
                 }

@@ -1,4 +1,4 @@
-//! How an op becomes code: the forms that the planner knows.
+//! How an op becomes code: the four forms that the planner knows.
 
 use std::fmt;
 
@@ -46,13 +46,6 @@ pub enum Lowering {
         /// The axes, ascending.
         axes: SmallVec<[usize; 4]>,
     },
-    /// A small product of matrices: for each element of the result, one chain of fused multiply-adds from +0 over the
-    /// last axis of the first argument and the last but one of the second, in order. These are the operations of the
-    /// library kernel, so that it does not matter to a bit which of the two computes a product.
-    Product {
-        /// The extent of that axis, at least 1.
-        steps: usize,
-    },
     /// A precompiled kernel over dense arguments.
     Library(retape_kernels::library::Library),
     /// Nothing to compute: a parameter, or a result of a call, which has machine code of its own.
@@ -84,7 +77,6 @@ impl fmt::Debug for Lowering {
             Lowering::Indexed { random, .. } => write!(f, "Indexed(random {random:?})"),
             Lowering::Movement(movement) => write!(f, "{movement:?}"),
             Lowering::Reduce { monoid, axes } => write!(f, "Reduce({monoid:?}, {axes:?})"),
-            Lowering::Product { steps } => write!(f, "Product({steps} steps)"),
             Lowering::Library(library) => write!(f, "{library:?}"),
             Lowering::Parameter => f.write_str("Parameter"),
         }

@@ -13,13 +13,6 @@ use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
-/// The most steps of a product that a kernel writes out.
-const MAX_STEPS: usize = 16;
-
-/// The most multiplications of a product that a kernel computes along with its neighbours. Beyond that the library is
-/// faster, which keeps a tile of the result in registers.
-const MAX_MULTIPLICATIONS: usize = 4096;
-
 /// The product of each matrix of the last two axes with its partner; the axes before them are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul;
@@ -56,13 +49,7 @@ impl OpDef for MatMul {
 
     fn lower(&self, args: &[&TensorType], result: &TensorType) -> Lowering {
         let (batch, last) = result.shape.split_at(result.rank() - 2);
-        let steps = args[0].shape[result.rank() - 1];
-        let n_multiplications = result.n_elements().saturating_mul(steps);
-        let is_small = (1..=MAX_STEPS).contains(&steps) && (1..=MAX_MULTIPLICATIONS).contains(&n_multiplications);
-        if is_small && !result.dtype.is_half() {
-            return Lowering::Product { steps };
-        }
-        let sizes = [last[0], last[1], steps];
+        let sizes = [last[0], last[1], args[0].shape[result.rank() - 1]];
         Lowering::Library(Library::MatMul(library::MatMul::contiguous(result.dtype, batch, sizes)))
     }
 

@@ -225,7 +225,6 @@ impl Op {
             | Lowering::Indexed { .. }
             | Lowering::Movement(_)
             | Lowering::Reduce { .. }
-            | Lowering::Product { .. }
             | Lowering::Parameter => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, ParamId, Value};
+use retape_kernels::library::Library;
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
@@ -122,7 +123,7 @@ impl<'k> Lowerer<'k, '_> {
                 let element = self.value(node.args[0], &View::of_axes(0..n_axes, n_axes));
                 element.reduce(*monoid)
             }
-            Lowering::Product { steps } => self.product(node, *steps, view),
+            Lowering::Library(Library::MatMul(product)) => self.product(node, product.k, view),
             Lowering::Library(_) | Lowering::Parameter => unreachable!("library results and parameters are in memory"),
         };
         self.state.borrow_mut().computed.insert(key, value);

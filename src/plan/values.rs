@@ -97,8 +97,8 @@ impl<'g> Values<'g> {
     fn mark_by_need(&mut self) {
         for (id, node) in self.graph.iter() {
             match self.lowering(id) {
-                Lowering::Library(_) | Lowering::Product { .. } => {
-                    self.roots[id.index()] |= matches!(self.lowering(id), Lowering::Library(_));
+                Lowering::Library(_) => {
+                    self.roots[id.index()] = true;
                     for &arg in &node.args {
                         if self.reads_strided(id) {
                             self.need_strided(arg);
@@ -141,9 +141,22 @@ impl<'g> Values<'g> {
         args.into_iter().filter_map(|arg| self.need_strided(arg)).collect()
     }
 
-    /// Whether a value is a product of matrices, which are read through movements.
+    /// Whether a value is made by a kernel that reads its arguments through movements.
     fn reads_strided(&self, id: ValueId) -> bool {
-        matches!(self.lowering(id), Lowering::Product { .. } | Lowering::Library(Library::MatMul(_)))
+        matches!(self.lowering(id), Lowering::Library(Library::MatMul(_)))
+    }
+
+    /// Takes the memory of a value that its only reader computes.
+    pub(super) fn compute_within(&mut self, id: ValueId) {
+        self.roots[id.index()] = false;
+    }
+
+    /// The memory under an argument of a product, and where its elements lie there.
+    pub(super) fn operand(&self, arg: ValueId) -> (ValueId, Affine) {
+        self.strided(arg).unwrap_or_else(|_| {
+            let shape = &self.graph.ty(arg).shape;
+            (self.memory_of(arg), View::of_axes(0..shape.rank(), shape.rank()).affine(shape, shape.rank()))
+        })
     }
 
     /// The memory under a value whose movements come down to strides, and where its elements lie there.
@@ -176,16 +189,12 @@ impl<'g> Values<'g> {
             let own = match self.lowering(id) {
                 Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => self.cost_of(id, body),
                 Lowering::Reduce { .. } => 1,
-                Lowering::Product { steps } => *steps as u32,
                 Lowering::Movement(_) | Lowering::Library(_) | Lowering::Parameter => 0,
             };
             let below = |&arg: &ValueId| if self.is_stored(arg) { 1 } else { self.costs[arg.index()] };
             let cost = node.args.iter().map(below).fold(own, u32::saturating_add);
             self.costs[id.index()] = cost;
-            let computes = matches!(
-                self.lowering(id),
-                Lowering::Pointwise(_) | Lowering::Indexed { .. } | Lowering::Product { .. }
-            );
+            let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
             let Users { count, spread } = users[id.index()];
             if computes && (cost > MAX_COST || (cost > CHEAP && (count > 1 || spread))) && !node.args.is_empty() {
                 self.need(id);
@@ -200,7 +209,6 @@ impl<'g> Values<'g> {
             Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => {
                 ComputeCost::PerElement(self.cost_of(id, body))
             }
-            Lowering::Product { steps } => ComputeCost::PerElement(*steps as u32),
             Lowering::Reduce { .. } => ComputeCost::Reduction,
             Lowering::Library(_) => ComputeCost::Library,
         }
@@ -229,7 +237,6 @@ impl<'g> Values<'g> {
                 Lowering::Pointwise(_)
                 | Lowering::Indexed { .. }
                 | Lowering::Reduce { .. }
-                | Lowering::Product { .. }
                 | Lowering::Library(_)
                 | Lowering::Parameter => None,
             };
@@ -282,7 +289,6 @@ impl<'g> Values<'g> {
             Lowering::Pointwise(_)
             | Lowering::Indexed { .. }
             | Lowering::Movement(_)
-            | Lowering::Product { .. }
             | Lowering::Library(_)
             | Lowering::Parameter => self.graph.ty(root).shape.to_vec(),
         }
@@ -295,7 +301,6 @@ impl<'g> Values<'g> {
             Lowering::Pointwise(_)
             | Lowering::Indexed { .. }
             | Lowering::Movement(_)
-            | Lowering::Product { .. }
             | Lowering::Library(_)
             | Lowering::Parameter => &[],
         }
@@ -322,8 +327,7 @@ impl<'g> Values<'g> {
                 let through = view.through(movement, from, &node.ty.shape, space);
                 vec![through.map(|view| (node.args[0], view))]
             }
-            // A product reads its arguments along their rows and columns, not at the point.
-            Lowering::Product { .. } | Lowering::Library(_) | Lowering::Parameter => vec![],
+            Lowering::Library(_) | Lowering::Parameter => vec![],
         }
     }
 
@@ -355,31 +359,14 @@ impl<'g> Values<'g> {
         }
     }
 
-    /// Visits what an op reads elsewhere than at its own point.
+    /// Visits what an op reads at computed coordinates.
     fn follow_random(&self, id: ValueId, read: &mut dyn FnMut(Read)) {
-        let args = &self.graph.node(id).args;
-        match self.lowering(id) {
-            Lowering::Indexed { random, .. } => {
-                random.iter().for_each(|&arg| read(Read { value: self.memory_of(args[arg]), view: None }));
+        if let Lowering::Indexed { random, .. } = self.lowering(id) {
+            for &arg in random {
+                let value = self.memory_of(self.graph.node(id).args[arg]);
+                read(Read { value, view: None });
             }
-            Lowering::Product { .. } => {
-                args.iter().for_each(|&arg| read(Read { value: self.operand(arg).0, view: None }));
-            }
-            Lowering::Pointwise(_)
-            | Lowering::Movement(_)
-            | Lowering::Reduce { .. }
-            | Lowering::Library(_)
-            | Lowering::Parameter => {}
         }
-    }
-
-    /// The memory under an argument of a product, and where its elements lie there.
-    pub(super) fn operand(&self, arg: ValueId) -> (ValueId, Affine) {
-        self.strided(arg).unwrap_or_else(|_| {
-            let shape = &self.graph.ty(arg).shape;
-            let dense = View::of_axes(0..shape.rank(), shape.rank());
-            (self.memory_of(arg), dense.affine(shape, shape.rank()))
-        })
     }
 
     /// The reads of a root's kernel from memory, other than the root itself.

@@ -33,7 +33,7 @@ fn bound(sample: &Sample) -> f64 {
 fn folds(sample: &Sample) -> bool {
     let types = types(sample);
     let lowering = sample.op.lower(&types.iter().collect::<Vec<_>>(), &result(&sample.op, &types));
-    matches!(lowering, Lowering::Reduce { .. } | Lowering::Product { .. } | Lowering::Library(_))
+    matches!(lowering, Lowering::Reduce { .. } | Lowering::Library(_))
 }
 
 /// The names of ops whose results have been apart, and by how much at most.
