@@ -16,19 +16,22 @@ use super::values::{Read, Values};
 use crate::ops::Lowering;
 use crate::types::ValueId;
 
-/// The most steps of a product that a kernel writes out.
+/// Up to so many steps a product of any size is a formula: it multiplies no more than it writes.
+const FEW_STEPS: usize = 2;
+
+/// The most steps that a kernel writes out: its code is as long as they are many.
 const MAX_STEPS: usize = 16;
 
-/// The most multiplications of a product that a kernel computes. Beyond that the library is faster, which keeps tiles of
-/// the result in registers.
-const MAX_MULTIPLICATIONS: usize = 4096;
+/// The most multiplications of a product of more than [`FEW_STEPS`]. Beyond twice as many the library is faster, which
+/// keeps tiles of the result in registers.
+const MAX_MULTIPLICATIONS: usize = 1024;
 
 /// The steps of a product that is small enough to be a formula; none of other values.
 pub(super) fn steps_of(values: &Values<'_>, id: ValueId) -> Option<usize> {
     let Lowering::Library(Library::MatMul(MatMul { dtype, k, .. })) = values.lowering(id) else { return None };
     let n_multiplications = values.graph.ty(id).n_elements().saturating_mul(*k);
-    let is_small = *k <= MAX_STEPS && (1..=MAX_MULTIPLICATIONS).contains(&n_multiplications);
-    (is_small && dtype.is_float()).then_some(*k)
+    let is_small = *k <= FEW_STEPS || (*k <= MAX_STEPS && n_multiplications <= MAX_MULTIPLICATIONS);
+    (is_small && n_multiplications > 0 && dtype.is_float()).then_some(*k)
 }
 
 /// Lets groups compute the small products that they alone read. The group of such a product stays, and makes no step.
