@@ -16,22 +16,28 @@ use super::values::{Read, Values};
 use crate::ops::Lowering;
 use crate::types::ValueId;
 
-/// Up to so many steps a product of any size is a formula: it multiplies no more than it writes.
-const FEW_STEPS: usize = 2;
+/// Up to so many steps a product of any size is a formula if vectors can lie along the rows of its right operand, or it
+/// has one column: reading and writing takes longer than so few multiplications, and the library packs what it reads.
+const FEW_STEPS: usize = 4;
 
 /// The most steps that a kernel writes out: its code is as long as they are many.
 const MAX_STEPS: usize = 16;
 
-/// The most multiplications of a product of more than [`FEW_STEPS`]. Beyond twice as many the library is faster, which
+/// The most multiplications of any other product. Beyond twice as many the library is faster, which
 /// keeps tiles of the result in registers.
 const MAX_MULTIPLICATIONS: usize = 1024;
 
 /// The steps of a product that is small enough to be a formula; none of other values.
 pub(super) fn steps_of(values: &Values<'_>, id: ValueId) -> Option<usize> {
-    let Lowering::Library(Library::MatMul(MatMul { dtype, k, .. })) = values.lowering(id) else { return None };
+    let Lowering::Library(Library::MatMul(MatMul { dtype, n, k, .. })) = values.lowering(id) else { return None };
     let n_multiplications = values.graph.ty(id).n_elements().saturating_mul(*k);
-    let is_small = *k <= FEW_STEPS || (*k <= MAX_STEPS && n_multiplications <= MAX_MULTIPLICATIONS);
-    (is_small && n_multiplications > 0 && dtype.is_float()).then_some(*k)
+    let are_rows_dense = || {
+        let (_, at) = values.operand(values.graph.node(id).args[1]);
+        at.strides.last().is_some_and(|&stride| stride <= 1)
+    };
+    let is_flat = *k <= FEW_STEPS && (*n == 1 || are_rows_dense());
+    let is_small = *k <= MAX_STEPS && n_multiplications <= MAX_MULTIPLICATIONS;
+    ((is_flat || is_small) && n_multiplications > 0 && dtype.is_float()).then_some(*k)
 }
 
 /// Lets groups compute the small products that they alone read. The group of such a product stays, and makes no step.
