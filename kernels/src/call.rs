@@ -222,8 +222,9 @@ impl Workspace {
                 let (read, written) = entries.split_at(*n_inputs);
                 // SAFETY: entries of a verified plan lie inside live memory of at least `len` bytes, and an operand
                 // that a library step writes overlaps none of its other operands.
-                let inputs: Vec<&[u8]> = read.iter().zip(pointers).map(|(e, &p)| unsafe { slice(p, e.len) }).collect();
-                let mut outputs: Vec<&mut [u8]> = written
+                let inputs = read.iter().zip(pointers).map(|(e, &p)| unsafe { slice(p, e.len) });
+                let inputs: SmallVec<[&[u8]; 4]> = inputs.collect();
+                let mut outputs: SmallVec<[&mut [u8]; 2]> = written
                     .iter()
                     .zip(&pointers[*n_inputs..])
                     // SAFETY: as for the inputs.

@@ -17,7 +17,7 @@ use crate::types::ValueId;
 const MAX_BUFFERS: usize = 24;
 
 /// The most that a kernel computes per point, in units of an addition: compile time grows faster than size.
-const MAX_COST: u32 = 480;
+pub(super) const MAX_COST: u32 = 480;
 
 /// Roots that one step computes.
 #[derive(Debug)]
@@ -30,10 +30,12 @@ pub(super) struct FusionGroup {
     pub(super) folded: Vec<usize>,
     /// Whether it is a library call, which stands alone.
     pub(super) is_library: bool,
+    /// The small products that it computes, and that have no memory.
+    pub(super) products: Vec<ValueId>,
     /// Its reads from the memory of other groups.
-    reads: Vec<Read>,
-    /// The cost of its roots, in units of an addition.
-    cost: u32,
+    pub(super) reads: Vec<Read>,
+    /// The cost of its roots and products, in units of an addition.
+    pub(super) cost: u32,
     /// The groups that it depends on, directly or not, as bits.
     ancestors: Vec<u64>,
 }
@@ -143,7 +145,8 @@ impl Groups {
         let ancestors = self.ancestors_of(&reads, index);
         let (space, folded) = (values.space(root), values.folded(root).to_vec());
         let cost = values.cost(root);
-        self.groups.push(FusionGroup { roots: vec![root], space, folded, is_library, reads, cost, ancestors });
+        let (roots, products) = (vec![root], vec![]);
+        self.groups.push(FusionGroup { roots, space, folded, is_library, products, reads, cost, ancestors });
         self.group_of.insert(root, index);
         index
     }

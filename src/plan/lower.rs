@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, ParamId, Value};
+use retape_kernels::library::Library;
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
@@ -122,6 +123,7 @@ impl<'k> Lowerer<'k, '_> {
                 let element = self.value(node.args[0], &View::of_axes(0..n_axes, n_axes));
                 element.reduce(*monoid)
             }
+            Lowering::Library(Library::MatMul(product)) => self.product(node, product.k, view),
             Lowering::Library(_) | Lowering::Parameter => unreachable!("library results and parameters are in memory"),
         };
         self.state.borrow_mut().computed.insert(key, value);
@@ -130,6 +132,19 @@ impl<'k> Lowerer<'k, '_> {
 
     fn apply(&self, node: &Node, body: &Body, view: &View) -> Value<'k> {
         body(&Here { lowerer: self, node, view })
+    }
+
+    /// One chain of fused multiply-adds from +0, as the library kernel of products computes it.
+    fn product(&self, node: &Node, steps: usize, view: &View) -> Value<'k> {
+        let rank = node.ty.rank();
+        let [(a, at_a), (b, at_b)] = [0, 1].map(|arg| self.values.operand(node.args[arg]));
+        let sum = self.kernel.constant(Scalar { dtype: node.ty.dtype, bits: 0 });
+        (0..steps as i64).fold(sum, |sum, step| {
+            let n_axes = self.group.space.len();
+            let x = self.load(a, view.with_coordinate(rank - 1, step).through_strides(&at_a, n_axes));
+            let y = self.load(b, view.with_coordinate(rank - 2, step).through_strides(&at_b, n_axes));
+            x.fma(y, sum)
+        })
     }
 
     fn load(&self, id: ValueId, at: Affine) -> Value<'k> {

@@ -7,6 +7,7 @@ mod epilogue;
 mod fuse;
 mod lower;
 mod place;
+mod products;
 mod slots;
 mod transpose;
 mod values;
@@ -90,8 +91,9 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     if graph.nodes().iter().any(|node| matches!(node.op, Op::Call(_))) {
         return Err(Error::Internal("a call of compiled code is to be compiled".into()));
     }
-    let values = Values::of(graph);
+    let mut values = Values::of(graph);
     let mut groups = Groups::of(&values);
+    products::absorb(&mut values, &mut groups);
     let mut steps = unplaced_steps(&values, &groups);
     epilogue::attach(&values, &mut groups, &mut steps);
     transpose::find(&mut steps);
@@ -135,7 +137,7 @@ fn unplaced_steps(values: &Values<'_>, groups: &Groups) -> Vec<Option<UnplacedSt
         let label = label(values, group);
         let roots = group.roots.clone();
         match values.lowering(group.roots[0]) {
-            Lowering::Library(library) => {
+            Lowering::Library(library) if products::steps_of(values, group.roots[0]).is_none() => {
                 let root = group.roots[0];
                 let (library, reads) = with_strides(values, root, library);
                 UnplacedStep { work: Work::library(library), reads, writes: vec![root], roots, label }
@@ -144,30 +146,32 @@ fn unplaced_steps(values: &Values<'_>, groups: &Groups) -> Vec<Option<UnplacedSt
             | Lowering::Indexed { .. }
             | Lowering::Movement(_)
             | Lowering::Reduce { .. }
+            | Lowering::Library(_)
             | Lowering::Parameter => {
                 let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
                 UnplacedStep { work: Work::Kernel(kernel), reads, writes, roots, label }
             }
         }
     };
-    groups.groups.iter().map(|group| Some(make(group))).collect()
+    // A product that a group computes has no step of its own.
+    let has_step = |group: &&FusionGroup| values.is_root(group.roots[0]);
+    groups.groups.iter().map(|group| Some(group).filter(has_step).map(make)).collect()
 }
 
 /// The names of the ops that a group computes.
 fn label(values: &Values<'_>, group: &FusionGroup) -> String {
-    let names: Vec<&str> = group.roots.iter().map(|&root| values.graph.node(root).op.name()).collect();
-    names.join("+")
+    let is_product = !group.products.is_empty();
+    let roots = group.roots.iter().map(|&root| values.graph.node(root).op.name());
+    is_product.then_some("matmul").into_iter().chain(roots).collect::<Vec<_>>().join("+")
 }
 
 /// A library call with the memory it reads; a matrix product reads through movements.
 fn with_strides(values: &Values<'_>, root: ValueId, library: &Library) -> (Library, Vec<ValueId>) {
     let args = &values.graph.node(root).args;
     if let Library::MatMul(product) = library {
-        let operands: Vec<_> = args.iter().filter_map(|&arg| values.strided(arg).ok()).collect();
-        if let [(a, at_a), (b, at_b)] = &operands[..] {
-            let product = MatMul { a: operand(at_a), b: operand(at_b), ..product.clone() };
-            return (Library::MatMul(product), vec![*a, *b]);
-        }
+        let [(a, at_a), (b, at_b)] = [0, 1].map(|arg| values.operand(args[arg]));
+        let product = MatMul { a: operand(&at_a), b: operand(&at_b), ..product.clone() };
+        return (Library::MatMul(product), vec![a, b]);
     }
     (library.clone(), args.iter().map(|&arg| values.memory_of(arg)).collect())
 }

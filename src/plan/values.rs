@@ -146,6 +146,19 @@ impl<'g> Values<'g> {
         matches!(self.lowering(id), Lowering::Library(Library::MatMul(_)))
     }
 
+    /// Takes the memory of a value that its only reader computes.
+    pub(super) fn compute_within(&mut self, id: ValueId) {
+        self.roots[id.index()] = false;
+    }
+
+    /// The memory under an argument of a product, and where its elements lie there.
+    pub(super) fn operand(&self, arg: ValueId) -> (ValueId, Affine) {
+        self.strided(arg).unwrap_or_else(|_| {
+            let shape = &self.graph.ty(arg).shape;
+            (self.memory_of(arg), View::of_axes(0..shape.rank(), shape.rank()).affine(shape, shape.rank()))
+        })
+    }
+
     /// The memory under a value whose movements come down to strides, and where its elements lie there.
     ///
     /// # Errors

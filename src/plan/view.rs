@@ -135,6 +135,22 @@ impl View {
         Affine { offset: position.offset, strides: position.strides }
     }
 
+    /// The same view except that one coordinate is fixed.
+    pub(super) fn with_coordinate(&self, axis: usize, offset: i64) -> View {
+        let mut view = self.clone();
+        let coordinate = &mut view.coordinates[axis];
+        *coordinate = Coordinate { offset, ..Coordinate::zero(coordinate.strides.len()) };
+        view
+    }
+
+    /// The position in memory of the element, of a value whose coordinates have these strides.
+    pub(super) fn through_strides(&self, at: &Affine, n_axes: usize) -> Affine {
+        let start = Coordinate { offset: at.offset, ..Coordinate::zero(n_axes) };
+        let position = self.coordinates.iter().zip(&at.strides);
+        let position = position.fold(start, |position, (coordinate, &stride)| position.plus(stride, coordinate));
+        Affine { offset: position.offset, strides: position.strides }
+    }
+
     /// The offset and the stride per axis of the space, of each coordinate.
     pub(super) fn parts(&self) -> impl Iterator<Item = (i64, &[i64])> {
         self.coordinates.iter().map(|coordinate| (coordinate.offset, &coordinate.strides[..]))

@@ -14,11 +14,11 @@ use cranelift_codegen::settings::{self, Configurable};
 use cranelift_codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget, timing};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
-use super::Unit;
 use super::emit::{Emitter, Features};
 use super::libcalls::{Libs, address, libcall_address};
 use super::loops::{Bound, Loops};
 use super::wide::{self, WideIsa};
+use super::{Unit, run_whole};
 use crate::error::{Error, Result};
 use crate::ir::Inst;
 
@@ -214,9 +214,9 @@ fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<
     }
     let mut first = usize::from(unit.trap);
     for nest in &unit.nests {
-        let (begin, end) = match unit.nests.len() {
-            1 => (Bound::At(begin), Bound::At(end)),
-            _ => (Bound::Fixed(0), Bound::Fixed(nest.items as i64)),
+        let (begin, end) = match run_whole(&unit.nests) {
+            true => (Bound::Fixed(0), Bound::Fixed(nest.items as i64)),
+            false => (Bound::At(begin), Bound::At(end)),
         };
         Loops::emit(&mut e, nest, table, first, begin, end);
         first += nest.kernel.params.len();

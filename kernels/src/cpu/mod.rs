@@ -28,12 +28,17 @@ use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
 use crate::schedule::{Form, Nest, schedule};
 
-/// One function to compile: a nest that is called for ranges of its items, or several that run whole, in order.
+/// One function to compile: a nest that is called for ranges of its items, or nests that run whole, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit<'a> {
     pub(crate) nests: Vec<&'a Nest>,
     /// Whether the code raises a flag, behind the first pointer of its table, when it stores NaN or an infinity.
     pub(crate) trap: bool,
+}
+
+/// Whether the nests of a function run whole, whatever its range: several of them, or one that is short.
+fn run_whole(nests: &[&Nest]) -> bool {
+    nests.len() > 1 || nests.iter().all(|nest| nest.is_short())
 }
 
 /// A compiled unit.
@@ -76,7 +81,7 @@ impl Unit<'_> {
         let mut hasher = KeyHasher(blake3::Hasher::new());
         isa.hash(&mut hasher);
         self.trap.hash(&mut hasher);
-        let whole = self.nests.len() > 1;
+        let whole = run_whole(&self.nests);
         for nest in &self.nests {
             whole.hash(&mut hasher);
             nest.form.hash(&mut hasher);

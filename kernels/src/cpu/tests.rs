@@ -487,11 +487,13 @@ fn equal_nests_share_code_and_free_it() {
              %2 = mul %0, %1\n  store p1[a0], %2\n}}\n"
         )
     };
-    let schedules = [10, 20_000].map(|n| schedule(&parse(&text(n)).unwrap()));
+    let schedules = [17, 20_000, 10, 12].map(|n| schedule(&parse(&text(n)).unwrap()));
     let units = schedules.each_ref().map(|s| Unit { nests: vec![&s.nests[0]], trap: false });
     let first = compile(&units[..1]).unwrap();
     let second = compile(&units[1..]).unwrap();
     assert!(std::sync::Arc::ptr_eq(&first[0], &second[0]), "one code serves all lengths");
+    let is_shared = |m: usize, n: usize| std::sync::Arc::ptr_eq(&second[m], &second[n]);
+    assert!(!is_shared(0, 1) && !is_shared(1, 2), "a short nest has code of its length");
     let key = units[0].key(&super::compile::isa().unwrap().name);
     assert!(super::CACHE.get(&key).is_some_and(|found| std::sync::Arc::ptr_eq(&found, &first[0])));
     drop((first, second));

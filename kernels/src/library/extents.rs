@@ -1,5 +1,7 @@
 //! How many elements descriptors speak of: counts that never wrap, and the bound that verified descriptors keep.
 
+use std::fmt::Display;
+
 use crate::ensure::ensure;
 
 /// The result of the check of a descriptor.
@@ -16,7 +18,8 @@ pub(crate) fn count(extents: &[usize]) -> usize {
 /// Refuses extents whose product, zeros left out, times 16 bytes cannot be addressed.
 ///
 /// With the zeros left out, every partial product of the extents fits as well; and so does a small multiple of it.
-pub(crate) fn countable(what: &str, extents: &[usize]) -> Checked {
+/// `what` is printed for a refusal only, since every call of a kernel checks its descriptor.
+pub(crate) fn countable(what: impl Display, extents: &[usize]) -> Checked {
     let product = extents.iter().filter(|&&extent| extent > 0).try_fold(16_usize, |n, &extent| n.checked_mul(extent));
     let fits = product.is_some_and(|bytes| isize::try_from(bytes).is_ok());
     ensure!(fits, "{what} of extents {extents:?} has more elements than can be addressed");

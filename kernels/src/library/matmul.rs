@@ -67,10 +67,11 @@ impl MatrixLayout {
         let (n_strides, n_axes) = (self.batch_strides.len(), batch.len());
         ensure!(n_strides == n_axes, "the {side} operand has {n_strides} batch strides for {n_axes} batch axes");
         let MatrixLayout { offset, batch_strides, row_stride, col_stride } = self;
-        let place = || format!("offset {offset} and strides {batch_strides:?}, {row_stride}, {col_stride}");
+        let what = format_args!(
+            "the {side} operand at offset {offset} and strides {batch_strides:?}, {row_stride}, {col_stride}"
+        );
         let len = self.checked_len(batch, rows, cols);
-        let len = len.ok_or_else(|| format!("the {side} operand at {} ends beyond what can be counted", place()))?;
-        countable(&format!("the {side} operand at {}", place()), &[len])
+        countable(what, &[len.ok_or_else(|| format!("{what} ends beyond what can be counted"))?])
     }
 
     /// The first element of matrix `index` of the batch; any number if it has no elements.
@@ -161,7 +162,12 @@ impl MatMul {
 
     /// The number of elements of the result's buffer.
     pub fn outputs(&self) -> Vec<(DType, usize)> {
-        vec![(self.dtype, count(&[self.n_matrices(), self.m, self.n]))]
+        vec![(self.dtype, self.result_len())]
+    }
+
+    /// The number of elements of the result.
+    fn result_len(&self) -> usize {
+        count(&[self.n_matrices(), self.m, self.n])
     }
 
     /// Computes the product.
@@ -268,7 +274,7 @@ impl MatMul {
             assert!(view.len() >= needs[index], "{what}: {} elements, needs {}", view.len(), needs[index]);
             view
         };
-        let c = view_mut(outputs[0], self.outputs()[0].1, "result");
+        let c = view_mut(outputs[0], self.result_len(), "result");
         ([operand(0, "left operand"), operand(1, "right operand")], c)
     }
 
@@ -402,8 +408,11 @@ impl<T: Real> MatMulCall<'_, T> {
     ) {
         let (n, k) = (self.op.n, self.op.k);
         if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && is_unpacked(m, n, k) {
+            // A column whose rows lie side by side is the row of the transposed product, whose lanes are these rows.
+            let is_row = n == 1 && self.op.a.row_stride == 1;
+            let (extent, [a, b]) = if is_row { ([1, m, k], [b, a]) } else { ([m, n, k], [a, b]) };
             // SAFETY: `c` is m rows of n elements of the result, this task's own.
-            unsafe { unpacked(self.engine.level, [m, n, k], a, b, c, n) };
+            unsafe { unpacked(self.engine.level, extent, a, b, c, extent[1]) };
             done(0..m, 0..n);
             return;
         }

@@ -79,6 +79,14 @@ pub(crate) struct Nest {
     pub(crate) work: u64,
 }
 
+impl Nest {
+    /// Whether it has one axis of less than the widest vectors or just that: too little to be split over threads, and few
+    /// enough lengths for code of each.
+    pub(crate) fn is_short(&self) -> bool {
+        self.form == Form::Flat && self.items <= MIN_BLOCK as u64
+    }
+}
+
 /// The nests to run in order, and the scratch memory that they share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Schedule {

@@ -7,7 +7,8 @@ mod generate;
 
 use std::cell::Cell;
 
-use generate::{Kind, Random, graph, inputs};
+pub(crate) use generate::Random;
+use generate::{Kind, graph, inputs};
 use retape::{DType, Graph, Tensor, accelerate, vjp};
 
 /// Prints the case if the test panics.

@@ -5,6 +5,7 @@ use super::emit::WideEmitter;
 use super::encode::{Alu, Assembled, Memory, RAX, RDI, RDX, RSI, RSP, Rm};
 use super::nest::WideLoops;
 use super::regs::Registers;
+use crate::cpu::run_whole;
 use crate::schedule::Nest;
 
 /// The registers that a function leaves as they were.
@@ -12,7 +13,7 @@ const SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
 /// The largest frame, in bytes: within what the system leaves free below a stack.
 const MAX_FRAME: i32 = 1 << 14;
 
-/// The code of one nest that is called for ranges of its items, or of several that run whole, in order; with at most
+/// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; with at most
 /// `limit` registers of each class.
 pub(super) fn assembled(nests: &[&Nest], level: WideIsa, limit: u32) -> Option<Assembled> {
     let regs = Registers::new(level.has_masks(), level.len(), limit);
@@ -28,14 +29,15 @@ pub(super) fn assembled(nests: &[&Nest], level: WideIsa, limit: u32) -> Option<A
     asm.store(RAX, Memory::at(RSP, saved));
     asm.store(RDI, Memory::at(RSP, table));
     let (mut first, frame) = (0, e.regs.frame());
+    let whole = run_whole(nests);
     for nest in nests {
-        if nests.len() > 1 {
+        if whole {
             let items = i32::try_from(nest.items).ok()?;
             e.regs.asm.load(RDI, Memory::at(RSP, table));
             e.regs.asm.mov_imm(Rm::Register(RSI), 0);
             e.regs.asm.mov_imm(Rm::Register(RDX), items);
         }
-        e = WideLoops::emit(e, nest, first)?;
+        e = WideLoops::emit(e, nest, first, whole)?;
         e.regs.end_frame(frame);
         first += nest.kernel.params.len();
     }

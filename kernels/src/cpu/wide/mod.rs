@@ -98,7 +98,7 @@ impl WideIsa {
     }
 }
 
-/// The code of one nest that is called for ranges of its items, or of several that run whole, in order; `None` if one
+/// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; `None` if one
 /// has something that there is no code for here.
 pub(super) fn machine_code(nests: &[&Nest], level: WideIsa) -> Option<Vec<u8>> {
     assembled(nests, level, u32::MAX).map(|code| code.bytes)

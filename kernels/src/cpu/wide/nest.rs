@@ -81,9 +81,9 @@ pub(super) struct WideLoops<'a> {
 }
 
 impl<'a> WideLoops<'a> {
-    /// Emits a nest for the grid items between the second and the third argument; its parameters start at `first` in the
-    /// table, to which the first argument points.
-    pub(super) fn emit(e: WideEmitter, nest: &'a Nest, first: usize) -> Option<WideEmitter> {
+    /// Emits a nest for the grid items between the second and the third argument, which are all of them if it runs
+    /// `whole`; its parameters start at `first` in the table, to which the first argument points.
+    pub(super) fn emit(e: WideEmitter, nest: &'a Nest, first: usize, whole: bool) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
         let facts = Analysis::of(nest);
         is_within_reach(nest, facts.axis).then_some(())?;
@@ -116,7 +116,7 @@ impl<'a> WideLoops<'a> {
         }
         loops.end_block(all);
         match nest.form {
-            Form::Flat => loops.flat()?,
+            Form::Flat => loops.flat(whole)?,
             Form::Columns { block } => loops.columns(block)?,
             Form::Tile => loops.tile(columns?)?,
             Form::Rows if loops.n_axes() == 0 => {}

@@ -14,16 +14,21 @@ pub(super) const MIN_HELD_TRIPS: usize = 4;
 pub(super) type VectorBody<'b, 'a> = dyn FnMut(&mut WideLoops<'a>, Vec<VectorGroup>) -> Option<()> + 'b;
 
 impl<'a> WideLoops<'a> {
-    /// A nest of one axis, from the second argument to the third.
-    pub(super) fn flat(&mut self) -> Option<()> {
-        self.e.regs.asm.mov(RCX, RSI);
+    /// A nest of one axis, from the second argument to the third, or whole.
+    pub(super) fn flat(&mut self, whole: bool) -> Option<()> {
         let place = self.body_place();
-        let groups = self.kernel_groups();
-        self.walk(Cell::Register(RDX), groups, &mut |l, groups| {
+        let body = &mut |l: &mut Self, groups| {
             l.open(groups);
             l.made_at(place)?;
             l.stores_at(place)
-        })
+        };
+        let groups = self.kernel_groups();
+        if whole {
+            let extent = self.kernel.axes[self.axis].extent;
+            return self.walk_row(extent, groups.min(extent.div_ceil(self.e.level.lanes())), body);
+        }
+        self.e.regs.asm.mov(RCX, RSI);
+        self.walk(Cell::Register(RDX), groups, body)
     }
 
     /// Vectors of an iteration: as many as the schedule has elements for, since long bodies hide latencies themselves.

@@ -333,13 +333,17 @@ pub(super) unsafe fn unpacked<T: Real>(x: &Unpacked<T>) {
     }
 }
 
-/// `W` columns of a small product, four rows at a time.
+/// `W` columns of a small product, four rows at a time; of a single column eight, whose chains overlap.
 #[inline(always)]
 unsafe fn unpacked_strip<T: Real, const W: usize>(x: &Unpacked<T>, j: usize) {
     let m = x.extent[0];
     let mut i = 0;
     // SAFETY: the groups cover the rows once.
     unsafe {
+        while W == 1 && m - i >= 8 {
+            unpacked_tile::<T, 8, W>(x, i, j);
+            i += 8;
+        }
         while m - i >= 4 {
             unpacked_tile::<T, 4, W>(x, i, j);
             i += 4;
