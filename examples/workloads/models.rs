@@ -266,11 +266,7 @@ fn lstm([n_steps, batch]: [usize; 2], device: Device) -> Box<dyn Work> {
         let gradient = loss.grad(lstm);
         (loss, gradient)
     });
-    gradient_only(
-        lstm,
-        move |lstm| step.call(lstm, &x),
-        |lstm, gradient| zip_map([lstm, gradient], |[p, g]| p - g),
-    )
+    gradient_only(lstm, move |lstm| step.call(lstm, &x), |lstm, gradient| zip_map([lstm, gradient], |[p, g]| p - g))
 }
 
 /// Normalisation, attention, a hidden layer.

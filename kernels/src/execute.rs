@@ -3,8 +3,9 @@
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
 //! with much work are split over threads. Neither changes a bit of a result.
 
+use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
@@ -12,11 +13,11 @@ use crate::call::Workspace;
 use crate::cpu::{Unit, compile, machine_text};
 use crate::donation::{Bytes, Input, take_donated};
 use crate::error::{Error, Result};
-use crate::ir::evaluate;
+use crate::ir::{Kernel, evaluate};
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
 use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, LaunchTime, Modes, Program, Site};
-use crate::schedule::{Nest, Schedule, Source, prepared, schedule};
+use crate::schedule::{Nest, Schedule, Source, prepared_all, schedule, share_code};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
 const SMALL_WORK: u64 = 1 << 13;
@@ -222,6 +223,15 @@ impl Executable {
         self.program.launches.len()
     }
 
+    /// The number of functions that the steps became; launches may share one.
+    pub fn n_functions(&self) -> usize {
+        let functions = self.program.launches.iter().filter_map(|launch| match &launch.job {
+            Job::Code { function, .. } => Some(Arc::as_ptr(function)),
+            Job::Library { .. } => None,
+        });
+        functions.collect::<HashSet<_>>().len()
+    }
+
     /// Bytes of arena and scratch that one call uses.
     pub fn arena_bytes(&self) -> usize {
         self.program.arena_bytes
@@ -321,21 +331,30 @@ fn memory<'a>(operand: &Operand, outputs: &'a mut [Buffer], arena: &'a mut [u8])
     }
 }
 
+fn kernel(step: &Step) -> Option<&Kernel> {
+    match &step.work {
+        Work::Kernel(kernel) => Some(kernel),
+        Work::Library(_) => None,
+    }
+}
+
 fn program(plan: &Plan, modes: Modes) -> Result<Program> {
-    let schedules: Vec<Option<Schedule>> = plan
-        .steps
-        .iter()
-        .map(|step| match &step.work {
-            Work::Kernel(kernel) => Some(schedule(&prepared(kernel))),
-            Work::Library(_) => None,
-        })
-        .collect();
+    let mut prepared = prepared_all(&plan.steps.iter().filter_map(kernel).collect::<Vec<_>>()).into_iter();
+    let mut next = || prepared.next().map(|kernel| schedule(&kernel));
+    let mut schedules: Vec<Option<Schedule>> =
+        plan.steps.iter().map(|step| kernel(step).and_then(|_| next())).collect();
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = schedules.iter().flatten().map(|s| s.scratch).max().unwrap_or(0);
     if scratch > Plan::MOST_SCRATCH {
         return Err(Error::Plan(format!("partial results of {scratch} bytes cannot be addressed")));
     }
-    let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
+    let scratch_len = scratch.next_multiple_of(64);
+    let constants = share_code(schedules.iter_mut().flatten().flat_map(|s| &mut s.nests), scratch_len);
+    let scratch_end = match constants.len() {
+        0 if scratch == 0 => plan.arena_bytes,
+        0 => scratch_at + scratch,
+        len => scratch_at + scratch_len + len,
+    };
     let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
     let mut drafts: Vec<(PendingLaunch<'_>, usize, std::ops::Range<usize>)> = Vec::new();
     let mut entries: Vec<Entry> = Vec::new();
@@ -371,6 +390,8 @@ fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
         donations: plan.donations.clone(),
+        constants,
+        constants_at: scratch_at + scratch_len,
         arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
         flags_at,
     })

@@ -37,6 +37,7 @@ mod ops;
 mod padding;
 mod pinned;
 mod printed;
+mod products;
 mod profile;
 mod random_graphs;
 mod recurrent;
