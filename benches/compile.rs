@@ -1,4 +1,5 @@
-//! The cost of a miss by stage, for fifty updates of a tiny recurrence with its gradient and for the training step of the digit example.
+//! The cost of a miss by stage, for fifty updates of a tiny recurrence with its gradient, for 200 Runge-Kutta steps whose
+//! times are numbers in the trace, and for the training step of the digit example.
 //!
 //! Every sample clears the cache first. Nothing else holds the machine code then, so it is all made again.
 
@@ -55,6 +56,30 @@ fn tiny(criterion: &mut Criterion) {
     });
 }
 
+fn runge_kutta(criterion: &mut Criterion) {
+    let rate = |y: &Tensor, k: &Tensor, time: f64| (y * k).sin() * 0.7 - y * (0.3 + 0.1 * time) + (0.1 * time).sin();
+    let solve = accelerate(move |k: &Tensor, start: &Tensor| {
+        let (mut y, step) = (start.clone(), 0.01);
+        for n in 0..200 {
+            let time = f64::from(n) * step;
+            let k1 = rate(&y, k, time);
+            let k2 = rate(&(&y + &k1 * (step / 2.0)), k, time + step / 2.0);
+            let k3 = rate(&(&y + &k2 * (step / 2.0)), k, time + step / 2.0);
+            let k4 = rate(&(&y + &k3 * step), k, time + step);
+            y = y + (k1 + k2 * 2.0 + k3 * 2.0 + k4) * (step / 6.0);
+        }
+        let loss = y.square().sum(..);
+        let gradient = loss.grad(k);
+        (loss, gradient)
+    });
+    let (k, start) = (Tensor::ones([8]), Tensor::ones([8]));
+    stages(criterion, "miss/runge_kutta", || {
+        solve.clear_cache();
+        solve.call(&k, &start).expect("the steps are well-typed");
+        solve.stats()
+    });
+}
+
 fn digits(criterion: &mut Criterion) {
     let step = accelerate(|t: &Training, x: &Tensor, digits: &Tensor, angles: &Tensor, rate: &Tensor| {
         t.step(x, digits, angles, rate)
@@ -68,5 +93,5 @@ fn digits(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, tiny, digits);
+criterion_group!(benches, tiny, runge_kutta, digits);
 criterion_main!(benches);

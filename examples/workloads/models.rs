@@ -4,7 +4,7 @@
 #[path = "vision.rs"]
 mod vision;
 
-use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, LayerNorm, Mask};
+use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, Dense, LayerNorm, Lstm, Mask};
 use retape::optim::{Adam, Sgd, SgdState};
 use retape::{DType, Device, MathMode, Result, Tensor, Tree, accelerate, einsum, map, zip_map};
 
@@ -70,6 +70,7 @@ pub(crate) fn make(name: &str, device: Device) -> Option<Box<dyn Work>> {
         "elementwise" => Some(elementwise(4_000_000, Tensor::sin, MathMode::Strict, device)),
         "elementwise_ns" => Some(elementwise(4_000_000, Tensor::sigmoid, MathMode::Strict, device)),
         "tiny" => Some(tiny(device)),
+        "lstm" => Some(lstm([32, 32], device)),
         "transformer" => Some(transformer([8, 128], SMALL, device)),
         "matmul512" => Some(product(512)),
         "matmul1024" => Some(product(1024)),
@@ -254,6 +255,24 @@ fn tiny(device: Device) -> Box<dyn Work> {
         move |params| step.call(params, &h),
         |params, gradient| zip_map([params, gradient], |[p, g]| p - g * 0.01_f32),
     )
+}
+
+/// The mean of the squares of the last output of 128 cells, after a batch of sequences of 64 features.
+fn lstm([n_steps, batch]: [usize; 2], device: Device) -> Box<dyn Work> {
+    let (features, cells) = (64, 128);
+    let p = &mut Parameters::default();
+    let input_weight = p.weight(&[features, 4 * cells], features);
+    let hidden_weight = p.weight(&[cells, 4 * cells], cells);
+    let lstm = on(device, Lstm { input_weight, hidden_weight, bias: p.bias(4 * cells) });
+    let x = tensor(&[n_steps, batch, features], 1000, 1.0, 0.0).to(device);
+    let step = accelerate(move |lstm: &Lstm, x: &Tensor| {
+        let start = Tensor::zeros([batch, cells]);
+        let last = (0..n_steps).fold((start.clone(), start), |(h, c), time| lstm.step(&x.at(time), (&h, &c)));
+        let loss = last.0.square().mean(..);
+        let gradient = loss.grad(lstm);
+        (loss, gradient)
+    });
+    gradient_only(lstm, move |lstm| step.call(lstm, &x), |lstm, gradient| zip_map([lstm, gradient], |[p, g]| p - g))
 }
 
 /// Normalisation, attention, a hidden layer.

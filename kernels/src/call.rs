@@ -103,6 +103,9 @@ impl Workspace {
     /// A workspace for a program, with an arena of its own.
     pub(crate) fn new(program: &Program) -> Result<Workspace> {
         let mut arena = Buffer::alloc(program.arena_bytes)?;
+        if !program.constants.is_empty() {
+            arena.bytes_mut()[program.constants_at..][..program.constants.len()].copy_from_slice(&program.constants);
+        }
         let base = arena.as_mut_ptr();
         let pointer = |entry: &Entry| match entry.site {
             Site::Arena => base.wrapping_add(entry.offset),

@@ -2,8 +2,9 @@
 //!
 //! A call takes a workspace, which knows where everything lies, and runs the launches of the program in order.
 
+use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
 
@@ -215,6 +216,15 @@ impl Executable {
     /// The number of calls that the steps became.
     pub fn n_launches(&self) -> usize {
         self.program.launches.len()
+    }
+
+    /// The number of functions that the steps became; launches may share one.
+    pub fn n_functions(&self) -> usize {
+        let functions = self.program.launches.iter().filter_map(|launch| match &launch.job {
+            Job::Code { function, .. } => Some(Arc::as_ptr(function)),
+            Job::Library { epilogue, .. } => epilogue.as_ref().map(Arc::as_ptr),
+        });
+        functions.collect::<HashSet<_>>().len()
     }
 
     /// Bytes of arena and scratch that one call uses.

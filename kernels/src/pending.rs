@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use crate::cpu::{Unit, compile};
 use crate::error::{Error, Result};
+use crate::ir::Kernel;
 use crate::library::Library;
 use crate::plan::{Operand, Place, Plan, Step, Work};
 use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, Modes, Program, Site};
-use crate::schedule::{Nest, Schedule, Source, prepared, schedule, tile_nest};
+use crate::schedule::{Nest, Schedule, Source, prepared_all, schedule, share_code, tile_nest};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
 const SMALL_WORK: u64 = 1 << 13;
@@ -48,13 +49,19 @@ enum PendingWork<'a> {
 
 /// The program of a verified plan.
 pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
-    let nests: Vec<StepNests> = plan.steps.iter().map(|step| nests(step, modes)).collect();
+    let mut nests = nests(plan, modes);
     let scratch_at = plan.arena_bytes.next_multiple_of(64);
     let scratch = nests.iter().map(StepNests::scratch).max().unwrap_or(0);
     if scratch > Plan::MOST_SCRATCH {
         return Err(Error::Plan(format!("partial results of {scratch} bytes cannot be addressed")));
     }
-    let scratch_end = if scratch > 0 { scratch_at + scratch } else { plan.arena_bytes };
+    let scratch_len = scratch.next_multiple_of(64);
+    let constants = share_code(nests.iter_mut().flat_map(StepNests::in_order), scratch_len);
+    let scratch_end = match constants.len() {
+        0 if scratch == 0 => plan.arena_bytes,
+        0 => scratch_at + scratch,
+        len => scratch_at + scratch_len + len,
+    };
     let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
     let mut pending = Pending { separate: modes.separate, scratch_at, flags_at, launches: vec![], entries: vec![] };
     for (n, (step, nests)) in plan.steps.iter().zip(&nests).enumerate() {
@@ -70,6 +77,8 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
         donations: plan.donations.clone(),
+        constants,
+        constants_at: scratch_at + scratch_len,
         arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),
         flags_at,
     })
@@ -96,22 +105,31 @@ fn saves_traffic(step: &Step) -> bool {
     others <= most.saturating_add(accumulator.ty().bytes() / 2)
 }
 
-fn nests(step: &Step, modes: Modes) -> StepNests {
-    match &step.work {
-        Work::Kernel(kernel) => StepNests::InOrder(schedule(&prepared(kernel))),
-        Work::Library { epilogue: None, .. } => StepNests::InOrder(Schedule::default()),
-        Work::Library { epilogue: Some(epilogue), .. } => {
-            // A run that is watched sees the result of the library kernel by itself.
-            let is_watched = modes.trap || modes.separate;
-            match Some(step).filter(|_| !is_watched).and_then(nest_on_tiles) {
-                Some(nest) => StepNests::OnTiles(Box::new(nest)),
-                None => StepNests::InOrder(schedule(&prepared(epilogue.kernel()))),
-            }
-        }
-    }
+/// The nests of all steps.
+fn nests(plan: &Plan, modes: Modes) -> Vec<StepNests> {
+    // A run that is watched sees the result of the library kernel by itself.
+    let is_watched = modes.trap || modes.separate;
+    let on_tiles = |step| if is_watched { None } else { nest_on_tiles(step) };
+    let tiles: Vec<Option<Nest>> = plan.steps.iter().map(on_tiles).collect();
+    let kernels: Vec<Option<&Kernel>> =
+        plan.steps.iter().zip(&tiles).map(|(step, tile)| step.work.kernel().filter(|_| tile.is_none())).collect();
+    let mut prepared = prepared_all(&kernels.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
+    let mut scheduled = || prepared.next().map(|kernel| schedule(&kernel)).unwrap_or_default();
+    let nests = |(tile, kernel): (Option<Nest>, &Option<&Kernel>)| match (tile, kernel) {
+        (Some(nest), _) => StepNests::OnTiles(Box::new(nest)),
+        (None, Some(_)) => StepNests::InOrder(scheduled()),
+        (None, None) => StepNests::InOrder(Schedule::default()),
+    };
+    tiles.into_iter().zip(&kernels).map(nests).collect()
 }
 
 impl StepNests {
+    /// The nests that are launches of their own.
+    fn in_order(&mut self) -> impl Iterator<Item = &mut Nest> {
+        let schedule = if let StepNests::InOrder(schedule) = self { Some(schedule) } else { None };
+        schedule.into_iter().flat_map(|schedule| &mut schedule.nests)
+    }
+
     /// Bytes of scratch memory.
     fn scratch(&self) -> usize {
         match self {

@@ -155,6 +155,14 @@ impl Work {
         Work::Library { kernel: kernel.into(), epilogue: None }
     }
 
+    /// The loop nest: the kernel, or the epilogue of a library kernel.
+    pub(crate) fn kernel(&self) -> Option<&Kernel> {
+        match self {
+            Work::Kernel(kernel) => Some(kernel),
+            Work::Library { epilogue, .. } => epilogue.as_ref().map(Epilogue::kernel),
+        }
+    }
+
     /// The epilogue, if there is one.
     pub fn epilogue(&self) -> Option<&Epilogue> {
         match self {

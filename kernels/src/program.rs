@@ -64,7 +64,10 @@ pub(crate) struct Program {
     pub(crate) outputs: Vec<usize>,
     /// Which inputs may lie in which outputs.
     pub(crate) donations: Vec<Donation>,
-    /// Arena, scratch and flags.
+    /// Numbers that code reads, which lie in the arena from there on.
+    pub(crate) constants: Vec<u8>,
+    pub(crate) constants_at: usize,
+    /// Arena, scratch, constants and flags.
     pub(crate) arena_bytes: usize,
     /// Where the flags of the launches lie at the end of the arena, if code raises any.
     pub(crate) flags_at: Option<usize>,

@@ -7,6 +7,8 @@
 //! A call of compiled code is visited once, at its last result: all uses of its results come after all of them, so all
 //! their cotangents are known by then. Its rule is another call, of its routine's gradient.
 
+mod products;
+mod sum;
 mod windows;
 
 use std::collections::HashMap;
@@ -177,7 +179,7 @@ impl<'w> Backward<'w> {
 
     /// The cotangent of a value, which is final now; that of a target stays, as it is asked for.
     fn take(&mut self, id: ValueId) -> Option<Tensor> {
-        let ct = windows::sum(self.tape, self.cotangents.remove(&id)?, self.at)?;
+        let ct = sum::sum(self.tape, self.cotangents.remove(&id)?, self.at)?;
         if self.targets.iter().any(|target| target.id == id) {
             self.cotangents.insert(id, vec![ct.clone()]);
         }

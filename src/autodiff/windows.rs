@@ -1,4 +1,4 @@
-//! Sums of the cotangents that meet at a value.
+//! Cotangents that are zero outside a window.
 //!
 //! The derivative of a slice is zero outside a window. Where the slices of a value do not overlap, the sum of their
 //! cotangents is made by joining the windows, which copies each element once; adding them as whole arrays would take
@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use retape_runtime::{DType, Scalar};
+use retape_runtime::Scalar;
 
 use crate::error::Caller;
 use crate::ops::{Concat, MAX_JOINED, Op, Splat};
@@ -40,13 +40,10 @@ impl Window {
     }
 }
 
-/// The sum of the cotangents of one value, of which there is at least one.
-pub(super) fn sum(tape: &Arc<Tape>, cts: Vec<Tensor>, at: Caller) -> Option<Tensor> {
-    if cts.len() == 1 {
-        return cts.into_iter().next();
-    }
-    let mut windows: Vec<Option<Window>> = cts.iter().map(|ct| Window::of(tape, ct)).collect();
-    let mut terms: Vec<Option<Tensor>> = cts.into_iter().map(Some).collect();
+/// Puts a join in the place of the first of each set of terms that are zero outside windows which do not overlap.
+pub(super) fn join(tape: &Arc<Tape>, terms: &mut [Option<Tensor>], at: Caller) {
+    let window = |term: &Option<Tensor>| Window::of(tape, term.as_ref()?);
+    let mut windows: Vec<Option<Window>> = terms.iter().map(window).collect();
     for first in 0..terms.len() {
         let Some(axis) = windows[first].as_ref().map(|window| window.axis) else { continue };
         let disjoint = disjoint(&windows, axis);
@@ -57,15 +54,6 @@ pub(super) fn sum(tape: &Arc<Tape>, cts: Vec<Tensor>, at: Caller) -> Option<Tens
         disjoint.iter().for_each(|&position| terms[position] = None);
         let parts: Vec<Window> = disjoint.into_iter().filter_map(|position| windows[position].take()).collect();
         terms[first] = Some(joined(&parts, &whole, at));
-    }
-    terms.into_iter().flatten().reduce(plus)
-}
-
-fn plus(sum: Tensor, ct: Tensor) -> Tensor {
-    match ct.dtype() {
-        // 16-bit floats are not computed with.
-        half if half.is_half() => (sum.cast(DType::F32) + ct.cast(DType::F32)).cast(half),
-        _ => sum + ct,
     }
 }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::element;
 use super::rewrite::{RewriteSite, Rule, rules};
 use crate::graph::Args;
-use crate::ops::{BroadcastTo, Lowering, Op, Permute, Reduction, Reshape};
+use crate::ops::{BroadcastTo, Concat, Lowering, Op, Permute, Reduction, Reshape, Slice};
 use crate::types::{TensorType, ValueId};
 
 pub(super) const RULES: &[Rule] = rules![
@@ -23,6 +23,7 @@ pub(super) const RULES: &[Rule] = rules![
     permute_reshape,
     reduce_permute,
     slice_slice,
+    concat_slices,
     sink_reshape,
     sink_broadcast,
     shrink_constant,
@@ -142,6 +143,49 @@ fn slice_slice(at: &mut RewriteSite<'_>) -> Option<ValueId> {
         *step = step.checked_mul(inner.step[axis])?;
     }
     at.apply(slice, &[x])
+}
+
+/// Neighbouring parts of a value, joined in their order, are one part of it.
+fn concat_slices(at: &mut RewriteSite<'_>) -> Option<ValueId> {
+    let Op::Concat(Concat { axis }) = at.op else { return None };
+    // Parts lie one after another in the result only if nothing repeats them.
+    if at.ty.shape[..*axis].iter().any(|&extent| extent != 1) {
+        return None;
+    }
+    let (x, start) = run(at, at.args[0])?;
+    let mut end = start;
+    for &arg in at.args {
+        if run(at, arg)? != (x, end) {
+            return None;
+        }
+        end += at.node(arg).ty.shape.n_elements();
+    }
+    let n = at.node(x).ty.shape.n_elements();
+    let flat = at.apply(Reshape { shape: Shape::new(&[n]) }, &[x])?;
+    let part = Slice {
+        start: [start].into_iter().collect(),
+        step: [1].into_iter().collect(),
+        shape: Shape::new(&[end - start]),
+    };
+    let part = if end - start == n { flat } else { at.apply(part, &[flat])? };
+    at.apply(Reshape { shape: at.ty.shape.clone() }, &[part])
+}
+
+/// The value that has all elements of this one, in order and without gaps, and where they begin.
+fn run(at: &RewriteSite<'_>, id: ValueId) -> Option<(ValueId, usize)> {
+    let node = at.node(id);
+    let node = if let Op::Reshape(_) = node.op { at.node(node.args[0]) } else { node };
+    let Op::Slice(Slice { start, step, shape }) = &node.op else { return None };
+    let x = node.args[0];
+    let whole = &at.node(x).ty.shape;
+    // All axes before one are of extent 1, and all behind it are whole.
+    let first = shape.iter().position(|&extent| extent != 1).unwrap_or(shape.rank());
+    let is_run = (first..shape.rank()).all(|axis| step[axis] == 1 && (axis == first || shape[axis] == whole[axis]));
+    let place = start
+        .iter()
+        .zip(whole.iter())
+        .try_fold(0_usize, |place, (&start, &extent)| place.checked_mul(extent)?.checked_add(start));
+    is_run.then_some((x, place?))
 }
 
 /// A formula over reshapes from one shape is the reshape of the formula, which can then join others over that shape.

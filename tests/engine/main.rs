@@ -26,6 +26,7 @@ mod layers;
 mod layouts;
 mod losses;
 mod matrices;
+mod merged_products;
 mod methods;
 mod named;
 mod names;

@@ -8,6 +8,7 @@
 mod analysis;
 mod canonical;
 mod rare;
+mod shared;
 mod split;
 mod tile;
 
@@ -21,6 +22,7 @@ use crate::simplify::simplify;
 pub(crate) use analysis::{Analysis, LANES, Phase};
 pub(crate) use canonical::canonical;
 pub(crate) use rare::RareParts;
+pub(crate) use shared::{prepared_all, share_code};
 pub(crate) use split::fold_of_partials;
 pub(crate) use tile::tile_nest;
 
@@ -39,7 +41,7 @@ pub(crate) const MIN_VECTOR_EXTENT: usize = 4;
 pub(crate) enum Source {
     /// A parameter of the scheduled kernel.
     Param(usize),
-    /// Bytes of the scratch memory, from this offset on.
+    /// Bytes of the scratch memory, from this offset on, or of the constants behind it.
     Scratch(usize),
 }
 

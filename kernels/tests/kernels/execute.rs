@@ -80,6 +80,67 @@ fn small_steps_are_merged() {
     assert_eq!(Executable::compile(softmax(300, 333)).unwrap().n_launches(), 5);
 }
 
+/// Steps of a formula with two numbers, each of which has its own; into outputs of `n` elements, or of one if it folds.
+fn numbered(n: usize, fold: bool, numbers: &[[&str; 2]]) -> Plan {
+    let (axis, result, len, at) =
+        if fold { (" reduced", "%7 = reduce sum %6", 1, "0") } else { ("", "%7 = abs %6", n, "a0") };
+    let text = |[factor, term]: &[&str; 2]| {
+        format!(
+            "kernel (p0: f32[{n}], p1: f32[{len}] out) {{\n  axes a0 = {n}{axis}\n%0 = load p0[a0]\n\
+             %1 = const {factor}: f32\n%2 = mul %0, %1\n%3 = exp %2\n%4 = const {term}: f32\n%5 = add %3, %4\n\
+             %6 = div %5, %1\n{result}\nstore p1[{at}], %7\n}}\n"
+        )
+    };
+    let steps = numbers.iter().enumerate();
+    Plan {
+        inputs: vec![f32s(n)],
+        outputs: vec![f32s(len); numbers.len()],
+        arena_bytes: 0,
+        donations: vec![],
+        steps: steps.map(|(k, of)| step("one", &text(of), &[Place::Input(0), Place::Output(k as u32)])).collect(),
+    }
+}
+
+#[test]
+fn steps_that_differ_in_numbers_share_code() {
+    let many: Vec<[String; 2]> = (0..40).map(|k| [0.303 + 0.01 * f64::from(k), -1.7].map(|x| x.to_string())).collect();
+    let many: Vec<[&str; 2]> = many.iter().map(|[factor, term]| [&**factor, &**term]).collect();
+    // Short ones, tasks of many threads, and sums in two steps.
+    for (n, fold) in [(7, false), (100_000, false), (5, true), (300, true), (100_000, true)] {
+        let separate = Modes { separate: true, ..Modes::default() };
+        let shared = Executable::compile_with(numbered(n, fold, &many), separate).unwrap();
+        let alone = Executable::compile_with(numbered(n, fold, &many[..1]), separate).unwrap();
+        assert_eq!(shared.n_functions(), alone.n_functions(), "of {n} elements");
+        let input = ramp(n);
+        for trap in [false, true] {
+            let shared =
+                Executable::compile_with(numbered(n, fold, &many), Modes { trap, ..Modes::default() }).unwrap();
+            let found = shared.run(&[&input]).unwrap();
+            for (numbers, found) in many.iter().zip(&found) {
+                let alone = Executable::compile(numbered(n, fold, &[*numbers])).unwrap();
+                assert_eq!(alone.run(&[&input]).unwrap()[0].bytes(), found.bytes(), "{numbers:?} over {n}");
+            }
+        }
+    }
+}
+
+/// Numbers that rewrites look for, and those that have no equal.
+#[test]
+fn numbers_that_decide_what_code_is_stay_in_it() {
+    let numbers = ["1", "-1", "2", "0.5", "0", "-0", "inf", "nan", "0.3", "1e-40", "-7.5", "3"];
+    let pairs: Vec<[&str; 2]> = numbers.iter().flat_map(|&a| numbers.iter().map(move |&b| [a, b])).collect();
+    for (n, fold) in [(50, false), (50, true)] {
+        let modes = Modes { separate: true, ..Modes::default() };
+        let shared = Executable::compile_with(numbered(n, fold, &pairs), modes).unwrap();
+        let input = ramp(n);
+        for (pair, found) in pairs.iter().zip(shared.run(&[&input]).unwrap()) {
+            let alone = Executable::compile(numbered(n, fold, &[*pair])).unwrap().run(&[&input]).unwrap();
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(alone[0].as_slice().iter().zip(found.as_slice::<f32>()).all(same), "{pair:?}");
+        }
+    }
+}
+
 #[test]
 fn steps_show_what_they_wrote() {
     for (rows, columns) in [(3, 5), (300, 333), (1, 100_000)] {
