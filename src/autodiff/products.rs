@@ -12,7 +12,7 @@ use retape_runtime::Shape;
 use smallvec::SmallVec;
 
 use crate::error::Caller;
-use crate::ops::{Concat, MAX_JOINED, MatMul, Op, Permute, Reshape};
+use crate::ops::{Concat, MAX_JOINED, MatMul, Op, Permute, Reshape, SMALL_PRODUCT};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::types::{TensorType, ValueId};
@@ -65,9 +65,11 @@ pub(super) fn merge(tape: &Arc<Tape>, terms: &mut [Option<Tensor>], at: Caller) 
 fn pays(products: &[Product]) -> bool {
     let [Product { a, b }, ..] = products else { return false };
     let (rows, columns) = (a.dim(-2), b.dim(-1));
+    // Formulas of one kernel add small products on their way.
+    let is_small = rows.saturating_mul(columns).saturating_mul(a.dim(-1)) <= SMALL_PRODUCT;
     let depth: usize = products.iter().map(Product::depth).sum();
     let (copied, added) = (depth.saturating_mul(rows + columns), (products.len() - 1).saturating_mul(rows * columns));
-    products.len() >= MIN_MERGED && copied <= added
+    products.len() >= MIN_MERGED && copied <= added && !is_small
 }
 
 /// The product of the operands joined along the axis that products add over.

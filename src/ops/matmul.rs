@@ -13,6 +13,10 @@ use crate::method::method;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 
+/// The most multiplications of a small product: kernels compute it in formulas. Beyond twice as many the library is
+/// faster, which keeps tiles of the result in registers.
+pub(crate) const SMALL_PRODUCT: usize = 1024;
+
 /// The product of each matrix of the last two axes with its partner; the axes before them are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul;

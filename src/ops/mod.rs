@@ -112,7 +112,7 @@ pub use trigonometric::*;
 pub use window::Padding;
 
 pub(crate) use check::{addressable, broadcast_all};
-pub(crate) use matmul::refused_among;
+pub(crate) use matmul::{SMALL_PRODUCT, refused_among};
 
 use retape_runtime::DType;
 

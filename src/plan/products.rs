@@ -13,7 +13,7 @@ use retape_kernels::library::{Library, MatMul};
 
 use super::fuse::{Groups, MAX_COST};
 use super::values::{Read, Values};
-use crate::ops::Lowering;
+use crate::ops::{Lowering, SMALL_PRODUCT};
 use crate::types::ValueId;
 
 /// Up to so many steps a product of any size is a formula if vectors can lie along the rows of its right operand, or it
@@ -22,10 +22,6 @@ const FEW_STEPS: usize = 4;
 
 /// The most steps that a kernel writes out: its code is as long as they are many.
 const MAX_STEPS: usize = 16;
-
-/// The most multiplications of any other product. Beyond twice as many the library is faster, which
-/// keeps tiles of the result in registers.
-const MAX_MULTIPLICATIONS: usize = 1024;
 
 /// The steps of a product that is small enough to be a formula; none of other values.
 pub(super) fn steps_of(values: &Values<'_>, id: ValueId) -> Option<usize> {
@@ -36,7 +32,7 @@ pub(super) fn steps_of(values: &Values<'_>, id: ValueId) -> Option<usize> {
         at.strides.last().is_some_and(|&stride| stride <= 1)
     };
     let is_flat = *k <= FEW_STEPS && (*n == 1 || are_rows_dense());
-    let is_small = *k <= MAX_STEPS && n_multiplications <= MAX_MULTIPLICATIONS;
+    let is_small = *k <= MAX_STEPS && n_multiplications <= SMALL_PRODUCT;
     ((is_flat || is_small) && n_multiplications > 0 && dtype.is_float()).then_some(*k)
 }
 

@@ -37,21 +37,21 @@ fn expected(x: &Tensor, n_outputs: usize) -> Result<Vec<f64>> {
 
 #[test]
 fn steps_of_matrices_are_one_product() -> Result<()> {
-    let (weight, x) = (counting(&[6, 5], 7), counting(&[12, 2, 6], 5));
+    let (weight, x) = (counting(&[40, 30], 7), counting(&[12, 2, 40], 5));
     let (found, n) = gradient(&weight, &x, |w, x| steps(x, |x| x.matmul(w)))?;
-    assert_eq!(found, expected(&x, 5)?);
+    assert_eq!(found, expected(&x, 30)?);
     assert_eq!(n, 1);
     Ok(())
 }
 
 #[test]
 fn steps_of_vectors_are_one_product() -> Result<()> {
-    let (weight, x) = (counting(&[6, 5], 7), counting(&[12, 6], 5));
+    let (weight, x) = (counting(&[40, 30], 7), counting(&[12, 40], 5));
     let (found, _) = gradient(&weight, &x, |w, x| steps(x, |x| x.matmul(w)))?;
-    assert_eq!(found, expected(&x, 5)?);
+    assert_eq!(found, expected(&x, 30)?);
     // Vectors on the right, of which the weight has columns.
     let (found, n) = gradient(&weight.t(), &x, |w, x| steps(x, |x| w.matmul(x)))?;
-    let transposed = Tensor::from_vec(expected(&x, 5)?, [6, 5])?.t().to_vec::<f64>()?;
+    let transposed = Tensor::from_vec(expected(&x, 30)?, [40, 30])?.t().to_vec::<f64>()?;
     assert_eq!(found, transposed);
     assert_eq!(n, 1);
     Ok(())
@@ -59,19 +59,19 @@ fn steps_of_vectors_are_one_product() -> Result<()> {
 
 #[test]
 fn uses_of_a_transposed_weight_are_one_product() -> Result<()> {
-    let (weight, x) = (counting(&[5, 6], 7), counting(&[12, 2, 6], 5));
+    let (weight, x) = (counting(&[30, 40], 7), counting(&[12, 2, 40], 5));
     let (found, n) = gradient(&weight, &x, |w, x| steps(x, |x| x.matmul(&w.t())))?;
-    assert_eq!(found, Tensor::from_vec(expected(&x, 5)?, [6, 5])?.t().to_vec::<f64>()?);
+    assert_eq!(found, Tensor::from_vec(expected(&x, 30)?, [40, 30])?.t().to_vec::<f64>()?);
     assert_eq!(n, 1);
     Ok(())
 }
 
 #[test]
 fn batches_of_products_are_joined_matrix_by_matrix() -> Result<()> {
-    let (weight, x) = (counting(&[3, 6, 5], 7), counting(&[12, 3, 2, 6], 5));
+    let (weight, x) = (counting(&[3, 40, 30], 7), counting(&[12, 3, 2, 40], 5));
     let (found, n) = gradient(&weight, &x, |w, x| steps(x, |x| x.matmul(w)))?;
     let by_batch = x.permute([1, 0, 2, 3]);
-    let each = (0..3).map(|batch| expected(&by_batch.at(batch), 5)).collect::<Result<Vec<_>>>()?;
+    let each = (0..3).map(|batch| expected(&by_batch.at(batch), 30)).collect::<Result<Vec<_>>>()?;
     assert_eq!(found, each.concat());
     assert_eq!(n, 1);
     Ok(())
@@ -79,10 +79,10 @@ fn batches_of_products_are_joined_matrix_by_matrix() -> Result<()> {
 
 #[test]
 fn products_beside_other_uses_add_up() -> Result<()> {
-    let (weight, x) = (counting(&[6, 5], 7), counting(&[12, 2, 6], 5));
+    let (weight, x) = (counting(&[40, 30], 7), counting(&[12, 2, 40], 5));
     let (found, _) = gradient(&weight, &x, |w, x| steps(x, |x| x.matmul(w)) + w.square().sum(..))?;
     let doubled = (&weight * 2.0).to_vec::<f64>()?;
-    let sums: Vec<f64> = expected(&x, 5)?.iter().zip(&doubled).map(|(a, b)| a + b).collect();
+    let sums: Vec<f64> = expected(&x, 30)?.iter().zip(&doubled).map(|(a, b)| a + b).collect();
     assert_eq!(found, sums);
     Ok(())
 }
@@ -90,10 +90,10 @@ fn products_beside_other_uses_add_up() -> Result<()> {
 #[test]
 fn few_or_deep_products_are_added() -> Result<()> {
     let loss: fn(&Tensor, &Tensor) -> Tensor = |w, x| steps(x, |x| x.matmul(w));
-    for (shape, n) in [([3, 2, 6], 3), ([12, 40, 6], 12)] {
+    for (shape, n) in [([3, 20, 40], 3), ([12, 40, 40], 12)] {
         let x = counting(&shape, 5);
-        let (found, products) = gradient(&counting(&[6, 5], 7), &x, loss)?;
-        assert_eq!((found, products), (expected(&x, 5)?, n), "{shape:?}");
+        let (found, products) = gradient(&counting(&[40, 30], 7), &x, loss)?;
+        assert_eq!((found, products), (expected(&x, 30)?, n), "{shape:?}");
     }
     Ok(())
 }
