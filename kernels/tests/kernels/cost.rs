@@ -6,7 +6,7 @@ use retape_kernels::{StepCost, Work};
 use retape_runtime::DType;
 
 fn kernel(text: &str) -> StepCost {
-    Work::Kernel(ir::parse(text).unwrap()).cost()
+    Work::Kernel(ir::parse(text).expect("a kernel")).cost()
 }
 
 /// Instructions before, inside and after a reduction run as often as their own points say.

@@ -34,11 +34,11 @@ impl PoolTwin for FastPool {
 trait WindowKernel<T> {
     /// Computes the channels from `channel` on. Rows of the tile are columns of the pooled images, or positions of an
     /// image.
-    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize);
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize);
 }
 
 /// A window of an image, without the padding.
-struct Window {
+struct PooledWindow {
     rows: Range<usize>,
     columns: Range<usize>,
     /// Columns of the image.
@@ -53,7 +53,7 @@ struct Window {
     channels: usize,
 }
 
-impl Window {
+impl PooledWindow {
     /// Calls `body` with each image position, in row-major order.
     #[inline(always)]
     fn each(&self, mut body: impl FnMut(usize)) {
@@ -118,7 +118,7 @@ fn update<T: Copy, const LANES: usize>(
 
 /// Computes all channels of a tile in a window, sixteen at a time as long as there are as many.
 #[inline(always)]
-fn by_lanes<T>(window: &Window, tile: &mut TileView<'_, T>, kernel: &impl WindowKernel<T>) {
+fn by_lanes<T>(window: &PooledWindow, tile: &mut TileView<'_, T>, kernel: &impl WindowKernel<T>) {
     let mut channel = tile.columns.start;
     let left = |channel: usize, tile: &TileView<'_, T>| tile.columns.end - channel;
     while left(channel, tile) >= 16 {
@@ -151,7 +151,7 @@ fn row_of_windows<T>(
     let [n_rows, n_columns] = pool.pooled();
     let rows = pool.covered(0, row);
     for column in columns {
-        let window = Window {
+        let window = PooledWindow {
             rows: rows.clone(),
             columns: pool.covered(1, column),
             width: pool.width,
@@ -209,7 +209,7 @@ struct Fold<'x, T, F> {
 
 impl<T: Number, F: Fn(T, T) -> T> WindowKernel<T> for Fold<'_, T, F> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let mut sums = [self.unit; LANES];
         window.each(|position| {
             let x: [T; LANES] = window.load(self.x, position, channel);
@@ -229,7 +229,7 @@ struct MaxGather<'x, T> {
 
 impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let mut found = [T::default(); LANES];
         if let Some(places) = window.maxima::<T, LANES>(self.x, channel) {
             window.each(|position| {
@@ -251,7 +251,7 @@ struct SumGradient<'x, T> {
 
 impl<T: Number> WindowKernel<T> for SumGradient<'_, T> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
         window.each(|position| update::<T, LANES>(tile, position, channel, |lane, old| old.plus(ct[lane])));
     }
@@ -265,7 +265,7 @@ struct MaxGradient<'x, T> {
 
 impl<T: Number> WindowKernel<T> for MaxGradient<'_, T> {
     #[inline(always)]
-    fn compute<const LANES: usize>(&self, window: &Window, tile: &mut TileView<'_, T>, channel: usize) {
+    fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let Some(places) = window.maxima::<T, LANES>(self.x, channel) else { return };
         let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
         // A choice per position of the window is vector code; writing to each lane's place would not be.
