@@ -29,7 +29,10 @@ impl Executable {
             let raised = match launch.job {
                 Job::Code { .. } => arena[flags_at + FLAG_BYTES * n..][..FLAG_BYTES] != [0; FLAG_BYTES],
                 Job::Library { .. } => self.plan.steps[launch.steps.clone()].iter().any(|step| {
-                    step.results().iter().any(|operand| has_nonfinite(operand.dtype, bytes(operand, arena, outputs)))
+                    // Of a step with an epilogue, which is a launch of its own here, the accumulator alone is written.
+                    let accumulator = step.work.accumulator().and_then(|operand| step.operands.get(operand..=operand));
+                    let written = accumulator.unwrap_or_else(|| step.results());
+                    written.iter().any(|operand| has_nonfinite(operand.dtype, bytes(operand, arena, outputs)))
                 }),
             };
             first = raised.then(|| self.labels(&launch.steps));

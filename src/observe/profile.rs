@@ -535,12 +535,13 @@ impl Runs {
         let members = compiled.layout.members(&compiled.graph);
         let ranges = compiled.code.launch_steps();
         let on_host = compiled.code.device() == Device::Cpu;
-        let launch = |(position, steps): (usize, &Range<usize>)| {
-            // A step of several launches does nearly all its work in the first; the others combine partial results.
-            let is_first = !ranges[..position].contains(steps);
+        // A step of several launches does nearly all its work in the first; the others combine partial results.
+        let mut n_counted = 0;
+        let launch = |steps: &Range<usize>| {
             let steps = steps.clone();
-            let costs = plan.steps[steps.clone()].iter().filter(|_| is_first).map(Step::cost);
-            let cost = costs.sum::<StepCost>();
+            let cost: StepCost =
+                plan.steps[steps.start.max(n_counted)..steps.end.max(n_counted)].iter().map(Step::cost).sum();
+            n_counted = n_counted.max(steps.end);
             let labels: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
             let values = members[steps.clone()].iter().flatten();
             let lines: BTreeSet<String> =
@@ -550,7 +551,7 @@ impl Runs {
             let (label, lines) = (labels.join(", ").into(), lines.into_iter().collect());
             LaunchInfo { label, steps, results, lines, cost, is_limited: on_host && cost != StepCost::default() }
         };
-        Runs { launches: ranges.iter().enumerate().map(launch).collect(), arena_bytes: compiled.code.arena_bytes() }
+        Runs { launches: ranges.iter().map(launch).collect(), arena_bytes: compiled.code.arena_bytes() }
     }
 }
 

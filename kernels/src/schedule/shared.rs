@@ -64,10 +64,10 @@ pub(crate) fn share_code<'n>(nests: impl Iterator<Item = &'n mut Nest>, start: u
 fn classes<'k, T: std::hash::Hash + Eq>(
     kernels: impl Iterator<Item = (T, &'k Kernel)> + Clone,
 ) -> impl Iterator<Item = KernelClass> {
-    let mut known: HashMap<(T, Kernel), usize> = HashMap::new();
+    let mut known: HashMap<(T, Kernel, Vec<usize>), usize> = HashMap::new();
     let mut all: Vec<Vec<(usize, &Kernel)>> = vec![];
     for (n, (beside, kernel)) in kernels.enumerate() {
-        let class = *known.entry((beside, outline(kernel))).or_insert(all.len());
+        let class = *known.entry((beside, outline(kernel), equal_numbers(kernel))).or_insert(all.len());
         all.resize_with(known.len(), Vec::new);
         all[class].push((n, kernel));
     }
@@ -86,6 +86,13 @@ fn outline(kernel: &Kernel) -> Kernel {
         }
     }
     outline
+}
+
+/// For each number, the first one that it equals: those that are one value in a kernel are one in all of its class, so
+/// that no kernel has more instructions in company than alone.
+fn equal_numbers(kernel: &Kernel) -> Vec<usize> {
+    let values: Vec<Option<Scalar>> = numbers(kernel).iter().map(|&id| constant(&kernel.insts[id])).collect();
+    values.iter().map(|value| values.iter().position(|other| other == value).unwrap_or_default()).collect()
 }
 
 /// The constants that are numbers and no more, of the dtype of the first one.
@@ -133,7 +140,8 @@ fn move_numbers(kernel: &mut Kernel, ids: &[usize]) -> (usize, Vec<Scalar>) {
     let values: Vec<Scalar> = ids.iter().filter_map(|&id| constant(&kernel.insts[id])).collect();
     if let Some(first) = values.first() {
         kernel.params.insert(place, Param { dtype: first.dtype, len: values.len(), written: false });
-        kernel.stores.iter_mut().for_each(|store| store.param.0 += 1);
+        // Nests may read parameters behind written ones: partial results.
+        each_param(kernel, |param| param.0 += u32::from(param.index() >= place));
     }
     for (n, &id) in ids.iter().enumerate() {
         let at = Affine { offset: n as i64, strides: SmallVec::from_elem(0, kernel.axes.len()) };
@@ -148,7 +156,6 @@ fn with_numbers(mut kernel: Kernel, place: usize, values: &[Scalar]) -> Kernel {
         return kernel;
     }
     kernel.params.remove(place);
-    kernel.stores.iter_mut().for_each(|store| store.param.0 -= 1);
     for inst in &mut kernel.insts {
         if let Inst::Load(param, at) = inst
             && param.index() == place
@@ -156,5 +163,16 @@ fn with_numbers(mut kernel: Kernel, place: usize, values: &[Scalar]) -> Kernel {
             *inst = Inst::Const(values[at.offset as usize]);
         }
     }
+    each_param(&mut kernel, |param| param.0 -= u32::from(param.index() > place));
     kernel
+}
+
+/// Renumbers the parameters that a kernel reads and writes.
+fn each_param(kernel: &mut Kernel, mut renumber: impl FnMut(&mut ParamId)) {
+    for inst in &mut kernel.insts {
+        if let Inst::Load(param, _) | Inst::LoadAt(param, _) = inst {
+            renumber(param);
+        }
+    }
+    kernel.stores.iter_mut().for_each(|store| renumber(&mut store.param));
 }

@@ -394,3 +394,30 @@ fn narrower_vectors() {
         assert!(ran.status.success(), "{bits} bits: {}", String::from_utf8_lossy(&ran.stdout));
     }
 }
+
+/// The epilogue of a trapped run is a launch of its own: until it has run, its results hold what was there before.
+#[test]
+fn traps_look_at_what_is_written() {
+    let (rows, cols) = (12, 10);
+    let len = rows * cols;
+    let pair = Pair::new(MatMul::contiguous(DType::F32, &[], [rows, cols, 20]), &relu(DType::F32, rows, cols, false));
+    let mut plan = pair.fused(Accumulator::Kept);
+    let slot = Place::Slot { offset: 0 };
+    plan.steps[0].operands.iter_mut().filter(|it| it.place == Place::Output(0)).for_each(|it| it.place = slot);
+    let copy = format!(
+        "kernel (p0: f32[{len}], p1: f32[{len}] out) {{\n  axes a0 = {len}\n%0 = load p0[a0]\nstore p1[a0], %0\n}}\n"
+    );
+    let ends = [slot, Place::Output(0)].map(|place| operand(place, pair.result()));
+    let work = Work::Kernel(parse(&copy).unwrap());
+    plan.steps.push(Step { work, operands: ends.as_slice().into(), label: "copy".into() });
+    let trapped = Executable::compile_with(plan.clone(), Modes { trap: true, ..Modes::default() }).unwrap();
+    let finite: Vec<Buffer> = plan.inputs.iter().enumerate().map(|(n, ty)| filled(n, ty)).collect();
+    let infinite = Buffer::copy_of(&vec![f32::INFINITY; plan.inputs[0].len]).unwrap();
+    let first = |a: &Buffer| {
+        let inputs: Vec<&Buffer> = std::iter::once(a).chain(&finite[1..]).collect();
+        trapped.run_trapped(&inputs).unwrap().1
+    };
+    assert_eq!(first(&finite[0]), None);
+    assert_eq!(first(&infinite).as_deref(), Some("both"));
+    assert_eq!(first(&finite[0]), None, "the call before left infinities in the arena");
+}

@@ -124,6 +124,63 @@ fn steps_that_differ_in_numbers_share_code() {
     }
 }
 
+/// Steps with numbers of their own behind sums, which long sums are cut at: of a vector, of columns, and two at once.
+fn numbered_tails(n: usize, form: usize, numbers: &[f32]) -> Plan {
+    let text = |c: &f32| match form {
+        0 => format!(
+            "kernel (p0: f32[{n}], p1: f32[1] out) {{\n  axes a0 = {n} reduced\n%0 = load p0[a0]\n%1 = reduce sum %0\n\
+             %2 = const {c:?}: f32\n%3 = mul %1, %2\nstore p1[0], %3\n}}\n"
+        ),
+        1 => format!(
+            "kernel (p0: f32[{n}], p1: f32[20] out) {{\n  axes a0 = 20, a1 = {} reduced\n%0 = load p0[a0 + a1 * 20]\n\
+             %1 = reduce sum %0\n%2 = const {c:?}: f32\n%3 = sub %1, %2\nstore p1[a0], %3\n}}\n",
+            n / 20
+        ),
+        _ => format!(
+            "kernel (p0: f32[{n}], p1: f32[1] out, p2: f32[1] out) {{\n  axes a0 = {n} reduced\n%0 = load p0[a0]\n\
+             %1 = reduce sum %0\n%2 = reduce max %0\n%3 = const {c:?}: f32\n%4 = mul %1, %3\n%5 = add %2, %3\n\
+             store p1[0], %4\nstore p2[0], %5\n}}\n"
+        ),
+    };
+    let (len, n_outputs) = ([1, 20, 1][form], [1, 1, 2][form]);
+    let places = |k: usize| {
+        let outputs = (k * n_outputs..(k + 1) * n_outputs).map(|output| Place::Output(output as u32));
+        std::iter::once(Place::Input(0)).chain(outputs).collect::<Vec<Place>>()
+    };
+    Plan {
+        inputs: vec![f32s(n)],
+        outputs: vec![f32s(len); numbers.len() * n_outputs],
+        arena_bytes: 0,
+        donations: vec![],
+        steps: numbers.iter().enumerate().map(|(k, c)| step("one", &text(c), &places(k))).collect(),
+    }
+}
+
+#[test]
+fn numbers_behind_sums_are_shared() {
+    for form in 0..3 {
+        for n in [60, 100_000] {
+            let numbers = [0.3, 0.7, 0.9, -1.7];
+            let input = ramp(n);
+            let together = Executable::compile(numbered_tails(n, form, &numbers)).unwrap();
+            let found = together.run(&[&input]).unwrap();
+            let slow = together.evaluate(&[&input]).unwrap();
+            let per_step = found.len() / numbers.len();
+            for (k, number) in numbers.iter().enumerate() {
+                let alone = Executable::compile(numbered_tails(n, form, &[*number])).unwrap();
+                for (output, alone) in alone.run(&[&input]).unwrap().iter().enumerate() {
+                    let found = &found[k * per_step + output];
+                    assert_eq!(found.bytes(), alone.bytes(), "form {form}, {number} over {n}");
+                    // In another order, over positive and negative numbers.
+                    let pairs = found.as_slice::<f32>().iter().zip(slow[k * per_step + output].as_slice::<f32>());
+                    let is_near = |(x, y): (&f32, &f32)| (x - y).abs() <= 1e-3 * y.abs().max(1.0);
+                    assert!(pairs.into_iter().all(is_near), "form {form}, {number} over {n}");
+                }
+            }
+        }
+    }
+}
+
 /// Numbers that rewrites look for, and those that have no equal.
 #[test]
 fn numbers_that_decide_what_code_is_stay_in_it() {
