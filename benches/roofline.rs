@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         limits.flops * 1e-9,
         limits.copy_bytes * 1e-9
     );
-    println!("{:<20} {:>24} {:>12} {:>10} {:>8} {:>9}", "family", "size", "time", "GFLOP/s", "GB/s", "of limit");
+    println!("{:<20} {:>30} {:>12} {:>10} {:>8} {:>9}", "family", "size", "time", "GFLOP/s", "GB/s", "of limit");
     for family in FAMILIES {
         let mut points = vec![];
         for &size in family.sizes {
@@ -95,7 +95,7 @@ fn row(family: &Family, size: usize, point: &Point) {
     let [flops, bytes] = [point.flops, point.bytes].map(|n| n as f64 / seconds * 1e-9);
     let of_limit = 100.0 * point.floor.as_secs_f64() / seconds;
     let size = format!("{size} {}", family.size);
-    println!("{:<20} {size:>24.24} {:>12.2?} {flops:>10.1} {bytes:>8.1} {of_limit:>7.0} %", family.name, point.median);
+    println!("{:<20} {size:>30} {:>12.2?} {flops:>10.1} {bytes:>8.1} {of_limit:>7.0} %", family.name, point.median);
 }
 
 /// Times calls, and counts their work by a profile of one.
