@@ -59,12 +59,14 @@ const FAMILIES: &[Family] = &[
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let mut folder = None;
+    let (mut folder, mut n_sizes) = (None, usize::MAX);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--plot" => folder = Some(PathBuf::from(args.next().ok_or("--plot takes a folder")?)),
             // Cargo adds it.
             "--bench" => {}
+            // Each family once, to see that it runs.
+            "--test" => n_sizes = 1,
             _ => return Err(format!("{arg} is no option: --plot FOLDER").into()),
         }
     }
@@ -78,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:<20} {:>30} {:>12} {:>10} {:>8} {:>9}", "family", "size", "time", "GFLOP/s", "GB/s", "of limit");
     for family in FAMILIES {
         let mut points = vec![];
-        for &size in family.sizes {
+        for &size in family.sizes.iter().take(n_sizes) {
             let point = (family.point)(size)?;
             row(family, size, &point);
             points.push((size, point));
