@@ -4,11 +4,11 @@
 //! the same way.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use retape_kernels::library::{Communicator, GpuLink};
-use retape_runtime::Gpu;
+use retape_runtime::{Gpu, lock};
 
 use crate::nccl::{self, ID, Link};
 
@@ -55,7 +55,7 @@ pub(crate) struct Links(Mutex<Way>);
 
 impl Links {
     fn lock(&self) -> MutexGuard<'_, Way> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// How tensors on GPUs get from worker to worker.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use retape_kernels::library::{Communicator, GpuLink, set_communicator};
-use retape_runtime::Gpu;
+use retape_runtime::{Gpu, lock};
 
 use crate::error::{Error, Result};
 use crate::launcher;
@@ -152,7 +152,7 @@ fn run<T: Send>(size: usize, work: impl Fn(World) -> std::result::Result<T, Fail
                 thread.spawn_scoped(scope, move || {
                     let result = one(&wire, number, work);
                     result.map_err(|error| {
-                        first_error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                        lock(&first_error).get_or_insert(error);
                     })
                 })
             };

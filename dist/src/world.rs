@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use retape_kernels::library::{Communicator, set_communicator, share};
+
+use retape_runtime::lock;
 
 use crate::agree;
 use crate::error::{Error, Result};
@@ -331,7 +333,7 @@ static STARTED: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
 ///
 /// Fails if there is a launcher and no library of MPI that belongs to it.
 pub fn init() -> Result<World> {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = lock(&STARTED);
     if let Some(shared) = started.upgrade() {
         let n_shards = shared.wire.size();
         return Ok(World { shared, n_shards });

@@ -165,7 +165,7 @@ fn a_profile_is_a_table_as_text() {
 fn groups_know_their_operations_and_bytes() {
     let product = accelerate(|x: &Tensor, w: &Tensor| x.matmul(w));
     let formula = accelerate(|x: &Tensor| (x * 3.0 + 1.0).tanh());
-    let (x, w) = (Tensor::ones([8, 16]), Tensor::ones([16, 32]));
+    let (x, w) = (Tensor::ones([64, 128]), Tensor::ones([128, 256]));
     product.configure(|options| options.profiling = true);
     formula.configure(|options| options.profiling = true);
     for _ in 0..3 {
@@ -173,18 +173,19 @@ fn groups_know_their_operations_and_bytes() {
         formula.call(&x).unwrap();
     }
     let (product, formula) = (product.profile(), formula.profile());
-    assert_eq!((product.groups[0].flops, product.groups[0].bytes), (2 * 8 * 16 * 32, 4 * (8 * 16 + 16 * 32 + 8 * 32)));
+    let (flops, elements) = (2 * 64 * 128 * 256, 64 * 128 + 128 * 256 + 64 * 256);
+    assert_eq!((product.groups[0].flops, product.groups[0].bytes), (flops, 4 * elements));
     // A multiplication, an addition and a hyperbolic tangent.
-    assert_eq!((formula.groups[0].flops, formula.groups[0].bytes), (3 * 8 * 16, 2 * 4 * 8 * 16));
+    assert_eq!((formula.groups[0].flops, formula.groups[0].bytes), (3 * 64 * 128, 2 * 4 * 64 * 128));
     let parts = [&product, &formula].map(|profile| profile.groups[0].of_limit.unwrap());
     assert!(parts.iter().all(|part| *part > 0.0), "{parts:?}");
-    // The same limits hold for both: the parts are those of the work over the time.
+    // The same limits hold for both: the parts are those of the work over the time, in whole nanoseconds.
     let seconds = |profile: &Profile| profile.groups[0].mean().as_secs_f64();
     let bandwidth = formula.groups[0].bytes as f64 / (parts[1] * seconds(&formula));
-    let needs_no_more = product.groups[0].bytes as f64 / bandwidth <= parts[0] * seconds(&product) * (1.0 + 1e-9);
+    let needs_no_more = product.groups[0].bytes as f64 / bandwidth <= parts[0] * seconds(&product) * 1.02;
     assert!(needs_no_more, "the longer of two times: {parts:?}");
     let text = product.to_string();
-    assert!(text.contains("8.2 k") && text.contains("3.5 KiB"), "{text}");
+    assert!(text.contains("4.2 M") && text.contains("224.0 KiB"), "{text}");
 }
 
 /// The totals are the sums of the calls, and no more than these took.

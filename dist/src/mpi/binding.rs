@@ -4,9 +4,10 @@ use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use libloading::os::unix::{self, RTLD_GLOBAL, RTLD_NOW};
+use retape_runtime::lock;
 
 /// How long a launcher may take to read the last words of a worker.
 pub(crate) const LAST_WORDS: std::time::Duration = std::time::Duration::from_millis(300);
@@ -206,7 +207,7 @@ fn reason(error: &libloading::Error) -> String {
 impl<H: Handle> Binding<H> {
     /// Lets one thread at a time call the library.
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.calls)
     }
 
     /// The error of a call, if it has one.

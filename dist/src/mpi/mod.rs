@@ -9,8 +9,10 @@ mod requests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use retape_runtime::lock;
 
 use crate::error::{Error, Result};
 use crate::frame::FRAME;
@@ -95,7 +97,7 @@ impl<H: Handle> Mpi<H> {
         if self.has_ended.load(Ordering::Acquire) {
             return Err("MPI has ended".to_owned());
         }
-        Ok(self.frames.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(lock(&self.frames))
     }
 
     /// Takes in what has arrived, and lets go of what has been sent.

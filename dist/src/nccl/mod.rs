@@ -5,11 +5,11 @@
 
 mod binding;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use retape_kernels::library::{Communicator, GpuLink, GpuTransfer};
-use retape_runtime::Gpu;
+use retape_runtime::{Gpu, lock};
 
 use binding::Piece;
 pub(crate) use binding::{ID, Library};
@@ -60,7 +60,7 @@ impl Link {
     }
 
     fn comm(&self) -> MutexGuard<'_, Option<binding::Communicator>> {
-        self.comm.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.comm)
     }
 
     /// Waits until what was begun by a call is done, or another worker has failed.

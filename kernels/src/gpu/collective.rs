@@ -6,9 +6,9 @@
 //! another worker has not queued its part. So a worker that fails is an error of all, and no GPU waits for ever.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use retape_runtime::DeviceBuffer;
+use retape_runtime::{DeviceBuffer, lock};
 
 use super::program::{CollectiveProgram, CollectiveStage, Transfer, program};
 use super::{DeviceExecutable, Segment, address, code_bytes};
@@ -33,7 +33,7 @@ impl Exchanged {
 
     /// Bytes of the code that was made so far.
     pub(super) fn code_bytes(&self) -> usize {
-        let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let programs = lock(&self.programs);
         let stages = programs.values().flat_map(|program| &program.stages);
         let segments = stages
             .flat_map(|stage| if let CollectiveStage::Nests(segments) = stage { segments.as_slice() } else { &[] });
@@ -81,7 +81,7 @@ impl Exchanged {
         executable: &DeviceExecutable,
         rank: usize,
     ) -> Result<(Arc<CollectiveProgram>, Vec<DeviceBuffer>)> {
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut programs = lock(&self.programs);
         let program = match programs.get(&rank) {
             Some(program) => program.clone(),
             None => {

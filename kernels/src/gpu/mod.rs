@@ -11,11 +11,11 @@ mod pending;
 mod program;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
-use retape_runtime::{Buffer, DeviceBuffer, Gpu};
+use retape_runtime::{Buffer, DeviceBuffer, Gpu, lock};
 
 use crate::donation::{Input, take_donated};
 use crate::error::{Error, Result};
@@ -66,7 +66,7 @@ struct Arena(Mutex<Option<DeviceBuffer>>);
 impl Arena {
     /// Held while work is queued, so that runs do not mingle in the memory.
     fn lock(&self) -> MutexGuard<'_, Option<DeviceBuffer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// As [`lock`](Arena::lock), but does not wait.
