@@ -152,7 +152,7 @@ fn run<T: Send>(size: usize, work: impl Fn(World) -> std::result::Result<T, Fail
                 thread.spawn_scoped(scope, move || {
                     let result = one(&wire, number, work);
                     result.map_err(|error| {
-                        lock(&first_error).get_or_insert(error);
+                        lock(first_error).get_or_insert(error);
                     })
                 })
             };
