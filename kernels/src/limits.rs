@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use retape_runtime::{lock, parallel_for};
+use retape_runtime::{lock, n_threads, parallel_for};
 
 use crate::cost::StepCost;
 use crate::library::{FMA_TASK_FLOPS, fma_task};
@@ -20,11 +20,11 @@ pub struct MachineLimits {
     pub copy_bytes: f64,
 }
 
-/// How often each limit is measured; the best counts, for others use the machine too.
-const ROUNDS: usize = 6;
+/// For how long each limit is measured. The best round counts: threads have to be started, and others use the machine.
+const MEASURING: Duration = Duration::from_millis(20);
 
 impl MachineLimits {
-    /// The limits, measured on the first call of the process: some 50 ms, and 96 MiB for that time.
+    /// The limits, measured on the first call of the process: some 120 ms, and 96 MiB for that time.
     ///
     /// ```
     /// use retape_kernels::MachineLimits;
@@ -65,20 +65,21 @@ impl MachineLimits {
 
 /// The most work per second that any round of a body does; the body says how much it did.
 fn best(mut body: impl FnMut() -> usize) -> f64 {
+    let begin = Instant::now();
     let rate = |_| {
         let start = Instant::now();
         let work = body();
         work as f64 / start.elapsed().as_secs_f64().max(1e-9)
     };
-    (0..ROUNDS).map(rate).fold(0.0, f64::max)
+    (0_u64..).take_while(|&round| round == 0 || begin.elapsed() < MEASURING).map(rate).fold(0.0, f64::max)
 }
 
 fn flops(task: fn(), flops: usize) -> f64 {
-    /// Tasks of a round: more than threads, so that a thread that comes late costs little.
-    const TASKS: usize = 64;
+    // More than threads, so that a thread that comes late costs little.
+    let n_tasks = 8 * n_threads();
     best(|| {
-        parallel_for(TASKS, &|_| task());
-        TASKS * flops
+        parallel_for(n_tasks, &|_| task());
+        n_tasks * flops
     })
 }
 

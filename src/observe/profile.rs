@@ -133,7 +133,7 @@ pub struct GroupTime {
     pub bytes: u64,
     /// The least time that this machine needs for so many operations or bytes, as a part of the mean time: 1 is a group
     /// that is limited by the machine alone, and a group whose operands lie in caches can have more. None on GPUs, and
-    /// for a launch that is a part of a group.
+    /// where there is nothing to count.
     pub of_limit: Option<f64>,
 }
 

@@ -1,8 +1,9 @@
 //! Arrays one after another along an axis: copies of runs of memory.
 
-use retape_runtime::{DType, Shape, f16};
+use retape_runtime::{DType, Shape};
 
 use super::extents::{Checked, count, countable};
+use super::number::with_bits;
 use super::text::descriptor;
 use super::view::{Plain, for_each_chunk, only, view, view_mut};
 use crate::ensure::ensure;
@@ -63,13 +64,7 @@ impl Join {
     /// # Panics
     /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        // Bits are copied, so any type of the size will do.
-        match self.dtype.size() {
-            1 => self.copy::<u8>(inputs, only(outputs)),
-            2 => self.copy::<f16>(inputs, only(outputs)),
-            4 => self.copy::<u32>(inputs, only(outputs)),
-            _ => self.copy::<i64>(inputs, only(outputs)),
-        }
+        with_bits!(self.dtype, T => self.copy::<T>(inputs, only(outputs)));
     }
 
     fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8]) {

@@ -159,6 +159,30 @@ macro_rules! with_number {
     };
 }
 
+/// Runs `$body` with `$T` as a type of the size of a dtype: where elements are copied, any will do.
+macro_rules! with_bits {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        match $dtype.size() {
+            1 => {
+                type $T = u8;
+                $body
+            }
+            2 => {
+                type $T = retape_runtime::f16;
+                $body
+            }
+            4 => {
+                type $T = u32;
+                $body
+            }
+            _ => {
+                type $T = i64;
+                $body
+            }
+        }
+    };
+}
+
 /// Runs `$body` with `$T` as `f32` or `f64`.
 macro_rules! with_float {
     ($dtype:expr, $T:ident => $body:expr) => {
@@ -176,4 +200,4 @@ macro_rules! with_float {
     };
 }
 
-pub(crate) use {with_float, with_number};
+pub(crate) use {with_bits, with_float, with_number};

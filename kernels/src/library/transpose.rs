@@ -3,9 +3,10 @@
 //! Neither reading along columns nor writing along them uses more than one element of a cache line at a time, and where
 //! lines are a power of two apart, few of them fit a cache together. A tile is read by rows and written by rows.
 
-use retape_runtime::{DType, f16};
+use retape_runtime::DType;
 
 use super::extents::{Checked, count, countable};
+use super::number::with_bits;
 use super::text::descriptor;
 use super::view::{Plain, TileView, exactly, for_each_tile, only, view, view_mut};
 
@@ -53,13 +54,7 @@ impl Transpose {
     /// # Panics
     /// If the descriptor is not valid or the buffers are not as `inputs` and `outputs` say.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        // Bits are copied, so any type of the size will do.
-        match self.dtype.size() {
-            1 => self.copy::<u8>(inputs, only(outputs)),
-            2 => self.copy::<f16>(inputs, only(outputs)),
-            4 => self.copy::<u32>(inputs, only(outputs)),
-            _ => self.copy::<i64>(inputs, only(outputs)),
-        }
+        with_bits!(self.dtype, T => self.copy::<T>(inputs, only(outputs)));
     }
 
     fn copy<T: Plain>(&self, inputs: &[&[u8]], out: &mut [u8]) {

@@ -268,7 +268,7 @@ impl<T: Number> WindowKernel<T> for MaxGradient<'_, T> {
     fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let Some(places) = window.maxima::<T, LANES>(self.x, channel) else { return };
         let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
-        // A choice per position of the window is vector code; writing to each lane's place would not be.
+        // A choice per position of the window, for each lane has a place of its own to write to.
         window.each(|position| {
             update::<T, LANES>(tile, position, channel, |lane, old| {
                 let sum = old.plus(ct[lane]);
