@@ -67,6 +67,7 @@ mod apply;
 mod artefact;
 mod autodiff;
 mod call;
+mod callable;
 mod code;
 pub mod collective;
 mod compile;
@@ -85,6 +86,7 @@ mod observe;
 pub mod ops;
 mod opt;
 pub mod optim;
+mod options;
 mod placement;
 mod plan;
 pub mod random;
@@ -99,12 +101,10 @@ pub mod tree;
 mod types;
 mod warnings;
 
-pub use accelerate::{
-    Accelerable, Accelerated, Arg, Boxed, Form, Function, Given, Held, Holder, MathMode, OnRetrace, Options, Pinned,
-    RetracePolicy, accelerate,
-};
+pub use accelerate::{Accelerated, Boxed, Pinned, accelerate};
 pub use artefact::{Loaded, Saved, SkipReason, Skipped};
 pub use call::GradientStats;
+pub use callable::{Accelerable, Arg, Donated, Function, Held, Holder};
 pub use compile::CompileTimes;
 pub use determinism::{deterministic, set_deterministic};
 pub use diagnose::{
@@ -116,10 +116,11 @@ pub use error::{
 pub use grad::{value_and_grad, value_and_grad_aux, vjp};
 pub use graph::{Args, Graph, Node, ParseError, VerifyError};
 pub use observe::{
-    Advice, AdviceKind, Aspect, CallKind, CheckCounts, Difference, EntryStats, GroupTime, Latency, Miss, MissReason,
-    Profile, ProfiledCall, ProfiledSpan, ProfiledThread, Stats, inspection,
+    Advice, AdviceKind, Aspect, CallKind, CheckCounts, Difference, EntryStats, Form, GroupTime, Latency, Miss,
+    MissReason, Profile, ProfiledCall, ProfiledSpan, ProfiledThread, Stats, inspection,
 };
 pub use ops::{TensorOrScalar, concat, einsum, reset_debug_sink, set_debug_sink, stack};
+pub use options::{MathMode, OnRetrace, Options, RetracePolicy};
 pub use signature::Signature;
 pub use types::{TensorType, ValueId};
 

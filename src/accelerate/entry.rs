@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use retape_kernels::{CompiledPlan, Outputs, Plan, library};
 use retape_runtime::{ByteCount, Device, Weight, coarse_now};
 
-use super::function::Given;
 use crate::call::{CallSite, Common, CompareCall, GradientStats, Routine};
+use crate::callable::Donated;
 use crate::code::{self, Operands};
 use crate::collective;
 use crate::compile::{self, CompileTimes, Compiled, StageTime, Stages};
@@ -24,7 +24,7 @@ use crate::tensor::Tensor;
 use crate::trace::{Source, Trace, place_captures};
 use crate::types::TensorType;
 
-/// A call that gives away less is quicker if it is run as if it lent all: small results come from the pool in
+/// A call that donates less is quicker if it is run as if it donated nothing: small results come from the pool in
 /// nanoseconds.
 const MIN_DONATED: usize = 32 << 10;
 
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) compiled: Arc<Compiled>,
     stages: Stages,
     output_types: Vec<TensorType>,
-    /// The arguments whose memory results may take, if they are given away, in order.
+    /// The arguments whose memory results may take, if they are donated, in order.
     donors: Vec<Donor>,
     /// The trace as something that is called inside gradients, once it has been.
     routine: OnceLock<Arc<Routine>>,
@@ -121,7 +121,7 @@ impl Entry {
 
     /// Whether a check found it wrong and fell back.
     #[inline]
-    pub(crate) fn is_condemned(&self) -> bool {
+    pub(crate) fn is_bad(&self) -> bool {
         self.is_wrong.load(Relaxed)
     }
 
@@ -194,20 +194,20 @@ impl Entry {
     }
 
     /// Whether results should take the memory of these arguments.
-    pub(crate) fn takes_donation(&self, given: &Given) -> bool {
+    pub(crate) fn takes_donation(&self, donated: &Donated) -> bool {
         let mut bytes = 0;
-        self.donors.iter().filter(|donor| given.contains(donor.argument)).any(|donor| {
+        self.donors.iter().filter(|donor| donated.contains(donor.argument)).any(|donor| {
             bytes += donor.bytes;
             bytes >= MIN_DONATED
         })
     }
 
-    /// Runs the machine code; results take the memory of given arguments that have no other owner.
-    pub(crate) fn run_donating(&self, mut args: Handles, given: &Given) -> Result<Vec<Tensor>> {
+    /// Runs the machine code; results take the memory of donated arguments that have no other owner.
+    pub(crate) fn run_donating(&self, mut args: Handles, donated: &Donated) -> Result<Vec<Tensor>> {
         self.touch();
         let mut donors = self.donors.iter().map(|donor| donor.argument).peekable();
         let own = args.iter_mut().enumerate().map(|(position, arg)| {
-            let is_donor = donors.next_if_eq(&position).is_some() && given.contains(position);
+            let is_donor = donors.next_if_eq(&position).is_some() && donated.contains(position);
             match arg.take_if(|_| is_donor).map(Tensor::into_memory) {
                 Some(Ok(memory)) => return Ok(memory.donated()),
                 Some(Err(shared)) => *arg = Some(shared),

@@ -2,39 +2,28 @@
 //!
 //! The generic wrapper flattens arguments and rebuilds results; the work is done by the non-generic [`Core`].
 
-mod accelerable;
 mod core;
 mod entry;
-mod function;
-mod math;
-mod options;
 mod pin;
-mod policy;
 mod recheck;
 mod rejected;
 mod signature;
-mod view;
 
 use std::any::type_name;
 use std::panic::Location;
 use std::sync::Arc;
 
-pub use self::accelerable::Accelerable;
 pub(crate) use self::core::Core;
 use self::core::{CallContext, DonatingCall};
 pub(crate) use self::entry::Entry;
-pub use self::function::{Arg, Function, Given, Held, Holder};
-use self::function::{Checked, for_each_arity};
-pub use self::math::MathMode;
-pub use self::options::Options;
 pub use self::pin::Pinned;
-pub use self::policy::{OnRetrace, RetracePolicy};
 pub(crate) use self::rejected::{Known, Rejected};
-pub use self::view::Form;
+use crate::callable::{Accelerable, Arg, Checked, Donated, Function, Held, for_each_arity};
 use crate::diagnose::Bisection;
 use crate::error::{Caller, Deviation, Error, Result, caught};
 use crate::observe::inspection::Inspection;
-use crate::observe::{Advice, Miss, Profile, Stats};
+use crate::observe::{Advice, Form, Miss, Profile, Stats};
+use crate::options::Options;
 use crate::signature::{Description, Signature};
 use crate::tape::Tape;
 use crate::tree::{Reader, Tree, Writer};
@@ -289,6 +278,34 @@ impl<F, Args, R> Accelerated<F, Args, R> {
         self.core.inspect(n_details)
     }
 
+    /// An entry as text. Signatures come from `signature(..)` with the arguments of a call, from
+    /// [`Stats::entries`](crate::Stats) or from [`explain`](Accelerated::explain).
+    ///
+    /// ```
+    /// # use retape::{accelerate, Tensor};
+    /// use retape::Form;
+    ///
+    /// let f = accelerate(|x: &Tensor| (x * 2.0).tanh());
+    /// let x = Tensor::ones([8]);
+    /// f.call(&x)?;
+    /// let signature = f.signature(&x);
+    /// assert!(f.text(&signature, Form::Graph)?.contains("tanh"));
+    /// assert!(f.text(&signature, Form::Plan)?.starts_with("plan (f32[8]) -> (f32[8])"));
+    /// assert!(f.text(&signature, Form::Kernels)?.contains("axes a0 = 8"));
+    /// assert!(f.text(&signature, Form::Clif)?.contains("function"));
+    /// assert!(!f.text(&signature, Form::Disassembly)?.is_empty());
+    /// # Ok::<(), retape::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no entry of this signature, and names those there are; also if the entry runs on a GPU and the
+    /// form is one of the processor's, [`Clif`](Form::Clif) or [`Disassembly`](Form::Disassembly), or the other way
+    /// round.
+    pub fn text(&self, signature: &Signature, form: Form) -> Result<String> {
+        self.core.text(signature, form)
+    }
+
     /// The misses after the first `before`, as the message of [`assert_no_retrace`](crate::assert_no_retrace).
     #[doc(hidden)]
     pub fn retraces_since(&self, before: u64) -> Option<String> {
@@ -308,8 +325,8 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
 
     fn run_held<H: Held<Args>>(&self, held: H, caller: Caller) -> Result<R> {
         let mut leaves = Writer::default();
-        let given = if H::GIVES { held.write_given(&mut leaves) } else { Given::default() };
-        if !H::GIVES {
+        let donated = if H::DONATES { held.write_donated(&mut leaves) } else { Donated::default() };
+        if !H::DONATES {
             held.write(&mut leaves);
         }
         if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
@@ -321,10 +338,10 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
                 None => self.core.inline(&leaves, caller, &body),
             };
         }
-        if !H::GIVES {
+        if !H::DONATES {
             return self.with_context(&held, caller, |context| self.core.call(leaves, context))?.read();
         }
-        match self.with_context(&held, caller, |context| self.core.call_donating(leaves, given, context))? {
+        match self.with_context(&held, caller, |context| self.core.call_donating(leaves, donated, context))? {
             DonatingCall::Done(outcome) => outcome.read(),
             DonatingCall::Ready(ready) => {
                 // The donated tensors must have no second owner, so the arguments are dropped first.

@@ -6,7 +6,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use super::entry::{Entry, handles};
-use super::function::{Arg, Given, Held, for_each_arity};
+use crate::callable::{Arg, Donated, Held, for_each_arity};
 use crate::diagnose::check::Checks;
 use crate::error::{Caller, Error, Result, caught};
 use crate::identity::Identity;
@@ -81,17 +81,17 @@ impl<Args, R: Tree> Pinned<Args, R> {
             return self.run_trapped(&args, at);
         }
         let mut leaves = Writer::default();
-        let given = if H::GIVES { args.write_given(&mut leaves) } else { Given::default() };
-        if !H::GIVES {
+        let donated = if H::DONATES { args.write_donated(&mut leaves) } else { Donated::default() };
+        if !H::DONATES {
             args.write(&mut leaves);
         }
         self.admit(&leaves, entry.signature.argument_words(), &args, at)?;
-        let tensors = if H::GIVES && entry.takes_donation(&given) {
+        let tensors = if H::DONATES && entry.takes_donation(&donated) {
             let handles = handles(&leaves.tensors);
             // The donated tensors must have no second owner, so the arguments are dropped first.
             drop(leaves);
             drop(args);
-            entry.run_donating(handles, &given)
+            entry.run_donating(handles, &donated)
         } else {
             entry.run_unnoted(&leaves.tensors)
         };
@@ -99,7 +99,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
         R::read(&mut Reader::giving(&entry.trace.words, tensors))
     }
 
-    /// As [`run_held`](Pinned::run_held), for code with a trap. More than the code may read the arguments, so none are given.
+    /// As [`run_held`](Pinned::run_held), for code with a trap. More than the code may read the arguments, so none are donated.
     #[cold]
     fn run_trapped<H: Held<Args>>(&self, args: &H, at: Caller) -> Result<R> {
         let entry = &*self.held.entry;
@@ -121,7 +121,7 @@ impl<Args, R: Tree> Pinned<Args, R> {
         if !fits {
             return Err(self.refusal(args, at));
         }
-        if self.held.entry.is_condemned() || self.held.checks.has_in_quarantine(own) {
+        if self.held.entry.is_bad() || self.held.checks.has_in_quarantine(own) {
             return Err(in_quarantine(&self.held.events.function, self.signature().description(), at));
         }
         Ok(())

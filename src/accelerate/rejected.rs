@@ -12,9 +12,8 @@
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use super::accelerable::Never;
-use super::function::for_each_arity;
 use super::{Accelerated, Pinned};
+use crate::callable::{Never, for_each_arity};
 use crate::diagnose::bisect::Bisection;
 use crate::error::Result;
 use crate::signature::Signature;

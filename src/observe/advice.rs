@@ -102,7 +102,7 @@ pub(crate) struct Detector {
 
 impl Detector {
     /// Takes a miss into account; returns advice that it is the first to justify.
-    pub(crate) fn note(&mut self, miss: &Miss, made_at: Caller, occupancy: usize, capacity: usize) -> Vec<Advice> {
+    pub(crate) fn add_miss(&mut self, miss: &Miss, made_at: Caller, occupancy: usize, capacity: usize) -> Vec<Advice> {
         let mut found: Vec<Advice> = miss.differences.iter().filter_map(|d| self.changing(d)).collect();
         match miss.reason {
             MissReason::Evicted => {
@@ -123,16 +123,16 @@ impl Detector {
             let hash = miss.signature.hash();
             self.first = Some(hash);
             if let Some((advice, is_new)) = recreated(hash, made_at) {
-                self.give(&advice);
+                self.add(&advice);
                 told.extend(is_new.then_some(advice));
             }
         }
-        told.extend(found.into_iter().filter(|advice| self.give(advice)));
+        told.extend(found.into_iter().filter(|advice| self.add(advice)));
         told
     }
 
     /// Takes a recorded graph into account; returns advice that it is the first to justify.
-    pub(crate) fn note_graph(&mut self, graph: &Graph) -> Vec<Advice> {
+    pub(crate) fn add_graph(&mut self, graph: &Graph) -> Vec<Advice> {
         let odd = graph.nodes().iter().filter_map(|node| {
             let types: Vec<&TensorType> = node.args.iter().map(|&arg| graph.ty(arg)).collect();
             Some((node.op.doubt(&types)?, node.at))
@@ -142,11 +142,11 @@ impl Detector {
             Advice { kind: AdviceKind::FilterOrder, message: format!("at {subject}: {doubt}"), subject }
         });
         let advice: Vec<Advice> = advice.collect();
-        advice.into_iter().filter(|advice| self.give(advice)).collect()
+        advice.into_iter().filter(|advice| self.add(advice)).collect()
     }
 
     /// Puts advice on record, with the latest counts; returns whether it is new.
-    pub(crate) fn give(&mut self, advice: &Advice) -> bool {
+    pub(crate) fn add(&mut self, advice: &Advice) -> bool {
         self.given.insert((advice.kind, advice.subject.clone()), advice.clone()).is_none()
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Events {
 
 /// Whether somebody may listen for hits.
 #[inline]
-pub(crate) fn are_hits_heard() -> bool {
+pub(crate) fn is_hit_enabled() -> bool {
     STATIC_MAX_LEVEL >= Level::TRACE && LevelFilter::current() >= Level::TRACE
 }
 

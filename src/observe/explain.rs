@@ -245,7 +245,7 @@ impl MissLog {
     }
 
     /// Notes that an entry was made.
-    pub(crate) fn know(&mut self, signature: &Signature, n_clears: u64) {
+    pub(crate) fn add_signature(&mut self, signature: &Signature, n_clears: u64) {
         let hash = signature.hash();
         if self.seen.insert(hash, n_clears).is_none() {
             self.order.push_back(hash);
@@ -261,10 +261,10 @@ impl MissLog {
     }
 
     /// Notes a miss, and gives it its number.
-    pub(crate) fn add(&mut self, mut miss: Miss) -> Miss {
+    pub(crate) fn add_miss(&mut self, mut miss: Miss) -> Miss {
         self.n_misses += 1;
         miss.number = self.n_misses;
-        self.history.note(miss.number, miss.hits);
+        self.history.add(miss.number, miss.hits);
         if self.misses.len() == MAX_MISSES {
             self.misses.pop_front();
         }

@@ -30,7 +30,7 @@ impl Default for History {
 
 impl History {
     /// Notes a miss. Misses come in the order of their numbers.
-    pub(crate) fn note(&mut self, misses: u64, hits: u64) {
+    pub(crate) fn add(&mut self, misses: u64, hits: u64) {
         if misses != 1 && !misses.is_multiple_of(self.stride) {
             return;
         }
@@ -55,7 +55,7 @@ mod tests {
     fn the_first_miss_stays_and_the_rest_is_spread_evenly() {
         let mut history = History::default();
         for n in 1..=100_000_u64 {
-            history.note(n, 3 * n);
+            history.add(n, 3 * n);
             let points = history.points();
             assert_eq!(points[0], Milestone { misses: 1, hits: 3 });
             assert!(points.len() <= MAX_POINTS);

@@ -287,18 +287,18 @@ fn replace_open(open: Option<Open>) -> Option<Open> {
 }
 
 /// Whether this thread is in a profiled call.
-pub(crate) fn is_watching() -> bool {
+pub(crate) fn is_recording() -> bool {
     OPEN.with_borrow(|open| open.is_some())
 }
 
 /// Runs the closure of a call, whose own calls of other functions are no part of what is noted.
-pub(crate) fn apart<T>(body: impl FnOnce() -> T) -> T {
+pub(crate) fn suspended<T>(body: impl FnOnce() -> T) -> T {
     let _outer = Restore(replace_open(None));
     body()
 }
 
 /// Notes that the call that this thread is in made an entry in these stages, if that is profiled.
-pub(crate) fn made(stages: &[StageTime]) {
+pub(crate) fn compiled(stages: &[StageTime]) {
     with_open(|open| {
         open.kind = Some(CallKind::Miss);
         let part = |stage: &StageTime| Part { what: What::Stage(stage.name), start: stage.start, time: stage.time };
@@ -393,7 +393,7 @@ impl Recorder {
     }
 
     /// Runs a call and keeps what it notes.
-    pub(crate) fn watch<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(crate) fn record<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
         let outer = Restore(replace_open(Some(Open::default())));
         let start = Instant::now();
         let result = body();

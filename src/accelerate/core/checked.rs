@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use retape_kernels::library::without_prints;
 use retape_runtime::hash_words;
 
+use super::enter::{trace_and_compile, traced};
+use super::mode::{described, flag, write_modes};
 use super::stale::quietly;
-use super::{CallContext, Core, Found, Outcome, flag, make, traced};
+use super::{CallContext, Core, Found, Outcome};
 use crate::accelerate::entry::Entry;
-use crate::accelerate::math::MathMode;
 use crate::accelerate::recheck::Recheck;
 use crate::call::CompareCall;
 use crate::diagnose::bisect::{self, BisectCause, Bisection};
@@ -19,7 +20,8 @@ use crate::diagnose::tolerance::Tolerance;
 use crate::diagnose::{nonfinite, rounding};
 use crate::error::{Caller, Deviation, Error, NonFinite, Result};
 use crate::observe::events::Events;
-use crate::signature::{CallModes, Description, Signature};
+use crate::options::MathMode;
+use crate::signature::Signature;
 use crate::tape::Tape;
 use crate::tensor::Tensor;
 use crate::trace::Trace;
@@ -90,8 +92,7 @@ impl Core {
         args: &[&Tensor],
         context: &CallContext<'_>,
     ) -> Result<Option<Box<dyn CompareCall>>> {
-        let is_checked = self.flags.load(Relaxed) & flag::CHECKED != 0;
-        let Some(check) = is_checked.then(|| self.checks.is_due(&entry.turns)).flatten() else { return Ok(None) };
+        let Some(check) = self.check_due(self.flags.load(Relaxed), entry) else { return Ok(None) };
         let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, context))?.without_effects();
         let checks = Arc::clone(&self.checks);
         let events = self.events.clone();
@@ -102,7 +103,7 @@ impl Core {
     pub(crate) fn bisect(&self, mut leaves: Writer<'_>, context: &CallContext<'_>) -> Result<Bisection> {
         leaves.check()?;
         let flags = self.flags();
-        note_modes(flags, &mut leaves);
+        write_modes(flags, &mut leaves);
         let words = &leaves.words;
         let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, context))?;
         if collective::takes_workers(&fresh.graph) {
@@ -114,7 +115,7 @@ impl Core {
             Some(entry) => entry,
             None => {
                 let signature = Signature::of_words(words.clone(), described(flags, context));
-                Arc::new(make(&signature, &leaves.tensors, context, self.identity())?)
+                Arc::new(trace_and_compile(&signature, &leaves.tensors, context, self.identity())?)
             }
         };
         let tolerance = self.checks.tolerance();
@@ -158,22 +159,4 @@ fn rounds(entry: &Entry, fresh: &Trace, args: &[&Tensor], tolerance: &Tolerance)
     }
     let (expected, got) = (eager::evaluate(fresh, args)?, entry.run(args)?);
     Ok(rounding::explains(fresh, args, &expected, &got, tolerance))
-}
-
-/// The modes that change code.
-#[inline]
-pub(crate) fn modes(flags: u32) -> CallModes {
-    let has = |flag: u32| flags & flag != 0;
-    CallModes { is_fast: has(flag::FAST), traps: has(flag::TRAPPED), is_nondeterministic: has(flag::NONDETERMINISTIC) }
-}
-
-/// Adds the modes that change code to the words of the arguments.
-#[inline]
-pub(crate) fn note_modes(flags: u32, leaves: &mut Writer<'_>) {
-    modes(flags).write(|word| leaves.word(word));
-}
-
-/// The arguments of a call and the modes that change its code.
-pub(crate) fn described(flags: u32, context: &CallContext<'_>) -> Description {
-    Description { modes: modes(flags).texts(), ..(context.describe)() }
 }

@@ -1,12 +1,19 @@
 //! The statistics of a function and its cache, and what is inside its entries.
 
+use std::sync::Arc;
+
 use retape_runtime::{CacheStats, EntryView};
 
 use super::{Core, lock};
 use crate::accelerate::entry::Entry;
+use crate::error::{Error, Result};
 use crate::observe::inspection::{Detail, Inspection, Machine};
 use crate::observe::stats::{EntryStats, Stats};
+use crate::observe::text::{EntryText, Form};
 use crate::signature::Signature;
+
+/// How many signatures the message names when there is no entry.
+const MAX_NAMED: usize = 8;
 
 type CachedEntry = EntryView<Signature, Entry>;
 
@@ -59,6 +66,30 @@ impl Core {
             checks: self.checks.counts(),
             advice: self.advice(),
         }
+    }
+}
+
+impl Core {
+    /// The text of the entry with this signature.
+    pub(crate) fn text(&self, signature: &Signature, form: Form) -> Result<String> {
+        let entry = self.entry_of(signature)?;
+        let recorded = &entry.recorded_text();
+        EntryText { signature: &entry.signature, trace: &entry.trace, recorded, compiled: &entry.compiled }.of(form)
+    }
+
+    fn entry_of(&self, signature: &Signature) -> Result<Arc<Entry>> {
+        self.peek(signature).ok_or_else(|| {
+            let entries = self.entries();
+            let named: Vec<String> = entries.iter().take(MAX_NAMED).map(|entry| entry.signature.label()).collect();
+            let known = match entries.len() {
+                0 => "its cache is empty".to_owned(),
+                n if n > named.len() => {
+                    format!("it has {} and {} more", named.join(", "), n - named.len())
+                }
+                _ => format!("it has {}", named.join(", ")),
+            };
+            Error::Cache(format!("{} has no entry {}; {known}", self.identity(), signature.label()))
+        })
     }
 }
 

@@ -7,7 +7,9 @@ use retape_kernels::library::{alone, without_prints};
 use retape_runtime::hash_words;
 use tracing::dispatcher::{Dispatch, with_default};
 
-use super::{CallContext, Core, Outcome, flag, lock, modes, traced};
+use super::enter::traced;
+use super::mode::{flag, modes};
+use super::{CallContext, Core, Outcome, lock};
 use crate::accelerate::entry::Entry;
 use crate::diagnose::change::{Change, first_change};
 use crate::error::Result;
@@ -40,7 +42,7 @@ impl Core {
         self.checks.count_stale_check(matches!(change, Looked::Changed(_)));
         if let Looked::Changed(change) = change {
             let advice = change.advice(&entry.signature);
-            let is_new = lock(&self.detector).give(&advice);
+            let is_new = lock(&self.detector).add(&advice);
             if is_new {
                 self.events.advice(&advice);
             }

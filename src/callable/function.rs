@@ -104,15 +104,15 @@ impl<'a, A: ?Sized> Arg<A> for &'a A {
 /// The owner of an argument during a call: the argument itself or a borrow of it.
 pub trait Holder<A: ?Sized>: Borrow<A> {
     /// Whether the argument was passed by value, so that results may take the memory of its tensors.
-    const IS_GIVEN: bool;
+    const IS_DONATED: bool;
 }
 
 impl<A> Holder<A> for A {
-    const IS_GIVEN: bool = true;
+    const IS_DONATED: bool = true;
 }
 
 impl<A: ?Sized> Holder<A> for &A {
-    const IS_GIVEN: bool = false;
+    const IS_DONATED: bool = false;
 }
 
 /// A number passed for a tensor.
@@ -126,7 +126,7 @@ impl Borrow<Tensor> for Number {
 }
 
 impl Holder<Tensor> for Number {
-    const IS_GIVEN: bool = false;
+    const IS_DONATED: bool = false;
 }
 
 macro_rules! numbers {
@@ -145,9 +145,9 @@ numbers!(f32, f64);
 
 /// Which of the tensors of a call belong to arguments that were passed by value, as ranges of positions.
 #[derive(Clone, Debug, Default)]
-pub struct Given(SmallVec<[Range<usize>; 8]>);
+pub struct Donated(SmallVec<[Range<usize>; 8]>);
 
-impl Given {
+impl Donated {
     /// Whether the tensor at this position is one of them.
     pub(crate) fn contains(&self, position: usize) -> bool {
         self.0.iter().any(|range| range.contains(&position))
@@ -157,7 +157,7 @@ impl Given {
 /// The arguments of a call, held for its time: a tuple with one [`Arg::Held`] for each.
 pub trait Held<Args> {
     /// Whether any argument was passed by value.
-    const GIVES: bool;
+    const DONATES: bool;
 
     /// Writes the arguments in order.
     fn write<'t>(&'t self, to: &mut Writer<'t>)
@@ -165,7 +165,7 @@ pub trait Held<Args> {
         Args: 't;
 
     /// Writes the arguments in order, and says which tensors are the callee's to keep.
-    fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given
+    fn write_donated<'t>(&'t self, to: &mut Writer<'t>) -> Donated
     where
         Args: 't;
 }
@@ -173,7 +173,7 @@ pub trait Held<Args> {
 macro_rules! held {
     ($($type:ident $holder:ident $index:tt),*) => {
         impl<$($type: Tree, $holder: Holder<$type>),*> Held<($($type,)*)> for ($($holder,)*) {
-            const GIVES: bool = $($holder::IS_GIVEN)||*;
+            const DONATES: bool = $($holder::IS_DONATED)||*;
 
             #[inline]
             fn write<'t>(&'t self, to: &mut Writer<'t>)
@@ -183,19 +183,19 @@ macro_rules! held {
                 $(to.field(Field::Index($index), Borrow::<$type>::borrow(&self.$index));)*
             }
 
-            fn write_given<'t>(&'t self, to: &mut Writer<'t>) -> Given
+            fn write_donated<'t>(&'t self, to: &mut Writer<'t>) -> Donated
             where
                 ($($type,)*): 't,
             {
-                let mut given = Given::default();
+                let mut donated = Donated::default();
                 $(
                     let first = to.tensors.len();
                     to.field(Field::Index($index), Borrow::<$type>::borrow(&self.$index));
-                    if $holder::IS_GIVEN {
-                        given.0.push(first..to.tensors.len());
+                    if $holder::IS_DONATED {
+                        donated.0.push(first..to.tensors.len());
                     }
                 )*
-                given
+                donated
             }
         }
     };
