@@ -4,9 +4,9 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number};
+use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number, try_lock};
 
 use crate::call::Workspace;
 use crate::cpu::{machine_text, nest_text};
@@ -302,16 +302,6 @@ impl Executable {
         let others = || (1..N_WORKSPACES).filter_map(|step| try_lock(&self.workspaces[(home + step) % N_WORKSPACES]));
         // An idle large arena rather than another one.
         others().find(|place| place.is_some()).or(own).or_else(|| others().next())
-    }
-}
-
-/// Locks a workspace's place unless it is in use; a workspace is bound anew for each call, so a panic elsewhere does not
-/// matter.
-fn try_lock<T>(place: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match place.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 

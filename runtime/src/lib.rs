@@ -45,7 +45,7 @@ pub use error::{Deadlock, Error, Result};
 pub use half::{bf16, f16};
 pub use hash::{Hash32, hash_words};
 pub use lazy::Lazy;
-pub use lock::{lock, lock_to_read, lock_to_write};
+pub use lock::{into_inner, lock, lock_to_read, lock_to_write, try_lock};
 pub use memo::Memo;
 pub use patience::{patience, set_patience};
 pub use pool::{

@@ -15,7 +15,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::block::Block;
 use crate::device::Device;
@@ -235,11 +235,7 @@ fn lock(shard: usize) -> MutexGuard<'static, Shard> {
 }
 
 fn try_lock(shard: usize) -> Option<MutexGuard<'static, Shard>> {
-    match SHARDS[shard].try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
+    crate::lock::try_lock(&SHARDS[shard])
 }
 
 /// Bytes kept, except for those that deferred frees hide.

@@ -8,7 +8,7 @@
 //! memory of the shard and leaves the value's count of owners alone. Nothing waits: a call whose shard is in use
 //! finds nothing, and goes the long way. Nothing here knows what a value is; a model checker runs this file.
 
-use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, TryLockError, lock};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Relaxed, lock, try_lock};
 
 /// Handles in a shard: enough for a function that is called with a whole and a partial batch, for training and for
 /// validation.
@@ -125,15 +125,5 @@ impl<T> Uses<'_, T> {
     pub(crate) fn of(&self, value: &Arc<T>) -> u64 {
         let handles = self.shards.iter().flat_map(|shard| shard.handles.iter().flatten());
         handles.filter(|handle| Arc::ptr_eq(&handle.value, value)).map(|handle| handle.uses.load(Relaxed)).sum()
-    }
-}
-
-/// Locks a mutex that nobody else has; its data is consistent at every point, so a panic elsewhere does not matter.
-#[inline]
-fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }

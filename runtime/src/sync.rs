@@ -16,14 +16,19 @@ pub(crate) use std::{
     thread_local,
 };
 
-pub(crate) use std::sync::TryLockError;
 pub(crate) use std::sync::atomic::Ordering::Relaxed;
 
 #[cfg(not(loom))]
-pub(crate) use crate::lock::lock;
+pub(crate) use crate::lock::{lock, try_lock};
 
 /// The lock of a model checker, which knows no panic.
 #[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// As [`lock`], unless somebody else has it.
+#[cfg(loom)]
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock().ok()
 }

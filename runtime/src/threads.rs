@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{hint, ptr, thread};
 
-use crate::lock::lock;
+use crate::lock::{into_inner, lock};
 
 /// More threads than any one machine; bounded by the bits of [`word`].
 const MAX_THREADS: usize = 4096;
@@ -179,7 +179,7 @@ impl Team {
         self.word.fetch_and(!word::PLACES, Relaxed);
         self.await_helpers();
         self.job.store(ptr::null_mut(), Relaxed);
-        job.panic.into_inner().unwrap_or_else(PoisonError::into_inner)
+        into_inner(job.panic)
     }
 
     /// Starts workers until there are `wanted`, or the system refuses; returns how many there are.

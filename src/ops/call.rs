@@ -5,7 +5,7 @@
 //! of the function instead.
 //!
 //! One call makes several values, and a node makes one: so a call is a run of nodes with the same arguments, one for
-//! each result, which share a [`Callee`]. The derivative belongs to the call as a whole and is in `autodiff.rs`.
+//! each result, which share a [`Callee`]. The derivative belongs to the call as a whole and is in `autodiff`.
 
 use std::any::Any;
 use std::fmt;

@@ -261,3 +261,37 @@ fn links_and_headings_are_recognised() {
     assert_eq!(found, expected.map(|(label, target)| (label, target.to_owned())));
     assert!(anchors(page).contains("a-b-page-c-d"));
 }
+
+/// The source files that a text names, with each of `{a,b}` in turn.
+fn named_sources(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "_/{},.-".contains(c);
+    let words = text.split(|c| !is_part(c)).filter(|word| word.len() > 3 && word.ends_with(".rs"));
+    let mut found = BTreeSet::new();
+    for word in words {
+        match (word.split_once('{'), word.split_once('}')) {
+            (Some((before, _)), Some((_, after))) => {
+                let inner = &word[before.len() + 1..word.len() - after.len() - 1];
+                found.extend(inner.split(',').map(|name| format!("{before}{name}{after}")));
+            }
+            _ => found.extend(word.split(',').filter(|name| name.ends_with(".rs")).map(str::to_owned)),
+        }
+    }
+    found
+}
+
+#[test]
+fn source_files_that_pages_name_are_there() {
+    assert_eq!(
+        named_sources("`a.rs`, (`b/{c,d}.rs`), src/<family>.rs x.rst").into_iter().collect::<Vec<_>>(),
+        ["a.rs", "b/c.rs", "b/d.rs"]
+    );
+    let sources = files(&["rs"]);
+    let mut n_names = 0;
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+        for name in named_sources(&read(page)) {
+            n_names += 1;
+            assert!(sources.iter().any(|path| path.ends_with(&name)), "{page} names `{name}`, which is no source file");
+        }
+    }
+    assert!(n_names > 200, "{n_names}");
+}

@@ -12,6 +12,7 @@ mod execution;
 mod files;
 mod guarded;
 mod json;
+mod lock;
 pub mod metrics;
 pub mod monitor;
 pub mod optimise;

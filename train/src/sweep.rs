@@ -26,7 +26,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::Location;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ use retape::data::Random;
 
 use crate::error::{Error, Result};
 use crate::guarded::guarded;
+use crate::lock::{into_inner, lock};
 
 /// The stream of random numbers for options.
 const CHOICE: u64 = 0x63686F696365;
@@ -201,7 +202,7 @@ impl<O: Send + Sync> Sweep<O> {
             }
             work();
         });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut done = into_inner(done);
         done.sort_by_key(|(number, ..)| *number);
         let devices = self.devices;
         let outcomes = self.options.into_iter().zip(done).map(|(options, (number, result, time))| Outcome {
@@ -235,10 +236,6 @@ impl Queue {
         self.n_running[number % n_devices] += 1;
         Some(number)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<O, R> Outcomes<O, R> {

@@ -20,9 +20,9 @@ mod trap;
 mod wide;
 
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use retape_runtime::{Code, Memo, lock, parallel_for};
+use retape_runtime::{Code, Memo, into_inner, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
@@ -130,7 +130,7 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let mut bytes = Vec::new();
     let mut places = Vec::new();
     for slot in slots {
-        let code = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let code = into_inner(slot);
         let code = code.unwrap_or_else(|| Err(Error::Internal("a function was not compiled".into())))?;
         bytes.resize(bytes.len().next_multiple_of(64), 0);
         places.push((bytes.len(), code.len()));

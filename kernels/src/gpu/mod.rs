@@ -11,11 +11,11 @@ mod pending;
 mod program;
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use retape_runtime::cuda::{Address, Chain, Idle, Launch, Source};
-use retape_runtime::{Buffer, DeviceBuffer, Gpu, lock};
+use retape_runtime::{Buffer, DeviceBuffer, Gpu, lock, try_lock};
 
 use crate::donation::{Input, take_donated};
 use crate::error::{Error, Result};
@@ -71,11 +71,7 @@ impl Arena {
 
     /// As [`lock`](Arena::lock), but does not wait.
     fn try_lock(&self) -> Option<MutexGuard<'_, Option<DeviceBuffer>>> {
-        match self.0.try_lock() {
-            Ok(guard) => Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(&self.0)
     }
 }
 

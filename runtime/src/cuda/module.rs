@@ -10,7 +10,7 @@ use super::disk::{self, Key};
 use super::driver::{Entry, LinkFailure, Module};
 use super::gpu::{CodeCounters, Function, Gpu};
 use crate::error::{Error, Result};
-use crate::lock::lock;
+use crate::lock::{into_inner, lock};
 
 /// Threads that compile at once.
 const MAX_THREADS: usize = 16;
@@ -167,6 +167,6 @@ fn in_parallel<T: Send>(items: &[usize], work: impl Fn(usize) -> T + Sync) -> Ve
             });
         }
     });
-    let results = results.into_iter().map(|result| result.into_inner().unwrap_or_else(|poison| poison.into_inner()));
+    let results = results.into_iter().map(into_inner);
     items.iter().copied().zip(results).filter_map(|(item, result)| Some((item, result?))).collect()
 }

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use crate::lock::lock;
 use crate::{Error, Result};
 
 /// The exit status of a process that Ctrl-C ended, as shells give it: 128 and the number of the signal.
@@ -74,7 +75,7 @@ impl Stop {
     /// ```
     #[track_caller]
     pub fn on_ctrl_c(&self) -> Result<()> {
-        let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = lock(&LISTENERS);
         if !listeners.is_installed {
             if let Err(error) = ctrlc::set_handler(interrupt) {
                 return Err(Error::argument(format!("Ctrl-C cannot be listened to: {error}")));
@@ -98,7 +99,7 @@ static LISTENERS: Mutex<Listeners> = Mutex::new(Listeners { is_installed: false,
 /// Runs on a thread of its own, so that it may lock and print.
 fn interrupt() {
     let flags: Vec<Arc<Flags>> = {
-        let listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let listeners = lock(&LISTENERS);
         listeners.flags.iter().filter_map(Weak::upgrade).collect()
     };
     let mut is_news = false;

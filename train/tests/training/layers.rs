@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The modules, lowest first; those of one line do not know each other.
 const LAYERS: &[&[&str]] = &[
-    &["problem", "json"],
+    &["problem", "json", "lock"],
     &["error"],
     &["files", "guarded", "execution", "metrics", "optimise"],
     &["plot", "state", "data"],

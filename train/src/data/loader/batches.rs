@@ -10,10 +10,11 @@ use super::Batch;
 #[cfg(doc)]
 use super::Loader;
 use super::job::{LoadedBatch, LoaderJob};
-use super::stats::{LoaderStats, lock};
+use super::stats::LoaderStats;
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
 use crate::error::{Error, Result};
+use crate::lock::lock;
 
 /// The batches of one epoch, in order; made by [`Loader::epoch`] and [`Loader::epoch_from`].
 ///

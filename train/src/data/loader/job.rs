@@ -9,18 +9,18 @@ use std::mem;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 
 use retape::collective::share;
 use retape::data::Epoch;
 
 use super::Batch;
 use super::shards::Held;
-use super::stats::lock;
 use crate::data::collate::Collate;
 use crate::data::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::guarded::{guarded, message};
+use crate::lock::{lock, wait_on};
 
 /// The numbers of an epoch.
 pub(super) struct EpochPlan {
@@ -274,8 +274,4 @@ impl<D: Dataset, C: Collate<D::Item>> LoaderJob<D, C> {
 /// Whether an error speaks of the example and not of the program or the machine.
 fn is_broken(error: &Error) -> bool {
     matches!(error, Error::Example { source, .. } if !matches!(**source, Error::Engine(_)))
-}
-
-fn wait_on<'s, T>(condition: &Condvar, state: MutexGuard<'s, T>) -> MutexGuard<'s, T> {
-    condition.wait(state).unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,6 +20,7 @@ use self::shards::Held;
 use super::collate::{Collate, Stacked};
 use super::dataset::Dataset;
 use crate::error::Result;
+use crate::lock::lock;
 
 pub use batches::Batches;
 pub use batching::Batching;
@@ -245,7 +246,7 @@ impl<D: Dataset, C> Loader<D, C> {
 
     /// The sums over all epochs of this loader so far.
     pub fn stats(&self) -> LoaderStats {
-        *stats::lock(&self.totals)
+        *lock(&self.totals)
     }
 }
 

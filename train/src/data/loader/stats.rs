@@ -1,7 +1,6 @@
 //! Counts of a loader, and the time its consumer waited.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Counts and times of a loader.
@@ -76,9 +75,4 @@ impl fmt::Display for LoaderStats {
         }
         Ok(())
     }
-}
-
-/// Locks data that every update leaves consistent, whether or not a thread panicked.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

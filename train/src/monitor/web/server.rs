@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Router;
@@ -31,6 +31,7 @@ use super::guard::{Guard, Refusal};
 use super::history::{History, Message, Status};
 use super::patience::Impatient;
 use super::secret;
+use crate::lock::lock;
 use crate::progress::Stop;
 
 /// Messages that a viewer may be behind; one that is further behind gets the history again.
@@ -61,7 +62,7 @@ pub(super) struct PageState {
 impl PageState {
     /// The history, which is sound after every change.
     pub(super) fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.history)
     }
 
     /// Tells viewers if a stop was asked for, by whatever means.
