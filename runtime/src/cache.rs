@@ -1,8 +1,8 @@
-//! The cache: values by full key, least recently used out first, one maker per key.
+//! The cache: values by full key, least recently used out first, one producer per key.
 //!
 //! Guarantees that a value is returned for an equal key only (a hash finds candidates, equality decides); that every
 //! call of [`Cache::get`] and [`Cache::get_or_try_insert_with`] is counted as one hit or one miss; that a value is made
-//! once for all threads that ask for it together, as long as its maker gets on; and that the capacities are exceeded by
+//! once for all threads that ask for it together, as long as its producer gets on; and that the capacities are exceeded by
 //! pinned entries only, when they are lowered beneath these or these grow.
 //!
 //! The idea: a hit on what its thread used lately is found, and counted, in a shard of that thread (`recent.rs`), and
@@ -10,7 +10,7 @@
 //! reads. Any other hit reads one shard of a concurrent map. No lock that a hit takes is ever held while a value is
 //! made or used, except for that of its shard while its key is compared. All that changes the map (`cache/ledger.rs`)
 //! or what may leave it (`cache/pin.rs`) happens in turn, under the lock of `flight.rs`, against a ledger of entries;
-//! finding the least recently used is a pass over the ledger, which costs nothing beside the making of a value.
+//! finding the least recently used is a pass over the ledger, which costs nothing beside making a value.
 
 mod entry;
 mod ledger;
@@ -49,7 +49,7 @@ pub use self::view::{EntryView, InUse};
 pub enum Outcome {
     /// It was there.
     Hit,
-    /// Another thread was making it, and this one waited; counts as a hit.
+    /// Another thread made it, and this one waited; counts as a hit.
     Shared,
     /// This call made it.
     Miss,
@@ -228,15 +228,15 @@ impl<K: Eq, V> Cache<K, V> {
     /// or panics, its caller gets that, and one of the others tries with its own `make`. A value made while the cache
     /// is cleared is returned, but not kept; calls that begin after the clear do not share it.
     ///
-    /// If all that is seen of the maker is that it runs [code of a user](crate::in_user_code), and it makes no
+    /// If all that is seen of the producer is that it runs [code of a user](crate::in_user_code), and it makes no
     /// [progress](crate::note_progress) for [`patience`], one of the waiters makes the value with its own `make`, which
-    /// counts as a miss. The value that comes first is everybody's. After one such maker more the patience of the others
+    /// counts as a miss. The value that comes first is everybody's. After one such producer more the patience of the others
     /// is twice as long.
     ///
     /// # Errors
     ///
-    /// Those of `make`; [`Deadlock::Reentrant`] if `make` asks for the key that it is making, on its thread or
-    /// through values that other threads make; [`Deadlock::Stuck`] if several makers stand still, each of which began to
+    /// Those of `make`; [`Deadlock::Reentrant`] if `make` asks for the key that it makes, on its thread or
+    /// through values that other threads make; [`Deadlock::Stuck`] if several producers stand still, each of which began to
     /// wait when the one before it stood still already.
     pub fn get_or_try_insert_with<Q, W, E>(
         &self,
@@ -282,7 +282,7 @@ impl<K: Eq, V> Cache<K, V> {
                     let outcome = if has_waited { Outcome::Shared } else { Outcome::Hit };
                     return Ok((value, outcome));
                 }
-                Begun::Make(guard) => return self.make(guard, key, make),
+                Begun::Produce(guard) => return self.produce(guard, key, make),
                 Begun::Wait(wait) => wait,
                 Begun::Reentrant => return refuse(Deadlock::Reentrant),
             };
@@ -294,9 +294,9 @@ impl<K: Eq, V> Cache<K, V> {
             match wait.end(patience) {
                 Waited::Completed(entry) => return Ok((self.use_entry(&entry), Outcome::Shared)),
                 Waited::Failed => {}
-                Waited::Make(guard) => {
+                Waited::Produce(guard) => {
                     self.emit(EventKind::TakeOver, hash, Some(guard.key()));
-                    return self.make(guard, key, make);
+                    return self.produce(guard, key, make);
                 }
                 Waited::Stuck => return refuse(Deadlock::Stuck),
             }
@@ -304,7 +304,7 @@ impl<K: Eq, V> Cache<K, V> {
     }
 
     /// Makes the value of the key of a flight.
-    fn make<Q, W, E>(
+    fn produce<Q, W, E>(
         &self,
         guard: FlightGuard<'_, K, Arc<Entry<K, V>>>,
         key: &Q,

@@ -2,14 +2,14 @@
 //!
 //! Guarantees, for a store that is changed only in `complete`, `clear` and `exclusive`: no two flights of one key and one
 //! generation run together; a value made before a clear is not stored after it; nobody waits for a thread
-//! that waits for him, not even in another store; nobody waits for ever while all makers stand still in code of a user.
+//! that waits for him, not even in another store; nobody waits for ever while all producers stand still in code of a user.
 //!
 //! The idea: a list, behind one mutex held for moments only, has the flights that run; a table of the process
 //! (`waits.rs`) knows who makes and who waits. The value is stored and its flight taken off the list in one turn, so a
 //! reader of the store under the same lock finds either the value or the flight. Waiters wait at their flight, not at
-//! the list, so keys do not disturb each other. A maker may be in a user's closure that waits for one of the waiters, which
-//! nobody can see. So a waiter that sees no maker get on for long becomes a maker itself. The first value to complete is
-//! that of the flight; makers that come later take it, too. If each such maker comes to a standstill before the next
+//! the list, so keys do not disturb each other. A producer may be in a user's closure that waits for one of the waiters, which
+//! nobody can see. So a waiter that sees no producer get on for long becomes a producer itself. The first value to complete is
+//! that of the flight; producers that come later take it, too. If each such producer comes to a standstill before the next
 //! waiter comes, the closure needs itself, and a waiter is refused ([ADR
 //! 27](../../docs/adr/0027-waiters-take-over.md)). Nothing here knows how values are stored; a model checker runs this
 //! file with a store of one cell.
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ThreadId, current, lock};
 use crate::waits::{FlightId, Standstill, Waits};
 
-/// Makers that come to a standstill, each after the one before, until a waiter is refused.
+/// Producers that come to a standstill, each after the one before, until a waiter is refused.
 const MAX_DEPTH: u32 = 4;
 
 /// A value being made.
@@ -36,7 +36,7 @@ pub(crate) struct Flight<K, T> {
 enum End<T> {
     Running,
     Completed(T),
-    /// All makers failed or panicked.
+    /// All producers failed or panicked.
     Failed,
 }
 
@@ -62,8 +62,8 @@ fn id<K, T>(flight: &Arc<Flight<K, T>>) -> FlightId {
 pub(crate) enum Begun<'a, K, T> {
     /// Nothing: the value was in the store after all.
     Stored(T),
-    /// Make it.
-    Make(FlightGuard<'a, K, T>),
+    /// This thread produces it.
+    Produce(FlightGuard<'a, K, T>),
     /// Wait for the threads that make it.
     Wait(Wait<'a, K, T>),
     /// Give up: the value would have to wait for itself.
@@ -74,14 +74,14 @@ pub(crate) enum Begun<'a, K, T> {
 pub(crate) struct FlightGuard<'a, K, T> {
     flights: &'a Flights<K, T>,
     flight: Arc<Flight<K, T>>,
-    maker: ThreadId,
+    producer: ThreadId,
 }
 
 /// How a flight was completed.
 pub(crate) enum Completion<T, R> {
     /// It ended the flight; the result of storing it, unless the store was cleared since the flight began.
     First(Option<R>),
-    /// Another maker's value had ended the flight: this one.
+    /// Another producer's value had ended the flight: this one.
     Late(T),
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Wait<'a, K, T> {
     flights: &'a Flights<K, T>,
     flight: Arc<Flight<K, T>>,
     waiter: ThreadId,
-    /// The depth of this thread as a maker: one more than that of the makers it found.
+    /// The depth of this thread as a producer: one more than that of the producers it found.
     depth: u32,
 }
 
@@ -98,11 +98,11 @@ pub(crate) struct Wait<'a, K, T> {
 pub(crate) enum Waited<'a, K, T> {
     /// The value came.
     Completed(T),
-    /// All makers failed.
+    /// All producers failed.
     Failed,
-    /// The makers stand still: make it.
-    Make(FlightGuard<'a, K, T>),
-    /// Give up: the makers stand still, and each has taken over from one that did.
+    /// The producers stand still: make it.
+    Produce(FlightGuard<'a, K, T>),
+    /// Give up: the producers stand still, and each has taken over from one that did.
     Stuck,
 }
 
@@ -143,8 +143,8 @@ impl<K, T: Clone> Flights<K, T> {
         if let Some(value) = stored() {
             return Begun::Stored(value);
         }
-        // A maker that clears the store and then asks for its own key is re-entrant all the same.
-        if in_flight.of_key(hash, key).any(|flight| self.waits.makes(me, id(flight))) {
+        // A producer that clears the store and then asks for its own key is re-entrant all the same.
+        if in_flight.of_key(hash, key).any(|flight| self.waits.is_producer(me, id(flight))) {
             return Begun::Reentrant;
         }
         // After a clear, nobody takes a value that was begun before.
@@ -153,9 +153,9 @@ impl<K, T: Clone> Flights<K, T> {
         let Some(flight) = found else {
             let (end, ended) = (Mutex::new(End::Running), Condvar::new());
             let flight = Arc::new(Flight { hash: *hash, key: key.to_owned(), generation, end, ended });
-            self.waits.make(me, id(&flight));
+            self.waits.begin_producing(me, id(&flight));
             in_flight.flights.push(flight.clone());
-            return Begun::Make(FlightGuard { flights: self, flight, maker: me });
+            return Begun::Produce(FlightGuard { flights: self, flight, producer: me });
         };
         match self.waits.wait(me, id(&flight)) {
             Some(depth) => Begun::Wait(Wait { flights: self, flight, waiter: me, depth }),
@@ -206,14 +206,14 @@ impl<K, T: Clone> FlightGuard<'_, K, T> {
     }
 
     /// Ends the flight with `value`, and stores it by `store` unless the store was cleared since it began. If another
-    /// maker has done so, `value` is dropped.
+    /// producer has done so, `value` is dropped.
     pub(crate) fn complete<R>(self, value: T, store: impl FnOnce() -> R) -> Completion<T, R> {
         let mut in_flight = lock(&self.flights.in_flight);
         if in_flight.has(&self.flight) {
             let stored = (in_flight.generation == self.flight.generation).then(store);
             in_flight.remove(&self.flight);
             self.flights.waits.end_waits(id(&self.flight));
-            // Before the list is let go, so that a maker who does not find the flight there finds its end.
+            // Before the list is let go, so that a producer who does not find the flight there finds its end.
             self.flight.finish(End::Completed(value));
             return Completion::First(stored);
         }
@@ -226,7 +226,7 @@ impl<K, T: Clone> FlightGuard<'_, K, T> {
 impl<K, T> Drop for FlightGuard<'_, K, T> {
     fn drop(&mut self) {
         let mut in_flight = lock(&self.flights.in_flight);
-        let is_last = self.flights.waits.end_making(self.maker, id(&self.flight));
+        let is_last = self.flights.waits.end_producing(self.producer, id(&self.flight));
         if is_last && in_flight.has(&self.flight) {
             // Off the list before anyone learns of the failure, so that a waiter that tries itself does not find this
             // flight.
@@ -238,13 +238,13 @@ impl<K, T> Drop for FlightGuard<'_, K, T> {
 }
 
 impl<'a, K, T: Clone> Wait<'a, K, T> {
-    /// Waits until the flight ends, or until its makers have stood still for too long: for `patience`, and twice as long
-    /// for each maker more than one.
+    /// Waits until the flight ends, or until its producers have stood still for too long: for `patience`, and twice as long
+    /// for each producer more than one.
     pub(crate) fn end(self, patience: impl Fn() -> Duration) -> Waited<'a, K, T> {
         let (mut seen, mut since) = (None, Instant::now());
         loop {
             let window =
-                patience().saturating_mul(1 << seen.map_or(0, |seen: Standstill| seen.n_makers.clamp(1, 20) - 1));
+                patience().saturating_mul(1 << seen.map_or(0, |seen: Standstill| seen.n_producers.clamp(1, 20) - 1));
             if let Some(waited) = self.wait_for(window / 4) {
                 return waited;
             }
@@ -280,21 +280,21 @@ impl<'a, K, T: Clone> Wait<'a, K, T> {
         }
     }
 
-    /// The state of the makers, if none of them is known to be at work.
+    /// The state of the producers, if none of them is known to be at work.
     pub(crate) fn standstill(&self) -> Option<Standstill> {
         self.flights.waits.standstill(id(&self.flight))
     }
 
-    /// Ends the wait for makers that stand still as they were seen to; none if that is over.
+    /// Ends the wait for producers that stand still as they were seen to; none if that is over.
     pub(crate) fn take_over(&self, seen: Standstill) -> Option<Waited<'a, K, T>> {
         if self.depth > MAX_DEPTH {
             return (self.standstill() == Some(seen)).then_some(Waited::Stuck);
         }
         // So that the flight does not end meanwhile.
         let in_flight = lock(&self.flights.in_flight);
-        let (flights, flight, maker) = (self.flights, self.flight.clone(), self.waiter);
-        let is_maker = in_flight.has(&flight) && flights.waits.take_over(maker, id(&flight), self.depth, seen);
-        is_maker.then(|| Waited::Make(FlightGuard { flights, flight, maker }))
+        let (flights, flight, producer) = (self.flights, self.flight.clone(), self.waiter);
+        let is_producer = in_flight.has(&flight) && flights.waits.take_over(producer, id(&flight), self.depth, seen);
+        is_producer.then(|| Waited::Produce(FlightGuard { flights, flight, producer }))
     }
 }
 

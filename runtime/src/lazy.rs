@@ -37,7 +37,7 @@ impl<T: Clone> Lazy<T> {
         Lazy { value: Mutex::new(Some(value)), ..Lazy::default() }
     }
 
-    /// The value, if it has been made; never waits for its making.
+    /// The value, if it has been made; never waits until it is.
     pub fn get(&self) -> Option<T> {
         lock(&self.value).clone()
     }

@@ -172,12 +172,12 @@ pub(crate) fn init_once<K: Clone + Eq, T: Clone, E: From<Deadlock>>(
         // Equality alone decides among the few flights of a table.
         match flights.begin(&[0; 32], key, &stored) {
             Begun::Stored(value) => return Ok((value, false)),
-            Begun::Make(guard) => break guard,
+            Begun::Produce(guard) => break guard,
             Begun::Reentrant => return Ok((at_work(make)?, true)),
             Begun::Wait(wait) => match wait.end(patience) {
                 Waited::Completed(value) => return Ok((value, false)),
                 Waited::Failed => {}
-                Waited::Make(guard) => break guard,
+                Waited::Produce(guard) => break guard,
                 Waited::Stuck => return Err(Deadlock::Stuck.into()),
             },
         }

@@ -1,4 +1,4 @@
-//! How long a thread waits for a value whose maker does not seem to get on.
+//! How long a thread waits for a value whose producer does not seem to get on.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The threads that make values and those that wait, over all stores of the process: circles, and makers that do not get on.
+//! The threads that make values and those that wait, over all stores of the process: circles, and producers that do not get on.
 //!
 //! Guarantees that nobody begins to wait for a value which cannot come before he goes on himself, as far as waits for
 //! values tell; and that of the threads which find that a value does not come, one at a time is told to make it.
@@ -9,7 +9,7 @@
 use crate::pulse::Pulse;
 use crate::sync::{Arc, Mutex, ThreadId, lock};
 
-/// The flight of a value: the address of what its waiters and makers keep alive.
+/// The flight of a value: the address of what its waiters and producers keep alive.
 pub(crate) type FlightId = usize;
 
 /// A thread that waits for a flight; it waits for one at most.
@@ -19,10 +19,10 @@ struct Waiting {
 }
 
 /// A thread that makes the value of a flight; it may make several, one for the sake of another.
-struct Making {
-    maker: ThreadId,
+struct Producing {
+    producer: ThreadId,
     flight: FlightId,
-    /// How many makers before this one it has seen come to a standstill, each in the place of the one before.
+    /// How many producers before this one it has seen come to a standstill, each in the place of the one before.
     depth: u32,
     pulse: Arc<Pulse>,
 }
@@ -30,7 +30,7 @@ struct Making {
 #[derive(Default)]
 struct WaitGraph {
     waiting: Vec<Waiting>,
-    making: Vec<Making>,
+    producing: Vec<Producing>,
 }
 
 /// The waits of the process.
@@ -39,17 +39,17 @@ pub(crate) struct Waits {
     graph: Mutex<WaitGraph>,
 }
 
-/// The state of the makers of a flight while none of them is known to be at work: as long as it stays the same, none of
+/// The state of the producers of a flight while none of them is known to be at work: as long as it stays the same, none of
 /// them gets on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standstill {
-    pub(crate) n_makers: u32,
+    pub(crate) n_producers: u32,
     beats: u64,
 }
 
 impl WaitGraph {
-    fn makers(&self, flight: FlightId) -> impl Iterator<Item = &Making> {
-        self.making.iter().filter(move |making| making.flight == flight)
+    fn producers(&self, flight: FlightId) -> impl Iterator<Item = &Producing> {
+        self.producing.iter().filter(move |producing| producing.flight == flight)
     }
 
     fn awaited_by(&self, thread: ThreadId) -> Option<FlightId> {
@@ -62,24 +62,24 @@ impl WaitGraph {
             return false;
         }
         seen.push(flight);
-        self.makers(flight).any(|making| {
-            let next = self.awaited_by(making.maker);
-            making.maker != thread && next.is_none_or(|next| self.can_complete(next, thread, seen))
+        self.producers(flight).any(|producing| {
+            let next = self.awaited_by(producing.producer);
+            producing.producer != thread && next.is_none_or(|next| self.can_complete(next, thread, seen))
         })
     }
 
-    /// Adds what is seen of the makers of a flight, and of those that they wait for; returns whether none is at work.
+    /// Adds what is seen of the producers of a flight, and of those that they wait for; returns whether none is at work.
     fn add_standstill(&self, flight: FlightId, seen: &mut Vec<FlightId>, sum: &mut Standstill) -> bool {
         if seen.contains(&flight) {
             return true;
         }
         seen.push(flight);
-        self.makers(flight).all(|making| match self.awaited_by(making.maker) {
+        self.producers(flight).all(|producing| match self.awaited_by(producing.producer) {
             Some(next) => self.add_standstill(next, seen, sum),
             None => {
-                sum.n_makers += 1;
-                sum.beats = sum.beats.wrapping_add(making.pulse.beats());
-                making.pulse.is_in_user_code()
+                sum.n_producers += 1;
+                sum.beats = sum.beats.wrapping_add(producing.pulse.beats());
+                producing.pulse.is_in_user_code()
             }
         })
     }
@@ -102,34 +102,34 @@ impl Waits {
         Arc::new(Waits::default())
     }
 
-    /// Notes that this thread, which is `maker`, makes the value of a flight.
-    pub(crate) fn make(&self, maker: ThreadId, flight: FlightId) {
-        lock(&self.graph).making.push(Making { maker, flight, depth: 0, pulse: Pulse::own() });
+    /// Notes that this thread, which is `producer`, makes the value of a flight.
+    pub(crate) fn begin_producing(&self, producer: ThreadId, flight: FlightId) {
+        lock(&self.graph).producing.push(Producing { producer, flight, depth: 0, pulse: Pulse::own() });
     }
 
     /// Whether a thread makes the value of a flight.
-    pub(crate) fn makes(&self, thread: ThreadId, flight: FlightId) -> bool {
-        lock(&self.graph).makers(flight).any(|making| making.maker == thread)
+    pub(crate) fn is_producer(&self, thread: ThreadId, flight: FlightId) -> bool {
+        lock(&self.graph).producers(flight).any(|producing| producing.producer == thread)
     }
 
     /// Notes that `waiter` waits for a flight, unless that cannot complete before he goes on. Returns whether he may wait,
-    /// as the depth that he would have as a maker.
+    /// as the depth that he would have as a producer.
     pub(crate) fn wait(&self, waiter: ThreadId, flight: FlightId) -> Option<u32> {
         let mut graph = lock(&self.graph);
         if !graph.can_complete(flight, waiter, &mut vec![]) {
             return None;
         }
-        let depth = graph.makers(flight).map(|making| making.depth + 1).max().unwrap_or(0);
+        let depth = graph.producers(flight).map(|producing| producing.depth + 1).max().unwrap_or(0);
         graph.waiting.push(Waiting { waiter, flight });
         Some(depth)
     }
 
-    /// The state of the makers of a flight, if none of them is known to be at work.
+    /// The state of the producers of a flight, if none of them is known to be at work.
     pub(crate) fn standstill(&self, flight: FlightId) -> Option<Standstill> {
         lock(&self.graph).standstill(flight)
     }
 
-    /// Makes this thread, which is `waiter`, a maker of the flight that it waited for, if the makers still stand as it
+    /// Makes this thread, which is `waiter`, a producer of the flight that it waited for, if the producers still stand as it
     /// has seen them; so of several that saw the same, one does.
     pub(crate) fn take_over(&self, waiter: ThreadId, flight: FlightId, depth: u32, seen: Standstill) -> bool {
         let mut graph = lock(&self.graph);
@@ -137,7 +137,7 @@ impl Waits {
             return false;
         }
         graph.waiting.retain(|other| other.waiter != waiter || other.flight != flight);
-        graph.making.push(Making { maker: waiter, flight, depth, pulse: Pulse::own() });
+        graph.producing.push(Producing { producer: waiter, flight, depth, pulse: Pulse::own() });
         true
     }
 
@@ -151,10 +151,10 @@ impl Waits {
         lock(&self.graph).waiting.retain(|other| other.waiter != waiter || other.flight != flight);
     }
 
-    /// Forgets a maker; returns whether the flight has none left.
-    pub(crate) fn end_making(&self, maker: ThreadId, flight: FlightId) -> bool {
+    /// Forgets a producer; returns whether the flight has none left.
+    pub(crate) fn end_producing(&self, producer: ThreadId, flight: FlightId) -> bool {
         let mut graph = lock(&self.graph);
-        graph.making.retain(|other| other.maker != maker || other.flight != flight);
-        graph.makers(flight).next().is_none()
+        graph.producing.retain(|other| other.producer != producer || other.flight != flight);
+        graph.producers(flight).next().is_none()
     }
 }

@@ -274,7 +274,7 @@ fn values_that_nobody_asked_for_go_in_where_there_is_room() {
     assert_eq!((stats.hits, stats.misses, stats.inserts, stats.evictions, stats.rejected), (2, 1, 3, 0, 0));
 }
 
-/// A value that a thread is making is not put in beside it, and calls that wait for one are served by the other.
+/// A value that a thread is producing is not put in beside it, and calls that wait for one are served by the other.
 #[test]
 fn values_that_are_being_made_are_present() {
     let cache = with_capacity(2);
@@ -485,13 +485,13 @@ fn other_keys_do_not_wait() {
     assert_eq!(ask(&cache, 1), Outcome::Hit);
 }
 
-/// Two waiters behind a maker that ends by `fail`: one of them makes the value, the other shares it.
+/// Two waiters behind a producer that ends by `fail`: one of them makes the value, the other shares it.
 fn waiters_take_over(fail: impl Fn() -> Error + Sync) {
     let cache = Numbers::default();
     let (begun, has_begun) = mpsc::channel();
     let outcomes = thread::scope(|scope| {
         let (cache, fail) = (&cache, &fail);
-        let maker = scope.spawn(move || {
+        let producer = scope.spawn(move || {
             let make = || {
                 begun.send(()).unwrap();
                 until_waits(cache, 2);
@@ -503,7 +503,7 @@ fn waiters_take_over(fail: impl Fn() -> Error + Sync) {
         has_begun.recv().unwrap();
         let waiters = [scope.spawn(|| ask(cache, 1)), scope.spawn(|| ask(cache, 1))];
         let mut outcomes = waiters.map(|waiter| waiter.join().unwrap());
-        assert!(maker.join().unwrap());
+        assert!(producer.join().unwrap());
         outcomes.sort_by_key(|outcome| *outcome == Outcome::Miss);
         outcomes
     });
@@ -519,7 +519,7 @@ fn waiters_take_over_from_a_failure() {
 
 #[test]
 fn waiters_take_over_from_a_panic() {
-    waiters_take_over(|| panic!("the maker gives up"));
+    waiters_take_over(|| panic!("the producer gives up"));
 }
 
 #[test]

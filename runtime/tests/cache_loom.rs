@@ -41,13 +41,13 @@ impl Cell {
         Arc::new(Cell { flights: Flights::new(), stored: Mutex::new(None), n_made: AtomicUsize::new(0) })
     }
 
-    /// Gets the value, or makes it: each making yields another number.
+    /// Gets the value, or makes it: each time another number.
     fn get(&self, key: u32, fails: bool) -> Option<usize> {
         loop {
             match self.flights.begin(&[0; 32], &key, || *self.stored.lock().unwrap()) {
                 Begun::Stored(value) => return Some(value),
-                Begun::Make(_failed) if fails => return None,
-                Begun::Make(guard) => {
+                Begun::Produce(_failed) if fails => return None,
+                Begun::Produce(guard) => {
                     let value = self.n_made.fetch_add(1, SeqCst) + 1;
                     guard.complete(value, || *self.stored.lock().unwrap() = Some(value));
                     return Some(value);
@@ -137,7 +137,7 @@ fn circles_are_refused_once() {
         let flights: Arc<Flights<u32, u32>> = Arc::new(Flights::new());
         // Both make one key and ask for the other's; at most one may be refused, and nobody hangs.
         let ask = |flights: &Flights<u32, u32>, own: u32, other: u32| {
-            let Begun::Make(guard) = flights.begin(&[0; 32], &own, || None) else {
+            let Begun::Produce(guard) = flights.begin(&[0; 32], &own, || None) else {
                 return false;
             };
             let is_refused = match flights.begin(&[0; 32], &other, || None) {
@@ -146,7 +146,7 @@ fn circles_are_refused_once() {
                     false
                 }
                 Begun::Reentrant => true,
-                Begun::Make(_) | Begun::Stored(_) => false,
+                Begun::Produce(_) | Begun::Stored(_) => false,
             };
             guard.complete(own, || ());
             is_refused
@@ -175,22 +175,22 @@ impl Cell {
         })
     }
 
-    /// Gets the value with no patience at all: takes over from makers that stand still, as soon as they are seen to.
+    /// Gets the value with no patience at all: takes over from producers that stand still, as soon as they are seen to.
     fn get_impatiently(&self, fails: bool) -> Option<usize> {
         loop {
             match self.flights.begin(&[0; 32], &1, || *self.stored.lock().unwrap()) {
                 Begun::Stored(value) => return Some(value),
-                Begun::Make(guard) => return self.make(guard, fails, || ()),
+                Begun::Produce(guard) => return self.make(guard, fails, || ()),
                 Begun::Reentrant => panic!("nobody here waits for himself"),
                 Begun::Wait(wait) => {
                     let waited = wait.standstill().and_then(|seen| wait.take_over(seen));
                     match waited {
-                        Some(Waited::Make(guard)) => return self.make(guard, fails, || ()),
-                        Some(_) => panic!("makers here see no others at a standstill"),
+                        Some(Waited::Produce(guard)) => return self.make(guard, fails, || ()),
+                        Some(_) => panic!("producers here see no others at a standstill"),
                         None => match wait.end(|| Duration::MAX) {
                             Waited::Completed(value) => return Some(value),
                             Waited::Failed => {}
-                            Waited::Make(_) | Waited::Stuck => panic!("patience does not end"),
+                            Waited::Produce(_) | Waited::Stuck => panic!("patience does not end"),
                         },
                     }
                 }
@@ -199,19 +199,19 @@ impl Cell {
     }
 }
 
-/// A maker that waits for the thread which waits for it: without the other's impatience, neither would end.
+/// A producer that waits for the thread which waits for it: without the other's impatience, neither would end.
 #[test]
 fn who_takes_over_ends_the_wait_of_the_maker() {
     loom::model(|| {
         let cell = Cell::new();
-        let Begun::Make(guard) = cell.flights.begin(&[0; 32], &1, || None) else { panic!("nobody else is there") };
+        let Begun::Produce(guard) = cell.flights.begin(&[0; 32], &1, || None) else { panic!("nobody else is there") };
         let other = cell.clone();
         let value = cell.make(guard, false, || {
             let inner = thread::spawn(move || {
-                // The maker is in its closure before this begins, and nothing wakes it but the end of this thread.
+                // The producer is in its closure before this begins, and nothing wakes it but the end of this thread.
                 let Begun::Wait(wait) = other.flights.begin(&[0; 32], &1, || None) else { panic!("it is in the air") };
                 let seen = wait.standstill().unwrap();
-                let Some(Waited::Make(guard)) = wait.take_over(seen) else { panic!("nothing moves") };
+                let Some(Waited::Produce(guard)) = wait.take_over(seen) else { panic!("nothing moves") };
                 other.make(guard, false, || ())
             });
             assert_eq!(inner.join().unwrap(), Some(2));

@@ -1,4 +1,4 @@
-//! Makers that stand still in code of a user: their waiters take over, give up, or go on waiting.
+//! Producers that stand still in code of a user: their waiters take over, give up, or go on waiting.
 //!
 //! A program of its own, since patience belongs to the process.
 
@@ -46,7 +46,7 @@ fn a_thread_that_the_maker_waits_for_makes_the_value() {
     let sink = Arc::clone(&log);
     let cache = Numbers::default().with_observer(move |event| sink.lock().unwrap().push(event.kind));
     let (value, outcome) = ask(&cache, || {
-        // Scoped or not, and whatever it is that the maker waits for.
+        // Scoped or not, and whatever it is that the producer waits for.
         let inner = in_user_code(|| thread::scope(|scope| scope.spawn(|| ask(&cache, || Ok((7, 1)))).join().unwrap()));
         assert_eq!(inner.map(|(value, outcome)| (*value, outcome)), Ok((7, Outcome::Miss)));
         Ok((8, 1))
@@ -74,7 +74,7 @@ fn a_value_that_always_needs_itself_is_an_error() {
     let _turn = with_patience(5);
     let (cache, entered) = (Numbers::default(), AtomicUsize::new(0));
     assert_eq!(recursive(&cache, &entered), Err(Error::Deadlock(Deadlock::Stuck)));
-    // The first maker, four that took over, and one who gave up.
+    // The first producer, four that took over, and one who gave up.
     let stats = cache.stats();
     assert_eq!((entered.load(SeqCst), stats.waits, stats.misses, stats.hits), (5, 5, 6, 0));
     assert_eq!(stats.occupancy, 0);
@@ -121,7 +121,7 @@ fn a_maker_at_work_is_waited_for_however_long_it_takes() {
             Ok((1, 1))
         })
     };
-    // A thread that waits for such a maker is no less at work, though a user's code asked for it.
+    // A thread that waits for such a producer is no less at work, though a user's code asked for it.
     let waiting = || ask(&other, || in_user_code(|| work().map(|(value, _)| (*value, 1))));
     thread::scope(|scope| {
         let calls: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
@@ -173,7 +173,7 @@ fn threads_that_wait_for_a_slow_maker_all_get_a_value() {
     thread::scope(|scope| {
         let calls: Vec<_> = (0..=N_WAITERS).map(|_| scope.spawn(|| ask(&cache, slow))).collect();
         until(|| cache.stats().waits == N_WAITERS);
-        // A hundred times as long as one of them would wait for one maker.
+        // A hundred times as long as one of them would wait for one producer.
         thread::sleep(Duration::from_millis(200));
         is_over.store(true, SeqCst);
         let values: Vec<_> = calls.into_iter().map(|call| call.join().unwrap().unwrap().0).collect();
@@ -181,7 +181,7 @@ fn threads_that_wait_for_a_slow_maker_all_get_a_value() {
     });
     let stats = cache.stats();
     assert_eq!((stats.hits + stats.misses, stats.inserts), (N_WAITERS + 1, 1));
-    // Patience doubles with each maker, so that few of the threads have entered the code.
+    // Patience doubles with each producer, so that few of the threads have entered the code.
     let most = 2 + u64::from((start.elapsed().as_millis() as u64 / 2).ilog2());
     assert!((2..=most).contains(&stats.misses), "{stats:?}, at most {most}");
     assert_eq!(stats.rejected, stats.misses - 1);

@@ -347,12 +347,12 @@ impl PullBack {
         let residuals = forward.outputs()[n_results..].iter().map(|&id| forward.ty(id));
         let (n_residuals, residual_bytes) = (residuals.len(), residuals.filter_map(TensorType::checked_bytes).sum());
         let code = |graph: &Graph| Code::of(graph, self.gradient.target);
-        let (forward, backward) = (self.made(code(&forward)?), self.made(code(&backward)?));
+        let (forward, backward) = (self.counted(code(&forward)?), self.counted(code(&backward)?));
         Ok(Arc::new(Split { forward, backward, kept, reads, n_residuals, residual_bytes }))
     }
 
     /// Notes the bytes of code that was made.
-    fn made(&self, code: Code) -> Code {
+    fn counted(&self, code: Code) -> Code {
         self.gradient.gradient_bytes.fetch_add(code.n_bytes(), Relaxed);
         code
     }

@@ -62,7 +62,7 @@ impl<K: Eq, V> Cache<K, V> {
         Q: Eq + ToOwned<Owned = K> + ?Sized,
     {
         let guard = match self.flights.begin(hash, key, || self.find(hash, key)) {
-            Begun::Make(guard) => guard,
+            Begun::Produce(guard) => guard,
             Begun::Stored(_) | Begun::Wait(_) | Begun::Reentrant => return Insertion::Present,
         };
         let entry = Entry::new(*hash, key.to_owned(), Shared::new(value), weight.into(), self.tick());
