@@ -307,7 +307,7 @@ impl PullBack {
     pub(crate) fn run_alone(&self, inputs: &[Tensor], at: Caller) -> Result<Vec<Tensor>> {
         let make = || -> Result<Code> {
             self.gradient.common.permit(&self.pull, at)?;
-            Ok(self.made(Code::of(&self.gradient.graph, self.gradient.target)?))
+            Ok(self.counted(Code::of(&self.gradient.graph, self.gradient.target)?))
         };
         let (code, is_new) = self.gradient.code.get_or_try_init(make)?;
         self.count(is_new);
