@@ -14,8 +14,13 @@ cd "$(dirname "$0")/.."
 folder=target/ptxas
 texts=$PWD/$folder/texts
 batches=$folder/batches
+target=${CARGO_TARGET_DIR:-target}
 options=(--quiet --release)
-[ -z "${RETAPE_PTXAS_DEBUG:-}" ] || options=(--quiet)
+profile=release
+if [ -n "${RETAPE_PTXAS_DEBUG:-}" ]; then
+  options=(--quiet)
+  profile=debug
+fi
 
 install() {
   if [ -n "${PTXAS:-}" ]; then
@@ -43,10 +48,11 @@ collect() {
   rm -rf "$texts" "$batches"
   mkdir -p "$texts" "$batches"
   export RETAPE_PTX_DUMP=$texts RETAPE_CUBIN_CACHE=0
-  cargo test "${options[@]}" -p retape-kernels-tests --test ptx --test gpu
-  cargo test "${options[@]}" -p retape-tests --test gpu
+  # Packages alone would have other features than all together, for which everything would be compiled again.
+  cargo test "${options[@]}" --workspace --test ptx --test gpu
+  cargo build "${options[@]}" --workspace --example ptx_dump
   for sm in 75 80 90; do
-    cargo run "${options[@]}" -p retape-tests --example ptx_dump -- "$sm"
+    "$target/$profile/examples/ptx_dump" "$sm"
   done
   unset RETAPE_PTX_DUMP RETAPE_CUBIN_CACHE
 }

@@ -20,18 +20,24 @@ fi
 rm -rf "$folder"
 mkdir -p "$folder/stand-in"
 
-# Builds a test of a package and puts it there under a name.
+# Builds the tests of one name in all packages, whose features are those of all together: packages alone would have
+# others, for which everything would be compiled again. Prints cargo's messages.
+build_tests() {
+  cargo test "${options[@]}" --workspace --test "$1" --no-run --message-format json-render-diagnostics
+}
+
+# Puts a test of a package there under a name, from the messages that it is given.
 put_test() {
-  local package=$1 name=$2 to=$3 built
-  built=$(cargo test "${options[@]}" -p "$package" --test "$name" --no-run 2>&1 \
-    | tee >(cat >&2) | sed -n 's/.*Executable .*(\(.*\))$/\1/p')
+  local package=$1 to=$2 built
+  built=$(grep "#$package@" | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
   cp "$built" "$folder/$to"
 }
 
-put_test retape-runtime-tests cuda runtime
-put_test retape-kernels-tests gpu kernels
-put_test retape-tests gpu retape
-cargo build "${options[@]}" -p retape-tests --example gpu_bench
+build_tests cuda | put_test retape-runtime-tests runtime
+messages=$(build_tests gpu)
+put_test retape-kernels-tests kernels <<< "$messages"
+put_test retape-tests retape <<< "$messages"
+cargo build "${options[@]}" --workspace --example gpu_bench
 cargo build "${options[@]}" -p retape-cuda-sim
 cp "$target/$profile/examples/gpu_bench" "$folder/gpu_bench"
 # Tests without a GPU look for it beside them; everyone else is led to it by LD_LIBRARY_PATH.
