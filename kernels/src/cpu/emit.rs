@@ -14,7 +14,10 @@ use smallvec::{SmallVec, smallvec};
 
 use super::libcalls::{Lib, Libs};
 use crate::ir::{Binary, Compare, Monoid, Unary};
-use crate::schedule::LANES;
+use crate::schedule::REDUCTION_LANES;
+
+/// Elements of a vector value: as many as the order of additions has lanes, so that an accumulator is one value.
+pub(super) const LANES: usize = REDUCTION_LANES;
 
 /// The registers of a value.
 pub(super) type Regs = SmallVec<[Value; 2]>;

@@ -321,7 +321,7 @@ fn random_kernels_with_calls_agree_with_the_evaluator() {
 }
 
 #[test]
-fn rare_parts_have_the_bits_of_the_evaluator() {
+fn cold_regions_have_the_bits_of_the_evaluator() {
     for seed in 0..80 {
         let kernel = crate::schedule::prepared(&random_kernel_of_selects(seed));
         let inputs = random_inputs(&kernel, seed);

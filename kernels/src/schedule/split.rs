@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Scalar};
 
 use super::canonical::{affine, without_dead};
-use super::{Form, Source};
+use super::{Source, Traversal};
 use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stage, Store, ValueId, operation};
 
 /// The fewest points worth splitting.
@@ -30,7 +30,7 @@ pub(super) fn split(kernel: &Kernel) -> Option<Split> {
     if kept == kernel.axes.len() || !kernel.insts.iter().any(|i| matches!(i, Inst::Reduce(..))) {
         return None;
     }
-    let rows = super::form(kernel, kept) == Form::Rows;
+    let rows = super::traversal(kernel, kept) == Traversal::Rows;
     let (items, chain) = if rows { (n_kept, n_reduced / 16) } else { (n_kept.div_ceil(32), n_reduced) };
     let few_items = items < 16 && n_kept * n_reduced >= MIN_POINTS;
     if !few_items && chain <= MAX_CHAIN {

@@ -27,7 +27,7 @@ mod walk;
 use encode::Len;
 use function::assembled;
 
-use crate::schedule::Nest;
+use crate::schedule::{LoopForm, Nest};
 
 /// An instruction set with vectors wider than 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +100,6 @@ impl WideIsa {
 
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; `None` if one
 /// has something that there is no code for here.
-pub(super) fn machine_code(nests: &[&Nest], level: WideIsa) -> Option<Vec<u8>> {
-    assembled(nests, level, u32::MAX).map(|code| code.bytes)
+pub(super) fn machine_code(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa) -> Option<Vec<u8>> {
+    assembled(nests, forms, level, u32::MAX).map(|code| code.bytes)
 }

@@ -11,8 +11,11 @@ use super::fold::{Partial, Threads, across_threads, bits_move, pairwise};
 use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
 use super::{BoundKernel, vector_of};
-use crate::ir::{Kernel, Stage, Store};
-use crate::ptx::{Argument, Class, CodeLabel, Elements, Launch, PtxFunction, Reg, combine, grid, ptx, store_many};
+use crate::ir::{Kernel, Stage, ValueId};
+use crate::ptx::{
+    Argument, Class, CodeLabel, Elements, Launch, PtxFunction, Reg, combine, constant, grid, ptx, store_many,
+};
+use crate::schedule::ReducedValue;
 
 /// The launch that reduces: all the work, or the parts of `partials`, one buffer per reduction.
 pub(super) fn lower(nest: &BoundKernel<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
@@ -34,7 +37,7 @@ pub(super) fn lower(nest: &BoundKernel<'_>, plan: Reduction, partials: &[Argumen
         kept.set(result.id, result.lanes());
     }
     match part {
-        None => kernel.tail(&mut kept),
+        None => body.steps(kernel.f, &mut kept, &body.form.loops[1].tail, None),
         Some(part) => {
             let first = arguments.len() - partials.len();
             kernel.store_partials(&kept, item, part, first);
@@ -135,15 +138,16 @@ impl ReduceEmitter<'_, '_> {
         valid: Option<Reg>,
     ) -> Vec<Partial> {
         let (body, plan) = (self.body, self.plan);
-        body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && body.inside[id]);
+        body.steps(self.f, kept, &body.form.loops[1].steps, None);
         let mut inner = kept.clone();
         body.fix(self.f, &mut inner, &schedule::accesses(body.kernel, Some(Stage::Element)));
         let vector = self.vector(kept);
         let lanes = vector.map_or(1, |v| v.lanes);
         let mut sums: Vec<Partial> = Vec::new();
-        for (id, monoid, of) in body.reductions() {
-            let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| body.neutral(self.f, monoid, of)).collect());
-            sums.push(Partial { id, monoid, of, chains: chains.collect() });
+        for &ReducedValue { id, op, of, dtype, .. } in &body.form.reductions {
+            let neutral = op.neutral(dtype);
+            let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| constant(self.f, neutral)).collect());
+            sums.push(Partial { id: ValueId(id as u32), monoid: op, of, chains: chains.collect() });
         }
         self.f.comment("Each thread folds its units.");
         let walk = self.walk(inner, vector, threads, part, valid);
@@ -219,7 +223,7 @@ impl ReduceEmitter<'_, '_> {
             let unit = ints.add(self.f, next, (n * plan.strips) as u64);
             groups.push(self.unit(walk, unit));
         }
-        body.loads(self.f, groups.iter_mut(), |id| body.stages[id] == Stage::Element);
+        body.fetch(self.f, groups.iter_mut());
         for (chain, group) in groups.iter_mut().enumerate() {
             self.element(group, sums, chain);
         }
@@ -244,11 +248,7 @@ impl ReduceEmitter<'_, '_> {
 
     /// Emits the instructions of every point, and folds their values into a chain.
     fn element(&mut self, group: &mut PointGroup, sums: &mut [Partial], chain: usize) {
-        let body = self.body;
-        body.run(self.f, group, |id| body.stages[id] == Stage::Element);
-        for to in body.kernel.stores.iter().filter(|s| body.kernel.uses_reduced(&s.at)) {
-            body.store(self.f, group, to, None);
-        }
+        self.body.points(self.f, group, None);
         for sum in sums {
             let Some(values) = group.value(sum.of).cloned() else { continue };
             for lane in 0..group.lanes() {
@@ -298,16 +298,6 @@ impl ReduceEmitter<'_, '_> {
         }
     }
 
-    /// Emits the instructions that depend on the reductions, and the stores of a kept point.
-    fn tail(&mut self, kept: &mut PointGroup) {
-        let body = self.body;
-        body.run(self.f, kept, |id| body.stages[id] != Stage::Element);
-        let once: Vec<&Store> = body.kernel.stores.iter().filter(|s| !body.kernel.uses_reduced(&s.at)).collect();
-        for to in once {
-            body.store(self.f, kept, to, None);
-        }
-    }
-
     /// Writes the results of a part, in rows of all kept points.
     fn store_partials(&mut self, kept: &PointGroup, item: Reg, part: Reg, first: usize) {
         let (ints, lanes) = (self.body.ints, kept.lanes());
@@ -315,9 +305,8 @@ impl ReduceEmitter<'_, '_> {
         let part = ints.widened(self.f, part);
         let at = ints.mul_add(self.f, item, lanes as i64, None);
         let at = ints.mul_add(self.f, part, n_kept as i64, Some(at));
-        let reductions: Vec<_> = self.body.reductions().collect();
-        for (n, (id, ..)) in reductions.into_iter().enumerate() {
-            let Some(values) = kept.value(id).cloned() else { continue };
+        for (n, reduced) in self.body.form.reductions.iter().enumerate() {
+            let Some(values) = kept.value(ValueId(reduced.id as u32)).cloned() else { continue };
             let values: Elements = (0..lanes).map(|lane| values.lane(lane)).collect();
             let base = self.f.param(first + n);
             let size = values[0].dtype.size();
