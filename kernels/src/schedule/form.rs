@@ -337,3 +337,125 @@ fn fetched(kernel: &Kernel) -> Vec<Option<usize>> {
     }
     fetched
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::random::{random_kernel, random_kernel_of_selects, random_kernel_with_calls};
+    use crate::schedule::{canonical, prepared, schedule};
+
+    /// The steps of a form as they run, and what is known then.
+    struct Run<'f> {
+        form: &'f LoopForm<'f>,
+        /// Of each value, the place that has made it.
+        made: Vec<Option<LoopPlace>>,
+        /// Of each value, whether it was made behind a branch, where nothing else may use it.
+        is_cold: Vec<bool>,
+        stored: Vec<bool>,
+        n_branches: usize,
+    }
+
+    impl Run<'_> {
+        fn check(form: &LoopForm<'_>) -> usize {
+            let n = form.kernel.insts.len();
+            let (made, is_cold, stored) = (vec![None; n], vec![false; n], vec![false; form.kernel.stores.len()]);
+            let mut run = Run { form, made, is_cold, stored, n_branches: 0 };
+            for (level, l) in form.loops.iter().enumerate() {
+                let place = LoopPlace { level, is_tail: false };
+                l.fetches.iter().chain([&l.steps]).flatten().for_each(|&step| run.step(step, place));
+                assert!(l.leaves.iter().all(|&id| run.made[id] == Some(place)));
+            }
+            let tail = LoopPlace { level: form.tail_level(), is_tail: true };
+            for reduced in &form.reductions {
+                assert!(run.made[reduced.of.index()].is_some());
+                run.made[reduced.id] = Some(tail);
+            }
+            for (level, l) in form.loops.iter().enumerate() {
+                assert!(level == tail.level || l.tail.is_empty());
+                l.tail.iter().for_each(|&step| run.step(step, tail));
+            }
+            assert!(run.made.iter().all(Option::is_some) && run.stored.iter().all(|&is| is));
+            run.n_branches
+        }
+
+        fn step(&mut self, step: Step, place: LoopPlace) {
+            match step {
+                Step::Make(id) => self.make(id, place),
+                Step::Branch(region) => {
+                    let region = &self.form.cold.all[region];
+                    self.n_branches += 1;
+                    assert!(region.inputs.iter().all(|v| self.made[v.index()].is_some()));
+                    region.steps.iter().for_each(|&step| self.step(step, place));
+                    region.selects.iter().for_each(|&id| self.make(id, place));
+                    region.body.iter().for_each(|&id| self.is_cold[id] = true);
+                }
+                Step::Store(n) => {
+                    let store = &self.form.kernel.stores[n];
+                    self.check_use(store.value, place);
+                    assert!(!std::mem::replace(&mut self.stored[n], true));
+                }
+            }
+        }
+
+        fn check_use(&self, v: ValueId, place: LoopPlace) {
+            let made = self.made[v.index()].unwrap_or_else(|| panic!("{v} is used before\n{}", self.form.kernel));
+            assert!(!self.is_cold[v.index()], "{v} is used behind a branch and elsewhere");
+            let leaves = &self.form.loops[made.level].leaves;
+            assert!(made == place || made.is_tail || leaves.contains(&v.index()), "{v} leaves its place");
+        }
+
+        /// Makes a value, once, where its coordinates are known and not all of them were known before.
+        fn make(&mut self, id: usize, place: LoopPlace) {
+            let (form, inst) = (self.form, &self.form.kernel.insts[id]);
+            let axes: Vec<usize> = match inst {
+                Inst::Index(axis) => vec![axis.index()],
+                Inst::Load(_, at) => (0..form.kernel.axes.len()).filter(|&axis| at.stride(axis) != 0).collect(),
+                Inst::Const(_) | Inst::LoadAt(..) | Inst::Reduce(..) | operation!() => vec![],
+            };
+            assert!(axes.iter().all(|&axis| form.level_of(axis) <= place.level));
+            inst.operands().into_iter().for_each(|v| self.check_use(v, place));
+            let is_needed_here = axes.iter().any(|&axis| form.level_of(axis) == place.level)
+                || inst.operands().iter().any(|v| self.made[v.index()].is_some_and(|made| made.level == place.level));
+            assert!(place.is_tail || place.level == 0 || is_needed_here, "%{id} belongs further out\n{}", form.kernel);
+            assert_eq!(self.made[id].replace(place), None, "%{id} is made twice");
+        }
+    }
+
+    #[test]
+    fn values_are_made_once_where_all_they_need_is_known() {
+        let mut n_branches = [0; 2];
+        for seed in 0..300 {
+            for kernel in [random_kernel(seed), random_kernel_with_calls(seed), random_kernel_of_selects(seed)] {
+                let kernel = prepared(&kernel);
+                for nest in &schedule(&kernel).nests {
+                    n_branches[0] += Run::check(&LoopForm::of_nest(nest));
+                }
+                if let Some(kernel) = canonical(&kernel) {
+                    n_branches[1] += Run::check(&LoopForm::of_threads(&kernel));
+                }
+            }
+        }
+        assert!(n_branches.iter().all(|&n| n > 100), "{n_branches:?}");
+    }
+
+    #[test]
+    fn accesses_at_fixed_distances_share_a_pointer() {
+        let text = "kernel (p0: f32[64], p1: f32[64], p2: f32[32] out) {
+            axes a0 = 32
+            %0 = load p0[a0]
+            %1 = load p0[a0 + 32]
+            %2 = load p1[a0]
+            %3 = index a0
+            %4 = load_at p1, %3
+            %5 = add %0, %1
+            %6 = add %2, %4
+            %7 = mul %5, %6
+            store p2[a0], %7
+        }";
+        let kernel: Kernel = text.parse().unwrap();
+        let form = LoopForm::of_threads(&kernel);
+        assert_eq!(form.pointers.len(), 4, "two of loads, one of the store, one to the origin");
+        assert_eq!([0, 1, 2, 4].map(|id| form.load(id)), [(0, 0), (0, 128), (1, 0), (3, 0)]);
+        assert_eq!(form.store(0), (2, 0));
+    }
+}
