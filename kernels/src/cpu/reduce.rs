@@ -1,4 +1,4 @@
-//! Reductions: accumulators carried through loops, and the fixed order in which they are folded.
+//! Reductions: accumulators carried through loops, and the fixed order in which they are combined.
 
 use cranelift_codegen::ir::Value;
 use retape_runtime::DType;
@@ -103,8 +103,8 @@ impl Loops<'_, '_> {
             accumulators
         });
         for (reduced, accumulators) in form.reductions.iter().zip(results.chunks(each)) {
-            let folded = self.fold_row(reduced, accumulators);
-            self.set(None, reduced.id, folded);
+            let result = self.reduce_row(reduced, accumulators);
+            self.set(None, reduced.id, result);
         }
         self.steps(&form.loops[form.tail_level()].tail);
     }
@@ -138,7 +138,7 @@ impl Loops<'_, '_> {
     }
 
     /// Neighbouring accumulators are combined until one is left, then its lanes.
-    fn fold_row(&mut self, reduced: &ReducedValue, accumulators: &[Val]) -> Val {
+    fn reduce_row(&mut self, reduced: &ReducedValue, accumulators: &[Val]) -> Val {
         let mut level = accumulators.to_vec();
         while level.len() > 1 {
             level = level
@@ -146,7 +146,7 @@ impl Loops<'_, '_> {
                 .map(|pair| if let [x, y] = pair { self.e.combine(reduced.op, x, y) } else { pair[0].clone() })
                 .collect();
         }
-        if level[0].vector { self.e.fold_lanes(reduced.op, &level[0]) } else { level[0].clone() }
+        if level[0].vector { self.e.reduce_lanes(reduced.op, &level[0]) } else { level[0].clone() }
     }
 }
 

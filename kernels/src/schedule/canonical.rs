@@ -51,8 +51,8 @@ fn without_empty_reductions(mut kernel: Kernel) -> Kernel {
     if empty {
         let dtypes = kernel.dtypes();
         for (inst, dtype) in kernel.insts.iter_mut().zip(dtypes) {
-            if let Inst::Reduce(monoid, _) = *inst {
-                *inst = Inst::Const(monoid.neutral(dtype));
+            if let Inst::Reduce(op, _) = *inst {
+                *inst = Inst::Const(op.neutral(dtype));
             }
         }
         let stores = std::mem::take(&mut kernel.stores);

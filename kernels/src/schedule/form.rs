@@ -16,7 +16,7 @@ use retape_runtime::DType;
 use super::cold::ColdRegions;
 use super::step::Step;
 use super::{Nest, REDUCTION_LANES, Traversal};
-use crate::ir::{Affine, Inst, Kernel, Monoid, Stage, Store, ValueId, operation};
+use crate::ir::{Affine, Inst, Kernel, ReductionOp, Stage, Store, ValueId, operation};
 
 /// Bytes between two accesses that share a pointer, at most: any instruction has room for them.
 const MAX_DISTANCE: i64 = 1 << 24;
@@ -51,7 +51,7 @@ struct LoopPlace {
 pub(crate) struct ReducedValue {
     /// The reduction.
     pub(crate) id: usize,
-    pub(crate) op: Monoid,
+    pub(crate) op: ReductionOp,
     /// The value that it reduces.
     pub(crate) of: ValueId,
     pub(crate) dtype: DType,

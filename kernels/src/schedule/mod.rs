@@ -23,7 +23,7 @@ use crate::simplify::simplify;
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
 pub(crate) use shared::{prepared_all, share_code};
-pub(crate) use split::fold_of_partials;
+pub(crate) use split::reduction_of_partials;
 pub(crate) use step::Step;
 pub(crate) use tile::tile_nest;
 

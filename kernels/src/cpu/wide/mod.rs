@@ -1,7 +1,7 @@
 //! Machine code for loop nests at the full width of vectors of x86-64: AVX2 with fused multiply-add, and AVX-512.
 //!
 //! Guarantees, for the nests that it takes, code that is called as Cranelift's is and gives the same bits: values are
-//! made by the same operations, lane by lane, and sums are folded in the order that the schedule fixes for four lanes.
+//! made by the same operations, lane by lane, and sums are combined in the order that the schedule fixes for four lanes.
 //! Nests that need more than it has, such as calls and divisions of integers, are left to Cranelift.
 //!
 //! The stages: `function` has the frame; `nest`, `grid` and `walk` walk the loops and ask `emit`, `cast`, `memory` and

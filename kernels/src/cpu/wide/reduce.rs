@@ -12,7 +12,7 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::Len;
 use super::nest::WideLoops;
 use super::ops;
-use crate::ir::Monoid;
+use crate::ir::ReductionOp;
 use crate::schedule::{REDUCTION_LANES, ReducedValue};
 
 /// Registers that the sums of a nest may take: with AVX2, and with AVX-512.
@@ -157,7 +157,7 @@ impl WideLoops<'_> {
                 Some((fours, _)) => self.e.parts(&sums, bytes, fours),
                 None => self.e.parts(&sums, bytes, self.form.accumulators),
             };
-            let folded = self.e.at_len(bytes, |e| {
+            let combined = self.e.at_len(bytes, |e| {
                 while level.len() > 1 {
                     let pairs = level.chunks(2).map(|pair| match pair {
                         [x, y] => e.combine(op, x, y),
@@ -165,9 +165,9 @@ impl WideLoops<'_> {
                     });
                     level = pairs.collect::<Option<_>>()?;
                 }
-                e.fold_lanes(op, &level[0])
+                e.reduce_lanes(op, &level[0])
             })?;
-            let value = self.e.mask_of_words(folded);
+            let value = self.e.mask_of_words(combined);
             self.set(None, id, value);
         }
         Some(())
@@ -182,8 +182,8 @@ impl WideEmitter {
     }
 
     /// Adds a value to a sum, in place.
-    fn add_to(&mut self, monoid: Monoid, sum: &WideVal, x: &WideVal) -> Option<()> {
-        let made = self.combine(monoid, sum, x)?;
+    fn add_to(&mut self, op: ReductionOp, sum: &WideVal, x: &WideVal) -> Option<()> {
+        let made = self.combine(op, sum, x)?;
         for (&from, &to) in made.regs.iter().zip(&sum.regs) {
             let makes = |code: &&mut Code| matches!(code, Code::Row(row) if row.reg == RegField::Define(from));
             match self.block.iter_mut().rev().find(makes) {
@@ -222,23 +222,23 @@ impl WideEmitter {
     }
 
     /// Four lanes as one element in all lanes: lanes 0 and 2, 1 and 3, then the two.
-    fn fold_lanes(&mut self, monoid: Monoid, x: &WideVal) -> Option<WideVal> {
+    fn reduce_lanes(&mut self, op: ReductionOp, x: &WideVal) -> Option<WideVal> {
         let dtype = x.dtype;
         let wide = is_wide(dtype);
-        let mut folded = x.clone();
+        let mut combined = x.clone();
         let halves = |e: &mut Self, x: &WideVal, imm| {
             WideVal::new(dtype, smallvec![e.one_of(ops::SHUFFLE, e.len, x.regs[0], Some(imm))])
         };
         if wide {
             let upper = WideVal::new(dtype, smallvec![self.extracted(ops::EXTRACT_128, x.regs[0], 1)]);
             self.len = Len::Bits128;
-            folded = self.combine(monoid, &folded, &upper)?;
+            combined = self.combine(op, &combined, &upper)?;
         }
         for imm in if wide { &[0x4e][..] } else { &[0x4e, 0x39] } {
-            let moved = halves(self, &folded, *imm);
-            folded = self.combine(monoid, &folded, &moved)?;
+            let moved = halves(self, &combined, *imm);
+            combined = self.combine(op, &combined, &moved)?;
         }
-        let all = self.one_of(ops::repeat(wide), self.level.len(), folded.regs[0], None);
+        let all = self.one_of(ops::repeat(wide), self.level.len(), combined.regs[0], None);
         let regs: VirtualRegs = if wide { smallvec![all, all] } else { smallvec![all] };
         Some(WideVal::new(dtype, regs))
     }

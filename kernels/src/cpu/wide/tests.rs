@@ -16,7 +16,7 @@ use crate::cpu::tests::{
 use crate::cpu::{Function, Unit};
 use crate::epilogue::Epilogue;
 use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
-use crate::ir::{Affine, Compare, Kernel, KernelBuilder, Monoid, ParamId, Value};
+use crate::ir::{Affine, Compare, Kernel, KernelBuilder, ParamId, ReductionOp, Value};
 use crate::library::TileShape;
 use crate::schedule::{LoopForm, Nest, Schedule, prepared, schedule, tile_nest};
 
@@ -180,10 +180,10 @@ fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
         k.store(k.param(dtype, len, true), at, value);
         if reduces {
             let kept = extents[0].0;
-            let sum = value.cast(DType::F32).reduce(Monoid::Sum);
+            let sum = value.cast(DType::F32).reduce(ReductionOp::Sum);
             k.store(k.param(DType::F32, kept, true), Affine::new(0, &[1, 0]), sum);
             if wide {
-                let most = value.cast(DType::F64).reduce(Monoid::Max);
+                let most = value.cast(DType::F64).reduce(ReductionOp::Max);
                 k.store(k.param(DType::F64, kept, true), Affine::new(0, &[1, 0]), most);
             }
         }

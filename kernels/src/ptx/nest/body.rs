@@ -173,9 +173,9 @@ impl<'k> BodyEmitter<'k> {
             Some(Lanes::Same(_)) | None => None,
         });
         let n_conditions = if matches!(condition, Lanes::Same(_)) { 1 } else { lanes.unwrap_or(1) };
-        let fold = if region.when { "or.pred" } else { "and.pred" };
-        let folded = (1..n_conditions).fold(condition.lane(0).reg, |folded, lane| {
-            f.op(Class::Pred, fold, format_args!("{folded}, {}", condition.lane(lane).reg))
+        let op = if region.when { "or.pred" } else { "and.pred" };
+        let taken = (1..n_conditions).fold(condition.lane(0).reg, |taken, lane| {
+            f.op(Class::Pred, op, format_args!("{taken}, {}", condition.lane(lane).reg))
         });
         let selects = region.selects.iter().zip(region.others(insts));
         let results: Vec<(usize, Elements)> = selects
@@ -190,7 +190,7 @@ impl<'k> BodyEmitter<'k> {
             })
             .collect();
         let end = f.label();
-        ptx!(f, "@{}{folded} bra {end}", if region.when { "!" } else { "" });
+        ptx!(f, "@{}{taken} bra {end}", if region.when { "!" } else { "" });
         self.steps(f, group, &region.steps, None);
         for (id, results) in &results {
             let chosen = self.emit(f, group, &insts[*id]);

@@ -1,10 +1,10 @@
 //! Loop nests: kernels of the IR as launches.
 //!
-//! Nests without reductions are one launch, in which each point is made once. Reductions fold with one fixed tree per
+//! Nests without reductions are one launch, in which each point is made once. Reductions have one fixed tree per
 //! shape, in two launches where one would leave most of a device idle or make chains of additions long.
 
 mod body;
-mod fold;
+mod combine;
 pub(super) mod index;
 mod pointwise;
 mod reduce;
@@ -61,7 +61,7 @@ fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target:
         launches.launches.push(reduce::lower(&nest, plan, &[]));
         return;
     }
-    let (second, sources, scratch) = crate::schedule::fold_of_partials(&kernel, plan.chunks, BUFFER_ALIGN);
+    let (second, sources, scratch) = crate::schedule::reduction_of_partials(&kernel, plan.chunks, BUFFER_ALIGN);
     let start = launches.scratch;
     launches.scratch += scratch;
     let argument = |source: &Source| match *source {

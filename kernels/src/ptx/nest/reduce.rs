@@ -1,13 +1,13 @@
-//! Nests with reductions: threads fold strips of points, then fold each other's results.
+//! Nests with reductions: threads reduce strips of points, then reduce each other's results.
 //!
-//! The tree: a thread folds its points in `unroll * lanes` chains, which it folds pairwise; then threads of a warp and
-//! warps of a block do so pairwise; then a second launch folds the parts of the blocks, if there are several. Operands
+//! The tree: a thread reduces its points in `unroll * lanes` chains, which it reduces pairwise; then threads of a warp and
+//! warps of a block do so pairwise; then a second launch reduces the parts of the blocks, if there are several. Operands
 //! keep their order at every step, and every step follows from the shape.
 
 use smallvec::SmallVec;
 
 use super::body::{BodyEmitter, PointGroup, Vector};
-use super::fold::{Partial, Threads, across_threads, bits_move, pairwise};
+use super::combine::{Partial, Threads, across_threads, bits_move, pairwise};
 use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
 use super::{BoundKernel, vector_of};
@@ -72,7 +72,7 @@ impl ReduceEmitter<'_, '_> {
 
     /// The number of the item of a thread, the last one for threads beyond the end, and whether it is none of these.
     ///
-    /// Threads beyond the end must not load, since others may write there: they fold nothing, and go to `end` if nobody
+    /// Threads beyond the end must not load, since others may write there: they reduce nothing, and go to `end` if nobody
     /// waits for them. They stay where warps wait at a barrier, behind which results are written, or where they share a
     /// warp with threads of the last item.
     fn item(&mut self, threads: &Threads, blocks: usize, end: CodeLabel) -> (Reg, Option<Reg>) {
@@ -147,7 +147,7 @@ impl ReduceEmitter<'_, '_> {
         for &ReducedValue { id, op, of, dtype, .. } in &body.form.reductions {
             let neutral = op.neutral(dtype);
             let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| constant(self.f, neutral)).collect());
-            sums.push(Partial { id: ValueId(id as u32), monoid: op, of, chains: chains.collect() });
+            sums.push(Partial { id: ValueId(id as u32), op, of, chains: chains.collect() });
         }
         self.f.comment("Each thread folds its units.");
         let walk = self.walk(inner, vector, threads, part, valid);
@@ -163,11 +163,11 @@ impl ReduceEmitter<'_, '_> {
         }
         for sum in &mut sums {
             let chains = std::mem::take(&mut sum.chains);
-            let monoid = sum.monoid;
-            sum.chains = vec![pairwise(self.f, monoid, chains)];
+            let op = sum.op;
+            sum.chains = vec![pairwise(self.f, op, chains)];
             if !plan.columns {
                 let lanes = sum.chains[0].iter().map(|&v| Elements::from_elem(v, 1)).collect();
-                sum.chains = vec![pairwise(self.f, monoid, lanes)];
+                sum.chains = vec![pairwise(self.f, op, lanes)];
             }
         }
         sums
@@ -246,14 +246,14 @@ impl ReduceEmitter<'_, '_> {
         walk.inner.at(coords.into_iter().enumerate().map(|(a, c)| (kept + a, c)), walk.vector)
     }
 
-    /// Emits the instructions of every point, and folds their values into a chain.
+    /// Emits the instructions of every point, and reduces their values into a chain.
     fn element(&mut self, group: &mut PointGroup, sums: &mut [Partial], chain: usize) {
         self.body.points(self.f, group, None);
         for sum in sums {
             let Some(values) = group.value(sum.of).cloned() else { continue };
             for lane in 0..group.lanes() {
                 let total = sum.chains[chain][lane];
-                let new = combine(self.f, sum.monoid, total, values.lane(lane));
+                let new = combine(self.f, sum.op, total, values.lane(lane));
                 ptx!(self.f, "mov.{} {}, {}", bits_move(total), total.reg, new.reg);
             }
         }
@@ -327,6 +327,6 @@ struct Walk {
     next: Reg,
     /// The end of the part; none for the end of all units.
     end: Option<Reg>,
-    /// Whether the kept points are not beyond the end; else there is nothing to fold.
+    /// Whether the kept points are not beyond the end; else there is nothing to reduce.
     valid: Option<Reg>,
 }
