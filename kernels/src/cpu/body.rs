@@ -8,11 +8,11 @@ use super::emit::{LANES, Val, vector_type};
 use super::loops::{Group, Loops};
 use super::reduce::{packed, unpacked};
 use crate::ir::{Inst, ValueId, operation};
-use crate::schedule::{FormPointer, Step};
+use crate::schedule::{FormPointer, LoopStep};
 
 impl Loops<'_, '_> {
     /// Emits the steps of a place.
-    pub(super) fn steps(&mut self, steps: &[Step]) {
+    pub(super) fn steps(&mut self, steps: &[LoopStep]) {
         for &step in steps {
             if self.env.groups.is_empty() || !self.form.is_of_groups(step) {
                 self.step(step, None);
@@ -22,14 +22,14 @@ impl Loops<'_, '_> {
         }
     }
 
-    fn step(&mut self, step: Step, group: Option<usize>) {
+    fn step(&mut self, step: LoopStep, group: Option<usize>) {
         match step {
-            Step::Make(id) => {
+            LoopStep::Make(id) => {
                 let value = self.value(id, group);
                 self.set(group, id, value);
             }
-            Step::Branch(region) => self.branch(group, region),
-            Step::Store(n) => self.store(n, group),
+            LoopStep::Branch(region) => self.branch(group, region),
+            LoopStep::Store(n) => self.store(n, group),
         }
     }
 

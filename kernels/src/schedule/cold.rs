@@ -6,7 +6,7 @@
 
 use retape_runtime::DType;
 
-use super::step::Step;
+use super::step::LoopStep;
 use crate::ir::{Compare, Inst, Kernel, ValueId, operation};
 
 /// Instructions that make a side worth a branch: more than a mispredicted one costs.
@@ -24,7 +24,7 @@ pub(crate) struct ColdRegion {
     /// The instructions that only they need and only on that side, in order. It may hold other regions as a whole.
     pub(crate) body: Vec<usize>,
     /// The steps that make the body.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<LoopStep>,
     /// Values from outside that the body and the selects use; all except constants are made before the selects.
     pub(crate) inputs: Vec<ValueId>,
 }
@@ -88,10 +88,10 @@ impl ColdRegions {
     }
 
     /// The steps that make those of some instructions, in order, that lie in the body of `region`, or in none.
-    pub(super) fn steps(&self, ids: impl Iterator<Item = usize>, region: Option<usize>) -> Vec<Step> {
+    pub(super) fn steps(&self, ids: impl Iterator<Item = usize>, region: Option<usize>) -> Vec<LoopStep> {
         let step = |id: usize| match self.selected[id] {
-            None => Some(Step::Make(id)),
-            Some(inner) => (self.all[inner].selects[0] == id).then_some(Step::Branch(inner)),
+            None => Some(LoopStep::Make(id)),
+            Some(inner) => (self.all[inner].selects[0] == id).then_some(LoopStep::Branch(inner)),
         };
         ids.filter(|&id| self.home[id] == region).filter_map(step).collect()
     }
@@ -231,9 +231,9 @@ mod tests {
             assert!(is_cold || !inst.operands().into_iter().any(inside), "%{id} uses what is made elsewhere");
         }
         let all = |region| regions.steps(0..kernel.insts.len(), region);
-        assert_eq!(region.steps, region.body.iter().map(|&id| Step::Make(id)).collect::<Vec<_>>());
+        assert_eq!(region.steps, region.body.iter().map(|&id| LoopStep::Make(id)).collect::<Vec<_>>());
         assert_eq!(all(Some(0)), region.steps);
-        assert_eq!(all(None).iter().filter(|step| **step == Step::Branch(0)).count(), 1, "for all its selects");
+        assert_eq!(all(None).iter().filter(|step| **step == LoopStep::Branch(0)).count(), 1, "for all its selects");
         assert_eq!(all(None).len(), kernel.insts.len() - region.body.len() - region.selects.len() + 1);
         let is_constant = |v: ValueId| matches!(kernel.insts[v.index()], Inst::Const(_));
         assert!(region.inputs.iter().all(|&v| !inside(v) && (v.index() < region.selects[0] || is_constant(v))));
@@ -247,8 +247,8 @@ mod tests {
         let [outer, inner] = &nested.all[..] else { return };
         assert!(!outer.when && inner.when);
         assert!(inner.selects.iter().chain(&inner.body).all(|id| outer.body.contains(id)));
-        assert!(outer.steps.contains(&Step::Branch(1)), "{outer:?}");
-        assert!(!outer.steps.iter().any(|step| matches!(step, Step::Make(id) if inner.body.contains(id))));
+        assert!(outer.steps.contains(&LoopStep::Branch(1)), "{outer:?}");
+        assert!(!outer.steps.iter().any(|step| matches!(step, LoopStep::Make(id) if inner.body.contains(id))));
         // The other side, or somebody else, needs it too.
         let (_, shared) = regions(|x| {
             let sine = (x * 3.0).call1(Func1::Sin);

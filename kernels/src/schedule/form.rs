@@ -14,7 +14,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use super::cold::ColdRegions;
-use super::step::Step;
+use super::step::LoopStep;
 use super::{Nest, REDUCTION_LANES, Traversal};
 use crate::ir::{Affine, Inst, Kernel, ReductionOp, Stage, Store, ValueId, operation};
 
@@ -28,11 +28,11 @@ pub(crate) struct FormLoop {
     pub(crate) axes: Range<usize>,
     /// Steps that all groups which are under way together make first: loads; then loads at computed positions, with the
     /// steps that these positions need. Only of the innermost loop of threads.
-    pub(crate) fetches: [Vec<Step>; 2],
+    pub(crate) fetches: [Vec<LoopStep>; 2],
     /// The steps before the loops inside.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<LoopStep>,
     /// The steps behind the loops inside.
-    pub(crate) tail: Vec<Step>,
+    pub(crate) tail: Vec<LoopStep>,
     /// The values of `steps` that others than those use.
     pub(crate) leaves: Vec<usize>,
 }
@@ -129,7 +129,8 @@ impl<'k> LoopForm<'k> {
         form.cold = ColdRegions::of(kernel, &form.dtypes, |id| fetched[id].is_none().then_some(places[id]));
         form.fill(&places);
         if let Some(inner) = form.loops.last_mut() {
-            let fetch = |n: usize| move |step: &mut Step| matches!(step, Step::Make(id) if fetched[*id] == Some(n));
+            let fetch =
+                |n: usize| move |step: &mut LoopStep| matches!(step, LoopStep::Make(id) if fetched[*id] == Some(n));
             inner.fetches = [0, 1].map(|n| inner.steps.extract_if(.., fetch(n)).collect());
         }
         form
@@ -164,10 +165,10 @@ impl<'k> LoopForm<'k> {
     }
 
     /// Whether a step is made for each group of an iteration.
-    pub(crate) fn is_of_groups(&self, step: Step) -> bool {
+    pub(crate) fn is_of_groups(&self, step: LoopStep) -> bool {
         match step {
-            Step::Make(id) => self.is_grouped[id],
-            Step::Branch(_) | Step::Store(_) => true,
+            LoopStep::Make(id) => self.is_grouped[id],
+            LoopStep::Branch(_) | LoopStep::Store(_) => true,
         }
     }
 
@@ -298,7 +299,7 @@ impl<'k> LoopForm<'k> {
         for (n, store) in kernel.stores.iter().enumerate() {
             let place = self.place_of_store(store);
             let l = &mut self.loops[place.level];
-            if place.is_tail { &mut l.tail } else { &mut l.steps }.push(Step::Store(n));
+            if place.is_tail { &mut l.tail } else { &mut l.steps }.push(LoopStep::Store(n));
         }
     }
 }
@@ -378,10 +379,10 @@ mod tests {
             run.n_branches
         }
 
-        fn step(&mut self, step: Step, place: LoopPlace) {
+        fn step(&mut self, step: LoopStep, place: LoopPlace) {
             match step {
-                Step::Make(id) => self.make(id, place),
-                Step::Branch(region) => {
+                LoopStep::Make(id) => self.make(id, place),
+                LoopStep::Branch(region) => {
                     let region = &self.form.cold.all[region];
                     self.n_branches += 1;
                     assert!(region.inputs.iter().all(|v| self.made[v.index()].is_some()));
@@ -389,7 +390,7 @@ mod tests {
                     region.selects.iter().for_each(|&id| self.make(id, place));
                     region.body.iter().for_each(|&id| self.is_cold[id] = true);
                 }
-                Step::Store(n) => {
+                LoopStep::Store(n) => {
                     let store = &self.form.kernel.stores[n];
                     self.check_use(store.value, place);
                     assert!(!std::mem::replace(&mut self.stored[n], true));

@@ -24,7 +24,7 @@ pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
 pub(crate) use shared::{prepared_all, share_code};
 pub(crate) use split::reduction_of_partials;
-pub(crate) use step::Step;
+pub(crate) use step::LoopStep;
 pub(crate) use tile::tile_nest;
 
 /// Lanes of the order of additions, on every machine: a reduction along vectors adds neighbours to this many sums in turn,

@@ -13,7 +13,7 @@ use super::memory::Tail;
 use super::ops;
 use super::regs::Registers;
 use crate::ir::{Affine, Binary, Inst, Kernel, Param, ValueId, operation};
-use crate::schedule::{FormPointer, LoopForm, Nest, Step, Traversal};
+use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
 
 /// Registers for pointers and counters.
 const CELLS: [u8; 9] = [8, 9, 10, 11, 3, 5, 12, 13, 14];
@@ -174,7 +174,7 @@ impl<'a> WideLoops<'a> {
     }
 
     /// Emits the steps of a place.
-    pub(super) fn steps(&mut self, steps: &[Step]) -> Option<()> {
+    pub(super) fn steps(&mut self, steps: &[LoopStep]) -> Option<()> {
         for &step in steps {
             if self.groups.is_empty() || !self.form.is_of_groups(step) {
                 self.step(step, None)?;
@@ -185,15 +185,15 @@ impl<'a> WideLoops<'a> {
         Some(())
     }
 
-    fn step(&mut self, step: Step, group: Option<usize>) -> Option<()> {
+    fn step(&mut self, step: LoopStep, group: Option<usize>) -> Option<()> {
         match step {
-            Step::Make(id) => {
+            LoopStep::Make(id) => {
                 let value = self.value(id, group)?;
                 self.set(group, id, value);
                 Some(())
             }
-            Step::Branch(region) => self.branch(group, region),
-            Step::Store(n) => self.store(n, group),
+            LoopStep::Branch(region) => self.branch(group, region),
+            LoopStep::Store(n) => self.store(n, group),
         }
     }
 

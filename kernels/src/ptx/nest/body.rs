@@ -10,7 +10,7 @@ use crate::ptx::value::bits_suffix;
 use crate::ptx::{
     Class, Elements, PtxFunction, Reg, RegValue, Space, constant, emit_inst, load, load_many, ptx, store, store_many,
 };
-use crate::schedule::{FormLoop, LoopForm, Step};
+use crate::schedule::{FormLoop, LoopForm, LoopStep};
 
 /// Offsets of this size and more are added to addresses, not written beside them.
 const FAR: i64 = 1 << 24;
@@ -153,13 +153,13 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// Emits steps whose values are not known; they store if `guard` holds.
-    pub(super) fn steps(&self, f: &mut PtxFunction, group: &mut PointGroup, steps: &[Step], guard: Option<Reg>) {
+    pub(super) fn steps(&self, f: &mut PtxFunction, group: &mut PointGroup, steps: &[LoopStep], guard: Option<Reg>) {
         for &step in steps {
             match step {
-                Step::Make(id) if group.values[id].is_some() => {}
-                Step::Make(id) => group.values[id] = self.emit(f, group, &self.kernel.insts[id]),
-                Step::Branch(region) => self.branch(f, group, region),
-                Step::Store(n) => self.store(f, group, &self.kernel.stores[n], guard),
+                LoopStep::Make(id) if group.values[id].is_some() => {}
+                LoopStep::Make(id) => group.values[id] = self.emit(f, group, &self.kernel.insts[id]),
+                LoopStep::Branch(region) => self.branch(f, group, region),
+                LoopStep::Store(n) => self.store(f, group, &self.kernel.stores[n], guard),
             }
         }
     }

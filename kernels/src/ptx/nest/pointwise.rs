@@ -8,7 +8,7 @@ use super::schedule::{self, BLOCK, Pointwise, Tiled};
 use super::{BoundKernel, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
 use crate::ptx::{Class, CodeLabel, Launch, PtxFunction, Reg, Space, grid, load, ptx, store};
-use crate::schedule::Step;
+use crate::schedule::LoopStep;
 
 /// The launch of a kernel whose axes are all kept.
 pub(super) fn lower(nest: &BoundKernel<'_>) -> Launch {
@@ -210,7 +210,7 @@ fn stage(
         let at_last = clamped(f, body, origin[last], side, last);
         groups.push((root.at([(last, at_last), (along, at_along)], None), side));
     }
-    let loads: Vec<Step> = plan.loads.iter().map(|&id| Step::Make(id)).collect();
+    let loads: Vec<LoopStep> = plan.loads.iter().map(|&id| LoopStep::Make(id)).collect();
     groups.iter_mut().for_each(|(group, _)| body.steps(f, group, &loads, None));
     for (group, side) in groups {
         let at = body.ints.mul_add(f, side, PITCH as i64, Some(x));
