@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use retape_kernels::ir::{Monoid, Value};
+use retape_kernels::ir::{ReductionOp, Value};
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
@@ -42,7 +42,7 @@ pub enum Lowering {
     /// A reduction of the argument over axes, which disappear from the shape.
     Reduce {
         /// The operation.
-        monoid: Monoid,
+        op: ReductionOp,
         /// The axes, ascending.
         axes: SmallVec<[usize; 4]>,
     },
@@ -76,7 +76,7 @@ impl fmt::Debug for Lowering {
             Lowering::Pointwise(_) => f.write_str("Pointwise"),
             Lowering::Indexed { random, .. } => write!(f, "Indexed(random {random:?})"),
             Lowering::Movement(movement) => write!(f, "{movement:?}"),
-            Lowering::Reduce { monoid, axes } => write!(f, "Reduce({monoid:?}, {axes:?})"),
+            Lowering::Reduce { op, axes } => write!(f, "Reduce({op:?}, {axes:?})"),
             Lowering::Library(library) => write!(f, "{library:?}"),
             Lowering::Parameter => f.write_str("Parameter"),
         }

@@ -1,6 +1,6 @@
 //! Folds over axes.
 
-use retape_kernels::ir::Monoid;
+use retape_kernels::ir::ReductionOp;
 use retape_runtime::{DType, Shape};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -67,7 +67,7 @@ attributes! {
 
 /// Implements [`OpDef`] except for the differences between reductions.
 macro_rules! folds {
-    ($($op:ident $monoid:ident: $check:expr, $vjp:expr, $samples:expr;)*) => {$(
+    ($($op:ident $reduction:ident: $check:expr, $vjp:expr, $samples:expr;)*) => {$(
         impl OpDef for $op {
             fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
                 let [x] = check::exactly::<1>(args)?;
@@ -83,7 +83,7 @@ macro_rules! folds {
             }
 
             fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
-                Lowering::Reduce { monoid: Monoid::$monoid, axes: self.axes.clone() }
+                Lowering::Reduce { op: ReductionOp::$reduction, axes: self.axes.clone() }
             }
 
             fn facts(&self) -> Facts {

@@ -2,7 +2,7 @@
 //!
 //! Only what every machine computes alike is folded: not the transcendental functions, and no result of NaN.
 
-use retape_kernels::ir::Monoid;
+use retape_kernels::ir::ReductionOp;
 use retape_runtime::Scalar;
 use smallvec::SmallVec;
 
@@ -36,14 +36,14 @@ fn fold_movement(at: &mut RewriteSite<'_>) -> Option<ValueId> {
 fn fold_reduction(at: &mut RewriteSite<'_>) -> Option<ValueId> {
     let [_] = at.args else { return None };
     let value = at.splat(0)?;
-    let Lowering::Reduce { monoid, axes } = at.op.lower(&at.arg_types(), at.ty) else { return None };
+    let Lowering::Reduce { op, axes } = at.op.lower(&at.arg_types(), at.ty) else { return None };
     let some = axes.iter().all(|&axis| at.arg_ty(0).shape[axis] > 0);
-    let exact = match monoid {
+    let exact = match op {
         // Sums start from +0, so that those of -0 are +0.
-        Monoid::Sum => value.bits == 0,
+        ReductionOp::Sum => value.bits == 0,
         // An extreme of NaN need not have its bits.
-        Monoid::Max | Monoid::Min | Monoid::All | Monoid::Any => some && !value.to_f64().is_nan(),
-        Monoid::Prod => value == Scalar::from_f64(1.0, value.dtype),
+        ReductionOp::Max | ReductionOp::Min | ReductionOp::All | ReductionOp::Any => some && !value.to_f64().is_nan(),
+        ReductionOp::Prod => value == Scalar::from_f64(1.0, value.dtype),
     };
     if exact { at.constant(value, &at.ty.shape) } else { None }
 }

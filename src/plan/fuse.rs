@@ -60,8 +60,8 @@ impl Groups {
         for root in values.roots() {
             let is_library = matches!(values.lowering(root), Lowering::Library(_));
             let reads = if is_library { library_reads(values, root) } else { values.reads(root) };
-            let home = if is_library { None } else { groups.home(values, root, &reads, &readers) };
-            let group = match home {
+            let found = if is_library { None } else { groups.find_group(values, root, &reads, &readers) };
+            let group = match found {
                 Some((group, fit)) => {
                     groups.join(values, group, root, &reads, fit);
                     group
@@ -79,7 +79,7 @@ impl Groups {
     }
 
     /// The first group that the root can join: one that makes what it reads, or one that reads the same.
-    fn home(
+    fn find_group(
         &self,
         values: &Values<'_>,
         root: ValueId,
@@ -91,12 +91,12 @@ impl Groups {
         // A value may have very many readers.
         let mut tried = HashSet::new();
         makers.chain(siblings).filter(|&group| tried.insert(group)).find_map(|group| {
-            let fit = self.fit(values, root, reads, group)?;
+            let fit = self.can_fuse(values, root, reads, group)?;
             Some((group, fit))
         })
     }
 
-    fn fit(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
+    fn can_fuse(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
         let group = &self.groups[index];
         let is_full = group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS
             || group.cost.saturating_add(values.cost(root)) > MAX_COST;
@@ -234,8 +234,8 @@ impl Groups {
     }
 
     /// The groups in the order of the program, each after what it depends on, and where that leaves a choice after
-    /// those that hold it up: `held_up` lists for each group the ones that should wait for it.
-    pub(super) fn in_order(&self, held_up: &[Vec<usize>]) -> Vec<usize> {
+    /// those that hold it up: `delayed_by` lists for each group the ones that should wait for it.
+    pub(super) fn in_order(&self, delayed_by: &[Vec<usize>]) -> Vec<usize> {
         let mut waits: Vec<u32> = self.groups.iter().map(|group| n_bits(&group.ancestors)).collect();
         // As bits, too: as lists they would take many times as much in a long chain.
         let mut heirs = vec![vec![]; self.groups.len()];
@@ -243,7 +243,7 @@ impl Groups {
             bits(&group.ancestors).for_each(|on| set(&mut heirs[on], index));
         }
         let mut holds = vec![0; self.groups.len()];
-        held_up.iter().flatten().for_each(|&index| holds[index] += 1);
+        delayed_by.iter().flatten().for_each(|&index| holds[index] += 1);
         // A group that is held up has the second rank: it runs when nothing else can.
         let entry = |index: usize, holds: &[u32]| Reverse((holds[index] > 0, self.groups[index].roots[0], index));
         let all = || (0..self.groups.len()).filter(|&index| !self.groups[index].roots.is_empty());
@@ -262,7 +262,7 @@ impl Groups {
                     ready.push(entry(heir, &holds));
                 }
             }
-            for &other in held_up.get(index).into_iter().flatten() {
+            for &other in delayed_by.get(index).into_iter().flatten() {
                 holds[other] -= 1;
                 // It may be in the queue with the second rank, too.
                 if holds[other] == 0 && waits[other] == 0 {
@@ -275,17 +275,17 @@ impl Groups {
     }
 
     /// For each group those that should rather run after it, since they could be written over what it reads.
-    pub(super) fn held_up(&self, values: &Values<'_>) -> Vec<Vec<usize>> {
+    pub(super) fn delayed_by(&self, values: &Values<'_>) -> Vec<Vec<usize>> {
         let readers = self.readers();
         let outputs: HashSet<ValueId> = values.graph.outputs().iter().map(|&id| values.memory_of(id)).collect();
-        let mut held_up = vec![vec![]; self.groups.len()];
+        let mut delayed_by = vec![vec![]; self.groups.len()];
         for (index, group) in self.groups.iter().enumerate() {
             for parameter in group.overwrites(values, &outputs) {
                 let others = readers[&parameter].iter().filter(|&&other| other != index);
-                others.filter(|&&other| !self.depends(other, index)).for_each(|&other| held_up[other].push(index));
+                others.filter(|&&other| !self.depends(other, index)).for_each(|&other| delayed_by[other].push(index));
             }
         }
-        held_up
+        delayed_by
     }
 }
 

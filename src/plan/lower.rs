@@ -118,10 +118,10 @@ impl<'k> Lowerer<'k, '_> {
                 }
             }
             Lowering::Reduce { axes, .. } if axes.is_empty() => self.value(node.args[0], view),
-            Lowering::Reduce { monoid, .. } => {
+            Lowering::Reduce { op, .. } => {
                 let n_axes = self.group.space.len();
                 let element = self.value(node.args[0], &View::of_axes(0..n_axes, n_axes));
-                element.reduce(*monoid)
+                element.reduce(*op)
             }
             Lowering::Library(Library::MatMul(product)) => self.product(node, product.k, view),
             Lowering::Library(_) | Lowering::Parameter => unreachable!("library results and parameters are in memory"),

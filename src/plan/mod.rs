@@ -101,7 +101,7 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     let placed = |order: &[usize]| place(&values, order.iter().filter_map(|&group| steps[group].as_ref()));
     let mut planned = placed(&order);
     // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
-    let later = groups.in_order(&groups.held_up(&values));
+    let later = groups.in_order(&groups.delayed_by(&values));
     if later != order {
         let other = placed(&later);
         let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).fold(0, usize::saturating_add);

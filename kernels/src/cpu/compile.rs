@@ -21,6 +21,7 @@ use super::wide::{self, WideIsa};
 use super::{Unit, run_whole};
 use crate::error::{Error, Result};
 use crate::ir::Inst;
+use crate::schedule::LoopForm;
 
 /// The machine that code is made for.
 pub(super) struct Isa {
@@ -99,11 +100,11 @@ thread_local! {
 
 /// The machine code of a unit.
 pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
-    check(unit)?;
-    if let Some(code) = wide_code(unit, isa) {
+    let forms = forms(unit)?;
+    if let Some(code) = wide_code(unit, &forms, isa) {
         return Ok(code);
     }
-    with_compiled(unit, isa, false, |context| {
+    with_compiled(unit, &forms, isa, false, |context| {
         let compiled = context.compiled_code().ok_or_else(|| Error::Internal("no code".into()))?;
         let mut bytes = compiled.buffer.data().to_vec();
         for reloc in compiled.buffer.relocs() {
@@ -114,26 +115,25 @@ pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
 }
 
 /// The code of a unit at the full width of vectors, if it watches none of its stores.
-fn wide_code(unit: &Unit<'_>, isa: &Isa) -> Option<Vec<u8>> {
-    if unit.trap { None } else { wide::machine_code(&unit.nests, isa.level?) }
+fn wide_code(unit: &Unit<'_>, forms: &[LoopForm<'_>], isa: &Isa) -> Option<Vec<u8>> {
+    if unit.trap { None } else { wide::machine_code(&unit.nests, forms, isa.level?) }
 }
 
 /// The CLIF text of a unit, before optimisation.
 pub(crate) fn clif(unit: &Unit<'_>) -> Result<String> {
-    let isa = isa()?;
-    check(unit)?;
+    let (isa, forms) = (isa()?, forms(unit)?);
     let mut func = Function::new();
-    build(&mut func, &mut FunctionBuilderContext::new(), unit, isa);
+    build(&mut func, &mut FunctionBuilderContext::new(), unit, &forms, isa);
     Ok(func.display().to_string())
 }
 
 /// The machine instructions of a unit as text; those of full-width nests as bytes.
 pub(crate) fn disassembly(unit: &Unit<'_>) -> Result<String> {
-    check(unit)?;
-    if let Some(code) = wide_code(unit, isa()?) {
+    let forms = forms(unit)?;
+    if let Some(code) = wide_code(unit, &forms, isa()?) {
         return Ok(bytes_as_text(&code));
     }
-    with_compiled(unit, isa()?, true, |context| {
+    with_compiled(unit, &forms, isa()?, true, |context| {
         let text = context.compiled_code().and_then(|code| code.vcode.clone());
         text.ok_or_else(|| Error::Internal("no disassembly".into()))
     })
@@ -147,20 +147,20 @@ fn bytes_as_text(bytes: &[u8]) -> String {
 
 fn with_compiled<T: Send>(
     unit: &Unit<'_>,
+    forms: &[LoopForm<'_>],
     isa: &Isa,
     want_disasm: bool,
     read: impl FnOnce(&Context) -> Result<T> + Send,
 ) -> Result<T> {
-    check(unit)?;
     let Ok(spare) = SPARE.try_with(Cell::take) else {
-        return on_another_thread(|| with_compiled(unit, isa, want_disasm, read));
+        return on_another_thread(|| with_compiled(unit, forms, isa, want_disasm, read));
     };
     let mut scratch =
         spare.unwrap_or_else(|| Box::new(Scratch { context: Context::new(), builder: FunctionBuilderContext::new() }));
     let Scratch { context, builder } = &mut *scratch;
     context.clear();
     context.set_disasm(want_disasm);
-    build(&mut context.func, builder, unit, isa);
+    build(&mut context.func, builder, unit, forms, isa);
     let compiled = context.compile(&*isa.isa, &mut ControlPlane::default());
     compiled.map_err(|e| Error::Internal(format!("{:?}", e.inner)))?;
     let result = read(context);
@@ -177,8 +177,8 @@ fn on_another_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result
     })
 }
 
-/// Kernels must be expanded, and gathers need something to read.
-fn check(unit: &Unit<'_>) -> Result<()> {
+/// The loop forms of a unit's nests. Kernels must be expanded, and gathers need something to read.
+fn forms<'n>(unit: &Unit<'n>) -> Result<Vec<LoopForm<'n>>> {
     for kernel in unit.nests.iter().map(|nest| &nest.kernel) {
         for inst in &kernel.insts {
             if matches!(inst, Inst::Call1(..) | Inst::Call2(..)) {
@@ -188,14 +188,17 @@ fn check(unit: &Unit<'_>) -> Result<()> {
                 return Err(Error::Plan("a gather from an empty buffer".into()));
             }
         }
-        if kernel.axes.len() > 60 {
-            return Err(Error::Plan("a kernel of more than 60 axes".into()));
-        }
     }
-    Ok(())
+    Ok(unit.nests.iter().map(|nest| LoopForm::of_nest(nest)).collect())
 }
 
-fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<'_>, isa: &Isa) {
+fn build(
+    func: &mut Function,
+    context: &mut FunctionBuilderContext,
+    unit: &Unit<'_>,
+    forms: &[LoopForm<'_>],
+    isa: &Isa,
+) {
     let mut signature = Signature::new(isa.isa.default_call_conv());
     signature.params.extend([AbiParam::new(types::I64); 3]);
     func.signature = signature;
@@ -213,12 +216,12 @@ fn build(func: &mut Function, context: &mut FunctionBuilderContext, unit: &Unit<
         e.watch_stores();
     }
     let mut first = usize::from(unit.trap);
-    for nest in &unit.nests {
-        let (begin, end) = match run_whole(&unit.nests) {
-            true => (Bound::Fixed(0), Bound::Fixed(nest.items as i64)),
-            false => (Bound::At(begin), Bound::At(end)),
+    for (&nest, form) in unit.nests.iter().zip(forms) {
+        let items = match run_whole(&unit.nests) {
+            true => [Bound::Fixed(0), Bound::Fixed(nest.items as i64)],
+            false => [Bound::At(begin), Bound::At(end)],
         };
-        Loops::emit(&mut e, nest, table, first, begin, end);
+        Loops::emit(&mut e, (nest, form), (table, first), items);
         first += nest.kernel.params.len();
     }
     e.raise_flag(table);

@@ -13,8 +13,11 @@ use retape_runtime::{DType, Scalar};
 use smallvec::{SmallVec, smallvec};
 
 use super::libcalls::{Lib, Libs};
-use crate::ir::{Binary, Compare, Monoid, Unary};
-use crate::schedule::LANES;
+use crate::ir::{Binary, Compare, ReductionOp, Unary};
+use crate::schedule::REDUCTION_LANES;
+
+/// Elements of a vector value: as many as the order of additions has lanes, so that an accumulator is one value.
+pub(super) const LANES: usize = REDUCTION_LANES;
 
 /// The registers of a value.
 pub(super) type Regs = SmallVec<[Value; 2]>;
@@ -610,36 +613,36 @@ impl Emitter<'_> {
     }
 
     /// One step of a reduction.
-    pub(super) fn combine(&mut self, monoid: Monoid, x: &Val, y: &Val) -> Val {
-        match monoid {
-            Monoid::Sum => self.binary(Binary::Add, x, y),
-            Monoid::Prod => self.binary(Binary::Mul, x, y),
-            Monoid::Max => self.binary(Binary::Max, x, y),
-            Monoid::Min => self.binary(Binary::Min, x, y),
-            Monoid::All => self.binary(Binary::And, x, y),
-            Monoid::Any => self.binary(Binary::Or, x, y),
+    pub(super) fn combine(&mut self, op: ReductionOp, x: &Val, y: &Val) -> Val {
+        match op {
+            ReductionOp::Sum => self.binary(Binary::Add, x, y),
+            ReductionOp::Prod => self.binary(Binary::Mul, x, y),
+            ReductionOp::Max => self.binary(Binary::Max, x, y),
+            ReductionOp::Min => self.binary(Binary::Min, x, y),
+            ReductionOp::All => self.binary(Binary::And, x, y),
+            ReductionOp::Any => self.binary(Binary::Or, x, y),
         }
     }
 
     /// All lanes as one element: lanes 0 and 2, 1 and 3, then the two.
-    pub(super) fn fold_lanes(&mut self, monoid: Monoid, x: &Val) -> Val {
+    pub(super) fn reduce_lanes(&mut self, op: ReductionOp, x: &Val) -> Val {
         if x.regs.len() == 2 {
             let half = |r| Val::vector(x.dtype, smallvec![r]);
-            let both = self.combine(monoid, &half(x.regs[0]), &half(x.regs[1]));
+            let both = self.combine(op, &half(x.regs[0]), &half(x.regs[1]));
             let lane = |e: &mut Self, at: u8| Val::scalar(x.dtype, e.b.ins().extractlane(both.regs[0], at));
             let (p, q) = (lane(self, 0), lane(self, 1));
-            return self.combine(monoid, &p, &q);
+            return self.combine(op, &p, &q);
         }
         let ty = vector_type(x.dtype);
-        let mut folded = x.clone();
+        let mut combined = x.clone();
         for distance in [8u8, 4] {
             let bytes: Vec<u8> = (0..16).map(|i| (i + distance) % 16).collect();
-            let raw = self.b.ins().bitcast(types::I8X16, little(), folded.regs[0]);
+            let raw = self.b.ins().bitcast(types::I8X16, little(), combined.regs[0]);
             let moved = self.shuffle(raw, raw, &bytes);
             let moved = self.b.ins().bitcast(ty, little(), moved);
-            folded = self.combine(monoid, &folded, &Val::vector(x.dtype, smallvec![moved]));
+            combined = self.combine(op, &combined, &Val::vector(x.dtype, smallvec![moved]));
         }
-        self.lane(&folded, 0)
+        self.lane(&combined, 0)
     }
 
     /// Lane by lane, for the conversions in `cast`.

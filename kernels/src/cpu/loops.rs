@@ -1,19 +1,15 @@
 //! Loop nests around the instructions of a kernel.
 //!
-//! Values are emitted at the outermost loop that knows all coordinates they depend on: as one element where the
-//! vector axis does not matter, else once per group of the current iteration. A group is one vector or one element
-//! at a fixed distance from the iteration's position on the vector axis.
-
-use std::rc::Rc;
+//! The steps of a loop form, in its order. Those that depend on the vector axis are emitted once per group of the current
+//! iteration: one vector or one element at a fixed distance from the iteration's position on the vector axis.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{BlockArg, InstBuilder, MemFlagsData, Value, types};
-use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
-use super::emit::{Emitter, Val};
-use crate::ir::{Affine, Kernel, ValueId};
-use crate::schedule::{Analysis, Form, LANES, Nest, Phase, RareParts};
+use super::emit::{Emitter, LANES, Val};
+use crate::ir::Kernel;
+use crate::schedule::{LoopForm, Nest, Traversal};
 
 /// Bodies of at most this many instructions are repeated for the remainder of an axis instead of looped over.
 const SMALL_BODY: usize = 16;
@@ -38,25 +34,19 @@ pub(super) enum Bound {
     At(Value),
 }
 
-/// The values and coordinates known at a place of the nest.
+/// The coordinates known at a place of the nest, and values that were made of others there.
 #[derive(Clone)]
 pub(super) struct Env {
-    /// The axes whose coordinates are known, as bits.
-    pub(super) open: u64,
     /// The coordinates of open axes other than the vector axis.
     pub(super) coordinates: SmallVec<[Option<Value>; 6]>,
-    /// Addresses of the loads, then of the stores, as far as the coordinates tell.
+    /// The form's pointers, as far as the coordinates tell.
     pub(super) bases: Vec<Value>,
-    /// Values that do not depend on the vector axis.
-    pub(super) values: Vec<Option<Val>>,
     /// The position on the vector axis.
     pub(super) position: Option<Value>,
     pub(super) groups: Groups,
-    /// Values of each group.
-    pub(super) group_values: Vec<Vec<Option<Val>>>,
     /// Values that do not depend on the vector axis, in all lanes.
     pub(super) splats: Vec<Option<Val>>,
-    /// Addresses of the accesses at the position.
+    /// The form's pointers at the position.
     pub(super) addresses: Vec<Option<Value>>,
 }
 
@@ -64,83 +54,57 @@ pub(super) struct Env {
 pub(super) struct Loops<'a, 'f> {
     pub(super) e: &'a mut Emitter<'f>,
     pub(super) nest: &'a Nest,
+    pub(super) form: &'a LoopForm<'a>,
     pub(super) kernel: &'a Kernel,
-    pub(super) kept: usize,
-    /// The vector axis, if the nest has one.
-    pub(super) axis: Option<usize>,
-    pub(super) dtypes: Vec<DType>,
-    /// Per instruction, the axes that its value depends on.
-    pub(super) deps: Vec<u64>,
-    pub(super) needed: [Vec<bool>; 2],
-    /// The cold parts that groups branch around.
-    pub(super) rare: Rc<RareParts>,
-    /// The instructions that reduce.
-    pub(super) reduces: Vec<ValueId>,
-    pub(super) pointers: Vec<Value>,
     /// The columns of a tile: the first, and the one behind the last.
     columns: Vec<Value>,
-    /// Of each access, loads first: parameter and map.
-    pub(super) accesses: Vec<(usize, Affine)>,
-    /// The access of each load.
-    pub(super) access_of: Vec<usize>,
+    /// Values that do not depend on the vector axis.
+    pub(super) values: Vec<Option<Val>>,
+    /// Values of each group.
+    pub(super) group_values: Vec<Vec<Option<Val>>>,
     pub(super) env: Env,
 }
 
 impl<'a, 'f> Loops<'a, 'f> {
     /// Emits a nest for the grid items `begin..end`; its parameters start at `first` in the pointer table.
-    pub(super) fn emit(e: &'a mut Emitter<'f>, nest: &'a Nest, table: Value, first: usize, begin: Bound, end: Bound) {
+    pub(super) fn emit(
+        e: &'a mut Emitter<'f>,
+        (nest, form): (&'a Nest, &'a LoopForm<'a>),
+        (table, first): (Value, usize),
+        [begin, end]: [Bound; 2],
+    ) {
         let kernel = &nest.kernel;
-        let Analysis { kept, axis, dtypes, deps, needed, rare, reduces, accesses, access_of } = Analysis::of(nest);
-        let mut loops = Loops {
-            e,
-            nest,
-            kernel,
-            kept,
-            axis,
-            dtypes,
-            deps,
-            needed,
-            rare: Rc::new(rare),
-            reduces,
-            pointers: Vec::new(),
-            columns: Vec::new(),
-            accesses,
-            access_of,
-            env: Env {
-                open: 0,
-                coordinates: smallvec![None; kernel.axes.len()],
-                bases: Vec::new(),
-                values: vec![None; kernel.insts.len()],
-                position: None,
-                groups: smallvec![],
-                group_values: Vec::new(),
-                splats: vec![None; kernel.insts.len()],
-                addresses: Vec::new(),
-            },
+        let env = Env {
+            coordinates: smallvec![None; kernel.axes.len()],
+            bases: Vec::new(),
+            position: None,
+            groups: smallvec![],
+            splats: vec![None; kernel.insts.len()],
+            addresses: Vec::new(),
         };
+        let values = vec![None; kernel.insts.len()];
+        let mut loops = Loops { e, nest, form, kernel, columns: Vec::new(), values, group_values: Vec::new(), env };
         loops.load_pointers(table, first);
-        loops.ready(Phase::Body);
-        loops.ready(Phase::Tail);
-        match nest.form {
-            Form::Flat => loops.vector_range(begin, end),
-            Form::Columns { .. } | Form::Rows | Form::Tile => loops.grid(begin, end),
+        loops.steps(&form.loops[0].steps);
+        match nest.traversal {
+            Traversal::Flat => loops.vector_range(begin, end),
+            Traversal::Rows if form.loops.len() == 1 => {}
+            Traversal::Columns { .. } | Traversal::Rows | Traversal::Tile => loops.grid(begin, end),
         }
     }
 
     fn load_pointers(&mut self, table: Value, first: usize) {
         let trusted = MemFlagsData::trusted();
-        for p in 0..self.kernel.params.len() {
-            let pointer = self.e.b.ins().load(types::I64, trusted, table, (8 * (first + p)) as i32);
-            self.pointers.push(pointer);
-        }
-        if self.nest.form == Form::Tile {
+        let load = |p: usize| self.e.b.ins().load(types::I64, trusted, table, (8 * (first + p)) as i32);
+        let params: Vec<Value> = (0..self.kernel.params.len()).map(load).collect();
+        if self.nest.traversal == Traversal::Tile {
             let behind = first + self.kernel.params.len();
             let column = |n: usize| self.e.b.ins().load(types::I64, trusted, table, (8 * (behind + n)) as i32);
             self.columns = [0, 1].map(column).to_vec();
         }
-        for (param, at) in &self.accesses {
-            let bytes = at.offset * self.kernel.params[*param].dtype.size() as i64;
-            let base = self.pointers[*param];
+        for pointer in &self.form.pointers {
+            let bytes = pointer.at.offset * self.kernel.params[pointer.param].dtype.size() as i64;
+            let base = params[pointer.param];
             let base = if bytes == 0 { base } else { self.e.b.ins().iadd_imm_s(base, bytes) };
             self.env.bases.push(base);
         }
@@ -148,11 +112,9 @@ impl<'a, 'f> Loops<'a, 'f> {
 
     /// Makes the coordinate of an axis other than the vector axis known.
     pub(super) fn open(&mut self, axis: usize, coordinate: Value) {
-        self.env.open |= 1 << axis;
         self.env.coordinates[axis] = Some(coordinate);
-        for i in 0..self.accesses.len() {
-            let (param, at) = &self.accesses[i];
-            let bytes = at.stride(axis) * self.kernel.params[*param].dtype.size() as i64;
+        for (i, pointer) in self.form.pointers.iter().enumerate() {
+            let bytes = pointer.at.stride(axis) * self.kernel.params[pointer.param].dtype.size() as i64;
             if bytes != 0 {
                 let distance = self.scaled(coordinate, bytes);
                 self.env.bases[i] = self.e.b.ins().iadd(self.env.bases[i], distance);
@@ -173,44 +135,37 @@ impl<'a, 'f> Loops<'a, 'f> {
 
     /// Opens the vector axis at `position` with some groups.
     pub(super) fn open_vector(&mut self, position: Value, groups: Groups) {
-        if let Some(axis) = self.axis {
-            self.env.open |= 1 << axis;
-        }
         self.env.position = Some(position);
-        self.env.group_values = vec![vec![None; self.kernel.insts.len()]; groups.len()];
-        self.env.addresses = vec![None; self.accesses.len()];
+        self.group_values = vec![vec![None; self.kernel.insts.len()]; groups.len()];
+        self.env.addresses = vec![None; self.form.pointers.len()];
         self.env.groups = groups;
-    }
-
-    pub(super) fn axis_bit(&self) -> u64 {
-        self.axis.map_or(0, |axis| 1 << axis)
     }
 
     /// The loop over grid items: all kept axes but the vector axis, and the blocks of that.
     fn grid(&mut self, begin: Bound, end: Bound) {
-        let outer = if matches!(self.nest.form, Form::Rows) { self.kept } else { self.kept - 1 };
+        let form = self.form;
+        let outer = form.loops[1].axes.end;
         let mut dims: Vec<usize> = self.kernel.axes[..outer].iter().map(|a| a.extent).collect();
-        if let Form::Columns { block } = self.nest.form {
-            dims.push(self.kernel.axes[self.kept - 1].extent.div_ceil(block));
+        if let Traversal::Columns { block } = self.nest.traversal {
+            dims.push(self.kernel.axes[outer].extent.div_ceil(block));
         }
-        let start = self.value(begin);
+        let start = self.bound(begin);
         let coordinates = self.decompose(start, &dims);
         self.repeat(begin, end, 1, coordinates, &mut |l, _, coordinates| {
             for (axis, &coordinate) in coordinates.iter().enumerate().take(outer) {
                 l.open(axis, coordinate);
             }
-            l.ready(Phase::Body);
-            l.ready(Phase::Tail);
-            match l.nest.form {
-                Form::Columns { block } => l.block(coordinates[outer], block),
-                Form::Tile => l.vector_range(Bound::At(l.columns[0]), Bound::At(l.columns[1])),
-                Form::Rows | Form::Flat => l.row(),
+            l.steps(&form.loops[1].steps);
+            match l.nest.traversal {
+                Traversal::Columns { block } => l.block(coordinates[outer], block),
+                Traversal::Tile => l.vector_range(Bound::At(l.columns[0]), Bound::At(l.columns[1])),
+                Traversal::Rows | Traversal::Flat => l.row(),
             }
             l.advance(&coordinates, &dims)
         });
     }
 
-    pub(super) fn value(&mut self, bound: Bound) -> Value {
+    pub(super) fn bound(&mut self, bound: Bound) -> Value {
         match bound {
             Bound::Fixed(x) => self.e.int(x),
             Bound::At(x) => x,
@@ -255,7 +210,7 @@ impl<'a, 'f> Loops<'a, 'f> {
 
     /// One block of the vector axis of a `Columns` nest.
     fn block(&mut self, index: Value, block: usize) {
-        let extent = self.kernel.axes[self.kept - 1].extent;
+        let extent = self.kernel.axes[self.form.kept - 1].extent;
         if block == extent {
             return self.vector_range(Bound::Fixed(0), Bound::Fixed(extent as i64));
         }
@@ -263,8 +218,8 @@ impl<'a, 'f> Loops<'a, 'f> {
         let high = self.e.b.ins().iadd_imm_s(low, block as i64);
         let most = self.e.int(extent as i64);
         let high = self.e.b.ins().umin(high, most);
-        let step = self.nest.groups * LANES;
-        let (low, _) = self.repeat_points(Bound::At(low), Bound::At(high), self.nest.groups);
+        let step = self.nest.unroll * LANES;
+        let (low, _) = self.repeat_points(Bound::At(low), Bound::At(high), self.nest.unroll);
         let rest = extent % step;
         if rest > 0 {
             // Only the last block has a remainder, whose place is known.
@@ -282,7 +237,7 @@ impl<'a, 'f> Loops<'a, 'f> {
 
     /// All points of a range of the vector axis of a kept nest.
     fn vector_range(&mut self, low: Bound, high: Bound) {
-        let groups = self.nest.groups;
+        let groups = self.nest.unroll;
         if let (Bound::Fixed(low), Bound::Fixed(high)) = (low, high) {
             let rest = (high - low) % (groups * LANES) as i64;
             self.repeat_points(Bound::Fixed(low), Bound::Fixed(high), groups);
@@ -322,16 +277,13 @@ impl<'a, 'f> Loops<'a, 'f> {
     }
 
     /// One point of the kept axes, or as many as the iteration has groups.
-    pub(super) fn point(&mut self) {
-        self.ready(Phase::Body);
-        self.ready(Phase::Tail);
-        if self.kept < self.kernel.axes.len() {
+    fn point(&mut self) {
+        let (form, level) = (self.form, self.form.tail_level());
+        self.steps(&form.loops[level].steps);
+        if form.kept < self.kernel.axes.len() {
             self.reduce_columns();
-            self.ready(Phase::Tail);
-        } else {
-            self.reduce_nothing();
+            self.steps(&form.loops[level].tail);
         }
-        self.store(Phase::Tail);
     }
 
     /// Runs `body` for `i` from `low` in steps while a whole step fits below `high`; returns where it stopped and what
@@ -348,7 +300,7 @@ impl<'a, 'f> Loops<'a, 'f> {
             (Bound::Fixed(low), Bound::Fixed(high)) => Some((high - low).max(0) / step),
             _ => None,
         };
-        let first = self.value(low);
+        let first = self.bound(low);
         if trips == Some(0) {
             return (first, carried);
         }
@@ -359,7 +311,7 @@ impl<'a, 'f> Loops<'a, 'f> {
             let last = self.e.b.ins().iadd_imm_s(first, step);
             return (last, carried);
         }
-        let high = self.value(high);
+        let high = self.bound(high);
         let limit = self.e.b.ins().iadd_imm_s(high, -step);
         let (head, exit) = (self.e.b.create_block(), self.e.b.create_block());
         for block in [head, exit] {

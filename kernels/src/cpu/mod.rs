@@ -26,7 +26,7 @@ use retape_runtime::{Code, Memo, into_inner, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
-use crate::schedule::{Form, Nest, schedule};
+use crate::schedule::{Nest, Traversal, schedule};
 
 /// One function to compile: a nest that is called for ranges of its items, or nests that run whole, in order.
 #[derive(Clone, Debug)]
@@ -84,8 +84,8 @@ impl Unit<'_> {
         let whole = run_whole(&self.nests);
         for nest in &self.nests {
             whole.hash(&mut hasher);
-            nest.form.hash(&mut hasher);
-            nest.groups.hash(&mut hasher);
+            nest.traversal.hash(&mut hasher);
+            nest.unroll.hash(&mut hasher);
             coded(nest, whole).hash(&mut hasher);
         }
         hasher.0.finalize().into()
@@ -101,7 +101,7 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
         }
     }
     // Coordinates of short axes are counted in 32 bits.
-    if nest.form == Form::Flat && !whole && kernel.axes[0].extent <= i32::MAX as usize {
+    if nest.traversal == Traversal::Flat && !whole && kernel.axes[0].extent <= i32::MAX as usize {
         kernel.axes[0].extent = 0;
     }
     kernel

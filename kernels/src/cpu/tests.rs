@@ -321,7 +321,7 @@ fn random_kernels_with_calls_agree_with_the_evaluator() {
 }
 
 #[test]
-fn rare_parts_have_the_bits_of_the_evaluator() {
+fn cold_regions_have_the_bits_of_the_evaluator() {
     for seed in 0..80 {
         let kernel = crate::schedule::prepared(&random_kernel_of_selects(seed));
         let inputs = random_inputs(&kernel, seed);
@@ -459,14 +459,14 @@ fn long_reductions_agree_with_the_evaluator() {
     ] {
         let n = kept * reduced;
         let at = if columns { format!("a1 * {kept} + a0") } else { format!("a0 * {reduced} + a1") };
-        for monoid in ["sum", "max", "min"] {
+        for op in ["sum", "max", "min"] {
             let text = format!(
                 "kernel (p0: f32[{n}], p1: f32[{kept}] out, p2: f32[{n}] out) {{\n  axes a0 = {kept}, a1 = {reduced} reduced\n\
                  %0 = load p0[{at}]\n%1 = index a1\n%2 = cast %1: f32\n%3 = const 1e-5: f32\n%4 = fma %2, %3, %0\n\
-                 %5 = reduce {monoid} %4\n%6 = neg %5\nstore p1[a0], %6\nstore p2[{at}], %4\n}}\n"
+                 %5 = reduce {op} %4\n%6 = neg %5\nstore p1[a0], %6\nstore p2[{at}], %4\n}}\n"
             );
             let kernel = parse(&text).unwrap();
-            check(&kernel, &[ramp(n)], 1e-5, &format!("{monoid} of {reduced} for {kept}"));
+            check(&kernel, &[ramp(n)], 1e-5, &format!("{op} of {reduced} for {kept}"));
         }
     }
 }

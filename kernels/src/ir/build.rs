@@ -13,7 +13,8 @@ use retape_runtime::{DType, Element, Scalar};
 
 use super::arith::fold;
 use super::{
-    Affine, Axis, AxisId, Binary, Compare, Func1, Func2, Inst, Kernel, Monoid, Param, ParamId, Store, Unary, ValueId,
+    Affine, Axis, AxisId, Binary, Compare, Func1, Func2, Inst, Kernel, Param, ParamId, ReductionOp, Store, Unary,
+    ValueId,
 };
 
 /// A kernel being built.
@@ -277,9 +278,9 @@ impl<'k> Value<'k> {
     }
 
     /// The reduction over all reduced axes.
-    pub fn reduce(self, monoid: Monoid) -> Value<'k> {
-        debug_assert!(monoid.allows(self.dtype));
-        self.kernel.push(Inst::Reduce(monoid, self.id))
+    pub fn reduce(self, op: ReductionOp) -> Value<'k> {
+        debug_assert!(op.allows(self.dtype));
+        self.kernel.push(Inst::Reduce(op, self.id))
     }
 
     /// The other operand, which must have the same dtype.

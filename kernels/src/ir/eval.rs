@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Element, Scalar};
 
 use super::arith::eval_inst;
-use super::{Affine, Binary, Inst, Kernel, Monoid, Stage, ValueId, operation};
+use super::{Affine, Binary, Inst, Kernel, ReductionOp, Stage, ValueId, operation};
 
 /// Runs a kernel on little-endian bytes: `inputs` are those of the read parameters, `outputs` those of the written
 /// ones. Elements that no store writes keep what they hold.
@@ -63,8 +63,8 @@ impl Run<'_, '_> {
         self.stage(Stage::Kept);
         let kernel = self.kernel;
         let reductions = kernel.insts.iter().enumerate().filter_map(|(i, inst)| {
-            let Inst::Reduce(monoid, x) = *inst else { return None };
-            Some((i, monoid, x))
+            let Inst::Reduce(op, x) = *inst else { return None };
+            Some((i, op, x))
         });
         let mut sums: Vec<_> = reductions.map(|(i, m, x)| (i, Accumulator::new(m, kernel.dtype_of(x)), x)).collect();
         if reduced.iter().all(|&a| kernel.axes[a].extent > 0) {
@@ -157,12 +157,12 @@ struct Accumulator {
 }
 
 impl Accumulator {
-    fn new(monoid: Monoid, dtype: DType) -> Accumulator {
-        let wide = match (monoid, dtype) {
-            (Monoid::Sum | Monoid::Prod, DType::F32) => DType::F64,
+    fn new(op: ReductionOp, dtype: DType) -> Accumulator {
+        let wide = match (op, dtype) {
+            (ReductionOp::Sum | ReductionOp::Prod, DType::F32) => DType::F64,
             _ => dtype,
         };
-        Accumulator { op: monoid.binary(), dtype, value: monoid.neutral(wide) }
+        Accumulator { op: op.binary(), dtype, value: op.neutral(wide) }
     }
 
     fn add(&mut self, x: Scalar) {

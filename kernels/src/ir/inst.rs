@@ -39,7 +39,7 @@ pub enum Inst<V> {
     /// A transcendental function of two operands; floats only.
     Call2(Func2, V, V),
     /// The reduction of a value over all reduced axes. Instructions that depend on it lie outside the reduced axes.
-    Reduce(Monoid, V),
+    Reduce(ReductionOp, V),
 }
 
 /// The instructions whose value follows from their operands alone, as a pattern. A new instruction is listed here or
@@ -219,7 +219,7 @@ names! {
 
 names! {
     /// Associative operations with a neutral element.
-    Monoid {
+    ReductionOp {
         /// Sum; for `bool`: not allowed.
         Sum = "sum",
         /// Product.

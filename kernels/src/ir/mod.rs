@@ -1,7 +1,7 @@
 //! The scalar kernel IR: one loop nest, a straight-line body per element, at most one level of reduction.
 //!
 //! A [`Kernel`] visits every point of its iteration space (`axes`, outermost first). Instructions that depend on no
-//! [`Inst::Reduce`] run once per point; a reduction folds its operand over all reduced axes; instructions that depend
+//! [`Inst::Reduce`] run once per point; a reduction combines its operand over all reduced axes; instructions that depend
 //! on a reduction run once per point of the kept axes (the *tail*). A store whose value lies in the tail, or that does
 //! not use reduced axes, writes once per kept point; any other store writes at every point.
 //!
@@ -30,7 +30,7 @@ pub use arith::eval_inst;
 pub use build::{IntoValue, KernelBuilder, Value};
 pub use eval::evaluate;
 pub(crate) use inst::operation;
-pub use inst::{Binary, Compare, Func1, Func2, Inst, Monoid, Unary};
+pub use inst::{Binary, Compare, Func1, Func2, Inst, ReductionOp, Unary};
 pub use parse::{ParseError, parse};
 pub use types::Stage;
 pub(crate) use types::int_range;
@@ -71,7 +71,7 @@ ids! {
 pub struct Axis {
     /// The number of points along it.
     pub extent: usize,
-    /// Whether reductions fold over it.
+    /// Whether reductions run over it.
     pub reduced: bool,
 }
 

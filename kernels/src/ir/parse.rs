@@ -8,7 +8,7 @@
 //! param  = "p" n ": " dtype "[" len "]" [" out"]                                 "out": written
 //! axes   = "axes " axis {", " axis}       axis = "a" n " = " extent [" reduced"]
 //! inst   = "%" n " = " ( "const " number ": " dtype | "index a" n | "load " place | "load_at p" n ", " value
-//!        | "cast " value ": " dtype | "bitcast " value ": " dtype | "reduce " monoid " " value
+//!        | "cast " value ": " dtype | "bitcast " value ": " dtype | "reduce " reduction " " value
 //!        | name " " value {", " value} )                                         "select", "fma", or of a table
 //! store  = "store " place ", " value
 //! place  = "p" n "[" term {" + " term} "]"       term = "a" n [" * " stride] | offset
@@ -24,7 +24,8 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::{
-    Affine, Axis, AxisId, Binary, Compare, Func1, Func2, Inst, Kernel, Monoid, Param, ParamId, Store, Unary, ValueId,
+    Affine, Axis, AxisId, Binary, Compare, Func1, Func2, Inst, Kernel, Param, ParamId, ReductionOp, Store, Unary,
+    ValueId,
 };
 
 /// The place and the kind of a mistake in a text.
@@ -187,8 +188,8 @@ impl<'a> Reader<'a> {
             }
             "reduce" => {
                 let name = self.word();
-                let monoid = Monoid::from_name(name).ok_or_else(|| format!("no reduction is called '{name}'"))?;
-                Inst::Reduce(monoid, self.value()?)
+                let op = ReductionOp::from_name(name).ok_or_else(|| format!("no reduction is called '{name}'"))?;
+                Inst::Reduce(op, self.value()?)
             }
             _ => self.named(name)?,
         };

@@ -39,7 +39,7 @@ impl<V: Display> Display for Inst<V> {
             Inst::Bitcast(dtype, x) => write!(f, "bitcast {x}: {dtype}"),
             Inst::Call1(func, x) => write!(f, "{} {x}", func.name()),
             Inst::Call2(func, x, y) => write!(f, "{} {x}, {y}", func.name()),
-            Inst::Reduce(monoid, x) => write!(f, "reduce {} {x}", monoid.name()),
+            Inst::Reduce(op, x) => write!(f, "reduce {} {x}", op.name()),
         }
     }
 }

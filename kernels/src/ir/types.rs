@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::{Affine, Binary, Inst, Kernel, Monoid, ValueId, operation};
+use super::{Affine, Binary, Inst, Kernel, ReductionOp, ValueId, operation};
 
 /// When an instruction of a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,34 +53,36 @@ impl Affine {
     }
 }
 
-impl Monoid {
+impl ReductionOp {
     /// The operation that combines two values.
     pub const fn binary(self) -> Binary {
         match self {
-            Monoid::Sum => Binary::Add,
-            Monoid::Prod => Binary::Mul,
-            Monoid::Max => Binary::Max,
-            Monoid::Min => Binary::Min,
-            Monoid::All => Binary::And,
-            Monoid::Any => Binary::Or,
+            ReductionOp::Sum => Binary::Add,
+            ReductionOp::Prod => Binary::Mul,
+            ReductionOp::Max => Binary::Max,
+            ReductionOp::Min => Binary::Min,
+            ReductionOp::All => Binary::And,
+            ReductionOp::Any => Binary::Or,
         }
     }
 
     /// Whether values of `dtype` can be reduced with it: numbers for the arithmetic ones, `bool` for the logical ones.
     pub const fn allows(self, dtype: DType) -> bool {
         match self {
-            Monoid::Sum | Monoid::Prod | Monoid::Max | Monoid::Min => dtype.is_float() || dtype.is_int(),
-            Monoid::All | Monoid::Any => matches!(dtype, DType::Bool),
+            ReductionOp::Sum | ReductionOp::Prod | ReductionOp::Max | ReductionOp::Min => {
+                dtype.is_float() || dtype.is_int()
+            }
+            ReductionOp::All | ReductionOp::Any => matches!(dtype, DType::Bool),
         }
     }
 
     /// The value of a reduction over no elements; for integers the extremes of their range.
     pub fn neutral(self, dtype: DType) -> Scalar {
         match self {
-            Monoid::Sum | Monoid::Any => Scalar::from_f64(0.0, dtype),
-            Monoid::Prod | Monoid::All => Scalar::from_f64(1.0, dtype),
-            Monoid::Max => Scalar::from_f64(f64::NEG_INFINITY, dtype),
-            Monoid::Min => Scalar::from_f64(f64::INFINITY, dtype),
+            ReductionOp::Sum | ReductionOp::Any => Scalar::from_f64(0.0, dtype),
+            ReductionOp::Prod | ReductionOp::All => Scalar::from_f64(1.0, dtype),
+            ReductionOp::Max => Scalar::from_f64(f64::NEG_INFINITY, dtype),
+            ReductionOp::Min => Scalar::from_f64(f64::INFINITY, dtype),
         }
     }
 }
@@ -117,7 +119,7 @@ impl<V: Copy> Inst<V> {
             Inst::Bitcast(dtype, x) => Inst::Bitcast(dtype, f(x)?),
             Inst::Call1(func, x) => Inst::Call1(func, f(x)?),
             Inst::Call2(func, x, y) => Inst::Call2(func, f(x)?, f(y)?),
-            Inst::Reduce(monoid, x) => Inst::Reduce(monoid, f(x)?),
+            Inst::Reduce(op, x) => Inst::Reduce(op, f(x)?),
         })
     }
 }

@@ -168,7 +168,7 @@ fn check_types(kernel: &Kernel, inst: &Inst<ValueId>, types: &[DType]) -> Result
         }
         Inst::Call1(_, x) => float(of(x)),
         Inst::Call2(_, x, y) => float(same(x, y)?),
-        Inst::Reduce(monoid, x) => check_allowed(monoid.allows(of(x)), monoid.name(), of(x)),
+        Inst::Reduce(op, x) => check_allowed(op.allows(of(x)), op.name(), of(x)),
     }
 }
 

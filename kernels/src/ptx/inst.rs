@@ -10,7 +10,7 @@ use super::fast;
 use super::function::{Class, PtxFunction, ptx};
 use super::value::{RegValue, bits_suffix};
 use super::{cast, remainder};
-use crate::ir::{Binary, Compare, Inst, Monoid, Unary};
+use crate::ir::{Binary, Compare, Inst, ReductionOp, Unary};
 
 /// The suffix of arithmetic on a dtype that is computed with; unsigned for `u8`, which lies in 32 bits.
 const fn suffix(dtype: DType) -> &'static str {
@@ -53,8 +53,8 @@ pub(crate) fn emit_inst(f: &mut PtxFunction, inst: &Inst<RegValue>) -> Option<Re
 }
 
 /// One step of a reduction.
-pub(crate) fn combine(f: &mut PtxFunction, monoid: Monoid, x: RegValue, y: RegValue) -> RegValue {
-    binary(f, monoid.binary(), x, y)
+pub(crate) fn combine(f: &mut PtxFunction, op: ReductionOp, x: RegValue, y: RegValue) -> RegValue {
+    binary(f, op.binary(), x, y)
 }
 
 fn simple(f: &mut PtxFunction, dtype: DType, op: &str, operands: std::fmt::Arguments<'_>) -> RegValue {

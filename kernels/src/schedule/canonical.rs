@@ -6,7 +6,7 @@ use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
 use super::MIN_VECTOR_EXTENT;
-use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, ValueId, operation};
+use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, Store, ValueId, operation};
 
 /// The canonical form; `None` if there is nothing to do.
 pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
@@ -18,8 +18,30 @@ pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
     if kernel.stores.is_empty() {
         return None;
     }
-    let (kernel, _) = merged(without_units(&kernel), 0);
+    let (kernel, _) = merged(without_single_reductions(without_units(&kernel)), 0);
     Some(merged(ordered(&kernel), 0).0)
+}
+
+/// Reductions over a single point, where no axis is reduced, as operations on their neutral elements.
+pub(super) fn without_single_reductions(kernel: Kernel) -> Kernel {
+    let is_reduction = |inst: &Inst<ValueId>| matches!(inst, Inst::Reduce(..));
+    if kernel.axes.iter().any(|axis| axis.reduced) || !kernel.insts.iter().any(is_reduction) {
+        return kernel;
+    }
+    let (mut insts, mut new) = (Vec::new(), Vec::new());
+    for (inst, dtype) in kernel.insts.iter().zip(kernel.dtypes()) {
+        let inst = inst.map(|v: ValueId| new[v.index()]);
+        match inst {
+            Inst::Reduce(op, x) => {
+                let neutral = ValueId(insts.len() as u32);
+                insts.extend([Inst::Const(op.neutral(dtype)), Inst::Binary(op.binary(), neutral, x)]);
+            }
+            Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | operation!() => insts.push(inst),
+        }
+        new.push(ValueId(insts.len() as u32 - 1));
+    }
+    let stores = kernel.stores.into_iter().map(|store| Store { value: new[store.value.index()], ..store }).collect();
+    Kernel { insts, stores, ..kernel }
 }
 
 /// Reductions over nothing are constants; reduced axes that nothing uses are dropped.
@@ -29,8 +51,8 @@ fn without_empty_reductions(mut kernel: Kernel) -> Kernel {
     if empty {
         let dtypes = kernel.dtypes();
         for (inst, dtype) in kernel.insts.iter_mut().zip(dtypes) {
-            if let Inst::Reduce(monoid, _) = *inst {
-                *inst = Inst::Const(monoid.neutral(dtype));
+            if let Inst::Reduce(op, _) = *inst {
+                *inst = Inst::Const(op.neutral(dtype));
             }
         }
         let stores = std::mem::take(&mut kernel.stores);

@@ -5,11 +5,12 @@
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
-mod analysis;
 mod canonical;
-mod rare;
+mod cold;
+mod form;
 mod shared;
 mod split;
+mod step;
 mod tile;
 
 use retape_runtime::DType;
@@ -19,13 +20,16 @@ use crate::expand::expand;
 use crate::ir::{Inst, Kernel, Stage};
 use crate::simplify::simplify;
 
-pub(crate) use analysis::{Analysis, LANES, Phase};
 pub(crate) use canonical::canonical;
-pub(crate) use rare::RareParts;
+pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
 pub(crate) use shared::{prepared_all, share_code};
-pub(crate) use split::fold_of_partials;
+pub(crate) use split::reduction_of_partials;
+pub(crate) use step::LoopStep;
 pub(crate) use tile::tile_nest;
 
+/// Lanes of the order of additions, on every machine: a reduction along vectors adds neighbours to this many sums in turn,
+/// then these.
+pub(crate) const REDUCTION_LANES: usize = 4;
 /// Work of one task in scalar instructions: some tens of microseconds.
 const TASK_WORK: u64 = 1 << 17;
 /// Elements of the innermost axis that one grid item of a plain loop covers.
@@ -47,7 +51,7 @@ pub(crate) enum Source {
 
 /// How the points of a nest are visited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub(crate) enum Traversal {
     /// One kept axis, whose range is what the function is called with.
     Flat,
     /// Vectors along the last kept axis; a grid item is a block of it.
@@ -68,9 +72,9 @@ pub(crate) struct Nest {
     /// The canonical kernel: kept axes first, none of extent 1.
     pub(crate) kernel: Kernel,
     /// How it is visited.
-    pub(crate) form: Form,
-    /// Vectors per iteration.
-    pub(crate) groups: usize,
+    pub(crate) traversal: Traversal,
+    /// Vectors of [`REDUCTION_LANES`] elements per iteration.
+    pub(crate) unroll: usize,
     /// The sources of its parameters.
     pub(crate) sources: SmallVec<[Source; 6]>,
     /// Its grid items.
@@ -85,7 +89,7 @@ impl Nest {
     /// Whether it has one axis of less than the widest vectors or just that: too little to be split over threads, and few
     /// enough lengths for code of each.
     pub(crate) fn is_short(&self) -> bool {
-        self.form == Form::Flat && self.items <= MIN_BLOCK as u64
+        self.traversal == Traversal::Flat && self.items <= MIN_BLOCK as u64
     }
 }
 
@@ -128,29 +132,29 @@ impl Source {
 
 fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
     let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
-    let form = form(&kernel, kept);
-    let groups = groups(&kernel, form);
+    let traversal = traversal(&kernel, kept);
+    let unroll = unroll(&kernel, traversal);
     let block = |extent: usize, block: usize| extent.div_ceil(block) as u64;
     let points = |axes: &[crate::ir::Axis]| axes.iter().map(|a| a.extent as u64).product::<u64>();
-    let (form, items) = match form {
-        Form::Flat => (form, points(&kernel.axes)),
-        Form::Rows => (form, points(&kernel.axes[..kept])),
-        Form::Columns { .. } => {
+    let (traversal, items) = match traversal {
+        Traversal::Flat => (traversal, points(&kernel.axes)),
+        Traversal::Rows => (traversal, points(&kernel.axes[..kept])),
+        Traversal::Columns { .. } => {
             let extent = kernel.axes[kept - 1].extent;
-            let length = if kernel.axes.len() > kept { (groups * LANES).max(MIN_BLOCK) } else { BLOCK };
+            let length = if kernel.axes.len() > kept { (unroll * REDUCTION_LANES).max(MIN_BLOCK) } else { BLOCK };
             // A short remainder joins the last block.
             let length = if extent < 2 * length { extent } else { length };
-            (Form::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))
+            (Traversal::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))
         }
-        Form::Tile => (form, points(&kernel.axes[..kept - 1])),
+        Traversal::Tile => (traversal, points(&kernel.axes[..kept - 1])),
     };
     let work = points(&kernel.axes).saturating_mul(cost_of_point(&kernel));
     let per_item = (work / items.max(1)).max(1);
     let task = TASK_WORK.div_ceil(per_item).max(1);
     // Whole cache lines of every dtype, so that no two tasks write to one.
-    let task = if form == Form::Flat { task.next_multiple_of(64) } else { task };
+    let task = if traversal == Traversal::Flat { task.next_multiple_of(64) } else { task };
     let sources = sources.iter().copied().collect();
-    Nest { kernel, form, groups, sources, items, task, work }
+    Nest { kernel, traversal, unroll, sources, items, task, work }
 }
 
 fn cost_of_point(kernel: &Kernel) -> u64 {
@@ -169,33 +173,33 @@ fn unit_strides(kernel: &Kernel, axis: usize) -> usize {
     loads.count() + stores.count()
 }
 
-fn form(kernel: &Kernel, kept: usize) -> Form {
+fn traversal(kernel: &Kernel, kept: usize) -> Traversal {
     if kernel.axes.len() == kept {
         return match kept {
-            0 => Form::Rows,
-            1 => Form::Flat,
-            _ => Form::Columns { block: 0 },
+            0 => Traversal::Rows,
+            1 => Traversal::Flat,
+            _ => Traversal::Columns { block: 0 },
         };
     }
     if kept == 0 || kernel.axes[kept - 1].extent < MIN_VECTOR_EXTENT {
-        return Form::Rows;
+        return Traversal::Rows;
     }
     let along_kept = unit_strides(kernel, kept - 1);
     let along_reduced = unit_strides(kernel, kernel.axes.len() - 1);
-    if along_kept >= along_reduced.max(1) { Form::Columns { block: 0 } } else { Form::Rows }
+    if along_kept >= along_reduced.max(1) { Traversal::Columns { block: 0 } } else { Traversal::Rows }
 }
 
 /// Enough independent vectors to hide latencies, few enough for the registers.
-fn groups(kernel: &Kernel, form: Form) -> usize {
+fn unroll(kernel: &Kernel, traversal: Traversal) -> usize {
     let insts = cost_of_point(kernel);
     let wide = kernel.params.iter().any(|p| p.dtype.size() == 8) || kernel.dtypes().contains(&DType::F64);
     let reduces = kernel.insts.iter().filter(|i| matches!(i, Inst::Reduce(..))).count();
-    let groups = match insts {
+    let unroll = match insts {
         0..=8 => 4,
         9..=20 => 2,
         _ => 1,
     };
-    let groups = if reduces > 0 && insts <= 20 { 8 / reduces.next_power_of_two().min(8) } else { groups };
-    let groups = groups.clamp(1, if form == Form::Flat { 4 } else { 8 });
-    if wide { (groups / 2).max(1) } else { groups }
+    let unroll = if reduces > 0 && insts <= 20 { 8 / reduces.next_power_of_two().min(8) } else { unroll };
+    let unroll = unroll.clamp(1, if traversal == Traversal::Flat { 4 } else { 8 });
+    if wide { (unroll / 2).max(1) } else { unroll }
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use retape_runtime::{DType, Scalar};
 use smallvec::SmallVec;
 
-use super::{Form, Nest, Source, prepared};
+use super::{Nest, Source, Traversal, prepared};
 use crate::ir::{Affine, Binary, Inst, Kernel, Param, ParamId, ValueId};
 
 /// Kernels that are equal except for some numbers.
@@ -45,8 +45,8 @@ pub(crate) fn prepared_all(kernels: &[&Kernel]) -> Vec<Kernel> {
 pub(crate) fn share_code<'n>(nests: impl Iterator<Item = &'n mut Nest>, start: usize) -> Vec<u8> {
     let mut nests: Vec<&mut Nest> = nests.collect();
     let mut memory: Vec<u8> = vec![];
-    let of_one_form = nests.iter().map(|nest| ((nest.form, nest.groups), &nest.kernel));
-    let classes: Vec<KernelClass> = classes::<(Form, usize)>(of_one_form).collect();
+    let of_one_code = nests.iter().map(|nest| ((nest.traversal, nest.unroll), &nest.kernel));
+    let classes: Vec<KernelClass> = classes::<(Traversal, usize)>(of_one_code).collect();
     for KernelClass { members, numbers } in classes.into_iter().filter(|class| !class.numbers.is_empty()) {
         for n in members {
             let nest = &mut nests[n];

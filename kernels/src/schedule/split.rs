@@ -1,4 +1,4 @@
-//! Long reductions in two steps: fixed chunks of one reduced axis make partial results, which a second kernel folds.
+//! Long reductions in two steps: fixed chunks of one reduced axis make partial results, which a second kernel reduces.
 //!
 //! The chunk length follows from the shape, so that the tree of additions does too. Chunks give threads something to
 //! share when few points are kept, and keep the sums of `f32` short.
@@ -6,7 +6,7 @@
 use retape_runtime::{DType, Scalar};
 
 use super::canonical::{affine, without_dead};
-use super::{Form, Source};
+use super::{Source, Traversal};
 use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stage, Store, ValueId, operation};
 
 /// The fewest points worth splitting.
@@ -30,7 +30,7 @@ pub(super) fn split(kernel: &Kernel) -> Option<Split> {
     if kept == kernel.axes.len() || !kernel.insts.iter().any(|i| matches!(i, Inst::Reduce(..))) {
         return None;
     }
-    let rows = super::form(kernel, kept) == Form::Rows;
+    let rows = super::traversal(kernel, kept) == Traversal::Rows;
     let (items, chain) = if rows { (n_kept, n_reduced / 16) } else { (n_kept.div_ceil(32), n_reduced) };
     let few_items = items < 16 && n_kept * n_reduced >= MIN_POINTS;
     if !few_items && chain <= MAX_CHAIN {
@@ -55,7 +55,7 @@ fn cut(kernel: &Kernel, kept: usize, axis: usize, chunk: usize, n_kept: usize) -
     if rest > 0 {
         parts.push(cutter.part(full, 1, rest));
     }
-    parts.push(cutter.fold());
+    parts.push(cutter.second_pass());
     Split { parts, scratch }
 }
 
@@ -74,16 +74,16 @@ fn partials(kernel: &Kernel, dtypes: &[DType], len: usize, align: usize) -> (Vec
     (partials, scratch)
 }
 
-/// The kernel that folds `chunks` rows of partial results of a canonical kernel, each for all kept points, and does
+/// The kernel that reduces `chunks` rows of partial results of a canonical kernel, each for all kept points, and does
 /// what depends on them; what its parameters are, those for partial results last; and the bytes of these, each
 /// aligned to `align`.
-pub(crate) fn fold_of_partials(kernel: &Kernel, chunks: usize, align: usize) -> (Kernel, Vec<Source>, usize) {
+pub(crate) fn reduction_of_partials(kernel: &Kernel, chunks: usize, align: usize) -> (Kernel, Vec<Source>, usize) {
     let kept = kernel.axes.iter().filter(|a| !a.reduced).count();
     let (dtypes, n_kept) = (kernel.dtypes(), kernel.kept_len());
     let (partials, scratch) = partials(kernel, &dtypes, chunks.saturating_mul(n_kept), align);
     let cutter = Cutter { kernel, kept, axis: kept, chunk: 1, n_kept, chunks, partials: &partials, dtypes: &dtypes };
-    let (fold, sources) = cutter.fold();
-    (fold, sources, scratch)
+    let (second, sources) = cutter.second_pass();
+    (second, sources, scratch)
 }
 
 struct Cutter<'a> {
@@ -175,7 +175,7 @@ impl Cutter<'_> {
     }
 
     /// Folds the partial results in order and does what depends on them.
-    fn fold(&self) -> (Kernel, Vec<Source>) {
+    fn second_pass(&self) -> (Kernel, Vec<Source>) {
         let (params, sources) = self.params(false);
         let mut axes = self.kernel.axes[..self.kept].to_vec();
         axes.push(Axis { extent: self.chunks, reduced: true });
@@ -190,12 +190,12 @@ impl Cutter<'_> {
                 _ if *stage == Stage::Element => {
                     insts.push(Inst::Const(Scalar { dtype: DType::I64, bits: 0 }));
                 }
-                Inst::Reduce(monoid, _) => {
+                Inst::Reduce(op, _) => {
                     let param = ParamId((self.kernel.params.len() + n_partials) as u32);
                     n_partials += 1;
                     let at = affine(0, self.kept_strides().into_iter().chain([self.n_kept as i64]));
                     insts.push(Inst::Load(param, at));
-                    insts.push(Inst::Reduce(*monoid, ValueId(insts.len() as u32 - 1)));
+                    insts.push(Inst::Reduce(*op, ValueId(insts.len() as u32 - 1)));
                 }
                 Inst::Load(p, at) => insts.push(Inst::Load(*p, strides(at))),
                 other @ (Inst::Const(_) | Inst::Index(_) | Inst::LoadAt(..) | operation!()) => {

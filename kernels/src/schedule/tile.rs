@@ -3,8 +3,8 @@
 
 use smallvec::SmallVec;
 
-use super::canonical::{merged, select_axes, without_dead};
-use super::{Form, Nest, Source, TASK_WORK, cost_of_point, groups, prepared};
+use super::canonical::{merged, select_axes, without_dead, without_single_reductions};
+use super::{Nest, Source, TASK_WORK, Traversal, cost_of_point, prepared, unroll};
 use crate::epilogue::{Epilogue, first_column_axis};
 use crate::ir::{Affine, Inst, Kernel};
 use crate::library::TileShape;
@@ -21,16 +21,16 @@ pub(crate) fn tile_nest(epilogue: &Epilogue, tiles: TileShape) -> Option<Nest> {
     let first = first_column_axis(&kernel, width).filter(|_| is_long && width > 1)?;
     let order: Vec<usize> = (0..kernel.axes.len()).filter(|&axis| kernel.axes[axis].extent != 1).collect();
     let border = order.iter().filter(|&&axis| axis < first).count();
-    let (kernel, border) = merged(select_axes(&kernel, &order), border);
+    let (kernel, border) = merged(without_single_reductions(select_axes(&kernel, &order)), border);
     let is_fit = border + 1 == kernel.axes.len() && accesses(&kernel).all(|at| matches!(at.stride(border), 0 | 1));
-    let form = if has_whole_rows { Form::Columns { block: width } } else { Form::Tile };
+    let traversal = if has_whole_rows { Traversal::Columns { block: width } } else { Traversal::Tile };
     let items: u64 = kernel.axes.get(..border)?.iter().map(|axis| axis.extent as u64).product();
     let work = items.saturating_mul(width as u64).saturating_mul(cost_of_point(&kernel));
     let is_one_task = work <= TASK_WORK;
     (is_fit && (is_one_task || !is_one)).then(|| {
         let sources: SmallVec<[Source; 6]> = (0..kernel.params.len()).map(Source::Param).collect();
-        let groups = groups(&kernel, form);
-        Nest { kernel, form, groups, sources, items, task: 1, work }
+        let unroll = unroll(&kernel, traversal);
+        Nest { kernel, traversal, unroll, sources, items, task: 1, work }
     })
 }
 

@@ -15,7 +15,7 @@ use super::code::{Code, RegClass, RegField, RegOrMem, Row, Virtual};
 use super::encode::{Constant, Len};
 use super::ops::{self, Op, Shift};
 use super::regs::Registers;
-use crate::ir::{Binary, Compare, Inst, Monoid, Unary, ValueId};
+use crate::ir::{Binary, Compare, Inst, ReductionOp, Unary, ValueId};
 
 /// The registers of a value.
 pub(super) type VirtualRegs = SmallVec<[Virtual; 2]>;
@@ -41,7 +41,7 @@ pub(super) struct WideEmitter {
     pub(super) level: WideIsa,
     pub(super) regs: Registers,
     pub(super) block: Vec<Code>,
-    /// The width of what is emitted: whole vectors, except where lanes are folded.
+    /// The width of what is emitted: whole vectors, except where lanes are combined.
     pub(super) len: Len,
 }
 
@@ -550,7 +550,7 @@ impl WideEmitter {
     }
 
     /// One step of a reduction.
-    pub(super) fn combine(&mut self, monoid: Monoid, x: &WideVal, y: &WideVal) -> Option<WideVal> {
-        self.binary(monoid.binary(), x, y)
+    pub(super) fn combine(&mut self, op: ReductionOp, x: &WideVal, y: &WideVal) -> Option<WideVal> {
+        self.binary(op.binary(), x, y)
     }
 }

@@ -6,7 +6,7 @@ use super::encode::{Alu, Assembled, Memory, RAX, RDI, RDX, RSI, RSP, Rm};
 use super::nest::WideLoops;
 use super::regs::Registers;
 use crate::cpu::run_whole;
-use crate::schedule::Nest;
+use crate::schedule::{LoopForm, Nest};
 
 /// The registers that a function leaves as they were.
 const SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
@@ -15,7 +15,7 @@ const MAX_FRAME: i32 = 1 << 14;
 
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; with at most
 /// `limit` registers of each class.
-pub(super) fn assembled(nests: &[&Nest], level: WideIsa, limit: u32) -> Option<Assembled> {
+pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa, limit: u32) -> Option<Assembled> {
     let regs = Registers::new(level.has_masks(), level.len(), limit);
     let mut e = WideEmitter { level, regs, block: vec![], len: level.len() };
     let [saved, table] = [(); 2].map(|()| e.regs.place(8));
@@ -30,14 +30,14 @@ pub(super) fn assembled(nests: &[&Nest], level: WideIsa, limit: u32) -> Option<A
     asm.store(RDI, Memory::at(RSP, table));
     let (mut first, frame) = (0, e.regs.frame());
     let whole = run_whole(nests);
-    for nest in nests {
+    for (&nest, form) in nests.iter().zip(forms) {
         if whole {
             let items = i32::try_from(nest.items).ok()?;
             e.regs.asm.load(RDI, Memory::at(RSP, table));
             e.regs.asm.mov_imm(Rm::Register(RSI), 0);
             e.regs.asm.mov_imm(Rm::Register(RDX), items);
         }
-        e = WideLoops::emit(e, nest, first, whole)?;
+        e = WideLoops::emit(e, (nest, form), first, whole)?;
         e.regs.end_frame(frame);
         first += nest.kernel.params.len();
     }

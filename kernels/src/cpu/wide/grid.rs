@@ -2,10 +2,9 @@
 
 use super::code::Cell;
 use super::encode::{Alu, Condition, RAX, RCX, RDI, RDX, RSI, Rm};
-use super::nest::{LoopPlace, VectorGroup, WideLoops};
+use super::nest::{VectorGroup, WideLoops};
 use super::regs::Registers;
 use super::walk::MIN_HELD_TRIPS;
-use crate::schedule::LANES;
 
 /// Work in rows shorter than an iteration up to which code that is quickly made outweighs Cranelift's, which is quicker
 /// to run.
@@ -60,52 +59,46 @@ impl WideLoops<'_> {
     /// One iteration of the vector axis of a nest of blocks.
     fn column(&mut self, groups: Vec<VectorGroup>) -> Option<()> {
         self.open(groups);
-        let place = LoopPlace::before(self.vector_level());
-        self.made_at(place)?;
-        if self.facts.kept == self.n_axes() {
-            return self.stores_at(place);
+        let (form, level) = (self.form, self.form.tail_level());
+        self.steps(&form.loops[level].steps)?;
+        if form.kept == self.n_axes() {
+            return Some(());
         }
-        self.end_block(place);
+        self.end_block(level);
         self.begin_sums();
         self.end_body();
-        self.reduced_loops(self.facts.kept, self.n_axes(), &mut |l| {
-            l.made_at(l.body_place())?;
-            l.stores_at(l.body_place())?;
+        self.reduced_loops(form.kept, self.n_axes(), &mut |l| {
+            l.steps(&form.loops[l.innermost()].steps)?;
             l.add_columns()
         })?;
         self.column_sums();
-        let tail = self.tail_place();
-        self.made_at(tail)?;
-        self.stores_at(tail)
+        self.steps(&form.loops[level].tail)
     }
 
     /// A nest of rows, whose vectors lie along the last reduced axis.
     pub(super) fn rows(&mut self) -> Option<()> {
-        let extent = self.kernel.axes[self.axis].extent;
-        // Fewer are added one after the other.
-        (extent >= LANES).then_some(())?;
-        let is_short = extent < self.nest.groups * LANES;
+        let (form, extent) = (self.form, self.kernel.axes[self.axis].extent);
+        // Fewer elements than an accumulator has lanes are added one after the other.
+        (form.accumulators > 0).then_some(())?;
+        let is_short = form.accumulators < self.nest.unroll;
         (!is_short || self.nest.work <= MAX_SHORT_WORK).then_some(())?;
         let end = self.frame_cell();
         let groups = self.kernel_groups().min(extent.div_ceil(self.e.level.lanes()));
         self.make_accumulators(groups);
-        self.items(end, self.facts.kept, None, &mut |l| {
+        self.items(end, form.kept, None, &mut |l| {
             l.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);
             l.begin_sums();
             l.end_body();
-            l.reduced_loops(l.facts.kept, l.axis, &mut |l| {
+            l.reduced_loops(form.kept, l.axis, &mut |l| {
                 l.walk_row(extent, groups, &mut |l, groups| {
                     l.open(groups);
-                    l.made_at(l.body_place())?;
-                    l.stores_at(l.body_place())?;
+                    l.steps(&form.loops[l.innermost()].steps)?;
                     l.add_row()
                 })
             })?;
             l.open(vec![]);
             l.row_sums()?;
-            let tail = l.tail_place();
-            l.made_at(tail)?;
-            l.stores_at(tail)?;
+            l.steps(&form.loops[form.tail_level()].tail)?;
             l.end_body();
             Some(())
         })
@@ -127,9 +120,8 @@ impl WideLoops<'_> {
         asm.jump_if(Condition::GreaterOrEqual, done);
         self.decompose(outer, blocks);
         self.e.regs.asm.bind(top);
-        let grid = LoopPlace::before(1);
-        self.made_at(grid)?;
-        self.end_block(grid);
+        self.steps(&self.form.loops[1].steps)?;
+        self.end_block(1);
         body(self)?;
         self.advance(outer);
         self.e.regs.asm.alu(Alu::Cmp, RSI, Registers::cell(end));
@@ -153,12 +145,12 @@ impl WideLoops<'_> {
                 self.divide(self.kernel.axes[axis].extent);
             }
             self.e.regs.asm.general(&[0x89], true, from, Registers::cell(cell));
-            for pointer in &self.pointers {
-                let stride = self.stride(pointer, axis);
+            for (n, &pointer) in self.pointers.iter().enumerate() {
+                let stride = self.stride(n, axis);
                 if stride != 0 {
                     let asm = &mut self.e.regs.asm;
                     asm.imul(RDI, Registers::cell(cell), stride);
-                    asm.general(&[0x01], true, RDI, Registers::cell(pointer.cell));
+                    asm.general(&[0x01], true, RDI, Registers::cell(pointer));
                 }
             }
         }
@@ -193,10 +185,10 @@ impl WideLoops<'_> {
 
     /// Moves the pointers by some steps along an axis.
     fn move_pointers(&mut self, axis: usize, steps: i32) {
-        for pointer in &self.pointers {
-            let bytes = self.stride(pointer, axis) * steps;
+        for (n, &pointer) in self.pointers.iter().enumerate() {
+            let bytes = self.stride(n, axis) * steps;
             if bytes != 0 {
-                self.e.regs.asm.alu_imm(Alu::Add, Registers::cell(pointer.cell), bytes);
+                self.e.regs.asm.alu_imm(Alu::Add, Registers::cell(pointer), bytes);
             }
         }
     }
@@ -211,7 +203,6 @@ impl WideLoops<'_> {
         self.counters[axis] = Some(counter);
         self.e.regs.asm.mov_imm(Registers::cell(counter), 0);
         let top = self.e.regs.asm.label();
-        let place = LoopPlace::before(self.level_of(axis));
         let mut held = vec![];
         if axis + 1 == self.n_axes() {
             body(self)?;
@@ -222,8 +213,9 @@ impl WideLoops<'_> {
             self.e.regs.asm.bind(top);
         } else {
             self.e.regs.asm.bind(top);
-            self.made_at(place)?;
-            self.end_block(place);
+            let level = self.form.level_of(axis);
+            self.steps(&self.form.loops[level].steps)?;
+            self.end_block(level);
             self.reduced_loops(axis + 1, end, body)?;
         }
         self.end_body();

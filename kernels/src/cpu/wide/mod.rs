@@ -1,7 +1,7 @@
 //! Machine code for loop nests at the full width of vectors of x86-64: AVX2 with fused multiply-add, and AVX-512.
 //!
 //! Guarantees, for the nests that it takes, code that is called as Cranelift's is and gives the same bits: values are
-//! made by the same operations, lane by lane, and sums are folded in the order that the schedule fixes for four lanes.
+//! made by the same operations, lane by lane, and sums are combined in the order that the schedule fixes for four lanes.
 //! Nests that need more than it has, such as calls and divisions of integers, are left to Cranelift.
 //!
 //! The stages: `function` has the frame; `nest`, `grid` and `walk` walk the loops and ask `emit`, `cast`, `memory` and
@@ -27,7 +27,7 @@ mod walk;
 use encode::Len;
 use function::assembled;
 
-use crate::schedule::Nest;
+use crate::schedule::{LoopForm, Nest};
 
 /// An instruction set with vectors wider than 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +100,6 @@ impl WideIsa {
 
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; `None` if one
 /// has something that there is no code for here.
-pub(super) fn machine_code(nests: &[&Nest], level: WideIsa) -> Option<Vec<u8>> {
-    assembled(nests, level, u32::MAX).map(|code| code.bytes)
+pub(super) fn machine_code(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa) -> Option<Vec<u8>> {
+    assembled(nests, forms, level, u32::MAX).map(|code| code.bytes)
 }

@@ -1,7 +1,7 @@
 //! Reductions: sums in registers, and the fixed order in which elements and lanes are added to them.
 //!
-//! Along the vectors, element `e` of a row is added to lane `e mod 4` of sum `e / 4 mod groups`, in order. A vector
-//! holds several such sums side by side where there are as many, and is added part by part where there are fewer.
+//! The loop form says which lane of which accumulator an element of a row is added to. A vector holds several such
+//! accumulators side by side where there are as many, and is added part by part where there are fewer.
 //! Lanes beyond the end of a row add the neutral element, which changes no sum.
 
 use retape_runtime::DType;
@@ -12,28 +12,17 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::Len;
 use super::nest::WideLoops;
 use super::ops;
-use crate::ir::{Inst, Monoid, ValueId};
-use crate::schedule::LANES;
+use crate::ir::ReductionOp;
+use crate::schedule::{REDUCTION_LANES, ReducedValue};
 
 /// Registers that the sums of a nest may take: with AVX2, and with AVX-512.
 const MAX_SUMS: [usize; 2] = [8, 16];
 
 impl WideLoops<'_> {
-    fn reduction(&self, n: usize) -> (Monoid, ValueId, DType) {
-        let id = self.facts.reduces[n];
-        let dtype = self.facts.dtypes[id.index()];
-        if let Inst::Reduce(monoid, x) = self.kernel.insts[id.index()] {
-            (monoid, x, dtype)
-        } else {
-            (Monoid::Sum, id, dtype)
-        }
-    }
-
     /// Vectors of an iteration of columns: enough independent sums to hide latencies, as registers allow.
     pub(super) fn column_groups(&self) -> usize {
-        let regs = |id: &ValueId| if is_wide(self.facts.dtypes[id.index()]) { 2 } else { 1 };
-        let each: usize = self.facts.reduces.iter().map(regs).sum();
-        if self.facts.kept == self.n_axes() || each == 0 {
+        let each: usize = self.form.reductions.iter().map(|r| if is_wide(r.dtype) { 2 } else { 1 }).sum();
+        if self.form.kept == self.n_axes() || each == 0 {
             return self.kernel_groups();
         }
         let most = MAX_SUMS[usize::from(self.e.level.has_masks())];
@@ -47,14 +36,10 @@ impl WideLoops<'_> {
 
     /// Registers, or places of the frame, for the sums of as many groups.
     pub(super) fn make_accumulators(&mut self, groups: usize) {
-        if self.facts.kept == self.n_axes() {
-            return;
-        }
-        for n in 0..self.facts.reduces.len() {
-            let (.., dtype) = self.reduction(n);
+        for reduced in &self.form.reductions {
             let count = match self.parts_of_sums() {
                 Some((_, sums)) => sums,
-                None => groups * if is_wide(dtype) { 2 } else { 1 },
+                None => groups * if is_wide(reduced.dtype) { 2 } else { 1 },
             };
             let sums = (0..count).map(|_| self.e.regs.make_fixed()).collect();
             self.accumulators.push(sums);
@@ -63,30 +48,24 @@ impl WideLoops<'_> {
 
     /// Where vectors along a row are added part by part: the fours of lanes that a part has, and the number of sums.
     fn parts_of_sums(&self) -> Option<(usize, usize)> {
-        let extent = self.kernel.axes[self.axis].extent;
-        let (groups, lanes) = (self.nest.groups, self.e.level.lanes());
-        match self.is_row() {
-            // A row that is shorter than one iteration has a sum for each four elements, and adds the rest to the first.
-            true if extent < groups * LANES => Some((1, extent / LANES)),
-            true if groups * LANES < lanes => Some((groups, 1)),
+        match self.form.accumulators {
+            0 => None,
+            n if n < self.nest.unroll => Some((1, n)),
+            n if n * REDUCTION_LANES < self.e.level.lanes() => Some((n, 1)),
             _ => None,
         }
     }
 
-    fn is_row(&self) -> bool {
-        self.axis >= self.facts.kept
-    }
-
     /// The registers of the sums of a group.
     fn sum(&self, n: usize, g: usize) -> WideVal {
-        let (.., dtype) = self.reduction(n);
+        let dtype = self.form.reductions[n].dtype;
         let each = if is_wide(dtype) && self.parts_of_sums().is_none() { 2 } else { 1 };
         WideVal::new(dtype, SmallVec::from_slice(&self.accumulators[n][g * each..(g + 1) * each]))
     }
 
     /// Sets all sums to their neutral elements.
     pub(super) fn begin_sums(&mut self) {
-        for n in 0..self.facts.reduces.len() {
+        for n in 0..self.form.reductions.len() {
             let neutral = self.neutral(n).regs[0];
             for sum in self.accumulators[n].clone() {
                 self.e.set(sum, neutral);
@@ -96,8 +75,8 @@ impl WideLoops<'_> {
 
     /// The neutral element in all lanes; of `bool` in words.
     fn neutral(&mut self, n: usize) -> WideVal {
-        let (monoid, _, dtype) = self.reduction(n);
-        let neutral = monoid.neutral(dtype);
+        let ReducedValue { op, dtype, .. } = self.form.reductions[n];
+        let neutral = op.neutral(dtype);
         if dtype == DType::Bool {
             let word = self.e.word(if neutral.bits != 0 { u32::MAX } else { 0 });
             return WideVal::new(dtype, smallvec![word]);
@@ -107,19 +86,18 @@ impl WideLoops<'_> {
 
     /// The operand of a reduction as a group sees it; of `bool` in words.
     fn reduced(&mut self, n: usize, g: usize) -> Option<WideVal> {
-        let (_, x, _) = self.reduction(n);
-        let value = self.operand(g, x)?;
+        let value = self.operand(Some(g), self.form.reductions[n].of)?;
         Some(self.e.words_of_mask(value))
     }
 
     /// Adds the groups of a reduced point to the sums of the kept points.
     pub(super) fn add_columns(&mut self) -> Option<()> {
-        for n in 0..self.facts.reduces.len() {
-            let (monoid, ..) = self.reduction(n);
+        for n in 0..self.form.reductions.len() {
+            let op = self.form.reductions[n].op;
             for g in 0..self.groups.len() {
                 let x = self.reduced(n, g)?;
                 let sum = self.sum(n, g);
-                self.e.add_to(monoid, &sum, &x)?;
+                self.e.add_to(op, &sum, &x)?;
             }
         }
         Some(())
@@ -127,24 +105,20 @@ impl WideLoops<'_> {
 
     /// Makes the sums of columns the values of their reductions.
     pub(super) fn column_sums(&mut self) {
-        for n in 0..self.facts.reduces.len() {
-            let id = self.facts.reduces[n].index();
+        for n in 0..self.form.reductions.len() {
+            let ReducedValue { id, is_grouped, .. } = self.form.reductions[n];
             for g in 0..self.groups.len() {
                 let sum = self.sum(n, g);
                 let value = self.e.mask_of_words(sum);
-                if self.facts.deps[id] & self.facts.axis_bit() == 0 {
-                    self.values[id] = Some(value);
-                } else {
-                    self.group_values[g][id] = Some(value);
-                }
+                self.set(is_grouped.then_some(g), id, value);
             }
         }
     }
 
     /// Adds the groups of a row to its sums.
     pub(super) fn add_row(&mut self) -> Option<()> {
-        for n in 0..self.facts.reduces.len() {
-            let (monoid, _, dtype) = self.reduction(n);
+        for n in 0..self.form.reductions.len() {
+            let ReducedValue { op, dtype, .. } = self.form.reductions[n];
             for g in 0..self.groups.len() {
                 let mut x = self.reduced(n, g)?;
                 if let Some(tail) = self.groups[g].tail {
@@ -154,17 +128,17 @@ impl WideLoops<'_> {
                 }
                 let Some((fours, sums)) = self.parts_of_sums() else {
                     let sum = self.sum(n, g);
-                    self.e.add_to(monoid, &sum, &x)?;
+                    self.e.add_to(op, &sum, &x)?;
                     continue;
                 };
-                let bytes = fours * LANES * dtype.size().max(4);
-                let first = self.groups[g].offset as usize / (fours * LANES);
+                let bytes = fours * REDUCTION_LANES * dtype.size().max(4);
+                let first = self.groups[g].offset as usize / (fours * REDUCTION_LANES);
                 let extent = self.kernel.axes[self.axis].extent;
                 for (at, part) in self.e.parts(&x, bytes, usize::MAX).into_iter().enumerate() {
                     let at = first + at;
-                    if at * LANES < extent {
-                        let sum = self.sum(n, if at < sums { at } else { 0 });
-                        self.e.at_len(bytes, |e| e.add_to(monoid, &sum, &part))?;
+                    if at * REDUCTION_LANES < extent {
+                        let sum = self.sum(n, at % sums);
+                        self.e.at_len(bytes, |e| e.add_to(op, &sum, &part))?;
                     }
                 }
             }
@@ -174,27 +148,27 @@ impl WideLoops<'_> {
 
     /// Folds the sums of a row: neighbours until one is left, then its lanes.
     pub(super) fn row_sums(&mut self) -> Option<()> {
-        for n in 0..self.facts.reduces.len() {
-            let (monoid, _, dtype) = self.reduction(n);
-            let bytes = LANES * dtype.size().max(4);
+        for n in 0..self.form.reductions.len() {
+            let ReducedValue { id, op, dtype, .. } = self.form.reductions[n];
+            let bytes = REDUCTION_LANES * dtype.size().max(4);
             let sums = WideVal::new(dtype, SmallVec::from_slice(&self.accumulators[n]));
             let mut level = match self.parts_of_sums() {
                 Some((1, _)) => sums.regs.iter().map(|&reg| WideVal::new(dtype, smallvec![reg])).collect(),
                 Some((fours, _)) => self.e.parts(&sums, bytes, fours),
-                None => self.e.parts(&sums, bytes, self.nest.groups),
+                None => self.e.parts(&sums, bytes, self.form.accumulators),
             };
-            let folded = self.e.at_len(bytes, |e| {
+            let combined = self.e.at_len(bytes, |e| {
                 while level.len() > 1 {
                     let pairs = level.chunks(2).map(|pair| match pair {
-                        [x, y] => e.combine(monoid, x, y),
+                        [x, y] => e.combine(op, x, y),
                         _ => Some(pair[0].clone()),
                     });
                     level = pairs.collect::<Option<_>>()?;
                 }
-                e.fold_lanes(monoid, &level[0])
+                e.reduce_lanes(op, &level[0])
             })?;
-            let value = self.e.mask_of_words(folded);
-            self.values[self.facts.reduces[n].index()] = Some(value);
+            let value = self.e.mask_of_words(combined);
+            self.set(None, id, value);
         }
         Some(())
     }
@@ -208,8 +182,8 @@ impl WideEmitter {
     }
 
     /// Adds a value to a sum, in place.
-    fn add_to(&mut self, monoid: Monoid, sum: &WideVal, x: &WideVal) -> Option<()> {
-        let made = self.combine(monoid, sum, x)?;
+    fn add_to(&mut self, op: ReductionOp, sum: &WideVal, x: &WideVal) -> Option<()> {
+        let made = self.combine(op, sum, x)?;
         for (&from, &to) in made.regs.iter().zip(&sum.regs) {
             let makes = |code: &&mut Code| matches!(code, Code::Row(row) if row.reg == RegField::Define(from));
             match self.block.iter_mut().rev().find(makes) {
@@ -248,23 +222,23 @@ impl WideEmitter {
     }
 
     /// Four lanes as one element in all lanes: lanes 0 and 2, 1 and 3, then the two.
-    fn fold_lanes(&mut self, monoid: Monoid, x: &WideVal) -> Option<WideVal> {
+    fn reduce_lanes(&mut self, op: ReductionOp, x: &WideVal) -> Option<WideVal> {
         let dtype = x.dtype;
         let wide = is_wide(dtype);
-        let mut folded = x.clone();
+        let mut combined = x.clone();
         let halves = |e: &mut Self, x: &WideVal, imm| {
             WideVal::new(dtype, smallvec![e.one_of(ops::SHUFFLE, e.len, x.regs[0], Some(imm))])
         };
         if wide {
             let upper = WideVal::new(dtype, smallvec![self.extracted(ops::EXTRACT_128, x.regs[0], 1)]);
             self.len = Len::Bits128;
-            folded = self.combine(monoid, &folded, &upper)?;
+            combined = self.combine(op, &combined, &upper)?;
         }
         for imm in if wide { &[0x4e][..] } else { &[0x4e, 0x39] } {
-            let moved = halves(self, &folded, *imm);
-            folded = self.combine(monoid, &folded, &moved)?;
+            let moved = halves(self, &combined, *imm);
+            combined = self.combine(op, &combined, &moved)?;
         }
-        let all = self.one_of(ops::repeat(wide), self.level.len(), folded.regs[0], None);
+        let all = self.one_of(ops::repeat(wide), self.level.len(), combined.regs[0], None);
         let regs: VirtualRegs = if wide { smallvec![all, all] } else { smallvec![all] };
         Some(WideVal::new(dtype, regs))
     }

@@ -16,9 +16,9 @@ use crate::cpu::tests::{
 use crate::cpu::{Function, Unit};
 use crate::epilogue::Epilogue;
 use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
-use crate::ir::{Affine, Compare, Kernel, KernelBuilder, Monoid, ParamId, Value};
+use crate::ir::{Affine, Compare, Kernel, KernelBuilder, ParamId, ReductionOp, Value};
 use crate::library::TileShape;
-use crate::schedule::{Nest, Schedule, prepared, schedule, tile_nest};
+use crate::schedule::{LoopForm, Nest, Schedule, prepared, schedule, tile_nest};
 
 /// As few registers as an instruction can name, so that values must move.
 const FEW: u32 = super::regs::MOST_NAMED;
@@ -80,7 +80,7 @@ fn functions(schedule: &Schedule, level: WideIsa, limit: u32, name: &str) -> (Ve
     let narrow = crate::cpu::compile::isa_at(None).unwrap();
     let mut n_wide = 0;
     let of_nest = |nest| {
-        if let Some(code) = assembled(&[nest], level, limit) {
+        if let Some(code) = assembled(&[nest], &[LoopForm::of_nest(nest)], level, limit) {
             n_wide += 1;
             check_instructions(&code, name);
             return function(&code.bytes);
@@ -136,7 +136,7 @@ fn functions_have_the_bits_of_cranelift() {
 }
 
 #[test]
-fn rare_parts_have_the_bits_of_cranelift() {
+fn cold_regions_have_the_bits_of_cranelift() {
     let mut n_wide = 0;
     for seed in 0..60 {
         let kernel = prepared(&random_kernel_of_selects(seed));
@@ -180,10 +180,10 @@ fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
         k.store(k.param(dtype, len, true), at, value);
         if reduces {
             let kept = extents[0].0;
-            let sum = value.cast(DType::F32).reduce(Monoid::Sum);
+            let sum = value.cast(DType::F32).reduce(ReductionOp::Sum);
             k.store(k.param(DType::F32, kept, true), Affine::new(0, &[1, 0]), sum);
             if wide {
-                let most = value.cast(DType::F64).reduce(Monoid::Max);
+                let most = value.cast(DType::F64).reduce(ReductionOp::Max);
                 k.store(k.param(DType::F64, kept, true), Affine::new(0, &[1, 0]), most);
             }
         }
@@ -243,7 +243,8 @@ fn several_nests_of_a_function_run_in_order() {
             })
             .collect();
         for level in levels() {
-            let Some(code) = assembled(&nests, level, u32::MAX).filter(|_| nests.len() > 1) else { continue };
+            let forms: Vec<LoopForm<'_>> = nests.iter().map(|nest| LoopForm::of_nest(nest)).collect();
+            let Some(code) = assembled(&nests, &forms, level, u32::MAX).filter(|_| nests.len() > 1) else { continue };
             n_wide += 1;
             let name = format!("seed {seed} at {level:?}");
             check_instructions(&code, &name);
@@ -321,7 +322,7 @@ fn blocks_of_an_epilogue() {
         let mut all = vec![(None, crate::cpu::compile::machine_code(&unit, &narrow).unwrap())];
         for level in levels() {
             for limit in [u32::MAX, FEW] {
-                let code = assembled(&[&nest], level, limit).unwrap();
+                let code = assembled(&[&nest], &[LoopForm::of_nest(&nest)], level, limit).unwrap();
                 check_instructions(&code, &format!("{level:?}"));
                 all.push((Some(level), code.bytes));
             }

@@ -6,6 +6,7 @@ use super::memory::Tail;
 use super::nest::{VectorGroup, WideLoops};
 use super::ops;
 use super::regs::Registers;
+use crate::schedule::REDUCTION_LANES;
 
 /// Trips of a loop from which on values in registers outweigh bringing them there.
 pub(super) const MIN_HELD_TRIPS: usize = 4;
@@ -16,11 +17,10 @@ pub(super) type VectorBody<'b, 'a> = dyn FnMut(&mut WideLoops<'a>, Vec<VectorGro
 impl<'a> WideLoops<'a> {
     /// A nest of one axis, from the second argument to the third, or whole.
     pub(super) fn flat(&mut self, whole: bool) -> Option<()> {
-        let place = self.body_place();
+        let form = self.form;
         let body = &mut |l: &mut Self, groups| {
             l.open(groups);
-            l.made_at(place)?;
-            l.stores_at(place)
+            l.steps(&form.loops[l.innermost()].steps)
         };
         let groups = self.kernel_groups();
         if whole {
@@ -33,18 +33,15 @@ impl<'a> WideLoops<'a> {
 
     /// Vectors of an iteration: as many as the schedule has elements for, since long bodies hide latencies themselves.
     pub(super) fn kernel_groups(&self) -> usize {
-        (self.nest.groups * crate::schedule::LANES / self.e.level.lanes()).max(1)
+        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(1)
     }
 
     /// All points from the position on to the end in a cell: several vectors at once, single ones, and the rest.
     pub(super) fn walk(&mut self, end: Cell, groups: usize, body: &mut VectorBody<'_, 'a>) -> Option<()> {
-        let values = self.values.clone();
         if groups > 1 {
             self.repeat_vectors(end, groups, body)?;
-            self.values.clone_from(&values);
         }
         self.repeat_vectors(end, 1, body)?;
-        self.values.clone_from(&values);
         let done = self.e.regs.asm.label();
         let asm = &mut self.e.regs.asm;
         asm.general(&[0x8b], true, RAX, Registers::cell(end));
@@ -54,7 +51,6 @@ impl<'a> WideLoops<'a> {
         body(self, vec![VectorGroup { offset: 0, tail: Some(tail) }])?;
         self.end_body();
         self.e.regs.asm.bind(done);
-        self.values = values;
         Some(())
     }
 
@@ -62,7 +58,6 @@ impl<'a> WideLoops<'a> {
     pub(super) fn walk_row(&mut self, extent: usize, groups: usize, body: &mut VectorBody<'_, 'a>) -> Option<()> {
         let step = groups * self.e.level.lanes();
         let (trips, rest) = (extent / step, extent % step);
-        let values = self.values.clone();
         self.e.regs.asm.mov_imm(Rm::Register(RCX), 0);
         if trips > 0 {
             let whole = self.whole_groups(groups);
@@ -74,14 +69,12 @@ impl<'a> WideLoops<'a> {
                 self.e.regs.asm.jump_if(Condition::Less, top);
             }
             self.e.regs.let_go(&held);
-            self.values.clone_from(&values);
         }
         if rest > 0 {
             let rest = self.mixed_groups(rest);
             body(self, rest)?;
             self.end_body();
         }
-        self.values = values;
         Some(())
     }
 
@@ -94,7 +87,7 @@ impl<'a> WideLoops<'a> {
         body: &mut VectorBody<'_, 'a>,
     ) -> Option<Vec<Virtual>> {
         let mut held = vec![];
-        if self.vector_level() == self.body_place().level {
+        if self.form.level_of(self.axis) == self.innermost() {
             // One block, which is known before it is written.
             body(self, groups)?;
             if holds {

@@ -10,7 +10,7 @@ mod selects;
 use retape_runtime::{DType, Scalar};
 
 use super::{
-    Affine, AxisId, Binary, Compare, Func1, Inst, Kernel, KernelBuilder, Monoid, ParamId, Stage, Unary, Value,
+    Affine, AxisId, Binary, Compare, Func1, Inst, Kernel, KernelBuilder, ParamId, ReductionOp, Stage, Unary, Value,
 };
 
 pub use selects::random_kernel_of_selects;
@@ -77,8 +77,8 @@ pub fn exact_values(kernel: &Kernel) -> Vec<bool> {
     for (inst, dtype) in kernel.insts.iter().zip(&dtypes) {
         let itself = match inst {
             Inst::Call1(..) | Inst::Call2(..) => false,
-            Inst::Reduce(Monoid::Sum | Monoid::Prod, _) => !dtype.is_float(),
-            Inst::Reduce(Monoid::Max | Monoid::Min | Monoid::All | Monoid::Any, _)
+            Inst::Reduce(ReductionOp::Sum | ReductionOp::Prod, _) => !dtype.is_float(),
+            Inst::Reduce(ReductionOp::Max | ReductionOp::Min | ReductionOp::All | ReductionOp::Any, _)
             | Inst::Const(_)
             | Inst::Index(_)
             | Inst::Load(..)
@@ -328,16 +328,18 @@ impl<'k> Generator<'k> {
 
     fn reduce(&mut self) {
         let x = self.choose(Stage::Element, false);
-        let monoid = self.rng.pick(Monoid::ALL);
-        let x = match monoid {
-            Monoid::All | Monoid::Any => self.as_dtype(x, DType::Bool),
-            Monoid::Sum | Monoid::Prod | Monoid::Max | Monoid::Min => match x.value.dtype() == DType::Bool {
-                true => self.as_dtype(x, DType::F32),
-                false => x,
-            },
+        let op = self.rng.pick(ReductionOp::ALL);
+        let x = match op {
+            ReductionOp::All | ReductionOp::Any => self.as_dtype(x, DType::Bool),
+            ReductionOp::Sum | ReductionOp::Prod | ReductionOp::Max | ReductionOp::Min => {
+                match x.value.dtype() == DType::Bool {
+                    true => self.as_dtype(x, DType::F32),
+                    false => x,
+                }
+            }
         };
-        let reordered = x.value.dtype().is_float() && matches!(monoid, Monoid::Sum | Monoid::Prod);
-        self.add(x.value.reduce(monoid), Stage::Tail, x.exact && !reordered);
+        let reordered = x.value.dtype().is_float() && matches!(op, ReductionOp::Sum | ReductionOp::Prod);
+        self.add(x.value.reduce(op), Stage::Tail, x.exact && !reordered);
     }
 
     /// Stores the latest values, so that most instructions are needed.

@@ -3,7 +3,7 @@
 use retape_runtime::DType;
 
 use super::Rng;
-use crate::ir::{Affine, AxisId, Compare, Func1, Kernel, KernelBuilder, Monoid, Value};
+use crate::ir::{Affine, AxisId, Compare, Func1, Kernel, KernelBuilder, ReductionOp, Value};
 
 /// A verified kernel whose results are all exact, once it is expanded.
 pub fn random_kernel_of_selects(seed: u64) -> Kernel {
@@ -38,9 +38,11 @@ pub fn random_kernel_of_selects(seed: u64) -> Kernel {
     let of_points = make.value();
     let mut results = vec![(kept * reduced, &all, of_points), (kept * reduced, &all, make.value())];
     if folds {
-        let folded = match make.rng.pick(&[Monoid::Max, Monoid::Min, Monoid::Sum]) {
-            Monoid::Sum => of_points.cast(DType::I64).reduce(Monoid::Sum),
-            other @ (Monoid::Prod | Monoid::Max | Monoid::Min | Monoid::All | Monoid::Any) => of_points.reduce(other),
+        let folded = match make.rng.pick(&[ReductionOp::Max, ReductionOp::Min, ReductionOp::Sum]) {
+            ReductionOp::Sum => of_points.cast(DType::I64).reduce(ReductionOp::Sum),
+            other @ (ReductionOp::Prod | ReductionOp::Max | ReductionOp::Min | ReductionOp::All | ReductionOp::Any) => {
+                of_points.reduce(other)
+            }
         };
         tail.values.push(folded);
         tail.steps(3);

@@ -5,13 +5,12 @@ use smallvec::SmallVec;
 
 use super::BoundKernel;
 use super::index::Ints;
-use crate::ir::{Affine, AxisId, Inst, Kernel, Monoid, ParamId, Stage, Store, ValueId, operation};
+use crate::ir::{Affine, AxisId, Inst, Kernel, ParamId, Store, ValueId, operation};
 use crate::ptx::value::bits_suffix;
 use crate::ptx::{
-    Class, Elements, PtxFunction, Reg, RegValue, Space, combine, constant, emit_inst, load, load_many, ptx, store,
-    store_many,
+    Class, Elements, PtxFunction, Reg, RegValue, Space, constant, emit_inst, load, load_many, ptx, store, store_many,
 };
-use crate::schedule::RareParts;
+use crate::schedule::{FormLoop, LoopForm, LoopStep};
 
 /// Offsets of this size and more are added to addresses, not written beside them.
 const FAR: i64 = 1 << 24;
@@ -63,19 +62,10 @@ type Strides = SmallVec<[i64; 4]>;
 /// A kernel being emitted.
 pub(super) struct BodyEmitter<'k> {
     pub(super) kernel: &'k Kernel,
-    pub(super) dtypes: Vec<DType>,
-    pub(super) stages: Vec<Stage>,
+    pub(super) form: &'k LoopForm<'k>,
     pub(super) ints: Ints,
     pub(super) aligns: &'k [usize],
     bases: Vec<Option<Reg>>,
-    /// Loads at computed positions, and what these are made of.
-    gathers: Vec<bool>,
-    /// Whether an instruction needs no coordinates.
-    uniform: Vec<bool>,
-    /// Whether loops over reduced axes use or make the value of an instruction.
-    pub(super) inside: Vec<bool>,
-    /// The cold parts that groups branch around.
-    rare: RareParts,
 }
 
 impl PointGroup {
@@ -126,22 +116,8 @@ impl<'k> BodyEmitter<'k> {
                 f.param(n_params - 1)
             })
         });
-        let kernel = nest.kernel;
-        let (stages, gathers, uniform) = (kernel.stages(), gathers(kernel), uniform(kernel));
-        let inside = used_inside(kernel, &stages);
-        let rare = RareParts::of(kernel, |id| (!gathers[id]).then_some((stages[id], uniform[id], inside[id])));
-        BodyEmitter {
-            kernel,
-            dtypes: kernel.dtypes(),
-            stages,
-            ints: nest.ints,
-            aligns: nest.aligns,
-            bases: bases.collect(),
-            gathers,
-            uniform,
-            inside,
-            rare,
-        }
+        let (kernel, form, ints, aligns) = (nest.kernel, nest.form, nest.ints, nest.aligns);
+        BodyEmitter { kernel, form, ints, aligns, bases: bases.collect() }
     }
 
     /// The group without coordinates, and with the values that need none.
@@ -153,71 +129,56 @@ impl<'k> BodyEmitter<'k> {
             fixed: SmallVec::from_elem(false, n_axes),
             ..PointGroup::default()
         };
-        self.run(f, &mut root, |id| matches!(self.kernel.insts[id], Inst::Const(_)));
-        self.run(f, &mut root, |id| self.uniform[id]);
+        self.steps(f, &mut root, &self.form.loops[0].steps, None);
         root
     }
 
-    /// Emits the loads among the instructions that `which` names, so that those of all groups are under way before
-    /// the first store.
-    pub(super) fn loads<'g>(
-        &self,
-        f: &mut PtxFunction,
-        groups: impl Iterator<Item = &'g mut PointGroup>,
-        which: impl Fn(usize) -> bool,
-    ) {
+    /// The innermost loop.
+    fn inner(&self) -> &'k FormLoop {
+        &self.form.loops[self.form.loops.len() - 1]
+    }
+
+    /// Emits the fetches of the innermost loop, so that those of all groups are under way before the first store.
+    pub(super) fn fetch<'g>(&self, f: &mut PtxFunction, groups: impl Iterator<Item = &'g mut PointGroup>) {
         let mut groups: SmallVec<[&mut PointGroup; 8]> = groups.collect();
-        for group in &mut groups {
-            self.run(f, group, |id| which(id) && matches!(self.kernel.insts[id], Inst::Load(..)));
-        }
-        for group in &mut groups {
-            self.run(f, group, |id| which(id) && self.gathers[id]);
+        for fetches in &self.inner().fetches {
+            groups.iter_mut().for_each(|group| self.steps(f, group, fetches, None));
         }
     }
 
-    /// Emits the instructions that `which` names and whose values are not known.
-    pub(super) fn run(&self, f: &mut PtxFunction, group: &mut PointGroup, which: impl Fn(usize) -> bool) {
-        self.run_in(f, group, None, &mut (0..self.kernel.insts.len()), &which);
+    /// Emits the steps of the innermost loop, those that are not done yet of its fetches among them.
+    pub(super) fn points(&self, f: &mut PtxFunction, group: &mut PointGroup, guard: Option<Reg>) {
+        self.fetch(f, std::iter::once(&mut *group));
+        self.steps(f, group, &self.inner().steps, guard);
     }
 
-    /// The same for those of some instructions that are made with the body of a rare part, or with none.
-    fn run_in(
-        &self,
-        f: &mut PtxFunction,
-        group: &mut PointGroup,
-        part: Option<usize>,
-        ids: &mut dyn Iterator<Item = usize>,
-        which: &dyn Fn(usize) -> bool,
-    ) {
-        for id in ids.filter(|&id| self.rare.is_in(id, part)) {
-            if !which(id) || group.values[id].is_some() {
-                continue;
-            }
-            match self.rare.selected(id) {
-                Some(part) => self.branch(f, group, part, which),
-                None => group.values[id] = self.emit(f, group, &self.kernel.insts[id]),
+    /// Emits steps whose values are not known; they store if `guard` holds.
+    pub(super) fn steps(&self, f: &mut PtxFunction, group: &mut PointGroup, steps: &[LoopStep], guard: Option<Reg>) {
+        for &step in steps {
+            match step {
+                LoopStep::Make(id) if group.values[id].is_some() => {}
+                LoopStep::Make(id) => group.values[id] = self.emit(f, group, &self.kernel.insts[id]),
+                LoopStep::Branch(region) => self.branch(f, group, region),
+                LoopStep::Store(n) => self.store(f, group, &self.kernel.stores[n], guard),
             }
         }
     }
 
-    /// Emits those selects of a rare part that `which` names, and the instructions they need, if all that they use is
-    /// known: the part is run only if a point of the group takes it.
-    fn branch(&self, f: &mut PtxFunction, group: &mut PointGroup, part: usize, which: &dyn Fn(usize) -> bool) {
-        let (rare, insts) = (&self.rare.all[part], &self.kernel.insts);
-        let inputs: Option<Vec<&Lanes>> = rare.inputs.iter().map(|&v| group.value(v)).collect();
-        let (Some(inputs), Some(condition)) = (inputs, group.value(rare.condition).cloned()) else { return };
-        let lanes = inputs.iter().find_map(|x| match x {
-            Lanes::Each(values) => Some(values.len()),
-            Lanes::Same(_) => None,
+    /// Emits the selects of a cold region, and the steps they need: these are run only if a point of the group takes them.
+    fn branch(&self, f: &mut PtxFunction, group: &mut PointGroup, region: usize) {
+        let (region, insts) = (&self.form.cold.all[region], &self.kernel.insts);
+        let Some(condition) = group.value(region.condition).cloned() else { return };
+        let lanes = region.inputs.iter().find_map(|&v| match group.value(v) {
+            Some(Lanes::Each(values)) => Some(values.len()),
+            Some(Lanes::Same(_)) | None => None,
         });
         let n_conditions = if matches!(condition, Lanes::Same(_)) { 1 } else { lanes.unwrap_or(1) };
-        let fold = if rare.when { "or.pred" } else { "and.pred" };
-        let folded = (1..n_conditions).fold(condition.lane(0).reg, |folded, lane| {
-            f.op(Class::Pred, fold, format_args!("{folded}, {}", condition.lane(lane).reg))
+        let op = if region.when { "or.pred" } else { "and.pred" };
+        let taken = (1..n_conditions).fold(condition.lane(0).reg, |taken, lane| {
+            f.op(Class::Pred, op, format_args!("{taken}, {}", condition.lane(lane).reg))
         });
-        let selects = rare.selects.iter().zip(rare.others(insts));
+        let selects = region.selects.iter().zip(region.others(insts));
         let results: Vec<(usize, Elements)> = selects
-            .filter(|(id, _)| which(**id) && group.values[**id].is_none())
             .map(|(&id, other)| {
                 let other = group.value(other);
                 let copy = |lane: usize| {
@@ -229,8 +190,8 @@ impl<'k> BodyEmitter<'k> {
             })
             .collect();
         let end = f.label();
-        ptx!(f, "@{}{folded} bra {end}", if rare.when { "!" } else { "" });
-        self.run_in(f, group, Some(part), &mut rare.body.iter().copied(), &|_| true);
+        ptx!(f, "@{}{taken} bra {end}", if region.when { "!" } else { "" });
+        self.steps(f, group, &region.steps, None);
         for (id, results) in &results {
             let chosen = self.emit(f, group, &insts[*id]);
             for (lane, result) in results.iter().enumerate() {
@@ -239,23 +200,17 @@ impl<'k> BodyEmitter<'k> {
             }
         }
         f.place(end);
-        // Values made there are not known here.
-        rare.body.iter().for_each(|&id| group.values[id] = None);
         for (id, results) in results {
             group.values[id] = Some(if lanes.is_some() { Lanes::Each(results) } else { Lanes::Same(results[0]) });
         }
     }
 
-    /// `None` for a reduction over axes, whose value its loops make.
+    /// `None` if an operand is not known.
     fn emit(&self, f: &mut PtxFunction, group: &mut PointGroup, inst: &Inst<ValueId>) -> Option<Lanes> {
         Some(match inst {
             Inst::Const(c) => Lanes::Same(constant(f, *c)),
-            Inst::Reduce(..) if self.kernel.axes.iter().any(|a| a.reduced) => return None,
-            Inst::Reduce(monoid, x) => {
-                // Over one point.
-                let neutral = Lanes::Same(self.neutral(f, *monoid, *x));
-                each(&[&neutral, &group.value(*x)?.clone()], |_, lane| combine(f, *monoid, lane[0], lane[1]))
-            }
+            // Its value is made by the loops.
+            Inst::Reduce(..) => return None,
             Inst::Index(axis) => self.index(f, group, *axis),
             Inst::Load(param, at) => self.load(f, group, *param, at),
             Inst::LoadAt(param, at) => {
@@ -331,7 +286,7 @@ impl<'k> BodyEmitter<'k> {
     }
 
     /// Writes the value of a store at the points of a group, if `guard` holds.
-    pub(super) fn store(&self, f: &mut PtxFunction, group: &mut PointGroup, to: &Store, guard: Option<Reg>) {
+    fn store(&self, f: &mut PtxFunction, group: &mut PointGroup, to: &Store, guard: Option<Reg>) {
         let Some(values) = group.value(to.value).cloned() else { return };
         let (address, offset) = self.address(f, group, to.param, &to.at);
         let lanes = group.lanes();
@@ -418,65 +373,6 @@ impl<'k> BodyEmitter<'k> {
     pub(super) fn align(&self, param: ParamId, at: &Affine, vector: Option<Vector>) -> usize {
         align(self.kernel, self.aligns, param, at, vector)
     }
-
-    /// The reductions: their ids, what they fold and how.
-    pub(super) fn reductions(&self) -> impl Iterator<Item = (ValueId, Monoid, ValueId)> + '_ {
-        self.kernel.insts.iter().enumerate().filter_map(|(id, inst)| {
-            let Inst::Reduce(monoid, x) = *inst else { return None };
-            Some((ValueId(id as u32), monoid, x))
-        })
-    }
-
-    /// The neutral elements of a monoid as values.
-    pub(super) fn neutral(&self, f: &mut PtxFunction, monoid: Monoid, of: ValueId) -> RegValue {
-        constant(f, monoid.neutral(self.dtypes[of.index()]))
-    }
-}
-
-/// Instructions that need no coordinates.
-fn uniform(kernel: &Kernel) -> Vec<bool> {
-    let mut uniform: Vec<bool> = Vec::new();
-    for inst in &kernel.insts {
-        let itself = match inst {
-            Inst::Index(_) | Inst::Reduce(..) => false,
-            Inst::Load(_, at) => at.strides.iter().all(|&s| s == 0),
-            Inst::Const(_) | Inst::LoadAt(..) | operation!() => true,
-        };
-        uniform.push(itself && inst.operands().iter().all(|v| uniform[v.index()]));
-    }
-    uniform
-}
-
-/// The instructions that run inside of the loops over reduced axes, and the values these use.
-fn used_inside(kernel: &Kernel, stages: &[Stage]) -> Vec<bool> {
-    let mut used = vec![false; kernel.insts.len()];
-    for store in kernel.stores.iter().filter(|s| kernel.uses_reduced(&s.at)) {
-        used[store.value.index()] = true;
-    }
-    for inst in &kernel.insts {
-        if let Inst::Reduce(_, x) = inst {
-            used[x.index()] = true;
-        }
-    }
-    for (id, inst) in kernel.insts.iter().enumerate().rev() {
-        used[id] |= stages[id] == Stage::Element;
-        if used[id] && stages[id] != Stage::Tail {
-            inst.operands().iter().for_each(|v| used[v.index()] = true);
-        }
-    }
-    used
-}
-
-/// Loads at computed positions, and what these are made of.
-fn gathers(kernel: &Kernel) -> Vec<bool> {
-    let mut gathers = vec![false; kernel.insts.len()];
-    for (id, inst) in kernel.insts.iter().enumerate().rev() {
-        gathers[id] |= matches!(inst, Inst::LoadAt(..));
-        if gathers[id] {
-            inst.operands().iter().for_each(|v| gathers[v.index()] = true);
-        }
-    }
-    gathers
 }
 
 /// See [`BodyEmitter::align`].

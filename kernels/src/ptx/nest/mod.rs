@@ -1,10 +1,10 @@
 //! Loop nests: kernels of the IR as launches.
 //!
-//! Nests without reductions are one launch, in which each point is made once. Reductions fold with one fixed tree per
+//! Nests without reductions are one launch, in which each point is made once. Reductions have one fixed tree per
 //! shape, in two launches where one would leave most of a device idle or make chains of additions long.
 
 mod body;
-mod fold;
+mod combine;
 pub(super) mod index;
 mod pointwise;
 mod reduce;
@@ -16,7 +16,7 @@ use super::{Argument, Launches, Target, fast};
 use crate::ir::{Inst, Kernel, ParamId};
 use crate::plan::{Operand, Place};
 use crate::ptx::PtxFunction;
-use crate::schedule::{Source, canonical};
+use crate::schedule::{LoopForm, Source, canonical};
 use body::{BodyEmitter, Vector};
 use index::{Ints, NARROW};
 
@@ -26,6 +26,7 @@ const BUFFER_ALIGN: usize = 256;
 /// A canonical kernel with what its parameters are.
 pub(super) struct BoundKernel<'k> {
     kernel: &'k Kernel,
+    form: &'k LoopForm<'k>,
     /// The target of each parameter's pointer.
     arguments: &'k [Argument],
     /// The least alignment of each parameter's address.
@@ -49,7 +50,8 @@ pub(super) fn lower(kernel: &Kernel, operands: &[Operand], target: Target) -> La
 fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target: Target, launches: &mut Launches) {
     let Some(kernel) = canonical(kernel) else { return };
     let ints = Ints { wide: is_large(&kernel) };
-    let nest = BoundKernel { kernel: &kernel, arguments, aligns, ints, target };
+    let form = LoopForm::of_threads(&kernel);
+    let nest = BoundKernel { kernel: &kernel, form: &form, arguments, aligns, ints, target };
     if !kernel.axes.iter().any(|a| a.reduced) {
         launches.launches.push(pointwise::lower(&nest));
         return;
@@ -59,7 +61,7 @@ fn lower_part(kernel: &Kernel, arguments: &[Argument], aligns: &[usize], target:
         launches.launches.push(reduce::lower(&nest, plan, &[]));
         return;
     }
-    let (second, sources, scratch) = crate::schedule::fold_of_partials(&kernel, plan.chunks, BUFFER_ALIGN);
+    let (second, sources, scratch) = crate::schedule::reduction_of_partials(&kernel, plan.chunks, BUFFER_ALIGN);
     let start = launches.scratch;
     launches.scratch += scratch;
     let argument = |source: &Source| match *source {

@@ -8,6 +8,7 @@ use super::schedule::{self, BLOCK, Pointwise, Tiled};
 use super::{BoundKernel, vector_of};
 use crate::ir::{Inst, ParamId, ValueId};
 use crate::ptx::{Class, CodeLabel, Launch, PtxFunction, Reg, Space, grid, load, ptx, store};
+use crate::schedule::LoopStep;
 
 /// The launch of a kernel whose axes are all kept.
 pub(super) fn lower(nest: &BoundKernel<'_>) -> Launch {
@@ -51,9 +52,9 @@ fn flat(nest: &BoundKernel<'_>, plan: Pointwise) -> Launch {
         }
         groups.push((vector(&mut f, &body, &root, item, plan.lanes), guard));
     }
-    body.loads(&mut f, groups.iter_mut().map(|(group, _)| group), |_| true);
+    body.fetch(&mut f, groups.iter_mut().map(|(group, _)| group));
     for (mut group, guard) in groups {
-        points(&mut f, &body, &mut group, guard);
+        body.points(&mut f, &mut group, guard);
     }
     if let Some(idle) = idle {
         f.place(idle);
@@ -67,7 +68,7 @@ fn flat(nest: &BoundKernel<'_>, plan: Pointwise) -> Launch {
         let wide = ints.widened(&mut f, thread);
         let at = ints.add(&mut f, wide, (plan.items * plan.lanes) as u64);
         root = root.at([(0, at)], None);
-        points(&mut f, &body, &mut root, None);
+        body.points(&mut f, &mut root, None);
         f.place(end);
     }
     Launch { module: f.finish(), grid: grid([blocks, 1, 1]), block: plan.block as u32, shared: 0, arguments }
@@ -82,14 +83,6 @@ fn vector(f: &mut PtxFunction, body: &BodyEmitter<'_>, root: &PointGroup, item: 
     let mut coords = body.ints.decompose(f, item, &extents);
     coords[last] = body.ints.mul_add(f, coords[last], lanes as i64, None);
     root.at(coords.into_iter().enumerate(), vector_of(last, lanes))
-}
-
-/// All instructions and stores at the points of a group.
-fn points(f: &mut PtxFunction, body: &BodyEmitter<'_>, group: &mut PointGroup, guard: Option<Reg>) {
-    body.run(f, group, |_| true);
-    for to in &body.kernel.stores {
-        body.store(f, group, to, guard);
-    }
 }
 
 /// Points along each side of a tile.
@@ -145,9 +138,9 @@ fn tile(nest: &BoundKernel<'_>, plan: &Tiled) -> Launch {
         }
         groups.push((group, guard));
     }
-    body.loads(&mut f, groups.iter_mut().map(|(group, _)| group), |_| true);
+    body.fetch(&mut f, groups.iter_mut().map(|(group, _)| group));
     for (mut group, guard) in groups {
-        points(&mut f, &body, &mut group, guard);
+        body.points(&mut f, &mut group, guard);
     }
     f.place(idle);
     Launch { module: f.finish(), grid: grid([blocks, 1, 1]), block: BLOCK as u32, shared: 0, arguments }
@@ -217,7 +210,8 @@ fn stage(
         let at_last = clamped(f, body, origin[last], side, last);
         groups.push((root.at([(last, at_last), (along, at_along)], None), side));
     }
-    body.loads(f, groups.iter_mut().map(|(group, _)| group), |id| plan.loads.contains(&id));
+    let loads: Vec<LoopStep> = plan.loads.iter().map(|&id| LoopStep::Make(id)).collect();
+    groups.iter_mut().for_each(|(group, _)| body.steps(f, group, &loads, None));
     for (group, side) in groups {
         let at = body.ints.mul_add(f, side, PITCH as i64, Some(x));
         for (&id, tile) in plan.loads.iter().zip(&tiles) {

@@ -1,18 +1,21 @@
-//! Nests with reductions: threads fold strips of points, then fold each other's results.
+//! Nests with reductions: threads reduce strips of points, then reduce each other's results.
 //!
-//! The tree: a thread folds its points in `unroll * lanes` chains, which it folds pairwise; then threads of a warp and
-//! warps of a block do so pairwise; then a second launch folds the parts of the blocks, if there are several. Operands
+//! The tree: a thread reduces its points in `unroll * lanes` chains, which it reduces pairwise; then threads of a warp and
+//! warps of a block do so pairwise; then a second launch reduces the parts of the blocks, if there are several. Operands
 //! keep their order at every step, and every step follows from the shape.
 
 use smallvec::SmallVec;
 
 use super::body::{BodyEmitter, PointGroup, Vector};
-use super::fold::{Partial, Threads, across_threads, bits_move, pairwise};
+use super::combine::{Partial, Threads, across_threads, bits_move, pairwise};
 use super::index::{Ints, special};
 use super::schedule::{self, Reduction, WARP};
 use super::{BoundKernel, vector_of};
-use crate::ir::{Kernel, Stage, Store};
-use crate::ptx::{Argument, Class, CodeLabel, Elements, Launch, PtxFunction, Reg, combine, grid, ptx, store_many};
+use crate::ir::{Kernel, Stage, ValueId};
+use crate::ptx::{
+    Argument, Class, CodeLabel, Elements, Launch, PtxFunction, Reg, combine, constant, grid, ptx, store_many,
+};
+use crate::schedule::ReducedValue;
 
 /// The launch that reduces: all the work, or the parts of `partials`, one buffer per reduction.
 pub(super) fn lower(nest: &BoundKernel<'_>, plan: Reduction, partials: &[Argument]) -> Launch {
@@ -34,7 +37,7 @@ pub(super) fn lower(nest: &BoundKernel<'_>, plan: Reduction, partials: &[Argumen
         kept.set(result.id, result.lanes());
     }
     match part {
-        None => kernel.tail(&mut kept),
+        None => body.steps(kernel.f, &mut kept, &body.form.loops[1].tail, None),
         Some(part) => {
             let first = arguments.len() - partials.len();
             kernel.store_partials(&kept, item, part, first);
@@ -69,7 +72,7 @@ impl ReduceEmitter<'_, '_> {
 
     /// The number of the item of a thread, the last one for threads beyond the end, and whether it is none of these.
     ///
-    /// Threads beyond the end must not load, since others may write there: they fold nothing, and go to `end` if nobody
+    /// Threads beyond the end must not load, since others may write there: they reduce nothing, and go to `end` if nobody
     /// waits for them. They stay where warps wait at a barrier, behind which results are written, or where they share a
     /// warp with threads of the last item.
     fn item(&mut self, threads: &Threads, blocks: usize, end: CodeLabel) -> (Reg, Option<Reg>) {
@@ -135,15 +138,16 @@ impl ReduceEmitter<'_, '_> {
         valid: Option<Reg>,
     ) -> Vec<Partial> {
         let (body, plan) = (self.body, self.plan);
-        body.run(self.f, kept, |id| body.stages[id] == Stage::Kept && body.inside[id]);
+        body.steps(self.f, kept, &body.form.loops[1].steps, None);
         let mut inner = kept.clone();
         body.fix(self.f, &mut inner, &schedule::accesses(body.kernel, Some(Stage::Element)));
         let vector = self.vector(kept);
         let lanes = vector.map_or(1, |v| v.lanes);
         let mut sums: Vec<Partial> = Vec::new();
-        for (id, monoid, of) in body.reductions() {
-            let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| body.neutral(self.f, monoid, of)).collect());
-            sums.push(Partial { id, monoid, of, chains: chains.collect() });
+        for &ReducedValue { id, op, of, dtype, .. } in &body.form.reductions {
+            let neutral = op.neutral(dtype);
+            let chains = (0..plan.unroll).map(|_| (0..lanes).map(|_| constant(self.f, neutral)).collect());
+            sums.push(Partial { id: ValueId(id as u32), op, of, chains: chains.collect() });
         }
         self.f.comment("Each thread folds its units.");
         let walk = self.walk(inner, vector, threads, part, valid);
@@ -159,11 +163,11 @@ impl ReduceEmitter<'_, '_> {
         }
         for sum in &mut sums {
             let chains = std::mem::take(&mut sum.chains);
-            let monoid = sum.monoid;
-            sum.chains = vec![pairwise(self.f, monoid, chains)];
+            let op = sum.op;
+            sum.chains = vec![pairwise(self.f, op, chains)];
             if !plan.columns {
                 let lanes = sum.chains[0].iter().map(|&v| Elements::from_elem(v, 1)).collect();
-                sum.chains = vec![pairwise(self.f, monoid, lanes)];
+                sum.chains = vec![pairwise(self.f, op, lanes)];
             }
         }
         sums
@@ -219,7 +223,7 @@ impl ReduceEmitter<'_, '_> {
             let unit = ints.add(self.f, next, (n * plan.strips) as u64);
             groups.push(self.unit(walk, unit));
         }
-        body.loads(self.f, groups.iter_mut(), |id| body.stages[id] == Stage::Element);
+        body.fetch(self.f, groups.iter_mut());
         for (chain, group) in groups.iter_mut().enumerate() {
             self.element(group, sums, chain);
         }
@@ -242,18 +246,14 @@ impl ReduceEmitter<'_, '_> {
         walk.inner.at(coords.into_iter().enumerate().map(|(a, c)| (kept + a, c)), walk.vector)
     }
 
-    /// Emits the instructions of every point, and folds their values into a chain.
+    /// Emits the instructions of every point, and reduces their values into a chain.
     fn element(&mut self, group: &mut PointGroup, sums: &mut [Partial], chain: usize) {
-        let body = self.body;
-        body.run(self.f, group, |id| body.stages[id] == Stage::Element);
-        for to in body.kernel.stores.iter().filter(|s| body.kernel.uses_reduced(&s.at)) {
-            body.store(self.f, group, to, None);
-        }
+        self.body.points(self.f, group, None);
         for sum in sums {
             let Some(values) = group.value(sum.of).cloned() else { continue };
             for lane in 0..group.lanes() {
                 let total = sum.chains[chain][lane];
-                let new = combine(self.f, sum.monoid, total, values.lane(lane));
+                let new = combine(self.f, sum.op, total, values.lane(lane));
                 ptx!(self.f, "mov.{} {}, {}", bits_move(total), total.reg, new.reg);
             }
         }
@@ -298,16 +298,6 @@ impl ReduceEmitter<'_, '_> {
         }
     }
 
-    /// Emits the instructions that depend on the reductions, and the stores of a kept point.
-    fn tail(&mut self, kept: &mut PointGroup) {
-        let body = self.body;
-        body.run(self.f, kept, |id| body.stages[id] != Stage::Element);
-        let once: Vec<&Store> = body.kernel.stores.iter().filter(|s| !body.kernel.uses_reduced(&s.at)).collect();
-        for to in once {
-            body.store(self.f, kept, to, None);
-        }
-    }
-
     /// Writes the results of a part, in rows of all kept points.
     fn store_partials(&mut self, kept: &PointGroup, item: Reg, part: Reg, first: usize) {
         let (ints, lanes) = (self.body.ints, kept.lanes());
@@ -315,9 +305,8 @@ impl ReduceEmitter<'_, '_> {
         let part = ints.widened(self.f, part);
         let at = ints.mul_add(self.f, item, lanes as i64, None);
         let at = ints.mul_add(self.f, part, n_kept as i64, Some(at));
-        let reductions: Vec<_> = self.body.reductions().collect();
-        for (n, (id, ..)) in reductions.into_iter().enumerate() {
-            let Some(values) = kept.value(id).cloned() else { continue };
+        for (n, reduced) in self.body.form.reductions.iter().enumerate() {
+            let Some(values) = kept.value(ValueId(reduced.id as u32)).cloned() else { continue };
             let values: Elements = (0..lanes).map(|lane| values.lane(lane)).collect();
             let base = self.f.param(first + n);
             let size = values[0].dtype.size();
@@ -338,6 +327,6 @@ struct Walk {
     next: Reg,
     /// The end of the part; none for the end of all units.
     end: Option<Reg>,
-    /// Whether the kept points are not beyond the end; else there is nothing to fold.
+    /// Whether the kept points are not beyond the end; else there is nothing to reduce.
     valid: Option<Reg>,
 }

@@ -223,14 +223,14 @@ pub(super) fn reduction(nest: &BoundKernel<'_>) -> Reduction {
     let accesses = accesses(kernel, Some(Stage::Element));
     let along = |axis: usize| accesses.iter().filter(|(_, at)| at.stride(axis) == 1).count();
     let columns = kept > 0 && along(kept - 1) >= along(n_axes - 1).max(1);
-    let folds: Vec<DType> = kernel
+    let reduced_dtypes: Vec<DType> = kernel
         .insts
         .iter()
         .zip(&dtypes)
         .filter_map(|(inst, &dtype)| matches!(inst, Inst::Reduce(..)).then_some(dtype))
         .collect();
-    let registers: usize = folds.iter().map(|d| d.size().div_ceil(4)).sum::<usize>().max(1);
-    let cost = cost(kernel, &dtypes) + 4 * folds.len();
+    let registers: usize = reduced_dtypes.iter().map(|d| d.size().div_ceil(4)).sum::<usize>().max(1);
+    let cost = cost(kernel, &dtypes) + 4 * reduced_dtypes.len();
     let axis = if columns { kept - 1 } else { n_axes - 1 };
     let exact = columns || n_axes - kept > 1;
     let lanes = lanes(nest, &accesses, axis, exact, cost).min((MAX_SUMS / registers).max(1).next_power_of_two());

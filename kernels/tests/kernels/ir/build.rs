@@ -1,6 +1,6 @@
 //! The builder writes what its operators say, once.
 
-use retape_kernels::ir::{Affine, KernelBuilder, Monoid};
+use retape_kernels::ir::{Affine, KernelBuilder, ReductionOp};
 use retape_runtime::{DType, Element};
 
 #[test]
@@ -12,7 +12,7 @@ fn operators_write_instructions() {
     let y = (1 - x) * (x + 2.5) / x - (-x % 3);
     let z = x.gt(0.0).select(y.max(0.5), x).fma(2.0, y).tanh();
     let row = k.index(rows).cast(DType::F32);
-    k.store(output, Affine::new(0, &[1]), z.reduce(Monoid::Sum).pow(row));
+    k.store(output, Affine::new(0, &[1]), z.reduce(ReductionOp::Sum).pow(row));
     let kernel = k.finish();
     kernel.verify().unwrap();
     let expected = "\
@@ -94,6 +94,6 @@ fn axes_may_come_late() {
     let x = k.load(input, Affine::new(0, &[1]));
     k.axis(3, true);
     let output = k.param(DType::F32, 4, true);
-    k.store(output, Affine::new(0, &[1]), x.reduce(Monoid::Max));
+    k.store(output, Affine::new(0, &[1]), x.reduce(ReductionOp::Max));
     k.finish().verify().unwrap();
 }

@@ -208,7 +208,7 @@ fn wrong_dtypes_have_no_value() {
         Inst::Bitcast(DType::Bool, 2_u8.to_scalar()),
         Inst::Call1(Func1::Exp, i),
         Inst::Call2(Func2::Pow, x, i),
-        Inst::Reduce(retape_kernels::ir::Monoid::Sum, x),
+        Inst::Reduce(retape_kernels::ir::ReductionOp::Sum, x),
     ] {
         assert_eq!(eval_inst(&inst), None, "{inst}");
     }

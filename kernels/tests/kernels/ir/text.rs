@@ -1,7 +1,7 @@
 //! The text form reads back, and no text makes the parser panic.
 
 use retape_kernels::ir::random::{Rng, exact_values, random_kernel, random_kernel_with_calls};
-use retape_kernels::ir::{Binary, Compare, Func1, Func2, Inst, Kernel, Monoid, Unary, parse};
+use retape_kernels::ir::{Binary, Compare, Func1, Func2, Inst, Kernel, ReductionOp, Unary, parse};
 use retape_runtime::DType;
 
 use super::kernel;
@@ -88,8 +88,8 @@ fn random_kernels_are_of_all_kinds() {
             see(format!("{:?}", stages[i]));
             see(format!("exact {}", exact[i]));
             see(dtypes[i].to_string());
-            if let Inst::Reduce(monoid, _) = inst {
-                see(format!("reduce {}", monoid.name()));
+            if let Inst::Reduce(op, _) = inst {
+                see(format!("reduce {}", op.name()));
             }
         }
         see(format!("empty {}", k.n_points() == 0));
@@ -105,7 +105,7 @@ fn random_kernels_are_of_all_kinds() {
     expected.extend(Unary::ALL.iter().map(|op| op.name().to_string()));
     expected.extend(Binary::ALL.iter().map(|op| op.name().to_string()));
     expected.extend(Compare::ALL.iter().map(|op| op.name().to_string()));
-    expected.extend(Monoid::ALL.iter().map(|m| format!("reduce {}", m.name())));
+    expected.extend(ReductionOp::ALL.iter().map(|m| format!("reduce {}", m.name())));
     for what in expected {
         assert!(seen.get(&what).is_some_and(|&n| n >= 20), "{what}: {:?}", seen.get(&what));
     }

@@ -1,7 +1,7 @@
 //! Loop nests of all shapes against the evaluator.
 
 use retape_kernels::ir::random::{Rng, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
-use retape_kernels::ir::{Affine, AxisId, Compare, Func1, Kernel, KernelBuilder, Monoid, Value};
+use retape_kernels::ir::{Affine, AxisId, Compare, Func1, Kernel, KernelBuilder, ReductionOp, Value};
 use retape_runtime::{DType, Scalar};
 
 use super::machine::{check_on, check_within};
@@ -42,7 +42,7 @@ fn parts_of_which_sums_need_one_select() {
     let condition = p.compare(Compare::Lt, 1.0);
     let inside = condition.select((p * 2.0).call1(Func1::Sin), p);
     let outside = condition.select((q * 2.0).call1(Func1::Cos), q);
-    let value = (x * inside).reduce(Monoid::Sum) + outside;
+    let value = (x * inside).reduce(ReductionOp::Sum) + outside;
     k.store(k.param(DType::F32, 37, true), row, value);
     let kernel = k.finish();
     TARGETS.iter().for_each(|&target| check_within(&kernel, target, 0, 1e-3));
@@ -99,9 +99,9 @@ fn large_kernel(rng: &mut Rng) -> Kernel {
         .collect();
     let index = builder.index(AxisId(0)).cast(DType::I64);
     let sum = loads[0] * loads[3] + loads[2];
-    let count = (loads[1].cast(DType::I64) + index).reduce(Monoid::Sum);
-    let most = sum.max(loads[2]).reduce(Monoid::Max);
-    let total = sum.reduce(Monoid::Sum);
+    let count = (loads[1].cast(DType::I64) + index).reduce(ReductionOp::Sum);
+    let most = sum.max(loads[2]).reduce(ReductionOp::Max);
+    let total = sum.reduce(ReductionOp::Sum);
     let results = [sum.cast(DType::Bf16), count, most - loads[2], total * most];
     for (value, (at, len)) in results.into_iter().zip(writes) {
         let param = builder.param(value.dtype(), len, true);

@@ -55,26 +55,26 @@ pub(crate) fn transpose(rows: usize, columns: usize, dtype: &str) -> String {
 }
 
 /// Sums over the last axis, with what a mean of squares needs after it.
-pub(crate) fn rows(rows: usize, columns: usize, dtype: &str, monoid: &str) -> String {
+pub(crate) fn rows(rows: usize, columns: usize, dtype: &str, op: &str) -> String {
     let n = rows * columns;
     format!(
         "kernel (p0: {dtype}[{n}], p1: {dtype}[{rows}] out) {{
             axes a0 = {rows}, a1 = {columns} reduced
             %0 = load p0[a0 * {columns} + a1]
-            %1 = reduce {monoid} %0
+            %1 = reduce {op} %0
             store p1[a0], %1
         }}"
     )
 }
 
 /// Folds over the first axis.
-pub(crate) fn columns(rows: usize, columns: usize, dtype: &str, monoid: &str) -> String {
+pub(crate) fn columns(rows: usize, columns: usize, dtype: &str, op: &str) -> String {
     let n = rows * columns;
     format!(
         "kernel (p0: {dtype}[{n}], p1: {dtype}[{columns}] out) {{
             axes a0 = {columns}, a1 = {rows} reduced
             %0 = load p0[a1 * {columns} + a0]
-            %1 = reduce {monoid} %0
+            %1 = reduce {op} %0
             store p1[a0], %1
         }}"
     )

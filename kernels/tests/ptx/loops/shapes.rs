@@ -72,8 +72,8 @@ fn transposed_inside_a_batch() {
 #[test]
 fn rows_of_any_length() {
     for (i, n) in [1, 2, 3, 5, 16, 31, 64, 100, 257, 1000, 1024, 1027, 5000].into_iter().enumerate() {
-        for (kept, dtype, monoid) in [(1, "f32", "sum"), (3, "f64", "max"), (37, "i32", "sum"), (9, "u8", "min")] {
-            check(&rows(kept, n, dtype, monoid), i);
+        for (kept, dtype, op) in [(1, "f32", "sum"), (3, "f64", "max"), (37, "i32", "sum"), (9, "u8", "min")] {
+            check(&rows(kept, n, dtype, op), i);
         }
     }
 }
@@ -89,10 +89,10 @@ fn rows_in_parts() {
 #[test]
 fn columns_of_any_length() {
     for (i, n) in [1, 2, 3, 5, 8, 17, 64, 100, 300].into_iter().enumerate() {
-        for (kept, dtype, monoid) in
+        for (kept, dtype, op) in
             [(2, "f32", "sum"), (3, "f64", "max"), (36, "i32", "sum"), (64, "u8", "min"), (300, "f32", "prod")]
         {
-            check(&columns(n, kept, dtype, monoid), i);
+            check(&columns(n, kept, dtype, op), i);
         }
     }
 }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::body::Lanes;
 use super::index::barrier;
 use super::schedule::{BLOCK, Reduction, WARP};
-use crate::ir::{Monoid, ValueId};
+use crate::ir::{ReductionOp, ValueId};
 use crate::ptx::memory::{from_word, to_word};
 use crate::ptx::value::bits_suffix;
 use crate::ptx::{Class, Elements, PtxFunction, Reg, RegValue, Space, combine, load, ptx, store};
@@ -28,8 +28,8 @@ pub(super) struct Threads {
 pub(super) struct Partial {
     /// The reduction.
     pub(super) id: ValueId,
-    pub(super) monoid: Monoid,
-    /// The value that it folds.
+    pub(super) op: ReductionOp,
+    /// The value that it reduces.
     pub(super) of: ValueId,
     /// Results of a thread, each for some neighbours; one in the end.
     pub(super) chains: Vec<Elements>,
@@ -50,19 +50,19 @@ impl Partial {
 }
 
 /// Folds chains lane by lane: the first half with the second, until one is left.
-pub(super) fn pairwise(f: &mut PtxFunction, monoid: Monoid, mut chains: Vec<Elements>) -> Elements {
+pub(super) fn pairwise(f: &mut PtxFunction, op: ReductionOp, mut chains: Vec<Elements>) -> Elements {
     while chains.len() > 1 {
         let half = chains.len().div_ceil(2);
         let second = chains.split_off(half);
         for (first, second) in chains.iter_mut().zip(second) {
-            *first = both(f, monoid, first, &second);
+            *first = both(f, op, first, &second);
         }
     }
     chains.pop().unwrap_or_default()
 }
 
-fn both(f: &mut PtxFunction, monoid: Monoid, first: &Elements, second: &Elements) -> Elements {
-    first.iter().zip(second).map(|(&x, &y)| combine(f, monoid, x, y)).collect()
+fn both(f: &mut PtxFunction, op: ReductionOp, first: &Elements, second: &Elements) -> Elements {
+    first.iter().zip(second).map(|(&x, &y)| combine(f, op, x, y)).collect()
 }
 
 /// Folds the results of the threads that share an item; the first of them has the whole.
@@ -85,7 +85,7 @@ pub(super) fn across_threads(
         while distance > 0 {
             let mine = sum.chains[0][0];
             let other = shuffle(f, mine, distance);
-            sum.chains[0][0] = combine(f, sum.monoid, mine, other);
+            sum.chains[0][0] = combine(f, sum.op, mine, other);
             distance /= 2;
         }
     }
@@ -122,7 +122,7 @@ fn shuffle(f: &mut PtxFunction, value: RegValue, distance: usize) -> RegValue {
     }
 }
 
-/// Each warp leaves its result in shared memory; the first thread of an item folds those of its warps.
+/// Each warp leaves its result in shared memory; the first thread of an item reduces those of its warps.
 fn across_warps(f: &mut PtxFunction, plan: Reduction, threads: &Threads, sums: &mut [Partial]) {
     let n_warps = plan.strips * plan.items_per_block / WARP;
     let per_item = plan.strips / WARP;
@@ -145,7 +145,7 @@ fn across_warps(f: &mut PtxFunction, plan: Reduction, threads: &Threads, sums: &
             Elements::from_elem(part, 1)
         });
         let parts: Vec<Elements> = parts.collect();
-        sum.chains[0] = pairwise(f, sum.monoid, parts);
+        sum.chains[0] = pairwise(f, sum.op, parts);
     }
 }
 
@@ -204,7 +204,7 @@ fn halve(f: &mut PtxFunction, plan: Reduction, threads: &Threads, base: Reg, sum
             for (lane, &mine) in kept.iter().enumerate() {
                 let at = (start + lane * n_threads * size) as i64;
                 let other = load(f, Space::Shared, mine.dtype, own, at + distance as i64);
-                let new = combine(f, sum.monoid, mine, other);
+                let new = combine(f, sum.op, mine, other);
                 ptx!(f, "mov.{} {}, {}", bits_move(mine), mine.reg, new.reg);
                 if strips > 1 {
                     store(f, Space::Shared, mine, own, at, None);

@@ -1,4 +1,4 @@
-//! Instructions that few points need.
+//! Cold regions: instructions that few points need.
 //!
 //! Formulas are free of branches: both sides of a select are made at every point. Where one side is long, such as the
 //! reduction of huge angles, a nest branches around it when no point of a group takes it. The values at a point that
@@ -6,27 +6,30 @@
 
 use retape_runtime::DType;
 
+use super::step::LoopStep;
 use crate::ir::{Compare, Inst, Kernel, ValueId, operation};
 
 /// Instructions that make a side worth a branch: more than a mispredicted one costs.
 const MIN_LEN: usize = 64;
 
-/// Selects on one condition and what only one of their sides needs.
+/// Selects on one condition and the instructions that only one of their sides needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rare {
+pub(crate) struct ColdRegion {
     /// The condition.
     pub(crate) condition: ValueId,
     /// The value of the condition where the instructions are needed.
     pub(crate) when: bool,
     /// The selects, in order.
     pub(crate) selects: Vec<usize>,
-    /// The instructions that only they need and only on that side, in order. It may hold other such parts as a whole.
+    /// The instructions that only they need and only on that side, in order. It may hold other regions as a whole.
     pub(crate) body: Vec<usize>,
+    /// The steps that make the body.
+    pub(crate) steps: Vec<LoopStep>,
     /// Values from outside that the body and the selects use; all except constants are made before the selects.
     pub(crate) inputs: Vec<ValueId>,
 }
 
-impl Rare {
+impl ColdRegion {
     /// The values of the selects where the body is not needed.
     pub(crate) fn others<'k>(&'k self, insts: &'k [Inst<ValueId>]) -> impl Iterator<Item = ValueId> + 'k {
         self.selects.iter().filter_map(|&id| {
@@ -36,26 +39,29 @@ impl Rare {
     }
 }
 
-/// The rare instructions of a kernel.
+/// The cold regions of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RareParts {
-    pub(crate) all: Vec<Rare>,
-    /// Of each instruction, the innermost part whose body has it.
+pub(crate) struct ColdRegions {
+    pub(crate) all: Vec<ColdRegion>,
+    /// Of each instruction, the innermost region whose body has it.
     home: Vec<Option<usize>>,
-    /// Of each instruction, the part of which it is a select.
-    part: Vec<Option<usize>>,
+    /// Of each instruction, the region of which it is a select.
+    selected: Vec<Option<usize>>,
 }
 
-impl RareParts {
+impl ColdRegions {
     /// Finds them. `class` says which instructions may stand together, by equal values; `None` is for those that stay
     /// where they are, as accesses to memory, coordinates and reductions do anyway.
-    pub(crate) fn of<K: PartialEq>(kernel: &Kernel, class: impl Fn(usize) -> Option<K>) -> RareParts {
+    pub(super) fn of<K: PartialEq>(
+        kernel: &Kernel,
+        dtypes: &[DType],
+        class: impl Fn(usize) -> Option<K>,
+    ) -> ColdRegions {
         let n = kernel.insts.len();
-        let mut parts = RareParts { all: Vec::new(), home: vec![None; n], part: vec![None; n] };
+        let mut regions = ColdRegions { all: Vec::new(), home: vec![None; n], selected: vec![None; n] };
         if n <= MIN_LEN {
-            return parts;
+            return regions;
         }
-        let dtypes = kernel.dtypes();
         let class = |id: usize| match &kernel.insts[id] {
             Inst::Const(_) | Inst::Index(_) | Inst::Load(..) | Inst::LoadAt(..) | Inst::Reduce(..) => None,
             // These are no selects to the machine.
@@ -63,29 +69,31 @@ impl RareParts {
             operation!() => class(id),
         };
         let finder = Finder { kernel, class: (0..n).map(class).collect(), users: users(kernel) };
-        let mut found: Vec<Rare> = finder.conditions().into_iter().filter_map(|s| finder.rare(s)).collect();
-        // Inner parts lie in outer ones as a whole, or are none.
-        found.sort_by_key(|rare| std::cmp::Reverse(rare.body.len()));
-        for rare in found {
-            let home = parts.home[rare.selects[0]];
-            let together = |id: &usize| parts.home[*id] == home && parts.part[*id].is_none();
-            if rare.selects.iter().chain(&rare.body).all(together) {
-                rare.selects.iter().for_each(|&id| parts.part[id] = Some(parts.all.len()));
-                rare.body.iter().for_each(|&id| parts.home[id] = Some(parts.all.len()));
-                parts.all.push(rare);
+        let mut found: Vec<ColdRegion> = finder.conditions().into_iter().filter_map(|s| finder.region(s)).collect();
+        // Inner regions lie in outer ones as a whole, or are none.
+        found.sort_by_key(|region| std::cmp::Reverse(region.body.len()));
+        for region in found {
+            let home = regions.home[region.selects[0]];
+            let together = |id: &usize| regions.home[*id] == home && regions.selected[*id].is_none();
+            if region.selects.iter().chain(&region.body).all(together) {
+                region.selects.iter().for_each(|&id| regions.selected[id] = Some(regions.all.len()));
+                region.body.iter().for_each(|&id| regions.home[id] = Some(regions.all.len()));
+                regions.all.push(region);
             }
         }
-        parts
+        for n in 0..regions.all.len() {
+            regions.all[n].steps = regions.steps(regions.all[n].body.iter().copied(), Some(n));
+        }
+        regions
     }
 
-    /// Whether an instruction is made with the body of `part`, or with none.
-    pub(crate) fn is_in(&self, id: usize, part: Option<usize>) -> bool {
-        self.home[id] == part
-    }
-
-    /// The part of which an instruction is a select.
-    pub(crate) fn selected(&self, id: usize) -> Option<usize> {
-        self.part[id]
+    /// The steps that make those of some instructions, in order, that lie in the body of `region`, or in none.
+    pub(super) fn steps(&self, ids: impl Iterator<Item = usize>, region: Option<usize>) -> Vec<LoopStep> {
+        let step = |id: usize| match self.selected[id] {
+            None => Some(LoopStep::Make(id)),
+            Some(inner) => (self.all[inner].selects[0] == id).then_some(LoopStep::Branch(inner)),
+        };
+        ids.filter(|&id| self.home[id] == region).filter_map(step).collect()
     }
 }
 
@@ -140,9 +148,9 @@ impl<K: PartialEq> Finder<'_, K> {
         }
     }
 
-    /// The part that one side of some selects needs alone; of as many of them, from the first on, as can be made
+    /// The region that one side of some selects needs alone; of as many of them, from the first on, as can be made
     /// together.
-    fn rare(&self, (when, mut selects): (bool, Vec<Choice>)) -> Option<Rare> {
+    fn region(&self, (when, mut selects): (bool, Vec<Choice>)) -> Option<ColdRegion> {
         loop {
             let &(first, condition, _) = selects.first()?;
             let body = self.body(when, &selects);
@@ -150,7 +158,7 @@ impl<K: PartialEq> Finder<'_, K> {
                 return None;
             }
             let is_inside = |id: usize| body.binary_search(&id).is_ok();
-            // A select that only the body needs is part of it, and one whose side others need gains nothing.
+            // A select that only the body needs lies in it, and one whose side others need gains nothing.
             let gains = |&(id, _, [x, y]): &Choice| !is_inside(id) && is_inside(if when { x } else { y }.index());
             if !selects.iter().all(gains) {
                 selects.retain(gains);
@@ -166,7 +174,7 @@ impl<K: PartialEq> Finder<'_, K> {
             let is_constant = |v: &ValueId| matches!(self.kernel.insts[v.index()], Inst::Const(_));
             if inputs.iter().all(|v| v.index() < first || is_constant(v)) {
                 let selects = selects.iter().map(|&(id, ..)| id).collect();
-                return Some(Rare { condition, when, selects, body, inputs });
+                return Some(ColdRegion { condition, when, selects, body, steps: Vec::new(), inputs });
             }
             selects.pop();
         }
@@ -198,8 +206,8 @@ mod tests {
     use super::*;
     use crate::ir::{Affine, Func1, KernelBuilder, Value};
 
-    /// The parts of a kernel that makes one value of another.
-    fn parts(f: impl for<'k> Fn(Value<'k>) -> Value<'k>) -> (Kernel, RareParts) {
+    /// The regions of a kernel that makes one value of another.
+    fn regions(f: impl for<'k> Fn(Value<'k>) -> Value<'k>) -> (Kernel, ColdRegions) {
         let k = KernelBuilder::new();
         let x = k.param(DType::F32, 8, false);
         k.axis(8, false);
@@ -207,37 +215,42 @@ mod tests {
         let value = f(k.load(x, at.clone()));
         k.store(k.param(DType::F32, 8, true), at, value);
         let kernel = crate::schedule::prepared(&k.finish());
-        let parts = RareParts::of(&kernel, |_| Some(()));
-        (kernel, parts)
+        let regions = ColdRegions::of(&kernel, &kernel.dtypes(), |_| Some(()));
+        (kernel, regions)
     }
 
     #[test]
-    fn huge_angles_are_one_part_of_all_functions_of_them() {
-        let (kernel, parts) = parts(|x| x.call1(Func1::Sin) * x.call1(Func1::Cos) + x.call1(Func1::Tan));
-        let [part] = &parts.all[..] else { panic!("{parts:?}\n{kernel}") };
-        assert!(part.when && part.selects.len() == 3, "quadrant, rest and its tail: {part:?}");
-        assert!(part.body.len() > 2 * kernel.insts.len() / 5, "{} of {}", part.body.len(), kernel.insts.len());
-        let inside = |v: ValueId| part.body.contains(&v.index());
+    fn huge_angles_are_one_region_of_all_functions_of_them() {
+        let (kernel, regions) = regions(|x| x.call1(Func1::Sin) * x.call1(Func1::Cos) + x.call1(Func1::Tan));
+        let [region] = &regions.all[..] else { panic!("{regions:?}\n{kernel}") };
+        assert!(region.when && region.selects.len() == 3, "quadrant, rest and its tail: {region:?}");
+        assert!(region.body.len() > 2 * kernel.insts.len() / 5, "{} of {}", region.body.len(), kernel.insts.len());
+        let inside = |v: ValueId| region.body.contains(&v.index());
         for (id, inst) in kernel.insts.iter().enumerate() {
-            let is_part = part.body.contains(&id) || part.selects.contains(&id);
-            assert_eq!(parts.is_in(id, Some(0)), part.body.contains(&id));
-            assert!(is_part || !inst.operands().into_iter().any(inside), "%{id} uses what is made elsewhere");
+            let is_cold = region.body.contains(&id) || region.selects.contains(&id);
+            assert!(is_cold || !inst.operands().into_iter().any(inside), "%{id} uses what is made elsewhere");
         }
+        let all = |region| regions.steps(0..kernel.insts.len(), region);
+        assert_eq!(region.steps, region.body.iter().map(|&id| LoopStep::Make(id)).collect::<Vec<_>>());
+        assert_eq!(all(Some(0)), region.steps);
+        assert_eq!(all(None).iter().filter(|step| **step == LoopStep::Branch(0)).count(), 1, "for all its selects");
+        assert_eq!(all(None).len(), kernel.insts.len() - region.body.len() - region.selects.len() + 1);
         let is_constant = |v: ValueId| matches!(kernel.insts[v.index()], Inst::Const(_));
-        assert!(part.inputs.iter().all(|&v| !inside(v) && (v.index() < part.selects[0] || is_constant(v))));
-        assert!(part.others(&kernel.insts).all(|v| part.inputs.contains(&v)));
+        assert!(region.inputs.iter().all(|&v| !inside(v) && (v.index() < region.selects[0] || is_constant(v))));
+        assert!(region.others(&kernel.insts).all(|v| region.inputs.contains(&v)));
     }
 
     #[test]
-    fn parts_lie_in_parts_and_share_nothing() {
-        let (_, nested) = parts(|x| x.compare(Compare::Lt, 1.0).select(x, (x * 3.0).call1(Func1::Sin)));
+    fn regions_lie_in_regions_and_share_nothing() {
+        let (_, nested) = regions(|x| x.compare(Compare::Lt, 1.0).select(x, (x * 3.0).call1(Func1::Sin)));
         assert_eq!(nested.all.len(), 2);
         let [outer, inner] = &nested.all[..] else { return };
         assert!(!outer.when && inner.when);
         assert!(inner.selects.iter().chain(&inner.body).all(|id| outer.body.contains(id)));
-        assert!(inner.selects.iter().all(|&id| nested.is_in(id, Some(0)) && nested.selected(id) == Some(1)));
+        assert!(outer.steps.contains(&LoopStep::Branch(1)), "{outer:?}");
+        assert!(!outer.steps.iter().any(|step| matches!(step, LoopStep::Make(id) if inner.body.contains(id))));
         // The other side, or somebody else, needs it too.
-        let (_, shared) = parts(|x| {
+        let (_, shared) = regions(|x| {
             let sine = (x * 3.0).call1(Func1::Sin);
             x.compare(Compare::Lt, 1.0).select(x, sine) + sine
         });
@@ -245,29 +258,30 @@ mod tests {
     }
 
     #[test]
-    fn selects_that_feed_others_or_gain_nothing_are_none_of_a_part() {
-        let (kernel, fed) = parts(|x| {
+    fn selects_that_feed_others_or_gain_nothing_are_in_no_region() {
+        let (kernel, fed) = regions(|x| {
             let condition = x.compare(Compare::Lt, 1.0);
             condition.select(condition.select(x, 0.5).call1(Func1::Sin), 0.0)
         });
         assert!(!fed.all.is_empty(), "{kernel}");
-        let (kernel, used) = parts(|x| {
+        let (kernel, used) = regions(|x| {
             let condition = x.compare(Compare::Lt, 1.0);
             let sine = condition.select((x * 2.0).call1(Func1::Sin), 0.5);
             let line = sine * 3.0 + x;
             condition.select(line, 7.0) * line
         });
         assert!(!used.all.is_empty(), "{kernel}");
-        for part in fed.all.iter().chain(&used.all) {
-            assert!(part.selects.iter().all(|id| !part.body.contains(id)), "{part:?}");
+        for region in fed.all.iter().chain(&used.all) {
+            assert!(region.selects.iter().all(|id| !region.body.contains(id)), "{region:?}");
         }
-        let part = used.all.iter().find(|part| !used.all.iter().any(|other| other.body.contains(&part.selects[0])));
-        assert_eq!(part.map(|part| part.selects.len()), Some(1), "{kernel}");
+        let is_inner = |region: &&ColdRegion| used.all.iter().any(|other| other.body.contains(&region.selects[0]));
+        let outer = used.all.iter().find(|region| !is_inner(region));
+        assert_eq!(outer.map(|region| region.selects.len()), Some(1), "{kernel}");
     }
 
     #[test]
     fn short_sides_are_not_worth_a_branch() {
-        let (kernel, parts) = parts(|x| x.call1(Func1::Exp) + x.call1(Func1::Tanh) + x.call1(Func1::Log1p));
-        assert!(kernel.insts.len() > MIN_LEN && parts.all.is_empty(), "{parts:?}");
+        let (kernel, regions) = regions(|x| x.call1(Func1::Exp) + x.call1(Func1::Tanh) + x.call1(Func1::Log1p));
+        assert!(kernel.insts.len() > MIN_LEN && regions.all.is_empty(), "{regions:?}");
     }
 }
