@@ -36,7 +36,7 @@ fn of(k: &KernelBuilder, v: ValueId, depth: usize) -> Option<Interval> {
         | Inst::Call2(..)
         | Inst::Reduce(..) => None,
     }?;
-    // What does not fit the dtype would wrap.
+    // A value that does not fit the dtype would wrap.
     (low <= high && fits(dtype, low) && fits(dtype, high)).then_some((low, high))
 }
 

@@ -16,7 +16,7 @@ pub(super) const BLOCK_LEN: usize = BLOCK * BLOCK;
 const STEP: usize = 4;
 
 /// Some columns of a block in registers.
-type Lanes<T, const W: usize> = [[T; W]; STEP];
+type LaneColumns<T, const W: usize> = [[T; W]; STEP];
 
 /// The part on the diagonal of some columns: the elements of each column, of which those before the pivot have no
 /// meaning.
@@ -28,7 +28,7 @@ fn padded(len: usize) -> usize {
 }
 
 /// Writes a block of `len` columns by `write`, which gets its first element, column by column; its lower triangle
-/// counts. With `reversed`, the last row and column become the first. What pads the block is an identity.
+/// counts. With `reversed`, the last row and column become the first. An identity pads the block.
 #[inline(always)]
 pub(super) fn write_block<T: Float>(columns: &mut [T], len: usize, reversed: bool, write: impl FnOnce(&mut [T])) {
     let columns = &mut columns[..padded(len) * BLOCK];
@@ -93,8 +93,8 @@ fn eliminate<T: Float, const W: usize, const PITCH: usize>(
     x: &[T],
     at: usize,
     first: usize,
-) -> Lanes<T, W> {
-    let mut lanes: Lanes<T, W> = [[T::default(); W]; STEP];
+) -> LaneColumns<T, W> {
+    let mut lanes: LaneColumns<T, W> = [[T::default(); W]; STEP];
     for (lanes, row) in lanes.iter_mut().zip(x.chunks_exact(PITCH).skip(first)) {
         lanes.copy_from_slice(&row[at..at + W]);
     }
@@ -109,7 +109,7 @@ fn eliminate<T: Float, const W: usize, const PITCH: usize>(
 
 /// Computes the columns whose pivots are in the lanes from `at` on, and returns their corner.
 #[inline(always)]
-fn pivot<T: Float, const W: usize>(lanes: &mut Lanes<T, W>, at: usize) -> Corner<T> {
+fn pivot<T: Float, const W: usize>(lanes: &mut LaneColumns<T, W>, at: usize) -> Corner<T> {
     let mut corner = Corner::default();
     for c in 0..STEP {
         let pivot = lanes[c][at + c];
@@ -124,7 +124,7 @@ fn pivot<T: Float, const W: usize>(lanes: &mut Lanes<T, W>, at: usize) -> Corner
 
 /// Computes columns below or beside their corner.
 #[inline(always)]
-fn divide<T: Float, const W: usize>(lanes: &mut Lanes<T, W>, corner: &Corner<T>) {
+fn divide<T: Float, const W: usize>(lanes: &mut LaneColumns<T, W>, corner: &Corner<T>) {
     for (c, column) in corner.iter().enumerate() {
         lanes[c].iter_mut().for_each(|lane| *lane = *lane / column[c]);
         subtract(lanes, c, column);
@@ -133,7 +133,7 @@ fn divide<T: Float, const W: usize>(lanes: &mut Lanes<T, W>, corner: &Corner<T>)
 
 /// Subtracts the terms of column `c` from those after it.
 #[inline(always)]
-fn subtract<T: Float, const W: usize>(lanes: &mut Lanes<T, W>, c: usize, column: &[T; STEP]) {
+fn subtract<T: Float, const W: usize>(lanes: &mut LaneColumns<T, W>, c: usize, column: &[T; STEP]) {
     let solved = lanes[c];
     for (lanes, coefficient) in lanes.iter_mut().zip(column).skip(c + 1) {
         lanes.iter_mut().zip(&solved).for_each(|(lane, x)| *lane = *lane - *coefficient * *x);
