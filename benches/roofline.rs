@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plotters::prelude::*;
-use retape::ops::ConvOptions;
+use retape::ops::{ConvOptions, Triangular};
 use retape::{Accelerated, GroupTime, Tensor, accelerate, concat};
 use retape_kernels::MachineLimits;
 
@@ -41,6 +41,19 @@ const FAMILIES: &[Family] = &[
     Family { name: "matmul-few-rows", size: "rows, by 512 x 512", sizes: &[8, 24, 32, 48, 64, 96], point: few_rows },
     Family { name: "conv3x3", size: "channels, 16 x 32 x 32", sizes: &[4, 8, 16, 32, 64, 128], point: conv },
     Family { name: "depthwise3x3", size: "channels, 16 x 32 x 32", sizes: &[16, 32, 96], point: depthwise },
+    Family { name: "cholesky", size: "rows", sizes: &[32, 64, 128, 256, 512, 1024, 2048], point: cholesky },
+    Family {
+        name: "triangular-solve",
+        size: "rows and right sides",
+        sizes: &[32, 64, 128, 256, 512, 1024, 2048],
+        point: triangular,
+    },
+    Family {
+        name: "triangular-solve-one",
+        size: "rows, one right side",
+        sizes: &[32, 256, 2048],
+        point: triangular_one,
+    },
     Family { name: "pointwise", size: "rows of 1024", sizes: LINES, point: pointwise },
     Family { name: "gelu", size: "rows of 1024", sizes: LINES, point: gelu },
     Family { name: "softmax", size: "rows of 1024", sizes: LINES, point: softmax },
@@ -166,6 +179,31 @@ fn conv(channels: usize) -> Result<Point, retape::Error> {
 fn depthwise(channels: usize) -> Result<Point, retape::Error> {
     let shapes: [&[usize]; 2] = [&[16, 32, 32, channels], &[3, 3, 1, channels]];
     binary(shapes, move |x: &Tensor, w: &Tensor| x.conv2d(w, ConvOptions::same().groups(channels)))
+}
+
+/// A symmetric matrix whose diagonal dominates.
+fn positive(n: usize) -> Tensor {
+    let x = of(&[n, n]);
+    (&x + x.t()) + Tensor::eye(n) * (2.0 * n as f32)
+}
+
+fn cholesky(n: usize) -> Result<Point, retape::Error> {
+    let (x, f) = (positive(n), accelerate(Tensor::cholesky));
+    measured(&f, || f.call(&x).map(drop))
+}
+
+fn triangular(n: usize) -> Result<Point, retape::Error> {
+    solve(n, &[n, n])
+}
+
+fn triangular_one(n: usize) -> Result<Point, retape::Error> {
+    solve(n, &[n, 1])
+}
+
+fn solve(n: usize, right: &[usize]) -> Result<Point, retape::Error> {
+    let (a, b) = (positive(n), of(right));
+    let f = accelerate(|a: &Tensor, b: &Tensor| a.solve_triangular(b, Triangular::LOWER));
+    measured(&f, || f.call(&a, &b).map(drop))
 }
 
 fn pointwise(rows: usize) -> Result<Point, retape::Error> {

@@ -6,9 +6,12 @@
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod bounds;
+
 use retape_runtime::{DType, Scalar};
 
 use crate::ir::{Binary, Func2, Inst, Kernel, KernelBuilder, Unary, Value, ValueId};
+use bounds::bounds;
 
 /// A rule: the value that an instruction makes, said more simply; `None` where the rule does not apply.
 type Rule = for<'k> fn(&'k KernelBuilder, &Inst<ValueId>) -> Option<Value<'k>>;
@@ -22,6 +25,8 @@ const RULES: &[(&str, Rule)] = &[
     ("sub_negated", sub_negated),
     ("div_one", div_one),
     ("div_power_of_two", div_power_of_two),
+    ("div_bounded", div_bounded),
+    ("rem_bounded", rem_bounded),
     ("twice_negated", twice_negated),
     ("same_operands", same_operands),
     ("truth_constant", truth_constant),
@@ -169,6 +174,41 @@ fn div_power_of_two<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Va
     let (value, inverse) = (c.to_f64(), 1.0 / c.to_f64());
     let normal = value.is_finite() && value.abs() >= least && inverse.abs() >= least;
     (normal && c.bits & mantissa == 0).then(|| k.value(x) * inverse)
+}
+
+/// The operands of a division of integers, both as 32 bits, of which the first has no sign, by a constant above 1.
+fn bounded<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>, op: Binary) -> Option<(Value<'k>, u32)> {
+    let (x, y) = binary(inst, op)?;
+    let x = k.value(x);
+    if !matches!(x.dtype(), DType::I32 | DType::I64) {
+        return None;
+    }
+    let divisor = u32::try_from(constant(k, y)?.to_i64()?).ok().filter(|d| (2..1 << 31).contains(d))?;
+    let (low, high) = bounds(k, x.id())?;
+    (low >= 0 && high < 1 << 31).then(|| (x.cast(DType::U32), divisor))
+}
+
+/// The quotient by a constant, as the high half of a product (Granlund and Montgomery, 1994): for `x` below 2^31 and
+/// d of s bits, x / d is the whole part of x m / 2^(31 + s), where m is 2^(31 + s) / d, rounded up.
+fn quotient(x: Value<'_>, divisor: u32) -> Value<'_> {
+    let bits = u64::from(divisor.next_power_of_two().ilog2());
+    if divisor.is_power_of_two() {
+        return x >> bits as i64;
+    }
+    let factor = (1_u64 << (31 + bits)).div_ceil(u64::from(divisor));
+    x.binary(Binary::MulHigh, factor as i64) >> (bits as i64 - 1)
+}
+
+fn div_bounded<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, divisor) = bounded(k, inst, Binary::Div)?;
+    let dtype = k.value(binary(inst, Binary::Div)?.0).dtype();
+    Some(quotient(x, divisor).cast(dtype))
+}
+
+fn rem_bounded<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
+    let (x, divisor) = bounded(k, inst, Binary::Rem)?;
+    let dtype = k.value(binary(inst, Binary::Rem)?.0).dtype();
+    Some((x - quotient(x, divisor) * i64::from(divisor)).cast(dtype))
 }
 
 fn twice_negated<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {

@@ -211,10 +211,12 @@ impl OpDef for Pad {
                     return c;
                 }
                 let from_low = c - low;
-                let position = if gap == 1 { from_low } else { from_low / gap };
+                // Without a sign, the quotient is a product.
+                let distance = if gap == 1 { from_low } else { from_low.max(0_i64) };
+                let position = if gap == 1 { distance } else { distance / gap };
                 let mut guard = from_low.ge(0_i64) & position.lt(extent);
                 if gap > 1 {
-                    guard = guard & (from_low % gap).eq(0_i64);
+                    guard = guard & (distance % gap).eq(0_i64);
                 }
                 inside = Some(inside.map_or(guard, |others| others & guard));
                 position.max(0_i64).min(extent - 1)

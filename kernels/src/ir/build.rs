@@ -86,6 +86,15 @@ impl KernelBuilder {
         AxisId(axes.len() as u32 - 1)
     }
 
+    /// The extent of an axis.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such axis.
+    pub fn extent(&self, axis: AxisId) -> usize {
+        self.state.borrow().kernel.axes[axis.index()].extent
+    }
+
     /// A constant.
     pub fn constant(&self, value: Scalar) -> Value<'_> {
         self.push(Inst::Const(value))

@@ -318,6 +318,25 @@ impl MatMul {
         }
     }
 
+    /// Computes a product of elements that other kernels have at hand, of one matrix.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are several matrices, or if an operand or the result is too short.
+    pub(super) fn multiply<T: Real>(&self, engine: &Engine, [a, b]: [&[T]; 2], c: &mut [T]) {
+        let [n_a, n_b] = self.lens();
+        assert!(self.batch.is_empty() && a.len() >= n_a && b.len() >= n_b, "{self}");
+        assert_eq!(c.len(), self.result_len(), "{self}");
+        if c.is_empty() {
+            return;
+        }
+        if self.k == 0 {
+            c.fill(T::ZERO);
+            return;
+        }
+        MatMulCall { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue: &|_| {} }.tall();
+    }
+
     /// Whether the batch of left matrices is one tall matrix, and all meet the same right matrix.
     pub(crate) fn is_one_matrix(&self) -> bool {
         // Strides that reach no second element can be any number.

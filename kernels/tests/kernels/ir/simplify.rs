@@ -1,5 +1,6 @@
 //! One test per rewrite, where it applies and where it must not; meaning is kept on random kernels.
 
+use retape_kernels::ir::Kernel;
 use retape_kernels::ir::random::{random_inputs, random_kernel, random_kernel_with_calls};
 use retape_kernels::simplify;
 
@@ -90,6 +91,68 @@ fn div_power_of_two() {
         ("const 1e-45: f32; div %0, %4", &[X, "const 1e-45: f32", "div %0, %1"]),
         ("const 2: i64; div %1, %4", &[I, "const 2: i64", "div %0, %1"]),
     ]);
+}
+
+/// A kernel that divides coordinates, times `factor` and plus `offset`, by a number.
+fn division(factor: i64, offset: i64, divisor: i64) -> Kernel {
+    kernel(&format!(
+        "kernel (p0: i64[1000] out, p1: i64[1000] out) {{
+axes a0 = 1000
+%0 = index a0
+%1 = const {factor}: i64
+%2 = mul %0, %1
+%3 = const {offset}: i64
+%4 = add %2, %3
+%5 = const {divisor}: i64
+%6 = div %4, %5
+%7 = rem %4, %5
+store p0[a0], %6
+store p1[a0], %7
+}}"
+    ))
+}
+
+fn divides(kernel: &Kernel) -> bool {
+    kernel.insts.iter().any(|inst| inst.to_string().starts_with("div") || inst.to_string().starts_with("rem"))
+}
+
+#[test]
+fn div_bounded() {
+    let divisors = [2, 3, 5, 7, 10, 64, 257, 641, 65_537, (1 << 30) - 1, 1 << 30, (1 << 30) + 1, (1 << 31) - 1];
+    // Up to the largest number of 31 bits, and beside multiples.
+    let numbers = [(1, 0), (3, 0), (257, 0), (257, 256), (2_149_629, 4_276), (65_537, 65_536)];
+    for (divisor, (factor, offset)) in divisors.into_iter().flat_map(|d| numbers.map(|n| (d, n))) {
+        let before = division(factor, offset, divisor);
+        let after = simplify(&before);
+        assert!(!divides(&after), "{after}");
+        assert_eq!(run(&before, &[]), run(&after, &[]), "{factor} i + {offset} by {divisor}");
+    }
+}
+
+#[test]
+fn rem_bounded() {
+    // Below zero, above 31 bits, and by what is no positive number.
+    for (factor, offset, divisor) in [(1, -1, 3), (2_149_629, 4_277, 3), (1, 0, -3), (1, 0, 0), (1, 0, 1 << 31)] {
+        let before = division(factor, offset, divisor);
+        let after = simplify(&before);
+        assert!(divides(&after), "{factor} i + {offset} by {divisor}");
+        assert_eq!(run(&before, &[]), run(&after, &[]), "{factor} i + {offset} by {divisor}");
+    }
+    let twice = kernel(
+        "kernel (p0: i32[1000] out) {
+axes a0 = 1000
+%0 = index a0
+%1 = cast %0: i32
+%2 = const 7: i32
+%3 = div %1, %2
+%4 = const 5: i32
+%5 = rem %3, %4
+store p0[a0], %5
+}",
+    );
+    let after = simplify(&twice);
+    assert!(!divides(&after), "{after}");
+    assert_eq!(run(&twice, &[]), run(&after, &[]));
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! The least and the largest value of integers that follow from coordinates and constants.
+
+use retape_runtime::DType;
+
+use crate::ir::{Binary, Inst, KernelBuilder, ValueId};
+
+/// Instructions that are looked through, for values with many uses would be looked at as often as there are ways.
+const MAX_DEPTH: usize = 8;
+
+/// Both ends are values of the interval.
+type Interval = (i64, i64);
+
+/// The interval that the values of an integer lie in, if it can be told from coordinates and constants.
+pub(super) fn bounds(k: &KernelBuilder, v: ValueId) -> Option<Interval> {
+    of(k, v, MAX_DEPTH)
+}
+
+fn of(k: &KernelBuilder, v: ValueId, depth: usize) -> Option<Interval> {
+    let (dtype, depth) = (k.value(v).dtype(), depth.checked_sub(1)?);
+    let (low, high) = match k.inst(v) {
+        Inst::Const(c) => c.to_i64().map(|c| (c, c)),
+        Inst::Index(axis) => Some((0, i64::try_from(k.extent(axis)).ok()?.checked_sub(1)?)),
+        Inst::Cast(_, x) => of(k, x, depth),
+        Inst::Select(_, x, y) => {
+            let (x, y) = (of(k, x, depth)?, of(k, y, depth)?);
+            Some((x.0.min(y.0), x.1.max(y.1)))
+        }
+        Inst::Binary(op, x, y) => combined(op, of(k, x, depth)?, of(k, y, depth)?),
+        Inst::Load(..)
+        | Inst::LoadAt(..)
+        | Inst::Unary(..)
+        | Inst::Compare(..)
+        | Inst::Fma(..)
+        | Inst::Bitcast(..)
+        | Inst::Call1(..)
+        | Inst::Call2(..)
+        | Inst::Reduce(..) => None,
+    }?;
+    // A value that does not fit the dtype would wrap.
+    (low <= high && fits(dtype, low) && fits(dtype, high)).then_some((low, high))
+}
+
+fn fits(dtype: DType, x: i64) -> bool {
+    match dtype {
+        DType::I64 => true,
+        DType::I32 => i32::try_from(x).is_ok(),
+        DType::U32 => u32::try_from(x).is_ok(),
+        DType::U8 => u8::try_from(x).is_ok(),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => false,
+    }
+}
+
+fn combined(op: Binary, x: Interval, y: Interval) -> Option<Interval> {
+    match op {
+        Binary::Add => Some((x.0.checked_add(y.0)?, x.1.checked_add(y.1)?)),
+        Binary::Sub => Some((x.0.checked_sub(y.1)?, x.1.checked_sub(y.0)?)),
+        Binary::Mul => {
+            let corners = [x.0.checked_mul(y.0)?, x.0.checked_mul(y.1)?, x.1.checked_mul(y.0)?, x.1.checked_mul(y.1)?];
+            Some((corners.into_iter().min()?, corners.into_iter().max()?))
+        }
+        Binary::Min => Some((x.0.min(y.0), x.1.min(y.1))),
+        Binary::Max => Some((x.0.max(y.0), x.1.max(y.1))),
+        Binary::Div if y.0 > 0 && x.0 >= 0 => Some((x.0 / y.1, x.1 / y.0)),
+        Binary::Rem if y.0 > 0 && x.0 >= 0 => Some((0, x.1.min(y.1 - 1))),
+        Binary::Shr if y.0 == y.1 && x.0 >= 0 => {
+            let distance = u32::try_from(y.0).ok().filter(|distance| *distance < u32::BITS)?;
+            Some((x.0 >> distance, x.1 >> distance))
+        }
+        Binary::MulHigh if x.0 >= 0 && y.0 >= 0 => {
+            let high = |x: i64, y: i64| x.checked_mul(y).map(|product| product >> 32);
+            Some((high(x.0, y.0)?, high(x.1, y.1)?))
+        }
+        Binary::Div
+        | Binary::Rem
+        | Binary::And
+        | Binary::Or
+        | Binary::Xor
+        | Binary::Shl
+        | Binary::Shr
+        | Binary::MulHigh => None,
+    }
+}
