@@ -397,13 +397,13 @@ impl Engine {
         let first = (image * w.y.outputs + line) * w.x.outputs;
         let steps = first..first + offsets.len();
         let (data, _, row) = x.ct.parts();
-        let mut b = data.wrapping_offset(first as isize * row);
-        if x.n != width || row != width as isize {
+        let (mut b, mut b_panel, mut b_row) = (data.wrapping_offset(first as isize * row), width, row as usize);
+        if !kernels.reads_whole(x.n) {
             for (panel, to) in packed.chunks_exact_mut(width * offsets.len()).take(x.n.div_ceil(width)).enumerate() {
                 let outer = panel * width..((panel + 1) * width).min(x.n);
                 x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
             }
-            b = packed.as_ptr();
+            (b, b_panel, b_row) = (packed.as_ptr(), width * offsets.len(), width);
         }
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1;
@@ -418,15 +418,15 @@ impl Engine {
                 a_line: w.x.dilation as usize * w.channels,
                 a_row: 1,
                 b,
-                b_panel: width * offsets.len(),
-                b_row: width,
+                b_panel,
+                b_row,
                 c: c.wrapping_add(tap * w.x.taps * w.channels * x.n),
                 c_line: w.channels * x.n,
                 c_row: x.n,
                 fresh,
             };
-            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, the
-            // panels hold the cotangent of these pixels, and C is this task's own.
+            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B
+            // has whole vectors of the cotangent of these pixels, and C is this task's own.
             unsafe { (kernels.lines)(&block) };
         }
     }

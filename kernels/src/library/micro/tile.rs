@@ -150,11 +150,14 @@ unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
 ) {
     // SAFETY: C covers the rows and columns; at an edge the tile goes through local memory.
     unsafe {
-        if rows == M && cols == NV * S::LANES {
+        if cols == NV * S::LANES {
             for (i, row) in sums.iter().enumerate() {
-                for (v, sum) in row.iter().enumerate() {
-                    let at = c.add(i * c_row + v * S::LANES);
-                    S::store(at, if fresh { *sum } else { S::add(S::load(at), *sum) });
+                // A bound of the loop in place of the condition would keep the sums in memory.
+                if i < rows {
+                    for (v, sum) in row.iter().enumerate() {
+                        let at = c.add(i * c_row + v * S::LANES);
+                        S::store(at, if fresh { *sum } else { S::add(S::load(at), *sum) });
+                    }
                 }
             }
             return;
@@ -224,35 +227,78 @@ pub(super) struct Lines<'a, T> {
     pub(super) fresh: bool,
 }
 
-/// Computes lines, in tiles of the shapes that [`block`] uses.
+/// The height of the next tile of a line: the highest that leaves no rows or enough for another, so that few rows of
+/// tiles are computed for nothing; `heights` fall.
+#[inline(always)]
+fn next_height<const N: usize>(heights: [usize; N], left: usize) -> usize {
+    let least = heights[N - 1];
+    let fits = |height: &usize| *height == left || *height + least <= left;
+    let holds = |height: &usize| *height >= left;
+    heights.into_iter().find(fits).or_else(|| heights.into_iter().rev().find(holds)).unwrap_or(heights[0])
+}
+
+/// Computes lines, in tiles of four heights, `M0` to `M3`, and at most `NV` vectors.
 ///
 /// # Safety
 ///
 /// The instruction set of `S`, and pointers valid for the extents.
 #[inline(always)]
-pub(super) unsafe fn lines<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize>(
+pub(super) unsafe fn lines<
+    S: Simd,
+    const M0: usize,
+    const M1: usize,
+    const M2: usize,
+    const M3: usize,
+    const NV: usize,
+>(
     x: &Lines<'_, S::Elem>,
 ) {
     for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
         let cols = (x.cols - j).min(NV * S::LANES);
-        for line in 0..x.lines {
-            for i in (0..x.rows).step_by(M0) {
-                let rows = (x.rows - i).min(M0);
-                // SAFETY: the panels and the part of C lie inside the block.
-                unsafe {
-                    let a = x.a.add(line * x.a_line + i * x.a_row);
-                    let b = x.b.add(panel * x.b_panel);
-                    let c = x.c.add(line * x.c_line + i * x.c_row + j);
-                    match (rows > M1, rows > M2, cols > S::LANES) {
-                        (true, _, true) => line_tile::<S, M0, NV>(x, a, b, c, rows, cols),
-                        (true, _, false) => line_tile::<S, M0, 1>(x, a, b, c, rows, cols),
-                        (false, true, true) => line_tile::<S, M1, NV>(x, a, b, c, rows, cols),
-                        (false, true, false) => line_tile::<S, M1, 1>(x, a, b, c, rows, cols),
-                        (false, false, true) => line_tile::<S, M2, NV>(x, a, b, c, rows, cols),
-                        (false, false, false) => line_tile::<S, M2, 1>(x, a, b, c, rows, cols),
-                    }
+        // SAFETY: the panels and the part of C lie inside the block.
+        unsafe {
+            let (b, c) = (x.b.add(panel * x.b_panel), x.c.add(j));
+            if cols > S::LANES {
+                columns::<S, M0, M1, M2, M3, NV>(x, b, c, cols);
+            } else if cols > S::Half::LANES {
+                columns::<S, M0, M1, M2, M3, 1>(x, b, c, cols);
+            } else if cols > <S::Half as Simd>::Half::LANES {
+                columns::<S::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
+            } else {
+                columns::<<S::Half as Simd>::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
+            }
+        }
+    }
+}
+
+/// The columns of one panel in all lines, on vectors no longer than they need.
+#[inline(always)]
+unsafe fn columns<S: Simd, const M0: usize, const M1: usize, const M2: usize, const M3: usize, const NV: usize>(
+    x: &Lines<'_, S::Elem>,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+    cols: usize,
+) {
+    for line in 0..x.lines {
+        let mut i = 0;
+        while i < x.rows {
+            let height = next_height([M0, M1, M2, M3], x.rows - i);
+            let rows = (x.rows - i).min(height);
+            // SAFETY: the rows lie inside the line.
+            unsafe {
+                let a = x.a.add(line * x.a_line + i * x.a_row);
+                let c = c.add(line * x.c_line + i * x.c_row);
+                if height == M0 {
+                    line_tile::<S, M0, NV>(x, a, b, c, rows, cols);
+                } else if height == M1 {
+                    line_tile::<S, M1, NV>(x, a, b, c, rows, cols);
+                } else if height == M2 {
+                    line_tile::<S, M2, NV>(x, a, b, c, rows, cols);
+                } else {
+                    line_tile::<S, M3, NV>(x, a, b, c, rows, cols);
                 }
             }
+            i += rows;
         }
     }
 }
