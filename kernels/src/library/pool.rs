@@ -351,6 +351,23 @@ mod tests {
     }
 
     #[test]
+    fn gradients_agree_with_their_twins_where_windows_cross_tiles() {
+        let mut draw = Draw::new(2);
+        for (window, stride, padding) in [([3, 2], [2, 1], [1, 0]), ([2, 2], [2, 2], [1, 1]), ([2, 3], [3, 3], [2, 1])]
+        {
+            for &kind in PoolKind::ALL {
+                let (dtype, pass) = (DType::F32, PoolPass::Gradient);
+                let padding = [padding, [1, 1]];
+                let (batch, height, width, channels) = (2, 70, 9, 17);
+                assert_twins(
+                    &Pool2d { dtype, batch, height, width, channels, window, stride, padding, kind, pass }.into(),
+                    &mut draw,
+                );
+            }
+        }
+    }
+
+    #[test]
     fn gradient_goes_to_the_first_maximum() {
         let pool = |pass| Pool2d {
             dtype: DType::F32,

@@ -113,6 +113,8 @@ pub(crate) struct Kernels<T> {
     block: unsafe fn(&Block<T>),
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
+    /// Computes a few columns of a block of C from an image in planes.
+    planes: unsafe fn(&Lines<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes chains of fused multiply-adds on registers.
@@ -172,6 +174,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn planes(x: &Lines<'_, Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { tile::planes::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { tile::unpacked::<Elem>(x) }
@@ -184,7 +192,17 @@ macro_rules! kernels {
         }
 
         let [lanes, least_lanes] = [<$vector as simd::Simd>::LANES, simd::least_lanes::<$vector>()];
-        Kernels { heights: [$m0, $m1, $m2], width: $nv * lanes, block, lines, unpacked, chains, lanes, least_lanes }
+        Kernels {
+            heights: [$m0, $m1, $m2],
+            width: $nv * lanes,
+            block,
+            lines,
+            planes,
+            unpacked,
+            chains,
+            lanes,
+            least_lanes,
+        }
     }};
 }
 
@@ -195,6 +213,7 @@ fn portable<T: Real>() -> Kernels<T> {
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2>,
+        planes: tile::planes::<simd::Portable<T>>,
         unpacked: tile::unpacked::<T>,
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,

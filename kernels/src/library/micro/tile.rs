@@ -345,6 +345,117 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
     }
 }
 
+/// Computes lines whose rows are neighbours in memory, with rows as lanes: for few columns, in one panel.
+///
+/// # Safety
+///
+/// As [`lines`], for a distance of rows of A of 1, which is not read; A is readable for 16 rows past the last one.
+#[inline(always)]
+pub(super) unsafe fn planes<S: Simd>(x: &Lines<'_, S::Elem>) {
+    let mut j = 0;
+    while j < x.cols {
+        // SAFETY: the columns lie in the panel and in C.
+        unsafe {
+            let (b, c) = (x.b.add(j), x.c.add(j));
+            j += match x.cols - j {
+                1 => plane_lines::<S, 1, 8>(x, b, c),
+                2 | 3 => plane_lines::<S, 2, 4>(x, b, c),
+                _ => plane_lines::<S, 4, 2>(x, b, c),
+            };
+        }
+    }
+}
+
+/// `N` columns of all lines, `L` lines at a time; returns the number of columns.
+#[inline(always)]
+unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+) -> usize {
+    let mut line = 0;
+    while line < x.lines {
+        // SAFETY: these lines are there.
+        unsafe {
+            let (a, c) = (x.a.add(line * x.a_line), c.add(line * x.c_line));
+            if x.lines - line >= L {
+                plane_rows::<S, N, L>(x, a, b, c);
+                line += L;
+            } else {
+                plane_rows::<S, N, 1>(x, a, b, c);
+                line += 1;
+            }
+        }
+    }
+    N
+}
+
+/// All rows of `L` lines, on vectors no longer than the last ones need.
+#[inline(always)]
+unsafe fn plane_rows<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+) {
+    let mut i = 0;
+    while i < x.rows {
+        let left = x.rows - i;
+        // SAFETY: the rows lie inside the lines.
+        unsafe {
+            let (a, c) = (a.add(i), c.add(i * x.c_row));
+            i += if left > S::Half::LANES {
+                plane_tile::<S, N, L>(x, a, b, c, left)
+            } else {
+                plane_tile::<S::Half, N, L>(x, a, b, c, left)
+            };
+        }
+    }
+}
+
+/// One tile of [`planes`]: a vector of rows of each line; returns the number of rows.
+#[inline(always)]
+unsafe fn plane_tile<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    mut b: *const S::Elem,
+    c: *mut S::Elem,
+    left: usize,
+) -> usize {
+    let rows = left.min(S::LANES);
+    // SAFETY: the caller's block covers panel and image; the sums of a vector go through local memory, which holds one.
+    unsafe {
+        let mut sums = [[S::zero(); L]; N];
+        for offset in x.offsets {
+            let at = a.offset(*offset);
+            let mut pixels = [S::zero(); L];
+            for (line, pixels) in pixels.iter_mut().enumerate() {
+                *pixels = S::load(at.add(line * x.a_line));
+            }
+            for (column, sums) in sums.iter_mut().enumerate() {
+                let weight = S::splat(b.add(column));
+                for (sum, pixels) in sums.iter_mut().zip(pixels) {
+                    *sum = S::mul_add(weight, pixels, *sum);
+                }
+            }
+            b = b.add(x.b_row);
+        }
+        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 16];
+        let edge = edge.as_mut_ptr().cast::<S::Elem>();
+        for (column, sums) in sums.iter().enumerate() {
+            for (line, sum) in sums.iter().enumerate() {
+                S::store(edge, *sum);
+                let c = c.add(line * x.c_line + column);
+                for i in 0..rows {
+                    let (at, sum) = (c.add(i * x.c_row), *edge.add(i));
+                    *at = if x.fresh { sum } else { *at + sum };
+                }
+            }
+        }
+    }
+    rows
+}
+
 /// Computes a small product straight from its operands.
 ///
 /// # Safety
