@@ -21,8 +21,7 @@ pub(crate) trait Number: Element + PartialOrd + Default {
 
     /// Whether the first maximum of values becomes this one after it was `old`: if it is larger, or the first NaN.
     ///
-    /// Both conditions hold for numbers that compare, which compilers turn into vectors; one that does and one that does
-    /// not, they don't.
+    /// A conjunction: of the opposite, a disjunction, compilers make vectors that are taken apart and put together.
     #[inline(always)]
     #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true of a NaN")]
     fn displaces(self, old: Self) -> bool {
