@@ -214,8 +214,8 @@ fn each_result<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKer
 /// Elements of a gradient that a tile has, unless one row of windows takes more: a first-level cache holds them.
 const TILE: usize = 4 << 10;
 
-/// Adds up the windows of unpooled images in row-major order; a tile is some rows of an image. What windows write alone
-/// needs no zero before it.
+/// Adds up the windows of unpooled images in row-major order; a tile is some rows of an image. A position that belongs to
+/// one window alone needs no zero before it is written.
 fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKernel<T> + Sync)) {
     let columns = pool.windows()[1];
     let is_covered = pool.is_disjoint() && pool.is_covered();
