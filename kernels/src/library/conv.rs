@@ -19,7 +19,7 @@ use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_s
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
-    WindowAxis, lines_of_chain, with_scratch,
+    WindowAxis, is_split, lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -424,7 +424,20 @@ impl Conv2d {
     /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
     fn is_direct(&self, width: usize) -> bool {
         let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
-        width >= 6 && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
+        let fills = width >= 6 || width >= 4 && self.is_light();
+        fills && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
+    }
+
+    /// Whether the filter can be passed over for each line of outputs, since a second-level cache holds it, and whether
+    /// no product in place of this pass would be cut along its depth: in place, no sum is.
+    fn is_light(&self) -> bool {
+        let ([n_in, n_out], [out_height, out_width]) = (self.channels(), self.out_extent());
+        let (m, n, k) = match self.pass {
+            ConvPass::Forward | ConvPass::FilterGradient => ([out_height, out_width], n_out, n_in),
+            ConvPass::InputGradient => ([self.height / self.stride[0], self.width / self.stride[1]], n_in, n_out),
+        };
+        let k = count(&[self.kernel_height, self.kernel_width, k]);
+        count(&[n, k]) <= 1 << 16 && !is_split(count(&[self.batch, m[0], m[1]]), n, k)
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.

@@ -19,6 +19,15 @@ pub(crate) trait Number: Element + PartialOrd + Default {
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
 
+    /// Whether the first maximum of values becomes this one after it was `old`: if it is larger, or the first NaN.
+    ///
+    /// A conjunction: of the opposite, a disjunction, compilers make vectors that are taken apart and put together.
+    #[inline(always)]
+    #[expect(clippy::neg_cmp_op_on_partial_ord, reason = "true of a NaN")]
+    fn displaces(self, old: Self) -> bool {
+        !(self <= old) & !old.is_nan()
+    }
+
     /// The larger value, the first of equals; a NaN wins.
     #[inline(always)]
     fn larger(self, next: Self) -> Self {

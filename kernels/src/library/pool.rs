@@ -190,6 +190,27 @@ impl Pool2d {
         start.saturating_sub(before).min(end)..end
     }
 
+    /// The rows of windows that reach into some rows of the image.
+    fn rows_over(&self, rows: &Range<usize>) -> Range<usize> {
+        let ([n_windows, _], before, stride) = (self.windows(), self.padding[0][0], self.stride[0]);
+        let start = (rows.start + before + 1).saturating_sub(self.window[0]).div_ceil(stride).min(n_windows);
+        start..(rows.end + before).div_ceil(stride).clamp(start, n_windows)
+    }
+
+    /// Whether no two windows share a position.
+    fn is_disjoint(&self) -> bool {
+        (0..2).all(|axis| self.stride[axis] >= self.window[axis])
+    }
+
+    /// Whether each position of the image is in a window.
+    fn is_covered(&self) -> bool {
+        let windows = self.windows();
+        (0..2).all(|axis| {
+            let end = (windows[axis] * self.stride[axis]).saturating_sub(self.padding[axis][0]);
+            self.stride[axis] <= self.window[axis] && end >= [self.height, self.width][axis]
+        })
+    }
+
     /// The image positions (row times width plus column) in the window at `row`, `column`, in row-major order.
     fn positions(&self, row: usize, column: usize) -> impl Iterator<Item = usize> + use<> {
         let (rows, columns, width) = (self.covered(0, row), self.covered(1, column), self.width);
@@ -325,6 +346,23 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_agree_with_their_twins_where_windows_cross_tiles() {
+        let mut draw = Draw::new(2);
+        for (window, stride, padding) in [([3, 2], [2, 1], [1, 0]), ([2, 2], [2, 2], [1, 1]), ([2, 3], [3, 3], [2, 1])]
+        {
+            for &kind in PoolKind::ALL {
+                let (dtype, pass) = (DType::F32, PoolPass::Gradient);
+                let padding = [padding, [1, 1]];
+                let (batch, height, width, channels) = (2, 70, 9, 17);
+                assert_twins(
+                    &Pool2d { dtype, batch, height, width, channels, window, stride, padding, kind, pass }.into(),
+                    &mut draw,
+                );
             }
         }
     }

@@ -300,19 +300,24 @@ impl<T: Real> Depthwise<'_, T> {
     /// The weights of a part: for each block of lanes, its steps in order.
     fn weights<const W: usize>(&self, part: &DepthwisePart, filter: &[T]) -> Vec<[T; W]> {
         let op = self.op;
-        let ([n_in, n_out], [y, x]) = (op.channels(), &part.phase);
-        let weight = |step: usize, channel: usize| {
+        let ([n_in, n_out], [y, x], k) = (op.channels(), &part.phase, part.offsets.len());
+        let mut weights = vec![[T::ZERO; W]; self.blocks().count() * k];
+        for step in 0..k {
             let (tap, of_source) = (step / self.group[0], step % self.group[0]);
             let (ky, kx) = (y.tap + tap / x.axis.taps * y.step, x.tap + tap % x.axis.taps * x.step);
-            let (ci, co) = match op.pass {
-                ConvPass::InputGradient => (channel % n_in, channel / n_in * n_out + of_source),
-                ConvPass::Forward | ConvPass::FilterGradient => (of_source, channel),
-            };
-            filter[((ky * op.kernel_width + kx) * n_in + ci) * op.out_channels + co]
-        };
-        let lane = |step, channel| if channel < self.channels { weight(step, channel) } else { T::ZERO };
-        let block = |first| (0..part.offsets.len()).map(move |step| array::from_fn(|at| lane(step, first + at)));
-        self.blocks().flat_map(block).collect()
+            let rows = &filter[(ky * op.kernel_width + kx) * n_in * op.out_channels..];
+            for (block, first) in self.blocks().enumerate() {
+                let lanes = first..(first + W).min(self.channels);
+                let to = &mut weights[block * k + step][..lanes.len()];
+                if op.pass == ConvPass::InputGradient {
+                    let place = |channel: usize| channel % n_in * op.out_channels + channel / n_in * n_out + of_source;
+                    to.iter_mut().zip(lanes).for_each(|(to, channel)| *to = rows[place(channel)]);
+                } else {
+                    to.copy_from_slice(&rows[of_source * op.out_channels..][lanes]);
+                }
+            }
+        }
+        weights
     }
 
     /// The forward pass and the input gradient.
@@ -320,7 +325,9 @@ impl<T: Real> Depthwise<'_, T> {
         let op = self.op;
         let [lines, width] = if op.pass == ConvPass::InputGradient { [op.height, op.width] } else { op.out_extent() };
         let weights: Vec<Vec<[T; W]>> = self.parts.iter().map(|part| self.weights(part, filter)).collect();
-        let rows = self.lines_per_copy(lines, 1).min(lines.div_ceil(TASKS.div_ceil(op.batch)));
+        let most = self.lines_per_copy(lines, 1).min(lines.div_ceil(TASKS.div_ceil(op.batch)));
+        // As many copies, of nearly as many lines each.
+        let rows = lines.div_ceil(lines.div_ceil(most));
         let work = count(&[out.len(), op.kernel_height, op.kernel_width, self.group[0]]);
         let columns = width * self.channels;
         for_each_tile(out, [op.batch, lines, columns], [rows, columns], work, &|mut tile| {

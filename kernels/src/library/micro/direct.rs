@@ -2,7 +2,8 @@
 //!
 //! Each task copies the part of an image that it needs, with its padding, to memory of its own. There every tap is at a
 //! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance
-//! (or, for a filter's gradient, taps that are neighbours).
+//! (or, for a filter's gradient, taps that are neighbours). Where the result has few channels, the copy is one of planes,
+//! in which pixels are neighbours, and these are the lanes of vectors.
 
 use std::ops::Range;
 
@@ -16,6 +17,9 @@ const MAX_TILE: usize = 96 << 10;
 
 /// Tasks that a convolution is cut into, if it has as many lines.
 const TASKS: usize = 16;
+
+/// Channels of a result up to which pixels are lanes, for most of a vector of channels would be empty.
+const MOST_IN_PLANES: usize = 4;
 
 /// A pass that has a result for each pixel: windows of a batch of images, times a filter.
 pub(crate) struct DirectConv<'a, T> {
@@ -51,6 +55,8 @@ struct ImageTile {
     /// Lines of the image from one line of outputs to the next.
     stride: usize,
     channels: usize,
+    /// Whether a line holds its channels one after the other, so that pixels are neighbours.
+    in_planes: bool,
     /// Readable elements past the end, for tiles that are not full.
     slack: usize,
 }
@@ -70,7 +76,8 @@ impl ImageTile {
             }
             let extent = [(high[0] - low[0] + 1) as usize, (high[1] - low[1] + 1) as usize];
             let slack = (16 * w.x.stride as usize * w.channels).max(16);
-            tile = Some(ImageTile { low, extent, stride: w.y.stride as usize, channels: w.channels, slack });
+            let (stride, channels) = (w.y.stride as usize, w.channels);
+            tile = Some(ImageTile { low, extent, stride, channels, in_planes: false, slack });
         }
         tile
     }
@@ -109,12 +116,17 @@ impl ImageTile {
                 row.fill(T::ZERO);
                 continue;
             };
-            let first = (from_x as isize - self.low[1]) as usize * self.channels;
+            let at = ((image * w.y.extent + y) * w.x.extent + from_x) * w.pixel;
+            let inside = (from_x as isize - self.low[1]) as usize..(to_x as isize - self.low[1]) as usize;
+            if self.in_planes {
+                self.spread(w.image.get(at..).unwrap_or_default(), w.pixel, inside, row);
+                continue;
+            }
+            let first = inside.start * self.channels;
             let (before, rest) = row.split_at_mut(first);
             let (inside, after) = rest.split_at_mut((to_x - from_x) * self.channels);
             before.fill(T::ZERO);
             after.fill(T::ZERO);
-            let at = ((image * w.y.extent + y) * w.x.extent + from_x) * w.pixel;
             if w.pixel == self.channels {
                 inside.copy_from_slice(&w.image[at..at + inside.len()]);
             } else {
@@ -126,19 +138,35 @@ impl ImageTile {
         }
     }
 
+    /// Copies a line of pixels at distance `pixel` to columns `inside` of its planes.
+    fn spread<T: Real>(&self, pixels: &[T], pixel: usize, inside: Range<usize>, row: &mut [T]) {
+        for (channel, plane) in row.chunks_exact_mut(self.extent[1]).enumerate() {
+            plane[..inside.start].fill(T::ZERO);
+            plane[inside.end..].fill(T::ZERO);
+            let from = pixels[channel..].iter().step_by(pixel);
+            plane[inside.clone()].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        }
+    }
+
+    /// Elements from a pixel to the next, and from a channel to the next.
+    fn steps(&self) -> [usize; 2] {
+        if self.in_planes { [1, self.extent[1]] } else { [self.channels, 1] }
+    }
+
     /// Where the window of the first output of the first line of a copy has its first tap.
     fn start<T>(&self, w: &Window<'_, T>) -> usize {
         let [y, x] = [w.y.offset - self.low[0], w.x.offset - self.low[1]];
-        (y as usize * self.extent[1] + x as usize) * self.channels
+        y as usize * self.line() + x as usize * self.steps()[0]
     }
 
     /// The distance of each tap of a window from its first.
     fn taps<T>(&self, w: &Window<'_, T>) -> Vec<isize> {
         let mut taps = Vec::with_capacity(w.y.taps * w.x.taps * w.channels);
+        let [pixel, channel] = self.steps().map(|step| step as isize);
         for y in 0..w.y.taps as isize {
             for x in 0..w.x.taps as isize {
-                let at = (y * w.y.dilation * self.extent[1] as isize + x * w.x.dilation) * self.channels as isize;
-                taps.extend(at..at + self.channels as isize);
+                let at = y * w.y.dilation * self.line() as isize + x * w.x.dilation * pixel;
+                taps.extend((0..self.channels as isize).map(|c| at + c * channel));
             }
         }
         taps
@@ -181,7 +209,10 @@ impl Engine {
         let width = T::kernels(self.level).width;
         let panels = x.n.div_ceil(width);
         let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
-        let tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
+        let mut tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
+        if let Some(tile) = &mut tile {
+            tile.in_planes = x.n <= MOST_IN_PLANES && x.parts.iter().all(|part| part.window.x.stride == 1);
+        }
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
         let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;
         with_scratch::<T, _>(total, |packed| {
@@ -260,7 +291,7 @@ impl Engine {
                 offsets,
                 a: copy[ready.start..].as_ptr(),
                 a_line: tile.stride * tile.line(),
-                a_row: w.x.stride as usize * tile.channels,
+                a_row: w.x.stride as usize * tile.steps()[0],
                 b,
                 b_panel: k * kernels.width,
                 b_row: kernels.width,
@@ -270,8 +301,8 @@ impl Engine {
                 fresh: block == 0,
             };
             // SAFETY: the level is present; the copy covers the windows of these lines and the slack a last tile, the
-            // panels are packed, and C is this task's own.
-            unsafe { (kernels.lines)(&block) };
+            // panels are packed, and C is this task's own. In planes, rows are neighbours.
+            unsafe { if tile.in_planes { (kernels.planes)(&block) } else { (kernels.lines)(&block) } };
         }
     }
 }
@@ -397,13 +428,13 @@ impl Engine {
         let first = (image * w.y.outputs + line) * w.x.outputs;
         let steps = first..first + offsets.len();
         let (data, _, row) = x.ct.parts();
-        let mut b = data.wrapping_offset(first as isize * row);
-        if x.n != width || row != width as isize {
+        let (mut b, mut b_panel, mut b_row) = (data.wrapping_offset(first as isize * row), width, row as usize);
+        if !kernels.reads_whole(x.n) {
             for (panel, to) in packed.chunks_exact_mut(width * offsets.len()).take(x.n.div_ceil(width)).enumerate() {
                 let outer = panel * width..((panel + 1) * width).min(x.n);
                 x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
             }
-            b = packed.as_ptr();
+            (b, b_panel, b_row) = (packed.as_ptr(), width * offsets.len(), width);
         }
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1;
@@ -418,15 +449,15 @@ impl Engine {
                 a_line: w.x.dilation as usize * w.channels,
                 a_row: 1,
                 b,
-                b_panel: width * offsets.len(),
-                b_row: width,
+                b_panel,
+                b_row,
                 c: c.wrapping_add(tap * w.x.taps * w.channels * x.n),
                 c_line: w.channels * x.n,
                 c_row: x.n,
                 fresh,
             };
-            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, the
-            // panels hold the cotangent of these pixels, and C is this task's own.
+            // SAFETY: the level is present; the copy covers all taps of these pixels and the slack a last tile, B
+            // has whole vectors of the cotangent of these pixels, and C is this task's own.
             unsafe { (kernels.lines)(&block) };
         }
     }

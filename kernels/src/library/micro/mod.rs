@@ -113,15 +113,24 @@ pub(crate) struct Kernels<T> {
     block: unsafe fn(&Block<T>),
     /// Computes a block of C straight from an image.
     lines: unsafe fn(&Lines<'_, T>),
+    /// Computes a few columns of a block of C from an image in planes.
+    planes: unsafe fn(&Lines<'_, T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes chains of fused multiply-adds on registers.
     chains: unsafe fn(usize, *const T) -> T,
-    /// Elements of a vector.
+    /// Elements of a vector, and of the shortest one.
     lanes: usize,
+    least_lanes: usize,
 }
 
 impl<T> Kernels<T> {
+    /// Whether `lines` reads no more of a B of `cols` columns than there is, so that B need not be packed.
+    fn reads_whole(&self, cols: usize) -> bool {
+        let is_vector = cols.is_power_of_two() && (self.least_lanes..=self.lanes).contains(&cols);
+        is_vector || cols.is_multiple_of(self.width)
+    }
+
     /// The height of the panel that holds `rows` rows.
     fn height_for(&self, rows: usize) -> usize {
         let [m0, m1, m2] = self.heights;
@@ -146,7 +155,10 @@ pub(crate) fn block_depth(k: usize) -> usize {
 
 /// Instantiates the kernels of one vector type inside functions that enable its instruction set.
 macro_rules! kernels {
-    ($vector:ty, $features:literal, $m0:literal $m1:literal $m2:literal, $nv:literal) => {{
+    (
+        $vector:ty, $features:literal, $m0:literal $m1:literal $m2:literal, $nv:literal,
+        lines $l0:literal $l1:literal $l2:literal $l3:literal
+    ) => {{
         type Elem = <$vector as simd::Simd>::Elem;
 
         #[target_feature(enable = $features)]
@@ -158,7 +170,13 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         unsafe fn lines(x: &Lines<'_, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { tile::lines::<$vector, $m0, $m1, $m2, $nv>(x) }
+            unsafe { tile::lines::<$vector, $l0, $l1, $l2, $l3, $nv>(x) }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn planes(x: &Lines<'_, Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { tile::planes::<$vector>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -173,8 +191,18 @@ macro_rules! kernels {
             unsafe { peak::chains::<$vector>(steps, half) }
         }
 
-        let lanes = <$vector as simd::Simd>::LANES;
-        Kernels { heights: [$m0, $m1, $m2], width: $nv * lanes, block, lines, unpacked, chains, lanes }
+        let [lanes, least_lanes] = [<$vector as simd::Simd>::LANES, simd::least_lanes::<$vector>()];
+        Kernels {
+            heights: [$m0, $m1, $m2],
+            width: $nv * lanes,
+            block,
+            lines,
+            planes,
+            unpacked,
+            chains,
+            lanes,
+            least_lanes,
+        }
     }};
 }
 
@@ -184,10 +212,12 @@ fn portable<T: Real>() -> Kernels<T> {
         heights: [4, 2, 1],
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
-        lines: tile::lines::<simd::Portable<T>, 4, 2, 1, 2>,
+        lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2>,
+        planes: tile::planes::<simd::Portable<T>>,
         unpacked: tile::unpacked::<T>,
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
+        least_lanes: simd::least_lanes::<simd::Portable<T>>(),
     }
 }
 
@@ -215,11 +245,11 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<f32> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => kernels!(simd::Avx512F32, "avx512f,avx2,fma", 12 8 4, 2),
+            Level::Avx512 => kernels!(simd::Avx512F32, "avx512f,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2),
+            Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 4 3 2),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3),
+            Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3, lines 8 6 4 2),
             Level::Portable => portable(),
         }
     }
@@ -236,11 +266,11 @@ impl Real for f64 {
     fn kernels(level: Level) -> Kernels<f64> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => kernels!(simd::Avx512F64, "avx512f,avx2,fma", 12 8 4, 2),
+            Level::Avx512 => kernels!(simd::Avx512F64, "avx512f,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2),
+            Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 4 3 2),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3),
+            Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3, lines 8 6 4 2),
             Level::Portable => portable(),
         }
     }

@@ -16,6 +16,8 @@ pub(crate) trait Simd: Copy + 'static {
     type Elem: Real;
     /// `LANES` elements.
     type Vector: Copy;
+    /// Vectors of half as many lanes on the same instruction set, or the same ones if there are none.
+    type Half: Simd<Elem = Self::Elem>;
     /// Elements per vector.
     const LANES: usize;
 
@@ -35,10 +37,15 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn prefetch(x: *const Self::Elem);
 }
 
+/// Lanes of the shortest vectors that narrow results are computed with.
+pub(crate) const fn least_lanes<S: Simd>() -> usize {
+    <<S::Half as Simd>::Half as Simd>::LANES
+}
+
 /// Implements [`Simd`] for a marker type by naming the intrinsics.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! simd {
-    ($name:ident, $elem:ty, $vector:ty, $lanes:expr, zero $zero:expr, splat $splat:expr, load $load:expr,
+    ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
      store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
@@ -47,6 +54,7 @@ macro_rules! simd {
         impl Simd for $name {
             type Elem = $elem;
             type Vector = $vector;
+            type Half = $half;
             const LANES: usize = $lanes;
 
             #[inline(always)]
@@ -94,14 +102,19 @@ mod x86 {
 
     use super::Simd;
 
-    simd!(Avx512F32, f32, __m512, 16, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
+    simd!(Avx512F32, f32, __m512, 16, half Avx2F32, zero _mm512_setzero_ps(), splat _mm512_set1_ps, load _mm512_loadu_ps,
         store _mm512_storeu_ps, mul_add _mm512_fmadd_ps, add _mm512_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
-    simd!(Avx512F64, f64, __m512d, 8, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
+    simd!(Avx512F64, f64, __m512d, 8, half Avx2F64, zero _mm512_setzero_pd(), splat _mm512_set1_pd, load _mm512_loadu_pd,
         store _mm512_storeu_pd, mul_add _mm512_fmadd_pd, add _mm512_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
-    simd!(Avx2F32, f32, __m256, 8, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
+    simd!(Avx2F32, f32, __m256, 8, half SseF32, zero _mm256_setzero_ps(), splat _mm256_set1_ps, load _mm256_loadu_ps,
         store _mm256_storeu_ps, mul_add _mm256_fmadd_ps, add _mm256_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
-    simd!(Avx2F64, f64, __m256d, 4, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
+    simd!(Avx2F64, f64, __m256d, 4, half SseF64, zero _mm256_setzero_pd(), splat _mm256_set1_pd, load _mm256_loadu_pd,
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
+    // Halves of the above, with the instructions for fused steps that come with AVX2.
+    simd!(SseF32, f32, __m128, 4, half SseF32, zero _mm_setzero_ps(), splat _mm_set1_ps, load _mm_loadu_ps,
+        store _mm_storeu_ps, mul_add _mm_fmadd_ps, add _mm_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
+    simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
+        store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
 }
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};
@@ -113,9 +126,9 @@ mod arm {
     use super::Simd;
 
     // The instruction adds to its first operand.
-    simd!(NeonF32, f32, float32x4_t, 4, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
+    simd!(NeonF32, f32, float32x4_t, 4, half NeonF32, zero vdupq_n_f32(0.0), splat vdupq_n_f32, load vld1q_f32,
         store vst1q_f32, mul_add (|x, y, z| vfmaq_f32(z, x, y)), add vaddq_f32, prefetch (|_: *const u8| ()));
-    simd!(NeonF64, f64, float64x2_t, 2, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
+    simd!(NeonF64, f64, float64x2_t, 2, half NeonF64, zero vdupq_n_f64(0.0), splat vdupq_n_f64, load vld1q_f64,
         store vst1q_f64, mul_add (|x, y, z| vfmaq_f64(z, x, y)), add vaddq_f64, prefetch (|_: *const u8| ()));
 }
 #[cfg(target_arch = "aarch64")]
@@ -129,6 +142,7 @@ pub(crate) struct Portable<T>(std::marker::PhantomData<T>);
 impl<T: Real> Simd for Portable<T> {
     type Elem = T;
     type Vector = [T; 4];
+    type Half = Self;
     const LANES: usize = 4;
 
     #[inline(always)]

@@ -150,11 +150,14 @@ unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
 ) {
     // SAFETY: C covers the rows and columns; at an edge the tile goes through local memory.
     unsafe {
-        if rows == M && cols == NV * S::LANES {
+        if cols == NV * S::LANES {
             for (i, row) in sums.iter().enumerate() {
-                for (v, sum) in row.iter().enumerate() {
-                    let at = c.add(i * c_row + v * S::LANES);
-                    S::store(at, if fresh { *sum } else { S::add(S::load(at), *sum) });
+                // A bound of the loop in place of the condition would keep the sums in memory.
+                if i < rows {
+                    for (v, sum) in row.iter().enumerate() {
+                        let at = c.add(i * c_row + v * S::LANES);
+                        S::store(at, if fresh { *sum } else { S::add(S::load(at), *sum) });
+                    }
                 }
             }
             return;
@@ -224,35 +227,78 @@ pub(super) struct Lines<'a, T> {
     pub(super) fresh: bool,
 }
 
-/// Computes lines, in tiles of the shapes that [`block`] uses.
+/// The height of the next tile of a line: the highest that leaves no rows or enough for another, so that few rows of
+/// tiles are computed for nothing; `heights` fall.
+#[inline(always)]
+fn next_height<const N: usize>(heights: [usize; N], left: usize) -> usize {
+    let least = heights[N - 1];
+    let fits = |height: &usize| *height == left || *height + least <= left;
+    let holds = |height: &usize| *height >= left;
+    heights.into_iter().find(fits).or_else(|| heights.into_iter().rev().find(holds)).unwrap_or(heights[0])
+}
+
+/// Computes lines, in tiles of four heights, `M0` to `M3`, and at most `NV` vectors.
 ///
 /// # Safety
 ///
 /// The instruction set of `S`, and pointers valid for the extents.
 #[inline(always)]
-pub(super) unsafe fn lines<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize>(
+pub(super) unsafe fn lines<
+    S: Simd,
+    const M0: usize,
+    const M1: usize,
+    const M2: usize,
+    const M3: usize,
+    const NV: usize,
+>(
     x: &Lines<'_, S::Elem>,
 ) {
     for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
         let cols = (x.cols - j).min(NV * S::LANES);
-        for line in 0..x.lines {
-            for i in (0..x.rows).step_by(M0) {
-                let rows = (x.rows - i).min(M0);
-                // SAFETY: the panels and the part of C lie inside the block.
-                unsafe {
-                    let a = x.a.add(line * x.a_line + i * x.a_row);
-                    let b = x.b.add(panel * x.b_panel);
-                    let c = x.c.add(line * x.c_line + i * x.c_row + j);
-                    match (rows > M1, rows > M2, cols > S::LANES) {
-                        (true, _, true) => line_tile::<S, M0, NV>(x, a, b, c, rows, cols),
-                        (true, _, false) => line_tile::<S, M0, 1>(x, a, b, c, rows, cols),
-                        (false, true, true) => line_tile::<S, M1, NV>(x, a, b, c, rows, cols),
-                        (false, true, false) => line_tile::<S, M1, 1>(x, a, b, c, rows, cols),
-                        (false, false, true) => line_tile::<S, M2, NV>(x, a, b, c, rows, cols),
-                        (false, false, false) => line_tile::<S, M2, 1>(x, a, b, c, rows, cols),
-                    }
+        // SAFETY: the panels and the part of C lie inside the block.
+        unsafe {
+            let (b, c) = (x.b.add(panel * x.b_panel), x.c.add(j));
+            if cols > S::LANES {
+                columns::<S, M0, M1, M2, M3, NV>(x, b, c, cols);
+            } else if cols > S::Half::LANES {
+                columns::<S, M0, M1, M2, M3, 1>(x, b, c, cols);
+            } else if cols > <S::Half as Simd>::Half::LANES {
+                columns::<S::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
+            } else {
+                columns::<<S::Half as Simd>::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
+            }
+        }
+    }
+}
+
+/// The columns of one panel in all lines, on vectors no longer than they need.
+#[inline(always)]
+unsafe fn columns<S: Simd, const M0: usize, const M1: usize, const M2: usize, const M3: usize, const NV: usize>(
+    x: &Lines<'_, S::Elem>,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+    cols: usize,
+) {
+    for line in 0..x.lines {
+        let mut i = 0;
+        while i < x.rows {
+            let height = next_height([M0, M1, M2, M3], x.rows - i);
+            let rows = (x.rows - i).min(height);
+            // SAFETY: the rows lie inside the line.
+            unsafe {
+                let a = x.a.add(line * x.a_line + i * x.a_row);
+                let c = c.add(line * x.c_line + i * x.c_row);
+                if height == M0 {
+                    line_tile::<S, M0, NV>(x, a, b, c, rows, cols);
+                } else if height == M1 {
+                    line_tile::<S, M1, NV>(x, a, b, c, rows, cols);
+                } else if height == M2 {
+                    line_tile::<S, M2, NV>(x, a, b, c, rows, cols);
+                } else {
+                    line_tile::<S, M3, NV>(x, a, b, c, rows, cols);
                 }
             }
+            i += rows;
         }
     }
 }
@@ -297,6 +343,117 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
         }
         finish::<S, M, NV>(&sums, c, x.c_row, x.fresh, rows, cols);
     }
+}
+
+/// Computes lines whose rows are neighbours in memory, with rows as lanes: for few columns, in one panel.
+///
+/// # Safety
+///
+/// As [`lines`], for a distance of rows of A of 1, which is not read; A is readable for 16 rows past the last one.
+#[inline(always)]
+pub(super) unsafe fn planes<S: Simd>(x: &Lines<'_, S::Elem>) {
+    let mut j = 0;
+    while j < x.cols {
+        // SAFETY: the columns lie in the panel and in C.
+        unsafe {
+            let (b, c) = (x.b.add(j), x.c.add(j));
+            j += match x.cols - j {
+                1 => plane_lines::<S, 1, 8>(x, b, c),
+                2 | 3 => plane_lines::<S, 2, 4>(x, b, c),
+                _ => plane_lines::<S, 4, 2>(x, b, c),
+            };
+        }
+    }
+}
+
+/// `N` columns of all lines, `L` lines at a time; returns the number of columns.
+#[inline(always)]
+unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+) -> usize {
+    let mut line = 0;
+    while line < x.lines {
+        // SAFETY: these lines are there.
+        unsafe {
+            let (a, c) = (x.a.add(line * x.a_line), c.add(line * x.c_line));
+            if x.lines - line >= L {
+                plane_rows::<S, N, L>(x, a, b, c);
+                line += L;
+            } else {
+                plane_rows::<S, N, 1>(x, a, b, c);
+                line += 1;
+            }
+        }
+    }
+    N
+}
+
+/// All rows of `L` lines, on vectors no longer than the last ones need.
+#[inline(always)]
+unsafe fn plane_rows<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+) {
+    let mut i = 0;
+    while i < x.rows {
+        let left = x.rows - i;
+        // SAFETY: the rows lie inside the lines.
+        unsafe {
+            let (a, c) = (a.add(i), c.add(i * x.c_row));
+            i += if left > S::Half::LANES {
+                plane_tile::<S, N, L>(x, a, b, c, left)
+            } else {
+                plane_tile::<S::Half, N, L>(x, a, b, c, left)
+            };
+        }
+    }
+}
+
+/// One tile of [`planes`]: a vector of rows of each line; returns the number of rows.
+#[inline(always)]
+unsafe fn plane_tile<S: Simd, const N: usize, const L: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    mut b: *const S::Elem,
+    c: *mut S::Elem,
+    left: usize,
+) -> usize {
+    let rows = left.min(S::LANES);
+    // SAFETY: the caller's block covers panel and image; the sums of a vector go through local memory, which holds one.
+    unsafe {
+        let mut sums = [[S::zero(); L]; N];
+        for offset in x.offsets {
+            let at = a.offset(*offset);
+            let mut pixels = [S::zero(); L];
+            for (line, pixels) in pixels.iter_mut().enumerate() {
+                *pixels = S::load(at.add(line * x.a_line));
+            }
+            for (column, sums) in sums.iter_mut().enumerate() {
+                let weight = S::splat(b.add(column));
+                for (sum, pixels) in sums.iter_mut().zip(pixels) {
+                    *sum = S::mul_add(weight, pixels, *sum);
+                }
+            }
+            b = b.add(x.b_row);
+        }
+        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 16];
+        let edge = edge.as_mut_ptr().cast::<S::Elem>();
+        for (column, sums) in sums.iter().enumerate() {
+            for (line, sum) in sums.iter().enumerate() {
+                S::store(edge, *sum);
+                let c = c.add(line * x.c_line + column);
+                for i in 0..rows {
+                    let (at, sum) = (c.add(i * x.c_row), *edge.add(i));
+                    *at = if x.fresh { sum } else { *at + sum };
+                }
+            }
+        }
+    }
+    rows
 }
 
 /// Computes a small product straight from its operands.

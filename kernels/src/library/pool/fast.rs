@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Pool2d, PoolKind, PoolTwin};
 use crate::library::number::Number;
-use crate::library::view::{TileView, for_each_tile, tile_columns, vectorized};
+use crate::library::view::{TileView, for_each_tile, prefetch, tile_columns, vectorized};
 
 /// The kernels.
 pub(super) struct FastPool;
@@ -18,11 +18,11 @@ impl PoolTwin for FastPool {
     }
 
     fn sum_gradient<T: Number>(&self, pool: &Pool2d, ct: &[T], out: &mut [T]) {
-        each_image(pool, out, &SumGradient { ct });
+        each_image(pool, out, &SumGradient { ct, is_alone: pool.is_disjoint() });
     }
 
     fn max_gradient<T: Number>(&self, pool: &Pool2d, x: &[T], ct: &[T], out: &mut [T]) {
-        each_image(pool, out, &MaxGradient { x, ct });
+        each_image(pool, out, &MaxGradient { x, ct, is_alone: pool.is_disjoint() });
     }
 
     fn max_gather<T: Number>(&self, pool: &Pool2d, x: &[T], t: &[T], out: &mut [T]) {
@@ -51,13 +51,28 @@ struct PooledWindow {
     start: usize,
     /// Channels of the images.
     channels: usize,
+    /// Elements of the images from a row of windows to the next.
+    ahead: usize,
+    /// Rows of the image that a gradient's tile has.
+    written: Range<usize>,
 }
 
 impl PooledWindow {
     /// Calls `body` with each image position, in row-major order.
     #[inline(always)]
-    fn each(&self, mut body: impl FnMut(usize)) {
-        for row in self.rows.clone() {
+    fn each(&self, body: impl FnMut(usize)) {
+        self.each_of(self.rows.clone(), body);
+    }
+
+    /// Calls `body` with each image position that the tile has, in row-major order.
+    #[inline(always)]
+    fn each_written(&self, body: impl FnMut(usize)) {
+        self.each_of(self.rows.start.max(self.written.start)..self.rows.end.min(self.written.end), body);
+    }
+
+    #[inline(always)]
+    fn each_of(&self, rows: Range<usize>, mut body: impl FnMut(usize)) {
+        for row in rows {
             for column in self.columns.clone() {
                 body(row * self.width + column);
             }
@@ -70,6 +85,16 @@ impl PooledWindow {
         lanes(x, self.start + position * self.channels + channel)
     }
 
+    /// The same, read for the first time: what the next row of windows needs is asked for, since windows hop between
+    /// rows of the image and processors foresee long runs alone.
+    #[inline(always)]
+    fn load_ahead<T: Copy, const LANES: usize>(&self, x: &[T], position: usize, channel: usize) -> [T; LANES] {
+        if LANES * size_of::<T>() >= 32 {
+            prefetch(x, self.start + position * self.channels + channel + self.ahead);
+        }
+        self.load(x, position, channel)
+    }
+
     /// The image position of the maximum of each channel, which is the first NaN or else the first of the largest; none
     /// if the window has no position.
     #[inline(always)]
@@ -79,16 +104,19 @@ impl PooledWindow {
         }
         let first = self.rows.start * self.width + self.columns.start;
         let (mut best, mut place): ([T; LANES], _) = (self.load(x, first, channel), [first as u32; LANES]);
-        self.each(|position| {
-            let x: [T; LANES] = self.load(x, position, channel);
-            for lane in 0..LANES {
-                // Values are read before they are chosen from, so that the choice needs no branch.
-                let (old, new, old_place) = (best[lane], x[lane], place[lane]);
-                let keep = (old >= new) | old.is_nan();
-                best[lane] = if keep { old } else { new };
-                place[lane] = if keep { old_place } else { position as u32 };
-            }
-        });
+        self.each(
+            #[inline(always)]
+            |position| {
+                let x: [T; LANES] = self.load_ahead(x, position, channel);
+                for lane in 0..LANES {
+                    // Values are read before they are chosen from, so that the choice needs no branch.
+                    let (old, new, old_place) = (best[lane], x[lane], place[lane]);
+                    let is_larger = new.displaces(old);
+                    best[lane] = if is_larger { new } else { old };
+                    place[lane] = if is_larger { position as u32 } else { old_place };
+                }
+            },
+        );
         Some(place)
     }
 }
@@ -145,6 +173,7 @@ fn row_of_windows<T>(
     pool: &Pool2d,
     [image, row]: [usize; 2],
     columns: Range<usize>,
+    written: &Range<usize>,
     tile: &mut TileView<'_, T>,
     kernel: &impl WindowKernel<T>,
 ) {
@@ -159,6 +188,8 @@ fn row_of_windows<T>(
             pooled: ((image * n_rows + row) * n_columns + column) * pool.channels,
             start: image * pool.height * pool.width * pool.channels,
             channels: pool.channels,
+            ahead: pool.stride[0].min(pool.height) * pool.width * pool.channels,
+            written: written.clone(),
         };
         by_lanes(&window, tile, kernel);
     }
@@ -174,30 +205,45 @@ fn each_result<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKer
             #[inline(always)]
             || {
                 let at = [tile.outer / rows, tile.outer % rows];
-                row_of_windows(pool, at, tile.rows.clone(), &mut tile, kernel);
+                row_of_windows(pool, at, tile.rows.clone(), &(0..pool.height), &mut tile, kernel);
             },
         );
     });
 }
 
-/// Adds up the windows of unpooled images in row-major order; a tile is some channels of an image.
+/// Elements of a gradient that a tile has, unless one row of windows takes more: a first-level cache holds them.
+const TILE: usize = 4 << 10;
+
+/// Adds up the windows of unpooled images in row-major order; a tile is some rows of an image. A position that belongs to
+/// one window alone needs no zero before it is written.
 fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKernel<T> + Sync)) {
-    let [rows, columns] = pool.windows();
+    let columns = pool.windows()[1];
+    let is_covered = pool.is_disjoint() && pool.is_covered();
     let positions = pool.height * pool.width;
-    let block = [positions, tile_columns(pool.batch, pool.channels)];
-    for_each_tile(out, [pool.batch, positions, pool.channels], block, pool.work(), &|mut tile| {
-        for position in tile.rows.clone() {
-            tile.row(position).fill(T::default());
-        }
-        vectorized(
-            #[inline(always)]
-            || {
-                for row in 0..rows {
-                    row_of_windows(pool, [tile.outer, row], 0..columns, &mut tile, kernel);
-                }
-            },
-        );
-    });
+    let stride = pool.stride[0].min(pool.height.max(1));
+    // Windows that cross from one tile to the next are looked at for both.
+    let least = if pool.is_disjoint() { 1 } else { pool.window[0].min(pool.height) * 8 };
+    let rows = (TILE / (pool.width * pool.channels).max(1)).max(least).next_multiple_of(stride);
+    for_each_tile(
+        out,
+        [pool.batch, positions, pool.channels],
+        [rows * pool.width, pool.channels],
+        pool.work(),
+        &|mut tile| {
+            if !is_covered {
+                tile.rows.clone().for_each(|position| tile.row(position).fill(T::default()));
+            }
+            let written = tile.rows.start / pool.width..tile.rows.end / pool.width;
+            vectorized(
+                #[inline(always)]
+                || {
+                    for row in pool.rows_over(&written) {
+                        row_of_windows(pool, [tile.outer, row], 0..columns, &written, &mut tile, kernel);
+                    }
+                },
+            );
+        },
+    );
 }
 
 /// The elements of each window combined, in row-major order from the unit.
@@ -211,12 +257,15 @@ impl<T: Number, F: Fn(T, T) -> T> WindowKernel<T> for Fold<'_, T, F> {
     #[inline(always)]
     fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let mut sums = [self.unit; LANES];
-        window.each(|position| {
-            let x: [T; LANES] = window.load(self.x, position, channel);
-            for lane in 0..LANES {
-                sums[lane] = (self.combine)(sums[lane], x[lane]);
-            }
-        });
+        window.each(
+            #[inline(always)]
+            |position| {
+                let x: [T; LANES] = window.load_ahead(self.x, position, channel);
+                for lane in 0..LANES {
+                    sums[lane] = (self.combine)(sums[lane], x[lane]);
+                }
+            },
+        );
         update::<T, LANES>(tile, window.column, channel, |lane, _| sums[lane]);
     }
 }
@@ -232,13 +281,16 @@ impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
     fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let mut found = [T::default(); LANES];
         if let Some(places) = window.maxima::<T, LANES>(self.x, channel) {
-            window.each(|position| {
-                let t: [T; LANES] = window.load(self.t, position, channel);
-                for lane in 0..LANES {
-                    let (old, new) = (found[lane], t[lane]);
-                    found[lane] = if places[lane] == position as u32 { new } else { old };
-                }
-            });
+            window.each(
+                #[inline(always)]
+                |position| {
+                    let t: [T; LANES] = window.load(self.t, position, channel);
+                    for lane in 0..LANES {
+                        let (old, new) = (found[lane], t[lane]);
+                        found[lane] = if places[lane] == position as u32 { new } else { old };
+                    }
+                },
+            );
         }
         update::<T, LANES>(tile, window.column, channel, |lane, _| found[lane]);
     }
@@ -247,13 +299,25 @@ impl<T: Number> WindowKernel<T> for MaxGather<'_, T> {
 /// The cotangent of a window added to all its positions.
 struct SumGradient<'x, T> {
     ct: &'x [T],
+    /// Whether no two windows share a position.
+    is_alone: bool,
 }
 
 impl<T: Number> WindowKernel<T> for SumGradient<'_, T> {
     #[inline(always)]
     fn compute<const LANES: usize>(&self, window: &PooledWindow, tile: &mut TileView<'_, T>, channel: usize) {
         let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
-        window.each(|position| update::<T, LANES>(tile, position, channel, |lane, old| old.plus(ct[lane])));
+        let alone = ct.map(|ct| T::default().plus(ct));
+        window.each_written(
+            #[inline(always)]
+            |position| {
+                if self.is_alone {
+                    update::<T, LANES>(tile, position, channel, |lane, _| alone[lane]);
+                } else {
+                    update::<T, LANES>(tile, position, channel, |lane, old| old.plus(ct[lane]));
+                }
+            },
+        );
     }
 }
 
@@ -261,6 +325,8 @@ impl<T: Number> WindowKernel<T> for SumGradient<'_, T> {
 struct MaxGradient<'x, T> {
     x: &'x [T],
     ct: &'x [T],
+    /// Whether no two windows share a position.
+    is_alone: bool,
 }
 
 impl<T: Number> WindowKernel<T> for MaxGradient<'_, T> {
@@ -269,11 +335,25 @@ impl<T: Number> WindowKernel<T> for MaxGradient<'_, T> {
         let Some(places) = window.maxima::<T, LANES>(self.x, channel) else { return };
         let ct: [T; LANES] = lanes(self.ct, window.pooled + channel);
         // A choice per position of the window, for each lane has a place of its own to write to.
-        window.each(|position| {
-            update::<T, LANES>(tile, position, channel, |lane, old| {
-                let sum = old.plus(ct[lane]);
-                if places[lane] == position as u32 { sum } else { old }
-            });
-        });
+        if self.is_alone {
+            let alone = ct.map(|ct| T::default().plus(ct));
+            window.each_written(
+                #[inline(always)]
+                |position| {
+                    let new = |lane: usize| if places[lane] == position as u32 { alone[lane] } else { T::default() };
+                    update::<T, LANES>(tile, position, channel, |lane, _| new(lane));
+                },
+            );
+            return;
+        }
+        window.each_written(
+            #[inline(always)]
+            |position| {
+                update::<T, LANES>(tile, position, channel, |lane, old| {
+                    let sum = old.plus(ct[lane]);
+                    if places[lane] == position as u32 { sum } else { old }
+                });
+            },
+        );
     }
 }
