@@ -1,7 +1,8 @@
 //! Which values are stored, and which are computed where they are used.
 //!
 //! A *root* is a value that gets memory. Results of library kernels and reductions are roots, and so is what an
-//! output, a library kernel or a read at computed coordinates needs as a whole. A pointwise value with several users
+//! output, a library kernel or a read at computed coordinates needs as a whole. So is a transposed matrix that many
+//! products have on the right (ADR 42). A pointwise value with several users
 //! is a root unless computing it again costs less than loading it; if fusion brings all its users into its own
 //! kernel, it is never written after all.
 

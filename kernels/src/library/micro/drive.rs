@@ -2,7 +2,8 @@
 //!
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
-//! tiles of C, which share packed column panels.
+//! tiles of C. Tiles share column panels where several of them want the same, and row panels where these would be packed
+//! often; a B that the second-level cache holds is not packed at all (ADR 42).
 
 use std::ops::Range;
 
@@ -357,7 +358,7 @@ fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSou
     /// Columns over which the packing of rows weighs little.
     const FEW_COLUMNS: usize = 128;
     /// Operations that outweigh the start of a task, and its share of packing.
-    const TASK: usize = 1 << 19;
+    const TASK: usize = 1 << 20;
     let (height, width) = (kernels.heights[0], kernels.width);
     let (mut rows, mut cols) = (ROWS, 2048usize.next_multiple_of(width));
     let tasks = |rows: usize, cols: usize| m.div_ceil(rows) * n.div_ceil(cols);

@@ -196,7 +196,7 @@ impl<T: Real> Strided<T> {
     fn columns<const W: usize>(&self, outer: usize, inner: Range<usize>, width: usize, panel: &mut [T]) -> usize {
         for (k, to) in inner.zip(panel.chunks_mut(width)) {
             let from = self.data.wrapping_offset(k as isize * self.inner).wrapping_add(outer);
-            prefetch(from.wrapping_offset(AHEAD * self.inner), W);
+            prefetch(from.wrapping_offset(self.inner.wrapping_mul(AHEAD)), W);
             // SAFETY: `W` rows of one step inside the ranges, neighbours because the outer stride is one.
             to[..W].copy_from_slice(&unsafe { from.cast::<[T; W]>().read_unaligned() });
         }

@@ -125,7 +125,7 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
                 }
             }
             let steps = left.min(CHUNK);
-            let mut b_ahead = if left > CHUNK { b.wrapping_add(CHUNK * x.b_row) } else { next };
+            let mut b_ahead = if left > CHUNK { b.wrapping_add(x.b_row.wrapping_mul(CHUNK)) } else { next };
             let mut a_ahead = a.wrapping_add(M * CHUNK);
             for _ in 0..steps {
                 for v in 0..NV {
