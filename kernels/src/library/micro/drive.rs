@@ -294,7 +294,7 @@ impl Engine {
             (self.parallel_for)(down * across, &|task| {
                 let (i, j) = (task / across * rows, columns.cols.start + task % across * cols);
                 let (rows, cols) = (i..(i + rows).min(x.m), j..(j + cols).min(columns.cols.end));
-                Task { kernels, product: x, packed, columns }.run(&rows, &cols);
+                ProductTask { kernels, product: x, packed, columns }.run(&rows, &cols);
                 done(rows, cols);
             });
         };
@@ -400,7 +400,7 @@ fn pack_rows<T: Real>(
 }
 
 /// The parts of a product that its tasks share.
-struct Task<'a, T> {
+struct ProductTask<'a, T> {
     kernels: &'a Kernels<T>,
     product: &'a Product<'a, T>,
     /// All row panels, if they are packed already.
@@ -408,7 +408,7 @@ struct Task<'a, T> {
     columns: &'a Columns<T>,
 }
 
-impl<T: Real> Task<'_, T> {
+impl<T: Real> ProductTask<'_, T> {
     /// Computes one tile of C, which no other task writes.
     fn run(&self, rows: &Range<usize>, cols: &Range<usize>) {
         let out = &self.product.out;
@@ -448,7 +448,7 @@ impl<T: Real> Task<'_, T> {
     ///
     /// `c` is writable for the rows and columns.
     unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, c: *mut T, c_row: usize) {
-        let Task { kernels, product: x, packed, columns } = *self;
+        let ProductTask { kernels, product: x, packed, columns } = *self;
         let (depth, width) = (block_depth(x.k), kernels.width);
         let n_packed = if packed.is_some() { 0 } else { rows.len().next_multiple_of(kernels.heights[0]) * depth };
         let whole = columns.whole.clamp(cols.start, cols.end);
