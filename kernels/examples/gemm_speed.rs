@@ -33,8 +33,13 @@ fn main() {
 /// The products and convolutions that are measured.
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let shapes = [[512; 3], [1024; 3], [2048; 3], [128, 512, 784], [128, 10, 512], [8, 512, 512], [32; 3], [64; 3]];
-    for shape in shapes {
+    for extent in [32, 64, 128, 256, 512, 1024, 2048] {
+        cases.push(matmul("", MatMul::contiguous(DType::F32, &[], [extent; 3])));
+    }
+    for rows in [8, 24, 32, 48, 64, 96] {
+        cases.push(matmul("", MatMul::contiguous(DType::F32, &[], [rows, 512, 512])));
+    }
+    for shape in [[128, 512, 784], [128, 10, 512], [32, 512, 128], [32, 2048, 512], [1024, 512, 128]] {
         cases.push(matmul("", MatMul::contiguous(DType::F32, &[], shape)));
     }
     for [m, n, k] in [[1024; 3], [128, 784, 512], [784, 512, 128]] {

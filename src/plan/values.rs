@@ -1,9 +1,12 @@
 //! Which values are stored, and which are computed where they are used.
 //!
 //! A *root* is a value that gets memory. Results of library kernels and reductions are roots, and so is what an
-//! output, a library kernel or a read at computed coordinates needs as a whole. A pointwise value with several users
+//! output, a library kernel or a read at computed coordinates needs as a whole. So is a transposed matrix that many
+//! products have on the right (ADR 42). A pointwise value with several users
 //! is a root unless computing it again costs less than loading it; if fusion brings all its users into its own
 //! kernel, it is never written after all.
+
+use std::collections::HashMap;
 
 use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
 use retape_kernels::library::Library;
@@ -13,7 +16,7 @@ use smallvec::SmallVec;
 use super::ComputeCost;
 use super::view::View;
 use crate::graph::Graph;
-use crate::ops::{Body, Lowering, Movement, Point};
+use crate::ops::{Body, Lowering, Movement, Op, Point};
 use crate::types::{TensorType, ValueId};
 
 /// Expressions longer than this are cut by a root, which bounds the size of kernels and of recursion over them.
@@ -21,6 +24,12 @@ const MAX_COST: u32 = 160;
 
 /// Up to this cost a value is computed again for each user.
 const CHEAP: u32 = 2;
+
+/// Elements from which a transposition is a call of the library.
+const LARGE_FACTOR: usize = 1 << 12;
+
+/// Fewer products than these read a transposed factor as it is: the copy takes about as long as packing it once.
+const MIN_SHARED: usize = 3;
 
 /// The facts about a graph that planning starts from.
 pub(super) struct Values<'g> {
@@ -118,6 +127,22 @@ impl<'g> Values<'g> {
         }
         for &output in self.graph.outputs() {
             self.need(output);
+        }
+        self.store_shared_factors();
+    }
+
+    /// Stores transposed matrices that many products have on the right: each would transpose it anew while it packs.
+    fn store_shared_factors(&mut self) {
+        let mut n_products: HashMap<ValueId, usize> = HashMap::new();
+        for (id, node) in self.graph.iter().filter(|(id, _)| self.reads_strided(*id)) {
+            let factor = node.args[1];
+            let is_large = self.graph.ty(factor).n_elements() >= LARGE_FACTOR;
+            if is_large && self.graph.ty(id).rank() == 2 && matches!(self.graph.node(factor).op, Op::Permute(_)) {
+                *n_products.entry(factor).or_default() += 1;
+            }
+        }
+        for (factor, _) in n_products.into_iter().filter(|&(_, n)| n >= MIN_SHARED) {
+            self.roots[factor.index()] = true;
         }
     }
 

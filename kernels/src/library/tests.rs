@@ -258,10 +258,20 @@ fn matmul_agrees_with_its_reference_on_any_shape_and_stride() {
 #[test]
 fn matmul_agrees_with_its_reference_where_it_is_cut() {
     let mut random = Random(77);
-    // Several blocks of k, few rows, several tasks, partial results.
-    for [m, n, k] in
-        [[3, 5, 700], [30, 40, 1000], [1, 300, 513], [20, 200, 257], [200, 300, 40], [9, 17, 2500], [2, 1, 9000]]
-    {
+    // Several blocks of k, few rows, several tasks, panels of rows that tasks share, columns in several tasks, partial
+    // results.
+    let shapes = [
+        [3, 5, 700],
+        [30, 40, 1000],
+        [1, 300, 513],
+        [20, 200, 257],
+        [200, 300, 40],
+        [40, 200, 300],
+        [200, 610, 70],
+        [9, 17, 2500],
+        [2, 1, 9000],
+    ];
+    for [m, n, k] in shapes {
         for dtype in [DType::F32, DType::F64] {
             check(&MatMul::contiguous(dtype, &[], [m, n, k]), k, &mut random);
             let mut transposed = MatMul::contiguous(dtype, &[], [m, n, k]);

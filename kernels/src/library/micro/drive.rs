@@ -2,7 +2,8 @@
 //!
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
-//! tiles of C, which share packed column panels.
+//! tiles of C. Tiles share column panels where several of them want the same, and row panels where these would be packed
+//! often; a B that the second-level cache holds is not packed at all (ADR 42).
 
 use std::ops::Range;
 
@@ -76,8 +77,11 @@ pub(crate) fn is_unpacked(m: usize, n: usize, k: usize) -> bool {
     m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && !is_split(m, n, k)
 }
 
+/// Elements of a task that packs.
+const PACK_TASK: usize = 1 << 15;
+
 /// Operations of a task at least.
-const MIN_TASK: usize = 1 << 18;
+const MIN_TASK: usize = 1 << 17;
 
 /// Whether a product that is not cut along k is one task, however many threads there are.
 pub(crate) fn is_one_task(m: usize, n: usize, k: usize) -> bool {
@@ -97,6 +101,19 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
     }
     let depth = block_depth(k);
     k.div_ceil(PARTS).next_multiple_of(depth).max(2 * depth)
+}
+
+/// Row panels that read B too few times to pay for packing it.
+const FEW_PANELS: usize = 4;
+
+/// Elements of A, and of column panels of B, that are packed at a time for all tasks.
+const STRIP: usize = 4 << 20;
+
+/// Whether a block of steps of a B with so many elements to a row stays in a second-level cache beside what else is
+/// there: by the distance of its ends, since rows at a power of two share few sets.
+fn stays_in_cache<T>(row: usize, k: usize) -> bool {
+    const BYTES: usize = 512 << 10;
+    row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>()) <= BYTES
 }
 
 /// Computes small products directly; `a` and `b` are given for each, `b` with unit row stride.
@@ -185,17 +202,21 @@ impl Engine {
 
     /// One task for each tile of C; column panels are packed first, a strip of columns at a time.
     fn multiply_by_tiles<T: Real>(&self, x: &Product<'_, T>, done: Done<'_>) {
-        /// Elements of packed column panels at a time.
-        const STRIP: usize = 4 << 20;
         let kernels = T::kernels(self.level);
         let width = kernels.width;
+        // Packing pays where panels would come from far away more than once.
+        let direct =
+            x.b.direct().filter(|&(_, row)| x.m <= FEW_PANELS * kernels.heights[0] || stays_in_cache::<T>(row, x.k));
+        if let Some((data, row)) = direct {
+            let (source, whole) = (ColumnSource::Operand, x.n / width * width);
+            let columns = Columns { source, data, row, panel: width, block: row, cols: 0..x.n, whole };
+            self.tiles(&kernels, x, &columns, done);
+            return;
+        }
         if x.m <= ROWS {
-            // No two tasks want the same column panel, so each packs its own just before its use. Few rows do not even
-            // pay for packing a B that can be read as it is.
-            let direct = x.b.direct().filter(|_| x.m <= 2 * kernels.heights[0]);
-            let whole = direct.map_or(0, |_| x.n / width * width);
-            let (data, row) = direct.unwrap_or((std::ptr::null(), 0));
-            self.tiles(&kernels, x, &Columns { data, row, panel: width, block: row, cols: 0..x.n, whole }, done);
+            let (source, data, whole) = (ColumnSource::Tasks, std::ptr::null(), 0);
+            let columns = Columns { source, data, row: 0, panel: 0, block: 0, cols: 0..x.n, whole };
+            self.tiles(&kernels, x, &columns, done);
             return;
         }
         let depth = x.k.next_multiple_of(CHUNK);
@@ -206,11 +227,36 @@ impl Engine {
             let n_panels = cols.len().div_ceil(width);
             with_scratch::<T, _>(n_panels * width * x.k, |packed| {
                 self.pack_columns(x.b, &cols, x.k, packed);
-                let (data, whole) = (packed.as_ptr(), cols.end);
-                let columns = Columns { data, row: width, panel: width * x.k, block: width, cols, whole };
+                let (source, data, whole) = (ColumnSource::Panels, packed.as_ptr(), cols.end);
+                let columns = Columns { source, data, row: width, panel: width * x.k, block: width, cols, whole };
                 self.tiles(&kernels, x, &columns, done);
             });
         }
+    }
+
+    /// Packs all row panels of `m` rows and `k` steps: for each block of steps, all panels.
+    fn pack_all_rows<T: Real>(
+        &self,
+        kernels: &Kernels<T>,
+        a: &dyn PanelSource<T>,
+        [m, k]: [usize; 2],
+        packed: &mut [T],
+    ) {
+        let (depth, height) = (block_depth(k), kernels.heights[0]);
+        let batch = (PACK_TASK / (height * k)).max(1) * height;
+        let rows = m.next_multiple_of(height);
+        let out = Output { data: packed.as_mut_ptr(), stride: 1, rows: None };
+        (self.parallel_for)(m.div_ceil(batch), &|task| {
+            let part = task * batch..((task + 1) * batch).min(m);
+            for start in (0..k).step_by(depth) {
+                let steps = start..(start + depth).min(k);
+                let pitch = steps.len().next_multiple_of(CHUNK);
+                let (at, len) = (start * rows + part.start * pitch, part.len().next_multiple_of(height) * pitch);
+                // SAFETY: the panels of these rows and steps, which no other task uses.
+                let to = unsafe { std::slice::from_raw_parts_mut(out.row(at), len) };
+                pack_rows(kernels, a, &part, &steps, to);
+            }
+        });
     }
 
     /// Packs all column panels of `cols` of an operand of `k` steps: for each panel all of k, in block order.
@@ -224,8 +270,7 @@ impl Engine {
         let depth = block_depth(k);
         let width = T::kernels(self.level).width;
         let panels = cols.len().div_ceil(width);
-        // Some ten thousand elements to a task.
-        let batch = ((1 << 15) / (width * k)).max(1);
+        let batch = (PACK_TASK / (width * k)).max(1);
         let out = Output { data: packed.as_mut_ptr(), stride: width * k, rows: None };
         (self.parallel_for)(panels.div_ceil(batch), &|task| {
             for panel in task * batch..((task + 1) * batch).min(panels) {
@@ -243,29 +288,26 @@ impl Engine {
 
     /// Computes the tiles of one strip of columns.
     fn tiles<T: Real>(&self, kernels: &Kernels<T>, x: &Product<'_, T>, columns: &Columns<T>, done: Done<'_>) {
-        let [rows, cols] = tile_extent(kernels, [x.m, columns.cols.len(), x.k]);
+        let [rows, cols] = tile_extent(kernels, [x.m, columns.cols.len(), x.k], columns.source);
         let (down, across) = (x.m.div_ceil(rows), columns.cols.len().div_ceil(cols));
-        (self.parallel_for)(down * across, &|task| {
-            let (i, j) = (task / across * rows, columns.cols.start + task % across * cols);
-            let rows = i..(i + rows).min(x.m);
-            let cols = j..(j + cols).min(columns.cols.end);
-            match x.out.rows {
-                // SAFETY: this task's tile of the output.
-                None => unsafe {
-                    tile(kernels, x, columns, &rows, &cols, x.out.row(i).add(j), x.out.stride);
-                },
-                Some(_) => with_scratch::<T, _>(rows.len() * cols.len(), |c| {
-                    // SAFETY: the scratch is a tile of its own; each row goes to a place no other task uses.
-                    unsafe { tile(kernels, x, columns, &rows, &cols, c.as_mut_ptr(), cols.len()) };
-                    for (row, from) in rows.clone().zip(c.chunks_exact(cols.len())) {
-                        // SAFETY: as above.
-                        unsafe { std::slice::from_raw_parts_mut(x.out.row(row).add(j), cols.len()) }
-                            .copy_from_slice(from);
-                    }
-                }),
-            }
-            done(rows, cols);
-        });
+        let run = |packed: Option<&[T]>| {
+            (self.parallel_for)(down * across, &|task| {
+                let (i, j) = (task / across * rows, columns.cols.start + task % across * cols);
+                let (rows, cols) = (i..(i + rows).min(x.m), j..(j + cols).min(columns.cols.end));
+                ProductTask { kernels, product: x, packed, columns }.run(&rows, &cols);
+                done(rows, cols);
+            });
+        };
+        // Where many tasks have the same rows, they share the panels.
+        let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
+        if across > 2 && n_shared <= STRIP {
+            with_scratch::<T, _>(n_shared, |packed| {
+                self.pack_all_rows(kernels, x.a, [x.m, x.k], packed);
+                run(Some(packed));
+            });
+        } else {
+            run(None);
+        }
     }
 }
 
@@ -278,8 +320,21 @@ impl<T> Output<'_, T> {
     }
 }
 
+/// Where tasks find column panels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ColumnSource {
+    /// In the operand, whose rows are neighbours in memory.
+    Operand,
+    /// In panels that were packed for all.
+    Panels,
+    /// Each packs them just before their use.
+    Tasks,
+}
+
 /// B for a strip of columns: packed panels, or the operand itself.
 struct Columns<T> {
+    /// Where the panels are found, except those of an edge.
+    source: ColumnSource,
     /// First element of the first panel; not used if `whole` is 0.
     data: *const T,
     /// Elements from one step to the next in a panel.
@@ -298,19 +353,29 @@ struct Columns<T> {
 unsafe impl<T: Sync> Sync for Columns<T> {}
 
 /// Rows and columns of a task: panels stay in the second-level cache, and there are tasks enough for many threads.
-fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> [usize; 2] {
+fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource) -> [usize; 2] {
     const TASKS: usize = 16;
+    /// Columns over which the packing of rows weighs little.
+    const FEW_COLUMNS: usize = 128;
+    /// Operations that outweigh the start of a task, and its share of packing.
+    const TASK: usize = 1 << 20;
     let (height, width) = (kernels.heights[0], kernels.width);
-    if is_one_task(m, n, k) {
-        return [m.next_multiple_of(height), n.next_multiple_of(width)];
-    }
     let (mut rows, mut cols) = (ROWS, 2048usize.next_multiple_of(width));
     let tasks = |rows: usize, cols: usize| m.div_ceil(rows) * n.div_ceil(cols);
-    while m > ROWS && tasks(rows, cols) < TASKS && rows > ROWS / 4 {
-        rows /= 2;
+    let is_large = |rows: usize, cols: usize| {
+        let work = rows.min(m).saturating_mul(cols.min(n)).saturating_mul(k);
+        let n_tasks = tasks(rows, cols);
+        n_tasks < TASKS && work > TASK || n_tasks < 2 && !is_one_task(rows.min(m), cols.min(n), k)
+    };
+    // Packed panels come from far away, and should serve many rows.
+    while is_large(rows, cols) && source == ColumnSource::Panels && cols.min(n) >= 4 * FEW_COLUMNS {
+        cols = (cols.min(n) / 2).next_multiple_of(width);
     }
-    // A task should outweigh its start.
-    while tasks(rows, cols) < TASKS && cols > 2 * width && rows.min(m) * cols.min(n) * k > 1 << 20 {
+    // Tasks of different rows pack nothing twice, unless they pack columns.
+    while is_large(rows, cols) && source != ColumnSource::Tasks && rows.min(m) >= 4 * height {
+        rows = rows.min(m).div_ceil(2).next_multiple_of(height);
+    }
+    while is_large(rows, cols) && cols > 2 * width {
         cols = (cols / 2).next_multiple_of(width);
     }
     let rows = m.div_ceil(m.div_ceil(rows)).next_multiple_of(height);
@@ -334,55 +399,92 @@ fn pack_rows<T: Real>(
     }
 }
 
-/// Computes one tile of C over all of k.
-///
-/// # Safety
-///
-/// `c` is writable for the rows and columns.
-unsafe fn tile<T: Real>(
-    kernels: &Kernels<T>,
-    x: &Product<'_, T>,
-    columns: &Columns<T>,
-    rows: &Range<usize>,
-    cols: &Range<usize>,
-    c: *mut T,
-    c_row: usize,
-) {
-    let (depth, width) = (block_depth(x.k), kernels.width);
-    let n_packed = rows.len().next_multiple_of(kernels.heights[0]) * depth;
-    let whole = columns.whole.clamp(cols.start, cols.end);
-    with_scratch::<T, _>(n_packed + width * depth, |scratch| {
-        let (a, narrow) = scratch.split_at_mut(n_packed);
-        for start in (0..x.k).step_by(depth) {
-            let steps = start..(start + depth).min(x.k);
-            pack_rows(kernels, x.a, rows, &steps, a);
-            let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
-            let mut block = Block {
-                rows: rows.len(),
-                cols: whole - cols.start,
-                depth: steps.len(),
-                a: a.as_ptr(),
-                layout: x.a.layout(),
-                b: columns.data.wrapping_add(first),
-                b_panel: columns.panel,
-                b_row: columns.row,
-                c,
-                c_row,
-                fresh: start == 0,
-            };
-            // SAFETY: the level is present; panels and C cover the tile.
-            unsafe { (kernels.block)(&block) };
-            for j in (whole..cols.end).step_by(width) {
-                let outer = j..(j + width).min(cols.end);
-                (block.cols, block.b_row) = (outer.len(), width);
-                x.b.pack(outer, steps.clone(), Layout::Interleaved, width, narrow);
-                block.b = narrow.as_ptr();
-                block.c = c.wrapping_add(j - cols.start);
-                // SAFETY: as above.
-                unsafe { (kernels.block)(&block) };
+/// The parts of a product that its tasks share.
+struct ProductTask<'a, T> {
+    kernels: &'a Kernels<T>,
+    product: &'a Product<'a, T>,
+    /// All row panels, if they are packed already.
+    packed: Option<&'a [T]>,
+    columns: &'a Columns<T>,
+}
+
+impl<T: Real> ProductTask<'_, T> {
+    /// Computes one tile of C, which no other task writes.
+    fn run(&self, rows: &Range<usize>, cols: &Range<usize>) {
+        let out = &self.product.out;
+        match out.rows {
+            // SAFETY: this task's tile of the output.
+            None => unsafe { self.tile(rows, cols, out.row(rows.start).add(cols.start), out.stride) },
+            Some(_) => with_scratch::<T, _>(rows.len() * cols.len(), |c| {
+                // SAFETY: the scratch is a tile of its own; each row goes to a place no other task uses.
+                unsafe { self.tile(rows, cols, c.as_mut_ptr(), cols.len()) };
+                for (row, from) in rows.clone().zip(c.chunks_exact(cols.len())) {
+                    // SAFETY: as above.
+                    unsafe { std::slice::from_raw_parts_mut(out.row(row).add(cols.start), cols.len()) }
+                        .copy_from_slice(from);
+                }
+            }),
+        }
+    }
+
+    /// The row panels of some steps: those that all tasks share, or packed to `scratch`.
+    fn row_panels<'s>(&'s self, rows: &Range<usize>, steps: &Range<usize>, scratch: &'s mut [T]) -> &'s [T] {
+        let (x, height) = (self.product, self.kernels.heights[0]);
+        match self.packed {
+            Some(packed) => {
+                let at = steps.start * x.m.next_multiple_of(height) + rows.start * steps.len().next_multiple_of(CHUNK);
+                &packed[at..]
+            }
+            None => {
+                pack_rows(self.kernels, x.a, rows, steps, scratch);
+                scratch
             }
         }
-    });
+    }
+
+    /// Computes one tile of C over all of k.
+    ///
+    /// # Safety
+    ///
+    /// `c` is writable for the rows and columns.
+    unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, c: *mut T, c_row: usize) {
+        let ProductTask { kernels, product: x, packed, columns } = *self;
+        let (depth, width) = (block_depth(x.k), kernels.width);
+        let n_packed = if packed.is_some() { 0 } else { rows.len().next_multiple_of(kernels.heights[0]) * depth };
+        let whole = columns.whole.clamp(cols.start, cols.end);
+        with_scratch::<T, _>(n_packed + width * depth, |scratch| {
+            let (a, narrow) = scratch.split_at_mut(n_packed);
+            for start in (0..x.k).step_by(depth) {
+                let steps = start..(start + depth).min(x.k);
+                let a = self.row_panels(rows, &steps, a);
+                let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
+                let mut block = Block {
+                    rows: rows.len(),
+                    cols: whole - cols.start,
+                    depth: steps.len(),
+                    a: a.as_ptr(),
+                    layout: x.a.layout(),
+                    b: columns.data.wrapping_add(first),
+                    b_panel: columns.panel,
+                    b_row: columns.row,
+                    c,
+                    c_row,
+                    fresh: start == 0,
+                };
+                // SAFETY: the level is present; panels and C cover the tile.
+                unsafe { (kernels.block)(&block) };
+                for j in (whole..cols.end).step_by(width) {
+                    let outer = j..(j + width).min(cols.end);
+                    (block.cols, block.b_row) = (outer.len(), width);
+                    x.b.pack(outer, steps.clone(), Layout::Interleaved, width, narrow);
+                    block.b = narrow.as_ptr();
+                    block.c = c.wrapping_add(j - cols.start);
+                    // SAFETY: as above.
+                    unsafe { (kernels.block)(&block) };
+                }
+            }
+        });
+    }
 }
 
 /// Computes all of C over some steps, with panels of its own.

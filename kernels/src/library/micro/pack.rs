@@ -24,6 +24,48 @@ pub(crate) trait PanelSource<T>: Sync {
     fn direct(&self) -> Option<(*const T, usize)>;
 }
 
+/// Steps by which packing asks for what it reads: rows of a large operand are pages apart.
+const AHEAD: isize = 16;
+
+/// Asks for the cache lines of `n` elements, which may have any address.
+#[inline(always)]
+fn prefetch<T>(from: *const T, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..n * size_of::<T>()).step_by(64) {
+        // SAFETY: a prefetch reads nothing and does not fail; every processor of this kind has it.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(from.cast::<i8>().wrapping_add(at));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, n);
+}
+
+/// Rows and columns of what is transposed at once: the words of a vector that every x86-64 has.
+const SIDE: usize = 4;
+
+/// Writes the columns of a square as rows at the distance `width`.
+#[inline(always)]
+fn transpose_square<T: Real>(rows: [&[T]; SIDE], width: usize, to: &mut [T]) {
+    #[cfg(target_arch = "x86_64")]
+    if size_of::<T>() == size_of::<f32>() {
+        use std::arch::x86_64::{_MM_TRANSPOSE4_PS, _mm_loadu_ps, _mm_storeu_ps};
+        assert!(rows.iter().all(|row| row.len() == SIDE) && to.len() == (SIDE - 1) * width + SIDE);
+        // SAFETY: every processor of this kind has the instructions, and the lengths have just been looked at.
+        unsafe {
+            let [mut x, mut y, mut z, mut w] = rows.map(|row| _mm_loadu_ps(row.as_ptr().cast()));
+            _MM_TRANSPOSE4_PS(&mut x, &mut y, &mut z, &mut w);
+            for (s, column) in [x, y, z, w].into_iter().enumerate() {
+                _mm_storeu_ps(to.as_mut_ptr().add(s * width).cast(), column);
+            }
+        }
+        return;
+    }
+    for s in 0..SIDE {
+        to[s * width..][..SIDE].copy_from_slice(&rows.map(|row| row[s]));
+    }
+}
+
 /// Where step `k` of row `i` lies in a panel.
 #[inline(always)]
 pub(super) fn position(layout: Layout, width: usize, i: usize, k: usize) -> usize {
@@ -110,26 +152,17 @@ impl<T: Real> Strided<T> {
         unsafe { std::slice::from_raw_parts(self.data.offset(i as isize * self.outer).add(k), n) }
     }
 
-    /// Writes an interleaved panel whose steps are neighbours in memory: transposes, eight by eight where it can.
+    /// Writes an interleaved panel whose steps are neighbours in memory: transposes, by squares where it can.
     fn transpose(&self, outer: Range<usize>, inner: Range<usize>, width: usize, panel: &mut [T]) {
         let n_steps = inner.len();
-        for i in (0..outer.len()).step_by(8) {
-            let n_rows = (outer.len() - i).min(8);
+        for i in (0..outer.len()).step_by(SIDE) {
+            let n_rows = (outer.len() - i).min(SIDE);
             let mut k = 0;
-            while n_rows == 8 && k + 8 <= n_steps {
-                // SAFETY: eight rows and eight steps inside the ranges.
-                let rows: [[T; 8]; 8] = std::array::from_fn(|r| unsafe {
-                    self.data
-                        .offset((outer.start + i + r) as isize * self.outer)
-                        .add(inner.start + k)
-                        .cast::<[T; 8]>()
-                        .read_unaligned()
-                });
-                for s in 0..8 {
-                    let to: &mut [T] = &mut panel[(k + s) * width + i..][..8];
-                    to.copy_from_slice(&std::array::from_fn::<T, 8, _>(|r| rows[r][s]));
-                }
-                k += 8;
+            while n_rows == SIDE && k + SIDE <= n_steps {
+                // SAFETY: rows and steps inside the ranges.
+                let rows = [0, 1, 2, 3].map(|r| unsafe { self.row(outer.start + i + r, inner.start + k, SIDE) });
+                transpose_square(rows, width, &mut panel[k * width + i..][..(SIDE - 1) * width + SIDE]);
+                k += SIDE;
             }
             for r in i..i + n_rows {
                 // SAFETY: a row and steps inside the ranges.
@@ -162,10 +195,10 @@ impl<T: Real> Strided<T> {
     #[inline(always)]
     fn columns<const W: usize>(&self, outer: usize, inner: Range<usize>, width: usize, panel: &mut [T]) -> usize {
         for (k, to) in inner.zip(panel.chunks_mut(width)) {
+            let from = self.data.wrapping_offset(k as isize * self.inner).wrapping_add(outer);
+            prefetch(from.wrapping_offset(self.inner.wrapping_mul(AHEAD)), W);
             // SAFETY: `W` rows of one step inside the ranges, neighbours because the outer stride is one.
-            let from =
-                unsafe { self.data.offset(k as isize * self.inner).add(outer).cast::<[T; W]>().read_unaligned() };
-            to[..W].copy_from_slice(&from);
+            to[..W].copy_from_slice(&unsafe { from.cast::<[T; W]>().read_unaligned() });
         }
         W
     }
@@ -184,7 +217,13 @@ impl<T: Real> PanelSource<T> for Strided<T> {
                 for i in 0..rows {
                     // SAFETY: a row and steps inside the ranges.
                     let row = unsafe { self.row(outer.start + i, inner.start, inner.len()) };
-                    write_run(panel, width, i, 0, row);
+                    let (chunks, rest) = row.as_chunks::<CHUNK>();
+                    let to = panel[i * CHUNK..].chunks_mut(width * CHUNK);
+                    for (from, to) in chunks.iter().zip(to) {
+                        prefetch(from.as_ptr().wrapping_offset(self.outer), CHUNK);
+                        to[..CHUNK].copy_from_slice(from);
+                    }
+                    write_run(panel, width, i, chunks.len() * CHUNK, rest);
                 }
             }
             (Layout::Interleaved, 1, _) => self.interleave(outer, inner, width, panel),

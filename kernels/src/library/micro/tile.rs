@@ -11,9 +11,6 @@ use super::{Layout, Real, block_depth};
 /// Steps of k that a chunked panel keeps together for one row.
 pub(crate) const CHUNK: usize = 16;
 
-/// Steps of k by which a row of B is asked for before its use.
-const AHEAD: usize = 8;
-
 /// One block of C and the packed panels it is made from.
 pub(super) struct Block<T> {
     /// Rows of C.
@@ -85,6 +82,9 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
             unsafe {
                 let a = x.a.add(i / M0 * pitch);
                 let b = x.b.add(panel * x.b_panel);
+                // The tile after this one has the same columns, or those of the next panel.
+                let next = if i + M0 < x.rows { b } else { b.wrapping_add(x.b_panel) };
+                let b = [b, next];
                 let c = x.c.add(i * x.c_row + j);
                 match (rows > M1, rows > M2, cols > S::LANES) {
                     (true, _, true) => tile::<S, M0, NV, STEP>(x, a, b, c, rows, cols),
@@ -99,12 +99,13 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
     }
 }
 
-/// One tile of C, held in registers over the whole depth.
+/// One tile of C, held in registers over the whole depth. A chunk of steps before their use, panels are asked for: of
+/// B at the end the panel that is wanted next.
 #[inline(always)]
 unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
     x: &Block<S::Elem>,
     mut a: *const S::Elem,
-    mut b: *const S::Elem,
+    [mut b, next]: [*const S::Elem; 2],
     c: *mut S::Elem,
     rows: usize,
     cols: usize,
@@ -112,18 +113,27 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
     // SAFETY: the caller's block covers the panels; the edge case goes through a local tile.
     unsafe {
         let mut sums = [[S::zero(); NV]; M];
-        // C comes from far away where its rows are long, and is not looked at before the last step.
-        for i in 0..M {
-            S::prefetch(c.wrapping_add(i * x.c_row));
-            S::prefetch(c.wrapping_add(i * x.c_row + cols - 1));
-        }
         let mut left = x.depth;
+        let near = left.min(4 * CHUNK);
         while left > 0 {
-            let steps = left.min(STEP);
+            // C comes from far away where its rows are long, and is not looked at before the last step. Asked for at the
+            // first, it would have left the nearest cache by then.
+            if left <= near && left + CHUNK > near {
+                for i in 0..M {
+                    S::prefetch(c.wrapping_add(i * x.c_row));
+                    S::prefetch(c.wrapping_add(i * x.c_row + cols - 1));
+                }
+            }
+            let steps = left.min(CHUNK);
+            let mut b_ahead = if left > CHUNK { b.wrapping_add(x.b_row.wrapping_mul(CHUNK)) } else { next };
+            let mut a_ahead = a.wrapping_add(M * CHUNK);
             for _ in 0..steps {
                 for v in 0..NV {
-                    S::prefetch(b.wrapping_add(AHEAD * x.b_row + v * S::LANES));
+                    S::prefetch(b_ahead.wrapping_add(v * S::LANES));
                 }
+                S::prefetch(a_ahead);
+                b_ahead = b_ahead.wrapping_add(x.b_row);
+                a_ahead = a_ahead.wrapping_add(CHUNK);
                 step::<S, M, NV, STEP>(&mut sums, a, b);
                 a = a.add(if STEP == 1 { M } else { 1 });
                 b = b.add(x.b_row);
@@ -134,14 +144,14 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
             }
             left -= steps;
         }
-        finish::<S, M, NV>(&sums, c, x.c_row, x.fresh, rows, cols);
+        finish::<S, M, NV>(sums, c, x.c_row, x.fresh, rows, cols);
     }
 }
 
 /// Stores a tile's sums to C, or adds them.
 #[inline(always)]
 unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
-    sums: &[[S::Vector; NV]; M],
+    mut sums: [[S::Vector; NV]; M],
     c: *mut S::Elem,
     c_row: usize,
     fresh: bool,
@@ -151,12 +161,22 @@ unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
     // SAFETY: C covers the rows and columns; at an edge the tile goes through local memory.
     unsafe {
         if cols == NV * S::LANES {
+            let at = |i: usize, v: usize| c.add(i * c_row + v * S::LANES);
+            // All loads before all stores: where rows lie a page apart, a load would wait for the store before it.
+            // Bounds of the loops in place of the conditions would keep the sums in memory.
+            if !fresh {
+                for (i, row) in sums.iter_mut().enumerate() {
+                    if i < rows {
+                        for (v, sum) in row.iter_mut().enumerate() {
+                            *sum = S::add(S::load(at(i, v)), *sum);
+                        }
+                    }
+                }
+            }
             for (i, row) in sums.iter().enumerate() {
-                // A bound of the loop in place of the condition would keep the sums in memory.
                 if i < rows {
                     for (v, sum) in row.iter().enumerate() {
-                        let at = c.add(i * c_row + v * S::LANES);
-                        S::store(at, if fresh { *sum } else { S::add(S::load(at), *sum) });
+                        S::store(at(i, v), *sum);
                     }
                 }
             }
@@ -341,7 +361,7 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
             }
             b = b.add(x.b_row);
         }
-        finish::<S, M, NV>(&sums, c, x.c_row, x.fresh, rows, cols);
+        finish::<S, M, NV>(sums, c, x.c_row, x.fresh, rows, cols);
     }
 }
 
