@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use retape_kernels::library::{
-    ArgReduce, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme, Join, Library, MatMul,
-    MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind, ScatterAdd, Sort, Token,
-    Transpose, TriangularSolve,
+    ArgReduce, Attention, AttentionPass, CastHalf, Cholesky, Collective, CollectiveKind, Conv2d, ConvPass, Extreme,
+    Join, Library, MatMul, MatrixLayout as Strided, Philox, Pool2d, PoolKind, PoolPass, Print, Scan, ScanKind,
+    ScatterAdd, Sort, Token, Transpose, TriangularSolve,
 };
 use retape_kernels::ptx::{self, Target};
 use retape_kernels::{BufferType, Error, Executable, Operand, Place, Plan, Step, Work};
@@ -50,6 +50,20 @@ fn conv() -> Conv2d {
         dilation: [2, 1],
         groups: 2,
         pass: ConvPass::Forward,
+    }
+}
+
+fn attention() -> Attention {
+    Attention {
+        dtype: DType::F32,
+        batch: 2,
+        heads: 3,
+        queries: 4,
+        keys: 5,
+        features: 6,
+        value_features: 7,
+        causal: true,
+        pass: AttentionPass::Forward,
     }
 }
 
@@ -111,6 +125,8 @@ fn valid() -> Vec<Library> {
     let batch = SmallVec::from_slice(&[2, 3]);
     vec![
         arg_reduce().into(),
+        attention().into(),
+        Attention { dtype: DType::F64, causal: false, pass: AttentionPass::Gradient, ..attention() }.into(),
         CastHalf { from: DType::F64, to: DType::Bf16, len: 9 }.into(),
         Cholesky { dtype: DType::F32, batch: 2, n: 3 }.into(),
         collective().into(),
@@ -186,6 +202,9 @@ fn refused() -> Vec<(Library, String)> {
         (Conv2d { groups: 3, ..conv() }.into(), "4 input channels do not divide into 3 groups".into()),
         (Conv2d { out_channels: 7, ..conv() }.into(), "7 output channels do not divide into 2 groups".into()),
         (Conv2d { dtype: DType::Bool, ..conv() }.into(), "bool".into()),
+        (Attention { queries: THIRD, keys: 3, ..attention() }.into(), text(THIRD)),
+        (Attention { batch: 0, features: half, value_features: half, ..attention() }.into(), text(half)),
+        (Attention { dtype: DType::F16, ..attention() }.into(), "f16".into()),
         (Pool2d { batch: half, channels: half, ..pool() }.into(), text(half)),
         (Pool2d { padding: [[far, 0], [0, 0]], ..pool() }.into(), text(far)),
         (Pool2d { padding: [[0, 0], [far, far]], ..pool() }.into(), text(far)),

@@ -318,7 +318,7 @@ fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> [usize; 2] {
 }
 
 /// Packs all row panels of `rows` and `steps`.
-fn pack_rows<T: Real>(
+pub(super) fn pack_rows<T: Real>(
     kernels: &Kernels<T>,
     a: &dyn PanelSource<T>,
     rows: &Range<usize>,
