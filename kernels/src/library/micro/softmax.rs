@@ -36,7 +36,7 @@ pub(super) struct OnlineSoftmax<T> {
 }
 
 impl<T: SoftmaxReal> OnlineSoftmax<T> {
-    /// That of no keys.
+    /// The softmax over no keys.
     pub(super) fn new() -> OnlineSoftmax<T> {
         OnlineSoftmax { max: [T::LOWEST; STRIP], sum: [T::ZERO; STRIP], correction: [T::ONE; STRIP] }
     }
