@@ -237,7 +237,8 @@ impl Attention {
         let powers: Vec<f64> = scores.iter().map(|score| (score - max).exp()).collect();
         let sum: f64 = powers.iter().sum();
         let [means, logs] = sums else { unreachable!("a forward pass has two results") };
-        logs[head * self.queries + query] = if max == f64::NEG_INFINITY { max } else { max + sum.ln() };
+        let is_hidden = scores.iter().all(|&score| score == f64::NEG_INFINITY);
+        logs[head * self.queries + query] = if is_hidden { f64::NEG_INFINITY } else { max + sum.ln() };
         let to = &mut means[self.mean_row(head, query)];
         for (key, power) in powers.iter().enumerate() {
             add_scaled(to, power / sum, &inputs[2][self.value_row(head, key)]);

@@ -123,8 +123,8 @@ impl Engine {
         let finite = AtomicBool::new(true);
         (self.parallel_for)(x.len().div_ceil(PART), &|part| {
             let part = &x[part * PART..((part + 1) * PART).min(x.len())];
-            // The difference of a number that is not finite and itself is NaN.
-            if !part.iter().fold(true, |all, x| all & (*x - *x == T::ZERO)) {
+            // Zero times a number that is not finite is NaN.
+            if !part.iter().fold(true, |all, x| all & (*x * T::ZERO == T::ZERO)) {
                 finite.store(false, Ordering::Relaxed);
             }
         });

@@ -147,7 +147,7 @@ impl<'a, T: SoftmaxReal> GradientScratch<'a, T> {
             scores,
             scores,
             RowPanels::len(kernels, GRADIENT_BLOCK, TILE),
-            features * TILE,
+            features.max(1) * TILE,
         ]
     }
 

@@ -140,8 +140,8 @@ pub(super) unsafe fn write_transposed<T: SoftmaxReal>(
             if i + SIDE <= rows && j + SIDE <= cols {
                 let square: [&[T; SIDE]; SIDE] =
                     std::array::from_fn(|r| from[(i + r) * row + j..].first_chunk().expect("inside the columns"));
-                for s in 0..SIDE {
-                    let column: [T; SIDE] = std::array::from_fn(|r| square[r][s]);
+                let columns: [[T; SIDE]; SIDE] = std::array::from_fn(|s| std::array::from_fn(|r| square[r][s]));
+                for (s, column) in columns.into_iter().enumerate() {
                     // SAFETY: inside the rows.
                     unsafe { to.add((j + s) * stride + i).cast::<[T; SIDE]>().write_unaligned(column) };
                 }
