@@ -1,17 +1,23 @@
 //! From graph to machine code: the list of stages, and the process-wide cache of their result.
 
+use std::borrow::Cow;
+use std::panic::Location;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use retape_kernels::CompiledPlan;
-use retape_runtime::{Hash32, Memo, in_user_code};
+use retape_runtime::{Device, Hash32, Memo, in_user_code};
 use smallvec::SmallVec;
 
 use crate::code::Target;
-use crate::error::{Result, caught};
-use crate::graph::Graph;
+use crate::error::{Error, Result, caught};
+use crate::graph::{Graph, Node};
+use crate::ops::Op;
 use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
+use crate::tape::Tape;
+use crate::tensor::Tensor;
+use crate::types::ValueId;
 use crate::{opt, plan};
 
 /// Machine code for a graph.
@@ -108,7 +114,8 @@ pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) ->
 }
 
 fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
-    let optimised = stages.run("optimise", || opt::run(graph))?;
+    let graph = for_device(graph, target.device)?;
+    let optimised = stages.run("optimise", || opt::run(&graph))?;
     let key = *blake3::hash(format!("{target:?}\n{optimised}").as_bytes()).as_bytes();
     SHARED.get_or_try_insert_with(&key, || {
         let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
@@ -118,4 +125,32 @@ fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) ->
         settings.log(Stage::Code, || code.text());
         Ok(Arc::new(Compiled { graph: optimised, code, layout }))
     })
+}
+
+/// The graph with formulas in place of the ops that only the processor has a kernel for.
+fn for_device(graph: &Graph, device: Device) -> Result<Cow<'_, Graph>> {
+    let is_for_processor = |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionGrad(_));
+    if device == Device::Cpu || !graph.nodes().iter().any(is_for_processor) {
+        return Ok(Cow::Borrowed(graph));
+    }
+    let tape = Tape::on(device);
+    let mut values: Vec<Tensor> = Vec::with_capacity(graph.n_nodes());
+    for node in graph.nodes() {
+        let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
+        let value = match &node.op {
+            Op::Parameter(_) => tape.parameter(node.ty.clone()),
+            Op::Attention(op) => op.composed(&args),
+            Op::AttentionGrad(op) => op.composed(&args),
+            op => tape.record(op.clone(), &args, node.at.unwrap_or(Location::caller())),
+        };
+        values.push(value);
+    }
+    if let Some(error) = tape.error() {
+        return Err(Error::clone(&error));
+    }
+    let id = |id: &ValueId| Some(values[id.index()].as_traced()?.id);
+    let outputs: Option<Vec<ValueId>> = graph.outputs().iter().map(id).collect();
+    let mut made = tape.finish().graph;
+    made.set_outputs(outputs.ok_or_else(|| Error::Internal("a value of a formula is not on its tape".into()))?);
+    Ok(Cow::Owned(made))
 }

@@ -1,8 +1,8 @@
-//! Prints the speed of matrix products and convolutions, in GFLOP/s: of the median run and of the best.
+//! Prints the speed of matrix products, convolutions and attention, in GFLOP/s: of the median run and of the best.
 
 use std::time::Instant;
 
-use retape_kernels::library::{Conv2d, ConvPass, MatMul, MatrixLayout};
+use retape_kernels::library::{Attention, AttentionPass, Conv2d, ConvPass, Library, MatMul, MatrixLayout};
 use retape_runtime::DType;
 
 /// One named measurement.
@@ -58,7 +58,26 @@ fn cases() -> Vec<Case> {
             cases.push(conv(pass, extent, channels, kernel, filters, stride));
         }
     }
+    for pass in AttentionPass::ALL {
+        for (causal, positions) in [false, true].into_iter().flat_map(|causal| [128, 512, 2048].map(|n| (causal, n))) {
+            cases.push(attention(*pass, causal, positions));
+        }
+    }
     cases
+}
+
+/// Attention of four heads of 64 features over so many positions.
+fn attention(pass: AttentionPass, causal: bool, positions: usize) -> Case {
+    let (batch, heads, features) = ((512 / positions).max(1), 4, 64);
+    let (dtype, value_features) = (DType::F32, features);
+    let op =
+        Attention { dtype, batch, heads, queries: positions, keys: positions, features, value_features, causal, pass };
+    let lens = op.inputs().into_iter().chain(op.outputs()).map(|(_, len)| len).collect();
+    let pairs = if causal { positions * (positions + 1) / 2 } else { positions * positions };
+    let n_products = if pass == AttentionPass::Forward { 2 } else { 5 };
+    let flops = (2 * batch * heads * pairs * features * n_products) as f64;
+    let run = Library::from(op.clone());
+    Case { name: op.to_string(), flops, lens, run: Box::new(move |inputs, outputs| run.run(inputs, outputs)) }
 }
 
 fn matmul(note: &str, op: MatMul) -> Case {

@@ -2,11 +2,11 @@
 
 use std::panic::Location;
 
-use retape_runtime::DType;
+use retape_runtime::Device;
 
 use crate::error::Caller;
 use crate::method::method;
-use crate::ops::{Iota, einsum, refused_among};
+use crate::ops::{attend, einsum, masked, refused_among};
 use crate::tensor::Tensor;
 
 /// Which positions a query may attend to.
@@ -18,8 +18,14 @@ pub enum Mask {
     Causal,
 }
 
+/// Queries below which scores lie in memory: a strip of the kernel that keeps them out of it holds 32.
+const FEW_QUERIES: usize = 8;
+
 /// Softmax attention over `[batch, position, head, feature]`: for each head and query the mean of the values, weighted
 /// by the softmax of `scale` times the products of the query with the keys.
+///
+/// On the processor, the scores of eight queries or more need no memory, in the gradient either, and a causal mask halves
+/// the work.
 ///
 /// ```
 /// use retape::{Tensor, nn};
@@ -33,15 +39,12 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
     if let Some(refused) = refused([queries, keys, values], at) {
         return refused;
     }
+    let causal = mask == Mask::Causal;
+    if queries.device() == Device::Cpu && queries.dim(1) >= FEW_QUERIES {
+        return attend(&(queries * scale), keys, values, causal);
+    }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
-    let scores = match mask {
-        Mask::None => scores,
-        Mask::Causal => {
-            let position = |axis| scores.nullary(Iota { axis, dtype: DType::I64, shape: scores.shape().into() }, at);
-            position(3).le(position(2)).select(&scores, f64::NEG_INFINITY)
-        }
-    };
-    einsum("bhqk,bkhd->bqhd", &[&scores.softmax(-1), values])
+    einsum("bhqk,bkhd->bqhd", &[&masked(&scores, causal, at).softmax(-1), values])
 }
 
 /// The poisoned result if batch, positions, heads or features do not agree.

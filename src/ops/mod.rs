@@ -37,6 +37,7 @@
 mod activation;
 mod arithmetic;
 mod arrange;
+mod attention;
 pub(crate) mod attribute;
 mod axes;
 mod call;
@@ -76,6 +77,8 @@ mod window;
 
 pub use activation::*;
 pub use arithmetic::*;
+pub use attention::{Attention, AttentionGrad};
+pub(crate) use attention::{attend, masked};
 pub use attribute::{Attribute, Attributes};
 pub use axes::{AsIndex, Axes, IndexRange, Subscript, Subscripts};
 pub use call::Call;
@@ -311,6 +314,8 @@ ops! {
     "scatter_add" => index::ScatterAdd,
     "argsort" => sort::ArgSort,
     "matmul" => matmul::MatMul,
+    "attention" => attention::Attention,
+    "attention_grad" => attention::AttentionGrad,
     "cholesky" => linalg::Cholesky,
     "solve_triangular" => linalg::SolveTriangular,
     "conv2d" => conv::Conv2d,

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, ConvTranspose2d, Dense, Embedding, Init, LayerNorm};
-use retape::ops::{ConvOptions, Padding};
+use retape::nn::{self, BatchNorm, BatchNormState, Conv2d, ConvTranspose2d, Dense, Embedding, Init, LayerNorm, Mask};
+use retape::ops::{ConvOptions, Padding, einsum};
 use retape::optim::{Adam, AdamState, Sgd, clip_by_global_norm};
 use retape::random::Key;
 use retape::{DType, Result, Tensor, Tree, accelerate, map, tree, value_and_grad, zip_map};
@@ -236,6 +236,66 @@ fn attention_without_a_mask_of_equal_scores_is_the_mean() {
     let v = Tensor::from([[[[1.0_f32]], [[3.0]]]]);
     close(&nn::attention(&q, &q, &v, 1.0, nn::Mask::None), &[2.0, 2.0], 1e-6);
     close(&nn::attention(&q, &q, &v, 1.0, nn::Mask::Causal), &[1.0, 2.0], 1e-6);
+}
+
+/// Attention by way of scores in memory.
+fn attention_by_scores(x: &[Tensor; 3], scale: f64, mask: Mask) -> Tensor {
+    let scores = einsum("bqhd,bkhd->bhqk", &[&x[0], &x[1]]) * scale;
+    let [queries, keys] = [2, 3].map(|axis| scores.dim(axis));
+    let places = |n: usize| (0..n as i64).collect::<Tensor>();
+    let is_past = places(keys).reshape([1, keys]).le(places(queries).reshape([queries, 1]));
+    let scores = if mask == Mask::Causal { is_past.select(&scores, f64::NEG_INFINITY) } else { scores };
+    einsum("bhqk,bkhe->bqhe", &[&scores.softmax(-1), &x[2]])
+}
+
+#[test]
+fn attention_of_many_queries_is_the_formula() -> Result<()> {
+    for mask in [Mask::None, Mask::Causal] {
+        for (queries, keys) in [(8, 3), (40, 150), (150, 40)] {
+            let draw = |stream: u64, n: usize, features: usize| {
+                retape::random::normal(&Key::new(stream), [2, n, 2, features], DType::F64)
+            };
+            let x = [draw(1, queries, 5), draw(2, keys, 5), draw(3, keys, 4)];
+            let loss = |attention: fn(&[Tensor; 3], f64, Mask) -> Tensor| {
+                accelerate(move |x: &[Tensor; 3]| {
+                    let y = attention(x, 0.3, mask);
+                    let gradient = y.square().sum(..).grad(x);
+                    let norm: Tensor = gradient.iter().map(|g| g.square().sum(..)).sum();
+                    (y, gradient, norm.grad(x))
+                })
+            };
+            let one_pass = loss(|[q, k, v], scale, mask| nn::attention(q, k, v, scale, mask));
+            let (y, first, second) = one_pass.call(&x)?;
+            let (expected, expected_first, expected_second) = loss(attention_by_scores).call(&x)?;
+            close(&y, &expected.to_vec::<f64>()?, 1e-12);
+            for (found, expected) in first.iter().chain(&second).zip(expected_first.iter().chain(&expected_second)) {
+                let bound = 1e-12 * expected.abs().max(..).item::<f64>()?.max(1.0);
+                close(found, &expected.to_vec::<f64>()?, bound);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn hidden_values_count_as_zero_times_what_they_are() -> Result<()> {
+    let x = Tensor::ones([1, 40, 1, 2]);
+    let mut values = vec![1.0_f32; 80];
+    values[79] = f32::INFINITY;
+    let v = Tensor::from_vec(values, [1, 40, 1, 2])?;
+    for attention in [
+        |x: &[Tensor; 3]| nn::attention(&x[0], &x[1], &x[2], 1.0, Mask::Causal),
+        |x: &[Tensor; 3]| attention_by_scores(x, 1.0, Mask::Causal),
+    ] {
+        let y = attention(&[x.clone(), x.clone(), v.clone()]).to_vec::<f32>()?;
+        assert!(y.iter().step_by(2).all(|y| (y - 1.0).abs() < 1e-6), "{y:?}");
+        assert!(y[1..79].iter().step_by(2).all(|y| y.is_nan()) && y[79] == f32::INFINITY, "{y:?}");
+    }
+    // Of no key there is no mean.
+    let none = Tensor::zeros([1, 0, 1, 2]);
+    let y = nn::attention(&x, &none, &none, 1.0, Mask::None);
+    close(&y, &[0.0; 80], 0.0);
+    Ok(())
 }
 
 /// Two dense layers, to be fitted.

@@ -40,16 +40,19 @@ pub(super) trait Arith:
     fn from_bits(bits: Self::Int) -> Self;
 
     /// The constant for this width.
+    #[inline(always)]
     fn by_width(self, narrow: f64, wide: f64) -> Self {
         self.lit(if Self::WIDE { wide } else { narrow })
     }
 
     /// `self * y + c`.
+    #[inline(always)]
     fn fma_lit(self, y: Self, c: f64) -> Self {
         self.fma(y, self.lit(c))
     }
 
     /// The constant `1.5 * 2^MANTISSA`: adding it rounds to an integer (ties to even) that stands in the low bits.
+    #[inline(always)]
     fn magic(self) -> Self {
         self.by_width(12_582_912.0, 6_755_399_441_055_744.0)
     }
@@ -78,12 +81,14 @@ pub(super) trait Arith:
     }
 
     /// [`magic`](Self::magic) plus twice the exponent bias, for [`exp2_halves`](Self::exp2_halves).
+    #[inline(always)]
     fn magic_halves(self) -> Self {
         self.by_width(12_583_166.0, 6_755_399_441_057_790.0)
     }
 
     /// Two normal numbers whose product is `2^k`, where `self` is `k` plus [`magic_halves`](Self::magic_halves) and
     /// `|k|` is at most twice the largest exponent.
+    #[inline(always)]
     fn exp2_halves(self) -> [Self; 2] {
         let k = self.bits();
         // The bits of the magic number are even and vanish in the shift; each half is left with one bias.
@@ -99,6 +104,7 @@ pub(super) trait Arith:
     }
 
     /// `self` with an upper bound applied; NaN stays.
+    #[inline(always)]
     fn at_most(self, high: f64) -> Self {
         let high = self.lit(high);
         high.when(high.lt(self), self)
@@ -155,12 +161,14 @@ pub(super) struct Poly {
 
 impl Poly {
     /// The value at `x` by Horner's rule.
+    #[inline(always)]
     pub(super) fn at<F: Arith>(&self, x: F) -> F {
         horner(x, if F::WIDE { self.wide } else { self.narrow })
     }
 }
 
 /// The polynomial with these coefficients, lowest order first, at `x`.
+#[inline(always)]
 pub(super) fn horner<F: Arith>(x: F, coefficients: &[f64]) -> F {
     let n = coefficients.len();
     let mut sum = x.lit(coefficients[n - 1]);

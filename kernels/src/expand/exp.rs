@@ -84,6 +84,7 @@ const EXP2: Poly = Poly {
 };
 
 /// The two factors of the power of two in `e^x`, and `r`.
+#[inline(always)]
 fn exp_parts<F: Arith>(x: F) -> ([F; 2], F) {
     let t = x.fma(x.lit(std::f64::consts::LOG2_E), x.magic_halves());
     let k = t - x.magic_halves();
@@ -94,6 +95,7 @@ fn exp_parts<F: Arith>(x: F) -> ([F; 2], F) {
 }
 
 /// Evaluates a formula for a power whose exponent is `x`, which is zero up to `lowest` and infinite from `highest` on.
+#[inline(always)]
 fn bounded<F: Arith>(x: F, lowest: f64, highest: f64, power: impl FnOnce(F) -> F) -> F {
     let (zero, vanishes) = (x.lit(0.0), x.le(x.lit(lowest)));
     let y = power(zero.when(vanishes, x.at_most(highest)));
@@ -112,12 +114,14 @@ pub(super) fn exp_scaled<F: Arith>(x: F, rest: F, factor: F) -> F {
 }
 
 /// `e^x`.
+#[inline(always)]
 pub(super) fn exp<F: Arith>(x: F) -> F {
     let [lowest, highest] = if F::WIDE { [-746.0, 710.0] } else { [-104.0, 89.0] };
     bounded(x, lowest, highest, exp_unclamped)
 }
 
 /// `e^x` for `x` between the logarithms of about half the smallest and twice the largest number.
+#[inline(always)]
 pub(super) fn exp_unclamped<F: Arith>(x: F) -> F {
     let ([first, second], r) = exp_parts(x);
     EXP.at(r) * first * second

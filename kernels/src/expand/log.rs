@@ -58,6 +58,7 @@ pub(super) struct LogParts<F: Arith> {
 }
 
 /// Takes a positive finite number apart; other inputs give meaningless parts.
+#[inline(always)]
 pub(super) fn parts<F: Arith>(x: F) -> LogParts<F> {
     let tiny = x.lt(x.by_width(f64::from(f32::MIN_POSITIVE), f64::MIN_POSITIVE));
     let shift = if F::WIDE { 54.0 } else { 25.0 };
@@ -72,6 +73,7 @@ pub(super) fn parts<F: Arith>(x: F) -> LogParts<F> {
 }
 
 /// Replaces a logarithm `y` where `x` is zero, negative, infinite or NaN.
+#[inline(always)]
 fn with_edges<F: Arith>(x: F, y: F) -> F {
     let (zero, infinity) = (x.lit(0.0), x.lit(f64::INFINITY));
     let y = y.when(x.lt(infinity), x);
@@ -80,6 +82,7 @@ fn with_edges<F: Arith>(x: F, y: F) -> F {
 }
 
 /// `f^2 / 2`, and the rest of `log(1 + f)` without it and `f`.
+#[inline(always)]
 fn tail_of_log<F: Arith>(f: F) -> (F, F) {
     let half_square = f.lit(0.5) * f * f;
     let correction = if F::WIDE {
@@ -93,6 +96,7 @@ fn tail_of_log<F: Arith>(f: F) -> (F, F) {
 }
 
 /// `k ln 2 + log(1 + f)`.
+#[inline(always)]
 fn log_of_parts<F: Arith>(k: F, f: F) -> F {
     // The head of ln 2 has few enough bits that its product with any exponent is exact.
     let head = f.by_width(0.693_145_751_953_125, 0.693_147_180_559_890_3);
@@ -103,6 +107,7 @@ fn log_of_parts<F: Arith>(k: F, f: F) -> F {
 }
 
 /// `log x`.
+#[inline(always)]
 pub(super) fn log<F: Arith>(x: F) -> F {
     let LogParts { k, m, .. } = parts(x);
     with_edges(x, log_of_parts(k, m - x.lit(1.0)))

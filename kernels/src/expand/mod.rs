@@ -29,6 +29,7 @@ mod exp;
 mod gamma;
 mod hyperbolic;
 mod log;
+mod plain;
 mod pow;
 mod term;
 mod trig;
@@ -39,6 +40,7 @@ use retape_runtime::DType;
 
 use crate::ir::{Func1, Func2, Inst, Kernel, Store, ValueId};
 use arith::Arith;
+pub(crate) use plain::Transcendental;
 use term::{BodyBuilder, Term};
 
 /// The formula of a function of one operand.

@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
 mod arg_reduce;
+mod attention;
 mod cast_half;
 mod collective;
 mod communicator;
@@ -44,6 +45,7 @@ use crate::error::{Error, Result};
 use crate::ir::VerifyError;
 
 pub use arg_reduce::{ArgReduce, Extreme};
+pub use attention::{Attention, AttentionPass};
 pub use cast_half::CastHalf;
 pub use collective::{Collective, CollectiveKind};
 pub(crate) use collective::{ONE_ROUND, Peers, middle, nodes};
@@ -176,6 +178,7 @@ impl Library {
     /// [`StepCost`](crate::StepCost).
     pub(crate) fn flops(&self) -> (DType, u64) {
         match self {
+            Library::Attention(x) => (x.dtype, x.flops()),
             Library::MatMul(x) => (x.dtype, x.flops()),
             Library::Conv2d(x) => (x.dtype, x.flops()),
             Library::Pool2d(x) => (x.dtype, x.flops()),
@@ -257,6 +260,7 @@ impl Library {
 
 library! {
     ArgReduce,
+    Attention,
     CastHalf,
     Cholesky,
     Collective,

@@ -209,7 +209,11 @@ fn lower_library(library: &Library, target: Target) -> Result<Launches> {
         Library::Token(_) => Launches::default(),
         Library::Transpose(kernel) => library::transpose(kernel, target),
         Library::TriangularSolve(kernel) => library::triangular_solve(kernel, target),
-        Library::MatMul(_) | Library::Conv2d(_) | Library::Print(_) | Library::Collective(_) => {
+        Library::Attention(_)
+        | Library::MatMul(_)
+        | Library::Conv2d(_)
+        | Library::Print(_)
+        | Library::Collective(_) => {
             let unsupported = || Error::Unsupported(format!("{} for sm_{}", library.name(), target.sm));
             return product::lower(library, None, target)?.ok_or_else(unsupported);
         }

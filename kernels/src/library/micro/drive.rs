@@ -383,7 +383,7 @@ fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSou
 }
 
 /// Packs all row panels of `rows` and `steps`.
-fn pack_rows<T: Real>(
+pub(super) fn pack_rows<T: Real>(
     kernels: &Kernels<T>,
     a: &dyn PanelSource<T>,
     rows: &Range<usize>,

@@ -8,12 +8,14 @@
 //! caches, and a tile of C stays in registers. Packing reads its operand through the trait `PanelSource`, so transposed
 //! operands and the sliding windows of convolutions need no copy of their own.
 
+mod attention;
 mod direct;
 mod drive;
 mod pack;
 mod peak;
 mod scratch;
 mod simd;
+mod softmax;
 mod tile;
 mod window;
 
@@ -21,12 +23,14 @@ use std::ops::Add;
 
 use retape_runtime::Element;
 
+pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
 pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, lines_of_chain};
 pub(crate) use drive::{Engine, Output, Product, is_one_task, is_split, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
+pub(crate) use softmax::SoftmaxReal;
 use tile::{Block, CHUNK, Lines, Unpacked};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 

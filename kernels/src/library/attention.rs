@@ -1,0 +1,396 @@
+//! Softmax attention and its gradient, without scores in memory.
+//!
+//! Inputs are `[batch, position, head, feature]`, and the results of a pass lie one after the other in one buffer. A
+//! weight is the power of e of the product of a query and a key, less the logarithm of the sum of these powers over the
+//! keys that the query attends to. Keys that it does not attend to have the weight 0, which makes NaN of a value that is
+//! not finite.
+
+use retape_runtime::DType;
+
+use super::dense::{check_arity, view, view_mut};
+use super::extents::{Checked, count, countable};
+use super::micro::{Engine, HeadGradients, HeadTerms, Heads, SoftmaxReal};
+use super::number::with_float;
+use super::text::{alternatives, descriptor};
+use crate::ensure::ensure;
+
+alternatives! {
+    /// Which function of the family is computed.
+    AttentionPass {
+        /// From queries, keys and values to the weighted means of the values `[batch, query, head, value feature]` and
+        /// the logarithms of the sums of powers `[batch, head, query]`.
+        Forward = "forward",
+        /// From queries, keys, values, the logarithms, what is to be subtracted from the cotangents of weights
+        /// `[batch, head, query]`, and the cotangent of the means, to the cotangents of queries, keys and values.
+        Gradient = "gradient",
+    }
+}
+
+descriptor! {
+    /// Attention of queries to keys.
+    Attention "attention" {
+        /// `f32` or `f64`.
+        dtype: DType,
+        /// The number of sequences.
+        batch: usize,
+        /// The number of heads.
+        heads: usize,
+        /// Queries of a sequence.
+        queries: usize,
+        /// Keys of a sequence, and values.
+        keys: usize,
+        /// Features of a query and of a key.
+        features: usize,
+        /// Features of a value.
+        value_features: usize,
+        /// Whether a query attends to keys of its own position and those before it only.
+        causal: bool,
+        /// Which function.
+        pass: AttentionPass,
+    }
+}
+
+impl Attention {
+    fn check(&self) -> Checked {
+        let Attention { dtype, batch, heads, queries, keys, features, value_features, .. } = *self;
+        ensure!(dtype.is_float(), "attention is computed in floats, not in {dtype}");
+        let widest = features.saturating_add(value_features).saturating_add(1);
+        countable("the work on queries and keys", &[batch, heads, queries, keys, widest])
+    }
+
+    /// The numbers of elements of queries, keys, values, means, and logarithms.
+    fn lens(&self) -> [usize; 5] {
+        let Attention { batch, heads, queries, keys, features, value_features, .. } = *self;
+        [
+            count(&[batch, queries, heads, features]),
+            count(&[batch, keys, heads, features]),
+            count(&[batch, keys, heads, value_features]),
+            count(&[batch, queries, heads, value_features]),
+            count(&[batch, heads, queries]),
+        ]
+    }
+
+    /// The number of pairs of a query and a key that it attends to, of one head.
+    fn pairs(&self) -> usize {
+        let Attention { queries, keys, .. } = *self;
+        if !self.causal {
+            return count(&[queries, keys]);
+        }
+        let rising = queries.min(keys);
+        count(&[rising, rising + 1]) / 2 + count(&[queries - rising, keys])
+    }
+
+    /// A multiplication and an addition for each feature of each pair: in two products or, in the gradient, in five.
+    pub(super) fn flops(&self) -> u64 {
+        let per_pair = match self.pass {
+            AttentionPass::Forward => self.features + self.value_features,
+            AttentionPass::Gradient => 3 * self.features + 2 * self.value_features,
+        };
+        count(&[2, self.batch, self.heads, self.pairs(), per_pair]) as u64
+    }
+
+    /// The dtype and the number of elements of each input.
+    pub fn inputs(&self) -> Vec<(DType, usize)> {
+        let [queries, keys, values, means, logs] = self.lens();
+        let lens: &[usize] = match self.pass {
+            AttentionPass::Forward => &[queries, keys, values],
+            AttentionPass::Gradient => &[queries, keys, values, logs, logs, means],
+        };
+        lens.iter().map(|&len| (self.dtype, len)).collect()
+    }
+
+    /// The dtype and the number of elements of the output.
+    pub fn outputs(&self) -> Vec<(DType, usize)> {
+        vec![(self.dtype, self.result_lens().iter().fold(0, |sum: usize, &len| sum.saturating_add(len)))]
+    }
+
+    /// The numbers of elements of the results, in order.
+    fn result_lens(&self) -> Vec<usize> {
+        let [queries, keys, values, means, logs] = self.lens();
+        match self.pass {
+            AttentionPass::Forward => vec![means, logs],
+            AttentionPass::Gradient => vec![queries, keys, values],
+        }
+    }
+
+    /// Computes the pass.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the descriptor is not valid, or if a buffer is missing, of another length or not aligned to its
+    /// elements.
+    pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        self.run_on(&Engine::best(), inputs, outputs);
+    }
+
+    /// [`Attention::run`] on a given engine.
+    pub(super) fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        with_float!(self.dtype, T => self.run_typed::<T>(engine, inputs, outputs));
+    }
+
+    /// The formulas, with sums in f64: the reference for `run`, up to rounding.
+    ///
+    /// # Panics
+    ///
+    /// As [`Attention::run`].
+    pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        with_float!(self.dtype, T => self.reference_typed::<T>(inputs, outputs));
+    }
+
+    /// The buffers as elements, checked.
+    fn buffers<'i, 'o, T: SoftmaxReal>(
+        &self,
+        inputs: &[&'i [u8]],
+        outputs: &'o mut [&mut [u8]],
+    ) -> (Vec<&'i [T]>, Vec<&'o mut [T]>) {
+        check_arity(inputs, outputs, self.inputs().len());
+        let inputs = inputs.iter().zip(self.inputs()).map(|(bytes, (_, len))| view(bytes, len, "input")).collect();
+        let mut rest: &mut [T] = view_mut(outputs[0], self.outputs()[0].1, "result");
+        let parts = self.result_lens().into_iter().map(|len| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(len);
+            rest = after;
+            part
+        });
+        (inputs, parts.collect())
+    }
+
+    fn run_typed<T: SoftmaxReal>(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let (inputs, mut results) = self.buffers::<T>(inputs, outputs);
+        let [queries, keys, values, terms @ ..] = &inputs[..] else { return };
+        let heads = Heads {
+            batch: self.batch,
+            heads: self.heads,
+            n_queries: self.queries,
+            n_keys: self.keys,
+            features: self.features,
+            value_features: self.value_features,
+            causal: self.causal,
+            queries,
+            keys,
+            values,
+        };
+        match (terms, &mut results[..]) {
+            ([], [means, logs]) => engine.attend(&heads, means, logs),
+            ([logsumexp, delta, cotangent], [queries, keys, values]) => {
+                let terms = HeadTerms { logsumexp, delta, cotangent };
+                engine.attention_gradient(&heads, &terms, &mut HeadGradients { queries, keys, values });
+            }
+            _ => unreachable!("{self} with other buffers"),
+        }
+    }
+
+    fn reference_typed<T: SoftmaxReal>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let (inputs, results) = self.buffers::<T>(inputs, outputs);
+        let inputs: Vec<Vec<f64>> = inputs.iter().map(|x| x.iter().map(|x| x.to_f64()).collect()).collect();
+        let mut sums: Vec<Vec<f64>> = results.iter().map(|result| vec![0.0; result.len()]).collect();
+        for head in 0..self.batch * self.heads {
+            for query in 0..self.queries {
+                match self.pass {
+                    AttentionPass::Forward => self.attend_naively(&inputs, &mut sums, head, query),
+                    AttentionPass::Gradient => self.differentiate_naively(&inputs, &mut sums, head, query),
+                }
+            }
+        }
+        for (result, sums) in results.into_iter().zip(sums) {
+            result.iter_mut().zip(sums).for_each(|(x, sum)| *x = T::from_f64(sum));
+        }
+    }
+
+    /// The places of a row of features.
+    fn row(&self, head: usize, position: usize, positions: usize, features: usize) -> std::ops::Range<usize> {
+        let (sequence, head) = (head / self.heads, head % self.heads);
+        let start = ((sequence * positions + position) * self.heads + head) * features;
+        start..start + features
+    }
+
+    fn query_row(&self, head: usize, query: usize) -> std::ops::Range<usize> {
+        self.row(head, query, self.queries, self.features)
+    }
+
+    fn key_row(&self, head: usize, key: usize) -> std::ops::Range<usize> {
+        self.row(head, key, self.keys, self.features)
+    }
+
+    fn value_row(&self, head: usize, key: usize) -> std::ops::Range<usize> {
+        self.row(head, key, self.keys, self.value_features)
+    }
+
+    fn mean_row(&self, head: usize, query: usize) -> std::ops::Range<usize> {
+        self.row(head, query, self.queries, self.value_features)
+    }
+
+    /// The scores of a query: -inf for keys that it does not attend to.
+    fn naive_scores(&self, inputs: &[Vec<f64>], head: usize, query: usize) -> Vec<f64> {
+        let row = &inputs[0][self.query_row(head, query)];
+        let score = |key: usize| match self.causal && key > query {
+            true => f64::NEG_INFINITY,
+            false => dot(row, &inputs[1][self.key_row(head, key)]),
+        };
+        (0..self.keys).map(score).collect()
+    }
+
+    fn attend_naively(&self, inputs: &[Vec<f64>], sums: &mut [Vec<f64>], head: usize, query: usize) {
+        let scores = self.naive_scores(inputs, head, query);
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let powers: Vec<f64> = scores.iter().map(|score| (score - max).exp()).collect();
+        let sum: f64 = powers.iter().sum();
+        let [means, logs] = sums else { unreachable!("a forward pass has two results") };
+        let is_hidden = scores.iter().all(|&score| score == f64::NEG_INFINITY);
+        logs[head * self.queries + query] = if is_hidden { f64::NEG_INFINITY } else { max + sum.ln() };
+        let to = &mut means[self.mean_row(head, query)];
+        for (key, power) in powers.iter().enumerate() {
+            add_scaled(to, power / sum, &inputs[2][self.value_row(head, key)]);
+        }
+    }
+
+    fn differentiate_naively(&self, inputs: &[Vec<f64>], sums: &mut [Vec<f64>], head: usize, query: usize) {
+        let scores = self.naive_scores(inputs, head, query);
+        let [queries, keys, values, logs, delta, cotangents] = inputs else {
+            unreachable!("a gradient has six inputs")
+        };
+        let [to_queries, to_keys, to_values] = sums else { unreachable!("a gradient has three results") };
+        let (lane, cotangent) = (head * self.queries + query, &cotangents[self.mean_row(head, query)]);
+        for (key, score) in scores.into_iter().enumerate() {
+            let (key_row, value_row) = (self.key_row(head, key), self.value_row(head, key));
+            let weight = (score - logs[lane]).exp();
+            let of_score = match self.causal && key > query {
+                true => 0.0,
+                false => weight * (dot(cotangent, &values[value_row.clone()]) - delta[lane]),
+            };
+            add_scaled(&mut to_values[value_row], weight, cotangent);
+            add_scaled(&mut to_keys[key_row.clone()], of_score, &queries[self.query_row(head, query)]);
+            add_scaled(&mut to_queries[self.query_row(head, query)], of_score, &keys[key_row]);
+        }
+    }
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}
+
+fn add_scaled(to: &mut [f64], factor: f64, x: &[f64]) {
+    to.iter_mut().zip(x).for_each(|(sum, x)| *sum += factor * x);
+}
+
+#[cfg(test)]
+mod tests {
+    use retape_runtime::Buffer;
+
+    use super::*;
+    use crate::library::micro::Level;
+    use crate::library::testing::{Draw, assert_close, drawn};
+
+    fn of_shape(draw: &mut Draw, dtype: DType, pass: AttentionPass) -> Attention {
+        Attention {
+            dtype,
+            batch: draw.below(3),
+            heads: draw.below(3) + 1,
+            queries: [0, 1, 5, 33, 130, 200][draw.below(6)],
+            keys: [0, 1, 7, 64, 129, 190][draw.below(6)],
+            features: [0, 1, 5, 16, 33, 300][draw.below(6)],
+            value_features: [0, 1, 4, 17, 64][draw.below(5)],
+            causal: draw.below(2) == 0,
+            pass,
+        }
+    }
+
+    /// Numbers small enough that weights are of one order.
+    fn inputs(draw: &mut Draw, kernel: &Attention) -> Vec<Buffer> {
+        let mut small = |(dtype, n): (DType, usize)| {
+            let next = |draw: &mut Draw| (draw.bits() >> 11) as f64 / (1_u64 << 54) as f64 - 0.25;
+            match dtype {
+                DType::F64 => Buffer::copy_of(&(0..n).map(|_| next(draw)).collect::<Vec<f64>>()).unwrap(),
+                _ => Buffer::copy_of(&(0..n).map(|_| next(draw) as f32).collect::<Vec<f32>>()).unwrap(),
+            }
+        };
+        kernel.inputs().into_iter().map(&mut small).collect()
+    }
+
+    #[test]
+    fn kernels_agree_with_their_twins() {
+        let mut draw = Draw::new(1);
+        for _ in 0..60 {
+            for (dtype, tolerance) in [(DType::F32, 3e-5), (DType::F64, 3e-13)] {
+                for &pass in AttentionPass::ALL {
+                    let kernel = of_shape(&mut draw, dtype, pass);
+                    let inputs = inputs(&mut draw, &kernel);
+                    assert_close(&kernel.into(), &inputs, tolerance);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_go_where_they_do_in_the_twin() {
+        let mut draw = Draw::new(2);
+        let kernel = Attention {
+            dtype: DType::F64,
+            batch: 1,
+            heads: 2,
+            queries: 150,
+            keys: 140,
+            features: 2,
+            value_features: 3,
+            causal: true,
+            pass: AttentionPass::Forward,
+        };
+        for causal in [false, true] {
+            for argument in 0..3 {
+                for special in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+                    let kernel = Attention { causal, ..kernel.clone() };
+                    let mut inputs = inputs(&mut draw, &kernel);
+                    let mut values: Vec<f64> =
+                        view(inputs[argument].bytes(), kernel.inputs()[argument].1, "x").to_vec();
+                    let at = draw.below(values.len());
+                    values[at] = special;
+                    inputs[argument] = Buffer::copy_of(&values).unwrap();
+                    assert_close(&kernel.into(), &inputs, 3e-13);
+                }
+            }
+        }
+    }
+
+    fn bits<T: SoftmaxReal>(kernel: &Attention, engine: &Engine, inputs: &[Buffer]) -> Vec<u8> {
+        let inputs: Vec<&[u8]> = inputs.iter().map(Buffer::bytes).collect();
+        let mut out = Buffer::from_bytes(&vec![0xa5; kernel.outputs()[0].1 * size_of::<T>()]).unwrap();
+        kernel.run_on(engine, &inputs, &mut [out.bytes_mut()]);
+        out.bytes().to_vec()
+    }
+
+    #[test]
+    fn bits_are_those_of_every_level() {
+        let mut draw = Draw::new(3);
+        for _ in 0..20 {
+            for &pass in AttentionPass::ALL {
+                let kernel = of_shape(&mut draw, DType::F32, pass);
+                let inputs: Vec<Buffer> =
+                    kernel.inputs().into_iter().map(|(dtype, n)| drawn(&mut draw, dtype, n, false)).collect();
+                let best = bits::<f32>(&kernel, &Engine::best(), &inputs);
+                for level in Level::available() {
+                    let engine = Engine { level, ..Engine::best() };
+                    assert_eq!(best, bits::<f32>(&kernel, &engine, &inputs), "{kernel} on {}", level.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn masked_blocks_count_for_nothing() {
+        let kernel = |causal, pass| Attention {
+            dtype: DType::F32,
+            batch: 2,
+            heads: 3,
+            queries: 10,
+            keys: 4,
+            features: 5,
+            value_features: 7,
+            causal,
+            pass,
+        };
+        assert_eq!(kernel(false, AttentionPass::Forward).flops(), 2 * 6 * 40 * 12);
+        assert_eq!(kernel(true, AttentionPass::Gradient).flops(), 2 * 6 * (10 + 6 * 4) * 29);
+        assert!(!Attention { dtype: DType::I32, ..kernel(true, AttentionPass::Forward) }.is_valid());
+    }
+}

@@ -1,0 +1,156 @@
+//! Panels of heads, products of them, and results turned.
+
+use std::ops::Range;
+
+use crate::library::micro::drive::pack_rows;
+use crate::library::micro::pack::{PanelSource, Strided};
+use crate::library::micro::softmax::SoftmaxReal;
+use crate::library::micro::tile::{Block, CHUNK};
+use crate::library::micro::{Kernels, Layout, block_depth};
+
+/// Row panels of an operand, in blocks of depth.
+pub(super) struct RowPanels<'a, T> {
+    data: &'a mut [T],
+    rows: usize,
+    pub(super) steps: usize,
+    layout: Layout,
+}
+
+impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
+    /// Elements of panels at most.
+    pub(super) fn len(kernels: &Kernels<T>, rows: usize, steps: usize) -> usize {
+        rows.next_multiple_of(kernels.heights[0]) * steps.div_ceil(block_depth(steps).max(1)) * block_depth(steps)
+    }
+
+    pub(super) fn pack(
+        kernels: &Kernels<T>,
+        source: &Strided<T>,
+        [rows, steps]: [usize; 2],
+        data: &'a mut [T],
+    ) -> Self {
+        let (mut rest, layout) = (&mut *data, source.layout());
+        for now in blocks(0..steps, block_depth(steps)) {
+            let (panels, after) = rest.split_at_mut(RowPanels::block_len(kernels, rows, now.len()));
+            pack_rows(kernels, source, &(0..rows), &now, panels);
+            rest = after;
+        }
+        RowPanels { data, rows, steps, layout }
+    }
+
+    /// Elements of a block of depth.
+    fn block_len(kernels: &Kernels<T>, rows: usize, steps: usize) -> usize {
+        rows.next_multiple_of(kernels.heights[0]) * steps.next_multiple_of(CHUNK)
+    }
+
+    /// The product of at least `rows` rows over the first `steps` steps with the columns of `b`.
+    ///
+    /// # Safety
+    ///
+    /// The level of `kernels` is present, `b` has the steps and columns, and vectors at its edge are readable; `c` is
+    /// writable for all rows that were packed.
+    pub(super) unsafe fn times(
+        &self,
+        kernels: &Kernels<T>,
+        [rows, steps]: [usize; 2],
+        b: &ColumnPanels<T>,
+        c: &ProductTarget<T>,
+    ) {
+        let height = kernels.heights[0];
+        let mut block_start = 0;
+        for now in blocks(0..self.steps, block_depth(self.steps)) {
+            let depth = now.len().min(steps.saturating_sub(now.start));
+            let pitch = height * now.len().next_multiple_of(CHUNK);
+            for row in (0..rows).step_by(height).filter(|_| depth > 0) {
+                let block = Block {
+                    rows: (self.rows - row).min(height),
+                    cols: b.cols,
+                    depth,
+                    a: self.data[block_start + row / height * pitch..].as_ptr(),
+                    layout: self.layout,
+                    b: b.data.wrapping_add(now.start * b.row),
+                    b_panel: b.panel,
+                    b_row: b.row,
+                    c: c.data.wrapping_add(row * c.row),
+                    c_row: c.row,
+                    fresh: c.fresh && now.start == 0,
+                };
+                // SAFETY: the contract of this function.
+                unsafe { (kernels.block)(&block) };
+            }
+            block_start += RowPanels::block_len(kernels, self.rows, now.len());
+        }
+    }
+}
+
+/// Columns of a product, as the micro-kernels read them.
+pub(super) struct ColumnPanels<T> {
+    pub(super) data: *const T,
+    /// Elements from one panel to the next, and from one step to the next.
+    pub(super) panel: usize,
+    pub(super) row: usize,
+    pub(super) cols: usize,
+}
+
+/// The place of a product, and whether it is overwritten.
+pub(super) struct ProductTarget<T> {
+    pub(super) data: *mut T,
+    pub(super) row: usize,
+    pub(super) fresh: bool,
+}
+
+/// A range in parts of `len`.
+pub(super) fn blocks(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(len.max(1)).map(move |start| start..(start + len).min(end))
+}
+
+/// Packs columns panel by panel, all steps of each.
+pub(super) fn pack_columns<T: SoftmaxReal>(
+    kernels: &Kernels<T>,
+    source: &Strided<T>,
+    [cols, steps]: [usize; 2],
+    to: &mut [T],
+) {
+    let width = kernels.width;
+    for (panel, to) in blocks(0..cols, width).zip(to.chunks_mut((width * steps).max(1))) {
+        source.pack(panel, 0..steps, Layout::Interleaved, width, to);
+    }
+}
+
+/// Elements of packed columns.
+pub(super) fn columns_len<T>(kernels: &Kernels<T>, [cols, steps]: [usize; 2]) -> usize {
+    cols.next_multiple_of(kernels.width) * steps
+}
+
+/// Writes columns as rows: element (i, j) of `from`, at `i * row + j`, goes to `to + j * stride + i`.
+///
+/// # Safety
+///
+/// `to` is writable for `cols` rows of `rows` elements at distance `stride`.
+pub(super) unsafe fn write_transposed<T: SoftmaxReal>(
+    from: &[T],
+    row: usize,
+    [rows, cols]: [usize; 2],
+    to: *mut T,
+    stride: usize,
+) {
+    const SIDE: usize = 8;
+    for i in (0..rows).step_by(SIDE) {
+        for j in (0..cols).step_by(SIDE) {
+            if i + SIDE <= rows && j + SIDE <= cols {
+                let square: [&[T; SIDE]; SIDE] =
+                    std::array::from_fn(|r| from[(i + r) * row + j..].first_chunk().expect("inside the columns"));
+                let columns: [[T; SIDE]; SIDE] = std::array::from_fn(|s| std::array::from_fn(|r| square[r][s]));
+                for (s, column) in columns.into_iter().enumerate() {
+                    // SAFETY: inside the rows.
+                    unsafe { to.add((j + s) * stride + i).cast::<[T; SIDE]>().write_unaligned(column) };
+                }
+                continue;
+            }
+            for (r, s) in (i..rows.min(i + SIDE)).flat_map(|r| (j..cols.min(j + SIDE)).map(move |s| (r, s))) {
+                // SAFETY: inside the rows.
+                unsafe { to.add(s * stride + r).write(from[r * row + s]) };
+            }
+        }
+    }
+}
