@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use retape_runtime::Device;
+use retape_runtime::{DType, Device};
 
 use crate::error::Caller;
 use crate::method::method;
@@ -40,7 +40,8 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
         return refused;
     }
     let causal = mask == Mask::Causal;
-    if queries.device() == Device::Cpu && queries.dim(1) >= FEW_QUERIES {
+    let has_kernel = queries.device() == Device::Cpu && matches!(queries.dtype(), DType::F32 | DType::F64);
+    if has_kernel && queries.dim(1) >= FEW_QUERIES {
         return attend(&(queries * scale), keys, values, causal);
     }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;
