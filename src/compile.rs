@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::code::Target;
 use crate::error::{Error, Result, caught};
-use crate::graph::{Graph, Node};
+use crate::graph::Graph;
 use crate::ops::Op;
 use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
@@ -129,8 +129,7 @@ fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) ->
 
 /// The graph with formulas in place of the ops that only the processor has a kernel for.
 fn for_device(graph: &Graph, device: Device) -> Result<Cow<'_, Graph>> {
-    let is_for_processor = |node: &Node| matches!(node.op, Op::Attention(_) | Op::AttentionGrad(_));
-    if device == Device::Cpu || !graph.nodes().iter().any(is_for_processor) {
+    if device == Device::Cpu || !graph.nodes().iter().any(|node| node.op.is_for_processor()) {
         return Ok(Cow::Borrowed(graph));
     }
     let tape = Tape::on(device);
@@ -139,9 +138,10 @@ fn for_device(graph: &Graph, device: Device) -> Result<Cow<'_, Graph>> {
         let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
         let value = match &node.op {
             Op::Parameter(_) => tape.parameter(node.ty.clone()),
-            Op::Attention(op) => op.composed(&args),
-            Op::AttentionGrad(op) => op.composed(&args),
-            op => tape.record(op.clone(), &args, node.at.unwrap_or(Location::caller())),
+            op => match op.composed(&args) {
+                Some(formula) => formula,
+                None => tape.record(op.clone(), &args, node.at.unwrap_or(Location::caller())),
+            },
         };
         values.push(value);
     }

@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::attribute::attributes;
 use super::check::{self, refuse};
-use super::{Cotangents, Facts, Iota, Lowering, OpDef, Sample, Site, Slice, TypeError, concat, einsum};
+use super::{Cotangents, Facts, Iota, Lowering, Op, OpDef, Sample, Site, Slice, TypeError, concat, einsum};
 use crate::error::Caller;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
@@ -182,6 +182,22 @@ impl AttentionGrad {
         let of_keys = einsum("bhqk,bqhd->bkhd", &[&scores, queries]);
         let of_values = einsum("bhqk,bqhe->bkhe", &[&weights, ct]);
         joined(&[&of_queries, &of_keys, &of_values], Location::caller())
+    }
+}
+
+impl Op {
+    /// Whether only the processor has a kernel for it; elsewhere its [`composed`](Op::composed) form runs.
+    pub(crate) fn is_for_processor(&self) -> bool {
+        matches!(self, Op::Attention(_) | Op::AttentionGrad(_))
+    }
+
+    /// The result of an op that only the processor has a kernel for, by other ops.
+    #[track_caller]
+    pub(crate) fn composed(&self, args: &[&Tensor]) -> Option<Tensor> {
+        if let Op::Attention(op) = self {
+            return Some(op.composed(args));
+        }
+        if let Op::AttentionGrad(op) = self { Some(op.composed(args)) } else { None }
     }
 }
 
