@@ -330,7 +330,7 @@ impl Conv2d {
             ConvPass::Forward | ConvPass::FilterGradient => [out_height, out_width],
             ConvPass::InputGradient => [self.height, self.width],
         };
-        if [n_in, n_out, self.kernel_height, self.kernel_width].contains(&0) || extents.contains(&0) {
+        if [self.batch, n_in, n_out, self.kernel_height, self.kernel_width].contains(&0) || extents.contains(&0) {
             return;
         }
         let (rows, columns) = (self.meetings(0), self.meetings(1));
