@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use crate::code::Target;
 use crate::error::{Error, Result, caught};
 use crate::graph::Graph;
+use crate::method::method_at;
 use crate::ops::Op;
 use crate::plan::Layout;
 use crate::settings::{Settings, Stage};
@@ -138,10 +139,12 @@ fn for_device(graph: &Graph, device: Device) -> Result<Cow<'_, Graph>> {
         let args: Vec<&Tensor> = node.args.iter().map(|arg| &values[arg.index()]).collect();
         let value = match &node.op {
             Op::Parameter(_) => tape.parameter(node.ty.clone()),
-            op => match op.composed(&args) {
-                Some(formula) => formula,
-                None => tape.record(op.clone(), &args, node.at.unwrap_or(Location::caller())),
-            },
+            op => {
+                let at = node.at.unwrap_or(Location::caller());
+                // The formula belongs to the line of the op.
+                let _method = method_at(op.name(), at);
+                op.composed(&args).unwrap_or_else(|| tape.record(op.clone(), &args, at))
+            }
         };
         values.push(value);
     }

@@ -36,7 +36,7 @@ pub(crate) struct EntryText<'e> {
     pub(crate) signature: &'e Signature,
     pub(crate) trace: &'e Trace,
     /// The recorded graph with the lines of the program.
-    pub(crate) recorded: &'e str,
+    pub(crate) recorded: &'e dyn Fn() -> String,
     pub(crate) compiled: &'e Compiled,
 }
 
@@ -45,7 +45,7 @@ impl EntryText<'_> {
     pub(crate) fn of(&self, form: Form) -> Result<String> {
         match form {
             Form::Graph => {
-                let (inputs, recorded, optimised) = (self.inputs(), self.recorded, &self.compiled.graph);
+                let (inputs, recorded, optimised) = (self.inputs(), (self.recorded)(), &self.compiled.graph);
                 Ok(format!("; recorded for ({})\n{inputs}{recorded}\n\n; optimised\n{optimised}\n", self.signature))
             }
             Form::Plan => Ok(self.compiled.code.plan().to_string()),

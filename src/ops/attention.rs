@@ -120,6 +120,7 @@ fn parts<const N: usize>(vector: &Tensor, shapes: [Shape; N], at: Caller) -> [Te
 }
 
 /// Tensors as one vector.
+#[track_caller]
 fn joined(tensors: &[&Tensor], at: Caller) -> Tensor {
     let vectors: SmallVec<[Tensor; 3]> = tensors
         .iter()
@@ -128,13 +129,16 @@ fn joined(tensors: &[&Tensor], at: Caller) -> Tensor {
     concat(&vectors.iter().collect::<SmallVec<[&Tensor; 3]>>(), 0)
 }
 
-/// Scores `[batch, head, query, key]`, which are -inf where a query does not attend to a key if the mask is causal.
-pub(crate) fn masked(scores: &Tensor, causal: bool, at: Caller) -> Tensor {
+/// Scores `[batch, head, query, key]`, or the like, which are `hidden` where a query does not attend to a key if the mask
+/// is causal.
+#[track_caller]
+pub(crate) fn masked(scores: &Tensor, causal: bool, hidden: f64) -> Tensor {
     if !causal {
         return scores.clone();
     }
+    let at = Location::caller();
     let position = |axis| scores.nullary(Iota { axis, dtype: DType::I64, shape: scores.shape().into() }, at);
-    position(3).le(position(2)).select(scores, f64::NEG_INFINITY)
+    position(3).le(position(2)).select(scores, hidden)
 }
 
 impl Attention {
@@ -142,7 +146,7 @@ impl Attention {
     #[track_caller]
     pub(crate) fn composed(&self, args: &[&Tensor]) -> Tensor {
         let at = Location::caller();
-        let scores = masked(&einsum("bqhd,bkhd->bhqk", &[args[0], args[1]]), self.causal, at);
+        let scores = masked(&einsum("bqhd,bkhd->bhqk", &[args[0], args[1]]), self.causal, f64::NEG_INFINITY);
         let means = einsum("bhqk,bkhe->bqhe", &[&scores.softmax(-1), args[2]]);
         joined(&[&means, &scores.logsumexp(-1)], at)
     }
@@ -161,10 +165,10 @@ struct Weights {
 impl Weights {
     #[track_caller]
     fn of([queries, keys, values, logsumexp, delta, ct]: [&Tensor; 6], causal: bool) -> Weights {
-        let at = Location::caller();
-        let scores = masked(&einsum("bqhd,bkhd->bhqk", &[queries, keys]), causal, at);
+        let scores = masked(&einsum("bqhd,bkhd->bhqk", &[queries, keys]), causal, f64::NEG_INFINITY);
         let weights = (scores - logsumexp.unsqueeze(-1)).exp();
-        let rest = einsum("bqhe,bkhe->bhqk", &[ct, values]) - delta.unsqueeze(-1);
+        // The kernel looks at no hidden value, which may be no finite number.
+        let rest = masked(&(einsum("bqhe,bkhe->bhqk", &[ct, values]) - delta.unsqueeze(-1)), causal, 0.0);
         let scores = &weights * &rest;
         Weights { weights, rest, scores }
     }
@@ -192,7 +196,6 @@ impl Op {
     }
 
     /// The result of an op that only the processor has a kernel for, by other ops.
-    #[track_caller]
     pub(crate) fn composed(&self, args: &[&Tensor]) -> Option<Tensor> {
         if let Op::Attention(op) = self {
             return Some(op.composed(args));

@@ -7,6 +7,7 @@
 //! kernel, it is never written after all.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
 use retape_kernels::library::Library;
@@ -25,8 +26,9 @@ const MAX_COST: u32 = 160;
 /// Up to this cost a value is computed again for each user.
 const CHEAP: u32 = 2;
 
-/// Elements from which a transposition is a call of the library.
-const LARGE_FACTOR: usize = 1 << 12;
+/// Elements of a transposed factor that is stored: from where a transposition is a call of the library, to what a product
+/// packs at a time, so that the copy takes no more memory.
+const SHARED_FACTOR: RangeInclusive<usize> = 1 << 12..=1 << 22;
 
 /// Fewer products than these read a transposed factor as it is: the copy takes about as long as packing it once.
 const MIN_SHARED: usize = 3;
@@ -136,7 +138,7 @@ impl<'g> Values<'g> {
         let mut n_products: HashMap<ValueId, usize> = HashMap::new();
         for (id, node) in self.graph.iter().filter(|(id, _)| self.reads_strided(*id)) {
             let factor = node.args[1];
-            let is_large = self.graph.ty(factor).n_elements() >= LARGE_FACTOR;
+            let is_large = SHARED_FACTOR.contains(&self.graph.ty(factor).n_elements());
             if is_large && self.graph.ty(id).rank() == 2 && matches!(self.graph.node(factor).op, Op::Permute(_)) {
                 *n_products.entry(factor).or_default() += 1;
             }

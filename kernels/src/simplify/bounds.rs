@@ -25,7 +25,7 @@ fn of(k: &KernelBuilder, v: ValueId, depth: usize) -> Option<Interval> {
             let (x, y) = (of(k, x, depth)?, of(k, y, depth)?);
             Some((x.0.min(y.0), x.1.max(y.1)))
         }
-        Inst::Binary(op, x, y) => combined(op, of(k, x, depth)?, of(k, y, depth)?),
+        Inst::Binary(op, x, y) => combined(op, dtype, of(k, x, depth)?, of(k, y, depth)?),
         Inst::Load(..)
         | Inst::LoadAt(..)
         | Inst::Unary(..)
@@ -50,7 +50,7 @@ fn fits(dtype: DType, x: i64) -> bool {
     }
 }
 
-fn combined(op: Binary, x: Interval, y: Interval) -> Option<Interval> {
+fn combined(op: Binary, dtype: DType, x: Interval, y: Interval) -> Option<Interval> {
     match op {
         Binary::Add => Some((x.0.checked_add(y.0)?, x.1.checked_add(y.1)?)),
         Binary::Sub => Some((x.0.checked_sub(y.1)?, x.1.checked_sub(y.0)?)),
@@ -63,7 +63,8 @@ fn combined(op: Binary, x: Interval, y: Interval) -> Option<Interval> {
         Binary::Div if y.0 > 0 && x.0 >= 0 => Some((x.0 / y.1, x.1 / y.0)),
         Binary::Rem if y.0 > 0 && x.0 >= 0 => Some((0, x.1.min(y.1 - 1))),
         Binary::Shr if y.0 == y.1 && x.0 >= 0 => {
-            let distance = u32::try_from(y.0).ok().filter(|distance| *distance < u32::BITS)?;
+            // Longer distances count modulo the width of the dtype, of which the narrowest has 8 bits.
+            let distance = u32::try_from(y.0).ok().filter(|distance| *distance < 8 * dtype.size() as u32)?;
             Some((x.0 >> distance, x.1 >> distance))
         }
         Binary::MulHigh if x.0 >= 0 && y.0 >= 0 => {

@@ -73,7 +73,7 @@ impl Core {
     /// The text of the entry with this signature.
     pub(crate) fn text(&self, signature: &Signature, form: Form) -> Result<String> {
         let entry = self.entry_of(signature)?;
-        let recorded = &entry.recorded_text();
+        let recorded = &|| entry.recorded_text();
         EntryText { signature: &entry.signature, trace: &entry.trace, recorded, compiled: &entry.compiled }.of(form)
     }
 

@@ -60,6 +60,10 @@ impl Search<'_> {
     /// The first step that computes a recorded value, or something from it.
     pub(crate) fn group(&self, id: ValueId) -> Option<FusedGroup> {
         let (from, to) = (&self.cached.trace.graph, &self.cached.compiled.graph);
+        // Of a graph that was optimised by others, or had formulas put in, no value is known to correspond.
+        if self.steps.last() != to {
+            return None;
+        }
         let plan = self.cached.compiled.code.plan();
         let mut depends = vec![false; from.n_nodes()];
         depends[id.index()] = true;

@@ -87,6 +87,11 @@ impl<'a, T: SoftmaxReal> Heads<'a, T> {
         (index / self.heads * positions * self.heads + index % self.heads) * features
     }
 
+    /// Queries of a tile at most, in whole strips.
+    fn tile_width(&self) -> usize {
+        TILE.min(self.n_queries.next_multiple_of(STRIP))
+    }
+
     /// The strips of a tile: their queries.
     fn strips(&self, tile: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<T> {
         let end = ((tile + 1) * TILE).min(self.n_queries);
@@ -212,12 +217,13 @@ impl<T: SoftmaxReal> AttentionTask<'_, T> {
         let (x, kernels) = (self.x, &self.kernels);
         let (features, value_features) = (x.features, x.value_features);
         let [keys, values] = self.keys_and_values();
-        let query_len = columns_len(kernels, [STRIP, features]) * (TILE / STRIP);
-        let key_len = RowPanels::len(kernels, BLOCK, features);
-        let value_len = RowPanels::len(kernels, value_features, BLOCK);
-        let score_len = BLOCK * STRIP + SLACK;
+        let (strips, block) = (x.tile_width() / STRIP, BLOCK.min(x.n_keys));
+        let query_len = columns_len(kernels, [STRIP, features]) * strips;
+        let key_len = RowPanels::len(kernels, block, features);
+        let value_len = RowPanels::len(kernels, value_features, block);
+        let score_len = block * STRIP + SLACK;
         let mean_len = value_features * STRIP;
-        let total = query_len + key_len + value_len + score_len + mean_len * (TILE / STRIP);
+        let total = query_len + key_len + value_len + score_len + mean_len * strips;
         with_scratch::<T, _>(total, |scratch| {
             let (packed_queries, scratch) = scratch.split_at_mut(query_len);
             let (key_panels, scratch) = scratch.split_at_mut(key_len);
@@ -226,7 +232,7 @@ impl<T: SoftmaxReal> AttentionTask<'_, T> {
             scores.fill(T::ZERO);
             let queries = x.head(x.queries, [x.n_queries, features], self.index);
             self.pack_strips(&queries, features, x.strips(tile), packed_queries);
-            let mut states = [OnlineSoftmax::new(); TILE / STRIP];
+            let mut states = [OnlineSoftmax::over(x.n_keys); TILE / STRIP];
             for block in blocks(0..x.limit_of_tile(tile, skips), BLOCK) {
                 let (from, n) = (block.start, block.len());
                 let packed_keys = RowPanels::pack(kernels, &keys.by_position(from), [n, features], key_panels);

@@ -360,6 +360,9 @@ fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSou
     /// Operations that outweigh the start of a task, and its share of packing.
     const TASK: usize = 1 << 20;
     let (height, width) = (kernels.heights[0], kernels.width);
+    if is_one_task(m, n, k) {
+        return [m.next_multiple_of(height), n.next_multiple_of(width)];
+    }
     let (mut rows, mut cols) = (ROWS, 2048usize.next_multiple_of(width));
     let tasks = |rows: usize, cols: usize| m.div_ceil(rows) * n.div_ceil(cols);
     let is_large = |rows: usize, cols: usize| {

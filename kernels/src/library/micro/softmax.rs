@@ -29,16 +29,19 @@ pub(super) struct Scores<'a, T> {
 pub(super) struct OnlineSoftmax<T> {
     /// The largest score.
     max: [T; STRIP],
-    /// The sum of the powers of e, whose exponents are scores less the largest.
+    /// The sum of the weights: powers of e, whose exponents are scores less the largest, times `unit`.
     sum: [T; STRIP],
+    /// A power of two that no more than all keys together make 1, so that sums of weighted values stay as small as values.
+    unit: T,
     /// Weights of earlier keys times this are those that the new largest score gives them.
     pub(super) correction: [T; STRIP],
 }
 
 impl<T: SoftmaxReal> OnlineSoftmax<T> {
-    /// The softmax over no keys.
-    pub(super) fn new() -> OnlineSoftmax<T> {
-        OnlineSoftmax { max: [T::LOWEST; STRIP], sum: [T::ZERO; STRIP], correction: [T::ONE; STRIP] }
+    /// The softmax over none of so many keys yet.
+    pub(super) fn over(n_keys: usize) -> OnlineSoftmax<T> {
+        let unit = T::from_f64(1.0 / n_keys.next_power_of_two() as f64);
+        OnlineSoftmax { max: [T::LOWEST; STRIP], sum: [T::ZERO; STRIP], unit, correction: [T::ONE; STRIP] }
     }
 }
 
@@ -140,7 +143,7 @@ fn absorb_lanes<T: SoftmaxReal>(scores: &mut Scores<'_, T>, state: &mut OnlineSo
     let mut sum = [T::ZERO; STRIP];
     for row in scores.rows() {
         for ((score, base), sum) in row.iter_mut().zip(&base).zip(&mut sum) {
-            *score = (*score - *base).exp();
+            *score = (*score - *base).exp() * state.unit;
             *sum = *sum + *score;
         }
     }
@@ -164,7 +167,7 @@ fn finish_lanes<T: SoftmaxReal>(state: &OnlineSoftmax<T>) -> [[T; STRIP]; 2] {
     let results = inverse.iter_mut().zip(&mut logsumexp);
     for ((inverse, logsumexp), (sum, max)) in results.zip(state.sum.iter().zip(&state.max)) {
         *inverse = T::ONE / *sum;
-        *logsumexp = *max + sum.log();
+        *logsumexp = *max + (*sum / state.unit).log();
     }
     [inverse, logsumexp]
 }

@@ -135,12 +135,13 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
                 b_ahead = b_ahead.wrapping_add(x.b_row);
                 a_ahead = a_ahead.wrapping_add(CHUNK);
                 step::<S, M, NV, STEP>(&mut sums, a, b);
-                a = a.add(if STEP == 1 { M } else { 1 });
-                b = b.add(x.b_row);
+                // After the last step they point behind the operands.
+                a = a.wrapping_add(if STEP == 1 { M } else { 1 });
+                b = b.wrapping_add(x.b_row);
             }
             // A chunk holds `STEP` steps of the first row, then of the next.
             if STEP > 1 {
-                a = a.add((M - 1) * STEP);
+                a = a.wrapping_add((M - 1) * STEP);
             }
             left -= steps;
         }
@@ -359,7 +360,7 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
                     at = from.add(one);
                 }
             }
-            b = b.add(x.b_row);
+            b = b.wrapping_add(x.b_row);
         }
         finish::<S, M, NV>(sums, c, x.c_row, x.fresh, rows, cols);
     }
@@ -458,7 +459,7 @@ unsafe fn plane_tile<S: Simd, const N: usize, const L: usize>(
                     *sum = S::mul_add(weight, pixels, *sum);
                 }
             }
-            b = b.add(x.b_row);
+            b = b.wrapping_add(x.b_row);
         }
         let mut edge = [MaybeUninit::<S::Elem>::uninit(); 16];
         let edge = edge.as_mut_ptr().cast::<S::Elem>();

@@ -224,10 +224,13 @@ fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKern
     // Windows that cross from one tile to the next are looked at for both.
     let least = if pool.is_disjoint() { 1 } else { pool.window[0].min(pool.height) * 8 };
     let rows = (TILE / (pool.width * pool.channels).max(1)).max(least).next_multiple_of(stride);
+    // Few tiles of all channels would leave threads without work.
+    let is_few = pool.batch * pool.height.div_ceil(rows) < 8;
+    let channels = if is_few { tile_columns(pool.batch, pool.channels) } else { pool.channels };
     for_each_tile(
         out,
         [pool.batch, positions, pool.channels],
-        [rows * pool.width, pool.channels],
+        [rows * pool.width, channels],
         pool.work(),
         &|mut tile| {
             if !is_covered {

@@ -130,6 +130,26 @@ fn div_bounded() {
 }
 
 #[test]
+fn shifts_of_bytes_count_modulo_eight() {
+    let before = kernel(
+        "kernel (p0: i64[200] out) {
+axes a0 = 200
+%0 = index a0
+%1 = cast %0: u8
+%2 = const 9: u8
+%3 = shr %1, %2
+%4 = cast %3: i64
+%5 = const 20: i64
+%6 = sub %5, %4
+%7 = const 3: i64
+%8 = div %6, %7
+store p0[a0], %8
+}",
+    );
+    assert_eq!(run(&before, &[]), run(&simplify(&before), &[]));
+}
+
+#[test]
 fn rem_bounded() {
     // Below zero, above 31 bits, and by what is no positive number.
     for (factor, offset, divisor) in [(1, -1, 3), (2_149_629, 4_277, 3), (1, 0, -3), (1, 0, 0), (1, 0, 1 << 31)] {

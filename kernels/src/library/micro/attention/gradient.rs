@@ -133,21 +133,22 @@ struct GradientScratch<'a, T> {
 impl<'a, T: SoftmaxReal> GradientScratch<'a, T> {
     /// Sizes of the parts, in order.
     fn sizes(kernels: &Kernels<T>, x: &Heads<'_, T>) -> [usize; 11] {
-        let strips = TILE / STRIP;
+        let (width, block) = (x.tile_width(), GRADIENT_BLOCK.min(x.n_keys));
+        let strips = width / STRIP;
         let (features, value_features) = (x.features, x.value_features);
-        let scores = GRADIENT_BLOCK * TILE + SLACK;
+        let scores = block * width + SLACK;
         [
             columns_len(kernels, [STRIP, features]) * strips,
             columns_len(kernels, [STRIP, value_features]) * strips,
-            columns_len(kernels, [features, TILE]),
-            columns_len(kernels, [value_features, TILE]),
-            RowPanels::len(kernels, GRADIENT_BLOCK, features),
-            RowPanels::len(kernels, features, GRADIENT_BLOCK),
-            RowPanels::len(kernels, GRADIENT_BLOCK, value_features),
+            columns_len(kernels, [features, width]),
+            columns_len(kernels, [value_features, width]),
+            RowPanels::len(kernels, block, features),
+            RowPanels::len(kernels, features, block),
+            RowPanels::len(kernels, block, value_features),
             scores,
             scores,
-            RowPanels::len(kernels, GRADIENT_BLOCK, TILE),
-            features.max(1) * TILE,
+            RowPanels::len(kernels, block, width),
+            features.max(1) * width,
         ]
     }
 
@@ -203,7 +204,7 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
                 }
                 let to = self.queries.wrapping_add(tile * TILE * x.features);
                 // SAFETY: the rows of the tile's queries.
-                unsafe { write_transposed(scratch.sums, TILE, [x.features, n_queries], to, x.features) };
+                unsafe { write_transposed(scratch.sums, x.tile_width(), [x.features, n_queries], to, x.features) };
             }
         });
     }
@@ -234,7 +235,7 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
     ) {
         let AttentionTask { x, kernels, .. } = &self.task;
         let [keys, values] = self.task.keys_and_values();
-        let (from, n) = (block.start, block.len());
+        let (from, n, width) = (block.start, block.len(), x.tile_width());
         let packed_keys = RowPanels::pack(kernels, &keys.by_position(from), [n, x.features], scratch.keys);
         let by_feature = RowPanels::pack(kernels, &keys.by_feature(from), [x.features, n], scratch.keys_by_feature);
         let packed_values = RowPanels::pack(kernels, &values.by_position(from), [n, x.value_features], scratch.values);
@@ -247,7 +248,7 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             first.get_or_insert(s * STRIP);
             let columns = self.task.strip_columns(scratch.panels.query_strips, x.features, s);
             let cotangents = self.task.strip_columns(scratch.panels.cotangent_strips, x.value_features, s);
-            let lanes = |to: &mut [T]| ProductTarget { data: to[s * STRIP..].as_mut_ptr(), row: TILE, fresh: true };
+            let lanes = |to: &mut [T]| ProductTarget { data: to[s * STRIP..].as_mut_ptr(), row: width, fresh: true };
             // SAFETY: both have a row for each key of a block.
             unsafe {
                 self.task.scores(&packed_keys, rows, &columns, lanes(scratch.weights));
@@ -263,10 +264,10 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             let columns = ColumnPanels {
                 data: scratch.cotangents[s * STRIP..].as_ptr(),
                 panel: kernels.width,
-                row: TILE,
+                row: width,
                 cols: STRIP,
             };
-            let to = ProductTarget { data: scratch.sums[s * STRIP..].as_mut_ptr(), row: TILE, fresh: false };
+            let to = ProductTarget { data: scratch.sums[s * STRIP..].as_mut_ptr(), row: width, fresh: false };
             // SAFETY: the level is present, and the sums have a row for each feature.
             unsafe { by_feature.times(kernels, [x.features, rows], &columns, &to) };
         }
@@ -278,7 +279,7 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             sources.into_iter().zip(places).filter(|(_, (_, features))| *features > 0)
         {
             // SAFETY: the scores have a row of queries for each key.
-            let weights = unsafe { Strided::new(weights[first..].as_ptr(), TILE as isize, 1) };
+            let weights = unsafe { Strided::new(weights[first..].as_ptr(), width as isize, 1) };
             let rows = RowPanels::pack(kernels, &weights, [n, n_queries - first], scratch.row_panels);
             let data = columns[first * kernels.width..].as_ptr();
             let columns = ColumnPanels { data, panel: n_queries * kernels.width, row: kernels.width, cols: features };
@@ -304,6 +305,7 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
         cotangents: &mut [T],
     ) {
         let x = self.task.x;
+        let width = x.tile_width();
         let of_lanes = |from: &[T], rest: T| {
             let from = &from[self.task.index * x.n_queries..][strip.clone()];
             std::array::from_fn(|lane| from.get(lane).copied().unwrap_or(rest))
@@ -313,8 +315,8 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             logsumexp: of_lanes(self.terms.logsumexp, T::HIGHEST),
             delta: of_lanes(self.terms.delta, T::ZERO),
         };
-        let mut scores = Scores { data: weights, stride: TILE, rows };
-        let mut cotangents = Scores { data: cotangents, stride: TILE, rows };
+        let mut scores = Scores { data: weights, stride: width, rows };
+        let mut cotangents = Scores { data: cotangents, stride: width, rows };
         let is_masked = x.causal && first_key + rows > strip.start;
         if is_masked {
             mask(&mut scores, first_key, strip, T::LOWEST);
@@ -325,7 +327,7 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             mask(&mut cotangents, first_key, strip, T::ZERO);
         }
         for scores in [scores, cotangents] {
-            scores.data.chunks_mut(TILE).take(n).skip(rows).for_each(|row| row[..STRIP].fill(T::ZERO));
+            scores.data.chunks_mut(width).take(n).skip(rows).for_each(|row| row[..STRIP].fill(T::ZERO));
         }
     }
 }
