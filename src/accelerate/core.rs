@@ -1,4 +1,5 @@
-//! The non-generic body of an accelerated function: cache lookup, single-flight misses, the un-accelerated path.
+//! The non-generic part of an accelerated function: its state, and calls that are hits. All other ways of a call have
+//! files of their own.
 
 mod checked;
 mod configure;

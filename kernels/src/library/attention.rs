@@ -359,19 +359,22 @@ mod tests {
         out.bytes().to_vec()
     }
 
+    fn same_on_every_level<T: SoftmaxReal>(kernel: &Attention, draw: &mut Draw) {
+        let inputs: Vec<Buffer> = kernel.inputs().into_iter().map(|(dtype, n)| drawn(draw, dtype, n, false)).collect();
+        let best = bits::<T>(kernel, &Engine::best(), &inputs);
+        for level in Level::available() {
+            let engine = Engine { level, ..Engine::best() };
+            assert_eq!(best, bits::<T>(kernel, &engine, &inputs), "{kernel} on {}", level.name());
+        }
+    }
+
     #[test]
     fn bits_are_those_of_every_level() {
         let mut draw = Draw::new(3);
         for _ in 0..20 {
             for &pass in AttentionPass::ALL {
-                let kernel = of_shape(&mut draw, DType::F32, pass);
-                let inputs: Vec<Buffer> =
-                    kernel.inputs().into_iter().map(|(dtype, n)| drawn(&mut draw, dtype, n, false)).collect();
-                let best = bits::<f32>(&kernel, &Engine::best(), &inputs);
-                for level in Level::available() {
-                    let engine = Engine { level, ..Engine::best() };
-                    assert_eq!(best, bits::<f32>(&kernel, &engine, &inputs), "{kernel} on {}", level.name());
-                }
+                same_on_every_level::<f32>(&of_shape(&mut draw, DType::F32, pass), &mut draw);
+                same_on_every_level::<f64>(&of_shape(&mut draw, DType::F64, pass), &mut draw);
             }
         }
     }

@@ -368,6 +368,20 @@ mod tests {
     }
 
     #[test]
+    fn images_without_rows_have_no_gradient() {
+        let mut draw = Draw::new(3);
+        for &kind in PoolKind::ALL {
+            let (dtype, pass, padding) = (DType::F32, PoolPass::Gradient, [[2, 2], [0, 0]]);
+            let (batch, height, width, channels) = (1, 0, 5000, 1);
+            let (window, stride) = ([2, 2], [1, 1]);
+            assert_twins(
+                &Pool2d { dtype, batch, height, width, channels, window, stride, padding, kind, pass }.into(),
+                &mut draw,
+            );
+        }
+    }
+
+    #[test]
     fn gradient_goes_to_the_first_maximum() {
         let pool = |pass| Pool2d {
             dtype: DType::F32,

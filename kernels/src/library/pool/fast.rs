@@ -217,6 +217,10 @@ const TILE: usize = 4 << 10;
 /// Adds up the windows of unpooled images in row-major order; a tile is some rows of an image. A position that belongs to
 /// one window alone needs no zero before it is written.
 fn each_image<T: Number>(pool: &Pool2d, out: &mut [T], kernel: &(impl WindowKernel<T> + Sync)) {
+    if out.is_empty() {
+        // Without elements, the other extents can be any number.
+        return;
+    }
     let columns = pool.windows()[1];
     let is_covered = pool.is_disjoint() && pool.is_covered();
     let positions = pool.height * pool.width;
