@@ -168,7 +168,8 @@ fn block_of_sums(kernel: &Kernel, extent: usize, outer: u64, unroll: usize) -> u
     // Whole iterations of every emitter: only the last block of a row has a remainder.
     let least = (unroll * REDUCTION_LANES).next_multiple_of(MIN_BLOCK);
     let sums = kernel.insts.iter().zip(kernel.dtypes()).filter(|(inst, _)| matches!(inst, Inst::Reduce(..)));
-    let bytes: usize = sums.map(|(_, dtype)| dtype.size()).sum();
+    // Registers have short elements as words.
+    let bytes: usize = sums.map(|(_, dtype)| dtype.size().max(4)).sum();
     let blocks = SUM_ITEMS.div_ceil(outer.max(1)) as usize;
     (extent / blocks).min(MAX_SUM_BYTES / bytes.max(1)).max(least) / least * least
 }
