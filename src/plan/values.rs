@@ -3,8 +3,8 @@
 //! A *root* is a value that gets memory. Results of library kernels and reductions are roots, and so is what an
 //! output, a library kernel or a read at computed coordinates needs as a whole. So is a transposed matrix that many
 //! products have on the right (ADR 42). A pointwise value with several users
-//! is a root unless computing it again costs less than loading it; if fusion brings all its users into its own
-//! kernel, it is never written after all.
+//! is a root unless computing it again costs less than loading it, or it is a short formula of another root, which users
+//! then read in its place; if fusion brings all its users into its own kernel, it is never written after all.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -29,6 +29,10 @@ const CHEAP: u32 = 2;
 /// Elements of a transposed factor that is stored: from where a transposition is a call of the library, to what a product
 /// packs at a time, so that the copy takes no more memory.
 const SHARED_FACTOR: RangeInclusive<usize> = 1 << 12..=1 << 22;
+
+/// A value of at most so much work on the elements of one root is computed again for each user, which reads the root in
+/// the place of the value; the value is not even written then.
+const MAX_PATH_WORK: u32 = 3;
 
 /// Fewer products than these read a transposed factor as it is: the copy takes about as long as packing it once.
 const MIN_SHARED: usize = 3;
@@ -212,6 +216,7 @@ impl<'g> Values<'g> {
     /// Makes roots of what several kernels would compute at a cost, and of what grows too long.
     fn mark_by_cost(&mut self) {
         let users = self.users();
+        let mut paths: Vec<RootPath> = Vec::with_capacity(users.len());
         for (id, node) in self.graph.iter() {
             let own = match self.lowering(id) {
                 Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => self.cost_of(id, body),
@@ -221,12 +226,42 @@ impl<'g> Values<'g> {
             let below = |&arg: &ValueId| if self.is_stored(arg) { 1 } else { self.costs[arg.index()] };
             let cost = node.args.iter().map(below).fold(own, u32::saturating_add);
             self.costs[id.index()] = cost;
+            let path = self.path(id, own, &paths);
             let computes = matches!(self.lowering(id), Lowering::Pointwise(_) | Lowering::Indexed { .. });
             let Users { count, spread } = users[id.index()];
-            if computes && (cost > MAX_COST || (cost > CHEAP && (count > 1 || spread))) && !node.args.is_empty() {
+            let is_dear = cost > CHEAP && (spread || count > 1 && !path.is_short());
+            if computes && (cost > MAX_COST || is_dear) && !node.args.is_empty() {
                 self.need(id);
             }
+            paths.push(path);
         }
+    }
+
+    /// The path to a value, whose own work is given, from those to the values before.
+    fn path(&self, id: ValueId, own: u32, paths: &[RootPath]) -> RootPath {
+        let node = self.graph.node(id);
+        match self.lowering(id) {
+            Lowering::Pointwise(_) => {}
+            Lowering::Indexed { .. }
+            | Lowering::Movement(_)
+            | Lowering::Reduce { .. }
+            | Lowering::Library(_)
+            | Lowering::Parameter => return RootPath::Tangled,
+        }
+        let bytes = |id: ValueId| self.graph.ty(id).dtype.size();
+        let of_arg = |&arg: &ValueId| {
+            if self.is_root(arg) {
+                RootPath::From { source: arg, work: 0 }
+            } else if self.is_stored(arg) {
+                RootPath::Tangled
+            } else {
+                paths[arg.index()]
+            }
+        };
+        let path = node.args.iter().map(of_arg).fold(RootPath::Constant, RootPath::joined).longer(own);
+        // Elements that are shorter than those of the root, such as `bool`, take less memory than it.
+        let is_narrower = matches!(path, RootPath::From { source, .. } if bytes(id) < bytes(source));
+        if is_narrower { RootPath::Tangled } else { path }
     }
 
     /// The work of computing a value from its arguments.
@@ -419,6 +454,42 @@ struct Users {
     count: u32,
     /// Whether one of them reads each element several times.
     spread: bool,
+}
+
+/// The path of pointwise ops from stored values to a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RootPath {
+    /// From none.
+    Constant,
+    /// From one root, element by element, by so much work in units of an addition.
+    From { source: ValueId, work: u32 },
+    /// From others, or from several.
+    Tangled,
+}
+
+impl RootPath {
+    fn joined(self, other: RootPath) -> RootPath {
+        match (self, other) {
+            (RootPath::Constant, path) | (path, RootPath::Constant) => path,
+            (RootPath::From { source, work }, RootPath::From { source: of_other, work: more })
+                if source == of_other =>
+            {
+                RootPath::From { source, work: work.saturating_add(more) }
+            }
+            _ => RootPath::Tangled,
+        }
+    }
+
+    fn longer(self, own: u32) -> RootPath {
+        match self {
+            RootPath::From { source, work } => RootPath::From { source, work: work.saturating_add(own) },
+            RootPath::Constant | RootPath::Tangled => self,
+        }
+    }
+
+    fn is_short(self) -> bool {
+        matches!(self, RootPath::From { work, .. } if work <= MAX_PATH_WORK)
+    }
 }
 
 /// A point at which one op is computed on its own, from single elements.

@@ -112,10 +112,38 @@ impl<'k> LoopForm<'k> {
         let mut form = LoopForm::with_loops(kernel, loops, axis);
         let is_row = axis.is_some_and(|axis| axis >= kept);
         form.accumulators = if is_row { nest.unroll.min(kernel.axes[n_axes - 1].extent / REDUCTION_LANES) } else { 0 };
-        let places = form.places();
-        form.cold = ColdRegions::of(kernel, &form.dtypes, |id| form.is_grouped[id].then_some(places[id]));
-        form.fill(&places);
+        form.fill_by_groups();
         form
+    }
+
+    /// The form of a nest whose sums are those of columns, row by row: the vector axis is the innermost loop, so that
+    /// memory is read along its rows, and the sums of the columns of a block wait from row to row. `None` if it is no such
+    /// nest, if a sum is that of all columns, or if a value that belongs to a column is needed both in its rows and behind
+    /// them.
+    pub(crate) fn in_strips(nest: &'k Nest) -> Option<LoopForm<'k>> {
+        let (kernel, n_axes) = (&nest.kernel, nest.kernel.axes.len());
+        let kept = n_kept(kernel);
+        (matches!(nest.traversal, Traversal::Columns { .. }) && kept < n_axes).then_some(())?;
+        let each = |axis| axis..axis + 1;
+        let loops = iter::once(0..kept - 1).chain((kept..n_axes).map(each)).chain(iter::once(kept - 1..kept));
+        let mut form = LoopForm::with_loops(kernel, loops, Some(kept - 1));
+        form.fill_by_groups();
+        let is_of_columns = !form.reductions.is_empty() && form.reductions.iter().all(|reduced| reduced.is_grouped);
+        let stays = form.loops.last().is_some_and(|l| l.leaves.is_empty());
+        (is_of_columns && stays).then_some(form)
+    }
+
+    /// Whether it is a form [in strips](LoopForm::in_strips).
+    pub(crate) fn is_in_strips(&self) -> bool {
+        let is_last = |axis: usize| self.level_of(axis) + 1 == self.loops.len();
+        self.kept < self.kernel.axes.len() && self.axis.is_some_and(|axis| axis < self.kept && is_last(axis))
+    }
+
+    /// Fills the loops of a processor's form.
+    fn fill_by_groups(&mut self) {
+        let places = self.places();
+        self.cold = ColdRegions::of(self.kernel, &self.dtypes, |id| self.is_grouped[id].then_some(places[id]));
+        self.fill(&places);
     }
 
     /// The form of a canonical kernel for a GPU: threads take the kept points, or groups of neighbours among them, and
@@ -424,19 +452,22 @@ mod tests {
 
     #[test]
     fn values_are_made_once_where_all_they_need_is_known() {
-        let mut n_branches = [0; 2];
+        let (mut n_branches, mut n_strips) = ([0; 2], 0);
         for seed in 0..300 {
             for kernel in [random_kernel(seed), random_kernel_with_calls(seed), random_kernel_of_selects(seed)] {
                 let kernel = prepared(&kernel);
                 for nest in &schedule(&kernel).nests {
                     n_branches[0] += Run::check(&LoopForm::of_nest(nest));
+                    let strips = LoopForm::in_strips(nest);
+                    n_strips += usize::from(strips.is_some());
+                    strips.iter().for_each(|form| drop(Run::check(form)));
                 }
                 if let Some(kernel) = canonical(&kernel) {
                     n_branches[1] += Run::check(&LoopForm::of_threads(&kernel));
                 }
             }
         }
-        assert!(n_branches.iter().all(|&n| n > 100), "{n_branches:?}");
+        assert!(n_branches.iter().all(|&n| n > 100) && n_strips > 20, "{n_branches:?} {n_strips}");
     }
 
     #[test]

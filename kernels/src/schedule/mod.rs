@@ -37,6 +37,11 @@ const BLOCK: usize = 8192;
 /// Elements of the last kept axis that one grid item of a reduction covers at least: the widest vectors, and a cache line
 /// of words.
 const MIN_BLOCK: usize = 16;
+/// Bytes of the sums of such an item at most: an eighth of a first-level cache.
+const MAX_SUM_BYTES: usize = 1 << 12;
+/// Grid items of a reduction along columns, which threads share, before its blocks grow: wide ones read more of each page
+/// of memory that they come by.
+const SUM_ITEMS: u64 = 8;
 /// The shortest innermost axis worth vectors.
 pub(crate) const MIN_VECTOR_EXTENT: usize = 4;
 
@@ -140,11 +145,12 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
         Traversal::Flat => (traversal, points(&kernel.axes)),
         Traversal::Rows => (traversal, points(&kernel.axes[..kept])),
         Traversal::Columns { .. } => {
-            let extent = kernel.axes[kept - 1].extent;
-            let length = if kernel.axes.len() > kept { (unroll * REDUCTION_LANES).max(MIN_BLOCK) } else { BLOCK };
+            let (extent, outer) = (kernel.axes[kept - 1].extent, points(&kernel.axes[..kept - 1]));
+            let is_reduction = kernel.axes.len() > kept;
+            let length = if is_reduction { block_of_sums(&kernel, extent, outer, unroll) } else { BLOCK };
             // A short remainder joins the last block.
             let length = if extent < 2 * length { extent } else { length };
-            (Traversal::Columns { block: length }, points(&kernel.axes[..kept - 1]) * block(extent, length))
+            (Traversal::Columns { block: length }, outer * block(extent, length))
         }
         Traversal::Tile => (traversal, points(&kernel.axes[..kept - 1])),
     };
@@ -155,6 +161,17 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
     let task = if traversal == Traversal::Flat { task.next_multiple_of(64) } else { task };
     let sources = sources.iter().copied().collect();
     Nest { kernel, traversal, unroll, sources, items, task, work }
+}
+
+/// Columns of a block that is reduced: as many as leave [`SUM_ITEMS`] for threads, within bounds.
+fn block_of_sums(kernel: &Kernel, extent: usize, outer: u64, unroll: usize) -> usize {
+    // Whole iterations of every emitter: only the last block of a row has a remainder.
+    let least = (unroll * REDUCTION_LANES).next_multiple_of(MIN_BLOCK);
+    let sums = kernel.insts.iter().zip(kernel.dtypes()).filter(|(inst, _)| matches!(inst, Inst::Reduce(..)));
+    // Registers have short elements as words.
+    let bytes: usize = sums.map(|(_, dtype)| dtype.size().max(4)).sum();
+    let blocks = SUM_ITEMS.div_ceil(outer.max(1)) as usize;
+    (extent / blocks).min(MAX_SUM_BYTES / bytes.max(1)).max(least) / least * least
 }
 
 fn cost_of_point(kernel: &Kernel) -> u64 {

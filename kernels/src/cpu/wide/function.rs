@@ -5,6 +5,7 @@ use super::emit::WideEmitter;
 use super::encode::{Alu, Assembled, Memory, RAX, RDI, RDX, RSI, RSP, Rm};
 use super::nest::WideLoops;
 use super::regs::Registers;
+use super::strip::strips;
 use crate::cpu::run_whole;
 use crate::schedule::{LoopForm, Nest};
 
@@ -37,7 +38,8 @@ pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa,
             e.regs.asm.mov_imm(Rm::Register(RSI), 0);
             e.regs.asm.mov_imm(Rm::Register(RDX), items);
         }
-        e = WideLoops::emit(e, (nest, form), first, whole)?;
+        let strips = strips(nest, level);
+        e = WideLoops::emit(e, (nest, strips.as_ref().unwrap_or(form)), first, whole)?;
         e.regs.end_frame(frame);
         first += nest.kernel.params.len();
     }

@@ -40,7 +40,7 @@ impl WideLoops<'_> {
     }
 
     /// The position, where it ends, and the next item: of the blocks that are left of this row and of the task.
-    fn blocks(&mut self, [n_blocks, block, extent]: [i32; 3], end: Cell, first: Cell, limit: Cell) {
+    pub(super) fn blocks(&mut self, [n_blocks, block, extent]: [i32; 3], end: Cell, first: Cell, limit: Cell) {
         let asm = &mut self.e.regs.asm;
         asm.general(&[0x8b], true, RAX, Registers::cell(end));
         asm.alu(Alu::Sub, RAX, Rm::Register(RSI));
@@ -106,7 +106,7 @@ impl WideLoops<'_> {
 
     /// The loop over grid items: the kept axes before `outer`, and the blocks inside, if there are any, with the first
     /// one in a cell. `body` moves the item on.
-    fn items(
+    pub(super) fn items(
         &mut self,
         end: Cell,
         outer: usize,
@@ -193,8 +193,13 @@ impl WideLoops<'_> {
         }
     }
 
-    /// Loops over the reduced axes `axis..end`; `body` leaves a block that is written inside the innermost one.
-    fn reduced_loops(&mut self, axis: usize, end: usize, body: &mut dyn FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    /// Loops over the reduced axes `axis..end`; `body` leaves a block that is written inside the innermost loop of the form.
+    pub(super) fn reduced_loops(
+        &mut self,
+        axis: usize,
+        end: usize,
+        body: &mut dyn FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
         if axis == end {
             return body(self);
         }
@@ -204,7 +209,7 @@ impl WideLoops<'_> {
         self.e.regs.asm.mov_imm(Registers::cell(counter), 0);
         let top = self.e.regs.asm.label();
         let mut held = vec![];
-        if axis + 1 == self.n_axes() {
+        if self.form.level_of(axis) == self.innermost() {
             body(self)?;
             if extent >= MIN_HELD_TRIPS {
                 held = self.e.regs.worth_holding(&self.e.block);

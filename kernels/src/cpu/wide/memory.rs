@@ -23,6 +23,17 @@ pub(super) struct Tail {
     pub(super) count: Option<usize>,
 }
 
+/// The sums of a reduction that lie in the frame, one for each column of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StripSums {
+    /// Bytes from the stack pointer to the sum of the first column of a block.
+    pub(super) at: i32,
+    /// Where the sum of the first column of all would lie.
+    pub(super) origin: Cell,
+    /// Bytes of a sum, as registers hold it.
+    pub(super) size: usize,
+}
+
 fn unit(dtype: DType) -> Option<MoveWidth> {
     match dtype.size() {
         1 => Some(MoveWidth::Byte),

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::code::{Branch, Cell, Code, ElementAddress, RegClass, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal};
 use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
-use super::memory::Tail;
+use super::memory::{StripSums, Tail};
 use super::ops;
 use super::regs::Registers;
 use crate::ir::{Affine, Binary, Inst, Kernel, Param, ValueId, operation};
@@ -48,6 +48,8 @@ pub(super) struct WideLoops<'a> {
     pub(super) group_values: Vec<Vec<Option<WideVal>>>,
     /// The sums of each reduction.
     pub(super) accumulators: Vec<Vec<Virtual>>,
+    /// Of each reduction, where its sums lie in the frame while they wait for the next row.
+    pub(super) strips: Vec<StripSums>,
     free_cells: Vec<u8>,
 }
 
@@ -74,6 +76,7 @@ impl<'a> WideLoops<'a> {
             values: vec![None; kernel.insts.len()],
             group_values: vec![],
             accumulators: vec![],
+            strips: vec![],
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -82,6 +85,7 @@ impl<'a> WideLoops<'a> {
         loops.end_block(0);
         match nest.traversal {
             Traversal::Flat => loops.flat(whole)?,
+            Traversal::Columns { block } if form.is_in_strips() => loops.strips(block)?,
             Traversal::Columns { block } => loops.columns(block)?,
             Traversal::Tile => loops.tile(columns?)?,
             Traversal::Rows if form.loops.len() == 1 => {}

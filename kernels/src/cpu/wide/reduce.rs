@@ -7,31 +7,37 @@
 use retape_runtime::DType;
 use smallvec::{SmallVec, smallvec};
 
+use super::WideIsa;
 use super::code::{Code, RegClass, RegField, RegOrMem, Row, Virtual};
 use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::Len;
 use super::nest::WideLoops;
 use super::ops;
 use crate::ir::ReductionOp;
-use crate::schedule::{REDUCTION_LANES, ReducedValue};
+use crate::schedule::{LoopForm, REDUCTION_LANES, ReducedValue};
 
 /// Registers that the sums of a nest may take: with AVX2, and with AVX-512.
 const MAX_SUMS: [usize; 2] = [8, 16];
 
+/// Vectors of an iteration of columns that are reduced.
+pub(super) fn groups_of_sums(form: &LoopForm<'_>, level: WideIsa) -> usize {
+    let each: usize = form.reductions.iter().map(|r| if is_wide(r.dtype) { 2 } else { 1 }).sum();
+    let most = MAX_SUMS[usize::from(level.has_masks())];
+    let wanted = match form.kernel.insts.len() {
+        0..=8 => 4,
+        9..=20 => 2,
+        _ => 1,
+    };
+    wanted.min(most / each.max(1)).max(1)
+}
+
 impl WideLoops<'_> {
     /// Vectors of an iteration of columns: enough independent sums to hide latencies, as registers allow.
     pub(super) fn column_groups(&self) -> usize {
-        let each: usize = self.form.reductions.iter().map(|r| if is_wide(r.dtype) { 2 } else { 1 }).sum();
-        if self.form.kept == self.n_axes() || each == 0 {
+        if self.form.kept == self.n_axes() || self.form.reductions.is_empty() {
             return self.kernel_groups();
         }
-        let most = MAX_SUMS[usize::from(self.e.level.has_masks())];
-        let wanted = match self.kernel.insts.len() {
-            0..=8 => 4,
-            9..=20 => 2,
-            _ => 1,
-        };
-        wanted.min(most / each).max(1)
+        groups_of_sums(self.form, self.e.level)
     }
 
     /// Registers, or places of the frame, for the sums of as many groups.
@@ -74,7 +80,7 @@ impl WideLoops<'_> {
     }
 
     /// The neutral element in all lanes; of `bool` in words.
-    fn neutral(&mut self, n: usize) -> WideVal {
+    pub(super) fn neutral(&mut self, n: usize) -> WideVal {
         let ReducedValue { op, dtype, .. } = self.form.reductions[n];
         let neutral = op.neutral(dtype);
         if dtype == DType::Bool {
@@ -85,7 +91,7 @@ impl WideLoops<'_> {
     }
 
     /// The operand of a reduction as a group sees it; of `bool` in words.
-    fn reduced(&mut self, n: usize, g: usize) -> Option<WideVal> {
+    pub(super) fn reduced(&mut self, n: usize, g: usize) -> Option<WideVal> {
         let value = self.operand(Some(g), self.form.reductions[n].of)?;
         Some(self.e.words_of_mask(value))
     }
@@ -253,7 +259,7 @@ impl WideEmitter {
     }
 
     /// Words of zeros and ones as a `bool`.
-    fn mask_of_words(&mut self, x: WideVal) -> WideVal {
+    pub(super) fn mask_of_words(&mut self, x: WideVal) -> WideVal {
         if x.dtype != DType::Bool || !self.level.has_masks() {
             return x;
         }

@@ -138,6 +138,13 @@ impl Registers {
         self.place(self.full.bytes() as i32)
     }
 
+    /// A place for whole vectors that lie one after the other.
+    pub(super) fn slots(&mut self, count: usize) -> i32 {
+        let first = self.slot();
+        self.frame += ((count - 1) * self.full.bytes()) as i32;
+        first
+    }
+
     /// The end of the frame so far.
     pub(super) fn frame(&self) -> i32 {
         self.frame
