@@ -7,6 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use smallvec::SmallVec;
+
+use super::ancestors::Ancestors;
 use super::donate;
 use super::values::{Read, Values};
 use super::view::View;
@@ -36,8 +39,10 @@ pub(super) struct FusionGroup {
     pub(super) reads: Vec<Read>,
     /// The cost of its roots and products, in units of an addition.
     pub(super) cost: u32,
-    /// The groups that it depends on, directly or not, as bits.
-    ancestors: Vec<u64>,
+    /// The groups that it depends on, directly or not.
+    ancestors: Ancestors,
+    /// Whether another group reads what it makes.
+    is_read: bool,
 }
 
 /// The groups of a graph.
@@ -137,22 +142,23 @@ impl Groups {
     }
 
     fn depends(&self, group: usize, on: usize) -> bool {
-        has(&self.groups[group].ancestors, on)
+        self.groups[group].ancestors.contains(on)
     }
 
     fn open(&mut self, values: &Values<'_>, root: ValueId, reads: Vec<Read>, is_library: bool) -> usize {
         let index = self.groups.len();
-        let ancestors = self.ancestors_of(&reads, index);
+        let ancestors = self.wait_for(&reads, index);
         let (space, folded) = (values.space(root), values.folded(root).to_vec());
         let cost = values.cost(root);
         let (roots, products) = (vec![root], vec![]);
-        self.groups.push(FusionGroup { roots, space, folded, is_library, products, reads, cost, ancestors });
+        let is_read = false;
+        self.groups.push(FusionGroup { roots, space, folded, is_library, products, reads, cost, ancestors, is_read });
         self.group_of.insert(root, index);
         index
     }
 
     fn join(&mut self, values: &Values<'_>, index: usize, root: ValueId, reads: &[Read], fit: Fit) {
-        let more = self.ancestors_of(reads, index);
+        let more = self.wait_for(reads, index);
         self.group_of.insert(root, index);
         let group = &mut self.groups[index];
         group.roots.push(root);
@@ -164,23 +170,42 @@ impl Groups {
                 group.reads.push(read.clone());
             }
         }
-        for (other, group) in self.groups.iter_mut().enumerate() {
-            if other == index || has(&group.ancestors, index) {
-                unite(&mut group.ancestors, &more);
-            }
+        let is_new = !group.ancestors.includes(&more);
+        group.ancestors.unite(&more);
+        if is_new && group.is_read {
+            self.pass_on(index, &more);
         }
     }
 
-    /// The groups that reading this depends on, other than `index` itself.
-    fn ancestors_of(&self, reads: &[Read], index: usize) -> Vec<u64> {
-        let mut ancestors = vec![];
+    /// Lets the groups that depend on one depend on more.
+    fn pass_on(&mut self, index: usize, more: &Ancestors) {
+        let heirs = self.groups.iter_mut().filter(|group| group.ancestors.contains(index));
+        heirs.for_each(|group| group.ancestors.unite(more));
+    }
+
+    /// The groups that reading this depends on, other than `index` itself; those that make it are read from then on.
+    fn wait_for(&mut self, reads: &[Read], index: usize) -> Ancestors {
+        let mut ancestors = Ancestors::default();
         for maker in reads.iter().filter_map(|read| self.group_of.get(&read.value).copied()) {
             if maker != index {
-                unite(&mut ancestors, &self.groups[maker].ancestors);
-                set(&mut ancestors, maker);
+                let group = &mut self.groups[maker];
+                group.is_read = true;
+                ancestors.unite(&group.ancestors);
+                ancestors.insert(maker);
             }
         }
         ancestors
+    }
+
+    /// The groups that one waits for and that make what it reads, or products that it computes, each once.
+    fn makers(&self, index: usize) -> SmallVec<[usize; 8]> {
+        let FusionGroup { reads, products, .. } = &self.groups[index];
+        let values = reads.iter().map(|read| &read.value).chain(products);
+        let makers = values.filter_map(|value| self.group_of.get(value).copied());
+        let mut makers: SmallVec<[usize; 8]> = makers.filter(|&maker| maker != index).collect();
+        makers.sort_unstable();
+        makers.dedup();
+        makers
     }
 
     /// The groups that read each value from memory.
@@ -200,30 +225,26 @@ impl Groups {
     /// Whether a group can be one with a group that reads it: whether nothing that the reader waits for waits for the
     /// group itself.
     pub(super) fn can_absorb(&self, index: usize, reader: usize) -> bool {
-        bits(&self.groups[reader].ancestors).all(|other| other == index || !self.depends(other, index))
+        self.makers(reader).iter().all(|&maker| maker == index || !self.depends(maker, index))
     }
 
-    /// Makes a group one with a group that reads it, which has no roots from then on.
-    pub(super) fn absorb(&mut self, index: usize, reader: usize) {
-        let own = std::mem::take(&mut self.groups[index].roots);
-        let FusionGroup { roots, reads, ancestors, .. } = &mut self.groups[reader];
-        let (roots, reads, mut ancestors) = (std::mem::take(roots), std::mem::take(reads), std::mem::take(ancestors));
-        clear(&mut ancestors, index);
+    /// Makes a group one with a group that reads it, which has no roots from then on. Groups that depend on the reader
+    /// depend on both from before; `has_others` says whether others depend on the group.
+    pub(super) fn absorb(&mut self, index: usize, reader: usize, has_others: bool) {
+        let FusionGroup { roots, reads, products, is_read, .. } = &mut self.groups[reader];
+        let (roots, reads, products) = (std::mem::take(roots), std::mem::take(reads), std::mem::take(products));
+        let is_read = *is_read;
+        let more = self.wait_for(&reads, index);
         self.group_of.extend(roots.iter().map(|&root| (root, index)));
         let group = &mut self.groups[index];
+        let own = &group.roots;
         group.reads.extend(reads.into_iter().filter(|read| !own.contains(&read.value)));
-        group.roots = own;
         group.roots.extend(roots);
-        unite(&mut group.ancestors, &ancestors);
-        let ancestors = group.ancestors.clone();
-        for group in &mut self.groups {
-            if has(&group.ancestors, reader) {
-                clear(&mut group.ancestors, reader);
-                set(&mut group.ancestors, index);
-            }
-            if has(&group.ancestors, index) {
-                unite(&mut group.ancestors, &ancestors);
-            }
+        group.products.extend(products);
+        group.is_read = is_read || has_others;
+        group.ancestors.unite(&more);
+        if has_others {
+            self.pass_on(index, &more);
         }
     }
 
@@ -236,11 +257,12 @@ impl Groups {
     /// The groups in the order of the program, each after what it depends on, and where that leaves a choice after
     /// those that hold it up: `delayed_by` lists for each group the ones that should wait for it.
     pub(super) fn in_order(&self, delayed_by: &[Vec<usize>]) -> Vec<usize> {
-        let mut waits: Vec<u32> = self.groups.iter().map(|group| n_bits(&group.ancestors)).collect();
-        // As bits, too: as lists they would take many times as much in a long chain.
+        let mut waits = vec![0; self.groups.len()];
         let mut heirs = vec![vec![]; self.groups.len()];
-        for (index, group) in self.groups.iter().enumerate() {
-            bits(&group.ancestors).for_each(|on| set(&mut heirs[on], index));
+        for (index, waits) in waits.iter_mut().enumerate() {
+            let makers = self.makers(index);
+            *waits = makers.len();
+            makers.into_iter().for_each(|maker| heirs[maker].push(index));
         }
         let mut holds = vec![0; self.groups.len()];
         delayed_by.iter().flatten().for_each(|&index| holds[index] += 1);
@@ -256,7 +278,7 @@ impl Groups {
                 continue;
             }
             order.push(index);
-            for heir in bits(&heirs[index]) {
+            for &heir in &heirs[index] {
                 waits[heir] -= 1;
                 if waits[heir] == 0 {
                     ready.push(entry(heir, &holds));
@@ -330,42 +352,4 @@ fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
     let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
     let args = values.graph.node(root).args.iter();
     args.map(|arg| Read { value: memory(arg), view: None }).collect()
-}
-
-fn has(bits: &[u64], index: usize) -> bool {
-    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
-}
-
-/// The positions of the bits that are set, in order.
-fn bits(bits: &[u64]) -> impl Iterator<Item = usize> {
-    let of_word = |(at, &word): (usize, &u64)| {
-        let next = |&rest: &u64| Some(rest & (rest - 1)).filter(|&rest| rest != 0);
-        let first = Some(word).filter(|&word| word != 0);
-        std::iter::successors(first, next).map(move |rest| 64 * at + rest.trailing_zeros() as usize)
-    };
-    bits.iter().enumerate().flat_map(of_word)
-}
-
-fn n_bits(bits: &[u64]) -> u32 {
-    bits.iter().map(|word| word.count_ones()).sum()
-}
-
-fn set(bits: &mut Vec<u64>, index: usize) {
-    if bits.len() <= index / 64 {
-        bits.resize(index / 64 + 1, 0);
-    }
-    bits[index / 64] |= 1 << (index % 64);
-}
-
-fn clear(bits: &mut [u64], index: usize) {
-    if let Some(word) = bits.get_mut(index / 64) {
-        *word &= !(1 << (index % 64));
-    }
-}
-
-fn unite(bits: &mut Vec<u64>, more: &[u64]) {
-    if bits.len() < more.len() {
-        bits.resize(more.len(), 0);
-    }
-    bits.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
 }
