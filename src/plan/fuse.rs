@@ -51,6 +51,18 @@ pub(super) struct Groups {
     pub(super) group_of: HashMap<ValueId, usize>,
 }
 
+/// A root that looks for a group to join.
+struct JoiningRoot<'r> {
+    root: ValueId,
+    reads: &'r [Read],
+    /// The extents of the iteration space.
+    space: Vec<usize>,
+    /// The axes that the root folds over.
+    folded: &'r [usize],
+    /// The view of what is read at the root's own coordinates.
+    own: View,
+}
+
 /// How a root relates to a group it might join.
 struct Fit {
     folded: Vec<usize>,
@@ -62,10 +74,11 @@ impl Groups {
     pub(super) fn of(values: &Values<'_>) -> Groups {
         let mut groups = Groups { groups: vec![], group_of: HashMap::new() };
         let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        let mut tried = vec![];
         for root in values.roots() {
             let is_library = matches!(values.lowering(root), Lowering::Library(_));
             let reads = if is_library { library_reads(values, root) } else { values.reads(root) };
-            let found = if is_library { None } else { groups.find_group(values, root, &reads, &readers) };
+            let found = if is_library { None } else { groups.find_group(values, root, &reads, &readers, &mut tried) };
             let group = match found {
                 Some((group, fit)) => {
                     groups.join(values, group, root, &reads, fit);
@@ -75,7 +88,8 @@ impl Groups {
             };
             for read in &reads {
                 let known = readers.entry(read.value).or_default();
-                if !known.contains(&group) {
+                // A group that reads it again after another one is listed twice, and tried once.
+                if known.last() != Some(&group) {
                     known.push(group);
                 }
             }
@@ -83,49 +97,52 @@ impl Groups {
         groups
     }
 
-    /// The first group that the root can join: one that makes what it reads, or one that reads the same.
+    /// The first group that a root can join: one that makes what it reads, or one that reads the same. `tried` has for
+    /// each group the last root that tried to join it.
     fn find_group(
         &self,
         values: &Values<'_>,
         root: ValueId,
         reads: &[Read],
         readers: &HashMap<ValueId, Vec<usize>>,
+        tried: &mut Vec<Option<ValueId>>,
     ) -> Option<(usize, Fit)> {
+        let (space, folded) = (values.space(root), values.folded(root));
+        let own = View::of_axes(0..space.len(), space.len());
+        let joining = JoiningRoot { root, reads, space, folded, own };
         let makers = reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
         let siblings = reads.iter().filter_map(|read| readers.get(&read.value)).flatten().copied();
+        tried.resize(self.groups.len(), None);
         // A value may have very many readers.
-        let mut tried = HashSet::new();
-        makers.chain(siblings).filter(|&group| tried.insert(group)).find_map(|group| {
-            let fit = self.can_fuse(values, root, reads, group)?;
+        let mut is_new = |group: usize| tried[group].replace(root) != Some(root);
+        makers.chain(siblings).filter(|&group| is_new(group)).find_map(|group| {
+            let fit = self.can_fuse(values, &joining, group)?;
             Some((group, fit))
         })
     }
 
-    fn can_fuse(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
+    fn can_fuse(&self, values: &Values<'_>, joining: &JoiningRoot<'_>, index: usize) -> Option<Fit> {
+        let &JoiningRoot { root, reads, ref space, folded, ref own } = joining;
         let group = &self.groups[index];
         let is_full = group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS
             || group.cost.saturating_add(values.cost(root)) > MAX_COST;
         if group.is_library || is_full {
             return None;
         }
-        let (space, folded) = (values.space(root), values.folded(root));
         let kept = || kept_shape(&group.space, &group.folded);
-        let (fit, at) =
-            if space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
-                let folded = if folded.is_empty() { &group.folded } else { folded };
-                (Fit { folded: folded.to_vec(), space }, Place::Element)
-            } else if folded.is_empty() && !group.folded.is_empty() && space == kept() {
-                (Fit { folded: group.folded.clone(), space: group.space.clone() }, Place::Tail)
+        let (folded, space, at) =
+            if *space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
+                (if folded.is_empty() { &group.folded[..] } else { folded }, space, Place::Element)
+            } else if folded.is_empty() && !group.folded.is_empty() && *space == kept() {
+                (&group.folded[..], &group.space, Place::Tail)
             } else {
                 return None;
             };
-        let n_axes = values.space(root).len();
-        let own = View::of_axes(0..n_axes, n_axes);
         for read in reads {
             match self.group_of.get(&read.value) {
                 Some(&maker) if maker == index => {
                     let is_tail = group.is_tail(values, read.value);
-                    let here = read.view.as_ref() == Some(&own);
+                    let here = read.view.as_ref() == Some(own);
                     let fits = match at {
                         Place::Element => here && !is_tail,
                         Place::Tail => here && is_tail,
@@ -138,7 +155,7 @@ impl Groups {
                 _ => {}
             }
         }
-        Some(fit)
+        Some(Fit { folded: folded.to_vec(), space: space.clone() })
     }
 
     fn depends(&self, group: usize, on: usize) -> bool {
@@ -352,4 +369,100 @@ fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
     let memory = |&arg: &ValueId| values.strided(arg).map_or_else(|_| values.memory_of(arg), |(base, _)| base);
     let args = values.graph.node(root).args.iter();
     args.map(|arg| Read { value: memory(arg), view: None }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write;
+
+    use super::*;
+    use crate::graph::Graph;
+    use crate::plan::{epilogue, products, unplaced_steps};
+
+    /// A graph of pointwise ops, sums that are broadcast, and products of two sizes, over values drawn by `seed`.
+    fn drawn(seed: u64, n: u32) -> Graph {
+        let mut state = seed;
+        let mut draw = |n: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32 % n
+        };
+        let side = if seed % 2 == 0 { 16 } else { 8 };
+        let ty = format!("f32[{side}, {side}]");
+        let mut text = format!("graph (%0: {ty}, %1: {ty}) {{\n");
+        let mut values = vec![0, 1];
+        let mut next = 2;
+        for _ in 0..n {
+            // What was made last is read most.
+            let recent = draw(2) == 0;
+            let from = if recent { values.len().saturating_sub(3) } else { 0 };
+            let mut value = || values[from + draw((values.len() - from) as u32) as usize];
+            let (x, y) = (value(), value());
+            let made = match draw(6) {
+                0 | 1 => format!("matmul %{x}, %{y}"),
+                2 => format!("add %{x}, %{y}"),
+                3 => format!("tanh %{x}"),
+                4 => format!("sin %{x}"),
+                _ => {
+                    let _ = writeln!(text, "  %{next} = reduce_sum %{x} {{axes=[0]}} : f32[{side}]");
+                    next += 1;
+                    format!("broadcast_to %{} {{shape=[{side}, {side}]}}", next - 1)
+                }
+            };
+            let _ = writeln!(text, "  %{next} = {made} : {ty}");
+            values.push(next);
+            next += 1;
+        }
+        let _ = writeln!(text, "  return %{}, %{}\n}}", values[values.len() - 1], values[values.len() / 2]);
+        let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        graph.without_dead_nodes()
+    }
+
+    /// The groups that each group depends on by its edges and those of others.
+    fn closure(groups: &Groups) -> Vec<BTreeSet<usize>> {
+        let of = |index: usize| {
+            let (mut found, mut open) = (BTreeSet::new(), groups.makers(index).to_vec());
+            while let Some(maker) = open.pop() {
+                if found.insert(maker) {
+                    open.extend(groups.makers(maker));
+                }
+            }
+            found
+        };
+        (0..groups.groups.len()).map(of).collect()
+    }
+
+    fn assert_known(groups: &Groups, values: &Values<'_>) {
+        let has_step = |index: &usize| groups.groups[*index].roots.first().is_some_and(|&root| values.is_root(root));
+        let live: Vec<usize> = (0..groups.groups.len()).filter(has_step).collect();
+        for (index, ancestors) in closure(groups).iter().enumerate().filter(|(index, _)| has_step(index)) {
+            assert!(!ancestors.contains(&index), "a circle through {index}");
+            for &on in &live {
+                assert_eq!(groups.depends(index, on), ancestors.contains(&on), "{index} on {on}");
+            }
+        }
+        let mut ended = BTreeSet::new();
+        for index in groups.in_order(&groups.delayed_by(values)) {
+            assert!(groups.makers(index).iter().all(|maker| ended.contains(maker)), "{index} is too early");
+            ended.insert(index);
+        }
+    }
+
+    #[test]
+    fn groups_know_all_that_they_depend_on() {
+        let mut n_absorbed = 0;
+        for seed in 0..60 {
+            let graph = drawn(seed, 20 + 3 * seed as u32);
+            let mut values = Values::of(&graph);
+            let mut groups = Groups::of(&values);
+            assert_known(&groups, &values);
+            products::absorb(&mut values, &mut groups);
+            assert_known(&groups, &values);
+            let mut steps = unplaced_steps(&values, &groups);
+            epilogue::attach(&values, &mut groups, &mut steps);
+            assert_known(&groups, &values);
+            n_absorbed += groups.groups.iter().filter(|group| group.roots.is_empty()).count();
+        }
+        assert!(n_absorbed > 20, "{n_absorbed} epilogues");
+    }
 }
