@@ -1,6 +1,6 @@
 //! Sets of groups, as each group has one of those that it depends on.
 //!
-//! What a group depends on is nearly what the groups depend on that it reads. Each set with bits of its own would take
+//! A group depends on nearly the same groups as those that it reads. Each set with bits of its own would take
 //! memory quadratic in the length of a chain; so sets are made of blocks, and those with a block in common share it.
 
 use std::rc::Rc;

@@ -393,7 +393,7 @@ mod tests {
         let mut values = vec![0, 1];
         let mut next = 2;
         for _ in 0..n {
-            // What was made last is read most.
+            // The last values are read most.
             let recent = draw(2) == 0;
             let from = if recent { values.len().saturating_sub(3) } else { 0 };
             let mut value = || values[from + draw((values.len() - from) as u32) as usize];
