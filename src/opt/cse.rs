@@ -1,7 +1,7 @@
 //! One node for equal applications.
 //!
 //! Guarantees that afterwards no two nodes have the same op and arguments, the order of arguments aside where it
-//! does not matter. One rebuild with a table of what is known; the first of several equal nodes stays.
+//! does not matter. One sweep with a table of what is known, and a rebuild if nodes are equal, of which the first stays.
 
 use std::collections::HashMap;
 
