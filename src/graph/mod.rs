@@ -44,6 +44,11 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// A graph without nodes that has room for some.
+    pub(crate) fn with_capacity(n_nodes: usize) -> Graph {
+        Graph { nodes: Vec::with_capacity(n_nodes), ..Graph::default() }
+    }
+
     /// Appends a node and returns its value. Nothing is checked here: [`verify`](Graph::verify) does that, and all that
     /// plans, rewrites or runs a graph asks it first.
     pub fn push(&mut self, node: Node) -> ValueId {
@@ -134,6 +139,12 @@ impl Graph {
 
     /// The graph without the nodes that no output needs, and the new id of each value.
     pub(crate) fn live(&self) -> (Graph, Vec<Option<ValueId>>) {
+        let live = self.needed();
+        self.renamed(|id| live[id.index()])
+    }
+
+    /// Whether an output needs it, for each node.
+    pub(crate) fn needed(&self) -> Vec<bool> {
         let mut live = vec![false; self.nodes.len()];
         let mark = |live: &mut [bool], id: &ValueId| live.get_mut(id.index()).into_iter().for_each(|live| *live = true);
         self.outputs.iter().for_each(|id| mark(&mut live, id));
@@ -142,11 +153,11 @@ impl Graph {
                 node.args.iter().for_each(|arg| mark(&mut live, arg));
             }
         }
-        self.renamed(|id| live[id.index()])
+        live
     }
 
     fn renamed(&self, keep: impl Fn(ValueId) -> bool) -> (Graph, Vec<Option<ValueId>>) {
-        let mut kept = Graph::default();
+        let mut kept = Graph::with_capacity(self.nodes.len());
         let mut renamed = vec![None; self.nodes.len()];
         for (id, node) in self.iter() {
             if keep(id) || matches!(node.op, Op::Parameter(_)) {

@@ -4,9 +4,14 @@
 
 use super::Rewritten;
 use super::rewrite::Rule;
-use crate::graph::Graph;
+use crate::graph::{Graph, Node};
+use crate::ops::Op;
 
 pub(super) fn run(graph: &Graph, _: &'static [Rule]) -> Option<Rewritten> {
+    let is_kept = |(node, is_needed): (&Node, bool)| is_needed || matches!(node.op, Op::Parameter(_));
+    if graph.nodes().iter().zip(graph.needed()).all(is_kept) {
+        return None;
+    }
     let (live, renaming) = graph.live();
-    (live.n_nodes() < graph.n_nodes()).then_some(Rewritten { graph: live, renaming })
+    Some(Rewritten { graph: live, renaming })
 }

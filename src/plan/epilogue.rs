@@ -21,7 +21,8 @@ pub(super) fn attach(values: &Values<'_>, groups: &mut Groups, steps: &mut [Opti
     let readers = groups.readers();
     for product in 0..steps.len() {
         if let Some((reader, epilogue)) = follower(groups, steps, &readers, product) {
-            groups.absorb(product, reader);
+            let has_others = readers[&groups.groups[product].roots[0]].len() > 1;
+            groups.absorb(product, reader, has_others);
             join(steps, product, reader, epilogue);
         }
     }

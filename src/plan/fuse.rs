@@ -7,6 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
+use smallvec::SmallVec;
+
+use super::ancestors::Ancestors;
 use super::donate;
 use super::values::{Read, Values};
 use super::view::View;
@@ -36,14 +39,28 @@ pub(super) struct FusionGroup {
     pub(super) reads: Vec<Read>,
     /// The cost of its roots and products, in units of an addition.
     pub(super) cost: u32,
-    /// The groups that it depends on, directly or not, as bits.
-    ancestors: Vec<u64>,
+    /// The groups that it depends on, directly or not.
+    ancestors: Ancestors,
+    /// Whether another group reads what it makes.
+    is_read: bool,
 }
 
 /// The groups of a graph.
 pub(super) struct Groups {
     pub(super) groups: Vec<FusionGroup>,
     pub(super) group_of: HashMap<ValueId, usize>,
+}
+
+/// A root that looks for a group to join.
+struct JoiningRoot<'r> {
+    root: ValueId,
+    reads: &'r [Read],
+    /// The extents of the iteration space.
+    space: Vec<usize>,
+    /// The axes that the root folds over.
+    folded: &'r [usize],
+    /// The view of what is read at the root's own coordinates.
+    own: View,
 }
 
 /// How a root relates to a group it might join.
@@ -57,10 +74,11 @@ impl Groups {
     pub(super) fn of(values: &Values<'_>) -> Groups {
         let mut groups = Groups { groups: vec![], group_of: HashMap::new() };
         let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        let mut tried = vec![];
         for root in values.roots() {
             let is_library = matches!(values.lowering(root), Lowering::Library(_));
             let reads = if is_library { library_reads(values, root) } else { values.reads(root) };
-            let found = if is_library { None } else { groups.find_group(values, root, &reads, &readers) };
+            let found = if is_library { None } else { groups.find_group(values, root, &reads, &readers, &mut tried) };
             let group = match found {
                 Some((group, fit)) => {
                     groups.join(values, group, root, &reads, fit);
@@ -70,7 +88,8 @@ impl Groups {
             };
             for read in &reads {
                 let known = readers.entry(read.value).or_default();
-                if !known.contains(&group) {
+                // A group that reads it again after another one is listed twice, and tried once.
+                if known.last() != Some(&group) {
                     known.push(group);
                 }
             }
@@ -78,49 +97,52 @@ impl Groups {
         groups
     }
 
-    /// The first group that the root can join: one that makes what it reads, or one that reads the same.
+    /// The first group that a root can join: one that makes what it reads, or one that reads the same. `tried` has for
+    /// each group the last root that tried to join it.
     fn find_group(
         &self,
         values: &Values<'_>,
         root: ValueId,
         reads: &[Read],
         readers: &HashMap<ValueId, Vec<usize>>,
+        tried: &mut Vec<Option<ValueId>>,
     ) -> Option<(usize, Fit)> {
+        let (space, folded) = (values.space(root), values.folded(root));
+        let own = View::of_axes(0..space.len(), space.len());
+        let joining = JoiningRoot { root, reads, space, folded, own };
         let makers = reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
         let siblings = reads.iter().filter_map(|read| readers.get(&read.value)).flatten().copied();
+        tried.resize(self.groups.len(), None);
         // A value may have very many readers.
-        let mut tried = HashSet::new();
-        makers.chain(siblings).filter(|&group| tried.insert(group)).find_map(|group| {
-            let fit = self.can_fuse(values, root, reads, group)?;
+        let mut is_new = |group: usize| tried[group].replace(root) != Some(root);
+        makers.chain(siblings).filter(|&group| is_new(group)).find_map(|group| {
+            let fit = self.can_fuse(values, &joining, group)?;
             Some((group, fit))
         })
     }
 
-    fn can_fuse(&self, values: &Values<'_>, root: ValueId, reads: &[Read], index: usize) -> Option<Fit> {
+    fn can_fuse(&self, values: &Values<'_>, joining: &JoiningRoot<'_>, index: usize) -> Option<Fit> {
+        let &JoiningRoot { root, reads, ref space, folded, ref own } = joining;
         let group = &self.groups[index];
         let is_full = group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS
             || group.cost.saturating_add(values.cost(root)) > MAX_COST;
         if group.is_library || is_full {
             return None;
         }
-        let (space, folded) = (values.space(root), values.folded(root));
         let kept = || kept_shape(&group.space, &group.folded);
-        let (fit, at) =
-            if space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
-                let folded = if folded.is_empty() { &group.folded } else { folded };
-                (Fit { folded: folded.to_vec(), space }, Place::Element)
-            } else if folded.is_empty() && !group.folded.is_empty() && space == kept() {
-                (Fit { folded: group.folded.clone(), space: group.space.clone() }, Place::Tail)
+        let (folded, space, at) =
+            if *space == group.space && (folded.is_empty() || group.folded.is_empty() || folded == group.folded) {
+                (if folded.is_empty() { &group.folded[..] } else { folded }, space, Place::Element)
+            } else if folded.is_empty() && !group.folded.is_empty() && *space == kept() {
+                (&group.folded[..], &group.space, Place::Tail)
             } else {
                 return None;
             };
-        let n_axes = values.space(root).len();
-        let own = View::of_axes(0..n_axes, n_axes);
         for read in reads {
             match self.group_of.get(&read.value) {
                 Some(&maker) if maker == index => {
                     let is_tail = group.is_tail(values, read.value);
-                    let here = read.view.as_ref() == Some(&own);
+                    let here = read.view.as_ref() == Some(own);
                     let fits = match at {
                         Place::Element => here && !is_tail,
                         Place::Tail => here && is_tail,
@@ -133,26 +155,27 @@ impl Groups {
                 _ => {}
             }
         }
-        Some(fit)
+        Some(Fit { folded: folded.to_vec(), space: space.clone() })
     }
 
     fn depends(&self, group: usize, on: usize) -> bool {
-        has(&self.groups[group].ancestors, on)
+        self.groups[group].ancestors.contains(on)
     }
 
     fn open(&mut self, values: &Values<'_>, root: ValueId, reads: Vec<Read>, is_library: bool) -> usize {
         let index = self.groups.len();
-        let ancestors = self.ancestors_of(&reads, index);
+        let ancestors = self.wait_for(&reads, index);
         let (space, folded) = (values.space(root), values.folded(root).to_vec());
         let cost = values.cost(root);
         let (roots, products) = (vec![root], vec![]);
-        self.groups.push(FusionGroup { roots, space, folded, is_library, products, reads, cost, ancestors });
+        let is_read = false;
+        self.groups.push(FusionGroup { roots, space, folded, is_library, products, reads, cost, ancestors, is_read });
         self.group_of.insert(root, index);
         index
     }
 
     fn join(&mut self, values: &Values<'_>, index: usize, root: ValueId, reads: &[Read], fit: Fit) {
-        let more = self.ancestors_of(reads, index);
+        let more = self.wait_for(reads, index);
         self.group_of.insert(root, index);
         let group = &mut self.groups[index];
         group.roots.push(root);
@@ -164,23 +187,42 @@ impl Groups {
                 group.reads.push(read.clone());
             }
         }
-        for (other, group) in self.groups.iter_mut().enumerate() {
-            if other == index || has(&group.ancestors, index) {
-                unite(&mut group.ancestors, &more);
-            }
+        let is_new = !group.ancestors.includes(&more);
+        group.ancestors.unite(&more);
+        if is_new && group.is_read {
+            self.pass_on(index, &more);
         }
     }
 
-    /// The groups that reading this depends on, other than `index` itself.
-    fn ancestors_of(&self, reads: &[Read], index: usize) -> Vec<u64> {
-        let mut ancestors = vec![];
+    /// Lets the groups that depend on one depend on more.
+    fn pass_on(&mut self, index: usize, more: &Ancestors) {
+        let heirs = self.groups.iter_mut().filter(|group| group.ancestors.contains(index));
+        heirs.for_each(|group| group.ancestors.unite(more));
+    }
+
+    /// The groups that reading this depends on, other than `index` itself; those that make it are read from then on.
+    fn wait_for(&mut self, reads: &[Read], index: usize) -> Ancestors {
+        let mut ancestors = Ancestors::default();
         for maker in reads.iter().filter_map(|read| self.group_of.get(&read.value).copied()) {
             if maker != index {
-                unite(&mut ancestors, &self.groups[maker].ancestors);
-                set(&mut ancestors, maker);
+                let group = &mut self.groups[maker];
+                group.is_read = true;
+                ancestors.unite(&group.ancestors);
+                ancestors.insert(maker);
             }
         }
         ancestors
+    }
+
+    /// The groups that one waits for and that make what it reads, or products that it computes, each once.
+    fn makers(&self, index: usize) -> SmallVec<[usize; 8]> {
+        let FusionGroup { reads, products, .. } = &self.groups[index];
+        let values = reads.iter().map(|read| &read.value).chain(products);
+        let makers = values.filter_map(|value| self.group_of.get(value).copied());
+        let mut makers: SmallVec<[usize; 8]> = makers.filter(|&maker| maker != index).collect();
+        makers.sort_unstable();
+        makers.dedup();
+        makers
     }
 
     /// The groups that read each value from memory.
@@ -200,30 +242,26 @@ impl Groups {
     /// Whether a group can be one with a group that reads it: whether nothing that the reader waits for waits for the
     /// group itself.
     pub(super) fn can_absorb(&self, index: usize, reader: usize) -> bool {
-        bits(&self.groups[reader].ancestors).all(|other| other == index || !self.depends(other, index))
+        self.makers(reader).iter().all(|&maker| maker == index || !self.depends(maker, index))
     }
 
-    /// Makes a group one with a group that reads it, which has no roots from then on.
-    pub(super) fn absorb(&mut self, index: usize, reader: usize) {
-        let own = std::mem::take(&mut self.groups[index].roots);
-        let FusionGroup { roots, reads, ancestors, .. } = &mut self.groups[reader];
-        let (roots, reads, mut ancestors) = (std::mem::take(roots), std::mem::take(reads), std::mem::take(ancestors));
-        clear(&mut ancestors, index);
+    /// Makes a group one with a group that reads it, which has no roots from then on. Groups that depend on the reader
+    /// depend on both from before; `has_others` says whether others depend on the group.
+    pub(super) fn absorb(&mut self, index: usize, reader: usize, has_others: bool) {
+        let FusionGroup { roots, reads, products, is_read, .. } = &mut self.groups[reader];
+        let (roots, reads, products) = (std::mem::take(roots), std::mem::take(reads), std::mem::take(products));
+        let is_read = *is_read;
+        let more = self.wait_for(&reads, index);
         self.group_of.extend(roots.iter().map(|&root| (root, index)));
         let group = &mut self.groups[index];
+        let own = &group.roots;
         group.reads.extend(reads.into_iter().filter(|read| !own.contains(&read.value)));
-        group.roots = own;
         group.roots.extend(roots);
-        unite(&mut group.ancestors, &ancestors);
-        let ancestors = group.ancestors.clone();
-        for group in &mut self.groups {
-            if has(&group.ancestors, reader) {
-                clear(&mut group.ancestors, reader);
-                set(&mut group.ancestors, index);
-            }
-            if has(&group.ancestors, index) {
-                unite(&mut group.ancestors, &ancestors);
-            }
+        group.products.extend(products);
+        group.is_read = is_read || has_others;
+        group.ancestors.unite(&more);
+        if has_others {
+            self.pass_on(index, &more);
         }
     }
 
@@ -236,11 +274,12 @@ impl Groups {
     /// The groups in the order of the program, each after what it depends on, and where that leaves a choice after
     /// those that hold it up: `delayed_by` lists for each group the ones that should wait for it.
     pub(super) fn in_order(&self, delayed_by: &[Vec<usize>]) -> Vec<usize> {
-        let mut waits: Vec<u32> = self.groups.iter().map(|group| n_bits(&group.ancestors)).collect();
-        // As bits, too: as lists they would take many times as much in a long chain.
+        let mut waits = vec![0; self.groups.len()];
         let mut heirs = vec![vec![]; self.groups.len()];
-        for (index, group) in self.groups.iter().enumerate() {
-            bits(&group.ancestors).for_each(|on| set(&mut heirs[on], index));
+        for (index, waits) in waits.iter_mut().enumerate() {
+            let makers = self.makers(index);
+            *waits = makers.len();
+            makers.into_iter().for_each(|maker| heirs[maker].push(index));
         }
         let mut holds = vec![0; self.groups.len()];
         delayed_by.iter().flatten().for_each(|&index| holds[index] += 1);
@@ -256,7 +295,7 @@ impl Groups {
                 continue;
             }
             order.push(index);
-            for heir in bits(&heirs[index]) {
+            for &heir in &heirs[index] {
                 waits[heir] -= 1;
                 if waits[heir] == 0 {
                     ready.push(entry(heir, &holds));
@@ -332,40 +371,98 @@ fn library_reads(values: &Values<'_>, root: ValueId) -> Vec<Read> {
     args.map(|arg| Read { value: memory(arg), view: None }).collect()
 }
 
-fn has(bits: &[u64], index: usize) -> bool {
-    bits.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fmt::Write;
 
-/// The positions of the bits that are set, in order.
-fn bits(bits: &[u64]) -> impl Iterator<Item = usize> {
-    let of_word = |(at, &word): (usize, &u64)| {
-        let next = |&rest: &u64| Some(rest & (rest - 1)).filter(|&rest| rest != 0);
-        let first = Some(word).filter(|&word| word != 0);
-        std::iter::successors(first, next).map(move |rest| 64 * at + rest.trailing_zeros() as usize)
-    };
-    bits.iter().enumerate().flat_map(of_word)
-}
+    use super::*;
+    use crate::graph::Graph;
+    use crate::plan::{epilogue, products, unplaced_steps};
 
-fn n_bits(bits: &[u64]) -> u32 {
-    bits.iter().map(|word| word.count_ones()).sum()
-}
-
-fn set(bits: &mut Vec<u64>, index: usize) {
-    if bits.len() <= index / 64 {
-        bits.resize(index / 64 + 1, 0);
+    /// A graph of pointwise ops, sums that are broadcast, and products of two sizes, over values drawn by `seed`.
+    fn drawn(seed: u64, n: u32) -> Graph {
+        let mut state = seed;
+        let mut draw = |n: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32 % n
+        };
+        let side = if seed % 2 == 0 { 16 } else { 8 };
+        let ty = format!("f32[{side}, {side}]");
+        let mut text = format!("graph (%0: {ty}, %1: {ty}) {{\n");
+        let mut values = vec![0, 1];
+        let mut next = 2;
+        for _ in 0..n {
+            // The last values are read most.
+            let recent = draw(2) == 0;
+            let from = if recent { values.len().saturating_sub(3) } else { 0 };
+            let mut value = || values[from + draw((values.len() - from) as u32) as usize];
+            let (x, y) = (value(), value());
+            let made = match draw(6) {
+                0 | 1 => format!("matmul %{x}, %{y}"),
+                2 => format!("add %{x}, %{y}"),
+                3 => format!("tanh %{x}"),
+                4 => format!("sin %{x}"),
+                _ => {
+                    let _ = writeln!(text, "  %{next} = reduce_sum %{x} {{axes=[0]}} : f32[{side}]");
+                    next += 1;
+                    format!("broadcast_to %{} {{shape=[{side}, {side}]}}", next - 1)
+                }
+            };
+            let _ = writeln!(text, "  %{next} = {made} : {ty}");
+            values.push(next);
+            next += 1;
+        }
+        let _ = writeln!(text, "  return %{}, %{}\n}}", values[values.len() - 1], values[values.len() / 2]);
+        let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+        graph.without_dead_nodes()
     }
-    bits[index / 64] |= 1 << (index % 64);
-}
 
-fn clear(bits: &mut [u64], index: usize) {
-    if let Some(word) = bits.get_mut(index / 64) {
-        *word &= !(1 << (index % 64));
+    /// The groups that each group depends on by its edges and those of others.
+    fn closure(groups: &Groups) -> Vec<BTreeSet<usize>> {
+        let of = |index: usize| {
+            let (mut found, mut open) = (BTreeSet::new(), groups.makers(index).to_vec());
+            while let Some(maker) = open.pop() {
+                if found.insert(maker) {
+                    open.extend(groups.makers(maker));
+                }
+            }
+            found
+        };
+        (0..groups.groups.len()).map(of).collect()
     }
-}
 
-fn unite(bits: &mut Vec<u64>, more: &[u64]) {
-    if bits.len() < more.len() {
-        bits.resize(more.len(), 0);
+    fn assert_known(groups: &Groups, values: &Values<'_>) {
+        let has_step = |index: &usize| groups.groups[*index].roots.first().is_some_and(|&root| values.is_root(root));
+        let live: Vec<usize> = (0..groups.groups.len()).filter(has_step).collect();
+        for (index, ancestors) in closure(groups).iter().enumerate().filter(|(index, _)| has_step(index)) {
+            assert!(!ancestors.contains(&index), "a circle through {index}");
+            for &on in &live {
+                assert_eq!(groups.depends(index, on), ancestors.contains(&on), "{index} on {on}");
+            }
+        }
+        let mut ended = BTreeSet::new();
+        for index in groups.in_order(&groups.delayed_by(values)) {
+            assert!(groups.makers(index).iter().all(|maker| ended.contains(maker)), "{index} is too early");
+            ended.insert(index);
+        }
     }
-    bits.iter_mut().zip(more).for_each(|(word, more)| *word |= more);
+
+    #[test]
+    fn groups_know_all_that_they_depend_on() {
+        let mut n_absorbed = 0;
+        for seed in 0..60 {
+            let graph = drawn(seed, 20 + 3 * seed as u32);
+            let mut values = Values::of(&graph);
+            let mut groups = Groups::of(&values);
+            assert_known(&groups, &values);
+            products::absorb(&mut values, &mut groups);
+            assert_known(&groups, &values);
+            let mut steps = unplaced_steps(&values, &groups);
+            epilogue::attach(&values, &mut groups, &mut steps);
+            assert_known(&groups, &values);
+            n_absorbed += groups.groups.iter().filter(|group| group.roots.is_empty()).count();
+        }
+        assert!(n_absorbed > 20, "{n_absorbed} epilogues");
+    }
 }

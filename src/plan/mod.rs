@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod ancestors;
 mod donate;
 mod epilogue;
 mod fuse;

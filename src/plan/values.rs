@@ -215,11 +215,16 @@ impl<'g> Values<'g> {
 
     /// Makes roots of what several kernels would compute at a cost, and of what grows too long.
     fn mark_by_cost(&mut self) {
-        let users = self.users();
+        let (users, graph) = (self.users(), self.graph);
         let mut paths: Vec<RootPath> = Vec::with_capacity(users.len());
-        for (id, node) in self.graph.iter() {
+        // Unrolled steps repeat their ops.
+        let mut known: HashMap<(&Op, SmallVec<[&TensorType; 3]>), u32> = HashMap::new();
+        for (id, node) in graph.iter() {
             let own = match self.lowering(id) {
-                Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => self.cost_of(id, body),
+                Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => {
+                    let types = node.args.iter().map(|&arg| graph.ty(arg)).collect();
+                    *known.entry((&node.op, types)).or_insert_with(|| self.cost_of(id, body))
+                }
                 Lowering::Reduce { .. } => 1,
                 Lowering::Movement(_) | Lowering::Library(_) | Lowering::Parameter => 0,
             };
