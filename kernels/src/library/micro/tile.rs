@@ -570,13 +570,13 @@ unsafe fn finish_plane<S: Simd, const N: usize>(
 ) {
     /// Rows and columns that are exchanged at a time.
     const BLOCK: usize = 4;
-    // SAFETY: C covers the rows and `N` columns; the local memory holds as many vectors.
+    // SAFETY: C covers the rows and `N` columns; the local memory holds four vectors, and `N` is at most that.
     unsafe {
         if N == 1 && c_row == 1 && fresh && rows == S::LANES {
             S::store(c, sums[0]);
             return;
         }
-        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 8 * 16];
+        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 4 * 16];
         let edge = edge.as_mut_ptr().cast::<S::Elem>();
         for (column, sum) in sums.into_iter().enumerate() {
             S::store(edge.add(column * S::LANES), sum);
