@@ -381,7 +381,7 @@ impl Conv2d {
         if out.is_empty() {
             return;
         }
-        if engine.depthwise
+        if engine.narrow
             && let Some(pass) = Depthwise::new(self, p)
         {
             pass.run(q, out, epilogue);
@@ -717,7 +717,7 @@ impl<T: Real> ConvCall<'_, T> {
     /// Tells the epilogue of a group's result that was not finished block by block.
     fn finish_all(&self, n_rows: usize, n_cols: usize, first: usize, row_stride: usize) {
         const ROWS: usize = 256;
-        (self.engine.parallel_for)(n_rows.div_ceil(ROWS), &|task| {
+        self.engine.for_each_in_runs(n_rows.div_ceil(ROWS), &|task| {
             self.finish(task * ROWS..((task + 1) * ROWS).min(n_rows), 0..n_cols, first, row_stride);
         });
     }

@@ -148,12 +148,12 @@ fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for level in Level::available() {
         for is_general in [false, true] {
-            engines.push(Engine { level, parallel_for: serial, unpacked: !is_general, depthwise: !is_general });
+            engines.push(Engine { level, parallel_for: serial, unpacked: !is_general, narrow: !is_general });
         }
     }
     let level = Level::best();
     for parallel_for in [backwards as ParallelFor, on_three_threads] {
-        engines.push(Engine { level, parallel_for, unpacked: true, depthwise: false });
+        engines.push(Engine { level, parallel_for, unpacked: true, narrow: false });
     }
     engines.push(Engine::best());
     engines
@@ -370,11 +370,42 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
     assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
 }
 
+/// Few channels on either side: pixels or channels as lanes, chains of several lines of taps, in sums of several blocks.
+#[test]
+fn convolutions_of_few_channels_agree_with_their_references() {
+    let mut random = Random(0xface);
+    for round in 0..180 {
+        let pass = ConvPass::ALL[round % 3];
+        let [kernel_height, kernel_width] = [0; 2].map(|_| random.pick(&[1, 2, 3, 3, 4, 5, 6]));
+        let conv = Conv2d {
+            height: random.pick(&[8, 9, 12, 17]),
+            width: random.pick(&[6, 7, 8, 9, 15, 16, 17, 24, 31, 33, 40]),
+            in_channels: random.pick(&[1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33]),
+            out_channels: random.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 16, 33]),
+            kernel_height,
+            kernel_width,
+            stride: [0; 2].map(|_| random.pick(&[1, 1, 2])),
+            groups: 1,
+            ..convolution(&mut random, [DType::F32, DType::F64][round / 3 % 2], pass)
+        };
+        check(&conv, conv.batch * conv.height * conv.width * conv.in_channels.max(conv.out_channels), &mut random);
+    }
+}
+
 #[test]
 fn convolutions_agree_with_their_references_where_they_are_cut() {
     let mut random = Random(5);
-    // Several images in a group, several blocks of taps, an image that is larger than what a task holds.
-    let shapes = [(21, 12, 1, 6, 1), (5, 25, 1, 6, 2), (5, 25, 4, 6, 1), (2, 13, 40, 33, 2), (1, 52, 40, 3, 1)];
+    // Several images in a group, several blocks of taps, an image that is larger than what a task holds, more images than
+    // tasks.
+    let shapes = [
+        (130, 6, 2, 3, 1),
+        (130, 6, 3, 9, 2),
+        (21, 12, 1, 6, 1),
+        (5, 25, 1, 6, 2),
+        (5, 25, 4, 6, 1),
+        (2, 13, 40, 33, 2),
+        (1, 52, 40, 3, 1),
+    ];
     for (batch, extent, in_channels, out_channels, stride) in shapes {
         for pass in [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient] {
             let conv = Conv2d {

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use super::drive::Engine;
 use super::pack::{PanelSource, Strided};
-use super::tile::Lines;
-use super::{Layout, Real, Window, block_depth, with_scratch};
+use super::tile::{Lines, Spread};
+use super::{Layout, Level, Real, Window, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const MAX_TILE: usize = 96 << 10;
@@ -103,7 +103,7 @@ impl ImageTile {
     }
 
     /// Copies what lines `lines` of outputs of `image` need.
-    fn copy<T: Real>(&self, w: &Window<'_, T>, image: usize, lines: &Range<usize>, to: &mut [T]) {
+    fn copy<T: Real>(&self, level: Level, w: &Window<'_, T>, image: usize, lines: &Range<usize>, to: &mut [T]) {
         let low_y = self.low[0] + (lines.start * self.stride) as isize;
         let width = w.x.extent as isize;
         let from_x = self.low[1].clamp(0, width) as usize;
@@ -119,7 +119,7 @@ impl ImageTile {
             let at = ((image * w.y.extent + y) * w.x.extent + from_x) * w.pixel;
             let inside = (from_x as isize - self.low[1]) as usize..(to_x as isize - self.low[1]) as usize;
             if self.in_planes {
-                self.spread(w.image.get(at..).unwrap_or_default(), w.pixel, inside, row);
+                self.spread(level, w.image.get(at..).unwrap_or_default(), w.pixel, inside, row);
                 continue;
             }
             let first = inside.start * self.channels;
@@ -139,13 +139,18 @@ impl ImageTile {
     }
 
     /// Copies a line of pixels at distance `pixel` to columns `inside` of its planes.
-    fn spread<T: Real>(&self, pixels: &[T], pixel: usize, inside: Range<usize>, row: &mut [T]) {
-        for (channel, plane) in row.chunks_exact_mut(self.extent[1]).enumerate() {
-            plane[..inside.start].fill(T::ZERO);
-            plane[inside.end..].fill(T::ZERO);
-            let from = pixels[channel..].iter().step_by(pixel);
-            plane[inside.clone()].iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    fn spread<T: Real>(&self, level: Level, pixels: &[T], pixel: usize, inside: Range<usize>, row: &mut [T]) {
+        let (channels, plane, len) = (self.channels, self.extent[1], inside.len());
+        assert!(inside.end <= plane, "pixels of a line");
+        if len < plane {
+            // At once: a few elements at a time take longer.
+            row.fill(T::ZERO);
         }
+        assert!(pixels.len() >= (len - 1) * pixel + channels && row.len() == channels * plane);
+        let (from, to) = (pixels.as_ptr(), row[inside.start..].as_mut_ptr());
+        // SAFETY: the level is present; as just asserted, the pixels and their planes are there, and `inside` lies in a
+        // plane.
+        unsafe { (T::kernels(level).spread)(&Spread { from, step: pixel, channels, to, plane, len }) };
     }
 
     /// Elements from a pixel to the next, and from a channel to the next.
@@ -211,7 +216,8 @@ impl Engine {
         let depth = |part: &ConvPart<'_, T>| part.window.y.taps * part.window.x.taps * part.window.channels;
         let mut tile = ImageTile::new(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
         if let Some(tile) = &mut tile {
-            tile.in_planes = x.n <= MOST_IN_PLANES && x.parts.iter().all(|part| part.window.x.stride == 1);
+            let has_neighbours = x.parts.iter().all(|part| part.window.x.stride == 1);
+            tile.in_planes = self.narrow && x.n <= MOST_IN_PLANES && has_neighbours;
         }
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
         let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;
@@ -238,12 +244,12 @@ impl Engine {
             let chunk = n_lines.div_ceil(chunks);
             let chunks = n_lines.div_ceil(chunk);
             let (packed, out) = (&*packed, Shared(out));
-            (self.parallel_for)(x.batch * chunks, &|task| {
+            self.for_each_in_runs(x.batch * chunks, &|task| {
                 let (image, first) = (task / chunks, task % chunks * chunk);
                 let lines = first..(first + chunk).min(n_lines);
                 with_scratch::<T, _>(tile.map_or(0, |tile| tile.len(lines.len())), |copy| {
                     if let (Some(tile), Some(part)) = (&tile, x.parts.iter().find(|part| depth(part) > 0)) {
-                        tile.copy(&part.window, image, &lines, copy);
+                        tile.copy(self.level, &part.window, image, &lines, copy);
                     }
                     for part in &ready {
                         self.direct_part(x, part, tile.as_ref(), copy, packed, &lines, out.at(image * x.out_image));
@@ -396,7 +402,7 @@ impl Engine {
                 for first in (0..w.y.outputs).step_by(lines_per_tile) {
                     let lines = first..(first + lines_per_tile).min(w.y.outputs);
                     let copy = &mut copy[..tile.len(lines.len())];
-                    tile.copy(w, image, &lines, copy);
+                    tile.copy(self.level, w, image, &lines, copy);
                     for line in lines.clone().step_by(chain) {
                         let now = line..(line + chain).min(lines.end);
                         let start = (line - first) * tile.stride * tile.line() + tile.start(w);
@@ -438,21 +444,27 @@ impl Engine {
         }
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1;
-        let (lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
-        for tap in 0..w.y.taps {
+        let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
+        let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
+        let [a_tap, c_tap] = [w.y.dilation as usize * tile.line(), w.x.taps * w.channels * x.n];
+        if self.narrow && merged {
+            // All lines of taps at once, so that there are chains enough where these are short.
+            (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);
+        }
+        for tap in 0..calls {
             let block = Lines {
                 lines,
                 rows,
                 cols: x.n,
                 offsets,
-                a: copy[tap * w.y.dilation as usize * tile.line()..].as_ptr(),
-                a_line: w.x.dilation as usize * w.channels,
+                a: copy[tap * a_tap..].as_ptr(),
+                a_line,
                 a_row: 1,
                 b,
                 b_panel,
                 b_row,
-                c: c.wrapping_add(tap * w.x.taps * w.channels * x.n),
-                c_line: w.channels * x.n,
+                c: c.wrapping_add(tap * c_tap),
+                c_line,
                 c_row: x.n,
                 fresh,
             };

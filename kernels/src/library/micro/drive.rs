@@ -14,6 +14,9 @@ use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 /// Runs a body for each of `n` tasks, in any order and on any threads.
 pub(crate) type ParallelFor = fn(usize, &(dyn Fn(usize) + Sync));
 
+/// Tasks of neighbouring pieces.
+const RUNS: usize = 64;
+
 /// The machine that products are computed with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine {
@@ -23,14 +26,22 @@ pub(crate) struct Engine {
     pub(crate) parallel_for: ParallelFor,
     /// Whether small products may skip packing; no result depends on it.
     pub(crate) unpacked: bool,
-    /// Whether convolutions in groups of few channels may have channels as lanes; no result depends on it.
-    pub(crate) depthwise: bool,
+    /// Whether convolutions of few channels may choose what is a lane, and how chains are grouped; no result depends on
+    /// it.
+    pub(crate) narrow: bool,
 }
 
 impl Engine {
     /// The fastest for this machine.
     pub(crate) fn best() -> Engine {
-        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, unpacked: true, depthwise: true }
+        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, unpacked: true, narrow: true }
+    }
+
+    /// Runs a body for each of `n` pieces, whose results follow each other, in at most [`RUNS`] tasks of neighbours.
+    /// Where threads took small pieces in turn, each would ask ahead for memory that another one writes.
+    pub(crate) fn for_each_in_runs(&self, n: usize, body: &(dyn Fn(usize) + Sync)) {
+        let run = n.div_ceil(RUNS).max(1);
+        (self.parallel_for)(n.div_ceil(run), &|i| (i * run..n.min((i + 1) * run)).for_each(body));
     }
 }
 

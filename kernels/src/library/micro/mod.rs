@@ -31,7 +31,7 @@ pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
 pub(crate) use softmax::SoftmaxReal;
-use tile::{Block, CHUNK, Lines, Unpacked};
+use tile::{Block, CHUNK, Lines, Spread, Unpacked};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 /// An element type that products are computed in: `f32` or `f64`.
@@ -49,7 +49,7 @@ pub(crate) trait Real: Element + Add<Output = Self> {
 /// An instruction set for which kernels exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// x86-64 with AVX-512F.
+    /// x86-64 with AVX-512F, also on shorter vectors (AVX-512VL).
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// x86-64 with AVX2 and FMA.
@@ -67,7 +67,7 @@ impl Level {
     pub(crate) fn available() -> impl Iterator<Item = Level> {
         [
             #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, is_x86_feature_detected!("avx512f")),
+            (Level::Avx512, is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")),
             #[cfg(target_arch = "x86_64")]
             (Level::Avx2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")),
             #[cfg(target_arch = "aarch64")]
@@ -119,6 +119,8 @@ pub(crate) struct Kernels<T> {
     lines: unsafe fn(&Lines<'_, T>),
     /// Computes a few columns of a block of C from an image in planes.
     planes: unsafe fn(&Lines<'_, T>),
+    /// Copies pixels to planes.
+    spread: unsafe fn(&Spread<T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes chains of fused multiply-adds on registers.
@@ -184,6 +186,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn spread(x: &Spread<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { tile::spread::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { tile::unpacked::<Elem>(x) }
@@ -202,6 +210,7 @@ macro_rules! kernels {
             block,
             lines,
             planes,
+            spread,
             unpacked,
             chains,
             lanes,
@@ -218,6 +227,7 @@ fn portable<T: Real>() -> Kernels<T> {
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2>,
         planes: tile::planes::<simd::Portable<T>>,
+        spread: tile::spread::<simd::Portable<T>>,
         unpacked: tile::unpacked::<T>,
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
@@ -249,7 +259,7 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<f32> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => kernels!(simd::Avx512F32, "avx512f,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
+            Level::Avx512 => kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 4 3 2),
             #[cfg(target_arch = "aarch64")]
@@ -270,7 +280,7 @@ impl Real for f64 {
     fn kernels(level: Level) -> Kernels<f64> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => kernels!(simd::Avx512F64, "avx512f,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
+            Level::Avx512 => kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 4 3 2),
             #[cfg(target_arch = "aarch64")]

@@ -10,7 +10,7 @@ use super::Real;
 /// # Safety
 ///
 /// Every method needs the instruction set of the implementing type, and `load`, `store` and `splat` need a pointer
-/// that is valid for `LANES` (or one) elements; no alignment is asked for.
+/// that is valid for `LANES` (or one) elements, `columns` one that is so for its rows; no alignment is asked for.
 pub(crate) trait Simd: Copy + 'static {
     /// The type of a lane.
     type Elem: Real;
@@ -35,6 +35,14 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn add(x: Self::Vector, y: Self::Vector) -> Self::Vector;
     /// Asks for the cache line at `x`, which may be any address.
     unsafe fn prefetch(x: *const Self::Elem);
+    /// Four rows of four elements, at a distance of `step`, as four columns.
+    #[inline(always)]
+    unsafe fn columns(x: *const Self::Elem, step: usize) -> [[Self::Elem; 4]; 4] {
+        // SAFETY: the caller's rows are readable.
+        let rows = std::array::from_fn(|row| unsafe { x.add(row * step).cast::<[Self::Elem; 4]>().read_unaligned() });
+        let rows: [[Self::Elem; 4]; 4] = rows;
+        std::array::from_fn(|column| rows.map(|row| row[column]))
+    }
 }
 
 /// Lanes of the shortest vectors that narrow results are computed with.
@@ -46,7 +54,7 @@ pub(crate) const fn least_lanes<S: Simd>() -> usize {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! simd {
     ($name:ident, $elem:ty, $vector:ty, $lanes:expr, half $half:ty, zero $zero:expr, splat $splat:expr, load $load:expr,
-     store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr) => {
+     store $store:expr, mul_add $mul_add:expr, add $add:expr, prefetch $prefetch:expr $(, columns $columns:ident)?) => {
         #[derive(Clone, Copy)]
         pub(crate) struct $name;
 
@@ -92,6 +100,13 @@ macro_rules! simd {
                 // SAFETY: see the impl.
                 unsafe { $prefetch(x.cast()) }
             }
+            $(
+                #[inline(always)]
+                unsafe fn columns(x: *const $elem, step: usize) -> [[$elem; 4]; 4] {
+                    // SAFETY: see the impl.
+                    unsafe { $columns(x, step) }
+                }
+            )?
         }
     };
 }
@@ -112,9 +127,25 @@ mod x86 {
         store _mm256_storeu_pd, mul_add _mm256_fmadd_pd, add _mm256_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
     // Halves of the above, with the instructions for fused steps that come with AVX2.
     simd!(SseF32, f32, __m128, 4, half SseF32, zero _mm_setzero_ps(), splat _mm_set1_ps, load _mm_loadu_ps,
-        store _mm_storeu_ps, mul_add _mm_fmadd_ps, add _mm_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>);
+        store _mm_storeu_ps, mul_add _mm_fmadd_ps, add _mm_add_ps, prefetch _mm_prefetch::<_MM_HINT_T0>,
+        columns columns_f32);
     simd!(SseF64, f64, __m128d, 2, half SseF64, zero _mm_setzero_pd(), splat _mm_set1_pd, load _mm_loadu_pd,
         store _mm_storeu_pd, mul_add _mm_fmadd_pd, add _mm_add_pd, prefetch _mm_prefetch::<_MM_HINT_T0>);
+
+    /// [`Simd::columns`] by exchanges of halves, which no compiler finds in moves of single elements.
+    ///
+    /// # Safety
+    ///
+    /// The four rows are readable.
+    #[inline(always)]
+    unsafe fn columns_f32(x: *const f32, step: usize) -> [[f32; 4]; 4] {
+        // SAFETY: the rows are readable; vectors and arrays of four elements have the same bytes.
+        unsafe {
+            let [mut a, mut b, mut c, mut d] = [0, 1, 2, 3].map(|row| _mm_loadu_ps(x.add(row * step)));
+            _MM_TRANSPOSE4_PS(&mut a, &mut b, &mut c, &mut d);
+            std::mem::transmute::<[__m128; 4], [[f32; 4]; 4]>([a, b, c, d])
+        }
+    }
 }
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::{Avx2F32, Avx2F64, Avx512F32, Avx512F64};

@@ -248,6 +248,23 @@ pub(super) struct Lines<'a, T> {
     pub(super) fresh: bool,
 }
 
+/// Pixels with all their channels, and the planes that they are copied to.
+#[derive(Clone, Copy)]
+pub(super) struct Spread<T> {
+    /// The first channel of the first pixel.
+    pub(super) from: *const T,
+    /// Elements from one pixel to the next.
+    pub(super) step: usize,
+    /// Channels of a pixel.
+    pub(super) channels: usize,
+    /// Place of the first pixel in the first plane.
+    pub(super) to: *mut T,
+    /// Elements from one plane to the next.
+    pub(super) plane: usize,
+    /// Number of pixels.
+    pub(super) len: usize,
+}
+
 /// The height of the next tile of a line: the highest that leaves no rows or enough for another, so that few rows of
 /// tiles are computed for nothing; `heights` fall.
 #[inline(always)]
@@ -274,6 +291,8 @@ pub(super) unsafe fn lines<
 >(
     x: &Lines<'_, S::Elem>,
 ) {
+    // With AVX-512, also for shorter vectors. One vector to a row leaves room for more rows there.
+    let has_32_registers = size_of::<S::Vector>() == 64;
     for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
         let cols = (x.cols - j).min(NV * S::LANES);
         // SAFETY: the panels and the part of C lie inside the block.
@@ -281,12 +300,16 @@ pub(super) unsafe fn lines<
             let (b, c) = (x.b.add(panel * x.b_panel), x.c.add(j));
             if cols > S::LANES {
                 columns::<S, M0, M1, M2, M3, NV>(x, b, c, cols);
+            } else if cols > S::Half::LANES && has_32_registers {
+                columns::<S, 16, 8, 6, 4, 1>(x, b, c, cols);
             } else if cols > S::Half::LANES {
                 columns::<S, M0, M1, M2, M3, 1>(x, b, c, cols);
-            } else if cols > <S::Half as Simd>::Half::LANES {
+            } else if cols > Shortest::<S>::LANES && has_32_registers {
+                columns::<S::Half, 16, 8, 6, 4, 1>(x, b, c, cols);
+            } else if cols > Shortest::<S>::LANES {
                 columns::<S::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
             } else {
-                columns::<<S::Half as Simd>::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
+                columns::<Shortest<S>, M0, M1, M2, M3, 1>(x, b, c, cols);
             }
         }
     }
@@ -300,6 +323,20 @@ unsafe fn columns<S: Simd, const M0: usize, const M1: usize, const M2: usize, co
     c: *mut S::Elem,
     cols: usize,
 ) {
+    if NV == 1 && x.a_row == 1 {
+        // Chains of few rows are too few to hide the time that a step takes.
+        // SAFETY: handed on.
+        unsafe {
+            match x.rows {
+                1 => return stacks::<S, 8, 1>(x, b, c, cols),
+                2 => return stacks::<S, 4, 2>(x, b, c, cols),
+                3 => return stacks::<S, 3, 3>(x, b, c, cols),
+                4 => return stacks::<S, 2, 4>(x, b, c, cols),
+                5 => return stacks::<S, 2, 5>(x, b, c, cols),
+                _ => {}
+            }
+        }
+    }
     for line in 0..x.lines {
         let mut i = 0;
         while i < x.rows {
@@ -363,6 +400,59 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
             b = b.wrapping_add(x.b_row);
         }
         finish::<S, M, NV>(sums, c, x.c_row, x.fresh, rows, cols);
+    }
+}
+
+/// The columns of one panel in all lines, which have `R` rows that are neighbours in memory: `L` lines at a time.
+#[inline(always)]
+unsafe fn stacks<S: Simd, const L: usize, const R: usize>(
+    x: &Lines<'_, S::Elem>,
+    b: *const S::Elem,
+    c: *mut S::Elem,
+    cols: usize,
+) {
+    let mut line = 0;
+    while line < x.lines {
+        // SAFETY: these lines are there.
+        unsafe {
+            let (a, c) = (x.a.add(line * x.a_line), c.add(line * x.c_line));
+            if x.lines - line >= L {
+                stack::<S, L, R>(x, a, b, c, cols);
+                line += L;
+            } else {
+                stack::<S, 1, R>(x, a, b, c, cols);
+                line += 1;
+            }
+        }
+    }
+}
+
+/// One tile of [`stacks`]: `L` whole lines.
+#[inline(always)]
+unsafe fn stack<S: Simd, const L: usize, const R: usize>(
+    x: &Lines<'_, S::Elem>,
+    a: *const S::Elem,
+    mut b: *const S::Elem,
+    c: *mut S::Elem,
+    cols: usize,
+) {
+    // SAFETY: the caller's block covers panels and image.
+    unsafe {
+        let mut sums = [[[S::zero(); 1]; R]; L];
+        for offset in x.offsets {
+            let part = S::load(b);
+            let at = a.offset(*offset);
+            for (line, sums) in sums.iter_mut().enumerate() {
+                let at = at.add(line * x.a_line);
+                for (row, [sum]) in sums.iter_mut().enumerate() {
+                    *sum = S::mul_add(S::splat(at.add(row)), part, *sum);
+                }
+            }
+            b = b.wrapping_add(x.b_row);
+        }
+        for (line, sums) in sums.into_iter().enumerate() {
+            finish::<S, R, 1>(sums, c.add(line * x.c_line), x.c_row, x.fresh, R, cols);
+        }
     }
 }
 
@@ -461,20 +551,84 @@ unsafe fn plane_tile<S: Simd, const N: usize, const L: usize>(
             }
             b = b.wrapping_add(x.b_row);
         }
-        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 16];
-        let edge = edge.as_mut_ptr().cast::<S::Elem>();
-        for (column, sums) in sums.iter().enumerate() {
-            for (line, sum) in sums.iter().enumerate() {
-                S::store(edge, *sum);
-                let c = c.add(line * x.c_line + column);
-                for i in 0..rows {
-                    let (at, sum) = (c.add(i * x.c_row), *edge.add(i));
-                    *at = if x.fresh { sum } else { *at + sum };
-                }
-            }
+        for line in 0..L {
+            let sums = sums.map(|sums| sums[line]);
+            finish_plane::<S, N>(sums, c.add(line * x.c_line), x.c_row, x.fresh, rows);
         }
     }
     rows
+}
+
+/// Stores the sums of some rows, which are lanes, to C, or adds them.
+#[inline(always)]
+unsafe fn finish_plane<S: Simd, const N: usize>(
+    sums: [S::Vector; N],
+    c: *mut S::Elem,
+    c_row: usize,
+    fresh: bool,
+    rows: usize,
+) {
+    /// Rows and columns that are exchanged at a time.
+    const BLOCK: usize = 4;
+    // SAFETY: C covers the rows and `N` columns; the local memory holds four vectors, and `N` is at most that.
+    unsafe {
+        if N == 1 && c_row == 1 && fresh && rows == S::LANES {
+            S::store(c, sums[0]);
+            return;
+        }
+        let mut edge = [MaybeUninit::<S::Elem>::uninit(); 4 * 16];
+        let edge = edge.as_mut_ptr().cast::<S::Elem>();
+        for (column, sum) in sums.into_iter().enumerate() {
+            S::store(edge.add(column * S::LANES), sum);
+        }
+        let exchanged = if N.is_multiple_of(BLOCK) { rows / BLOCK * BLOCK } else { 0 };
+        for column in (0..N).step_by(BLOCK) {
+            for i in (0..exchanged).step_by(BLOCK) {
+                let block = Shortest::<S>::columns(edge.add(column * S::LANES + i), S::LANES);
+                for (row, new) in block.into_iter().enumerate() {
+                    let at = c.add((i + row) * c_row + column).cast::<[S::Elem; BLOCK]>();
+                    let old = if fresh { None } else { Some(at.read_unaligned()) };
+                    at.write_unaligned(old.map_or(new, |old| std::array::from_fn(|lane| old[lane] + new[lane])));
+                }
+            }
+        }
+        for i in exchanged..rows {
+            for column in 0..N {
+                let (at, sum) = (c.add(i * c_row + column), *edge.add(column * S::LANES + i));
+                *at = if fresh { sum } else { *at + sum };
+            }
+        }
+    }
+}
+
+/// The shortest vectors of an instruction set.
+type Shortest<S> = <<S as Simd>::Half as Simd>::Half;
+
+/// Copies `len` pixels at a distance of `step` to planes at a distance of `plane`, one for each channel.
+///
+/// # Safety
+///
+/// The instruction set of `S`; all channels of the pixels are readable, and as many elements of each plane writable.
+#[inline(always)]
+pub(super) unsafe fn spread<S: Simd>(x: &Spread<S::Elem>) {
+    let Spread { from, step, channels, to, plane, len } = *x;
+    // SAFETY: pixels and planes cover these places.
+    unsafe {
+        let (pixels, planes) = (len / 4 * 4, channels / 4 * 4);
+        for channel in (0..planes).step_by(4) {
+            for at in (0..pixels).step_by(4) {
+                let block = Shortest::<S>::columns(from.add(at * step + channel), step);
+                for (c, column) in block.into_iter().enumerate() {
+                    to.add((channel + c) * plane + at).cast::<[S::Elem; 4]>().write_unaligned(column);
+                }
+            }
+        }
+        for channel in 0..channels {
+            for at in if channel < planes { pixels } else { 0 }..len {
+                *to.add(channel * plane + at) = *from.add(at * step + channel);
+            }
+        }
+    }
 }
 
 /// Computes a small product straight from its operands.
