@@ -91,6 +91,12 @@ impl Outputs {
         M: From<Buffer> + From<DeviceBuffer>,
     {
         match self.0 {
+            OutputBuffers::Host(mut buffers) if Buffer::is_long_list(&buffers) => {
+                let all = buffers.drain(..).zip(items).map(|(b, item)| make(b.into(), item)).collect();
+                Buffer::leave_list(buffers);
+                all
+            }
+            // Collected in the memory of the list.
             OutputBuffers::Host(buffers) => {
                 buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect()
             }

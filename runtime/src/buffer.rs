@@ -16,11 +16,16 @@ use crate::block::{ALIGN, Block, SYSTEM_ALIGN};
 use crate::device::Device;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
+use crate::idle::IdleLists;
 use crate::pool;
 use crate::shortage::{Refusal, Shortage};
 
 /// Vectors of fewer bytes are copied: that takes less time than the counters that all threads share.
 const ADOPTED: usize = 4 << 10;
+
+thread_local! {
+    static LISTS: IdleLists<Buffer> = const { IdleLists::new() };
+}
 
 /// Host memory for the elements of one tensor.
 ///
@@ -44,6 +49,18 @@ fn bytes_of<T: Element>(n_elements: usize) -> Result<usize> {
 }
 
 impl Buffer {
+    const EMPTY: Buffer = Buffer {
+        start: NonNull::without_provenance(std::num::NonZero::new(ALIGN).expect("not zero")),
+        len: 0,
+        block: None,
+    };
+
+    /// A buffer of `len` bytes, which the block has.
+    fn over(block: Block, len: usize) -> Buffer {
+        debug_assert!(block.bytes() >= len);
+        Buffer { start: block.start(), len, block: Some(block) }
+    }
+
     /// A buffer of `len` bytes with unspecified contents.
     ///
     /// # Errors
@@ -59,18 +76,28 @@ impl Buffer {
     ///
     /// As [`Buffer::alloc`].
     pub fn alloc_all(lens: &[usize]) -> Result<Vec<Buffer>> {
-        let mut buffers = Vec::with_capacity(lens.len());
-        if lens.len() > 1 {
-            pool::obtain_small(lens, |block| {
-                let len = lens[buffers.len()];
-                debug_assert!(block.bytes() >= len);
-                buffers.push(Buffer { start: block.start(), len, block: Some(block) });
-            });
+        if let &[len] = lens {
+            return Ok(vec![Buffer::alloc(len)?]);
         }
-        for &len in &lens[buffers.len()..] {
-            buffers.push(Buffer::alloc(len)?);
+        let mut buffers = IdleLists::take(&LISTS, lens.len());
+        pool::obtain_small(lens, &mut buffers, |len, block| block.map_or(Buffer::EMPTY, |b| Buffer::over(b, len)));
+        for (buffer, &len) in buffers.iter_mut().zip(lens) {
+            if buffer.len != len {
+                *buffer = Buffer::alloc(len)?;
+            }
         }
         Ok(buffers)
+    }
+
+    /// Whether a list of [`Buffer::alloc_all`] is worth giving back by [`Buffer::leave_list`].
+    #[inline]
+    pub fn is_long_list(list: &[Buffer]) -> bool {
+        IdleLists::<Buffer>::is_long(list.len())
+    }
+
+    /// Takes back the list of [`Buffer::alloc_all`], for the next one on this thread.
+    pub fn leave_list(list: Vec<Buffer>) {
+        IdleLists::leave(&LISTS, list);
     }
 
     /// A buffer of `len` zero bytes.
@@ -114,7 +141,7 @@ impl Buffer {
             return Buffer::copy_of(&values);
         }
         let block = pool::adopt(Block::adopted(values))?;
-        Ok(Buffer { start: block.start(), len, block: Some(block) })
+        Ok(Buffer::over(block, len))
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -131,12 +158,10 @@ impl Buffer {
     /// A buffer of `len` bytes, and whether they are fresh, hence zero.
     fn obtain(len: usize) -> Result<(Buffer, bool)> {
         if len == 0 {
-            let start = NonNull::without_provenance(const { std::num::NonZero::new(ALIGN).expect("not zero") });
-            return Ok((Buffer { start, len, block: None }, true));
+            return Ok((Buffer::EMPTY, true));
         }
         let (block, is_fresh) = pool::obtain(len)?;
-        debug_assert!(block.bytes() >= len);
-        Ok((Buffer { start: block.start(), len, block: Some(block) }, is_fresh))
+        Ok((Buffer::over(block, len), is_fresh))
     }
 
     /// The number of bytes.

@@ -124,14 +124,20 @@ impl ThreadCache {
 
     fn take(&mut self, bytes: usize) -> Option<Block> {
         if bytes <= LINEAR {
-            let block = self.small[bytes / 64 - 1].pop()?;
-            self.reused += 1;
-            return Some(block);
+            return self.take_small(bytes);
         }
         let is_fit = |block: &Option<Block>| block.as_ref().is_some_and(|block| block.bytes() == bytes);
         let slot = self.blocks.iter().position(is_fit)?;
         self.reused += 1;
         self.blocks[slot].take()
+    }
+
+    /// A block of a linear class.
+    #[inline(always)]
+    fn take_small(&mut self, bytes: usize) -> Option<Block> {
+        let block = self.small[bytes / 64 - 1].pop()?;
+        self.reused += 1;
+        Some(block)
     }
 
     /// Keeps a block; returns the one that makes way.
@@ -263,25 +269,30 @@ pub(crate) fn obtain(len: usize) -> Result<(Block, bool)> {
     Ok(found)
 }
 
-/// Gives `take` blocks for the first of `lens`, for as many of them as are small and in this thread's cache; they
-/// claim deferred frees together.
-pub(crate) fn obtain_small(lens: &[usize], mut take: impl FnMut(Block)) {
-    let small = |&&len: &&usize| 0 < len && len <= LINEAR;
-    let bytes = |&len: &usize| len.next_multiple_of(64);
-    let n_small = lens.iter().take_while(small).count();
-    let mut unused: usize = lens[..n_small].iter().map(bytes).sum();
-    if unused == 0 || !claim(unused) {
-        return;
-    }
-    with_thread_cache(|cache| {
-        for bytes in lens[..n_small].iter().map(bytes) {
-            let Some(block) = cache.take(bytes) else { break };
-            unused -= bytes;
-            take(block);
-        }
+/// Adds a buffer for each of `lens`, made by `make` from its length and, as long as lengths are small and this thread's
+/// cache has some, a block; the blocks claim deferred frees together.
+///
+/// The buffers come from an iterator of known length, so that each is written where it stays: pushed one by one, they
+/// go by way of the stack, and words that are written there one at a time cannot be read back as one vector soon after.
+pub(crate) fn obtain_small<T>(lens: &[usize], buffers: &mut Vec<T>, make: impl Fn(usize, Option<Block>) -> T) {
+    let bytes = |len: usize| if (1..=LINEAR).contains(&len) { Some(len.next_multiple_of(64)) } else { None };
+    let claimed: usize = lens.iter().map_while(|&len| bytes(len)).sum();
+    let mut unused = if claimed > 0 && claim(claimed) { claimed } else { 0 };
+    let found = with_thread_cache(|cache| {
+        let with_block = |&len: &usize| {
+            let bytes = bytes(len).filter(|&bytes| bytes <= unused);
+            let block = bytes.and_then(|bytes| cache.take_small(bytes));
+            unused -= block.as_ref().and(bytes).unwrap_or(0);
+            make(len, block)
+        };
+        buffers.extend(lens.iter().map(with_block));
     });
     if unused > 0 {
         deferred().fetch_add(unused, Relaxed);
+    }
+    if found.is_none() {
+        // A thread that is ending has no cache.
+        buffers.extend(lens.iter().map(|&len| make(len, None)));
     }
 }
 

@@ -4,44 +4,31 @@
 //! general allocator does for blocks of kilobytes, it does under a lock that threads may share, and it tidies up small
 //! blocks first, which for calls with many leaves costs more than the rest of the call.
 
-use std::cell::RefCell;
 use std::fmt;
 use std::ops::Deref;
 
+use retape_runtime::IdleLists;
 use smallvec::SmallVec;
 
 use crate::tensor::Tensor;
-
-/// The lists that may be in use by a thread at once without asking the allocator.
-const N_IDLE: usize = 4;
-/// Longer lists are given back.
-const MAX_IDLE: usize = 1 << 16;
 
 const N_WORDS: usize = 64;
 const N_TENSORS: usize = 16;
 
 thread_local! {
-    static IDLE: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
+    static IDLE: IdleLists<u64> = const { IdleLists::new() };
 }
 
 /// An empty list with memory of at least some elements.
 #[cold]
 fn take() -> Vec<u64> {
-    let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()).ok().flatten();
-    idle.unwrap_or_else(|| Vec::with_capacity(4 * N_WORDS))
+    IdleLists::take(&IDLE, 4 * N_WORDS)
 }
 
 /// Keeps the memory of a list.
 #[cold]
-fn leave(mut list: Vec<u64>) {
-    list.clear();
-    // A thread that is ending keeps nothing.
-    let _ = IDLE.try_with(|idle| {
-        let mut idle = idle.borrow_mut();
-        if idle.len() < N_IDLE && list.capacity() <= MAX_IDLE {
-            idle.push(list);
-        }
-    });
+fn leave(list: Vec<u64>) {
+    IdleLists::leave(&IDLE, list);
 }
 
 /// The memory of one list for another whose elements have the same size: the standard library collects in place.
