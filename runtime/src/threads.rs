@@ -7,7 +7,8 @@
 //! The idea: the caller publishes a job that lies on its own stack, and takes part in it. A worker joins by one
 //! compare-and-swap on a word that holds the job's number, the places left and the helpers at work. When the caller
 //! finds no more indices it closes the job and waits for the helpers only. Workers spin for some microseconds between
-//! jobs, since a fork-join right after another is the common case, and sleep when nothing comes.
+//! jobs, since a fork-join right after another is the common case, and sleep when nothing comes. Where other programs
+//! want the processors, workers let them run between two jobs, when no caller waits for them (ADR 47).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,6 +25,13 @@ const MAX_THREADS: usize = 4096;
 
 /// How long a worker looks out for the next job, and a caller for its last helper, before it sleeps.
 const SPIN: Duration = Duration::from_micros(40);
+
+/// How long a worker holds its processor before it offers it to other programs.
+///
+/// Shorter than the time slices of schedulers, which end in the middle of a task, for which the caller then waits some
+/// milliseconds; for a worker that gives the processor away between two jobs nobody waits. Long enough that the system
+/// call weighs nothing where no other program wants the processor.
+const TURN: Duration = Duration::from_millis(1);
 
 /// The parts of `Team::word`: the job's number, the places left for helpers, whether the caller sleeps, and the number
 /// of helpers at work.
@@ -229,11 +237,18 @@ impl Team {
     /// The life of a worker.
     fn worker(&self) {
         let mut last = 0;
+        let mut turn = Instant::now();
         loop {
+            // At this point the worker is in no job.
+            if turn.elapsed() > TURN {
+                thread::yield_now();
+                turn = Instant::now();
+            }
             // A worker joins a job once: a job that it leaves has no indices left.
             let has_work = |word: u64| word & word::PLACES != 0 && word >> word::NUMBER_SHIFT != last;
             if !spin_until(|| has_work(self.word.load(Relaxed))) {
                 self.sleep_until_work(&has_work);
+                turn = Instant::now();
             }
             let word = self.word.load(Relaxed);
             if !has_work(word) {
@@ -344,6 +359,35 @@ mod tests {
                     thread::sleep(2 * SPIN);
                 }
             }
+        });
+    }
+
+    #[test]
+    fn indices_run_once_beside_other_threads_that_want_the_processors() {
+        with_threads(3, || {
+            let is_over = AtomicBool::new(false);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        while !is_over.load(Relaxed) {
+                            hint::spin_loop();
+                        }
+                    });
+                }
+                // Workers offer their processors several times meanwhile.
+                let start = Instant::now();
+                while start.elapsed() < 20 * TURN {
+                    let runs: Vec<AtomicUsize> = (0..5).map(|_| AtomicUsize::new(0)).collect();
+                    parallel_for(runs.len(), &|i| {
+                        runs[i].fetch_add(1, Relaxed);
+                    });
+                    if runs.iter().any(|run| run.load(Relaxed) != 1) {
+                        is_over.store(true, Relaxed);
+                        panic!("{runs:?}");
+                    }
+                }
+                is_over.store(true, Relaxed);
+            });
         });
     }
 
