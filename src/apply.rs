@@ -6,6 +6,8 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use retape_runtime::Shape;
+
 use crate::eager;
 use crate::error::{Caller, Error, ill_typed};
 use crate::method::reported;
@@ -86,6 +88,9 @@ impl Tensor {
             Ok(shape) => shape,
             Err(e) => return fail(&world, ill_typed(op.name(), e.0, at)),
         };
+        if let Some(error) = unlike_dtypes(&op, args, &shape, at) {
+            return fail(&world, error);
+        }
         match world {
             World::Poisoned(tensor) => tensor,
             World::Eager => eager::run_broadcast(op, args, &shape, at).unwrap_or_else(Tensor::poisoned),
@@ -109,6 +114,19 @@ impl Tensor {
             (None, None) => eager::run_on(self.device(), op.into(), &[], at).unwrap_or_else(Tensor::poisoned),
         }
     }
+}
+
+/// The refusal of two arguments that broadcast to `shape` and do not go together all the same: of their types as they
+/// were given, for the caller has not seen others.
+fn unlike_dtypes(op: &Op, args: &[&Tensor], shape: &Shape, at: Caller) -> Option<Error> {
+    let [x, y] = args else { return None };
+    if x.dtype() == y.dtype() || x.shape() == y.shape() {
+        return None;
+    }
+    let spread = [x, y].map(|arg| TensorType::new(arg.dtype(), shape.clone()));
+    op.infer(&[&spread[0], &spread[1]]).err()?;
+    let given = [x, y].map(|arg| TensorType::new(arg.dtype(), Shape::new(arg.shape())));
+    op.infer(&[&given[0], &given[1]]).err().map(|e| ill_typed(op.name(), e.0, at))
 }
 
 /// A poisoned tensor; a trace remembers the error as well.

@@ -45,7 +45,7 @@ impl Product {
 
     /// The length of its sums.
     fn depth(&self) -> usize {
-        self.a.dim(-1)
+        self.a.extent(-1)
     }
 }
 
@@ -64,9 +64,9 @@ pub(super) fn merge(tape: &Arc<Tape>, terms: &mut [Option<Tensor>], at: Caller) 
 /// Whether copying the operands of products of one shape moves fewer elements than adding the products does.
 fn pays(products: &[Product]) -> bool {
     let [Product { a, b }, ..] = products else { return false };
-    let (rows, columns) = (a.dim(-2), b.dim(-1));
+    let (rows, columns) = (a.extent(-2), b.extent(-1));
     // Formulas of one kernel add small products on their way.
-    let is_small = rows.saturating_mul(columns).saturating_mul(a.dim(-1)) <= SMALL_PRODUCT;
+    let is_small = rows.saturating_mul(columns).saturating_mul(a.extent(-1)) <= SMALL_PRODUCT;
     let depth: usize = products.iter().map(Product::depth).sum();
     let (copied, added) = (depth.saturating_mul(rows + columns), (products.len() - 1).saturating_mul(rows * columns));
     products.len() >= MIN_MERGED && copied <= added && !is_small
@@ -98,7 +98,7 @@ fn joined_columns(tape: &Arc<Tape>, parts: &[Tensor], at: Caller) -> Tensor {
 
 /// The matrices of which these are the transposed ones; of columns the rows.
 fn untransposed(tape: &Arc<Tape>, part: &Tensor, at: Caller) -> Option<Tensor> {
-    if part.dim(-1) == 1 {
+    if part.extent(-1) == 1 {
         let mut shape = Shape::new(part.shape());
         shape.extents_mut().swap(part.rank() - 2, part.rank() - 1);
         return Some(Tensor::apply_at(Reshape { shape }, &[part], at));

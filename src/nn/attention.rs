@@ -42,7 +42,7 @@ pub fn attention(queries: &Tensor, keys: &Tensor, values: &Tensor, scale: f64, m
     let causal = mask == Mask::Causal;
     let has_kernel = queries.device() == Device::Cpu && matches!(queries.dtype(), DType::F32 | DType::F64);
     // Without keys, the logarithm of the sum of no powers is -inf, which a trap would find.
-    if has_kernel && queries.dim(1) >= FEW_QUERIES && keys.dim(1) > 0 {
+    if has_kernel && queries.extent(1) >= FEW_QUERIES && keys.extent(1) > 0 {
         return attend(&(queries * scale), keys, values, causal);
     }
     let scores = einsum("bqhd,bkhd->bhqk", &[queries, keys]) * scale;

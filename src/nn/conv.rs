@@ -48,7 +48,7 @@ pub fn conv_transpose2d<'t>(
 #[track_caller]
 fn biased(y: Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let Some(bias) = bias else { return y };
-    let hint = match weight.rank() == 4 && bias.n_elements() == weight.dim(0) {
+    let hint = match weight.rank() == 4 && bias.n_elements() == weight.extent(0) {
         true => "; this looks like PyTorch's order: permute the filter by [2, 3, 1, 0]",
         false => "",
     };

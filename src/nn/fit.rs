@@ -13,19 +13,19 @@ pub(super) type Role<'t> = (&'static str, &'t Tensor);
 /// The poisoned result if the last axis of the input is not the first of a matrix of weights `[in, out]`.
 #[track_caller]
 pub(super) fn refused_product((input, x): Role<'_>, (weight, w): Role<'_>) -> Option<Tensor> {
-    if poisoned(&[x, w]) || x.rank() == 0 || w.rank() != 2 || x.dim(-1) == w.dim(0) {
+    if poisoned(&[x, w]) || x.rank() == 0 || w.rank() != 2 || x.extent(-1) == w.extent(0) {
         return None;
     }
-    let hint = match x.dim(-1) == w.dim(1) {
+    let hint = match x.extent(-1) == w.extent(1) {
         true => "; this looks like PyTorch's order, [out, in]: transpose it",
         false => "",
     };
     let message = format!(
         "{input} {} has {} features, but {weight} {} is [in, out] and takes {}{hint}",
         x.type_text(),
-        x.dim(-1),
+        x.extent(-1),
         w.type_text(),
-        w.dim(0)
+        w.extent(0)
     );
     Some(refused_among(&[x, w], message, Location::caller()))
 }

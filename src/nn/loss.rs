@@ -127,7 +127,7 @@ fn cross_entropies(logits: &Tensor, targets: &Tensor) -> Tensor {
 /// of other classes than the label's are left out rather than multiplied by 0. Where the label is no class, none is.
 #[track_caller]
 fn label_entropies(logits: &Tensor, labels: &Tensor) -> Tensor {
-    let targets = labels.one_hot_of(logits.dtype(), logits.dim(-1));
+    let targets = labels.one_hot_of(logits.dtype(), logits.extent(-1));
     -(targets.eq(0.0).select(0.0, logits.log_softmax(-1)) * targets).sum(-1)
 }
 
@@ -138,6 +138,11 @@ fn not_targets_of(predictions: &Tensor, targets: &Tensor, at: Caller) -> Option<
 
 /// The refusal of logits and labels that do not fit.
 fn not_labels_of(logits: &Tensor, labels: &Tensor, at: Caller) -> Option<Tensor> {
+    let are_numbers = labels.error().is_none() && !labels.dtype().is_int();
+    if are_numbers && logits.error().is_none() {
+        let message = format!("labels are {}, but must be integers, the numbers of classes: cast them", labels.type_text());
+        return Some(refused_among(&[logits, labels], message, at));
+    }
     let (_, rows) = logits.shape().split_last().unwrap_or((&0, &[]));
     differently_shaped(["logits", "labels"], [logits, labels], rows, at)
 }

@@ -70,8 +70,8 @@ pub fn layer_norm(x: &Tensor, scale: &Tensor, offset: &Tensor, epsilon: f64) -> 
 fn refused<const N: usize>(x: &Tensor, parameters: [Role<'_>; N]) -> Option<Tensor> {
     parameters.into_iter().find_map(|(role, parameter)| {
         // An image whose first two axes make a square, and the last two none, is in order, be its height what it may.
-        let is_ours = x.dim(1) == x.dim(2) && x.dim(2) != x.dim(3);
-        let hint = match x.rank() == 4 && [x.dim(1)] == parameter.shape() && !is_ours {
+        let is_ours = x.extent(1) == x.extent(2) && x.extent(2) != x.extent(3);
+        let hint = match x.rank() == 4 && [x.extent(1)] == parameter.shape() && !is_ours {
             true => "; images are [batch, height, width, channels], and these look like PyTorch's: permute them by [0, 2, 3, 1]",
             false => "; the last axis of the input is its features",
         };

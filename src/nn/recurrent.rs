@@ -180,7 +180,7 @@ impl Lstm {
             Ok(n_steps) => n_steps,
             Err(poisoned) => return (poisoned.clone(), (poisoned.clone(), poisoned)),
         };
-        let zero = || zeros(x, &[x.dim(0), weight.dim(0)], weight, at);
+        let zero = || zeros(x, &[x.extent(0), weight.extent(0)], weight, at);
         let (mut h, mut c) = initial.into().cloned().unwrap_or_else(|| (zero(), zero()));
         let mut outputs = Vec::with_capacity(n_steps);
         for time in 0..n_steps {
@@ -231,7 +231,7 @@ impl Gru {
             Ok(n_steps) => n_steps,
             Err(poisoned) => return (poisoned.clone(), poisoned),
         };
-        let mut h = initial.into().cloned().unwrap_or_else(|| zeros(x, &[x.dim(0), weight.dim(0)], weight, at));
+        let mut h = initial.into().cloned().unwrap_or_else(|| zeros(x, &[x.extent(0), weight.extent(0)], weight, at));
         let mut outputs = Vec::with_capacity(n_steps);
         for time in 0..n_steps {
             h = self.step(&x.at((.., time)), &h);
@@ -257,7 +257,7 @@ fn n_steps(x: &Tensor, at: Caller) -> Result<usize, Tensor> {
 #[track_caller]
 fn in_time(outputs: &[Tensor], x: &Tensor, weight: &Tensor, at: Caller) -> Tensor {
     match outputs {
-        [] => zeros(x, &[x.dim(0), 0, weight.dim(0)], weight, at),
+        [] => zeros(x, &[x.extent(0), 0, weight.extent(0)], weight, at),
         _ => stack(&outputs.iter().collect::<Vec<_>>(), 1),
     }
 }

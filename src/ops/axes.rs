@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::panic::Location;
 
 use smallvec::SmallVec;
 
 use crate::error::{Caller, ill_typed};
+use crate::method::method;
 use crate::tensor::Tensor;
 
 mod sealed {
@@ -329,14 +331,33 @@ tuples!(A 0, B 1, C 2, D 3, E 4);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
 impl Tensor {
-    /// The extent of an axis, counted from the end if negative; 1 if there is no such axis.
+    /// The extent of an axis, counted from the end if negative.
+    ///
+    /// If there is no such axis, the call that this tensor is traced in fails with this line. A tensor that is not traced
+    /// has no error to give with a number: its extent is 1 there, and that of a poisoned one everywhere.
     ///
     /// ```
-    /// # use retape::Tensor;
-    /// let x = Tensor::zeros([2, 3]);
+    /// # use retape::{Tensor, accelerate};
+    /// let x = Tensor::ones([2, 3]);
     /// assert_eq!((x.dim(0), x.dim(-1), x.dim(2)), (2, 3, 1));
+    /// let mean = accelerate(|x: &Tensor| x.sum(..) / x.dim(2) as f64);
+    /// assert!(mean.call(&x).unwrap_err().to_string().contains("dim: axis 2 does not exist"));
     /// ```
+    #[track_caller]
     pub fn dim(&self, axis: impl AsIndex) -> usize {
+        let (at, _method) = (Location::caller(), method("dim"));
+        match resolve(axis, self.rank()) {
+            Ok(axis) => self.shape()[axis],
+            Err(message) => {
+                // A trace remembers the error.
+                self.refused(message, at);
+                1
+            }
+        }
+    }
+
+    /// The extent of an axis, or 1 where a method that is given too few axes says so in its own words.
+    pub(crate) fn extent(&self, axis: impl AsIndex) -> usize {
         resolve(axis, self.rank()).map_or(1, |axis| self.shape()[axis])
     }
 

@@ -68,12 +68,12 @@ attributes! {
 impl Conv2d {
     fn input_grad(&self, input: &Tensor) -> Conv2dInputGrad {
         let Conv2d { stride, padding, dilation, groups } = self.clone();
-        Conv2dInputGrad { stride, padding, dilation, groups, input: [input.dim(1), input.dim(2)] }
+        Conv2dInputGrad { stride, padding, dilation, groups, input: [input.extent(1), input.extent(2)] }
     }
 
     fn filter_grad(&self, filter: &Tensor) -> Conv2dFilterGrad {
         let Conv2d { stride, padding, dilation, groups } = self.clone();
-        Conv2dFilterGrad { stride, padding, dilation, groups, filter: [filter.dim(0), filter.dim(1)] }
+        Conv2dFilterGrad { stride, padding, dilation, groups, filter: [filter.extent(0), filter.extent(1)] }
     }
 
     /// How many windows lie on an image.
@@ -418,7 +418,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn conv2d(&self, filter: &Tensor, options: ConvOptions) -> Tensor {
-        let conv = options.resolved([self.dim(1), self.dim(2)], [filter.dim(0), filter.dim(1)]);
+        let conv = options.resolved([self.extent(1), self.extent(2)], [filter.extent(0), filter.extent(1)]);
         Tensor::apply_at(conv, &[self, filter], Location::caller())
     }
 

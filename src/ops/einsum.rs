@@ -131,7 +131,7 @@ struct LetteredTensor {
 
 impl LetteredTensor {
     fn extent(&self, letter: char) -> usize {
-        self.letters.iter().position(|&c| c == letter).map_or(1, |axis| self.tensor.dim(axis as isize))
+        self.letters.iter().position(|&c| c == letter).map_or(1, |axis| self.tensor.extent(axis as isize))
     }
 
     /// Takes the diagonal for each letter that stands twice.
@@ -143,8 +143,8 @@ impl LetteredTensor {
             let first = self.letters.iter().position(|&c| c == letter).unwrap_or(0);
             let others: Vec<usize> = (0..self.letters.len()).filter(|&axis| axis != first && axis != second).collect();
             let order: Vec<usize> = others.iter().copied().chain([first, second]).collect();
-            let n = self.tensor.dim(first as isize);
-            let lead: Vec<usize> = others.iter().map(|&axis| self.tensor.dim(axis as isize)).collect();
+            let n = self.tensor.extent(first as isize);
+            let lead: Vec<usize> = others.iter().map(|&axis| self.tensor.extent(axis as isize)).collect();
             let merged: Shape = lead.iter().copied().chain([n * n]).collect();
             // The diagonal of rows of length n is every element n + 1 after the one before.
             let mut step: smallvec::SmallVec<[i64; 4]> = lead.iter().map(|_| 1).collect();

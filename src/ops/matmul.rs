@@ -153,12 +153,12 @@ impl Tensor {
             (1, rank) => self.with_axis(0, 1, at).matmul_at(other, at).drop_axes(&[rank - 2], at),
             (rank, 1) => self.matmul_at(&other.with_axis(1, 1, at), at).drop_axes(&[rank - 1], at),
             // One matrix for a whole batch: the rows of the batch are rows of one large matrix.
-            (3.., 2) if self.dim(-1) == other.dim(0) => {
-                let (rows, columns) = (self.shape()[..self.rank() - 1].iter().product(), self.dim(-1));
+            (3.., 2) if self.extent(-1) == other.extent(0) => {
+                let (rows, columns) = (self.shape()[..self.rank() - 1].iter().product(), self.extent(-1));
                 let product =
                     Tensor::apply_at(MatMul, &[&self.reshape_at(Shape::new(&[rows, columns]), at), other], at);
                 let lead = self.shape()[..self.rank() - 1].iter().copied();
-                product.unless_poisoned(|product| product.reshape_at(lead.chain([other.dim(1)]).collect(), at))
+                product.unless_poisoned(|product| product.reshape_at(lead.chain([other.extent(1)]).collect(), at))
             }
             _ => self.batched_product(other, at),
         }

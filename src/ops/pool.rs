@@ -248,7 +248,7 @@ impl OpDef for SumPool2d {
 
     fn vjp(&self, at: &Site<'_>) -> Cotangents {
         let SumPool2d { window, stride, padding } = *self;
-        let input = [at.args[0].dim(1), at.args[0].dim(2)];
+        let input = [at.args[0].extent(1), at.args[0].extent(2)];
         let grad = SumPool2dGrad { window, stride, padding, input };
         Cotangents::of([Tensor::apply_at(grad, &[at.ct], Location::caller())])
     }
@@ -321,7 +321,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn max_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: impl Into<Padding>) -> Tensor {
-        let padding = padding.into().resolve([self.dim(1), self.dim(2)], window, stride, [1, 1]);
+        let padding = padding.into().resolve([self.extent(1), self.extent(2)], window, stride, [1, 1]);
         Tensor::apply_at(MaxPool2d { window, stride, padding }, &[self], Location::caller())
     }
 
@@ -336,7 +336,7 @@ impl Tensor {
     #[track_caller]
     pub fn avg_pool2d(&self, window: [usize; 2], stride: [usize; 2], padding: impl Into<Padding>) -> Tensor {
         let (at, _method) = (Location::caller(), method("avg_pool2d"));
-        let image = [self.dim(1), self.dim(2)];
+        let image = [self.extent(1), self.extent(2)];
         let padding = padding.into().resolve(image, window, stride, [1, 1]);
         let pool = SumPool2d { window, stride, padding };
         if let Some(Err(error)) = self.ty().map(|ty| pool.infer(&[ty])) {

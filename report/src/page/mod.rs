@@ -27,9 +27,11 @@ pub trait Report {
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be written.
+    /// Fails if the file cannot be written, and names it.
     fn report_html(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        std::fs::write(path, self.report())
+        let path = path.as_ref();
+        let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        std::fs::write(path, self.report()).map_err(named)
     }
 }
 
