@@ -140,7 +140,8 @@ fn not_targets_of(predictions: &Tensor, targets: &Tensor, at: Caller) -> Option<
 fn not_labels_of(logits: &Tensor, labels: &Tensor, at: Caller) -> Option<Tensor> {
     let are_numbers = labels.error().is_none() && !labels.dtype().is_int();
     if are_numbers && logits.error().is_none() {
-        let message = format!("labels are {}, but must be integers, the numbers of classes: cast them", labels.type_text());
+        let message =
+            format!("labels are {}, but must be integers, the numbers of classes: cast them", labels.type_text());
         return Some(refused_among(&[logits, labels], message, at));
     }
     let (_, rows) = logits.shape().split_last().unwrap_or((&0, &[]));

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::drive::Engine;
 use super::pack::{PanelSource, Strided};
-use super::tile::{Lines, Spread};
+use super::tile::{Deinterleave, Lines};
 use super::{Layout, Level, Real, Window, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
@@ -150,7 +150,7 @@ impl ImageTile {
         let (from, to) = (pixels.as_ptr(), row[inside.start..].as_mut_ptr());
         // SAFETY: the level is present; as just asserted, the pixels and their planes are there, and `inside` lies in a
         // plane.
-        unsafe { (T::kernels(level).spread)(&Spread { from, step: pixel, channels, to, plane, len }) };
+        unsafe { (T::kernels(level).spread)(&Deinterleave { from, step: pixel, channels, to, plane, len }) };
     }
 
     /// Elements from a pixel to the next, and from a channel to the next.

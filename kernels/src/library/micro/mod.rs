@@ -31,7 +31,7 @@ pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
 pub(crate) use softmax::SoftmaxReal;
-use tile::{Block, CHUNK, Lines, Spread, Unpacked};
+use tile::{Block, CHUNK, Deinterleave, Lines, Unpacked};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 /// An element type that products are computed in: `f32` or `f64`.
@@ -120,7 +120,7 @@ pub(crate) struct Kernels<T> {
     /// Computes a few columns of a block of C from an image in planes.
     planes: unsafe fn(&Lines<'_, T>),
     /// Copies pixels to planes.
-    spread: unsafe fn(&Spread<T>),
+    spread: unsafe fn(&Deinterleave<T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes chains of fused multiply-adds on registers.
@@ -186,7 +186,7 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn spread(x: &Spread<Elem>) {
+        unsafe fn spread(x: &Deinterleave<Elem>) {
             // SAFETY: handed on; the features are enabled here.
             unsafe { tile::spread::<$vector>(x) }
         }

@@ -250,7 +250,7 @@ pub(super) struct Lines<'a, T> {
 
 /// Pixels with all their channels, and the planes that they are copied to.
 #[derive(Clone, Copy)]
-pub(super) struct Spread<T> {
+pub(super) struct Deinterleave<T> {
     /// The first channel of the first pixel.
     pub(super) from: *const T,
     /// Elements from one pixel to the next.
@@ -610,8 +610,8 @@ type Shortest<S> = <<S as Simd>::Half as Simd>::Half;
 ///
 /// The instruction set of `S`; all channels of the pixels are readable, and as many elements of each plane writable.
 #[inline(always)]
-pub(super) unsafe fn spread<S: Simd>(x: &Spread<S::Elem>) {
-    let Spread { from, step, channels, to, plane, len } = *x;
+pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
+    let Deinterleave { from, step, channels, to, plane, len } = *x;
     // SAFETY: pixels and planes cover these places.
     unsafe {
         let (pixels, planes) = (len / 4 * 4, channels / 4 * 4);
