@@ -91,14 +91,27 @@ impl Outputs {
         M: From<Buffer> + From<DeviceBuffer>,
     {
         match self.0 {
-            OutputBuffers::Host(mut buffers) if Buffer::is_long_list(&buffers) => {
+            // Collected in the memory of the list.
+            OutputBuffers::Host(buffers) if !Buffer::is_long_list(&buffers) => {
+                buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect()
+            }
+            others => others.zip_with(items, make),
+        }
+    }
+}
+
+impl OutputBuffers {
+    /// As [`Outputs::zip_with`], of many outputs or of those on a GPU.
+    #[inline(never)]
+    fn zip_with<M, I: IntoIterator, T>(self, items: I, make: impl Fn(M, I::Item) -> T) -> Vec<T>
+    where
+        M: From<Buffer> + From<DeviceBuffer>,
+    {
+        match self {
+            OutputBuffers::Host(mut buffers) => {
                 let all = buffers.drain(..).zip(items).map(|(b, item)| make(b.into(), item)).collect();
                 Buffer::leave_list(buffers);
                 all
-            }
-            // Collected in the memory of the list.
-            OutputBuffers::Host(buffers) => {
-                buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect()
             }
             OutputBuffers::Gpu(buffers) => {
                 buffers.into_iter().zip(items).map(|(b, item)| make(b.into(), item)).collect()

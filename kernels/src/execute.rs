@@ -248,6 +248,7 @@ impl Executable {
         n_idle * self.arena_bytes()
     }
 
+    #[inline]
     pub(crate) fn new_outputs(&self) -> Result<Vec<Buffer>> {
         Ok(Buffer::alloc_all(&self.program.outputs)?)
     }
