@@ -88,6 +88,37 @@ fn wrong_rank() {
 }
 
 #[test]
+fn an_axis_that_does_not_exist_has_no_extent_in_a_trace() {
+    let line = line!() + 1;
+    let mean = accelerate(|x: &Tensor| x.sum(..) / x.dim(1) as f64);
+    expect(&mean.call(&ones(&[6])).unwrap_err(), Kind::Type, "dim", line, &["axis 1", "rank 1"]);
+    assert_eq!(floats(&mean.call(&ones(&[6, 2])).unwrap()), [6.0]);
+    assert_eq!(ones(&[6]).dim(1), 1, "a number has no room for an error");
+}
+
+#[test]
+fn unlike_dtypes_are_named_with_the_shapes_that_were_given() {
+    for scale in [|x: &Tensor, s: &Tensor| here!(x * s), |x: &Tensor, s: &Tensor| here!(s + x)] {
+        let (wide, scalar) = (ones(&[2, 7]), Tensor::from(0.1_f64));
+        ill_typed(
+            scale,
+            [wide.clone(), scalar],
+            [wide, Tensor::from(0.5_f32)],
+            if scale(&ones(&[1]), &ones(&[1])).0.to_vec::<f32>().unwrap() == [1.0] { "mul" } else { "add" },
+            &["f64[]", "f32[2, 7]", "0.5_f32"],
+        );
+    }
+}
+
+#[test]
+fn labels_are_integers() {
+    let logits = ones(&[2, 3]);
+    let (loss, line) = here!(retape::nn::softmax_cross_entropy_labels(&logits, &ones(&[2])));
+    let op = "softmax_cross_entropy_labels";
+    expect(loss.error().unwrap(), Kind::Type, op, line, &["labels are f32[2]", "integers"]);
+}
+
+#[test]
 fn a_scalar_where_a_tensor_is_expected() {
     let f = |x: &Tensor, y: &Tensor| here!(x.matmul(y));
     ill_typed(f, [Tensor::from(2.0_f32), ones(&[2, 3])], [ones(&[2]), ones(&[2, 3])], "matmul", &[]);

@@ -54,6 +54,8 @@ fn page(folder: &Path) -> String {
     for rows in [32, 32, 7] {
         call(rows, "plain");
     }
+    let nowhere = folder.join("absent").join("report.html");
+    assert!(step.report_html(&nowhere).unwrap_err().to_string().contains("absent"));
     let path = folder.join("report.html");
     step.report_html(&path).unwrap();
     std::fs::read_to_string(path).unwrap()
