@@ -460,7 +460,7 @@ mod tests {
                     n_branches[0] += Run::check(&LoopForm::of_nest(nest));
                     let strips = LoopForm::in_strips(nest);
                     n_strips += usize::from(strips.is_some());
-                    for form in &strips {
+                    if let Some(form) = &strips {
                         Run::check(form);
                     }
                 }
