@@ -387,7 +387,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u32 % n
         };
-        let side = if seed % 2 == 0 { 16 } else { 8 };
+        let side = if seed.is_multiple_of(2) { 16 } else { 8 };
         let ty = format!("f32[{side}, {side}]");
         let mut text = format!("graph (%0: {ty}, %1: {ty}) {{\n");
         let mut values = vec![0, 1];
