@@ -49,8 +49,8 @@ const MIN_CHANNELS: usize = 32;
 /// Fewer tiles than these do not repay the transform of the filter.
 const MIN_TILES: usize = 64;
 
-/// Elements of the transformed filter at each point up to which it is read once for each strip.
-const MAX_FILTER: usize = 1 << 18;
+/// Elements of the filter at each point: all points fill a second-level cache, from which each strip reads them.
+const MAX_FILTER: usize = 1 << 14;
 
 /// Transformed elements of a row of tiles: half a second-level cache.
 const MAX_ROW: usize = 1 << 18;
