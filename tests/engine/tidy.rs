@@ -41,6 +41,7 @@ const UNSAFE: [&str; 52] = [
     "kernels/src/library/micro/simd.rs",
     "kernels/src/library/micro/softmax.rs",
     "kernels/src/library/micro/tile.rs",
+    "kernels/src/library/micro/winograd.rs",
     "kernels/src/library/tests.rs",
     "kernels/src/library/view.rs",
     "runtime/src/block.rs",
