@@ -298,12 +298,14 @@ impl Plan {
             step.work.verify()?;
         }
         self.verify_sizes().map_err(Error::Plan)?;
-        for n in 0..self.outputs.len() {
-            let is_it = |operand: &Operand| operand.place == Place::Output(n as u32);
-            let written = self.steps.iter().any(|step| step.results().iter().any(is_it));
-            if !written {
-                return Err(Error::Plan(format!("no step writes output {n}")));
+        let mut is_written = vec![false; self.outputs.len()];
+        for operand in self.steps.iter().flat_map(Step::results) {
+            if let Place::Output(n) = operand.place {
+                is_written[n as usize] = true;
             }
+        }
+        if let Some(n) = is_written.iter().position(|is_written| !is_written) {
+            return Err(Error::Plan(format!("no step writes output {n}")));
         }
         let uses = self.uses();
         for donation in &self.donations {

@@ -364,6 +364,15 @@ mod tests {
 
     #[test]
     fn indices_run_once_beside_other_threads_that_want_the_processors() {
+        /// Ends the other threads, whatever happens.
+        struct End<'a>(&'a AtomicBool);
+
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
+
         with_threads(3, || {
             let is_over = AtomicBool::new(false);
             thread::scope(|scope| {
@@ -374,6 +383,7 @@ mod tests {
                         }
                     });
                 }
+                let _end = End(&is_over);
                 // Workers offer their processors several times meanwhile.
                 let start = Instant::now();
                 while start.elapsed() < 20 * TURN {
@@ -381,12 +391,8 @@ mod tests {
                     parallel_for(runs.len(), &|i| {
                         runs[i].fetch_add(1, Relaxed);
                     });
-                    if runs.iter().any(|run| run.load(Relaxed) != 1) {
-                        is_over.store(true, Relaxed);
-                        panic!("{runs:?}");
-                    }
+                    assert!(runs.iter().all(|run| run.load(Relaxed) == 1), "{runs:?}");
                 }
-                is_over.store(true, Relaxed);
             });
         });
     }

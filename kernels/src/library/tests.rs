@@ -428,6 +428,92 @@ fn convolutions_agree_with_their_references_where_they_are_cut() {
     }
 }
 
+/// A random convolution of three by three taps that is computed with fewer multiplications.
+fn winograd_convolution(random: &mut Random, pass: ConvPass) -> Conv2d {
+    let [in_channels, out_channels] = random.pick(&[[32, 32], [32, 48], [48, 32], [32, 80]]);
+    let pad = |random: &mut Random| [random.below(4), random.below(4)];
+    let conv = Conv2d {
+        dtype: DType::F32,
+        batch: 0,
+        height: 4 + random.below(12),
+        width: 4 + random.below(12),
+        in_channels,
+        kernel_height: 3,
+        kernel_width: 3,
+        out_channels,
+        stride: [1, 1],
+        padding: [pad(random), pad(random)],
+        dilation: [1, 1],
+        groups: 1,
+        pass,
+    };
+    // The first batches that are worth it, or none.
+    let batch = (1..40).find(|&batch| Conv2d { batch, ..conv.clone() }.winograd().is_some());
+    Conv2d { batch: batch.map_or(1, |batch| batch + random.below(3)), ..conv }
+}
+
+#[test]
+fn convolutions_that_multiply_less_agree_with_their_references() {
+    let mut random = Random(0x77_1980);
+    let mut n_served = 0;
+    for round in 0..24 {
+        let conv = winograd_convolution(&mut random, ConvPass::ALL[round % 3]);
+        n_served += usize::from(conv.winograd().is_some());
+        let [height, width] = conv.out_extent();
+        let terms = match conv.pass {
+            ConvPass::Forward | ConvPass::InputGradient => 9 * conv.in_channels.max(conv.out_channels),
+            ConvPass::FilterGradient => conv.batch * height * width,
+        };
+        check(&conv, terms, &mut random);
+    }
+    assert!(n_served > 15, "{n_served} convolutions multiply less");
+    // Chains of several blocks of channels, lines of more tiles than a strip, odd ends of one image, images of one tile.
+    for (batch, [height, width], [in_channels, out_channels]) in
+        [(1, [16, 16], [272, 32]), (1, [4, 260], [32, 48]), (1, [33, 7], [32, 112]), (64, [2, 2], [64, 64])]
+    {
+        for &pass in ConvPass::ALL {
+            let base = winograd_convolution(&mut random, pass);
+            let padding = [[1, 1], [1, 1]];
+            let conv = Conv2d { batch, height, width, in_channels, out_channels, padding, ..base };
+            assert!(conv.winograd().is_some(), "{conv}");
+            check(&conv, 9 * 272, &mut random);
+        }
+    }
+}
+
+/// Elements that are not finite, or whose differences are not, have the results that they have without transforms.
+#[test]
+fn convolutions_that_multiply_less_keep_special_values() {
+    let mut random = Random(0x11_2026);
+    let mut n_special = 0;
+    for round in 0..24 {
+        let conv = winograd_convolution(&mut random, ConvPass::ALL[round % 3]);
+        let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+        let value = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 3e38][round / 3 % 4];
+        let operand = round % 2;
+        let at = random.below(conv.inputs()[operand].1);
+        inputs[operand].get_mut()[4 * at..][..4].copy_from_slice(&value.to_le_bytes());
+        let mut expected = Bytes::filled(4 * conv.outputs()[0].1, 0);
+        conv.reference(&inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [expected.get_mut()]);
+        let found = run(&conv, &Engine::best(), &inputs).values(DType::F32);
+        for engine in engines() {
+            let same = |(x, y): (&f64, f64)| x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan();
+            assert!(
+                found.iter().zip(run(&conv, &engine, &inputs).values(DType::F32)).all(same),
+                "{conv} on {engine:?}"
+            );
+        }
+        for (at, (x, y)) in found.iter().zip(expected.values(DType::F32)).enumerate() {
+            // Errors are relative to the largest number of a window.
+            let bound = if value == 3e38 { 1e33 } else { 1e-3 };
+            let is_equal = *x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= bound;
+            assert!(is_equal, "{conv} with {value} at {at}: {x}, not {y}");
+            n_special += usize::from(!y.is_finite());
+        }
+    }
+    assert!(n_special > 500, "{n_special} results are special");
+}
+
 /// One element that is not finite, in either operand, in the middle or at an edge, meets what lies beyond the other.
 #[test]
 fn convolutions_agree_with_their_references_on_what_meets_the_zeros_beyond_an_edge() {

@@ -148,7 +148,7 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
             let (extent, outer) = (kernel.axes[kept - 1].extent, points(&kernel.axes[..kept - 1]));
             let is_reduction = kernel.axes.len() > kept;
             let length = if is_reduction { block_of_sums(&kernel, extent, outer, unroll) } else { BLOCK };
-            // A short remainder joins the last block.
+            // Less than two blocks are one.
             let length = if extent < 2 * length { extent } else { length };
             (Traversal::Columns { block: length }, outer * block(extent, length))
         }
