@@ -9,7 +9,6 @@
 //! between strides takes part.
 
 pub(super) mod depthwise;
-mod winograd;
 
 use std::ops::Range;
 
@@ -20,7 +19,7 @@ use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_s
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
-    WindowAxis, WinogradConv, WinogradExtents, WinogradGradient, is_split, lines_of_chain, with_scratch,
+    WindowAxis, is_split, lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -252,7 +251,7 @@ impl Conv2d {
         };
         let is_depthwise = self.groups > 1 && Depthwise::<f32>::new(self, &[]).is_some();
         let has_tiles = is_block && (self.groups == 1 || is_depthwise) && self.dtype.is_float();
-        let has_whole_rows = is_depthwise || self.winograd().is_some() || self.is_direct(lines);
+        let has_whole_rows = is_depthwise || self.is_direct(lines);
         has_tiles.then(|| TileShape { width: self.result_channels(), has_whole_rows, is_one: false })
     }
 
@@ -388,42 +387,6 @@ impl Conv2d {
             pass.run(q, out, epilogue);
             return;
         }
-        if let Some(extents) = self.winograd() {
-            self.run_winograd(extents, engine, [p, q], out, epilogue);
-            return;
-        }
-        self.run_direct(engine, [p, q], out, epilogue);
-    }
-
-    /// The pass with fewer multiplications.
-    fn run_winograd<T: Real>(
-        &self,
-        extents: WinogradExtents,
-        engine: &Engine,
-        [p, q]: [&[T]; 2],
-        out: &mut [T],
-        epilogue: TileCallback<'_>,
-    ) {
-        let direct = |out: &mut [T]| self.run_direct(engine, [p, q], out, &|_| {});
-        let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };
-        let (window, is_transposed) = match self.pass {
-            ConvPass::Forward => (self.window(0, p), false),
-            ConvPass::InputGradient => (self.turned_window(p), true),
-            ConvPass::FilterGradient => {
-                let gradient = WinogradGradient { extents, window: self.window(0, p), ct: self.ct_window(q) };
-                engine.winograd_filter_gradient(&gradient, out, &direct);
-                call.finish_all(self.n_taps(), self.out_channels, 0, self.out_channels);
-                return;
-            }
-        };
-        let conv = WinogradConv { extents, window, filter: q, is_transposed };
-        let n = self.result_channels();
-        // SAFETY: `out` is the result, which nobody else uses.
-        unsafe { engine.winograd_conv(&conv, call.out, &|pixels| call.finish(pixels, 0..n, 0, n), &direct) };
-    }
-
-    /// The pass as it is defined, group by group.
-    fn run_direct<T: Real>(&self, engine: &Engine, [p, q]: [&[T]; 2], out: &mut [T], epilogue: TileCallback<'_>) {
         let call = ConvCall { op: self, engine, out: out.as_mut_ptr(), epilogue };
         for group in 0..self.groups {
             match self.pass {

@@ -16,7 +16,7 @@ use super::{Layout, Level, Real, Window, block_depth, with_scratch};
 const MAX_TILE: usize = 96 << 10;
 
 /// Tasks that a convolution is cut into, if it has as many lines.
-pub(super) const TASKS: usize = 16;
+const TASKS: usize = 16;
 
 /// Channels of a result up to which pixels are lanes, for most of a vector of channels would be empty.
 const MOST_IN_PLANES: usize = 4;
@@ -47,7 +47,7 @@ pub(crate) struct ConvPart<'a, T> {
 
 /// The part of an image, with padding, that a task holds.
 #[derive(Clone, Copy)]
-pub(super) struct ImageTile {
+struct ImageTile {
     /// Lowest coordinates, for the first line of outputs.
     low: [isize; 2],
     /// Height for one line of outputs, and width.
@@ -63,7 +63,7 @@ pub(super) struct ImageTile {
 
 impl ImageTile {
     /// The image tile that one line of outputs of all `windows` needs.
-    pub(super) fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<ImageTile> {
+    fn new<'a, T: Real>(windows: impl Iterator<Item = &'a Window<'a, T>>) -> Option<ImageTile> {
         let mut tile: Option<ImageTile> = None;
         for w in windows {
             let ([low_y, high_y], [low_x, high_x]) = (w.y.reach(), w.x.reach());
@@ -83,7 +83,7 @@ impl ImageTile {
     }
 
     /// Elements from line to line.
-    pub(super) fn line(&self) -> usize {
+    fn line(&self) -> usize {
         self.extent[1] * self.channels
     }
 
@@ -98,19 +98,12 @@ impl ImageTile {
     }
 
     /// Elements of a copy for `n_lines`.
-    pub(super) fn len(&self, n_lines: usize) -> usize {
+    fn len(&self, n_lines: usize) -> usize {
         self.height(n_lines) * self.line() + self.slack
     }
 
     /// Copies what lines `lines` of outputs of `image` need.
-    pub(super) fn copy<T: Real>(
-        &self,
-        level: Level,
-        w: &Window<'_, T>,
-        image: usize,
-        lines: &Range<usize>,
-        to: &mut [T],
-    ) {
+    fn copy<T: Real>(&self, level: Level, w: &Window<'_, T>, image: usize, lines: &Range<usize>, to: &mut [T]) {
         let low_y = self.low[0] + (lines.start * self.stride) as isize;
         let width = w.x.extent as isize;
         let from_x = self.low[1].clamp(0, width) as usize;
@@ -166,7 +159,7 @@ impl ImageTile {
     }
 
     /// Where the window of the first output of the first line of a copy has its first tap.
-    pub(super) fn start<T>(&self, w: &Window<'_, T>) -> usize {
+    fn start<T>(&self, w: &Window<'_, T>) -> usize {
         let [y, x] = [w.y.offset - self.low[0], w.x.offset - self.low[1]];
         y as usize * self.line() + x as usize * self.steps()[0]
     }
@@ -186,13 +179,13 @@ impl ImageTile {
 }
 
 /// A pointer that tasks share; each writes a part of its own.
-pub(super) struct Shared<T>(pub(super) *mut T);
+struct Shared<T>(*mut T);
 
 // SAFETY: tasks write disjoint parts.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    pub(super) fn at(&self, offset: usize) -> *mut T {
+    fn at(&self, offset: usize) -> *mut T {
         self.0.wrapping_add(offset)
     }
 }

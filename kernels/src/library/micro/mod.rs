@@ -18,9 +18,8 @@ mod simd;
 mod softmax;
 mod tile;
 mod window;
-mod winograd;
 
-use std::ops::{Add, Sub};
+use std::ops::Add;
 
 use retape_runtime::Element;
 
@@ -34,18 +33,11 @@ pub(crate) use scratch::{with_bytes, with_scratch};
 pub(crate) use softmax::SoftmaxReal;
 use tile::{Block, CHUNK, Deinterleave, Lines, Unpacked};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
-use winograd::{Patches, Transforms};
-pub(crate) use winograd::{WinogradConv, WinogradExtents, WinogradGradient};
 
 /// An element type that products are computed in: `f32` or `f64`.
-pub(crate) trait Real: Element + Add<Output = Self> + Sub<Output = Self> {
+pub(crate) trait Real: Element + Add<Output = Self> {
     /// +0.
     const ZERO: Self;
-    /// 1/2.
-    const HALF: Self;
-
-    /// Whether this is neither infinite nor NaN.
-    fn is_finite(self) -> bool;
 
     /// `self * y + z`, rounded once.
     fn fused(self, y: Self, z: Self) -> Self;
@@ -131,8 +123,6 @@ pub(crate) struct Kernels<T> {
     spread: unsafe fn(&Deinterleave<T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
-    /// Transforms of convolutions with fewer multiplications.
-    transforms: Transforms<T>,
     /// Computes chains of fused multiply-adds on registers.
     chains: unsafe fn(usize, *const T) -> T,
     /// Elements of a vector, and of the shortest one.
@@ -213,36 +203,6 @@ macro_rules! kernels {
             unsafe { peak::chains::<$vector>(steps, half) }
         }
 
-        #[target_feature(enable = $features)]
-        unsafe fn image(x: &Patches<Elem>) -> bool {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { winograd::image::<$vector>(x) }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn filter(x: &Patches<Elem>) -> bool {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { winograd::filter::<$vector>(x) }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn result(x: &Patches<Elem>) -> bool {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { winograd::result::<$vector>(x) }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn cotangent(x: &Patches<Elem>) -> bool {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { winograd::cotangent::<$vector>(x) }
-        }
-
-        #[target_feature(enable = $features)]
-        unsafe fn gradient(x: &Patches<Elem>) -> bool {
-            // SAFETY: handed on; the features are enabled here.
-            unsafe { winograd::gradient::<$vector>(x) }
-        }
-
         let [lanes, least_lanes] = [<$vector as simd::Simd>::LANES, simd::least_lanes::<$vector>()];
         Kernels {
             heights: [$m0, $m1, $m2],
@@ -252,7 +212,6 @@ macro_rules! kernels {
             planes,
             spread,
             unpacked,
-            transforms: Transforms { image, filter, result, cotangent, gradient },
             chains,
             lanes,
             least_lanes,
@@ -270,13 +229,6 @@ fn portable<T: Real>() -> Kernels<T> {
         planes: tile::planes::<simd::Portable<T>>,
         spread: tile::spread::<simd::Portable<T>>,
         unpacked: tile::unpacked::<T>,
-        transforms: Transforms {
-            image: winograd::image::<simd::Portable<T>>,
-            filter: winograd::filter::<simd::Portable<T>>,
-            result: winograd::result::<simd::Portable<T>>,
-            cotangent: winograd::cotangent::<simd::Portable<T>>,
-            gradient: winograd::gradient::<simd::Portable<T>>,
-        },
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
         least_lanes: simd::least_lanes::<simd::Portable<T>>(),
@@ -298,11 +250,6 @@ pub(crate) fn fma_task<T: Real>() {
 
 impl Real for f32 {
     const ZERO: f32 = 0.0;
-    const HALF: f32 = 0.5;
-
-    fn is_finite(self) -> bool {
-        f32::is_finite(self)
-    }
 
     #[inline(always)]
     fn fused(self, y: f32, z: f32) -> f32 {
@@ -324,11 +271,6 @@ impl Real for f32 {
 
 impl Real for f64 {
     const ZERO: f64 = 0.0;
-    const HALF: f64 = 0.5;
-
-    fn is_finite(self) -> bool {
-        f64::is_finite(self)
-    }
 
     #[inline(always)]
     fn fused(self, y: f64, z: f64) -> f64 {
