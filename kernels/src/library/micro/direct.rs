@@ -446,7 +446,9 @@ impl Engine {
         let merged = w.x.dilation == 1;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
         let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
-        let [a_tap, c_tap] = [w.y.dilation as usize * tile.line(), w.x.taps * w.channels * x.n];
+        // Of a single line of taps, which has no next one, the dilation may be any number.
+        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line() } else { 0 };
+        let c_tap = w.x.taps * w.channels * x.n;
         if self.narrow && merged {
             // All lines of taps at once, so that there are chains enough where these are short.
             (lines, a_line, c_line, calls) = (w.y.taps, a_tap, c_tap, 1);
