@@ -15,7 +15,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use self::depthwise::Depthwise;
-use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_single, view, view_mut};
+use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
@@ -192,49 +192,13 @@ impl Conv2d {
         self.run_on(&Engine::best(), inputs, outputs, epilogue);
     }
 
-    /// [`Conv2d::run_with`] on a given engine.
-    pub(super) fn run_on(
-        &self,
-        engine: &Engine,
-        inputs: &[&[u8]],
-        outputs: &mut [&mut [u8]],
-        epilogue: TileCallback<'_>,
-    ) {
-        assert!(self.is_valid(), "{self}");
-        match self.dtype {
-            DType::F16 | DType::Bf16 => {
-                let single = Conv2d { dtype: DType::F32, ..self.clone() };
-                in_single(self.dtype, inputs, outputs, |inputs, outputs| {
-                    single.run_on(engine, inputs, outputs, &|_| {});
-                });
-                self.finish_all(outputs, epilogue);
-            }
-            DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
-            DType::F32 => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
-            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
-                unreachable!("a valid product of {dtype}")
-            }
-        }
-    }
-
     /// The naive loops, with sums in f64: the reference for `run`, up to rounding.
     ///
     /// # Panics
     ///
     /// As [`Conv2d::run`].
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        assert!(self.is_valid(), "{self}");
-        match self.dtype {
-            DType::F16 | DType::Bf16 => {
-                let single = Conv2d { dtype: DType::F32, ..self.clone() };
-                in_single(self.dtype, inputs, outputs, |inputs, outputs| single.reference(inputs, outputs));
-            }
-            DType::F64 => self.reference_typed::<f64>(inputs, outputs),
-            DType::F32 => self.reference_typed::<f32>(inputs, outputs),
-            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
-                unreachable!("a valid product of {dtype}")
-            }
-        }
+        self.run_reference(inputs, outputs);
     }
 
     /// The channels of the result.
@@ -253,21 +217,6 @@ impl Conv2d {
         let has_tiles = is_block && (self.groups == 1 || is_depthwise) && self.dtype.is_float();
         let has_whole_rows = is_depthwise || self.is_direct(lines);
         has_tiles.then(|| TileShape { width: self.result_channels(), has_whole_rows, is_one: false })
-    }
-
-    /// Tells the epilogue of the whole result at once.
-    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
-        let width = self.result_channels();
-        let rows = outputs[0].len() / (width * self.dtype.size()).max(1);
-        if rows > 0 {
-            epilogue(Tile {
-                rows: 0..rows,
-                cols: 0..width,
-                data: outputs[0].as_mut_ptr(),
-                row_stride: width,
-                size: self.dtype.size(),
-            });
-        }
     }
 
     /// Elements of image, filter and result.
@@ -301,22 +250,6 @@ impl Conv2d {
         let first = view(inputs[0], lens[0].1, "first input");
         let second = view(inputs[1], lens[1].1, "second input");
         ([first, second], view_mut(outputs[0], self.outputs()[0].1, "result"))
-    }
-
-    /// The reference for one element type: visits each product of the pass.
-    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        let ([p, q], out) = self.buffers::<T>(inputs, outputs);
-        let mut sums = vec![0.0; out.len()];
-        self.for_each_term(|x, f, y| {
-            let (at, i, j) = match self.pass {
-                ConvPass::Forward => (y, x, Some(f)),
-                ConvPass::InputGradient => (x, y, Some(f)),
-                ConvPass::FilterGradient => (Some(f), x, y),
-            };
-            let of = |operand: &[T], place: Option<usize>| place.map_or(0.0, |place| operand[place].to_f64());
-            sums[at.expect("a result has no padding")] += of(p, i) * of(q, j);
-        });
-        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::from_f64(sum));
     }
 
     /// Calls `body` with the places in image, filter and output of each product of the pass; none for a zero beyond an
@@ -369,6 +302,45 @@ impl Conv2d {
         }
     }
 
+    /// The windows of one group of the image.
+    pub(super) fn window<'a, T: Real>(&self, group: usize, image: &'a [T]) -> Window<'a, T> {
+        let outputs = self.out_extent();
+        let axis = |axis: usize, extent: usize, taps: usize| WindowAxis {
+            outputs: outputs[axis],
+            taps,
+            stride: self.stride[axis] as isize,
+            dilation: self.dilation[axis] as isize,
+            offset: -(self.padding[axis][0] as isize),
+            extent,
+        };
+        let channels = self.channels()[0];
+        Window {
+            image: image.get(group * channels..).unwrap_or_default(),
+            y: axis(0, self.height, self.kernel_height),
+            x: axis(1, self.width, self.kernel_width),
+            pixel: self.in_channels,
+            channels,
+        }
+    }
+}
+
+impl DenseKernel for Conv2d {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn in_f32(&self) -> Conv2d {
+        Conv2d { dtype: DType::F32, ..self.clone() }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.is_valid()
+    }
+
+    fn row_len(&self) -> usize {
+        self.result_channels()
+    }
+
     /// One element type, group by group.
     fn run_typed<T: Real>(
         &self,
@@ -397,25 +369,20 @@ impl Conv2d {
         }
     }
 
-    /// The windows of one group of the image.
-    pub(super) fn window<'a, T: Real>(&self, group: usize, image: &'a [T]) -> Window<'a, T> {
-        let outputs = self.out_extent();
-        let axis = |axis: usize, extent: usize, taps: usize| WindowAxis {
-            outputs: outputs[axis],
-            taps,
-            stride: self.stride[axis] as isize,
-            dilation: self.dilation[axis] as isize,
-            offset: -(self.padding[axis][0] as isize),
-            extent,
-        };
-        let channels = self.channels()[0];
-        Window {
-            image: image.get(group * channels..).unwrap_or_default(),
-            y: axis(0, self.height, self.kernel_height),
-            x: axis(1, self.width, self.kernel_width),
-            pixel: self.in_channels,
-            channels,
-        }
+    /// The reference for one element type: visits each product of the pass.
+    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let ([p, q], out) = self.buffers::<T>(inputs, outputs);
+        let mut sums = vec![0.0; out.len()];
+        self.for_each_term(|x, f, y| {
+            let (at, i, j) = match self.pass {
+                ConvPass::Forward => (y, x, Some(f)),
+                ConvPass::InputGradient => (x, y, Some(f)),
+                ConvPass::FilterGradient => (Some(f), x, y),
+            };
+            let of = |operand: &[T], place: Option<usize>| place.map_or(0.0, |place| operand[place].to_f64());
+            sums[at.expect("a result has no padding")] += of(p, i) * of(q, j);
+        });
+        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = T::from_f64(sum));
     }
 }
 

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::CastHalf;
 use super::extents::Checked;
-use super::micro::with_scratch;
+use super::micro::{Engine, Real, with_scratch};
 use super::text::{Field, split};
 use crate::ensure::ensure;
 
@@ -49,6 +49,77 @@ pub(crate) struct TileShape {
 /// Code that is called once for each finished block; blocks cover the result exactly once.
 pub type TileCallback<'a> = &'a (dyn Fn(Tile) + Sync);
 
+/// A kernel that is computed in `f64`, or in `f32` for all other floats, and may end in epilogues.
+pub(super) trait DenseKernel: fmt::Display + Sized {
+    /// Elements of operands and result.
+    fn dtype(&self) -> DType;
+
+    /// The same kernel of `f32`.
+    fn in_f32(&self) -> Self;
+
+    /// Whether its fields fit each other.
+    fn is_valid(&self) -> bool;
+
+    /// Elements of a row of the result.
+    fn row_len(&self) -> usize;
+
+    /// Computes elements of one type.
+    fn run_typed<T: Real>(
+        &self,
+        engine: &Engine,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        epilogue: TileCallback<'_>,
+    );
+
+    /// The naive loops for elements of one type.
+    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]);
+
+    /// Computes the kernel on a given engine.
+    fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
+        assert!(self.is_valid(), "{self}");
+        match self.dtype() {
+            DType::F16 | DType::Bf16 => {
+                let single = self.in_f32();
+                in_single(self.dtype(), inputs, outputs, |inputs, outputs| {
+                    single.run_on(engine, inputs, outputs, &|_| {});
+                });
+                self.finish_all(outputs, epilogue);
+            }
+            DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
+            DType::F32 => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
+            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
+                unreachable!("a valid product of {dtype}")
+            }
+        }
+    }
+
+    /// Computes the kernel by naive loops, with sums in `f64`.
+    fn run_reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        assert!(self.is_valid(), "{self}");
+        match self.dtype() {
+            DType::F16 | DType::Bf16 => {
+                let single = self.in_f32();
+                in_single(self.dtype(), inputs, outputs, |inputs, outputs| single.run_reference(inputs, outputs));
+            }
+            DType::F64 => self.reference_typed::<f64>(inputs, outputs),
+            DType::F32 => self.reference_typed::<f32>(inputs, outputs),
+            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
+                unreachable!("a valid product of {dtype}")
+            }
+        }
+    }
+
+    /// Tells the epilogue of the whole result at once.
+    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
+        let (width, size) = (self.row_len(), self.dtype().size());
+        let rows = outputs[0].len() / (width * size).max(1);
+        if rows > 0 {
+            epilogue(Tile { rows: 0..rows, cols: 0..width, data: outputs[0].as_mut_ptr(), row_stride: width, size });
+        }
+    }
+}
+
 /// The elements of a buffer, which holds exactly `len` of them.
 pub(super) fn view<'a, T: Element>(bytes: &'a [u8], len: usize, what: &str) -> &'a [T] {
     assert_eq!(bytes.len(), len * size_of::<T>(), "{what}: bytes of {len} elements of {}", T::DTYPE);
@@ -82,12 +153,7 @@ pub(super) fn check_dtype(dtype: DType) -> Checked {
 }
 
 /// Calls `body` with two operands of 16-bit floats in single precision, and rounds the result that it leaves there.
-pub(super) fn in_single(
-    dtype: DType,
-    inputs: &[&[u8]],
-    outputs: &mut [&mut [u8]],
-    body: impl FnOnce(&[&[u8]], &mut [&mut [u8]]),
-) {
+fn in_single(dtype: DType, inputs: &[&[u8]], outputs: &mut [&mut [u8]], body: impl FnOnce(&[&[u8]], &mut [&mut [u8]])) {
     check_arity(inputs, outputs, 2);
     let len = |bytes: &[u8]| bytes.len() / dtype.size();
     let widen = |from: &[u8], to: &mut [f32]| {

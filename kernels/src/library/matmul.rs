@@ -8,7 +8,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 use smallvec::SmallVec;
 
-use super::dense::{Tile, TileCallback, TileShape, check_arity, check_dtype, in_single, view, view_mut};
+use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
 use super::micro::{Engine, Output, Product, Real, Strided, is_one_task, is_split, is_unpacked, unpacked};
 use super::text::{Field, descriptor, split};
@@ -188,63 +188,13 @@ impl MatMul {
         self.run_on(&Engine::best(), inputs, outputs, epilogue);
     }
 
-    /// [`MatMul::run_with`] on a given engine.
-    pub(super) fn run_on(
-        &self,
-        engine: &Engine,
-        inputs: &[&[u8]],
-        outputs: &mut [&mut [u8]],
-        epilogue: TileCallback<'_>,
-    ) {
-        assert!(self.is_valid(), "{self}");
-        match self.dtype {
-            DType::F16 | DType::Bf16 => {
-                let single = MatMul { dtype: DType::F32, ..self.clone() };
-                in_single(self.dtype, inputs, outputs, |inputs, outputs| {
-                    single.run_on(engine, inputs, outputs, &|_| {});
-                });
-                self.finish_all(outputs, epilogue);
-            }
-            DType::F64 => self.run_typed::<f64>(engine, inputs, outputs, epilogue),
-            DType::F32 => self.run_typed::<f32>(engine, inputs, outputs, epilogue),
-            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
-                unreachable!("a valid product of {dtype}")
-            }
-        }
-    }
-
     /// The naive loops, with sums in f64: the reference for `run`, up to rounding.
     ///
     /// # Panics
     ///
     /// As [`MatMul::run`].
     pub fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        assert!(self.is_valid(), "{self}");
-        match self.dtype {
-            DType::F16 | DType::Bf16 => {
-                let single = MatMul { dtype: DType::F32, ..self.clone() };
-                in_single(self.dtype, inputs, outputs, |inputs, outputs| single.reference(inputs, outputs));
-            }
-            DType::F64 => self.reference_typed::<f64>(inputs, outputs),
-            DType::F32 => self.reference_typed::<f32>(inputs, outputs),
-            dtype @ (DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool) => {
-                unreachable!("a valid product of {dtype}")
-            }
-        }
-    }
-
-    /// Tells the epilogue of the whole result.
-    fn finish_all(&self, outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
-        let rows = 0..self.n_matrices() * self.m;
-        if !rows.is_empty() && self.n > 0 {
-            epilogue(Tile {
-                rows,
-                cols: 0..self.n,
-                data: outputs[0].as_mut_ptr(),
-                row_stride: self.n,
-                size: self.dtype.size(),
-            });
-        }
+        self.run_reference(inputs, outputs);
     }
 
     /// The blocks that are finished one by one: in the dtype that is computed in, and if the sums are not parts that are
@@ -278,46 +228,6 @@ impl MatMul {
         ([operand(0, "left operand"), operand(1, "right operand")], c)
     }
 
-    /// The reference for one element type.
-    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-        let ([a, b], c) = self.buffers::<T>(inputs, outputs);
-        for (at, x) in c.iter_mut().enumerate() {
-            let (matrix, i, j) = (at / (self.m * self.n), at / self.n % self.m, at % self.n);
-            let (a_start, b_start) = (self.a.start(&self.batch, matrix), self.b.start(&self.batch, matrix));
-            let term = |p: usize| {
-                let x = a[a_start + i * self.a.row_stride + p * self.a.col_stride];
-                let y = b[b_start + p * self.b.row_stride + j * self.b.col_stride];
-                x.to_f64() * y.to_f64()
-            };
-            *x = T::from_f64((0..self.k).map(term).fold(0.0, |sum, x| sum + x));
-        }
-    }
-
-    /// One element type: folds the batch into the rows where it can, then runs matrix by matrix.
-    fn run_typed<T: Real>(
-        &self,
-        engine: &Engine,
-        inputs: &[&[u8]],
-        outputs: &mut [&mut [u8]],
-        epilogue: TileCallback<'_>,
-    ) {
-        let ([a, b], c) = self.buffers::<T>(inputs, outputs);
-        if c.is_empty() {
-            return;
-        }
-        if self.k == 0 {
-            c.fill(T::ZERO);
-            self.finish_all(outputs, epilogue);
-            return;
-        }
-        let call = MatMulCall { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue };
-        if self.is_one_matrix() {
-            call.tall();
-        } else {
-            call.batch();
-        }
-    }
-
     /// Computes a product of elements that other kernels have at hand, of one matrix.
     ///
     /// # Panics
@@ -346,6 +256,64 @@ impl MatMul {
             stride = stride.and_then(|stride| stride.checked_mul(*extent));
             fits
         })
+    }
+}
+
+impl DenseKernel for MatMul {
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn in_f32(&self) -> MatMul {
+        MatMul { dtype: DType::F32, ..self.clone() }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.is_valid()
+    }
+
+    fn row_len(&self) -> usize {
+        self.n
+    }
+
+    /// One element type: folds the batch into the rows where it can, then runs matrix by matrix.
+    fn run_typed<T: Real>(
+        &self,
+        engine: &Engine,
+        inputs: &[&[u8]],
+        outputs: &mut [&mut [u8]],
+        epilogue: TileCallback<'_>,
+    ) {
+        let ([a, b], c) = self.buffers::<T>(inputs, outputs);
+        if c.is_empty() {
+            return;
+        }
+        if self.k == 0 {
+            c.fill(T::ZERO);
+            self.finish_all(outputs, epilogue);
+            return;
+        }
+        let call = MatMulCall { op: self, engine, a: a.as_ptr(), b: b.as_ptr(), c: c.as_mut_ptr(), epilogue };
+        if self.is_one_matrix() {
+            call.tall();
+        } else {
+            call.batch();
+        }
+    }
+
+    /// The reference for one element type.
+    fn reference_typed<T: Real>(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
+        let ([a, b], c) = self.buffers::<T>(inputs, outputs);
+        for (at, x) in c.iter_mut().enumerate() {
+            let (matrix, i, j) = (at / (self.m * self.n), at / self.n % self.m, at % self.n);
+            let (a_start, b_start) = (self.a.start(&self.batch, matrix), self.b.start(&self.batch, matrix));
+            let term = |p: usize| {
+                let x = a[a_start + i * self.a.row_stride + p * self.a.col_stride];
+                let y = b[b_start + p * self.b.row_stride + j * self.b.col_stride];
+                x.to_f64() * y.to_f64()
+            };
+            *x = T::from_f64((0..self.k).map(term).fold(0.0, |sum, x| sum + x));
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use retape_runtime::{DType, Element, bf16, f16};
 use smallvec::SmallVec;
 
 use super::conv::depthwise::Depthwise;
+use super::dense::DenseKernel;
 use super::micro::{Engine, Level, ParallelFor, block_depth, split_depth};
 use super::testing::on_one_and_two_threads;
 use super::{Conv2d, ConvPass, MatMul, MatrixLayout, TileCallback};
@@ -90,27 +91,15 @@ impl Bytes {
 }
 
 /// A kernel under test.
-trait Kernel: std::fmt::Debug + Sync {
-    fn dtype(&self) -> DType;
+trait Kernel: DenseKernel + std::fmt::Debug + Sync {
     fn lens(&self) -> [Vec<(DType, usize)>; 2];
-    fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>);
-    fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]);
 }
 
 macro_rules! kernel {
     ($name:ty) => {
         impl Kernel for $name {
-            fn dtype(&self) -> DType {
-                self.dtype
-            }
             fn lens(&self) -> [Vec<(DType, usize)>; 2] {
                 [self.inputs(), self.outputs()]
-            }
-            fn run_on(&self, engine: &Engine, inputs: &[&[u8]], outputs: &mut [&mut [u8]], epilogue: TileCallback<'_>) {
-                self.run_on(engine, inputs, outputs, epilogue);
-            }
-            fn reference(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) {
-                self.reference(inputs, outputs);
             }
         }
     };
@@ -160,7 +149,7 @@ fn engines() -> Vec<Engine> {
 }
 
 /// Runs a kernel on one engine; the epilogue must see each element once.
-fn run(kernel: &dyn Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
+fn run(kernel: &impl Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
     let [_, outputs] = kernel.lens();
     // Stale memory must not show.
     let mut out = Bytes::filled(outputs[0].1 * kernel.dtype().size(), 0xff);
@@ -179,18 +168,18 @@ fn run(kernel: &dyn Kernel, engine: &Engine, inputs: &[Bytes]) -> Bytes {
 }
 
 /// Checks a kernel against its reference on random data, and all engines against each other.
-fn check(kernel: &dyn Kernel, terms: usize, random: &mut Random) {
+fn check(kernel: &impl Kernel, terms: usize, random: &mut Random) {
     let [inputs, _] = kernel.lens();
     let inputs: Vec<Bytes> = inputs.iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
     check_on(kernel, terms, &inputs);
 }
 
 /// As [`check`], on these inputs: all engines agree in every bit, those of NaN aside.
-fn check_on(kernel: &dyn Kernel, terms: usize, inputs: &[Bytes]) {
+fn check_on(kernel: &impl Kernel, terms: usize, inputs: &[Bytes]) {
     let [_, outputs] = kernel.lens();
     let dtype = kernel.dtype();
     let mut expected = Bytes::filled(outputs[0].1 * dtype.size(), 0);
-    kernel.reference(&inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [expected.get_mut()]);
+    kernel.run_reference(&inputs.iter().map(Bytes::get).collect::<Vec<_>>(), &mut [expected.get_mut()]);
     let mut first: Option<Bytes> = None;
     for engine in engines() {
         let out = run(kernel, &engine, inputs);
