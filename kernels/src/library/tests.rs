@@ -247,8 +247,8 @@ fn matmul_agrees_with_its_reference_on_any_shape_and_stride() {
 #[test]
 fn matmul_agrees_with_its_reference_where_it_is_cut() {
     let mut random = Random(77);
-    // Several blocks of k, few rows, several tasks, panels of rows that tasks share, columns in several tasks, partial
-    // results.
+    // Several blocks of k, few rows, several tasks, panels of rows that tasks share, columns in several tasks, sums of
+    // columns in several tasks that wait between blocks, partial results.
     let shapes = [
         [3, 5, 700],
         [30, 40, 1000],
@@ -257,6 +257,7 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
         [200, 300, 40],
         [40, 200, 300],
         [200, 610, 70],
+        [30, 330, 700],
         [9, 17, 2500],
         [2, 1, 9000],
     ];

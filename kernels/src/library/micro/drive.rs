@@ -466,12 +466,20 @@ impl<T: Real> ProductTask<'_, T> {
         let (depth, width) = (block_depth(x.k), kernels.width);
         let n_packed = if packed.is_some() { 0 } else { rows.len().next_multiple_of(kernels.heights[0]) * depth };
         let whole = columns.whole.clamp(cols.start, cols.end);
-        with_scratch::<T, _>(n_packed + width * depth, |scratch| {
-            let (a, narrow) = scratch.split_at_mut(n_packed);
+        // Between the blocks of a long chain, sums wait in memory of their own: rows of C may lie a page apart, in few
+        // sets of the caches.
+        let has_sums = x.k > 2 * depth && c_row > cols.len();
+        let sums_row = cols.len().next_multiple_of(width) + CHUNK;
+        let n_sums = if has_sums { rows.len() * sums_row } else { 0 };
+        with_scratch::<T, _>(n_packed + width * depth + n_sums, |scratch| {
+            let (a, scratch) = scratch.split_at_mut(n_packed);
+            let (narrow, sums) = scratch.split_at_mut(width * depth);
+            let (before, before_row) = if has_sums { (sums.as_mut_ptr(), sums_row) } else { (c, c_row) };
             for start in (0..x.k).step_by(depth) {
                 let steps = start..(start + depth).min(x.k);
                 let a = self.row_panels(rows, &steps, a);
                 let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
+                let (c, c_row) = if steps.end < x.k { (before, before_row) } else { (c, c_row) };
                 let mut block = Block {
                     rows: rows.len(),
                     cols: whole - cols.start,
@@ -484,6 +492,8 @@ impl<T: Real> ProductTask<'_, T> {
                     c,
                     c_row,
                     fresh: start == 0,
+                    before,
+                    before_row,
                 };
                 // SAFETY: the level is present; panels and C cover the tile.
                 unsafe { (kernels.block)(&block) };
@@ -493,6 +503,7 @@ impl<T: Real> ProductTask<'_, T> {
                     x.b.pack(outer, steps.clone(), Layout::Interleaved, width, narrow);
                     block.b = narrow.as_ptr();
                     block.c = c.wrapping_add(j - cols.start);
+                    block.before = before.wrapping_add(j - cols.start);
                     // SAFETY: as above.
                     unsafe { (kernels.block)(&block) };
                 }
@@ -530,6 +541,8 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
                 c,
                 c_row,
                 fresh: start == steps.start,
+                before: c,
+                before_row: c_row,
             };
             // SAFETY: the level is present; panels and C cover the product.
             unsafe { (kernels.block)(&block) };

@@ -33,8 +33,12 @@ pub(super) struct Block<T> {
     pub(super) c: *mut T,
     /// Distance of two rows of C.
     pub(super) c_row: usize,
-    /// Whether C is to be overwritten.
+    /// Whether the block is the first of its elements of C.
     pub(super) fresh: bool,
+    /// What C is so far, where the block is not the first: C itself, or a copy of it elsewhere.
+    pub(super) before: *const T,
+    /// Distance of two rows of it.
+    pub(super) before_row: usize,
 }
 
 /// A small product on strided operands; B has unit column stride.
@@ -86,6 +90,8 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
                 let next = if i + M0 < x.rows { b } else { b.wrapping_add(x.b_panel) };
                 let b = [b, next];
                 let c = x.c.add(i * x.c_row + j);
+                let before = x.before.wrapping_add(i * x.before_row + j);
+                let c = [c, before.cast_mut()];
                 match (rows > M1, rows > M2, cols > S::LANES) {
                     (true, _, true) => tile::<S, M0, NV, STEP>(x, a, b, c, rows, cols),
                     (true, _, false) => tile::<S, M0, 1, STEP>(x, a, b, c, rows, cols),
@@ -106,7 +112,7 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
     x: &Block<S::Elem>,
     mut a: *const S::Elem,
     [mut b, next]: [*const S::Elem; 2],
-    c: *mut S::Elem,
+    [c, before]: [*mut S::Elem; 2],
     rows: usize,
     cols: usize,
 ) {
@@ -120,8 +126,8 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
             // first, it would have left the nearest cache by then.
             if left <= near && left + CHUNK > near {
                 for i in 0..M {
-                    S::prefetch(c.wrapping_add(i * x.c_row));
-                    S::prefetch(c.wrapping_add(i * x.c_row + cols - 1));
+                    S::prefetch(before.wrapping_add(i * x.before_row));
+                    S::prefetch(before.wrapping_add(i * x.before_row + cols - 1));
                 }
             }
             let steps = left.min(CHUNK);
@@ -145,7 +151,7 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
             }
             left -= steps;
         }
-        finish::<S, M, NV>(sums, c, x.c_row, x.fresh, rows, cols);
+        finish::<S, M, NV>(sums, [c, before], [x.c_row, x.before_row], x.fresh, rows, cols);
     }
 }
 
@@ -153,8 +159,8 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
 #[inline(always)]
 unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
     mut sums: [[S::Vector; NV]; M],
-    c: *mut S::Elem,
-    c_row: usize,
+    [c, before]: [*mut S::Elem; 2],
+    [c_row, before_row]: [usize; 2],
     fresh: bool,
     rows: usize,
     cols: usize,
@@ -169,7 +175,7 @@ unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
                 for (i, row) in sums.iter_mut().enumerate() {
                     if i < rows {
                         for (v, sum) in row.iter_mut().enumerate() {
-                            *sum = S::add(S::load(at(i, v)), *sum);
+                            *sum = S::add(S::load(before.add(i * before_row + v * S::LANES)), *sum);
                         }
                     }
                 }
@@ -193,7 +199,7 @@ unsafe fn finish<S: Simd, const M: usize, const NV: usize>(
         for i in 0..rows {
             for j in 0..cols {
                 let (at, sum) = (c.add(i * c_row + j), *edge.add(i * NV * S::LANES + j));
-                *at = if fresh { sum } else { *at + sum };
+                *at = if fresh { sum } else { *before.add(i * before_row + j) + sum };
             }
         }
     }
@@ -399,7 +405,7 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
             }
             b = b.wrapping_add(x.b_row);
         }
-        finish::<S, M, NV>(sums, c, x.c_row, x.fresh, rows, cols);
+        finish::<S, M, NV>(sums, [c; 2], [x.c_row; 2], x.fresh, rows, cols);
     }
 }
 
@@ -451,7 +457,7 @@ unsafe fn stack<S: Simd, const L: usize, const R: usize>(
             b = b.wrapping_add(x.b_row);
         }
         for (line, sums) in sums.into_iter().enumerate() {
-            finish::<S, R, 1>(sums, c.add(line * x.c_line), x.c_row, x.fresh, R, cols);
+            finish::<S, R, 1>(sums, [c.add(line * x.c_line); 2], [x.c_row; 2], x.fresh, R, cols);
         }
     }
 }

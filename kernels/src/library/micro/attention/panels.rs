@@ -73,6 +73,8 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
                     c: c.data.wrapping_add(row * c.row),
                     c_row: c.row,
                     fresh: c.fresh && now.start == 0,
+                    before: c.data.wrapping_add(row * c.row),
+                    before_row: c.row,
                 };
                 // SAFETY: the contract of this function.
                 unsafe { (kernels.block)(&block) };
