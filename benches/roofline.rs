@@ -1,10 +1,10 @@
 //! Kernel families against the limits of this machine: time by size, and the part of the limit that is reached.
 //!
-//! `cargo bench -p retape-benches --bench roofline` prints a table, with `-- gelu softmax` that of families whose names
-//! contain one of the words; with `-- --plot FOLDER` it also writes a plot of time against size for each family. The
-//! limits, fused multiply-adds on registers and copies between large buffers, are
-//! measured in the same run. The least time of a kernel is the longer of that of its operations, of which a transcendental
-//! function has those of its formula, and that of its bytes. Operands that fit a cache can be beyond the limit.
+//! `cargo bench -p retape-benches --bench roofline` prints a table; with `-- gelu softmax` that of the families whose names
+//! contain one of these words, and with `-- --plot FOLDER` it also writes a plot of time against size for each family.
+//! The limits, fused multiply-adds on registers and copies between large buffers, are measured in the same run.
+//! The least time of a kernel is that of its operations or that of its bytes, whichever is longer, where a transcendental
+//! function has the operations of its formula. Operands that fit a cache can be beyond the limit.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
