@@ -3,6 +3,7 @@
 //! `e^x = 2^k * e^r` with `|r| <= ln 2 / 2`. The power of two is applied as two factors, each a normal number, so that
 //! results round once into the subnormal range and overflow only where they should. Where the result is zero the factors
 //! are those of `e^0` and zero is selected afterwards: processors are ten times slower at products that underflow.
+//! Results that are known to be far from both ends of the range take one factor, with the same bits.
 
 use super::arith::{Arith, Poly};
 

@@ -172,7 +172,7 @@ fn halved_after_a_chain<'k>(x: Value<'k>) -> Value<'k> {
     halved(chain.cast(x.dtype()))
 }
 
-/// Kernels over rows of `n` elements: along one axis, along the last of two, reduced along rows and across them; the last
+/// Kernels over rows of `n` elements: along one axis, along the last of two, reduced along rows and across them; the first
 /// ones with long formulas.
 fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
     let flat = pointwise(n, dtype, |_, [x, y]| x.compare(Compare::Ne, y).select(halved(x), y));
