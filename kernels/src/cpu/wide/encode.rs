@@ -84,6 +84,7 @@ pub(super) struct JumpTarget(usize);
 pub(super) enum Condition {
     /// No unsigned overflow: the carry is clear.
     NoCarry = 3,
+    Equal = 4,
     NotEqual = 5,
     Less = 0xc,
     GreaterOrEqual = 0xd,

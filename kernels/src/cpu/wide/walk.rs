@@ -54,36 +54,21 @@ impl<'a> WideLoops<'a> {
         (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(chains(self.form))
     }
 
-    /// All points from the position on to the end in a cell: several vectors at once, single ones, and the rest. Of
-    /// long formulas there is no code for single whole vectors, which count as rests.
+    /// All points from the position on to the end in a cell: several vectors at once, single ones, and the rest.
     pub(super) fn walk(&mut self, end: Cell, groups: usize, body: &mut VectorBody<'_, 'a>) -> Option<()> {
         if groups > 1 {
             self.repeat_vectors(end, groups, body)?;
         }
-        let has_rests = groups > 1 && chains(self.form) > 1;
-        if !has_rests {
-            self.repeat_vectors(end, 1, body)?;
-        }
-        let lanes = self.e.level.lanes() as i32;
-        let [top, done] = [(); 2].map(|()| self.e.regs.asm.label());
+        self.repeat_vectors(end, 1, body)?;
+        let done = self.e.regs.asm.label();
         let asm = &mut self.e.regs.asm;
-        asm.bind(top);
         asm.general(&[0x8b], true, RAX, Registers::cell(end));
         asm.alu(Alu::Sub, RAX, Rm::Register(RCX));
-        asm.jump_if(Condition::LessOrEqual, done);
-        if has_rests {
-            asm.at_most(RAX, lanes);
-        }
+        asm.jump_if(Condition::Equal, done);
         let tail = self.open_tail();
         body(self, vec![VectorGroup { offset: 0, tail: Some(tail) }])?;
         self.end_body();
-        let asm = &mut self.e.regs.asm;
-        if has_rests {
-            asm.alu_imm(Alu::Add, Rm::Register(RCX), lanes);
-            asm.alu(Alu::Cmp, RCX, Registers::cell(end));
-            asm.jump_if(Condition::Less, top);
-        }
-        asm.bind(done);
+        self.e.regs.asm.bind(done);
         Some(())
     }
 
