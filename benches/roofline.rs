@@ -1,8 +1,10 @@
 //! Kernel families against the limits of this machine: time by size, and the part of the limit that is reached.
 //!
-//! `cargo bench -p retape-benches --bench roofline` prints a table; with `-- --plot FOLDER` it also writes a plot of time
-//! against size for each family. The limits, fused multiply-adds on registers and copies between large buffers, are
-//! measured in the same run. Operands that fit a cache can be beyond the limit.
+//! `cargo bench -p retape-benches --bench roofline` prints a table; with `-- gelu softmax` that of the families whose names
+//! contain one of these words, and with `-- --plot FOLDER` it also writes a plot of time against size for each family.
+//! The limits, fused multiply-adds on registers and copies between large buffers, are measured in the same run.
+//! The least time of a kernel is that of its operations or that of its bytes, whichever is longer, where a transcendental
+//! function has the operations of its formula. Operands that fit a cache can be beyond the limit.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
@@ -72,7 +74,7 @@ const FAMILIES: &[Family] = &[
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let (mut folder, mut n_sizes) = (None, usize::MAX);
+    let (mut folder, mut n_sizes, mut words) = (None, usize::MAX, vec![]);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--plot" => folder = Some(PathBuf::from(args.next().ok_or("--plot takes a folder")?)),
@@ -80,7 +82,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--bench" => {}
             // Each family once, to see that it runs.
             "--test" => n_sizes = 1,
-            _ => return Err(format!("{arg} is no option: --plot FOLDER").into()),
+            option if option.starts_with('-') => return Err(format!("{option} is no option: --plot FOLDER").into()),
+            _ => words.push(arg),
         }
     }
     let limits = MachineLimits::measured();
@@ -91,7 +94,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         limits.copy_bytes * 1e-9
     );
     println!("{:<20} {:>30} {:>12} {:>10} {:>8} {:>9}", "family", "size", "time", "GFLOP/s", "GB/s", "of limit");
-    for family in FAMILIES {
+    let is_wanted = |family: &&Family| words.is_empty() || words.iter().any(|word| family.name.contains(word.as_str()));
+    for family in FAMILIES.iter().filter(is_wanted) {
         let mut points = vec![];
         for &size in family.sizes.iter().take(n_sizes) {
             let point = (family.point)(size)?;

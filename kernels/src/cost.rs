@@ -8,6 +8,7 @@ use std::ops::Add;
 
 use retape_runtime::DType;
 
+use crate::expand::expand;
 use crate::ir::{Affine, Inst, Kernel, Stage};
 use crate::library::Library;
 use crate::plan::{Step, Work};
@@ -26,7 +27,8 @@ use crate::plan::{Step, Work};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepCost {
     /// Operations in single precision, and in half precision, which is computed in single. Additions, multiplications,
-    /// minima and maxima are one, fused multiply-adds are two, and a transcendental function is one.
+    /// divisions, minima and maxima are one, fused multiply-adds are two, and a transcendental function has those of its
+    /// formula.
     pub flops: u64,
     /// Operations in double precision.
     pub flops_f64: u64,
@@ -94,6 +96,7 @@ impl Step {
 }
 
 fn kernel_cost(kernel: &Kernel) -> StepCost {
+    let kernel = &expand(kernel);
     let points = |stage: Stage| match stage {
         Stage::Kept | Stage::Tail => kernel.kept_len() as u64,
         Stage::Element => kernel.n_points() as u64,

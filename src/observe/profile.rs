@@ -125,9 +125,9 @@ pub struct GroupTime {
     pub max: Duration,
     /// Its part of the time that the entry ran, in `[0, 1]`.
     pub share: f64,
-    /// The floating-point operations of a run, by shapes: additions, multiplications, minima and maxima are one, fused
-    /// multiply-adds two, transcendental functions one. Of the launches of one group, the first has them all, and the
-    /// bytes.
+    /// The floating-point operations of a run, by shapes: additions, multiplications, divisions, minima and maxima are one,
+    /// fused multiply-adds two, and transcendental functions those of their formulas. Of the launches of one group, the
+    /// first has them all, and the bytes.
     pub flops: u64,
     /// The bytes that a run reads and writes, each element of an operand once.
     pub bytes: u64,

@@ -401,6 +401,10 @@ pub(super) fn every_instruction(n: usize, dtype: DType) -> Vec<Kernel> {
             let c = k.push(Inst::Compare(op, x.id(), y.id()));
             k.push(Inst::Select(c.id(), y.id(), x.id()))
         }));
+        kernels.push(pointwise(n, dtype, |k, [x, y]| {
+            let c = k.push(Inst::Compare(op, x.id(), y.id()));
+            k.push(Inst::Select(c.id(), x.id(), y.id()))
+        }));
     }
     kernels.push(pointwise(n, dtype, |k, [x, y]| k.push(Inst::Fma(x.id(), y.id(), x.id()))));
     kernels

@@ -3,6 +3,7 @@
 //! `e^x = 2^k * e^r` with `|r| <= ln 2 / 2`. The power of two is applied as two factors, each a normal number, so that
 //! results round once into the subnormal range and overflow only where they should. Where the result is zero the factors
 //! are those of `e^0` and zero is selected afterwards: processors are ten times slower at products that underflow.
+//! Results that are known to be far from both ends of the range take one factor, with the same bits.
 
 use super::arith::{Arith, Poly};
 
@@ -83,15 +84,15 @@ const EXP2: Poly = Poly {
     ],
 };
 
-/// The two factors of the power of two in `e^x`, and `r`.
+/// The whole number `k` plus a magic constant, and `r`.
 #[inline(always)]
-fn exp_parts<F: Arith>(x: F) -> ([F; 2], F) {
-    let t = x.fma(x.lit(std::f64::consts::LOG2_E), x.magic_halves());
-    let k = t - x.magic_halves();
+fn exp_parts<F: Arith>(x: F, magic: F) -> (F, F) {
+    let t = x.fma(x.lit(std::f64::consts::LOG2_E), magic);
+    let k = t - magic;
     // Exact: k times the head cancels all of x above the last bit of the head.
     let r = k.fma(x.by_width(-0.693_147_182_464_599_6, -std::f64::consts::LN_2), x);
     let r = k.fma(x.by_width(1.904_654_212_125_933_6e-9, -2.319_046_813_846_299_6e-17), r);
-    (t.exp2_halves(), r)
+    (t, r)
 }
 
 /// Evaluates a formula for a power whose exponent is `x`, which is zero up to `lowest` and infinite from `highest` on.
@@ -108,7 +109,8 @@ fn bounded<F: Arith>(x: F, lowest: f64, highest: f64, power: impl FnOnce(F) -> F
 pub(super) fn exp_scaled<F: Arith>(x: F, rest: F, factor: F) -> F {
     let [lowest, highest] = if F::WIDE { [-746.0, 711.0] } else { [-104.0, 90.0] };
     bounded(x, lowest, highest, |x| {
-        let ([first, second], r) = exp_parts(x);
+        let (t, r) = exp_parts(x, x.magic_halves());
+        let [first, second] = t.exp2_halves();
         EXP.at(r + rest) * (first * factor) * second
     })
 }
@@ -122,9 +124,24 @@ pub(super) fn exp<F: Arith>(x: F) -> F {
 
 /// `e^x` for `x` between the logarithms of about half the smallest and twice the largest number.
 #[inline(always)]
-pub(super) fn exp_unclamped<F: Arith>(x: F) -> F {
-    let ([first, second], r) = exp_parts(x);
+fn exp_unclamped<F: Arith>(x: F) -> F {
+    let (t, r) = exp_parts(x, x.magic_halves());
+    let [first, second] = t.exp2_halves();
     EXP.at(r) * first * second
+}
+
+/// `e^x` for `x` whose power is well inside the normal range: the power of two is one factor.
+#[inline(always)]
+pub(super) fn exp_moderate<F: Arith>(x: F) -> F {
+    let (t, r) = exp_parts(x, x.magic_exponent());
+    EXP.at(r) * t.exp2_of_magic()
+}
+
+/// `e^x` for `x` that is not positive.
+fn exp_of_negative<F: Arith>(x: F) -> F {
+    let (zero, vanishes) = (x.lit(0.0), x.le(x.lit(if F::WIDE { -746.0 } else { -104.0 })));
+    let y = exp_unclamped(zero.when(vanishes, x));
+    zero.when(vanishes, y)
 }
 
 /// `2^(x + rest)`; `|rest|` is at most a rounding error of `x`.
@@ -168,7 +185,7 @@ pub(super) fn expm1<F: Arith>(x: F) -> F {
 pub(super) fn sigmoid<F: Arith>(x: F) -> F {
     // The exponential of the negative magnitude neither overflows nor, in the denominator, cancels. Subtracting the
     // share from the whole damps the error of the quotient.
-    let e = exp(-x.abs());
+    let e = exp_of_negative(-x.abs());
     let one = x.lit(1.0);
     let whole = e.when(x.lt(x.lit(0.0)), one);
     (-whole).fma(e / (one + e), whole)

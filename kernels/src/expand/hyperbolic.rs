@@ -1,7 +1,7 @@
 //! Hyperbolic functions and their inverses.
 
 use super::arith::{Arith, Poly};
-use super::exp::{exp_scaled, exp_unclamped};
+use super::exp::{exp_moderate, exp_scaled};
 use super::log::{log1p, log1p_shifted};
 
 /// `(sinh x - x) / x^3` in `x^2` on `|x| <= 1`; minimises the error times `x^2`: 2^-31 and 2^-61.
@@ -72,7 +72,7 @@ pub(super) fn tanh<F: Arith>(x: F) -> F {
     let a = x.abs().at_most(if F::WIDE { 20.0 } else { 10.0 });
     let z = a * a;
     let near = (a * z).fma(TANH.at(z), a);
-    let far = one - x.lit(2.0) / (exp_unclamped(a + a) + one);
+    let far = one - x.lit(2.0) / (exp_moderate(a + a) + one);
     near.when(a.lt(x.lit(0.625)), far).xor_sign(x)
 }
 

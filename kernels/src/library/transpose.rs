@@ -3,12 +3,14 @@
 //! Neither reading along columns nor writing along them uses more than one element of a cache line at a time, and where
 //! lines are a power of two apart, few of them fit a cache together. A tile is read by rows and written by rows.
 
+use std::array;
+
 use retape_runtime::DType;
 
 use super::extents::{Checked, count, countable};
 use super::number::with_bits;
 use super::text::descriptor;
-use super::view::{Plain, TileView, exactly, for_each_tile, only, view, view_mut};
+use super::view::{CACHE_LINE, Plain, TileView, exactly, for_each_tile, only, view, view_mut};
 
 descriptor! {
     /// The transposes of matrices: of x `[batch, rows, cols]` the array `[batch, cols, rows]`.
@@ -27,8 +29,15 @@ descriptor! {
 /// Rows and columns of a tile: a cache line of the widest common elements.
 const TILE: usize = 16;
 
+/// Rows and columns of a part of a tile that a few registers hold, and a row of which is a vector on every processor.
+const PART: usize = 4;
+
 /// Columns that a task takes: many cache lines of each row, so that a page of memory is seldom looked up for one.
 const COLUMNS: usize = 16 * TILE;
+
+/// Bytes of a result from which on it is written past the caches, which would read its lines first, and would not hold
+/// them all until someone reads them.
+const STREAMED: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
 
 impl Transpose {
     fn check(&self) -> Checked {
@@ -64,8 +73,13 @@ impl Transpose {
         let x = view::<T>(x, self.len());
         // Few tall matrices are cut across as well, for there may be more threads than runs of columns.
         let block = [COLUMNS, rows.div_ceil(8).next_multiple_of(TILE).max(512)];
+        let is_streamed = self.len() * size_of::<T>() >= STREAMED && (TILE * size_of::<T>()).is_multiple_of(CACHE_LINE);
         for_each_tile(view_mut::<T>(out, self.len()), [batch, cols, rows], block, self.len(), &|mut tile| {
             let x = &x[tile.outer * rows * cols..][..rows * cols];
+            if is_streamed && tile.columns.len().is_multiple_of(TILE) && tile.has_whole_lines() {
+                tile.stream::<TILE>(|row, column| transposed(x, cols, column, row));
+                return;
+            }
             for row in tile.columns.clone().step_by(TILE) {
                 for column in tile.rows.clone().step_by(TILE) {
                     copy_tile(x, cols, &mut tile, row, column);
@@ -92,6 +106,7 @@ impl Transpose {
 
 /// Copies the tile of `x`, a matrix with rows of `cols`, whose first element is at `row` and `column`; `to` ends it
 /// where it reaches over the end.
+#[inline(always)]
 fn copy_tile<T: Plain>(x: &[T], cols: usize, to: &mut TileView<'_, T>, row: usize, column: usize) {
     let n_rows = TILE.min(to.columns.end - row);
     let n_columns = TILE.min(to.rows.end - column);
@@ -103,14 +118,44 @@ fn copy_tile<T: Plain>(x: &[T], cols: usize, to: &mut TileView<'_, T>, row: usiz
         }
         return;
     }
-    let lines: [[T; TILE]; TILE] = std::array::from_fn(|r| {
-        let line = &x[(row + r) * cols + column..][..TILE];
-        std::array::from_fn(|c| line[c])
-    });
-    for c in 0..TILE {
-        let line = &mut to.row(column + c)[at..at + TILE];
-        line.iter_mut().zip(&lines).for_each(|(out, line)| *out = line[c]);
+    for (c, line) in transposed(x, cols, row, column).iter().enumerate() {
+        to.row(column + c)[at..at + TILE].copy_from_slice(line);
     }
+}
+
+/// The transposed tile of `x`, a matrix with rows of `cols`, whose first element is at `row` and `column`; columns beyond
+/// the last one repeat it.
+#[inline(always)]
+fn transposed<T: Plain>(x: &[T], cols: usize, row: usize, column: usize) -> [[T; TILE]; TILE] {
+    let last = cols - column - 1;
+    if last + 1 < TILE {
+        return array::from_fn(|c| array::from_fn(|r| x[(row + r) * cols + column + c.min(last)]));
+    }
+    let mut lines = [[T::from_f64(0.0); TILE]; TILE];
+    for r in (0..TILE).step_by(PART) {
+        for c in (0..TILE).step_by(PART) {
+            let part: [[T; PART]; PART] = array::from_fn(|at| {
+                let line = &x[(row + r + at) * cols + column + c..][..PART];
+                array::from_fn(|at| line[at])
+            });
+            let part = exchanged::<T, 2>(exchanged::<T, 1>(part));
+            for (line, part) in lines[c..c + PART].iter_mut().zip(&part) {
+                line[r..r + PART].copy_from_slice(part);
+            }
+        }
+    }
+    lines
+}
+
+/// Of each square of `2 RUN` by `2 RUN` elements, the upper right quarter exchanged for the lower left one. With 1 and 2
+/// one after the other a part is transposed (Eklundh, 1972), by shuffles of its rows as vectors.
+#[inline(always)]
+fn exchanged<T: Plain, const RUN: usize>(part: [[T; PART]; PART]) -> [[T; PART]; PART] {
+    array::from_fn(|r| {
+        let (upper, lower) = (&part[r & !RUN], &part[r | RUN]);
+        let low = if r & RUN == 0 { 0 } else { RUN };
+        array::from_fn(|c| if c & RUN == 0 { upper[c + low] } else { lower[c - RUN + low] })
+    })
 }
 
 #[cfg(test)]

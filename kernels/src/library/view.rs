@@ -146,6 +146,72 @@ impl<T> TileView<'_, T> {
     }
 }
 
+/// Bytes of a cache line.
+pub(crate) const CACHE_LINE: usize = 64;
+
+impl<T: Plain> TileView<'_, T> {
+    /// Whether all rows of the tile begin at cache lines and have whole ones.
+    pub(crate) fn has_whole_lines(&self) -> bool {
+        let is_whole = |elements: usize| (elements * size_of::<T>()).is_multiple_of(CACHE_LINE);
+        self.start.addr().is_multiple_of(CACHE_LINE) && is_whole(self.stride) && is_whole(self.columns.len())
+    }
+
+    /// Writes all of the tile in blocks of `N` by `N` elements, as many columns of which there must be and as far as
+    /// rows go: `block` makes the one at a row and a column. Whole cache lines go past the caches to memory.
+    #[inline(always)]
+    pub(crate) fn stream<const N: usize>(&mut self, block: impl Fn(usize, usize) -> [[T; N]; N]) {
+        assert!(self.columns.len().is_multiple_of(N), "columns of blocks");
+        // Also if a block panics.
+        let _fence = StreamFence;
+        for column in self.columns.clone().step_by(N) {
+            for row in self.rows.clone().step_by(N) {
+                let at = column - self.columns.start;
+                for (row, line) in (row..self.rows.end).zip(&block(row, column)) {
+                    // SAFETY: no two blocks have an element in common, and the fence ends with this method, which has
+                    // borrowed the tile exclusively.
+                    unsafe { stream_line(&mut self.row(row)[at..at + N], line) };
+                }
+            }
+        }
+    }
+}
+
+/// Makes writes past the caches be in order with all that follow its end.
+struct StreamFence;
+
+impl Drop for StreamFence {
+    fn drop(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: every processor of this architecture has the instruction.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+}
+
+/// Copies elements past the caches, if they are whole cache lines.
+///
+/// # Safety
+///
+/// A [`StreamFence`] ends before anything else reads or writes `to`.
+#[inline(always)]
+unsafe fn stream_line<T: Plain>(to: &mut [T], from: &[T]) {
+    assert_eq!(to.len(), from.len(), "elements of a line");
+    #[cfg(target_arch = "x86_64")]
+    if to.as_ptr().addr().is_multiple_of(CACHE_LINE) && size_of_val(to).is_multiple_of(CACHE_LINE) {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let n = size_of_val(from) / size_of::<__m128i>();
+        let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
+        for at in 0..n {
+            // SAFETY: both have as many bytes, and the target is aligned, as was just checked; every processor of this
+            // architecture has the instruction. The caller sees to the fence.
+            unsafe { _mm_stream_si128(to.add(at), _mm_loadu_si128(from.add(at))) };
+        }
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
 /// Cuts `out`, shaped `[outer, len, inner]`, into tiles of at most `rows` by `columns` and calls `body` with each.
 pub(crate) fn for_each_tile<T: Send>(
     out: &mut [T],

@@ -289,6 +289,13 @@ impl WideEmitter {
         })
     }
 
+    /// The machine's minimum, `x < y ? x : y`, or maximum, `x > y ? x : y`.
+    pub(super) fn float_chosen(&mut self, op: Binary, x: &WideVal, y: &WideVal) -> WideVal {
+        let wide = is_wide(x.dtype);
+        let machine = if op == Binary::Max { ops::max_float(wide) } else { ops::min_float(wide) };
+        self.zip(x, y, &mut |e, p, q| e.two(machine, p, q))
+    }
+
     /// The machine's instructions give the second operand for NaN and for equal zeros.
     fn float_min_max(&mut self, op: Binary, x: &WideVal, y: &WideVal) -> WideVal {
         let wide = is_wide(x.dtype);

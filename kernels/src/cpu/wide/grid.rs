@@ -83,7 +83,7 @@ impl WideLoops<'_> {
         let is_short = form.accumulators < self.nest.unroll;
         (!is_short || self.nest.work <= MAX_SHORT_WORK).then_some(())?;
         let end = self.frame_cell();
-        let groups = self.kernel_groups().min(extent.div_ceil(self.e.level.lanes()));
+        let groups = self.row_groups().min(extent.div_ceil(self.e.level.lanes()));
         self.make_accumulators(groups);
         self.items(end, form.kept, None, &mut |l| {
             l.e.regs.asm.alu_imm(Alu::Add, Rm::Register(RSI), 1);

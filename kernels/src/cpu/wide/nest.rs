@@ -12,7 +12,7 @@ use super::encode::{Alu, Constant, Memory, RAX, RDI, RSP, Rm};
 use super::memory::{StripSums, Tail};
 use super::ops;
 use super::regs::Registers;
-use crate::ir::{Affine, Binary, Inst, Kernel, Param, ValueId, operation};
+use crate::ir::{Affine, Binary, Compare, Inst, Kernel, Param, ValueId, operation};
 use crate::schedule::{FormPointer, LoopForm, LoopStep, Nest, Traversal};
 
 /// Registers for pointers and counters.
@@ -50,6 +50,8 @@ pub(super) struct WideLoops<'a> {
     pub(super) accumulators: Vec<Vec<Virtual>>,
     /// Of each reduction, where its sums lie in the frame while they wait for the next row.
     pub(super) strips: Vec<StripSums>,
+    /// Of each value, whether it is a comparison that no instruction needs.
+    is_needless: Vec<bool>,
     free_cells: Vec<u8>,
 }
 
@@ -77,6 +79,7 @@ impl<'a> WideLoops<'a> {
             group_values: vec![],
             accumulators: vec![],
             strips: vec![],
+            is_needless: needless(form),
             free_cells: CELLS.iter().rev().copied().collect(),
         };
         loops.point(first);
@@ -191,6 +194,7 @@ impl<'a> WideLoops<'a> {
 
     fn step(&mut self, step: LoopStep, group: Option<usize>) -> Option<()> {
         match step {
+            LoopStep::Make(id) if self.is_needless[id] => Some(()),
             LoopStep::Make(id) => {
                 let value = self.value(id, group)?;
                 self.set(group, id, value);
@@ -241,6 +245,10 @@ impl<'a> WideLoops<'a> {
     fn value(&mut self, id: usize, group: Option<usize>) -> Option<WideVal> {
         let kernel = self.kernel;
         let inst = &kernel.insts[id];
+        if let (Inst::Select(_, x, y), Some(op)) = (inst, chosen(self.form, id)) {
+            let (x, y) = (self.operand(group, *x)?, self.operand(group, *y)?);
+            return Some(self.e.float_chosen(op, &x, &y));
+        }
         match inst {
             Inst::Load(_, at) if !matches!(at.stride(self.axis), 0 | 1) => {
                 let (dtype, (pointer, distance)) = (self.form.dtypes[id], self.form.load(id));
@@ -367,6 +375,36 @@ impl<'a> WideLoops<'a> {
         };
         Tail { mask, left: Cell::Frame(cell), count: Some(left) }
     }
+}
+
+/// The operation, if a select is one of the machine: of the operands of `x < y`, which for NaN and equal zeros is false,
+/// the minimum is `x` where that holds and else `y`, and the maximum `y` where it holds and else `x`.
+fn chosen(form: &LoopForm<'_>, id: usize) -> Option<Binary> {
+    let Inst::Select(c, p, q) = form.kernel.insts[id] else { return None };
+    let Inst::Compare(Compare::Lt, x, y) = form.kernel.insts[c.index()] else { return None };
+    matches!(form.dtypes[x.index()], DType::F32 | DType::F64).then_some(())?;
+    match (p, q) {
+        _ if x == y => None,
+        _ if (p, q) == (x, y) => Some(Binary::Min),
+        _ if (p, q) == (y, x) => Some(Binary::Max),
+        _ => None,
+    }
+}
+
+/// The comparisons that only selects need which are [operations](chosen) of their own, of those that no branch tests.
+fn needless(form: &LoopForm<'_>) -> Vec<bool> {
+    let insts = &form.kernel.insts;
+    let mut is_needless: Vec<bool> = insts.iter().map(|inst| matches!(inst, Inst::Compare(..))).collect();
+    let mut need = |v: ValueId| is_needless[v.index()] = false;
+    for (id, inst) in insts.iter().enumerate() {
+        match inst {
+            Inst::Select(_, x, y) if chosen(form, id).is_some() => [*x, *y].into_iter().for_each(&mut need),
+            inst => inst.operands().into_iter().for_each(&mut need),
+        }
+    }
+    form.kernel.stores.iter().for_each(|store| need(store.value));
+    form.cold.all.iter().for_each(|region| need(region.condition));
+    is_needless
 }
 
 /// Whether all distances fit the instructions that hold them.

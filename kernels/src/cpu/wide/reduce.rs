@@ -13,6 +13,7 @@ use super::emit::{VirtualRegs, WideEmitter, WideVal, is_wide};
 use super::encode::Len;
 use super::nest::WideLoops;
 use super::ops;
+use super::walk::chains;
 use crate::ir::ReductionOp;
 use crate::schedule::{LoopForm, REDUCTION_LANES, ReducedValue};
 
@@ -26,7 +27,7 @@ pub(super) fn groups_of_sums(form: &LoopForm<'_>, level: WideIsa) -> usize {
     let wanted = match form.kernel.insts.len() {
         0..=8 => 4,
         9..=20 => 2,
-        _ => 1,
+        _ => chains(form),
     };
     wanted.min(most / each.max(1)).max(1)
 }
@@ -38,6 +39,13 @@ impl WideLoops<'_> {
             return self.kernel_groups();
         }
         groups_of_sums(self.form, self.e.level)
+    }
+
+    /// Vectors of an iteration of rows: those that have registers for their sums, or as many as there should be where all
+    /// are added to one sum, part by part.
+    pub(super) fn row_groups(&self) -> usize {
+        let of_sums = (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(1);
+        if self.parts_of_sums().is_some() { self.kernel_groups() } else { of_sums }
     }
 
     /// Registers, or places of the frame, for the sums of as many groups.

@@ -166,10 +166,22 @@ fn halved<'k>(x: Value<'k>) -> Value<'k> {
     (x.cast(DType::F32) * 0.5 + 1.0).cast(dtype)
 }
 
-/// Kernels over rows of `n` elements: along one axis, along the last of two, reduced along rows and across them.
+/// The same after steps that wait for each other, so many that several vectors take turns.
+fn halved_after_a_chain<'k>(x: Value<'k>) -> Value<'k> {
+    let chain = (0..9).fold(x.cast(DType::F32), |y, n| y * 0.75 + f64::from(n));
+    halved(chain.cast(x.dtype()))
+}
+
+/// Kernels over rows of `n` elements: along one axis, along the last of two, reduced along rows and across them; the first
+/// ones with long formulas.
 fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
     let flat = pointwise(n, dtype, |_, [x, y]| x.compare(Compare::Ne, y).select(halved(x), y));
-    let make = |extents: [(usize, bool); 2], strides: [i64; 2], reduces: bool, wide: bool| {
+    let long = pointwise(n, dtype, |_, [x, y]| x.compare(Compare::Ne, y).select(halved_after_a_chain(x), y));
+    let make_of = |formula: for<'k> fn(Value<'k>) -> Value<'k>,
+                   extents: [(usize, bool); 2],
+                   strides: [i64; 2],
+                   reduces: bool,
+                   wide: bool| {
         let k = KernelBuilder::new();
         let len = extents[0].0 * extents[1].0;
         let x = k.param(dtype, len, false);
@@ -177,7 +189,7 @@ fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
             k.axis(extent, reduced);
         }
         let at = Affine::new(0, &strides);
-        let value = halved(k.load(x, at.clone()));
+        let value = formula(k.load(x, at.clone()));
         k.store(k.param(dtype, len, true), at, value);
         if reduces {
             let kept = extents[0].0;
@@ -190,8 +202,14 @@ fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
         }
         k.finish()
     };
+    let make = |extents, strides, reduces, wide| make_of(halved, extents, strides, reduces, wide);
+    let make_long = |extents, strides, reduces| make_of(halved_after_a_chain, extents, strides, reduces, false);
     let row = n as i64;
     vec![
+        long,
+        make_long([(3, false), (n, false)], [row, 1], false),
+        make_long([(3, false), (n, true)], [row, 1], true),
+        make_long([(n, false), (3, true)], [1, row], true),
         flat,
         make([(3, false), (n, false)], [row, 1], false, false),
         make([(3, false), (n, true)], [row, 1], true, false),
@@ -201,11 +219,28 @@ fn kernels_of_length(n: usize, dtype: DType) -> Vec<Kernel> {
     ]
 }
 
+/// Vectors that take turns, over ranges that begin and end anywhere.
+#[test]
+fn long_formulas_have_the_bits_of_cranelift() {
+    let mut n_wide = 0;
+    for n in [1, 15, 16, 17, 31, 33, 47, 48, 49, 64, 80, 95, 97, 200, 1000] {
+        for dtype in [DType::F32, DType::I32, DType::F16, DType::Bool] {
+            for (kind, kernel) in kernels_of_length(n, dtype).into_iter().take(4).enumerate() {
+                let schedule = schedule(&kernel);
+                let takes_turns = |nest: &Nest| super::walk::chains(&LoopForm::of_nest(nest)) > 1;
+                assert!(schedule.nests.iter().any(takes_turns), "kind {kind} of {n} {dtype}");
+                n_wide += check(&kernel, &random_inputs(&kernel, n as u64), &format!("kind {kind} of {n} {dtype}"));
+            }
+        }
+    }
+    assert!(n_wide > 300 * levels().len(), "{n_wide}");
+}
+
 #[test]
 #[cfg(unix)]
 fn nothing_beyond_a_buffer_is_touched() {
     let mut n_wide = 0;
-    for n in (1..36).chain([47, 48, 63, 64, 65, 69]) {
+    for n in (1..36).chain([47, 48, 49, 63, 64, 65, 69, 95, 96, 97, 113, 145]) {
         for dtype in [DType::F32, DType::F64, DType::I32, DType::U8, DType::F16, DType::Bf16, DType::Bool] {
             for (kind, kernel) in kernels_of_length(n, dtype).into_iter().enumerate() {
                 let inputs = random_inputs(&kernel, (n + kind) as u64);

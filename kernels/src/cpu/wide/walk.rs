@@ -1,15 +1,33 @@
 //! Loops over the vector axis, and what is left of less than a vector.
 
 use super::code::{Cell, RegClass, Virtual};
+use super::emit::is_wide;
 use super::encode::{Alu, Condition, JumpTarget, Len, Memory, RAX, RCX, RDI, RDX, RSI, RSP, Rm};
 use super::memory::Tail;
 use super::nest::{VectorGroup, WideLoops};
 use super::ops;
 use super::regs::Registers;
-use crate::schedule::REDUCTION_LANES;
+use crate::ir::{Inst, ValueId};
+use crate::schedule::{LoopForm, REDUCTION_LANES};
 
 /// Trips of a loop from which on values in registers outweigh bringing them there.
 pub(super) const MIN_HELD_TRIPS: usize = 4;
+
+/// Instructions of the vectors of an iteration, together: about as many as the schedulers of a machine hold while they
+/// wait for operands.
+const IN_FLIGHT: usize = 150;
+/// Vectors of an iteration at most, for which registers do.
+const MOST_CHAINS: usize = 3;
+/// Instructions of a vector from which on the machine sees too few vectors by itself.
+const LONG: usize = 16;
+
+/// The vectors of a nest that take turns, instruction by instruction. A formula is a chain whose instructions wait for
+/// each other; chains of several vectors fill the time. Elements of 64 bits have two registers as it is.
+pub(super) fn chains(form: &LoopForm<'_>) -> usize {
+    let is_made = |inst: &&Inst<ValueId>| !matches!(inst, Inst::Const(_) | Inst::Bitcast(..));
+    let n = form.kernel.insts.iter().filter(is_made).count();
+    if n < LONG || form.dtypes.iter().any(|&dtype| is_wide(dtype)) { 1 } else { (IN_FLIGHT / n).clamp(1, MOST_CHAINS) }
+}
 
 /// The body of a loop over vectors, for some groups.
 pub(super) type VectorBody<'b, 'a> = dyn FnMut(&mut WideLoops<'a>, Vec<VectorGroup>) -> Option<()> + 'b;
@@ -31,9 +49,9 @@ impl<'a> WideLoops<'a> {
         self.walk(Cell::Register(RDX), groups, body)
     }
 
-    /// Vectors of an iteration: as many as the schedule has elements for, since long bodies hide latencies themselves.
+    /// Vectors of an iteration: as many as the schedule has elements for, or as chains hide latencies.
     pub(super) fn kernel_groups(&self) -> usize {
-        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(1)
+        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(chains(self.form))
     }
 
     /// All points from the position on to the end in a cell: several vectors at once, single ones, and the rest.

@@ -377,14 +377,18 @@ impl<T: Real> Depthwise<'_, T> {
     ) {
         let (x, [_, spacing]) = (&part.phase[1], self.spacing());
         let (lanes, depth) = (W.min(self.channels - first), block_depth(part.offsets.len()).max(1));
+        let pitch = spacing * self.channels;
         for start in (0..x.axis.outputs).step_by(PIXELS) {
             let sums = sum_pixels(&part.offsets, weights, depth, held, start);
-            for (at, sum) in (start..x.axis.outputs).zip(sums) {
-                let out = &mut out[(x.first + at * spacing) * self.channels + first..];
-                match out.first_chunk_mut::<W>() {
-                    Some(out) if lanes == W => *out = sum,
-                    _ => out[..lanes].copy_from_slice(&sum[..lanes]),
-                }
+            let out = &mut out[x.first * self.channels + start * pitch + first..];
+            // Without a count for the outputs of each group.
+            if lanes == W && start + PIXELS <= x.axis.outputs {
+                let out = &mut out[..(PIXELS - 1) * pitch + W];
+                sums.iter().enumerate().for_each(|(at, sum)| out[at * pitch..][..W].copy_from_slice(sum));
+                continue;
+            }
+            for (at, sum) in sums.iter().take(x.axis.outputs - start).enumerate() {
+                out[at * pitch..][..lanes].copy_from_slice(&sum[..lanes]);
             }
         }
     }
