@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::drive::Engine;
+use super::drive::{Engine, Output};
 use super::pack::{PanelSource, Strided};
 use super::tile::{Deinterleave, Lines};
 use super::{Layout, Level, Real, Window, block_depth, with_scratch};
@@ -337,9 +337,9 @@ pub(crate) fn images_of_task(batch: usize) -> usize {
 }
 
 impl<T: Real> FilterGradient<'_, T> {
-    /// Number of elements of the result.
-    fn size(&self) -> usize {
-        self.window.y.taps * self.window.x.taps * self.window.channels * self.n
+    /// Number of rows of the result.
+    fn n_taps(&self) -> usize {
+        self.window.y.taps * self.window.x.taps * self.window.channels
     }
 
     /// Lines of outputs in one chain.
@@ -360,7 +360,7 @@ impl Engine {
         out: *mut T,
         out_row: usize,
     ) {
-        let size = x.size();
+        let size = x.n_taps() * x.n;
         let group = images_of_task(x.batch);
         let groups = x.batch.div_ceil(group);
         with_scratch::<T, _>(size * groups, |partial| {
@@ -369,15 +369,9 @@ impl Engine {
                 let images = task * group..((task + 1) * group).min(x.batch);
                 self.gradient_of_images(x, images, all.at(task * size));
             });
-            for (i, row) in (0..size).step_by(x.n).enumerate() {
-                // SAFETY: a row of the result.
-                let to = unsafe { std::slice::from_raw_parts_mut(out.add(i * out_row), x.n) };
-                to.copy_from_slice(&partial[row..row + x.n]);
-                for task in 1..groups {
-                    let more = &partial[task * size + row..][..x.n];
-                    to.iter_mut().zip(more).for_each(|(sum, y)| *sum = *sum + *y);
-                }
-            }
+            let out = Output { data: out, stride: out_row, rows: None };
+            // SAFETY: by the contract of this function.
+            unsafe { self.add_parts(partial, [x.n_taps(), x.n], &out) };
         });
     }
 

@@ -7,9 +7,12 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::pack::{PanelSource, Strided};
 use super::tile::{Block, CHUNK, Unpacked};
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
+use crate::library::view::vectorized;
 
 /// Runs a body for each of `n` tasks, in any order and on any threads.
 pub(crate) type ParallelFor = fn(usize, &(dyn Fn(usize) + Sync));
@@ -88,6 +91,9 @@ pub(crate) fn is_unpacked(m: usize, n: usize, k: usize) -> bool {
     m.saturating_mul(n).saturating_mul(k) <= MAX_UNPACKED && !is_split(m, n, k)
 }
 
+/// Elements of partial results that a task adds up.
+const SUM_TASK: usize = 1 << 15;
+
 /// Elements of a task that packs.
 const PACK_TASK: usize = 1 << 15;
 
@@ -125,6 +131,30 @@ const STRIP: usize = 4 << 20;
 fn stays_in_cache<T>(row: usize, k: usize) -> bool {
     const BYTES: usize = 512 << 10;
     row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>()) <= BYTES
+}
+
+/// Sums of the elements from `at` on of partial results of `size` elements, in order.
+#[inline(always)]
+fn add_up<T: Real>(to: &mut [T], partial: &[T], at: usize, size: usize) {
+    /// Sums that registers hold until they are complete.
+    const BLOCK: usize = 64;
+    let parts: SmallVec<[&[T]; 16]> = partial.chunks_exact(size).map(|part| &part[at..at + to.len()]).collect();
+    let [first, more @ ..] = &parts[..] else { return };
+    for (block, to) in to.chunks_mut(BLOCK).enumerate() {
+        let block = block * BLOCK..block * BLOCK + to.len();
+        to.copy_from_slice(&first[block.clone()]);
+        if let Ok(to) = <&mut [T; BLOCK]>::try_from(&mut *to) {
+            let mut sums = *to;
+            for part in more {
+                sums.iter_mut().zip(&part[block.clone()]).for_each(|(sum, y)| *sum = *sum + *y);
+            }
+            *to = sums;
+        } else {
+            for part in more {
+                to.iter_mut().zip(&part[block.clone()]).for_each(|(sum, y)| *sum = *sum + *y);
+            }
+        }
+    }
 }
 
 /// Computes small products directly; `a` and `b` are given for each, `b` with unit row stride.
@@ -199,14 +229,34 @@ impl Engine {
                 // SAFETY: part `p` of the scratch, which no other task uses.
                 unsafe { alone(&kernels, x, steps, all.row(p * x.m), x.n) }
             });
-            for i in 0..x.m {
-                // SAFETY: row `i` of the output, by the contract of `multiply`.
-                let row = unsafe { std::slice::from_raw_parts_mut(x.out.row(i), x.n) };
-                row.copy_from_slice(&partial[i * x.n..][..x.n]);
-                for p in 1..parts {
-                    let more = &partial[p * size + i * x.n..][..x.n];
-                    row.iter_mut().zip(more).for_each(|(sum, y)| *sum = *sum + *y);
-                }
+            // SAFETY: by the contract of `multiply`.
+            unsafe { self.add_parts(partial, [x.m, x.n], &x.out) };
+        });
+    }
+
+    /// Adds up partial results of m rows of n elements, which follow each other, in order.
+    ///
+    /// # Safety
+    ///
+    /// The output is writable for m rows of n elements, and nobody else uses these.
+    pub(super) unsafe fn add_parts<T: Real>(&self, partial: &[T], [m, n]: [usize; 2], out: &Output<'_, T>) {
+        let size = m * n;
+        if size == 0 {
+            return;
+        }
+        assert!(partial.len().is_multiple_of(size), "whole partial results");
+        let is_dense = out.rows.is_none() && out.stride == n;
+        let run = (SUM_TASK / (partial.len() / size * n)).max(1);
+        (self.parallel_for)(m.div_ceil(run), &|task| {
+            let rows = task * run..((task + 1) * run).min(m);
+            let (step, len) = if is_dense { (rows.len(), rows.len() * n) } else { (1, n) };
+            for i in rows.step_by(step) {
+                // SAFETY: rows of the output, which no other task uses.
+                let to = unsafe { std::slice::from_raw_parts_mut(out.row(i), len) };
+                vectorized(
+                    #[inline(always)]
+                    || add_up(to, partial, i * n, size),
+                );
             }
         });
     }
@@ -548,4 +598,48 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
             unsafe { (kernels.block)(&block) };
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Partial results of `m` by `n`, whose sums depend on the order of additions, and those of the function under test
+    /// and of one element after the other, in an output with a gap behind each row.
+    fn added<T: Real>(engine: &Engine, [m, n, parts, gap]: [usize; 4]) -> [Vec<T>; 2] {
+        let of = |i: usize| T::from_f64((i * 2_654_435_761 % 1021) as f64 * 0.37 - 190.0);
+        let partial: Vec<T> = (0..m * n * parts).map(of).collect();
+        let (stride, untouched) = (n + gap, T::from_f64(-7.5));
+        let mut found = vec![untouched; m * stride];
+        // From the last row to the first one, where rows have no common distance.
+        let place = |i: usize| (m - 1 - i) * stride;
+        let rows: Option<&(dyn Fn(usize) -> usize + Sync)> = if gap == 2 { Some(&place) } else { None };
+        let out = Output { data: found.as_mut_ptr(), stride, rows };
+        // SAFETY: the output has m rows of n elements, wherever they lie.
+        unsafe { engine.add_parts(&partial, [m, n], &out) };
+        let mut expected = vec![untouched; m * stride];
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            let at = if gap == 2 { place(i) } else { i * stride };
+            let mut terms = partial.chunks_exact(m * n).map(|part| part[i * n + j]);
+            let first = terms.next().expect("a partial result");
+            expected[at + j] = terms.fold(first, |sum, x| sum + x);
+        }
+        [found, expected]
+    }
+
+    #[test]
+    fn partial_results_are_added_in_order() {
+        let all = |n: usize, body: &(dyn Fn(usize) + Sync)| (0..n).rev().for_each(body);
+        let engines = [Engine::best(), Engine { parallel_for: all, ..Engine::best() }];
+        // Below, at and above a block of sums; several tasks, the last of which has fewer rows.
+        let shapes = [[1, 1, 1], [3, 63, 2], [2, 64, 16], [5, 65, 3], [1, 129, 16], [0, 5, 2], [4, 0, 2]];
+        for [m, n, parts] in shapes.into_iter().chain([[577, 64, 16], [97, 131, 7]]) {
+            for (engine, gap) in engines.iter().flat_map(|engine| [0, 1, 2].map(|gap| (engine, gap))) {
+                let [found, expected] = added::<f32>(engine, [m, n, parts, gap]);
+                assert!(found.iter().zip(&expected).all(|(x, y)| x.to_bits() == y.to_bits()), "{m} {n} {parts} {gap}");
+                let [found, expected] = added::<f64>(engine, [m, n, parts, gap]);
+                assert!(found.iter().zip(&expected).all(|(x, y)| x.to_bits() == y.to_bits()), "{m} {n} {parts} {gap}");
+            }
+        }
+    }
 }
