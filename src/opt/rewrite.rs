@@ -33,22 +33,31 @@ pub(super) use rules;
 
 /// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
 pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten> {
-    let mut rewriter = Rewriter { graph: Graph::with_capacity(graph.n_nodes()), rules, n_rewrites: 0, at: None };
+    let mut rewriter = Rewriter { n_same: 0, made: None, rules, n_rewrites: 0, at: None };
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
-    for node in graph.nodes() {
-        let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
-        rewriter.at = node.at;
-        renamed.push(rewriter.place(node.op.clone(), args, node.ty.clone()));
+    for (id, node) in graph.iter() {
+        (rewriter.at, rewriter.n_same) = (node.at, id.index());
+        let renamed_args = rewriter.made.is_some().then(|| node.args.iter().map(|arg| renamed[arg.index()]).collect());
+        let args = renamed_args.as_ref().unwrap_or(&node.args);
+        let value = match rewriter.rewritten(graph, &node.op, args, &node.ty) {
+            Some(value) => value,
+            None if rewriter.made.is_none() => id,
+            None => rewriter.made(graph).push(Node { args: args.clone(), ..node.clone() }),
+        };
+        renamed.push(value);
     }
-    let mut rewritten = rewriter.graph;
+    let mut rewritten = rewriter.made.filter(|_| rewriter.n_rewrites > 0)?;
     rewritten.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
-    let renaming = || renamed.into_iter().map(Some).collect();
-    (rewriter.n_rewrites > 0).then(|| Rewritten { graph: rewritten, renaming: renaming() })
+    Some(Rewritten { graph: rewritten, renaming: renamed.into_iter().map(Some).collect() })
 }
 
-/// The graph being built.
+/// The graph being built: the first nodes of the one that is rewritten until something differs, so that a pass that
+/// finds nothing copies nothing.
 struct Rewriter {
-    graph: Graph,
+    /// The number of those nodes.
+    n_same: usize,
+    /// The graph, once it is another one.
+    made: Option<Graph>,
     rules: &'static [Rule],
     n_rewrites: usize,
     /// The line that asked for the node being rewritten, and so for what replaces it.
@@ -57,21 +66,44 @@ struct Rewriter {
 
 impl Rewriter {
     /// The value of an application: that of the first rule that has one, else a new node.
-    fn place(&mut self, op: Op, args: Args, ty: TensorType) -> ValueId {
-        for rule in self.rules {
-            let rewritten = (rule.rewrite)(&mut RewriteSite { rewriter: self, op: &op, args: &args, ty: &ty });
-            if let Some(value) = rewritten {
-                debug_assert_eq!(*self.graph.ty(value), ty, "{} changes the type", rule.name);
-                self.n_rewrites += 1;
-                return value;
+    fn place(&mut self, source: &Graph, op: Op, args: Args, ty: TensorType) -> ValueId {
+        let value = self.rewritten(source, &op, &args, &ty);
+        let at = self.at;
+        value.unwrap_or_else(|| self.made(source).push(Node { op, args, ty, at }))
+    }
+
+    /// The value of an application by the first rule that has one.
+    fn rewritten(&mut self, source: &Graph, op: &Op, args: &[ValueId], ty: &TensorType) -> Option<ValueId> {
+        let value = self.rules.iter().find_map(|rule| {
+            let value = (rule.rewrite)(&mut RewriteSite { source, rewriter: self, op, args, ty })?;
+            debug_assert_eq!(self.node(source, value).ty, *ty, "{} changes the type", rule.name);
+            Some(value)
+        })?;
+        self.n_rewrites += 1;
+        // Nodes after a replaced one are at other places, even if none is new.
+        self.made(source);
+        Some(value)
+    }
+
+    /// The graph as one of its own.
+    fn made(&mut self, source: &Graph) -> &mut Graph {
+        self.made.get_or_insert_with(|| {
+            let mut made = Graph::with_capacity(source.n_nodes());
+            for node in &source.nodes()[..self.n_same] {
+                made.push(node.clone());
             }
-        }
-        self.graph.push(Node { op, args, ty, at: self.at })
+            made
+        })
+    }
+
+    fn node<'g>(&'g self, source: &'g Graph, id: ValueId) -> &'g Node {
+        self.made.as_ref().unwrap_or(source).node(id)
     }
 }
 
 /// An application that rules are asked about.
 pub(super) struct RewriteSite<'r> {
+    source: &'r Graph,
     rewriter: &'r mut Rewriter,
     /// The op.
     pub(super) op: &'r Op,
@@ -86,7 +118,7 @@ impl<'r> RewriteSite<'r> {
     pub(super) fn apply(&mut self, op: impl Into<Op>, args: &[ValueId]) -> Option<ValueId> {
         let op = op.into();
         let ty = op.infer(&self.types(args)).ok()?;
-        Some(self.rewriter.place(op, Args::from_slice(args), ty))
+        Some(self.rewriter.place(self.source, op, Args::from_slice(args), ty))
     }
 
     /// Adds a constant of the given shape.
@@ -96,12 +128,12 @@ impl<'r> RewriteSite<'r> {
 
     /// The node that makes a value.
     pub(super) fn node(&self, id: ValueId) -> &Node {
-        self.rewriter.graph.node(id)
+        self.rewriter.node(self.source, id)
     }
 
     /// The type of an argument.
     pub(super) fn arg_ty(&self, arg: usize) -> &TensorType {
-        self.rewriter.graph.ty(self.args[arg])
+        &self.node(self.args[arg]).ty
     }
 
     /// The op that makes the only argument, with that op's own first argument.
@@ -133,6 +165,6 @@ impl<'r> RewriteSite<'r> {
     }
 
     fn types(&self, args: &[ValueId]) -> SmallVec<[&TensorType; 3]> {
-        args.iter().map(|&arg| self.rewriter.graph.ty(arg)).collect()
+        args.iter().map(|&arg| &self.node(arg).ty).collect()
     }
 }

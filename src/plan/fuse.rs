@@ -63,6 +63,44 @@ struct JoiningRoot<'r> {
     own: View,
 }
 
+/// The groups that read a value, in the order in which they came to it.
+///
+/// In a long program all of thousands of steps may read one weight, and the root of a step can join none of the earlier
+/// ones, on which it depends. So groups are looked through by runs, of which each knows its members as a set.
+#[derive(Default)]
+struct Readers {
+    /// A group that reads it again after another one is listed twice.
+    groups: Vec<usize>,
+    /// The set of each whole run.
+    runs: Vec<Ancestors>,
+}
+
+impl Readers {
+    /// Members of a run. A run that is looked through costs as many tests, and one that is left out as many words as it
+    /// spreads over.
+    const RUN: usize = 256;
+
+    fn add(&mut self, group: usize) {
+        if self.groups.last() == Some(&group) {
+            return;
+        }
+        self.groups.push(group);
+        if self.groups.len().is_multiple_of(Readers::RUN) {
+            let mut run = Ancestors::default();
+            self.groups[self.groups.len() - Readers::RUN..].iter().for_each(|&group| run.insert(group));
+            self.runs.push(run);
+        }
+    }
+
+    /// The groups that are not in a set, in order.
+    fn outside<'s>(&'s self, set: &'s Ancestors) -> impl Iterator<Item = usize> + 's {
+        let runs = self.groups.chunks(Readers::RUN).enumerate();
+        let is_inside = |run: usize| self.runs.get(run).is_some_and(|run| set.includes(run));
+        let runs = runs.filter(move |&(run, _)| !is_inside(run));
+        runs.flat_map(|(_, groups)| groups).copied().filter(|&group| !set.contains(group))
+    }
+}
+
 /// How a root relates to a group it might join.
 struct Fit {
     folded: Vec<usize>,
@@ -73,7 +111,7 @@ impl Groups {
     /// Groups all roots.
     pub(super) fn of(values: &Values<'_>) -> Groups {
         let mut groups = Groups { groups: vec![], group_of: HashMap::new() };
-        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        let mut readers: HashMap<ValueId, Readers> = HashMap::new();
         let mut tried = vec![];
         for root in values.roots() {
             let is_library = matches!(values.lowering(root), Lowering::Library(_));
@@ -86,12 +124,9 @@ impl Groups {
                 }
                 None => groups.open(values, root, reads.clone(), is_library),
             };
-            for read in &reads {
-                let known = readers.entry(read.value).or_default();
-                // A group that reads it again after another one is listed twice, and tried once.
-                if known.last() != Some(&group) {
-                    known.push(group);
-                }
+            // Nothing joins a library call, however many read the same weight.
+            if !is_library {
+                reads.iter().for_each(|read| readers.entry(read.value).or_default().add(group));
             }
         }
         groups
@@ -104,18 +139,22 @@ impl Groups {
         values: &Values<'_>,
         root: ValueId,
         reads: &[Read],
-        readers: &HashMap<ValueId, Vec<usize>>,
+        readers: &HashMap<ValueId, Readers>,
         tried: &mut Vec<Option<ValueId>>,
     ) -> Option<(usize, Fit)> {
         let (space, folded) = (values.space(root), values.folded(root));
         let own = View::of_axes(0..space.len(), space.len());
         let joining = JoiningRoot { root, reads, space, folded, own };
-        let makers = reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
-        let siblings = reads.iter().filter_map(|read| readers.get(&read.value)).flatten().copied();
+        let makers = || reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
+        // A root joins no group that a maker of its reads waits for: the group would wait for itself.
+        let mut before = Ancestors::default();
+        makers().for_each(|maker| before.unite(&self.groups[maker].ancestors));
+        let siblings = reads.iter().filter_map(|read| readers.get(&read.value));
+        let siblings = siblings.flat_map(|readers| readers.outside(&before));
         tried.resize(self.groups.len(), None);
         // A value may have very many readers.
         let mut is_new = |group: usize| tried[group].replace(root) != Some(root);
-        makers.chain(siblings).filter(|&group| is_new(group)).find_map(|group| {
+        makers().chain(siblings).filter(|&group| is_new(group)).find_map(|group| {
             let fit = self.can_fuse(values, &joining, group)?;
             Some((group, fit))
         })
@@ -445,6 +484,38 @@ mod tests {
         for index in groups.in_order(&groups.delayed_by(values)) {
             assert!(groups.makers(index).iter().all(|maker| ended.contains(maker)), "{index} is too early");
             ended.insert(index);
+        }
+    }
+
+    #[test]
+    fn readers_leave_out_a_set_and_keep_their_order() {
+        let mut state = 3_u64;
+        let mut draw = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        for n in [0, 1, Readers::RUN - 1, Readers::RUN, Readers::RUN + 1, 10 * Readers::RUN + 7] {
+            let mut readers = Readers::default();
+            let mut listed: Vec<usize> = vec![];
+            for group in 0..n {
+                // Now and then an earlier group, and now and then the same one again.
+                let group = if draw(4) == 0 { draw(group + 1) } else { group };
+                for _ in 0..=draw(2) {
+                    readers.add(group);
+                    if listed.last() != Some(&group) {
+                        listed.push(group);
+                    }
+                }
+            }
+            for part in [0, n / 3, n.saturating_sub(1), n] {
+                let (mut first, mut scattered) = (Ancestors::default(), Ancestors::default());
+                (0..part).for_each(|group| first.insert(group));
+                (0..part).for_each(|_| scattered.insert(draw(n)));
+                for set in [first, scattered] {
+                    let naive = listed.iter().copied().filter(|&group| !set.contains(group));
+                    assert!(readers.outside(&set).eq(naive), "{part} of {n}");
+                }
+            }
         }
     }
 

@@ -177,14 +177,18 @@ fn operand_at(graph: &Graph, value: ValueId, place: Place) -> Operand {
 /// nothing else of it.
 fn in_place(step: &UnplacedStep, position: usize) -> impl Iterator<Item = ValueId> {
     let written = step.reads.len() + position;
-    let fits = move |read: usize| reads_in_place(&step.work, read, written);
-    let all_fit = move |id: ValueId| (0..step.reads.len()).filter(|&read| step.reads[read] == id).all(fits);
-    step.reads.iter().copied().filter(move |&id| all_fit(id))
+    // Once for all reads: a join may have thousands.
+    let (types, _) = step.work.signature();
+    let fits = move |read: usize| reads_in_place(&step.work, &types, read, written);
+    let reads = || step.reads.iter().copied().enumerate();
+    let all_fit = move |&(read, id): &(usize, ValueId)| {
+        fits(read) && reads().filter(|&(_, other)| other == id).all(|(read, _)| fits(read))
+    };
+    reads().filter(all_fit).map(|(_, id)| id)
 }
 
 /// Whether operand `read` is as long as `written` and may lie where that does.
-fn reads_in_place(work: &Work, read: usize, written: usize) -> bool {
-    let (types, _) = work.signature();
+fn reads_in_place(work: &Work, types: &[BufferType], read: usize, written: usize) -> bool {
     let (from, to) = (types[read], types[written]);
     from.dtype.size() == to.dtype.size() && from.len == to.len && work.works_in_place(read, written)
 }
