@@ -397,10 +397,9 @@ fn needless(form: &LoopForm<'_>) -> Vec<bool> {
     let mut is_needless: Vec<bool> = insts.iter().map(|inst| matches!(inst, Inst::Compare(..))).collect();
     let mut need = |v: ValueId| is_needless[v.index()] = false;
     for (id, inst) in insts.iter().enumerate() {
-        match inst {
-            Inst::Select(_, x, y) if chosen(form, id).is_some() => [*x, *y].into_iter().for_each(&mut need),
-            inst => inst.operands().into_iter().for_each(&mut need),
-        }
+        // The condition is the first operand of a select.
+        let n_folded = usize::from(chosen(form, id).is_some());
+        inst.operands().into_iter().skip(n_folded).for_each(&mut need);
     }
     form.kernel.stores.iter().for_each(|store| need(store.value));
     form.cold.all.iter().for_each(|region| need(region.condition));
