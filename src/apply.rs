@@ -148,7 +148,7 @@ fn world(op: &'static str, args: &[&Tensor], at: Caller) -> World {
                 let message = "mixes traced tensors of two traces; pass the outer one as an argument, \
                                and keep none beyond its trace";
                 let (op, at) = reported(op, at);
-                let error = Error::Escaped { op, message, at };
+                let error = Error::Escaped { op, message, at, call: None };
                 other.recording.fail(error.clone());
                 return World::Poisoned(traced.recording.fail(error));
             }

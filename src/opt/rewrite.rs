@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::Rewritten;
 use crate::error::Caller;
 use crate::graph::{Args, Graph, Node};
+use crate::method::Origin;
 use crate::ops::{Op, Splat};
 use crate::types::{TensorType, ValueId};
 
@@ -33,11 +34,11 @@ pub(super) use rules;
 
 /// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
 pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten> {
-    let mut rewriter = Rewriter { graph: Graph::with_capacity(graph.n_nodes()), rules, n_rewrites: 0, at: None };
+    let mut rewriter = Rewriter { graph: Graph::with_capacity(graph.n_nodes()), rules, n_rewrites: 0, at: None, origin: None };
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
     for node in graph.nodes() {
         let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();
-        rewriter.at = node.at;
+        (rewriter.at, rewriter.origin) = (node.at, node.origin);
         renamed.push(rewriter.place(node.op.clone(), args, node.ty.clone()));
     }
     let mut rewritten = rewriter.graph;
@@ -53,6 +54,8 @@ struct Rewriter {
     n_rewrites: usize,
     /// The line that asked for the node being rewritten, and so for what replaces it.
     at: Option<Caller>,
+    /// Its method, likewise.
+    origin: Option<Origin>,
 }
 
 impl Rewriter {
@@ -66,7 +69,7 @@ impl Rewriter {
                 return value;
             }
         }
-        self.graph.push(Node { op, args, ty, at: self.at })
+        self.graph.push(Node { op, args, ty, at: self.at, origin: self.origin })
     }
 }
 

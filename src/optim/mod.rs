@@ -25,6 +25,7 @@
 //! ```
 
 mod adam;
+mod fit;
 mod schedule;
 mod sgd;
 
