@@ -83,7 +83,11 @@ impl Graph {
         let values = self.replay(&self.params().iter().map(parameter).collect::<Vec<_>>(), Some(&tape), at)?;
         let scalar = self.outputs().first().filter(|&&id| self.ty(id).n_elements() == 1);
         let Some(loss) = scalar.map(|id| &values[id.index()]) else {
-            return Err(Error::Gradient { message: "the graph's first output is not one element".into(), at, call: None });
+            return Err(Error::Gradient {
+                message: "the graph's first output is not one element".into(),
+                at,
+                call: None,
+            });
         };
         let floats = self.params().iter().filter(|&&id| self.ty(id).dtype.is_float());
         let wrt: Vec<&Tensor> = floats.map(|id| &values[id.index()]).collect();

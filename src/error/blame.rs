@@ -63,13 +63,13 @@ impl fmt::Display for Panic {
 }
 
 /// The end of an error's text: the line of the op, and the call that traced it.
-pub(super) struct Place<'e>(pub(super) Caller, pub(super) &'e Option<Box<TracedCall>>);
+pub(super) struct ErrorEnd<'e>(pub(super) Caller, pub(super) &'e Option<Box<TracedCall>>);
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ErrorEnd<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place(at, Some(call)) => write!(f, "(at {at}; {call})"),
-            Place(at, None) => write!(f, "(at {at})"),
+            ErrorEnd(at, Some(call)) => write!(f, "(at {at}; {call})"),
+            ErrorEnd(at, None) => write!(f, "(at {at})"),
         }
     }
 }

@@ -17,7 +17,7 @@ use retape_runtime::{ByteCount, Device, Shortage, place_of_panic};
 use crate::method::reported;
 
 pub use self::artefact::ArtefactError;
-use self::blame::Place;
+use self::blame::ErrorEnd;
 pub use self::blame::{Panic, TracedCall};
 pub(crate) use self::deviation::shown;
 pub use self::deviation::{Deviation, ElementPair, Gap};
@@ -147,12 +147,12 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Type { op, message, at, call } => write!(f, "{op}: {message} {}", Place(at, call)),
+            Error::Type { op, message, at, call } => write!(f, "{op}: {message} {}", ErrorEnd(at, call)),
             Error::Traced { op, remedy, at, call } => {
-                write!(f, "{op}: the tensor is being traced and has no value yet; {remedy} {}", Place(at, call))
+                write!(f, "{op}: the tensor is being traced and has no value yet; {remedy} {}", ErrorEnd(at, call))
             }
-            Error::Escaped { op, message, at, call } => write!(f, "{op}: {message} {}", Place(at, call)),
-            Error::Gradient { message, at, call } => write!(f, "gradient: {message} {}", Place(at, call)),
+            Error::Escaped { op, message, at, call } => write!(f, "{op}: {message} {}", ErrorEnd(at, call)),
+            Error::Gradient { message, at, call } => write!(f, "gradient: {message} {}", ErrorEnd(at, call)),
             Error::Tree(message) => write!(f, "tree: {message}"),
             Error::Panicked(panic) => write!(f, "code that was called back panicked: {panic}"),
             Error::Communication(message) => write!(f, "communication: {message}"),

@@ -34,7 +34,8 @@ pub(super) use rules;
 
 /// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
 pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten> {
-    let mut rewriter = Rewriter { graph: Graph::with_capacity(graph.n_nodes()), rules, n_rewrites: 0, at: None, origin: None };
+    let mut rewriter =
+        Rewriter { graph: Graph::with_capacity(graph.n_nodes()), rules, n_rewrites: 0, at: None, origin: None };
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
     for node in graph.nodes() {
         let args: Args = node.args.iter().map(|arg| renamed[arg.index()]).collect();

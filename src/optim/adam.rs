@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::fit;
+use super::{fit, scalar_rate};
 use crate::error::Result;
 use crate::method::method;
 use crate::ops::TensorOrScalar;
@@ -110,7 +110,7 @@ impl Adam {
             return (refused, state);
         }
         let Adam { beta1, beta2, epsilon, weight_decay } = *self;
-        let rate = learning_rate.tensor_like(&Tensor::from(0.0_f64), at);
+        let rate = scalar_rate(learning_rate, parameters, at);
         let step = &state.step + 1;
         let first = zip_map([&state.first, gradients], |[m, g]| m * beta1 + g * (1.0 - beta1));
         let second = zip_map([&state.second, gradients], |[v, g]| v * beta2 + g.square() * (1.0 - beta2));

@@ -33,7 +33,8 @@ fn difference<P: Tree>(
         return Some(format!("{theirs} is {given}, {ours} is {wanted}: {remedy}"));
     }
     let (n_others, n_own) = (others.len(), own.len());
-    let (longer, root, of) = if n_others > n_own { (tree, name, "parameters") } else { (parameters, "parameters", name) };
+    let (longer, root, of) =
+        if n_others > n_own { (tree, name, "parameters") } else { (parameters, "parameters", name) };
     (n_others != n_own).then(|| {
         let extra = Writer::of_named(longer).tensor_paths(root).swap_remove(n_own.min(n_others));
         format!("{name} has {n_others} tensors, parameters has {n_own}: {of} has no counterpart of {extra}; {remedy}")

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::fit;
+use super::{fit, scalar_rate};
 use crate::error::Result;
 use crate::method::method;
 use crate::ops::TensorOrScalar;
@@ -83,7 +83,7 @@ impl Sgd {
             let velocity = map(&refused, Tensor::clone);
             return (refused, SgdState { velocity });
         }
-        let rate = learning_rate.tensor_like(&Tensor::from(0.0_f64), at);
+        let rate = scalar_rate(learning_rate, parameters, at);
         let velocity = zip_map([&state.velocity, gradients], |[v, g]| v * self.momentum + g);
         let parameters = zip_map([parameters, gradients, &velocity], |[p, g, v]| {
             let rate = rate.cast(p.dtype());

@@ -93,7 +93,8 @@ impl Core {
         context: &CallContext<'_>,
     ) -> Result<Option<Box<dyn CompareCall>>> {
         let Some(check) = self.check_due(self.flags.load(Relaxed), entry) else { return Ok(None) };
-        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, context, self.identity()))?.without_effects();
+        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, context, self.identity()))?
+            .without_effects();
         let checks = Arc::clone(&self.checks);
         let events = self.events.clone();
         Ok(Some(Box::new(Recheck::new(checks, check, events, entry.to_shared(), fresh, context.caller))))
