@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use retape_runtime::Shape;
+use smallvec::SmallVec;
 
 use crate::eager;
 use crate::error::{Caller, Error, ill_typed};
@@ -116,17 +117,21 @@ impl Tensor {
     }
 }
 
-/// The refusal of two arguments that broadcast to `shape` and do not go together all the same: of their types as they
-/// were given, for the caller has not seen others.
+/// The refusal of arguments that broadcast to `shape` and do not go together all the same: of their types as they were
+/// given, for the caller has not seen others.
 fn unlike_dtypes(op: &Op, args: &[&Tensor], shape: &Shape, at: Caller) -> Option<Error> {
-    let [x, y] = args else { return None };
-    if x.dtype() == y.dtype() || x.shape() == y.shape() {
+    let is_like = |arg: &&Tensor| arg.dtype() == args[0].dtype();
+    let is_spread = |arg: &&Tensor| arg.shape() == &**shape;
+    if args.iter().all(is_like) || args.iter().all(is_spread) {
         return None;
     }
-    let spread = [x, y].map(|arg| TensorType::new(arg.dtype(), shape.clone()));
-    op.infer(&[&spread[0], &spread[1]]).err()?;
-    let given = [x, y].map(|arg| TensorType::new(arg.dtype(), Shape::new(arg.shape())));
-    op.infer(&[&given[0], &given[1]]).err().map(|e| ill_typed(op.name(), e.0, at))
+    let types = |shape_of: &dyn Fn(&Tensor) -> Shape| -> SmallVec<[TensorType; 3]> {
+        args.iter().map(|arg| TensorType::new(arg.dtype(), shape_of(arg))).collect()
+    };
+    let refusal = |types: &[TensorType]| op.infer(&types.iter().collect::<SmallVec<[&TensorType; 3]>>()).err();
+    refusal(&types(&|_| shape.clone()))?;
+    let refused = refusal(&types(&|arg| Shape::new(arg.shape())))?;
+    Some(ill_typed(op.name(), refused.0, at))
 }
 
 /// A poisoned tensor; a trace remembers the error as well.
@@ -148,7 +153,7 @@ fn world(op: &'static str, args: &[&Tensor], at: Caller) -> World {
                 let message = "mixes traced tensors of two traces; pass the outer one as an argument, \
                                and keep none beyond its trace";
                 let (op, at) = reported(op, at);
-                let error = Error::Escaped { op, message, at };
+                let error = Error::Escaped { op, message, at, call: None };
                 other.recording.fail(error.clone());
                 return World::Poisoned(traced.recording.fail(error));
             }

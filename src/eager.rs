@@ -118,7 +118,7 @@ fn compiled(key: &OpKey, types: &[&TensorType], ty: &TensorType, at: Caller) -> 
 
 fn op_graph((_, op, args): &OpKey, ty: TensorType) -> Graph {
     let mut graph = Graph::default();
-    let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, at: None });
+    let push = |graph: &mut Graph, op: Op, args: Args, ty| graph.push(Node { op, args, ty, at: None, origin: None });
     let parameter = |(index, arg): (usize, &OpArg)| Op::from(Parameter { index, ty: arg.ty.clone() });
     let mut values: Args = args
         .iter()

@@ -68,7 +68,7 @@ fn gradient<T: Tree>(loss: &Tensor, wrt: &T, root: &str, unused: Unused, at: Cal
         autodiff::vjp(&[(loss, one)], &leaves.tensors, unused, &name, at)
     } else {
         let message = format!("the value has shape {:?}, not one element; use `vjp` with a cotangent", loss.shape());
-        let error = Error::Gradient { message, at };
+        let error = Error::Gradient { message, at, call: None };
         let poison = loss.as_traced().map(|traced| traced.recording.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); leaves.tensors.len()]
     };
@@ -93,7 +93,7 @@ fn gradient<T: Tree>(loss: &Tensor, wrt: &T, root: &str, unused: Unused, at: Cal
 #[track_caller]
 pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tensor, T)> {
     let caller = Location::caller();
-    run(at, caller, |x: &T| {
+    run("value_and_grad", at, caller, |x: &T| {
         let value = f(x);
         let gradient = gradient(&value, x, ARGUMENT, Unused::Refuse, caller);
         (value, gradient)
@@ -118,7 +118,7 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor, at: &T) -> Result<(Tens
 #[track_caller]
 pub fn value_and_grad_aux<T: Tree, A: Tree>(f: impl Fn(&T) -> (Tensor, A), at: &T) -> Result<((Tensor, A), T)> {
     let caller = Location::caller();
-    run(at, caller, |x: &T| {
+    run("value_and_grad_aux", at, caller, |x: &T| {
         let (value, aux) = f(x);
         let gradient = gradient(&value, x, ARGUMENT, Unused::Refuse, caller);
         ((value, aux), gradient)
@@ -142,7 +142,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(f: impl Fn(&T) -> (Tensor, A), at: &
 #[track_caller]
 pub fn vjp<T: Tree, R: Tree>(f: impl Fn(&T) -> R, at: &T, cotangents: &R) -> Result<(R, T)> {
     let caller = Location::caller();
-    run(at, caller, |x: &T| {
+    run("vjp", at, caller, |x: &T| {
         let value = f(x);
         let gradient = pull_back(&value, x, cotangents, caller);
         (value, gradient)
@@ -168,7 +168,7 @@ fn pull_back<T: Tree, R: Tree>(value: &R, x: &T, ct: &R, at: Caller) -> T {
         let elsewhere = pairs.filter(|(value, ct)| value.ty() == ct.ty());
         let elsewhere = elsewhere.map(|(value, ct)| common_device("vjp", &[value, ct], at)).find_map(Result::err);
         let message = "the cotangents do not have the structure of the value";
-        let error = elsewhere.unwrap_or_else(|| Error::Gradient { message: message.into(), at });
+        let error = elsewhere.unwrap_or_else(|| Error::Gradient { message: message.into(), at, call: None });
         let traced = values.tensors.iter().chain(wrt.tensors.iter()).find_map(|tensor| tensor.as_traced());
         let poison = traced.map(|traced| traced.recording.fail(error.clone()));
         vec![poison.unwrap_or_else(|| Tensor::poisoned(error)); wrt.tensors.len()]
@@ -186,11 +186,11 @@ fn numbers_sent<R: Tree>(ct: &R, values: &[&Tensor]) -> R {
 }
 
 /// Runs a function that differentiates: on the tape its arguments are on, or on a fresh one that is evaluated at once.
-fn run<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
-    caught(|| differentiate(at, caller, f))
+fn run<T: Tree, R: Tree>(method: &'static str, at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
+    caught(|| differentiate(method, at, caller, f))
 }
 
-fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
+fn differentiate<T: Tree, R: Tree>(method: &'static str, at: &T, caller: Caller, f: impl Fn(&T) -> R) -> Result<R> {
     let mut leaves = Writer::default();
     at.write(&mut leaves);
     leaves.check()?;
@@ -198,11 +198,12 @@ fn differentiate<T: Tree, R: Tree>(at: &T, caller: Caller, f: impl Fn(&T) -> R) 
         let lifted = trace::stand_ins(&tape, &leaves.tensors, caller);
         return Ok(f(&T::read(&mut Reader::new(&leaves.words, &lifted))?));
     }
-    let tape = Tape::evaluated(common_device("value_and_grad", &leaves.tensors, caller)?);
+    let tape = Tape::evaluated(common_device(method, &leaves.tensors, caller)?);
     let parameter = |tensor: &&Tensor| tape.parameter_on(tensor.ty().expect("concrete").clone(), tensor.device());
     let params: Vec<Tensor> = leaves.tensors.iter().map(parameter).collect();
     let traced = trace::flatten(&tape, || Ok(f(&T::read(&mut Reader::new(&leaves.words, &params))?)))
-        .map_err(|error| trace::in_words_of_caller(&tape, error, at))?;
+        .map_err(|error| trace::in_words_of_caller(&tape, error, at))
+        .map_err(|error| tape.in_call(error, || method.into(), caller))?;
     if tape.is_trapped()
         && let Some(found) = nonfinite::find(&traced, &leaves.tensors, caller)?
     {

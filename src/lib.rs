@@ -111,7 +111,8 @@ pub use diagnose::{
     BisectCause, Bisection, Check, CheckMode, CheckWhen, FusedGroup, GraphValue, OnDifference, Tolerance,
 };
 pub use error::{
-    ArtefactError, Caller, Deviation, ElementPair, Error, Gap, InputSummary, NonFinite, OutOfMemory, Result,
+    ArtefactError, Caller, Deviation, ElementPair, Error, Gap, InputSummary, NonFinite, Origin, OutOfMemory, Panic,
+    Result, TracedCall,
 };
 pub use grad::{value_and_grad, value_and_grad_aux, vjp};
 pub use graph::{Args, Graph, Node, ParseError, VerifyError};

@@ -12,9 +12,27 @@ use std::panic::Location;
 /// The source line an op was called from.
 pub type Caller = &'static Location<'static>;
 
+/// The method of the program that recorded an op as a part of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Origin {
+    /// Its name, such as `softmax`; of an operator that of its op, such as `div`.
+    pub method: &'static str,
+    /// Whether the op is part of its gradient.
+    pub is_gradient: bool,
+}
+
+/// A method that runs, and the line that called it.
+#[derive(Clone, Copy)]
+struct Outermost {
+    origin: Origin,
+    at: Caller,
+}
+
 thread_local! {
-    /// The outermost method that runs on this thread, and the line that called it.
-    static OUTERMOST: Cell<Option<(&'static str, Caller)>> = const { Cell::new(None) };
+    /// The outermost method that runs on this thread.
+    static OUTERMOST: Cell<Option<Outermost>> = const { Cell::new(None) };
 }
 
 /// A method that runs on this thread until this is dropped.
@@ -33,9 +51,18 @@ pub(crate) fn method(name: &'static str) -> Running {
 
 /// [`method`] with the caller's line given.
 pub(crate) fn method_at(name: &'static str, at: Caller) -> Running {
+    running(Origin { method: name, is_gradient: false }, at)
+}
+
+/// As [`method_at`], for the derivative rule of an op of a method.
+pub(crate) fn gradient_of(name: &'static str, at: Caller) -> Running {
+    running(Origin { method: name, is_gradient: true }, at)
+}
+
+fn running(origin: Origin, at: Caller) -> Running {
     let is_outermost = OUTERMOST.get().is_none();
     if is_outermost {
-        OUTERMOST.set(Some((name, at)));
+        OUTERMOST.set(Some(Outermost { origin, at }));
     }
     Running { is_outermost, thread: PhantomData }
 }
@@ -50,7 +77,12 @@ impl Drop for Running {
 
 /// The method and the line to report for an op: those of the method that runs, if one does.
 pub(crate) fn reported(op: &'static str, at: Caller) -> (&'static str, Caller) {
-    OUTERMOST.get().unwrap_or((op, at))
+    OUTERMOST.get().map_or((op, at), |outermost| (outermost.origin.method, outermost.at))
+}
+
+/// The method that an op is recorded as a part of, if one runs.
+pub(crate) fn origin() -> Option<Origin> {
+    OUTERMOST.get().map(|outermost| outermost.origin)
 }
 
 #[cfg(test)]

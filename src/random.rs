@@ -16,6 +16,7 @@
 //! assert_eq!(dropped.shape(), [2, 3]);
 //! ```
 
+use std::ops::Range;
 use std::panic::Location;
 
 use retape_runtime::{DType, Shape};
@@ -47,6 +48,10 @@ enum Stream {
     AngleLow,
     /// Keys made by folding in data.
     Fold,
+    /// The first words of integers of a range.
+    Integer,
+    /// Their second words.
+    IntegerLow,
     /// Keys made by splitting, by position.
     Split(u32),
 }
@@ -59,6 +64,8 @@ impl Stream {
             Stream::Angle => 2,
             Stream::AngleLow => 3,
             Stream::Fold => 4,
+            Stream::Integer => 5,
+            Stream::IntegerLow => 6,
             Stream::Split(position) => position | (1 << 31),
         }
     }
@@ -201,4 +208,103 @@ pub fn bernoulli(key: &Key, p: impl TensorOrScalar, shape: impl Into<Shape>) -> 
         return key.0.refused(format!("the probability {p} is not between 0 and 1"), Location::caller());
     }
     uniform(key, shape, DType::F32).lt(p)
+}
+
+/// The most values that integers are drawn from, for which products with 32 random bits are exact in `i64`.
+const MOST_VALUES: i64 = 1 << 31;
+
+/// Uniformly distributed integers of a range, whose end is not one of them; `dtype` is an integer that has all of them.
+///
+/// The range has at most 2^31 values; [`bits`] draws from all of `u32`. Of `n` values, each has `floor` or `ceil` of
+/// 2^64 / `n` of the 2^64 pairs of random words, so that no two probabilities differ by more than 2^-64.
+///
+/// ```
+/// # use retape::{DType, random::{self, Key}};
+/// let rolls = random::randint(&Key::new(1), 1..7, [100], DType::I64).to_vec::<i64>()?;
+/// assert!((1..7).all(|face| rolls.contains(&face)) && !rolls.contains(&0) && !rolls.contains(&7));
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn randint(key: &Key, range: Range<i64>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let (at, _method) = (Location::caller(), method("randint"));
+    let n = match n_values(&range, dtype) {
+        Ok(n) => n,
+        Err(message) => return key.0.refused(message, at),
+    };
+    let shape = shape.into();
+    let [high, low] = [Stream::Integer, Stream::IntegerLow].map(|stream| key.bits(shape.clone(), stream));
+    // The upper 64 bits of the product of 64 random bits and n, of which no part exceeds 2^63 - 1.
+    let (high, low) = (high.cast(DType::I64) * n, (low.cast(DType::I64) * n) >> 32);
+    (((high + low) >> 32) + range.start).cast(dtype)
+}
+
+/// How many values integers are drawn from, or why there are no such integers.
+fn n_values(range: &Range<i64>, dtype: DType) -> Result<i64, String> {
+    let (least, greatest) = match dtype {
+        DType::I64 => (i64::MIN, i64::MAX),
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::U32 => (0, u32::MAX.into()),
+        DType::U8 => (0, u8::MAX.into()),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => {
+            return Err(format!("{dtype} is not an integer; use `uniform` or `bernoulli`"));
+        }
+    };
+    if range.is_empty() {
+        return Err(format!("the range {range:?} has no values"));
+    }
+    if range.start < least || range.end - 1 > greatest {
+        return Err(format!(
+            "the range {range:?} has values that {dtype} has not, which is from {least} to {greatest}"
+        ));
+    }
+    let n = range.end.checked_sub(range.start).filter(|&n| n <= MOST_VALUES);
+    n.ok_or_else(|| format!("the range {range:?} has more than {MOST_VALUES} values; use `bits` for all of u32"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accelerate;
+
+    /// The integers of a range by 128-bit arithmetic on the words of the streams.
+    fn expected(key: &Key, range: &Range<i64>, n: usize) -> Vec<i64> {
+        let words = |stream| key.bits(Shape::new(&[n]), stream).to_vec::<u32>().expect("words");
+        let drawn = words(Stream::Integer).into_iter().zip(words(Stream::IntegerLow));
+        let n_values = range.end.abs_diff(range.start).into();
+        let scaled = |(high, low): (u32, u32)| (u128::from(high) << 32 | u128::from(low)) * n_values >> 64;
+        drawn.map(|pair| range.start + scaled(pair) as i64).collect()
+    }
+
+    #[test]
+    fn integers_are_the_upper_half_of_an_exact_product() {
+        let key = Key::new(11);
+        let most = MOST_VALUES;
+        let ranges = [0..1, -1..0, 0..2, 1..7, -5..1000, 0..most - 1, 0..most, -most..0, i64::MIN..i64::MIN + 3];
+        for range in ranges.into_iter().chain([i64::MAX - 3..i64::MAX]) {
+            for n in [0, 1, 2, 7, 64, 1001] {
+                let eager = randint(&key, range.clone(), [n], DType::I64).to_vec::<i64>().expect("integers");
+                assert_eq!(eager, expected(&key, &range, n), "{range:?}");
+                assert!(eager.iter().all(|x| range.contains(x)));
+                let traced = accelerate(|key: &Key| randint(key, range.clone(), [n], DType::I64)).call(&key);
+                assert_eq!(traced.and_then(|x| x.to_vec::<i64>()).expect("integers"), eager);
+            }
+        }
+    }
+
+    #[test]
+    fn integers_of_each_dtype_reach_its_ends_evenly() {
+        let key = Key::new(3);
+        let narrow =
+            |dtype, range| randint(&key, range, [60_000], dtype).cast(DType::I64).to_vec::<i64>().expect("integers");
+        let (top, bottom) = (i64::from(u32::MAX), i64::from(i32::MIN));
+        for (dtype, range) in [(DType::U8, 250..256), (DType::U32, top - 5..top + 1), (DType::I32, bottom..bottom + 6)]
+        {
+            let drawn = narrow(dtype, range.clone());
+            for value in range {
+                let count = drawn.iter().filter(|&&x| x == value).count();
+                // Five standard deviations of a count with mean 10,000.
+                assert!(count.abs_diff(10_000) < 460, "{dtype} {value}: {count}");
+            }
+        }
+    }
 }

@@ -83,7 +83,11 @@ impl Graph {
         let values = self.replay(&self.params().iter().map(parameter).collect::<Vec<_>>(), Some(&tape), at)?;
         let scalar = self.outputs().first().filter(|&&id| self.ty(id).n_elements() == 1);
         let Some(loss) = scalar.map(|id| &values[id.index()]) else {
-            return Err(Error::Gradient { message: "the graph's first output is not one element".into(), at });
+            return Err(Error::Gradient {
+                message: "the graph's first output is not one element".into(),
+                at,
+                call: None,
+            });
         };
         let floats = self.params().iter().filter(|&&id| self.ty(id).dtype.is_float());
         let wrt: Vec<&Tensor> = floats.map(|id| &values[id.index()]).collect();
@@ -198,7 +202,7 @@ impl Graph {
         if types == wanted {
             return Ok(());
         }
-        Err(Error::Type { op, message: format!("the graph takes {wanted:?}, was given {types:?}"), at })
+        Err(Error::Type { op, message: format!("the graph takes {wanted:?}, was given {types:?}"), at, call: None })
     }
 
     /// The outputs for some inputs, by the reference interpreter: planned as it stands, without the optimiser, and

@@ -16,7 +16,7 @@ use retape_runtime::{Device, lock, note_progress};
 
 use crate::error::{Caller, Error, Result, caught, ill_typed};
 use crate::graph::{Args, Graph, Node};
-use crate::method::reported;
+use crate::method::{origin, reported};
 use crate::ops::{Add, Call, Callee, Op, Parameter};
 use crate::tensor::{Concrete, Recording, Tensor, Traced};
 use crate::types::{TensorType, ValueId};
@@ -205,7 +205,7 @@ impl Tape {
         match op.admit(&types) {
             Ok(ty) => {
                 let is_effect = op.has_effect();
-                let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), at: Some(at) });
+                let id = state.graph.push(Node { op, args: ids, ty: ty.clone(), at: Some(at), origin: origin() });
                 state.last_effect = if is_effect { Some(id) } else { state.last_effect };
                 drop(state);
                 self.value(id, ty)
@@ -231,7 +231,7 @@ impl Tape {
         let ids: Args = args.iter().map(|arg| state.resolve(arg, at)).collect();
         let mut push = |(output, ty): (usize, &TensorType)| {
             let op = Call { callee: Arc::clone(callee), output }.into();
-            state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), at: Some(at) })
+            state.graph.push(Node { op, args: ids.clone(), ty: ty.clone(), at: Some(at), origin: origin() })
         };
         let outputs: Vec<ValueId> = types.iter().enumerate().map(&mut push).collect();
         if let Some(&token) = outputs.last().filter(|_| callee.has_effect()) {
@@ -239,7 +239,7 @@ impl Tape {
             state.last_effect = Some(match state.last_effect {
                 Some(before) => {
                     let (args, ty) = (Args::from_iter([before, token]), state.graph.ty(token).clone());
-                    state.graph.push(Node { op: Add.into(), args, ty, at: Some(at) })
+                    state.graph.push(Node { op: Add.into(), args, ty, at: Some(at), origin: origin() })
                 }
                 None => token,
             });
@@ -284,12 +284,19 @@ impl Tape {
     pub(crate) fn in_words_of_caller(&self, error: Error, argument: impl FnOnce(usize) -> Option<String>) -> Error {
         let blamed = self.lock().blamed.clone();
         match (error, blamed) {
-            (Error::Gradient { message, at }, Some((parameter, name))) => {
+            (Error::Gradient { message, at, call }, Some((parameter, name))) => {
                 let known = argument(parameter).unwrap_or_else(|| name.clone());
-                Error::Gradient { message: message.replacen(&name, &known, 1), at }
+                Error::Gradient { message: message.replacen(&name, &known, 1), at, call }
             }
             (error, _) => error,
         }
+    }
+
+    /// The error of a trace with the call that made it. An op outside that was refused, whose result the closure
+    /// captured, has nothing to do with the call.
+    pub(crate) fn in_call(&self, error: Error, function: impl FnOnce() -> Arc<str>, called_at: Caller) -> Error {
+        let is_captured = matches!(error, Error::Type { .. }) && self.error().is_none();
+        if is_captured { error } else { error.in_call(function, called_at) }
     }
 
     /// Runs a call on this tape; a panic in it ends the whole trace, whatever the closure makes of the call.
@@ -366,7 +373,7 @@ impl Traced {
 impl TapeState {
     fn parameter(&mut self, ty: TensorType) -> ValueId {
         let op = Op::Parameter(Parameter { index: self.graph.params().len(), ty: ty.clone() });
-        self.graph.push(Node { op, args: Args::new(), ty, at: None })
+        self.graph.push(Node { op, args: Args::new(), ty, at: None, origin: None })
     }
 
     /// Invariant: `tensor` is concrete or belongs to this tape; callers have sorted out the rest.
@@ -392,5 +399,5 @@ pub(crate) fn escaped(op: &'static str, at: Caller) -> Error {
     let message =
         "a traced tensor was used after its trace had ended; return it from the closure instead of storing it";
     let (op, at) = reported(op, at);
-    Error::Escaped { op, message, at }
+    Error::Escaped { op, message, at, call: None }
 }

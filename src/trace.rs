@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::Device;
+use retape_runtime::{Device, note_panics};
 
 use crate::Graph;
 use crate::error::{Caller, Error, Result, caught};
@@ -45,6 +45,7 @@ pub(crate) enum Source {
 
 /// Runs `body`, which works on tensors of `tape`, and flattens its result; ends the trace in any case.
 pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R>) -> Result<Trace> {
+    note_panics();
     let result = caught(body);
     if let Some(error) = tape.error() {
         // A panic that follows an ill-typed op is its consequence; the op is what to report.
@@ -176,7 +177,7 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
         };
         if !traced.is_on(tape) {
             let message = "the closure returned a traced tensor of another trace";
-            return Err(Error::Escaped { op: "return", message, at: Location::caller() });
+            return Err(Error::Escaped { op: "return", message, at: Location::caller(), call: None });
         }
         let parameter = tape.with_graph(|graph| graph.params().iter().position(|&id| id == traced.id));
         sources.push(match parameter {

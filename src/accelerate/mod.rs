@@ -357,7 +357,7 @@ impl<F, Args: Tree, R: Tree> Accelerated<F, Args, R> {
             held.write(&mut leaves);
             if leaves.tensors.iter().any(|tensor| tensor.is_traced()) {
                 let remedy = "call `bisect` outside of traced closures";
-                return Err(Error::Traced { op: "bisect", remedy, at: caller });
+                return Err(Error::Traced { op: "bisect", remedy, at: caller, call: None });
             }
             self.with_context(held, caller, |context| self.core.bisect(leaves, context))
         })

@@ -12,11 +12,11 @@ use std::any::type_name;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
-use retape_runtime::{Buffer, DType, Device};
+use retape_runtime::{Buffer, DType, Device, panic_message};
 
 use super::bytes::{Decoder, Encoder, malformed};
 use crate::accelerate::Entry;
-use crate::error::{ArtefactError, panic_message};
+use crate::error::ArtefactError;
 use crate::graph::Graph;
 use crate::signature::{CallModes, Description, Signature};
 use crate::tape::{Capture, Line, Tape};

@@ -18,7 +18,7 @@ use retape_runtime::DType;
 
 use crate::error::{Caller, Error};
 use crate::graph::Graph;
-use crate::method::method_at;
+use crate::method::gradient_of;
 use crate::ops::{Call, Callee, Op, Site};
 use crate::tape::Tape;
 use crate::tensor::{Recording, Tensor, Traced};
@@ -82,7 +82,7 @@ fn checked(
     }
     let tape = all.clone().find_map(Tensor::as_traced).map(Traced::tape);
     let fail = |message: String| {
-        let error = Error::Gradient { message, at };
+        let error = Error::Gradient { message, at, call: None };
         Err(tape.as_ref().map_or_else(|| Tensor::poisoned(error.clone()), |tape| tape.fail(error.clone())))
     };
     let Some(tape_of_all) = &tape else {
@@ -103,7 +103,7 @@ fn checked(
             Some(traced) => {
                 let name = name(position);
                 let message = format!("{name} is {}; only f32 and f64 have gradients, so cast it", traced.ty);
-                return Err(tape_of_all.fail_about(traced.id, &name, Error::Gradient { message, at }));
+                return Err(tape_of_all.fail_about(traced.id, &name, Error::Gradient { message, at, call: None }));
             }
             None => return fail(format!("{} is not traced: it is a captured constant of this trace", name(position))),
         }
@@ -164,7 +164,7 @@ impl<'w> Backward<'w> {
             None if unused == Unused::Refuse && !self.is_used(target) => {
                 let name = name(position);
                 let message = format!("the value does not depend on {name}; leave it out, or ask for `grad_or_zero`");
-                self.tape.fail_about(target.id, &name, Error::Gradient { message, at: self.at })
+                self.tape.fail_about(target.id, &name, Error::Gradient { message, at: self.at, call: None })
             }
             None => self.tape.value(target.id, target.ty.clone()).constant_like(0.0, self.at),
         };
@@ -211,7 +211,7 @@ impl<'w> Backward<'w> {
             }
         };
         let values: Vec<Tensor> = args.iter().map(|(id, ty)| self.tape.value(*id, ty.clone())).collect();
-        let _method = method_at("call", at);
+        let _method = gradient_of("call", at);
         let gradients = self.tape.record_call(&gradient, &values.iter().chain(&cts).collect::<Vec<_>>(), at);
         for (position, ct) in wrt.into_iter().zip(gradients) {
             self.add(args[position].0, ct);
@@ -227,11 +227,11 @@ impl<'w> Backward<'w> {
             return;
         }
         let Some(ct) = self.take(id) else { return };
-        let (op, ids, args, output, line) = self.tape.with_graph(|graph| {
+        let (op, ids, args, output, line, origin) = self.tape.with_graph(|graph| {
             let node = graph.node(id);
             let value = |id: ValueId| (id, graph.ty(id).clone());
             let args: Vec<_> = node.args.iter().map(|&arg| value(arg)).collect();
-            (Op::clone(&node.op), node.args.clone(), args, value(id), node.at)
+            (Op::clone(&node.op), node.args.clone(), args, value(id), node.at, node.origin)
         });
         if !ids.iter().any(|&arg| self.depends(arg)) {
             return;
@@ -239,8 +239,9 @@ impl<'w> Backward<'w> {
         let value = |(id, ty)| self.tape.value(id, ty);
         let args: Vec<Tensor> = args.into_iter().map(value).collect();
         let output = value(output);
-        // Nodes and errors of a rule belong to the line of its op.
-        let _method = method_at(op.name(), line.unwrap_or(self.at));
+        // Nodes and errors of a rule belong to the line of its op, and to the method that this is part of.
+        let method = origin.map_or(op.name(), |origin| origin.method);
+        let _method = gradient_of(method, line.unwrap_or(self.at));
         let cotangents = op.vjp(&Site { args: &args, output: &output, ct: &ct });
         debug_assert!(cotangents.0.is_empty() || cotangents.0.len() == ids.len(), "one cotangent per argument");
         for (&arg, ct) in ids.iter().zip(cotangents.0) {

@@ -196,7 +196,7 @@ fn extract_named(graph: &Graph, params: &[ValueId], outputs: &[ValueId]) -> (Gra
     for (index, &id) in params.iter().enumerate() {
         let ty = graph.ty(id).clone();
         let op = Parameter { index, ty: ty.clone() }.into();
-        renamed.insert(id, extracted.push(Node { op, args: Args::new(), ty, at: None }));
+        renamed.insert(id, extracted.push(Node { op, args: Args::new(), ty, at: None, origin: None }));
     }
     let needed = ancestors(graph, outputs, |id| renamed.contains_key(&id));
     for (id, node) in graph.iter().filter(|(id, _)| needed[id.index()]) {

@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 
 use super::tolerance::elements;
 use crate::error::{Caller, InputSummary, NonFinite, Result};
+use crate::graph::Node;
+use crate::method::Origin;
 use crate::ops::{Lowering, Op};
 use crate::tensor::Tensor;
 use crate::trace::Trace;
@@ -38,6 +40,7 @@ pub(crate) fn find(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Result
         found = Some(NonFinite {
             function: None,
             op: node.op.name(),
+            origin: origin(node),
             node: graph.node_text(id),
             at: node.at,
             group: String::new(),
@@ -65,6 +68,7 @@ pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Opti
     args.iter().copied().chain(captures).all(is_finite).then(|| NonFinite {
         function: None,
         op: node.op.name(),
+        origin: origin(node),
         node: "of several workers, or what is computed from it".to_owned(),
         at: node.at,
         group: String::new(),
@@ -76,6 +80,11 @@ pub(crate) fn beyond(trace: &Trace, args: &[&Tensor], called_at: Caller) -> Opti
         inputs: vec![],
         called_at,
     })
+}
+
+/// The method that a node is part of, unless that is the op of the node itself.
+fn origin(node: &Node) -> Option<Origin> {
+    node.origin.filter(|origin| origin.is_gradient || origin.method != node.op.name())
 }
 
 /// Whether an op puts a number that is not finite into its result.

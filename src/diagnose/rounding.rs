@@ -88,7 +88,7 @@ fn in_f64(graph: &Graph) -> Option<Graph> {
         if op.has_effect() {
             return None;
         }
-        widened.push(Node { op, args: node.args.clone(), ty, at: node.at });
+        widened.push(Node { op, args: node.args.clone(), ty, at: node.at, origin: node.origin });
     }
     widened.set_outputs(graph.outputs().to_vec());
     Some(widened)

@@ -4,23 +4,25 @@
 //! Every error that an op of the caller's program causes names the op and the caller's source line.
 
 mod artefact;
+mod blame;
 mod deviation;
 mod nonfinite;
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use retape_runtime::{ByteCount, Device, Shortage};
+use retape_runtime::{ByteCount, Device, Shortage, place_of_panic};
 
 use crate::method::reported;
 
 pub use self::artefact::ArtefactError;
+use self::blame::ErrorEnd;
+pub use self::blame::{Panic, TracedCall};
 pub(crate) use self::deviation::shown;
 pub use self::deviation::{Deviation, ElementPair, Gap};
 pub use self::nonfinite::{InputSummary, NonFinite};
-pub use crate::method::Caller;
+pub use crate::method::{Caller, Origin};
 
 /// The result of whatever leaves the world of tensors.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -37,6 +39,8 @@ pub enum Error {
         message: String,
         /// The caller's line.
         at: Caller,
+        /// The call that traced the op, if one did.
+        call: Option<Box<TracedCall>>,
     },
     /// The value of a traced tensor was asked for while tracing.
     Traced {
@@ -46,6 +50,8 @@ pub enum Error {
         remedy: &'static str,
         /// The caller's line.
         at: Caller,
+        /// The call that traced the op, if one did.
+        call: Option<Box<TracedCall>>,
     },
     /// A traced tensor was used after its trace had ended, or in another trace.
     Escaped {
@@ -55,6 +61,8 @@ pub enum Error {
         message: &'static str,
         /// The caller's line.
         at: Caller,
+        /// The call that traced the op, if one did.
+        call: Option<Box<TracedCall>>,
     },
     /// A gradient that does not exist was asked for.
     Gradient {
@@ -62,12 +70,14 @@ pub enum Error {
         message: String,
         /// The caller's line.
         at: Caller,
+        /// The call that traced the op, if one did.
+        call: Option<Box<TracedCall>>,
     },
     /// A structure does not have the form that is needed here.
     Tree(String),
     /// Code of the program that was called back panicked: a closure, a sink of printed lines, a listener for events, or
     /// the methods of a type of an argument or a result.
-    Panicked(String),
+    Panicked(Box<Panic>),
     /// Workers that do not come to a collective, come to another one, or traced other graphs.
     Communication(String),
     /// The cache refused: a nested call for the signature being traced, or a locked cache.
@@ -137,14 +147,14 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Type { op, message, at } => write!(f, "{op}: {message} (at {at})"),
-            Error::Traced { op, remedy, at } => {
-                write!(f, "{op}: the tensor is being traced and has no value yet; {remedy} (at {at})")
+            Error::Type { op, message, at, call } => write!(f, "{op}: {message} {}", ErrorEnd(at, call)),
+            Error::Traced { op, remedy, at, call } => {
+                write!(f, "{op}: the tensor is being traced and has no value yet; {remedy} {}", ErrorEnd(at, call))
             }
-            Error::Escaped { op, message, at } => write!(f, "{op}: {message} (at {at})"),
-            Error::Gradient { message, at } => write!(f, "gradient: {message} (at {at})"),
+            Error::Escaped { op, message, at, call } => write!(f, "{op}: {message} {}", ErrorEnd(at, call)),
+            Error::Gradient { message, at, call } => write!(f, "gradient: {message} {}", ErrorEnd(at, call)),
             Error::Tree(message) => write!(f, "tree: {message}"),
-            Error::Panicked(message) => write!(f, "code that was called back panicked: {message}"),
+            Error::Panicked(panic) => write!(f, "code that was called back panicked: {panic}"),
             Error::Communication(message) => write!(f, "communication: {message}"),
             Error::Cache(message) => write!(f, "cache: {message}"),
             Error::Check(deviation) => write!(f, "check: {deviation}"),
@@ -206,23 +216,7 @@ impl From<retape_runtime::Deadlock> for Error {
 pub(crate) fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
-        Err(payload) => Err(Error::Panicked(panic_message(payload))),
-    }
-}
-
-/// The message of a panic.
-#[cold]
-pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
-    if let Some(text) = payload.downcast_ref::<&str>() {
-        return (*text).to_owned();
-    }
-    match payload.downcast::<String>() {
-        Ok(text) => *text,
-        Err(other) => {
-            // Its destructor is the program's, and may panic again.
-            std::mem::forget(other);
-            "no message".to_owned()
-        }
+        Err(payload) => Err(Error::Panicked(Box::new(Panic::of(payload)))),
     }
 }
 
@@ -230,7 +224,10 @@ impl From<retape_kernels::Error> for Error {
     fn from(source: retape_kernels::Error) -> Error {
         match source {
             retape_kernels::Error::Runtime(source) => Error::Device(source),
-            retape_kernels::Error::Panicked(message) => Error::Panicked(message),
+            retape_kernels::Error::Panicked(message) => {
+                let at = place_of_panic(&message).map(Arc::from);
+                Error::Panicked(Box::new(Panic { message, at, call: None }))
+            }
             retape_kernels::Error::Communication(message) => Error::Communication(message),
             // A limit of the processor's kernels; those of a GPU say so themselves.
             retape_kernels::Error::Unsupported(reason) => {
@@ -244,5 +241,5 @@ impl From<retape_kernels::Error> for Error {
 /// The error of an op or method that does not take its arguments.
 pub(crate) fn ill_typed(op: &'static str, message: String, at: Caller) -> Error {
     let (op, at) = reported(op, at);
-    Error::Type { op, message, at }
+    Error::Type { op, message, at, call: None }
 }

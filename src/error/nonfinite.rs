@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Caller;
+use crate::method::Origin;
 use crate::types::TensorType;
 
 /// Where a call made NaN or an infinity from finite numbers.
@@ -15,6 +16,9 @@ pub struct NonFinite {
     pub function: Option<Arc<str>>,
     /// The op, such as `log`.
     pub op: &'static str,
+    /// The method of the program that it is part of, such as `softmax`, and whether it is part of the gradient of that.
+    /// None if it is a method itself, or if its code comes from an artefact.
+    pub origin: Option<Origin>,
     /// Its application as graph text.
     pub node: String,
     /// The line that asked for it; of an op of a backward pass the line of the op that it belongs to.
@@ -63,7 +67,13 @@ pub struct InputSummary {
 
 impl fmt::Display for NonFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` makes {:?} of finite numbers", self.op, self.value)?;
+        write!(f, "`{}`", self.op)?;
+        match self.origin {
+            Some(Origin { method, is_gradient: true }) => write!(f, ", in the gradient of `{method}`,")?,
+            Some(Origin { method, .. }) => write!(f, ", in `{method}`,")?,
+            None => {}
+        }
+        write!(f, " makes {:?} of finite numbers", self.value)?;
         if let Some(at) = self.at {
             write!(f, " at {at}")?;
         }

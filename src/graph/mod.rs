@@ -16,6 +16,7 @@ pub use parse::ParseError;
 pub use verify::VerifyError;
 
 use crate::error::Caller;
+use crate::method::Origin;
 use crate::ops::Op;
 use crate::types::{TensorType, ValueId};
 
@@ -33,6 +34,9 @@ pub struct Node {
     pub ty: TensorType,
     /// The line of the caller's program that asked for it, if known; no part of the graph's identity.
     pub at: Option<Caller>,
+    /// The method of the caller's program that recorded it, if that is known and is not the op alone; no part of the
+    /// graph's identity.
+    pub origin: Option<Origin>,
 }
 
 /// Nodes in dependency order, with parameters and outputs.

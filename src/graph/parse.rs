@@ -134,7 +134,7 @@ impl Scope {
         if ty.checked_bytes().is_none() {
             return fail(line, format!("{ty} is too large to address"));
         }
-        let id = self.graph.push(Node { op, args, ty, at: None });
+        let id = self.graph.push(Node { op, args, ty, at: None, origin: None });
         match self.names.insert(name.to_owned(), id) {
             Some(_) => fail(line, format!("{name} is defined twice")),
             None => Ok(id),

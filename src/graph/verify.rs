@@ -51,7 +51,12 @@ impl Graph {
 
     /// Refuses a graph of the program that breaks an invariant, for a method that relies on them.
     pub(crate) fn verified(&self, method: &'static str, at: Caller) -> Result<(), Error> {
-        self.verify().map_err(|e| Error::Type { op: method, message: format!("the graph does not verify: {e}"), at })
+        self.verify().map_err(|e| Error::Type {
+            op: method,
+            message: format!("the graph does not verify: {e}"),
+            at,
+            call: None,
+        })
     }
 
     fn verify_node(&self, id: ValueId, node: &Node) -> Result<(), String> {

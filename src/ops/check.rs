@@ -19,20 +19,20 @@ pub(crate) fn exactly<'t, const N: usize>(args: &[&'t TensorType]) -> Result<[&'
     args.try_into().map_err(|_| TypeError(format!("takes {N} arguments, was given {}", args.len())))
 }
 
+/// The rule and the remedy where dtypes must be equal.
+pub(crate) const UNLIKE_DTYPES: &str =
+    "dtypes must be equal; cast one of them, or write a number with its type, as in `0.5_f32`";
+
 /// All arguments have one dtype and one shape.
 pub(crate) fn same<'t, const N: usize>(args: &[&'t TensorType]) -> Result<[&'t TensorType; N], TypeError> {
     let args = exactly::<N>(args)?;
-    for (position, arg) in args.iter().enumerate().skip(1) {
-        if arg.dtype != args[0].dtype {
-            refuse!(
-                "argument {position} is {arg}, argument 0 is {}: dtypes must be equal; cast one of them, or write a number \
-                 with its type, as in `0.5_f32`",
-                args[0]
-            );
-        }
-        if arg != &args[0] {
-            refuse!("argument {position} is {arg}, argument 0 is {}: dtypes and shapes must be equal", args[0]);
-        }
+    // Dtypes first: arguments of unlike dtypes may be asked about before they have one shape.
+    let others = || args.iter().enumerate().skip(1);
+    if let Some((position, arg)) = others().find(|(_, arg)| arg.dtype != args[0].dtype) {
+        refuse!("argument {position} is {arg}, argument 0 is {}: {UNLIKE_DTYPES}", args[0]);
+    }
+    if let Some((position, arg)) = others().find(|(_, arg)| **arg != args[0]) {
+        refuse!("argument {position} is {arg}, argument 0 is {}: dtypes and shapes must be equal", args[0]);
     }
     Ok(args)
 }

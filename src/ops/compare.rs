@@ -144,6 +144,13 @@ comparisons! {
     LessEqual le le, commutes: false;
 }
 
+/// Two tensors in the other order; as they are if they do not go together, so that the error counts them as the caller
+/// does.
+fn exchanged<'t>(x: &'t Tensor, y: &'t Tensor) -> [&'t Tensor; 2] {
+    let goes = x.dtype() == y.dtype() && check::broadcast_all(&[x, y]).is_ok();
+    if goes { [y, x] } else { [x, y] }
+}
+
 impl Tensor {
     /// Whether elements are greater than those of `other`; false for NaN.
     ///
@@ -156,7 +163,7 @@ impl Tensor {
     pub fn gt(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("gt");
         let other = other.tensor_like(self, Location::caller());
-        Tensor::broadcast_apply(Less, &[&other, self])
+        Tensor::broadcast_apply(Less, &exchanged(self, &other))
     }
 
     /// Whether elements are greater than those of `other` or equal; false for NaN.
@@ -170,7 +177,7 @@ impl Tensor {
     pub fn ge(&self, other: impl TensorOrScalar) -> Tensor {
         let _method = method("ge");
         let other = other.tensor_like(self, Location::caller());
-        Tensor::broadcast_apply(LessEqual, &[&other, self])
+        Tensor::broadcast_apply(LessEqual, &exchanged(self, &other))
     }
 
     /// Whether elements are NaN.
@@ -297,6 +304,9 @@ impl OpDef for Select {
         let [condition, x, y] = check::exactly::<3>(args)?;
         if condition.dtype != DType::Bool {
             refuse!("the condition is {condition}, but must be bool: compare, for instance with `ne(0)`");
+        }
+        if x.dtype != y.dtype {
+            refuse!("the choices are {x} and {y}: {}", check::UNLIKE_DTYPES);
         }
         if x != y || condition.shape != x.shape {
             refuse!("the condition is {condition}, the choices are {x} and {y}: dtypes and shapes must be equal");

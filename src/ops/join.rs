@@ -7,7 +7,8 @@ use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
 use super::axes::{self, AsIndex};
-use super::check::refuse;
+use super::check::{UNLIKE_DTYPES, refuse};
+use super::matmul::refused_among;
 use super::{Cotangents, Facts, Lowering, OpDef, Sample, Site, TypeError};
 use crate::error::ill_typed;
 use crate::method::method;
@@ -39,12 +40,14 @@ impl OpDef for Concat {
         }
         let mut shape = first.shape.clone();
         for (position, arg) in args.iter().enumerate().skip(1) {
-            let fits = arg.dtype == first.dtype
-                && arg.rank() == first.rank()
+            if arg.dtype != first.dtype {
+                refuse!("argument {position} is {arg}, argument 0 is {first}: {UNLIKE_DTYPES}");
+            }
+            let fits = arg.rank() == first.rank()
                 && (0..arg.rank()).all(|axis| axis == self.axis || arg.shape[axis] == first.shape[axis]);
             if !fits {
                 refuse!(
-                    "argument {position} is {arg}, argument 0 is {first}: dtypes and all axes but {} must be equal",
+                    "argument {position} is {arg}, argument 0 is {first}: all axes except {} must be equal",
                     self.axis
                 );
             }
@@ -126,9 +129,14 @@ pub fn stack(tensors: &[&Tensor], axis: impl AsIndex) -> Tensor {
         let message = "takes at least one tensor".to_owned();
         return Tensor::poisoned(ill_typed("stack", message, at));
     };
-    if let Some(other) = tensors.iter().find(|other| other.error().is_none() && other.shape() != first.shape()) {
-        let message = format!("{} and {} differ in shape", first.type_text(), other.type_text());
-        return first.refused(message, at);
+    // The types as they were given, without the new axis.
+    let fits = |other: &Tensor| other.ty().zip(first.ty()).is_none_or(|(other, first)| other == first);
+    if let Some(position) = tensors.iter().position(|other| !fits(other)) {
+        let other = tensors[position];
+        let rule = if other.dtype() == first.dtype() { "shapes must be equal" } else { UNLIKE_DTYPES };
+        let (given, wanted) = (other.type_text(), first.type_text());
+        let message = format!("argument {position} is {given}, argument 0 is {wanted}: {rule}");
+        return refused_among(tensors, message, at);
     }
     match axes::resolve(axis, first.rank() + 1) {
         Ok(axis) => {

@@ -145,6 +145,9 @@ impl Tensor {
             );
             return refused_among(&[self, other], message, at);
         }
+        if let Some(message) = self.refused_beside_vector(other) {
+            return refused_among(&[self, other], message, at);
+        }
         match (self.rank(), other.rank()) {
             (1, 1) => {
                 let product = self.with_axis(0, 1, at).matmul_at(&other.with_axis(1, 1, at), at);
@@ -192,6 +195,20 @@ impl Tensor {
     /// The result of `then`, unless the tensor carries an error already.
     pub(crate) fn unless_poisoned(&self, then: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         if self.error().is_some() { self.clone() } else { then(self) }
+    }
+
+    /// Why a product with a vector is none, with the types as they were given; a vector among them gets an axis later.
+    fn refused_beside_vector(&self, other: &Tensor) -> Option<String> {
+        let (columns, rows) = (self.extent(-1), other.extent(if other.rank() == 1 { 0 } else { -2 }));
+        let rule = if self.dtype() != other.dtype() {
+            "dtypes must be equal; cast one of them".to_owned()
+        } else if columns != rows {
+            format!("{columns} columns do not meet {rows} rows")
+        } else {
+            return None;
+        };
+        let (x, y) = (self.type_text(), other.type_text());
+        (self.rank() == 1 || other.rank() == 1).then(|| format!("argument 0 is {x}, argument 1 is {y}: {rule}"))
     }
 
     fn refused_vectors(&self, other: &Tensor, at: Caller) -> Option<Tensor> {

@@ -180,7 +180,12 @@ impl Graph {
         let mut graph = Cow::Borrowed(self);
         for &name in passes {
             let Some(pass) = PIPELINE.iter().find(|pass| pass.name == name) else {
-                return Err(Error::Type { op: "optimized_by", message: format!("no pass is called {name}"), at });
+                return Err(Error::Type {
+                    op: "optimized_by",
+                    message: format!("no pass is called {name}"),
+                    at,
+                    call: None,
+                });
             };
             if let Some(rewritten) = apply(pass, &graph, Settings::get())? {
                 graph = Cow::Owned(rewritten.graph);

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::Rewritten;
 use crate::error::Caller;
 use crate::graph::{Args, Graph, Node};
+use crate::method::Origin;
 use crate::ops::{Op, Splat};
 use crate::types::{TensorType, ValueId};
 
@@ -33,10 +34,10 @@ pub(super) use rules;
 
 /// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
 pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten> {
-    let mut rewriter = Rewriter { n_same: 0, made: None, rules, n_rewrites: 0, at: None };
+    let mut rewriter = Rewriter { n_same: 0, made: None, rules, n_rewrites: 0, at: None, origin: None };
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
     for (id, node) in graph.iter() {
-        (rewriter.at, rewriter.n_same) = (node.at, id.index());
+        (rewriter.at, rewriter.origin, rewriter.n_same) = (node.at, node.origin, id.index());
         let renamed_args = rewriter.made.is_some().then(|| node.args.iter().map(|arg| renamed[arg.index()]).collect());
         let args = renamed_args.as_ref().unwrap_or(&node.args);
         let value = match rewriter.rewritten(graph, &node.op, args, &node.ty) {
@@ -62,14 +63,16 @@ struct Rewriter {
     n_rewrites: usize,
     /// The line that asked for the node being rewritten, and so for what replaces it.
     at: Option<Caller>,
+    /// Its method, likewise.
+    origin: Option<Origin>,
 }
 
 impl Rewriter {
     /// The value of an application: that of the first rule that has one, else a new node.
     fn place(&mut self, source: &Graph, op: Op, args: Args, ty: TensorType) -> ValueId {
         let value = self.rewritten(source, &op, &args, &ty);
-        let at = self.at;
-        value.unwrap_or_else(|| self.made(source).push(Node { op, args, ty, at }))
+        let (at, origin) = (self.at, self.origin);
+        value.unwrap_or_else(|| self.made(source).push(Node { op, args, ty, at, origin }))
     }
 
     /// The value of an application by the first rule that has one.

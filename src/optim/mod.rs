@@ -25,6 +25,7 @@
 //! ```
 
 mod adam;
+mod fit;
 mod schedule;
 mod sgd;
 
@@ -32,7 +33,11 @@ pub use adam::{Adam, AdamState};
 pub use schedule::Schedule;
 pub use sgd::{Sgd, SgdState};
 
+use retape_runtime::Shape;
+
+use crate::error::Caller;
 use crate::method::method;
+use crate::ops::{Splat, TensorOrScalar};
 use crate::tensor::Tensor;
 use crate::tree::{Tree, leaves, map};
 
@@ -52,4 +57,14 @@ pub fn clip_by_global_norm<P: Tree>(gradients: &P, limit: f64) -> P {
     let Some(square) = squares.reduce(|sum, square| sum + square) else { return map(gradients, Tensor::clone) };
     let factor = limit / square.sqrt().maximum(limit);
     map(gradients, |leaf| leaf * factor.cast(leaf.dtype()))
+}
+
+/// The learning rate of an update as an `f64` scalar. A number is a constant of the trace that parameters are on, and no
+/// hidden input.
+fn scalar_rate<P: Tree>(rate: impl TensorOrScalar, parameters: &P, at: Caller) -> Tensor {
+    let traced = leaves(parameters).into_iter().find(Tensor::is_traced);
+    match (rate.number(), traced) {
+        (Some(number), Some(traced)) => traced.nullary(Splat { value: number.into(), shape: Shape::default() }, at),
+        _ => rate.tensor_like(&Tensor::from(0.0_f64), at),
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use super::{fit, scalar_rate};
 use crate::error::Result;
 use crate::method::method;
 use crate::ops::TensorOrScalar;
@@ -76,8 +77,13 @@ impl Sgd {
         state: &SgdState<P>,
         learning_rate: impl TensorOrScalar,
     ) -> (P, SgdState<P>) {
-        let _method = method("Sgd::update");
-        let rate = learning_rate.tensor_like(&Tensor::from(0.0_f64), Location::caller());
+        let (at, _method) = (Location::caller(), method("Sgd::update"));
+        let trees = [("gradients", gradients), ("state.velocity", &state.velocity)];
+        if let Some(refused) = fit::refused(parameters, &trees, at) {
+            let velocity = map(&refused, Tensor::clone);
+            return (refused, SgdState { velocity });
+        }
+        let rate = scalar_rate(learning_rate, parameters, at);
         let velocity = zip_map([&state.velocity, gradients], |[v, g]| v * self.momentum + g);
         let parameters = zip_map([parameters, gradients, &velocity], |[p, g, v]| {
             let rate = rate.cast(p.dtype());

@@ -399,11 +399,11 @@ impl Tensor {
                 let (op, at) = reported(op, at);
                 let error = if traced.recording.is_finished() {
                     let message = "a traced tensor was read after its trace had ended; return it from the closure";
-                    Error::Escaped { op, message, at }
+                    Error::Escaped { op, message, at, call: None }
                 } else {
                     let remedy = "use `select` to choose between values, pass a static argument to steer the trace, \
                                   or return the tensor and read it outside";
-                    Error::Traced { op, remedy, at }
+                    Error::Traced { op, remedy, at, call: None }
                 };
                 traced.recording.fail(error.clone());
                 Err(error)

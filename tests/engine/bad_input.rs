@@ -309,7 +309,7 @@ fn a_closure_that_panics() {
                     if (thread + round) % 2 == 0 {
                         let error = call(true).unwrap_err();
                         assert!(
-                            matches!(&error, Error::Panicked(message) if message.contains("not like this")),
+                            matches!(&error, Error::Panicked(panic) if panic.message.contains("not like this")),
                             "{error}"
                         );
                     } else {

@@ -282,7 +282,7 @@ fn is_asked_everything(graph: &Graph, what: &dyn Debug) -> bool {
 
 fn node(op: impl Into<Op>, args: &[u32], ty: &TensorType) -> Node {
     let args: Args = args.iter().map(|&id| ValueId(id)).collect();
-    Node { op: op.into(), args, ty: ty.clone(), at: None }
+    Node { op: op.into(), args, ty: ty.clone(), at: None, origin: None }
 }
 
 fn graph_of(nodes: Vec<Node>, outputs: &[u32]) -> Graph {

@@ -18,7 +18,7 @@ fn refused(formula: fn(&Vec<Tensor>) -> Tensor, shapes: &[&[usize]], op: &str, w
     let traced = accelerate(formula).call(&inputs).unwrap_err();
     let eager = formula(&inputs).error().expect("the formula is ill-typed").clone();
     assert_eq!(eager.to_string(), traced.to_string());
-    let Error::Type { op: found, at, message } = eager else { panic!("{eager}") };
+    let Error::Type { op: found, at, message, .. } = eager else { panic!("{eager}") };
     assert_eq!((found, at.file()), (op, here.file()), "{message}");
     assert!((here.line()..here.line() + 2).contains(&at.line()), "{message} at {at}, not {here}");
     for word in words {

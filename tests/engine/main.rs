@@ -7,6 +7,7 @@
 
 mod artefact;
 mod bad_input;
+mod blame;
 mod cache;
 mod check;
 mod closures;

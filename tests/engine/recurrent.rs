@@ -179,7 +179,7 @@ fn sequences_of_no_step_and_other_shapes() -> Result<()> {
     for (poisoned, name) in
         [(outputs, "Lstm::apply"), (h, "Lstm::apply"), (c, "Lstm::apply"), (others, "Gru::apply"), (last, "Gru::apply")]
     {
-        let Some(Error::Type { op, message, at }) = poisoned.error() else { panic!("{poisoned}") };
+        let Some(Error::Type { op, message, at, .. }) = poisoned.error() else { panic!("{poisoned}") };
         assert_eq!((*op, at.file()), (name, file!()));
         assert!(message.contains("f64[2, 3] must be [batch, time, features]"), "{message}");
     }

@@ -105,7 +105,7 @@ fn the_first_error_ends_a_map() {
 fn trees_that_do_not_match_say_how_many_tensors_they_have() {
     let (a, b) = (vec![Tensor::zeros([2])], vec![Tensor::zeros([2]); 2]);
     let sum = zip_map([&a, &a, &b], |[x, y, z]| x + y + z);
-    let Some(Error::Type { op: "zip_map", message, at }) = sum[0].error() else { panic!("{sum:?}") };
+    let Some(Error::Type { op: "zip_map", message, at, .. }) = sum[0].error() else { panic!("{sum:?}") };
     assert_eq!((&**message, at.file()), ("tree 2 has 2 tensors, tree 0 has 1", file!()));
     let traced = accelerate(move |x: &Tensor| {
         zip_map([&vec![x.clone()], &b], |[x, y]| x + y);

@@ -22,7 +22,7 @@ fn calm<T>(what: &dyn Debug, body: impl FnOnce() -> T) -> T {
 
 fn is_panicked<T>(what: &str, result: Result<T>, message: &str) {
     match result.map(|_| ()) {
-        Err(Error::Panicked(text)) => assert!(text.contains(message), "{what}: {text}"),
+        Err(Error::Panicked(panic)) => assert!(panic.message.contains(message), "{what}: {panic}"),
         other => panic!("{what}: {other:?}"),
     }
 }

@@ -56,13 +56,13 @@ fn a_closure_that_always_joins_a_call_of_itself_is_an_error() {
         }
     });
     let f = f.get().unwrap();
-    let Err(Error::Panicked(message)) = f.call(ones()) else { panic!("it cannot have a value") };
+    let Err(Error::Panicked(panic)) = f.call(ones()) else { panic!("it cannot have a value") };
     // The innermost call is refused, and says which function, for which arguments, and the remedy.
     let refused = seen.lock().unwrap()[0].clone();
     for part in [file!(), "(f32[4])", "call it on the closure's own thread", "RETAPE_PATIENCE"] {
         assert!(refused.contains(part), "{part} is not in {refused}");
     }
-    assert!(message.contains("does not get traced"), "{message}");
+    assert!(panic.message.contains("does not get traced"), "{panic}");
     let stats = f.stats();
     assert_eq!((stats.hits, stats.misses, stats.waits, stats.entries.len()), (0, 6, 5, 0));
     let misses = f.explain();

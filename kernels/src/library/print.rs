@@ -4,7 +4,6 @@
 //! empty array, and makes one, which the next print reads. Lines go to standard error or, if there is one, to the sink
 //! of the process; each is written whole, whatever other threads print.
 
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
@@ -12,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::{Arc, RwLock};
 
-use retape_runtime::{DType, Shape, in_user_code, lock_to_read, lock_to_write};
+use retape_runtime::{DType, Shape, in_user_code, lock_to_read, lock_to_write, panic_message};
 
 use super::extents::{Checked, countable};
 use super::flag::raised;
@@ -124,7 +123,7 @@ fn write_line(line: &str) -> Result<()> {
         // State that a sink leaves half done is its own; a plan that runs has nothing half done while it prints.
         Some(sink) => {
             let told = catch_unwind(AssertUnwindSafe(|| in_user_code(|| sink(line))));
-            told.map_err(|thrown| Error::Panicked(message(thrown)))
+            told.map_err(|thrown| Error::Panicked(panic_message(thrown)))
         }
         None => {
             // A closed standard error is no reason to stop.
@@ -132,17 +131,6 @@ fn write_line(line: &str) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// The message of a panic.
-fn message(thrown: Box<dyn Any + Send>) -> String {
-    let text = thrown.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| thrown.downcast_ref::<String>().cloned());
-    if text.is_none() {
-        // Dropping what somebody threw may panic again, here where nobody would catch it.
-        std::mem::forget(thrown);
-    }
-    text.unwrap_or_else(|| "no message".to_owned())
 }
 
 /// Any text; in text forms in quotes, with what has a meaning there escaped as `\(2c)`.

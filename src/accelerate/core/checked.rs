@@ -60,7 +60,7 @@ impl Core {
         let words = entry.signature.words();
         // Results are fetched from their device first: a failed transfer would otherwise compare as equal.
         tensors.iter().filter_map(Tensor::as_concrete).try_for_each(|concrete| concrete.bytes().map(|_| ()))?;
-        let fresh = quietly(|| traced(Tape::describing, words, args, context)).and_then(|trace| {
+        let fresh = quietly(|| traced(Tape::describing, words, args, context, self.identity())).and_then(|trace| {
             let trace = trace.without_effects();
             // A collective takes the token of the print before it, which is said already.
             Ok((without_prints(|| eager::evaluate(&trace, args))?, trace))
@@ -93,7 +93,8 @@ impl Core {
         context: &CallContext<'_>,
     ) -> Result<Option<Box<dyn CompareCall>>> {
         let Some(check) = self.check_due(self.flags.load(Relaxed), entry) else { return Ok(None) };
-        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, context))?.without_effects();
+        let fresh = quietly(|| traced(Tape::describing, entry.signature.words(), args, context, self.identity()))?
+            .without_effects();
         let checks = Arc::clone(&self.checks);
         let events = self.events.clone();
         Ok(Some(Box::new(Recheck::new(checks, check, events, entry.to_shared(), fresh, context.caller))))
@@ -105,7 +106,7 @@ impl Core {
         let flags = self.flags();
         write_modes(flags, &mut leaves);
         let words = &leaves.words;
-        let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, context))?;
+        let fresh = quietly(|| traced(Tape::describing, words, &leaves.tensors, context, self.identity()))?;
         if collective::takes_workers(&fresh.graph) {
             let message = "a function that takes other workers cannot be run op by op on one of them; \
                            bisect it in a world of one";

@@ -27,7 +27,7 @@ pub(super) fn trace_and_compile(
     function: &Identity,
 ) -> Result<Entry> {
     let mut stages = Stages::default();
-    let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, context))?;
+    let traced = stages.run("trace", || traced(Tape::describing, signature.words(), args, context, function))?;
     collective::agree(&traced.graph, signature.words())?;
     Entry::new(signature.clone(), traced, stages, function)
 }
@@ -38,6 +38,7 @@ pub(super) fn traced(
     words: &[u64],
     args: &[&Tensor],
     context: &CallContext<'_>,
+    function: &Identity,
 ) -> Result<Trace> {
     let tape = &tape(common_device("call", args, context.caller)?);
     let parameter = |arg: &&Tensor| arg.ty().map(|ty| tape.parameter_on(ty.clone(), arg.device()));
@@ -48,7 +49,10 @@ pub(super) fn traced(
         .ok_or_else(|| Error::Internal("a poisoned argument reached the tracer".into()))?;
     let trace = || (context.trace)(tape, &mut Reader::new(words, &parameters));
     let traced = profile::suspended(|| entered(context.caller, || in_user_code(trace)));
-    traced.map_err(|error| tape.in_words_of_caller(error, |position| (context.describe)().tensor_path(position)))
+    traced.map_err(|error| {
+        let error = tape.in_words_of_caller(error, |position| (context.describe)().tensor_path(position));
+        tape.in_call(error, || function.name(), context.caller)
+    })
 }
 
 /// Closures that are entered inside closures: deeper than this, a function most likely calls itself.

@@ -62,7 +62,7 @@ impl Core {
     /// Traces the function and runs its ops one by one.
     fn call_unaccelerated(&self, flags: u32, leaves: &Writer<'_>, context: &CallContext<'_>) -> Result<Outcome> {
         profile::served(CallKind::Unaccelerated);
-        let trace = traced(Tape::on, &leaves.words, &leaves.tensors, context)?;
+        let trace = traced(Tape::on, &leaves.words, &leaves.tensors, context, self.identity())?;
         if flags & flag::TRAPPED != 0 {
             self.search(&trace, &leaves.tensors, String::new(), context)?;
         }

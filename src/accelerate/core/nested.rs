@@ -70,7 +70,7 @@ impl Core {
         let tape = &traced.ok_or_else(|| Error::Internal("nothing is traced that could be inlined".into()))?.tape();
         if tape.is_finished() {
             let message = "a traced tensor was passed after its trace had ended; return it from the closure";
-            return Err(Error::Escaped { op: "call", message, at: caller });
+            return Err(Error::Escaped { op: "call", message, at: caller, call: None });
         }
         if tape.is_evaluated() && self.flags.load(Relaxed) & flag::TRAPPED != 0 {
             tape.trap();

@@ -13,6 +13,7 @@ use super::{CallContext, Core, Outcome, lock};
 use crate::accelerate::entry::Entry;
 use crate::diagnose::change::{Change, first_change};
 use crate::error::Result;
+use crate::identity::Identity;
 use crate::observe::latency::{is_unseen, unseen};
 use crate::observe::profile;
 use crate::tape::Tape;
@@ -35,7 +36,7 @@ impl Core {
         }
         let start = Instant::now();
         // Nothing of this is part of the call, so neither an error nor a panic is.
-        let looked = catch_unwind(AssertUnwindSafe(|| quietly(|| change(entry, args, context))));
+        let looked = catch_unwind(AssertUnwindSafe(|| quietly(|| change(entry, args, context, self.identity()))));
         let change = looked.unwrap_or(Looked::Failed);
         profile::looked(start);
         entry.stale_turns.done(start.elapsed(), matches!(change, Looked::Same));
@@ -70,8 +71,8 @@ enum Looked {
     Failed,
 }
 
-fn change(entry: &Entry, args: &[&Tensor], context: &CallContext<'_>) -> Looked {
-    match traced(Tape::comparing, entry.signature.words(), args, context) {
+fn change(entry: &Entry, args: &[&Tensor], context: &CallContext<'_>, function: &Identity) -> Looked {
+    match traced(Tape::comparing, entry.signature.words(), args, context, function) {
         Ok(trace) => first_change(&entry.trace, &trace).map_or(Looked::Same, Looked::Changed),
         Err(_) => Looked::Failed,
     }

@@ -341,10 +341,10 @@ fn deep_and_wide_graphs_come_back() {
     let mut deep = Graph::default();
     let ty: TensorType = TensorType::new(retape::DType::F32, [2]);
     let op: Op = retape::ops::Parameter { index: 0, ty: ty.clone() }.into();
-    let mut last = deep.push(Node { op, args: Args::new(), ty: ty.clone(), at: None });
+    let mut last = deep.push(Node { op, args: Args::new(), ty: ty.clone(), at: None, origin: None });
     for n in 0..3000 {
         let op: Op = if n % 2 == 0 { retape::ops::Tanh.into() } else { retape::ops::Neg.into() };
-        last = deep.push(Node { op, args: Args::from_slice(&[last]), ty: ty.clone(), at: None });
+        last = deep.push(Node { op, args: Args::from_slice(&[last]), ty: ty.clone(), at: None, origin: None });
     }
     deep.set_outputs(vec![last]);
     assert!(attack(&sealed(&payload_of(&deep))));

@@ -17,7 +17,7 @@ fn graph_of(op: &Op, types: &[TensorType]) -> Graph {
     let mut graph = Graph::default();
     let mut push = |op: Op, args: &[ValueId], types: &[&TensorType]| {
         let ty = op.infer(types).unwrap();
-        graph.push(Node { op, args: Args::from_slice(args), ty, at: None })
+        graph.push(Node { op, args: Args::from_slice(args), ty, at: None, origin: None })
     };
     let parameter = |(index, ty): (usize, &TensorType)| Op::from(Parameter { index, ty: ty.clone() });
     let params: Vec<ValueId> = types.iter().enumerate().map(|param| push(parameter(param), &[], &[])).collect();

@@ -120,7 +120,7 @@ impl Builder {
         let op = op.into();
         let types: Vec<TensorType> = args.iter().map(|&arg| self.0.ty(arg).clone()).collect();
         let ty = result(&op, &types);
-        self.0.push(Node { op, args: Args::from_slice(args), ty, at: None })
+        self.0.push(Node { op, args: Args::from_slice(args), ty, at: None, origin: None })
     }
 
     fn parameters(&mut self, types: &[TensorType]) -> Vec<ValueId> {

@@ -101,7 +101,7 @@ impl Builder<'_> {
     fn push(&mut self, op: Op, args: &[ValueId]) -> Option<ValueId> {
         let types: Vec<&TensorType> = args.iter().map(|&arg| self.graph.ty(arg)).collect();
         let ty = op.infer(&types).ok().filter(|ty| ty.rank() <= 4 && ty.n_elements() <= MAX_ELEMENTS)?;
-        Some(self.graph.push(Node { op, args: Args::from_slice(args), ty, at: None }))
+        Some(self.graph.push(Node { op, args: Args::from_slice(args), ty, at: None, origin: None }))
     }
 
     fn parsed(&mut self, name: &str, attributes: &str, args: &[ValueId]) -> Option<ValueId> {
