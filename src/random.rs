@@ -16,6 +16,7 @@
 //! assert_eq!(dropped.shape(), [2, 3]);
 //! ```
 
+use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
 
 use retape_runtime::{DType, Shape};
@@ -29,6 +30,9 @@ use crate::tree::{Reader, Tree, Writer};
 
 /// Keys that one is split into at most.
 const MOST_KEYS: usize = 1 << 20;
+
+/// The lower 32 bits.
+const WORD: i64 = u32::MAX as i64;
 
 /// The start of a sequence of random numbers.
 #[derive(Clone, Debug)]
@@ -45,6 +49,8 @@ enum Stream {
     Angle,
     /// The second words of angles.
     AngleLow,
+    /// The words of integers within bounds, from the lowest on.
+    Integer(u32),
     /// Keys made by folding in data.
     Fold,
     /// Keys made by splitting, by position.
@@ -59,6 +65,7 @@ impl Stream {
             Stream::Angle => 2,
             Stream::AngleLow => 3,
             Stream::Fold => 4,
+            Stream::Integer(word) => 5 + word,
             Stream::Split(position) => position | (1 << 31),
         }
     }
@@ -173,7 +180,7 @@ fn unit(key: &Key, shape: Shape, dtype: DType, [high, low]: [Stream; 2]) -> Tens
         DType::F32 => (high >> 8).cast(DType::F32) * (f64::from(f32::EPSILON) / 2.0),
         DType::F16 | DType::Bf16 => high.refused(format!("{dtype} is for storage: draw f32 and cast the result"), at),
         DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => {
-            high.refused(format!("{dtype} is not a float; use `bits` or `bernoulli`"), at)
+            high.refused(format!("{dtype} is not a float; use `integers`, `bits` or `bernoulli`"), at)
         }
     }
 }
@@ -201,4 +208,133 @@ pub fn bernoulli(key: &Key, p: impl TensorOrScalar, shape: impl Into<Shape>) -> 
         return key.0.refused(format!("the probability {p} is not between 0 and 1"), Location::caller());
     }
     uniform(key, shape, DType::F32).lt(p)
+}
+
+/// Uniformly distributed integers of a range, such as `0..10`, `-3..=3`, or `..` for all values; `dtype` is an integer.
+///
+/// Each of `n` values has the probability `1 / n` up to less than 2^-64: the result is `n` times a random fraction of
+/// 64 bits, or of 128 bits where `n` is above 2^32, rounded down.
+///
+/// ```
+/// # use retape::random::{self, Key};
+/// # use retape::DType;
+/// let dice = random::integers(&Key::new(1), 1..=6, [100], DType::I64);
+/// assert!((dice.ge(1) & dice.le(6)).all(..).item::<bool>()?);
+/// # Ok::<(), retape::Error>(())
+/// ```
+#[track_caller]
+pub fn integers(key: &Key, range: impl RangeBounds<i64>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let (shape, _method) = (shape.into(), method("integers"));
+    let (first, last) = match ends(&range, dtype) {
+        Ok(ends) => ends,
+        Err(message) => return key.0.refused(message, Location::caller()),
+    };
+    let draw = |position| key.bits(shape.clone(), Stream::Integer(position)).cast(DType::I64);
+    let n = i128::from(last) - i128::from(first) + 1; // at most 2^64
+    let drawn = if n <= 1 << 32 {
+        times(&[draw(0), draw(1)], n as i64, None).1
+    } else {
+        let fraction = [draw(0), draw(1), draw(2), draw(3)];
+        let (mut words, top) = times(&fraction, n as i64 & WORD, None);
+        words.push(top);
+        let (words, top) = times(&fraction, (n >> 32) as i64, Some(&words[1..]));
+        (top << 32) | &words[3]
+    };
+    (drawn + first).cast(dtype)
+}
+
+/// The least and the greatest value of a range of a dtype; or the reason why there are none.
+fn ends(range: &impl RangeBounds<i64>, dtype: DType) -> std::result::Result<(i64, i64), String> {
+    let (least, greatest) = match dtype {
+        DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN, i64::MAX),
+        DType::U32 => (0, u32::MAX.into()),
+        DType::U8 => (0, u8::MAX.into()),
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => {
+            return Err(format!("{dtype} is not an integer; use `uniform` or `normal`, or cast the result"));
+        }
+        DType::Bool => return Err("bool is not an integer; use `bernoulli`".to_owned()),
+    };
+    let first = match range.start_bound() {
+        Bound::Included(&first) => first.into(),
+        Bound::Excluded(&before) => i128::from(before) + 1,
+        Bound::Unbounded => least.into(),
+    };
+    let last = match range.end_bound() {
+        Bound::Included(&last) => last.into(),
+        Bound::Excluded(&behind) => i128::from(behind) - 1,
+        Bound::Unbounded => greatest.into(),
+    };
+    if last < first {
+        return Err(format!("the range {first}..{} has no values", last + 1));
+    }
+    match (i64::try_from(first), i64::try_from(last)) {
+        (Ok(first), Ok(last)) if least <= first && last <= greatest => Ok((first, last)),
+        _ => Err(format!("the range {first}..={last} has values that {dtype} lacks, which are {least}..={greatest}")),
+    }
+}
+
+/// The product of a number, in words of 32 bits from the lowest on, with a factor of at most 2^32: its words, and the one
+/// above these. Words may be added to it, except to a product with 2^32; so that all fits into 64 bits.
+#[track_caller]
+fn times(number: &[Tensor], factor: i64, add: Option<&[Tensor]>) -> (Vec<Tensor>, Tensor) {
+    let mut words = vec![];
+    let mut carry: Option<Tensor> = None;
+    for (position, word) in number.iter().enumerate() {
+        let mut product = word * factor;
+        for addend in add.map(|add| &add[position]).into_iter().chain(&carry) {
+            product = product + addend;
+        }
+        words.push(&product & WORD);
+        carry = Some((product >> 32) & WORD); // the shift repeats the sign
+    }
+    (words, carry.unwrap_or_else(|| Tensor::from(0_i64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a stream as numbers.
+    fn drawn(key: &Key, position: u32, n: usize) -> Vec<u64> {
+        let words = key.bits(Shape::new(&[n]), Stream::Integer(position)).to_vec::<u32>().unwrap();
+        words.into_iter().map(u64::from).collect()
+    }
+
+    #[test]
+    fn integers_are_products_with_the_words_of_the_key() {
+        const N: usize = 200;
+        let key = Key::new(5);
+        let [a, b, c, d] = [0, 1, 2, 3].map(|position| drawn(&key, position, N));
+        let ends = [0, 1, 2, 6, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, (7 << 40) + 3, i64::MAX];
+        for (first, last) in ends.into_iter().flat_map(|end| [(0, end), (-end, end), (i64::MIN, end)]) {
+            let n = (i128::from(last) - i128::from(first) + 1) as u128;
+            for (i, integer) in random(&key, first, last, N).into_iter().enumerate() {
+                let [low, high] = [a[i] | b[i] << 32, c[i] | d[i] << 32].map(u128::from);
+                let product = match n {
+                    0..=0x1_0000_0000 => (low * n) >> 64,
+                    0x1_0000_0000_0000_0000 => high, // whose product with `low` has more bits than are there
+                    _ => (high * n + ((low * n) >> 64)) >> 64,
+                };
+                assert_eq!(i128::from(integer), product as i128 + i128::from(first), "{first}..={last} at {i}");
+            }
+        }
+    }
+
+    fn random(key: &Key, first: i64, last: i64, n: usize) -> Vec<i64> {
+        integers(key, first..=last, [n], DType::I64).to_vec().unwrap()
+    }
+
+    #[test]
+    fn ranges_that_do_not_fit_are_refused() {
+        let refused = |range: std::ops::Range<i64>, dtype| ends(&range, dtype).unwrap_err();
+        assert_eq!(refused(5..5, DType::I64), "the range 5..5 has no values");
+        assert_eq!(refused(5..-5, DType::I32), "the range 5..-5 has no values");
+        let above = "the range 0..=256 has values that u8 lacks, which are 0..=255";
+        assert_eq!(refused(0..257, DType::U8), above);
+        assert_eq!(ends(&(-1..), DType::U32).unwrap_err().split(" has").next(), Some("the range -1..=4294967295"));
+        assert!(ends(&(Bound::Excluded(i64::MAX), Bound::Unbounded), DType::I64).is_err());
+        assert!(refused(0..2, DType::Bf16).starts_with("bf16 is not an integer"));
+        assert_eq!(ends(&(..), DType::I32), Ok((i32::MIN.into(), i32::MAX.into())));
+    }
 }
