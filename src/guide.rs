@@ -87,6 +87,7 @@ pub mod from_matlab {}
 ///
 /// [guide-trees]: crate::guide#trees
 /// [guide-keeping]: crate::guide#keeping-an-accelerated-function
+/// [guide-donation]: crate::guide#passing-by-value
 /// [cache]: crate::guide::cache
 #[doc = include_str!("../docs/compile_errors.md")]
 pub mod compile_errors {}

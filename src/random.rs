@@ -16,7 +16,7 @@
 //! assert_eq!(dropped.shape(), [2, 3]);
 //! ```
 
-use std::ops::Range;
+use std::ops::{Bound, RangeBounds};
 use std::panic::Location;
 
 use retape_runtime::{DType, Shape};
@@ -30,6 +30,9 @@ use crate::tree::{Reader, Tree, Writer};
 
 /// Keys that one is split into at most.
 const MOST_KEYS: usize = 1 << 20;
+
+/// The lower 32 bits.
+const WORD: i64 = u32::MAX as i64;
 
 /// The start of a sequence of random numbers.
 #[derive(Clone, Debug)]
@@ -46,12 +49,10 @@ enum Stream {
     Angle,
     /// The second words of angles.
     AngleLow,
+    /// The words of integers within bounds, from the lowest on.
+    Integer(u32),
     /// Keys made by folding in data.
     Fold,
-    /// The first words of integers of a range.
-    Integer,
-    /// Their second words.
-    IntegerLow,
     /// Keys made by splitting, by position.
     Split(u32),
 }
@@ -64,8 +65,7 @@ impl Stream {
             Stream::Angle => 2,
             Stream::AngleLow => 3,
             Stream::Fold => 4,
-            Stream::Integer => 5,
-            Stream::IntegerLow => 6,
+            Stream::Integer(word) => 5 + word,
             Stream::Split(position) => position | (1 << 31),
         }
     }
@@ -180,7 +180,7 @@ fn unit(key: &Key, shape: Shape, dtype: DType, [high, low]: [Stream; 2]) -> Tens
         DType::F32 => (high >> 8).cast(DType::F32) * (f64::from(f32::EPSILON) / 2.0),
         DType::F16 | DType::Bf16 => high.refused(format!("{dtype} is for storage: draw f32 and cast the result"), at),
         DType::I32 | DType::I64 | DType::U32 | DType::U8 | DType::Bool => {
-            high.refused(format!("{dtype} is not a float; use `bits` or `bernoulli`"), at)
+            high.refused(format!("{dtype} is not a float; use `randint`, `bits` or `bernoulli`"), at)
         }
     }
 }
@@ -210,101 +210,131 @@ pub fn bernoulli(key: &Key, p: impl TensorOrScalar, shape: impl Into<Shape>) -> 
     uniform(key, shape, DType::F32).lt(p)
 }
 
-/// The most values that integers are drawn from, for which products with 32 random bits are exact in `i64`.
-const MOST_VALUES: i64 = 1 << 31;
-
-/// Uniformly distributed integers of a range, whose end is not one of them; `dtype` is an integer that has all of them.
+/// Uniformly distributed integers of a range, such as `0..10`, `-3..=3`, or `..` for all values; `dtype` is an integer.
 ///
-/// The range has at most 2^31 values; [`bits`] draws from all of `u32`. Of `n` values, each has `floor` or `ceil` of
-/// 2^64 / `n` of the 2^64 pairs of random words, so that no two probabilities differ by more than 2^-64.
+/// Each of `n` values has the probability `1 / n` up to less than 2^-64: the result is `n` times a random fraction of
+/// 64 bits, or of 128 bits where `n` is above 2^32, rounded down.
 ///
 /// ```
-/// # use retape::{DType, random::{self, Key}};
-/// let rolls = random::randint(&Key::new(1), 1..7, [100], DType::I64).to_vec::<i64>()?;
-/// assert!((1..7).all(|face| rolls.contains(&face)) && !rolls.contains(&0) && !rolls.contains(&7));
+/// # use retape::random::{self, Key};
+/// # use retape::DType;
+/// let dice = random::randint(&Key::new(1), 1..=6, [100], DType::I64);
+/// assert!((dice.ge(1) & dice.le(6)).all(..).item::<bool>()?);
 /// # Ok::<(), retape::Error>(())
 /// ```
 #[track_caller]
-pub fn randint(key: &Key, range: Range<i64>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
-    let (at, _method) = (Location::caller(), method("randint"));
-    let n = match n_values(&range, dtype) {
-        Ok(n) => n,
-        Err(message) => return key.0.refused(message, at),
+pub fn randint(key: &Key, range: impl RangeBounds<i64>, shape: impl Into<Shape>, dtype: DType) -> Tensor {
+    let (shape, _method) = (shape.into(), method("randint"));
+    let (first, last) = match ends(&range, dtype) {
+        Ok(ends) => ends,
+        Err(message) => return key.0.refused(message, Location::caller()),
     };
-    let shape = shape.into();
-    let [high, low] = [Stream::Integer, Stream::IntegerLow].map(|stream| key.bits(shape.clone(), stream));
-    // The upper 64 bits of the product of 64 random bits and n, of which no part exceeds 2^63 - 1.
-    let (high, low) = (high.cast(DType::I64) * n, (low.cast(DType::I64) * n) >> 32);
-    (((high + low) >> 32) + range.start).cast(dtype)
+    let draw = |position| key.bits(shape.clone(), Stream::Integer(position)).cast(DType::I64);
+    let n = i128::from(last) - i128::from(first) + 1; // at most 2^64
+    let drawn = if n <= 1 << 32 {
+        times(&[draw(0), draw(1)], n as i64, None).1
+    } else {
+        let fraction = [draw(0), draw(1), draw(2), draw(3)];
+        let (mut words, top) = times(&fraction, n as i64 & WORD, None);
+        words.push(top);
+        let (words, top) = times(&fraction, (n >> 32) as i64, Some(&words[1..]));
+        (top << 32) | &words[3]
+    };
+    (drawn + first).cast(dtype)
 }
 
-/// How many values integers are drawn from, or why there are no such integers.
-fn n_values(range: &Range<i64>, dtype: DType) -> Result<i64, String> {
+/// The least and the greatest value of a range of a dtype; or the reason why there are none.
+fn ends(range: &impl RangeBounds<i64>, dtype: DType) -> std::result::Result<(i64, i64), String> {
     let (least, greatest) = match dtype {
-        DType::I64 => (i64::MIN, i64::MAX),
         DType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        DType::I64 => (i64::MIN, i64::MAX),
         DType::U32 => (0, u32::MAX.into()),
         DType::U8 => (0, u8::MAX.into()),
-        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 | DType::Bool => {
-            return Err(format!("{dtype} is not an integer; use `uniform` or `bernoulli`"));
+        DType::F32 | DType::F64 | DType::F16 | DType::Bf16 => {
+            return Err(format!("{dtype} is not an integer; use `uniform` or `normal`, or cast the result"));
         }
+        DType::Bool => return Err("bool is not an integer; use `bernoulli`".to_owned()),
     };
-    if range.is_empty() {
-        return Err(format!("the range {range:?} has no values"));
+    let first = match range.start_bound() {
+        Bound::Included(&first) => first.into(),
+        Bound::Excluded(&before) => i128::from(before) + 1,
+        Bound::Unbounded => least.into(),
+    };
+    let last = match range.end_bound() {
+        Bound::Included(&last) => last.into(),
+        Bound::Excluded(&behind) => i128::from(behind) - 1,
+        Bound::Unbounded => greatest.into(),
+    };
+    if last < first {
+        return Err(format!("the range {first}..{} has no values", last + 1));
     }
-    if range.start < least || range.end - 1 > greatest {
-        return Err(format!(
-            "the range {range:?} has values that {dtype} has not, which is from {least} to {greatest}"
-        ));
+    match (i64::try_from(first), i64::try_from(last)) {
+        (Ok(first), Ok(last)) if least <= first && last <= greatest => Ok((first, last)),
+        _ => Err(format!("the range {first}..={last} has values that {dtype} lacks, which are {least}..={greatest}")),
     }
-    let n = range.end.checked_sub(range.start).filter(|&n| n <= MOST_VALUES);
-    n.ok_or_else(|| format!("the range {range:?} has more than {MOST_VALUES} values; use `bits` for all of u32"))
+}
+
+/// The product of a number, in words of 32 bits from the lowest on, with a factor of at most 2^32: its words, and the one
+/// above these. Words may be added to it, except to a product with 2^32; so that all fits into 64 bits.
+#[track_caller]
+fn times(number: &[Tensor], factor: i64, add: Option<&[Tensor]>) -> (Vec<Tensor>, Tensor) {
+    let mut words = vec![];
+    let mut carry: Option<Tensor> = None;
+    for (position, word) in number.iter().enumerate() {
+        let mut product = word * factor;
+        for addend in add.map(|add| &add[position]).into_iter().chain(&carry) {
+            product = product + addend;
+        }
+        words.push(&product & WORD);
+        carry = Some((product >> 32) & WORD); // the shift repeats the sign
+    }
+    (words, carry.unwrap_or_else(|| Tensor::from(0_i64)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accelerate;
 
-    /// The integers of a range by 128-bit arithmetic on the words of the streams.
-    fn expected(key: &Key, range: &Range<i64>, n: usize) -> Vec<i64> {
-        let words = |stream| key.bits(Shape::new(&[n]), stream).to_vec::<u32>().expect("words");
-        let drawn = words(Stream::Integer).into_iter().zip(words(Stream::IntegerLow));
-        let n_values = range.end.abs_diff(range.start).into();
-        let scaled = |(high, low): (u32, u32)| (u128::from(high) << 32 | u128::from(low)) * n_values >> 64;
-        drawn.map(|pair| range.start + scaled(pair) as i64).collect()
+    /// The words of a stream as numbers.
+    fn drawn(key: &Key, position: u32, n: usize) -> Vec<u64> {
+        let words = key.bits(Shape::new(&[n]), Stream::Integer(position)).to_vec::<u32>().unwrap();
+        words.into_iter().map(u64::from).collect()
     }
 
     #[test]
-    fn integers_are_the_upper_half_of_an_exact_product() {
-        let key = Key::new(11);
-        let most = MOST_VALUES;
-        let ranges = [0..1, -1..0, 0..2, 1..7, -5..1000, 0..most - 1, 0..most, -most..0, i64::MIN..i64::MIN + 3];
-        for range in ranges.into_iter().chain([i64::MAX - 3..i64::MAX]) {
-            for n in [0, 1, 2, 7, 64, 1001] {
-                let eager = randint(&key, range.clone(), [n], DType::I64).to_vec::<i64>().expect("integers");
-                assert_eq!(eager, expected(&key, &range, n), "{range:?}");
-                assert!(eager.iter().all(|x| range.contains(x)));
-                let traced = accelerate(|key: &Key| randint(key, range.clone(), [n], DType::I64)).call(&key);
-                assert_eq!(traced.and_then(|x| x.to_vec::<i64>()).expect("integers"), eager);
+    fn integers_are_products_with_the_words_of_the_key() {
+        const N: usize = 200;
+        let key = Key::new(5);
+        let [a, b, c, d] = [0, 1, 2, 3].map(|position| drawn(&key, position, N));
+        let ends = [0, 1, 2, 6, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 32) + 1, (7 << 40) + 3, i64::MAX];
+        for (first, last) in ends.into_iter().flat_map(|end| [(0, end), (-end, end), (i64::MIN, end)]) {
+            let n = (i128::from(last) - i128::from(first) + 1) as u128;
+            for (i, integer) in random(&key, first, last, N).into_iter().enumerate() {
+                let [low, high] = [a[i] | b[i] << 32, c[i] | d[i] << 32].map(u128::from);
+                let product = match n {
+                    0..=0x1_0000_0000 => (low * n) >> 64,
+                    0x1_0000_0000_0000_0000 => high, // whose product with `low` has more bits than are there
+                    _ => (high * n + ((low * n) >> 64)) >> 64,
+                };
+                assert_eq!(i128::from(integer), product as i128 + i128::from(first), "{first}..={last} at {i}");
             }
         }
     }
 
+    fn random(key: &Key, first: i64, last: i64, n: usize) -> Vec<i64> {
+        randint(key, first..=last, [n], DType::I64).to_vec().unwrap()
+    }
+
     #[test]
-    fn integers_of_each_dtype_reach_its_ends_evenly() {
-        let key = Key::new(3);
-        let narrow =
-            |dtype, range| randint(&key, range, [60_000], dtype).cast(DType::I64).to_vec::<i64>().expect("integers");
-        let (top, bottom) = (i64::from(u32::MAX), i64::from(i32::MIN));
-        for (dtype, range) in [(DType::U8, 250..256), (DType::U32, top - 5..top + 1), (DType::I32, bottom..bottom + 6)]
-        {
-            let drawn = narrow(dtype, range.clone());
-            for value in range {
-                let count = drawn.iter().filter(|&&x| x == value).count();
-                // Five standard deviations of a count with mean 10,000.
-                assert!(count.abs_diff(10_000) < 460, "{dtype} {value}: {count}");
-            }
-        }
+    fn ranges_that_do_not_fit_are_refused() {
+        let refused = |range: std::ops::Range<i64>, dtype| ends(&range, dtype).unwrap_err();
+        assert_eq!(refused(5..5, DType::I64), "the range 5..5 has no values");
+        assert_eq!(refused(5..-5, DType::I32), "the range 5..-5 has no values");
+        let above = "the range 0..=256 has values that u8 lacks, which are 0..=255";
+        assert_eq!(refused(0..257, DType::U8), above);
+        assert_eq!(ends(&(-1..), DType::U32).unwrap_err().split(" has").next(), Some("the range -1..=4294967295"));
+        assert!(ends(&(Bound::Excluded(i64::MAX), Bound::Unbounded), DType::I64).is_err());
+        assert!(refused(0..2, DType::Bf16).starts_with("bf16 is not an integer"));
+        assert_eq!(ends(&(..), DType::I32), Ok((i32::MIN.into(), i32::MAX.into())));
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use syn::ext::IdentExt;
 use syn::{
     Attribute, Error, Field, Fields, GenericArgument, GenericParam, Generics, LitStr, PathArguments, Result, Type,
+    TypeParamBound, TypeTraitObject,
 };
 
 /// The words of `#[tree(..)]` on a field.
@@ -93,17 +94,47 @@ pub(crate) fn lifetimes(generics: &Generics) -> Result<()> {
 
 const BORROWED: &str = "a `Tree` owns its parts, since it is also built anew; a `Tensor` is a cheap handle to clone";
 
+const FUNCTION: &str =
+    "a function cannot be part of a `Tree`: use an enum of those that there are, or let the closure capture it";
+
 /// Refuses types that borrow, also inside the containers that are trees: the compiler would ask for lifetimes first.
+/// Refuses functions too, of which the compiler would say that they could be derived.
 pub(crate) fn field_type(ty: &Type) -> Result<()> {
     match ty {
-        Type::Reference(_) | Type::Ptr(_) => Err(Error::new_spanned(ty, BORROWED)),
+        Type::Reference(reference) => Err(Error::new_spanned(ty, borrowed(&reference.elem))),
+        Type::Ptr(_) => Err(Error::new_spanned(ty, BORROWED)),
+        Type::BareFn(_) => Err(Error::new_spanned(ty, FUNCTION)),
+        Type::TraitObject(object) if is_function(object) => Err(Error::new_spanned(ty, FUNCTION)),
         Type::Array(array) => field_type(&array.elem),
         Type::Paren(inner) => field_type(&inner.elem),
         Type::Group(inner) => field_type(&inner.elem),
         Type::Tuple(tuple) => tuple.elems.iter().try_for_each(field_type),
-        Type::Path(path) => path.path.segments.last().map_or(Ok(()), |last| arguments(&last.arguments)),
+        Type::Path(path) => match path.path.segments.last() {
+            Some(last) if last.ident != "PhantomData" => arguments(&last.arguments),
+            _ => Ok(()),
+        },
         _ => Ok(()),
     }
+}
+
+/// The reason for a reference, with the type that owns what it refers to.
+fn borrowed(to: &Type) -> &'static str {
+    match to {
+        Type::Path(path) if path.path.is_ident("str") => {
+            "a `Tree` owns its parts, since it is also built anew: use `String` for `&str`"
+        }
+        Type::Slice(_) => "a `Tree` owns its parts, since it is also built anew: use a `Vec` for a slice",
+        _ => BORROWED,
+    }
+}
+
+fn is_function(object: &TypeTraitObject) -> bool {
+    object.bounds.iter().any(|bound| match bound {
+        TypeParamBound::Trait(bound) => bound.path.segments.last().is_some_and(|last| {
+            matches!(last.arguments, PathArguments::Parenthesized(_)) // as only those of `Fn`, `FnMut` and `FnOnce` are
+        }),
+        _ => false,
+    })
 }
 
 fn arguments(arguments: &PathArguments) -> Result<()> {

@@ -5,7 +5,10 @@
 //! this type, in place of one that fits all types that are no trees. (A condition that names no type parameter has to
 //! be written with a lifetime, `for<'never>`, or it is refused where it stands.)
 
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, RwLock};
 
 use retape_runtime::{bf16, f16};
 
@@ -52,6 +55,12 @@ properties! {
         "`{T}` is not a `Tree`: return its value without the `Result`, since errors of formulas come out of `call`",
         "a `Result`",
         "an ill-typed formula is an error of the call by itself; the value of a nested call is taken by `expect`";
+    /// A value belongs to one tree, and changes only with it.
+    Unshared:
+        "`{T}` is not a `Tree`: hold the value itself; a `Tensor` is a cheap handle to clone",
+        "shared, or changed in place",
+        "a tree is taken apart and built anew, after which nothing would be shared; what is no argument, a closure can \
+         capture";
 }
 
 macro_rules! refused {
@@ -81,4 +90,10 @@ refused! {
     [K, V, S] HashMap<K, V, S>: LeavesInOrder;
     [T, S] HashSet<T, S>: LeavesInOrder;
     [T, E] std::result::Result<T, E>: AlwaysThere;
+    [T: ?Sized] Rc<T>: Unshared;
+    [T: ?Sized] Arc<T>: Unshared;
+    [T] Cell<T>: Unshared;
+    [T] RefCell<T>: Unshared;
+    [T] Mutex<T>: Unshared;
+    [T] RwLock<T>: Unshared;
 }

@@ -169,6 +169,16 @@ fn derived_trees_go_through_calls_and_gradients() {
     assert_eq!(grad.by_name["out"].weights.to_vec::<f32>().unwrap(), [-2.5]);
 }
 
+/// A type without values: nothing can call the function, and the derived code is sound and free of warnings.
+#[derive(Tree)]
+enum Never {}
+
+#[test]
+fn an_enum_without_variants_is_a_tree() {
+    let f = accelerate(|xs: &Vec<Never>, x: &Tensor| x * (xs.len() as f64 + 2.0));
+    assert_eq!(f.call(vec![], Tensor::from(2.0_f32)).unwrap().item::<f32>().unwrap(), 4.0);
+}
+
 #[test]
 fn a_static_value_is_part_of_the_signature() {
     let run = accelerate(forward);

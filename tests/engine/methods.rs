@@ -371,13 +371,11 @@ fn losses() -> Vec<Case> {
             random::bernoulli(&key(g), &g.wide, [2, 3]),
             random::bernoulli(&key(g), &g.v, [2]);
         "randint" g =>
-            random::randint(&Key::from_tensor(g.v.clone()), 0..3, [2], DType::I64),
             random::randint(&key(g), 3..3, [2], DType::I64),
-            random::randint(&key(g), -1..3, [2], DType::U8),
-            random::randint(&key(g), 0..257, [2], DType::U8),
-            random::randint(&key(g), 0..(1 << 31) + 1, [2], DType::I64),
-            random::randint(&key(g), i64::MIN..i64::MAX, [2], DType::I64),
-            random::randint(&key(g), 0..3, [2], DType::F32);
+            random::randint(&key(g), 0..=256, [2], DType::U8),
+            random::randint(&key(g), 0..2, [2], DType::F32),
+            random::randint(&key(g), .., [2], DType::Bool),
+            random::randint(&Key::from_tensor(g.v.clone()), 0..2, [2], DType::I64);
         "Key::split" g => Key::from_tensor(g.v.clone()).split::<2>()[0].tensor().clone();
         "Key::split_into" g => Key::from_tensor(g.v.clone()).split_into(2)[0].tensor().clone();
         "Key::fold_in" g => key(g).fold_in(-1).tensor().clone(), key(g).fold_in(&g.v).tensor().clone();

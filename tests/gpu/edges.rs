@@ -111,8 +111,10 @@ fn random_numbers_are_those_of_the_processor() {
     let draw = |key: &Key| {
         let [a, b, c] = key.split();
         let uniform = random::uniform(&a, [40], DType::F32);
-        let whole = random::randint(&c, -5..1000, [41], DType::I32);
-        vec![uniform, random::normal(&b, [33], DType::F64), random::bernoulli(&c.fold_in(3), 0.5, [50]), whole]
+        let integers = random::randint(&a, -5..1_000_000, [37], DType::I32);
+        let wide = random::randint(&b, .., [35], DType::I64);
+        let normal = random::normal(&b, [33], DType::F64);
+        vec![uniform, normal, random::bernoulli(&c.fold_in(3), 0.5, [50]), integers, wide]
     };
     let function = accelerate(|key: &Key| draw(key));
     let expected = all_bits(&draw(&key));

@@ -1,4 +1,4 @@
-// Says: a `Tree` owns its parts
+// Says: a `Tree` owns its parts | `String`
 use retape::{Tensor, Tree, accelerate};
 
 #[derive(Tree)]
