@@ -66,7 +66,7 @@ const MAKE: &[(&str, Make)] = &[
     ("uniform", |_, n| random::uniform(&Key::new(1), [n, n], DType::F64)),
     ("normal", |_, n| random::normal(&Key::new(1), [n], DType::F32)),
     ("bernoulli", |_, n| random::bernoulli(&Key::new(1), 0.5, [n])),
-    ("integers", |_, n| random::integers(&Key::new(1), .., [n], DType::I64)),
+    ("randint", |_, n| random::randint(&Key::new(1), .., [n], DType::I64)),
     ("split_into", |_, n| Key::new(1).split_into(n).remove(0).tensor().clone()),
     ("init", |_, n| Init::he_normal().tensor(1, [n, 1])),
     ("init f64", |_, n| Init::glorot_uniform().dtype(DType::F64).tensor(1, [n, n])),

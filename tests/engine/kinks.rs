@@ -320,7 +320,7 @@ fn a_cached_trace_draws_from_the_key_of_each_call() -> Result<()> {
 fn integers_are_drawn_from_the_range_and_equally_often() -> Result<()> {
     let (key, n) = (Key::new(11), 12_000);
     for dtype in [DType::U8, DType::I32, DType::U32, DType::I64] {
-        let drawn = random::integers(&key, 3..=8, [n], dtype).cast(DType::I64).to_vec::<i64>()?;
+        let drawn = random::randint(&key, 3..=8, [n], dtype).cast(DType::I64).to_vec::<i64>()?;
         for value in 3..=8 {
             // Bounds of five standard deviations of a count.
             let count = drawn.iter().filter(|&&x| x == value).count();
@@ -329,26 +329,26 @@ fn integers_are_drawn_from_the_range_and_equally_often() -> Result<()> {
         assert!(drawn.iter().all(|x| (3..=8).contains(x)));
     }
     // All values of a dtype, its least and greatest ones alone, and ranges as wide as no word.
-    let whole = random::integers(&key, .., [4000], DType::U8).to_vec::<u8>()?;
+    let whole = random::randint(&key, .., [4000], DType::U8).to_vec::<u8>()?;
     assert!((0..=u8::MAX).all(|value| whole.contains(&value)));
-    assert_eq!(random::integers(&key, i64::MAX.., [2], DType::I64).to_vec::<i64>()?, [i64::MAX; 2]);
-    assert_eq!(random::integers(&key, ..=i64::MIN, [2], DType::I64).to_vec::<i64>()?, [i64::MIN; 2]);
+    assert_eq!(random::randint(&key, i64::MAX.., [2], DType::I64).to_vec::<i64>()?, [i64::MAX; 2]);
+    assert_eq!(random::randint(&key, ..=i64::MIN, [2], DType::I64).to_vec::<i64>()?, [i64::MIN; 2]);
     for range in [i64::MIN..i64::MAX, -1..1 << 32, -(1 << 40)..7, i64::MIN..1] {
-        let drawn = random::integers(&key, range.clone(), [n], DType::I64).to_vec::<i64>()?;
+        let drawn = random::randint(&key, range.clone(), [n], DType::I64).to_vec::<i64>()?;
         let width = (i128::from(range.end) - i128::from(range.start)) as f64;
         let mean = drawn.iter().map(|x| (i128::from(*x) - i128::from(range.start)) as f64 / width).sum::<f64>();
         assert!(drawn.iter().all(|x| range.contains(x)), "{range:?}");
         assert!((mean / n as f64 - 0.5).abs() < 0.0132, "{range:?}: {mean}");
     }
-    assert_eq!(random::integers(&key, 0..9, [2, 0], DType::I64).shape(), [2, 0]);
+    assert_eq!(random::randint(&key, 0..9, [2, 0], DType::I64).shape(), [2, 0]);
     Ok(())
 }
 
 #[test]
 fn integers_are_the_same_in_a_trace() -> Result<()> {
     let draw = |key: &Key| {
-        let die = random::integers(key, 1..=6, [33], DType::U8);
-        (die, random::integers(key, .., [5, 7], DType::I64), random::integers(key, -9..1 << 40, [], DType::I64))
+        let die = random::randint(key, 1..=6, [33], DType::U8);
+        (die, random::randint(key, .., [5, 7], DType::I64), random::integers(key, -9..1 << 40, [], DType::I64))
     };
     let accelerated = accelerate(draw);
     for seed in [1, 2, u64::MAX] {
