@@ -78,7 +78,7 @@ pub fn place_of_panic(message: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::{catch_unwind, panic_any, resume_unwind};
+    use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 
     use super::*;
 
@@ -97,7 +97,7 @@ mod tests {
         note_panics();
         assert!(catch_unwind(|| panic!("an old one")).is_err());
         let thrown = std::thread::spawn(|| panic!("elsewhere")).join().expect_err("it panics");
-        assert!(catch_unwind(|| resume_unwind(thrown)).is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| resume_unwind(thrown))).is_err());
         assert_eq!(place_of_panic("elsewhere"), None);
     }
 

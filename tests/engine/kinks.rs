@@ -348,7 +348,7 @@ fn integers_are_drawn_from_the_range_and_equally_often() -> Result<()> {
 fn integers_are_the_same_in_a_trace() -> Result<()> {
     let draw = |key: &Key| {
         let die = random::randint(key, 1..=6, [33], DType::U8);
-        (die, random::randint(key, .., [5, 7], DType::I64), random::integers(key, -9..1 << 40, [], DType::I64))
+        (die, random::randint(key, .., [5, 7], DType::I64), random::randint(key, -9..1 << 40, [], DType::I64))
     };
     let accelerated = accelerate(draw);
     for seed in [1, 2, u64::MAX] {
