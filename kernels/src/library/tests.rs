@@ -10,7 +10,7 @@ use super::conv::depthwise::Depthwise;
 use super::dense::DenseKernel;
 use super::micro::{Engine, Level, ParallelFor, block_depth, split_depth};
 use super::testing::on_one_and_two_threads;
-use super::{Conv2d, ConvPass, MatMul, MatrixLayout, TileCallback};
+use super::{Conv2d, ConvPass, MatMul, MatrixLayout};
 
 /// A small generator of test data (xorshift); seeded, so that a failure repeats.
 struct Random(u64);
