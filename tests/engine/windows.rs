@@ -48,6 +48,21 @@ fn slices_give_the_sum_of_their_windows() -> Result<()> {
 }
 
 #[test]
+fn many_windows_that_overlap_add_up() -> Result<()> {
+    // Equal windows, all of which overlap; and those of a few places, which make a join each.
+    for (n, n_places) in [(3000, 1), (3001, 7), (500, 97)] {
+        let slices: Vec<_> = (0..n).map(|i| (i * 31 % n_places, 1 + i % 3, (i % 5) as f64)).collect();
+        let sum = |x: &Tensor| {
+            let term = |&(start, len, factor): &(usize, usize, f64)| x.slice_axis(0, start..start + len) * factor;
+            concat(&slices.iter().map(term).collect::<Vec<_>>().iter().collect::<Vec<_>>(), 0).sum(..)
+        };
+        let gradient = accelerate(|x: &Tensor| sum(x).grad(x)).call(counting(&[100]))?;
+        assert_eq!(gradient.to_vec::<f64>()?, expected(&[100], 0, &slices), "{n} slices of {n_places} places");
+    }
+    Ok(())
+}
+
+#[test]
 fn windows_along_two_axes_and_whole_uses_add_up() -> Result<()> {
     let f = |x: &Tensor| {
         let rows = x.index_axis(0, 0).sum(..) + x.index_axis(0, 2).sum(..) * 2.0;
