@@ -22,7 +22,12 @@ pub struct TracedCall {
 /// Such as ``in `step`, called at src/main.rs:20:9``.
 impl fmt::Display for TracedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "in `{}`, called at {}", self.function, self.called_at)
+        let called_at = self.called_at.to_string();
+        // A function without a name is known by the line that accelerated it, which may be that of the call.
+        if *self.function != *called_at {
+            write!(f, "in `{}`, ", self.function)?;
+        }
+        write!(f, "called at {called_at}")
     }
 }
 

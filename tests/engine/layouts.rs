@@ -9,7 +9,8 @@ fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape)
 }
 
-/// Checks op, line and words of the error of a formula, which is the same at once and in a trace. The formula stands on
+/// Checks op, line and words of the error of a formula, which is the same at once and in a trace, where it also names the
+/// call. The formula stands on
 /// the line of the call or the next one.
 #[track_caller]
 fn refused(formula: fn(&Vec<Tensor>) -> Tensor, shapes: &[&[usize]], op: &str, words: &[&str]) -> String {
@@ -17,7 +18,9 @@ fn refused(formula: fn(&Vec<Tensor>) -> Tensor, shapes: &[&[usize]], op: &str, w
     let inputs: Vec<Tensor> = shapes.iter().map(|shape| zeros(shape)).collect();
     let traced = accelerate(formula).call(&inputs).unwrap_err();
     let eager = formula(&inputs).error().expect("the formula is ill-typed").clone();
-    assert_eq!(eager.to_string(), traced.to_string());
+    let (at_once, traced) = (eager.to_string(), traced.to_string());
+    let call = traced.strip_prefix(at_once.trim_end_matches(')')).unwrap_or_else(|| panic!("{traced}, not {at_once}"));
+    assert_eq!(call, format!("; called at {here})"));
     let Error::Type { op: found, at, message, .. } = eager else { panic!("{eager}") };
     assert_eq!((found, at.file()), (op, here.file()), "{message}");
     assert!((here.line()..here.line() + 2).contains(&at.line()), "{message} at {at}, not {here}");

@@ -202,7 +202,7 @@ fn refusals_name_what_does_not_fit() {
         (einsum("ij->i", &[&image]), &["operand 0", "2 letters"]),
         (concat(&[&x, &image], 0), &["argument 1"]),
         (concat(&[], 0), &["at least one"]),
-        (stack(&[&x, &image], 0), &["differ"]),
+        (stack(&[&x, &image], 0), &["argument 1 is f32[1, 5, 5, 4], argument 0 is f32[2, 3]", "must be equal"]),
         (x.slice_axis(1, 2..5), &["axis 1", "f32[2, 3]"]),
         (x.index_axis(0, 2), &["index 2", "axis 0"]),
         (x.slice(&[0], &[1], &[1]), &["one entry for each axis"]),

@@ -35,7 +35,7 @@ pub(super) struct Block<T> {
     pub(super) c_row: usize,
     /// Whether the block is the first of its elements of C.
     pub(super) fresh: bool,
-    /// What C is so far, where the block is not the first: C itself, or a copy of it elsewhere.
+    /// The sums of the blocks before, where there are some: in C, or in memory of the task.
     pub(super) before: *const T,
     /// Distance of two rows of it.
     pub(super) before_row: usize,
