@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use retape_runtime::{Device, note_panics};
+use retape_runtime::Device;
 
 use crate::Graph;
 use crate::error::{Caller, Error, Result, caught};
@@ -45,7 +45,6 @@ pub(crate) enum Source {
 
 /// Runs `body`, which works on tensors of `tape`, and flattens its result; ends the trace in any case.
 pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R>) -> Result<Trace> {
-    note_panics();
     let result = caught(body);
     if let Some(error) = tape.error() {
         // A panic that follows an ill-typed op is its consequence; the op is what to report.

@@ -8,10 +8,10 @@ use std::ops::Add;
 
 use retape_runtime::DType;
 
-use crate::expand::expand;
 use crate::ir::{Affine, Inst, Kernel, Stage};
 use crate::library::Library;
 use crate::plan::{Step, Work};
+use crate::schedule::prepared;
 
 /// Floating-point operations and bytes of some work.
 ///
@@ -28,7 +28,7 @@ use crate::plan::{Step, Work};
 pub struct StepCost {
     /// Operations in single precision, and in half precision, which is computed in single. Additions, multiplications,
     /// divisions, minima and maxima are one, fused multiply-adds are two, and a transcendental function has those of its
-    /// formula.
+    /// formula, both sides of its selects included. Library kernels count their products only.
     pub flops: u64,
     /// Operations in double precision.
     pub flops_f64: u64,
@@ -96,7 +96,8 @@ impl Step {
 }
 
 fn kernel_cost(kernel: &Kernel) -> StepCost {
-    let kernel = &expand(kernel);
+    // As it is compiled: `x^2` is a product.
+    let (whole, kernel) = (kernel, &prepared(kernel));
     let points = |stage: Stage| match stage {
         Stage::Kept | Stage::Tail => kernel.kept_len() as u64,
         Stage::Element => kernel.n_points() as u64,
@@ -118,7 +119,7 @@ fn kernel_cost(kernel: &Kernel) -> StepCost {
         };
         StepCost::of(dtype, points(stage).saturating_mul(n))
     });
-    let traffic = StepCost { bytes: kernel_bytes(kernel), ..StepCost::default() };
+    let traffic = StepCost { bytes: kernel_bytes(whole), ..StepCost::default() };
     operations.sum::<StepCost>() + traffic
 }
 

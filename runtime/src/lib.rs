@@ -50,7 +50,7 @@ pub use idle::IdleLists;
 pub use lazy::Lazy;
 pub use lock::{into_inner, lock, lock_to_read, lock_to_write, try_lock};
 pub use memo::Memo;
-pub use panics::{note_panics, panic_message, place_of_panic};
+pub use panics::panic_message;
 pub use patience::{patience, set_patience};
 pub use pool::{
     PoolStats, live_bytes, memory_limit, peak_bytes, pool_stats, reset_peak_bytes, set_memory_limit, set_pool_capacity,

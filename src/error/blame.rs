@@ -1,10 +1,10 @@
-//! Where an error arose, beyond the line of an op: the call whose function was being traced, the place of a panic.
+//! Where an error arose, beyond the line of an op: the call whose function was being traced.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use retape_runtime::{panic_message, place_of_panic};
+use retape_runtime::panic_message;
 
 use super::{Caller, Error};
 
@@ -31,15 +31,13 @@ impl fmt::Display for TracedCall {
     }
 }
 
-/// A panic of code that was called back.
+/// A panic of code that was called back. The panic hook of the program has been told its place, and prints it if it is the
+/// one of the standard library (ADR 50).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Panic {
     /// Its message.
     pub message: String,
-    /// Its file, line and column. None if it began on another thread, or if the program has set a panic hook of its
-    /// own since, which does not call the one before.
-    pub at: Option<Arc<str>>,
     /// The call that traced the code, if it was traced.
     pub call: Option<Box<TracedCall>>,
 }
@@ -48,21 +46,16 @@ impl Panic {
     /// The panic that was caught with this payload on this thread.
     #[cold]
     pub(crate) fn of(payload: Box<dyn Any + Send>) -> Panic {
-        let message = panic_message(payload);
-        let at = place_of_panic(&message).map(Arc::from);
-        Panic { message, at, call: None }
+        Panic { message: panic_message(payload), call: None }
     }
 }
 
-/// Such as ``index out of bounds (at src/main.rs:10:5; in `step`, called at src/main.rs:20:9)``.
+/// Such as ``index out of bounds (in `step`, called at src/main.rs:20:9)``.
 impl fmt::Display for Panic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        match (&self.at, &self.call) {
-            (Some(at), Some(call)) => write!(f, " (at {at}; {call})"),
-            (Some(at), None) => write!(f, " (at {at})"),
-            (None, Some(call)) => write!(f, " ({call})"),
-            (None, None) => Ok(()),
+        match &self.call {
+            Some(call) => write!(f, "{} ({call})", self.message),
+            None => f.write_str(&self.message),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use retape_runtime::{ByteCount, Device, Shortage, place_of_panic};
+use retape_runtime::{ByteCount, Device, Shortage};
 
 use crate::method::reported;
 
@@ -224,10 +224,7 @@ impl From<retape_kernels::Error> for Error {
     fn from(source: retape_kernels::Error) -> Error {
         match source {
             retape_kernels::Error::Runtime(source) => Error::Device(source),
-            retape_kernels::Error::Panicked(message) => {
-                let at = place_of_panic(&message).map(Arc::from);
-                Error::Panicked(Box::new(Panic { message, at, call: None }))
-            }
+            retape_kernels::Error::Panicked(message) => Error::Panicked(Box::new(Panic { message, call: None })),
             retape_kernels::Error::Communication(message) => Error::Communication(message),
             // A limit of the processor's kernels; those of a GPU say so themselves.
             retape_kernels::Error::Unsupported(reason) => {

@@ -29,6 +29,21 @@ fn reductions_count_each_stage_by_its_own_points() {
     assert_eq!(cost, StepCost { flops: 3 * (2 * 9 + 3) + 3 + 12 + 12, flops_f64: 0, bytes: 4 * (12 + 3 + 3) });
 }
 
+/// Powers with a known exponent are products, as they are compiled.
+#[test]
+fn operations_are_those_of_the_compiled_form() {
+    let cost = kernel(
+        "kernel (p0: f32[8], p1: f32[8] out) {
+           axes a0 = 8
+           %0 = load p0[a0]
+           %1 = const 2.0: f32
+           %2 = pow %0, %1
+           store p1[a0], %2
+         }",
+    );
+    assert_eq!(cost, StepCost { flops: 8, flops_f64: 0, bytes: 4 * (8 + 8) });
+}
+
 /// Elements that are read twice count once, integers are no floats, and doubles are counted apart.
 #[test]
 fn traffic_is_that_of_elements_and_not_of_loads() {

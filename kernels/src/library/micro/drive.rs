@@ -241,7 +241,7 @@ impl Engine {
     /// The output is writable for m rows of n elements, and nobody else uses these.
     pub(super) unsafe fn add_parts<T: Real>(&self, partial: &[T], [m, n]: [usize; 2], out: &Output<'_, T>) {
         let size = m * n;
-        if size == 0 {
+        if size == 0 || partial.is_empty() {
             return;
         }
         assert!(partial.len().is_multiple_of(size), "whole partial results");
