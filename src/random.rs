@@ -329,7 +329,8 @@ mod tests {
     fn ranges_that_do_not_fit_are_refused() {
         let refused = |range: std::ops::Range<i64>, dtype| ends(&range, dtype).unwrap_err();
         assert_eq!(refused(5..5, DType::I64), "the range 5..5 has no values");
-        assert_eq!(refused(5..-5, DType::I32), "the range 5..-5 has no values");
+        let (start, end) = (5, -5);
+        assert_eq!(refused(start..end, DType::I32), "the range 5..-5 has no values");
         let above = "the range 0..=256 has values that u8 lacks, which are 0..=255";
         assert_eq!(refused(0..257, DType::U8), above);
         assert_eq!(ends(&(-1..), DType::U32).unwrap_err().split(" has").next(), Some("the range -1..=4294967295"));
