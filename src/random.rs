@@ -265,11 +265,11 @@ fn ends(range: &impl RangeBounds<i64>, dtype: DType) -> std::result::Result<(i64
         Bound::Excluded(&behind) => i128::from(behind) - 1,
         Bound::Unbounded => greatest.into(),
     };
-    if last < first {
+    if last < first && (least..=greatest).contains(&i64::try_from(first).unwrap_or(i64::MAX)) {
         return Err(format!("the range {first}..{} has no values", last + 1));
     }
     match (i64::try_from(first), i64::try_from(last)) {
-        (Ok(first), Ok(last)) if least <= first && last <= greatest => Ok((first, last)),
+        (Ok(first), Ok(last)) if least <= first && first <= last && last <= greatest => Ok((first, last)),
         _ => Err(format!("the range {first}..={last} has values that {dtype} lacks, which are {least}..={greatest}")),
     }
 }
@@ -333,6 +333,10 @@ mod tests {
         assert_eq!(refused(start..end, DType::I32), "the range 5..-5 has no values");
         let above = "the range 0..=256 has values that u8 lacks, which are 0..=255";
         assert_eq!(refused(0..257, DType::U8), above);
+        assert_eq!(
+            ends(&(300..), DType::U8).unwrap_err().split(" lacks").next(),
+            Some("the range 300..=255 has values that u8")
+        );
         assert_eq!(ends(&(-1..), DType::U32).unwrap_err().split(" has").next(), Some("the range -1..=4294967295"));
         assert!(ends(&(Bound::Excluded(i64::MAX), Bound::Unbounded), DType::I64).is_err());
         assert!(refused(0..2, DType::Bf16).starts_with("bf16 is not an integer"));

@@ -295,7 +295,10 @@ impl Tape {
     /// The error of a trace with the call that made it. An op outside that was refused, whose result the closure
     /// captured, has nothing to do with the call.
     pub(crate) fn in_call(&self, error: Error, function: impl FnOnce() -> Arc<str>, called_at: Caller) -> Error {
-        let is_captured = matches!(error, Error::Type { .. }) && self.error().is_none();
+        // The result of the closure is its own.
+        let is_result = matches!(error, Error::Escaped { op: "return", .. });
+        let is_of_op = matches!(error, Error::Type { .. } | Error::Gradient { .. } | Error::Escaped { .. });
+        let is_captured = is_of_op && !is_result && self.error().is_none();
         if is_captured { error } else { error.in_call(function, called_at) }
     }
 

@@ -100,17 +100,27 @@ const FUNCTION: &str =
 /// Refuses types that borrow, also inside the containers that are trees: the compiler would ask for lifetimes first.
 /// Refuses functions too, of which the compiler would say that they could be derived.
 pub(crate) fn field_type(ty: &Type) -> Result<()> {
+    part(ty, true)
+}
+
+/// The generic types whose arguments are parts of them, as far as a macro can see.
+const CONTAINERS: [&str; 3] = ["Option", "Box", "Vec"];
+
+/// [`field_type`], of a part of a field; `owns` if what it has is part of the tree and no marker of a type.
+fn part(ty: &Type, owns: bool) -> Result<()> {
     match ty {
         Type::Reference(reference) => Err(Error::new_spanned(ty, borrowed(&reference.elem))),
         Type::Ptr(_) => Err(Error::new_spanned(ty, BORROWED)),
-        Type::BareFn(_) => Err(Error::new_spanned(ty, FUNCTION)),
-        Type::TraitObject(object) if is_function(object) => Err(Error::new_spanned(ty, FUNCTION)),
-        Type::Array(array) => field_type(&array.elem),
-        Type::Paren(inner) => field_type(&inner.elem),
-        Type::Group(inner) => field_type(&inner.elem),
-        Type::Tuple(tuple) => tuple.elems.iter().try_for_each(field_type),
+        Type::BareFn(_) if owns => Err(Error::new_spanned(ty, FUNCTION)),
+        Type::TraitObject(object) if owns && is_function(object) => Err(Error::new_spanned(ty, FUNCTION)),
+        Type::Array(array) => part(&array.elem, owns),
+        Type::Paren(inner) => part(&inner.elem, owns),
+        Type::Group(inner) => part(&inner.elem, owns),
+        Type::Tuple(tuple) => tuple.elems.iter().try_for_each(|ty| part(ty, owns)),
         Type::Path(path) => match path.path.segments.last() {
-            Some(last) if last.ident != "PhantomData" => arguments(&last.arguments),
+            Some(last) if last.ident != "PhantomData" => {
+                arguments(&last.arguments, owns && CONTAINERS.iter().any(|name| last.ident == name))
+            }
             _ => Ok(()),
         },
         _ => Ok(()),
@@ -137,11 +147,11 @@ fn is_function(object: &TypeTraitObject) -> bool {
     })
 }
 
-fn arguments(arguments: &PathArguments) -> Result<()> {
+fn arguments(arguments: &PathArguments, owns: bool) -> Result<()> {
     let PathArguments::AngleBracketed(list) = arguments else { return Ok(()) };
     for argument in &list.args {
         if let GenericArgument::Type(ty) = argument {
-            field_type(ty)?;
+            part(ty, owns)?;
         }
     }
     Ok(())

@@ -78,6 +78,10 @@ fn an_op_outside_of_the_closure_is_not_said_to_be_in_it() {
         let text = refused.unwrap_err().to_string();
         assert!(text.contains("matmul") && !text.contains("called at"), "{text}");
     }
+    let x = ones(&[2]);
+    let slope: Tensor = x.sum(..).grad(&x);
+    let text = accelerate(|x: &Tensor| x * &slope).call(&x).unwrap_err().to_string();
+    assert!(text.contains("gradient") && !text.contains("called at"), "{text}");
 }
 
 #[test]
