@@ -106,7 +106,6 @@ impl Transpose {
 
 /// Copies the tile of `x`, a matrix with rows of `cols`, whose first element is at `row` and `column`; `to` ends it
 /// where it reaches over the end.
-#[inline(always)]
 fn copy_tile<T: Plain>(x: &[T], cols: usize, to: &mut TileView<'_, T>, row: usize, column: usize) {
     let n_rows = TILE.min(to.columns.end - row);
     let n_columns = TILE.min(to.rows.end - column);
@@ -118,8 +117,14 @@ fn copy_tile<T: Plain>(x: &[T], cols: usize, to: &mut TileView<'_, T>, row: usiz
         }
         return;
     }
-    for (c, line) in transposed(x, cols, row, column).iter().enumerate() {
-        to.row(column + c)[at..at + TILE].copy_from_slice(line);
+    // In a cache, moves of single elements are faster than the shuffles of `transposed`.
+    let lines: [[T; TILE]; TILE] = array::from_fn(|r| {
+        let line = &x[(row + r) * cols + column..][..TILE];
+        array::from_fn(|c| line[c])
+    });
+    for c in 0..TILE {
+        let line = &mut to.row(column + c)[at..at + TILE];
+        line.iter_mut().zip(&lines).for_each(|(out, line)| *out = line[c]);
     }
 }
 
