@@ -1,6 +1,7 @@
 //! Names, vectors and bits of trees, and sums of tensors.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 use retape::nn::{BatchNorm, Conv2d, Dense};
 use retape::optim::Adam;
@@ -231,5 +232,29 @@ fn sums_of_iterators_are_left_to_right() -> Result<()> {
     assert!(matches!(nothing.error(), Some(Error::Type { op: "sum", message, .. }) if message.contains("fold")));
     let mixed: Tensor = [Tensor::ones([2]), Tensor::ones([3]), Tensor::ones([2])].iter().sum();
     assert!(matches!(mixed.error(), Some(Error::Type { op: "sum", .. })));
+    Ok(())
+}
+
+/// A tensor of a kind that no value has: function types here are names, not parts of the tree.
+#[derive(Clone, Tree)]
+struct Tagged<K> {
+    value: Tensor,
+    kind: PhantomData<K>,
+}
+
+#[derive(Clone, Tree)]
+struct Pair {
+    first: Tagged<fn() -> f32>,
+    second: Vec<Tagged<fn(f32) -> f32>>,
+}
+
+#[test]
+fn function_types_may_name_the_kind_of_a_part() -> Result<()> {
+    let pair = Pair {
+        first: Tagged { value: Tensor::from(2.0_f32), kind: PhantomData },
+        second: vec![Tagged { value: Tensor::from(3.0_f32), kind: PhantomData }],
+    };
+    let product = accelerate(|pair: &Pair| &pair.first.value * &pair.second[0].value);
+    assert_eq!(product.call(&pair)?.item::<f32>()?, 6.0);
     Ok(())
 }
