@@ -1,6 +1,7 @@
 //! Random bits from a key, by counting.
 
 use retape_kernels::ir::Value;
+use retape_kernels::library;
 use retape_runtime::{DType, Shape};
 
 use super::attribute::attributes;
@@ -29,6 +30,10 @@ const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
 const WEYL: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
 const ROUNDS: usize = 10;
 
+/// From so many words on the library draws them, each block of four once; a formula computes its block for each word, and
+/// needs no memory.
+const DRAWN_BY_LIBRARY: usize = 1 << 11;
+
 impl OpDef for RandomBits {
     fn infer(&self, args: &[&TensorType]) -> Result<TensorType, TypeError> {
         let [key] = check::exactly::<1>(args)?;
@@ -44,6 +49,10 @@ impl OpDef for RandomBits {
 
     fn lower(&self, _: &[&TensorType], _: &TensorType) -> Lowering {
         let (shape, stream) = (self.shape.clone(), self.stream);
+        let len = shape.n_elements();
+        if len >= DRAWN_BY_LIBRARY {
+            return Lowering::Library(library::Philox { len, stream }.into());
+        }
         Lowering::indexed(&[0], move |at| {
             let number = |n: i64| at.constant(n.into());
             let position = shape
@@ -73,7 +82,7 @@ impl OpDef for RandomBits {
             let key = (TensorType::new(DType::U32, [2]), 0.0..1e6);
             Sample::typed(RandomBits { shape: Shape::new(shape), stream }, &[key])
         };
-        vec![of(&[3, 7], 0), of(&[], 1), of(&[9], 5)]
+        vec![of(&[3, 7], 0), of(&[], 1), of(&[9], 5), of(&[3, 7, 11, 13], 2)]
     }
 }
 

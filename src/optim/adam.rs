@@ -2,7 +2,8 @@
 
 use std::panic::Location;
 
-use super::{fit, scalar_rate};
+use super::fit::{self, Scalars};
+use super::scalar_rate;
 use crate::error::Result;
 use crate::method::method;
 use crate::ops::TensorOrScalar;
@@ -104,13 +105,14 @@ impl Adam {
     ) -> (P, AdamState<P>) {
         let (at, _method) = (Location::caller(), method("Adam::update"));
         let trees = [("gradients", gradients), ("state.first", &state.first), ("state.second", &state.second)];
-        if let Some(refused) = fit::refused(parameters, &trees, at) {
+        let rate = scalar_rate(learning_rate, parameters, at);
+        let scalars = Scalars { rate: &rate, step: Some(&state.step) };
+        if let Some(refused) = fit::refused(parameters, &trees, &scalars, at) {
             let moment = || map(&refused, Tensor::clone);
             let state = AdamState { step: state.step.clone(), first: moment(), second: moment() };
             return (refused, state);
         }
         let Adam { beta1, beta2, epsilon, weight_decay } = *self;
-        let rate = scalar_rate(learning_rate, parameters, at);
         let step = &state.step + 1;
         let first = zip_map([&state.first, gradients], |[m, g]| m * beta1 + g * (1.0 - beta1));
         let second = zip_map([&state.second, gradients], |[v, g]| v * beta2 + g.square() * (1.0 - beta2));

@@ -2,7 +2,8 @@
 
 use std::panic::Location;
 
-use super::{fit, scalar_rate};
+use super::fit::{self, Scalars};
+use super::scalar_rate;
 use crate::error::Result;
 use crate::method::method;
 use crate::ops::TensorOrScalar;
@@ -79,11 +80,11 @@ impl Sgd {
     ) -> (P, SgdState<P>) {
         let (at, _method) = (Location::caller(), method("Sgd::update"));
         let trees = [("gradients", gradients), ("state.velocity", &state.velocity)];
-        if let Some(refused) = fit::refused(parameters, &trees, at) {
+        let rate = scalar_rate(learning_rate, parameters, at);
+        if let Some(refused) = fit::refused(parameters, &trees, &Scalars { rate: &rate, step: None }, at) {
             let velocity = map(&refused, Tensor::clone);
             return (refused, SgdState { velocity });
         }
-        let rate = scalar_rate(learning_rate, parameters, at);
         let velocity = zip_map([&state.velocity, gradients], |[v, g]| v * self.momentum + g);
         let parameters = zip_map([parameters, gradients, &velocity], |[p, g, v]| {
             let rate = rate.cast(p.dtype());

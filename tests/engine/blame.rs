@@ -145,6 +145,32 @@ fn an_optimiser_names_the_leaf_that_belongs_to_another_net() {
     assert!(step.call(&own, adam.init(&own)).is_ok());
 }
 
+#[test]
+fn an_optimiser_names_a_rate_that_is_no_scalar_and_a_step_that_is_no_count() {
+    let (adam, sgd) = (Adam::new(), Sgd::new());
+    let (p, rates) = (ones(&[3]), ones(&[2, 3]));
+    let by_sgd = accelerate(|p: &Tensor, rate: &Tensor| sgd.update(p, p, &sgd.init(p), rate).0);
+    let by_adam = accelerate(|p: &Tensor, state: &AdamState<Tensor>| adam.update(p, p, state, 0.1).0);
+    let stepped = |step: Tensor| AdamState { step, ..adam.init(&p) };
+    let of = |tensor: Tensor| tensor.error().unwrap().to_string();
+    let rate = "learning_rate is f32[2, 3], which is no scalar";
+    for text in [
+        of(sgd.update(&p, &p, &sgd.init(&p), &rates).0),
+        by_sgd.call(&p, &rates).map(drop).unwrap_err().to_string(),
+        of(adam.update(&p, &p, &adam.init(&p), &rates).0),
+    ] {
+        assert!(text.contains("::update: ") && text.contains(rate) && text.contains(file!()), "{text}");
+    }
+    for (step, given) in [(Tensor::from(1.0_f32), "f32[]"), (Tensor::from([1_i64]), "i64[1]")] {
+        let expected = format!("Adam::update: state.step is {given}, which is no scalar of `i64`");
+        let traced = by_adam.call(&p, stepped(step.clone())).map(drop).unwrap_err().to_string();
+        for text in [of(adam.update(&p, &p, &stepped(step), 0.1).0), traced] {
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
+    assert!(by_sgd.call(&p, Tensor::from(0.1_f64)).is_ok() && by_adam.call(&p, adam.init(&p)).is_ok());
+}
+
 /// A layer of another dtype.
 trait OfDtype {
     fn of_dtype(dtype: DType) -> Dense;

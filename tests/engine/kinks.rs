@@ -361,6 +361,23 @@ fn integers_are_the_same_in_a_trace() -> Result<()> {
     Ok(())
 }
 
+/// A number depends on its position alone: many, which the library draws, begin as few, for which a formula stands.
+#[test]
+fn many_random_numbers_begin_as_few_do() -> Result<()> {
+    let key = Key::new(11);
+    let few = random::bits(&key, [1999]).to_vec::<u32>()?;
+    let draw = accelerate(|key: &Key| {
+        (random::bits(key, [2048]), random::bits(key, [5, 1001]), random::uniform(key, [2, 1025], DType::F64))
+    });
+    let (many, rows, wide) = draw.call(key.clone())?;
+    assert_eq!(many.to_vec::<u32>()?[..1999], few);
+    assert_eq!(rows.to_vec::<u32>()?[..1999], few);
+    // Two streams: each bit pattern has its own of both.
+    let few = random::uniform(&key, [1999], DType::F64).to_vec::<f64>()?;
+    assert_eq!(wide.to_vec::<f64>()?[..1999], few);
+    Ok(())
+}
+
 #[test]
 fn random_numbers_have_the_moments_of_their_distribution() -> Result<()> {
     let (key, n) = (Key::new(3), 10_000);

@@ -106,9 +106,9 @@ macro_rules! library {
             ///
             /// ```
             /// # use retape_kernels::library::{Library, Philox};
-            /// assert!(Library::from(Philox { len: 1 << 20 }).verify().is_ok());
-            /// let refused = Library::from(Philox { len: usize::MAX }).verify().unwrap_err();
-            /// assert!(refused.to_string().contains("philox{len=18446744073709551615}"), "{refused}");
+            /// assert!(Library::from(Philox { len: 1 << 20, stream: 0 }).verify().is_ok());
+            /// let refused = Library::from(Philox { len: usize::MAX, stream: 0 }).verify().unwrap_err();
+            /// assert!(refused.to_string().contains("philox{len=18446744073709551615,stream=0}"), "{refused}");
             /// ```
             pub fn verify(&self) -> Result<(), VerifyError> {
                 match self { $(Library::$type(kernel) => kernel.verify(),)* }

@@ -1,7 +1,7 @@
 //! Counter-based random numbers: Philox 4x32-10.
 //!
-//! Element `i` is word `i % 4` of the block with counter `[low, high, 0, 0]`, where `low` and `high` are the halves of
-//! `i / 4`; it depends on the key and on `i` only. (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+//! Element `i` is word `i % 4` of the block with counter `[low, high, stream, 0]`, where `low` and `high` are the halves of
+//! `i / 4`; it depends on the key, the stream and `i` only. (J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
 //! 2011.)
 
 use retape_runtime::DType;
@@ -15,6 +15,8 @@ descriptor! {
     Philox "philox" {
         /// The number of elements.
         len: usize,
+        /// Which of the independent sequences of a key.
+        stream: u32,
     }
 }
 
@@ -54,12 +56,19 @@ impl Philox {
                 #[inline(always)]
                 || {
                     let mut block = (i * (CHUNK / 4)) as u64;
-                    for out in out.chunks_mut(4 * LANES) {
-                        let words = side_by_side(block, key);
-                        for (at, out) in out.iter_mut().enumerate() {
-                            *out = words[at % 4][at / 4];
+                    let (whole, rest) = out.as_chunks_mut::<{ 4 * LANES }>();
+                    for out in whole {
+                        let words = side_by_side(block, self.stream, key);
+                        for lane in 0..LANES {
+                            for word in 0..4 {
+                                out[4 * lane + word] = words[word][lane] as u32;
+                            }
                         }
                         block += LANES as u64;
+                    }
+                    if !rest.is_empty() {
+                        let words = side_by_side(block, self.stream, key);
+                        rest.iter_mut().enumerate().for_each(|(at, out)| *out = words[at % 4][at / 4] as u32);
                     }
                 },
             );
@@ -74,7 +83,7 @@ impl Philox {
         let (key, out) = self.views(inputs, outputs);
         for (i, out) in out.iter_mut().enumerate() {
             let block = (i / 4) as u64;
-            *out = philox([block as u32, (block >> 32) as u32, 0, 0], key)[i % 4];
+            *out = philox([block as u32, (block >> 32) as u32, self.stream, 0], key)[i % 4];
         }
     }
 
@@ -87,30 +96,42 @@ impl Philox {
 }
 
 /// The block of random words for a counter.
-#[inline(always)]
 fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..ROUNDS {
         let product = |which: usize| u64::from(MULTIPLIERS[which]) * u64::from(counter[2 * which]);
         let (p, q) = (product(0), product(1));
         let high = |product: u64| (product >> 32) as u32;
         counter = [high(q) ^ counter[1] ^ key[0], q as u32, high(p) ^ counter[3] ^ key[1], p as u32];
-        key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
+        key = next(key);
     }
     counter
 }
 
-/// The words of the blocks from `block` on: `[word][lane]`.
 #[inline(always)]
-fn side_by_side(block: u64, key: [u32; 2]) -> [[u32; LANES]; 4] {
-    let mut words = [[0; LANES]; 4];
-    #[expect(
-        clippy::needless_range_loop,
-        reason = "the lane runs along four arrays; plain, the loop becomes vector code"
-    )]
+fn next(key: [u32; 2]) -> [u32; 2] {
+    [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])]
+}
+
+/// The words of the blocks from `block` on, as the lower halves of `[word][lane]`; the upper halves mean nothing, since
+/// products are taken of lower halves. All blocks take a round before any takes the next, so that the compiler makes
+/// vectors of them.
+#[inline(always)]
+fn side_by_side(block: u64, stream: u32, mut key: [u32; 2]) -> [[u64; LANES]; 4] {
+    let mut words = [[0; LANES], [0; LANES], [u64::from(stream); LANES], [0; LANES]];
     for lane in 0..LANES {
         let block = block + lane as u64;
-        let [a, b, c, d] = philox([block as u32, (block >> 32) as u32, 0, 0], key);
-        (words[0][lane], words[1][lane], words[2][lane], words[3][lane]) = (a, b, c, d);
+        (words[0][lane], words[1][lane]) = (block, block >> 32);
+    }
+    for _ in 0..ROUNDS {
+        for lane in 0..LANES {
+            let product = |which: usize| u64::from(MULTIPLIERS[which]) * (words[2 * which][lane] & u64::from(u32::MAX));
+            let (p, q) = (product(0), product(1));
+            words[0][lane] = (q >> 32) ^ words[1][lane] ^ u64::from(key[0]);
+            words[1][lane] = q;
+            words[2][lane] = (p >> 32) ^ words[3][lane] ^ u64::from(key[1]);
+            words[3][lane] = p;
+        }
+        key = next(key);
     }
     words
 }
@@ -129,25 +150,25 @@ mod tests {
         assert_eq!(ones, [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
         let pi = philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]);
         assert_eq!(pi, [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
-        assert_eq!(values_of::<u32>(&Philox { len: 4 }.into(), &[&[0, 0]]), zeros);
+        assert_eq!(values_of::<u32>(&Philox { len: 4, stream: 0 }.into(), &[&[0, 0]]), zeros);
     }
 
     #[test]
     fn kernels_agree_with_their_twins() {
         let mut draw = Draw::new(14);
         for len in [0, 1, 3, 4, 31, 32, 33, CHUNK - 1, CHUNK, 3 * CHUNK + 5] {
-            assert_twins(&Philox { len }.into(), &mut draw);
+            assert_twins(&Philox { len, stream: len as u32 / 2 }.into(), &mut draw);
         }
     }
 
     #[test]
     fn lanes_carry_into_the_high_word() {
-        let (block, key) = ((1 << 32) - 3, [7, 8]);
-        let words = side_by_side(block, key);
+        let (block, stream, key) = ((1 << 32) - 3, 5, [7, 8]);
+        let words = side_by_side(block, stream, key);
         for lane in 0..LANES {
             let at = block + lane as u64;
-            let expected = philox([at as u32, (at >> 32) as u32, 0, 0], key);
-            assert_eq!(words.map(|word| word[lane]), expected);
+            let expected = philox([at as u32, (at >> 32) as u32, stream, 0], key);
+            assert_eq!(words.map(|word| word[lane] as u32), expected);
         }
     }
 }

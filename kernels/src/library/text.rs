@@ -30,7 +30,7 @@ macro_rules! plain_fields {
     )*};
 }
 
-plain_fields! { usize bool }
+plain_fields! { usize u32 bool }
 
 impl Field for DType {
     fn print(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -102,5 +102,5 @@ fn library_kernels_count_the_terms_of_their_sums() {
     assert_eq!(Work::library(pool).cost(), StepCost { flops: 0, flops_f64: 16 * 3 * 4, bytes });
     let cholesky = Cholesky { dtype: DType::F32, batch: 2, n: 30 };
     assert_eq!(Work::library(cholesky).cost().flops, 2 * 30 * 30 * 30 / 3);
-    assert_eq!(Work::library(Philox { len: 64 }).cost().operations(), 0);
+    assert_eq!(Work::library(Philox { len: 64, stream: 0 }).cost().operations(), 0);
 }

@@ -143,7 +143,7 @@ fn valid() -> Vec<Library> {
         matmul().into(),
         MatMul { a: strided.clone(), b: Strided { row_stride: 1, ..strided }, batch, ..matmul() }.into(),
         MatMul::contiguous(DType::F16, &[2], [3, 1, 40]).into(),
-        Philox { len: 9 }.into(),
+        Philox { len: 9, stream: u32::MAX }.into(),
         pool_of(PoolKind::Max, PoolPass::Forward),
         pool_of(PoolKind::Sum, PoolPass::Forward),
         pool_of(PoolKind::Max, PoolPass::Gradient),
@@ -210,7 +210,7 @@ fn refused() -> Vec<(Library, String)> {
         (TriangularSolve { n_rhs: THIRD, ..solve() }.into(), text(THIRD)),
         (TriangularSolve { n: half, n_rhs: 0, ..solve() }.into(), text(half)),
         (TriangularSolve { dtype: DType::F16, ..solve() }.into(), "f16".into()),
-        (Philox { len: far }.into(), text(far)),
+        (Philox { len: far, stream: 0 }.into(), text(far)),
         (print(&[half, half]).into(), text(half)),
         (print(&[0, half, half]).into(), text(half)),
     ];

@@ -11,8 +11,14 @@ use crate::schedule::{LoopForm, Nest};
 
 /// The registers that a function leaves as they were.
 const SAVED: [u8; 6] = [3, 5, 12, 13, 14, 15];
-/// The largest frame, in bytes: within what the system leaves free below a stack.
-const MAX_FRAME: i32 = 1 << 14;
+/// The largest frame, in bytes, with the bytes by which it is moved to the boundary of a vector.
+const MAX_FRAME: i32 = PROBES * PAGE;
+/// The places of a frame that are read before it is used, in order, each at most a page below the one before: the guard
+/// page below a stack may be but one, which a larger step would pass over.
+const PROBES: i32 = 4;
+const PAGE: i32 = 1 << 12;
+/// A whole vector.
+const ALIGN: i32 = 64;
 
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; with at most
 /// `limit` registers of each class.
@@ -22,11 +28,15 @@ pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa,
     let [saved, table] = [(); 2].map(|()| e.regs.place(8));
     let asm = &mut e.regs.asm;
     SAVED.iter().for_each(|&r| asm.push(r));
+    // The displacements are set when the size of the frame is known.
+    let probes = [(); PROBES as usize].map(|()| {
+        asm.load(RAX, Memory::at(RSP, -MAX_FRAME));
+        asm.code.len() - 4
+    });
     asm.mov(RAX, RSP);
     asm.lea(RSP, Memory::at(RSP, -MAX_FRAME));
     let frame_at = asm.code.len() - 4;
-    // The boundary of a whole vector.
-    asm.alu_imm(Alu::And, Rm::Register(RSP), -64);
+    asm.alu_imm(Alu::And, Rm::Register(RSP), -ALIGN);
     asm.store(RAX, Memory::at(RSP, saved));
     asm.store(RDI, Memory::at(RSP, table));
     let (mut first, frame) = (0, e.regs.frame());
@@ -52,6 +62,8 @@ pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa,
     e.regs.end_frame(e.regs.most_frame());
     e.regs.cold_parts();
     let frame = e.regs.most_frame();
-    e.regs.asm.code[frame_at..frame_at + 4].copy_from_slice(&(-frame).to_le_bytes());
-    (frame < MAX_FRAME).then(|| e.regs.asm.finish()).flatten()
+    let mut displace = |at: usize, by: i32| e.regs.asm.code[at..at + 4].copy_from_slice(&(-by).to_le_bytes());
+    displace(frame_at, frame);
+    (PAGE..).step_by(PAGE as usize).zip(probes).for_each(|(below, at)| displace(at, below.min(frame)));
+    (frame + ALIGN <= MAX_FRAME).then(|| e.regs.asm.finish()).flatten()
 }

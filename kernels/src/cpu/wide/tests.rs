@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind, Register};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use retape_runtime::DType;
 
 use super::WideIsa;
@@ -44,8 +44,30 @@ fn a_text_caps_the_width() {
     assert_eq!(WideIsa::widest(None, |level| level == WideIsa::Avx2), Some(WideIsa::Avx2));
 }
 
+/// Every page of the frame is read in order before the stack pointer moves over it, so that none lies beyond the guard page.
+fn check_probes(code: &Assembled, name: &str) {
+    let code = &code.bytes[..code.n_code];
+    let below = |inst: &Instruction| inst.memory_displacement64().wrapping_neg();
+    let mut reached = 0;
+    for inst in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
+        match inst.mnemonic() {
+            Mnemonic::Mov if inst.memory_base() == Register::RSP => {
+                assert!(below(&inst) <= reached + 4096, "{name}: {} after {reached}", below(&inst));
+                reached = reached.max(below(&inst));
+            }
+            Mnemonic::Lea => {
+                assert!(0 < below(&inst) && below(&inst) <= reached, "{name}: {} after {reached}", below(&inst));
+                return;
+            }
+            _ => {}
+        }
+    }
+    panic!("{name}: no frame");
+}
+
 /// Decodes code: every instruction is valid, jumps stay inside, and memory is the frame, a constant or behind a pointer.
 fn check_instructions(code: &Assembled, name: &str) {
+    check_probes(code, name);
     let mut decoder = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
     let mut starts = vec![];
     let mut targets = vec![];

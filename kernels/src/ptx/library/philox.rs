@@ -21,7 +21,7 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
     let counter = c.global_thread(BLOCK);
     let exists = c.test("lt", counter, counters);
     c.if_then(exists, |c| {
-        let words = words(c, key, counter);
+        let words = words(c, key, counter, kernel.stream);
         let [w0, w1, w2, w3] = words;
         let to = c.at(out, counter, 16);
         let whole = c.test("lt", counter, len / 4);
@@ -41,8 +41,8 @@ pub(in crate::ptx) fn philox(kernel: &Philox, target: Target) -> Launches {
     }
 }
 
-/// The random words of a counter.
-fn words(c: &mut KernelWriter, key: Reg, counter: Reg) -> [Reg; 4] {
+/// The random words of a counter of a stream.
+fn words(c: &mut KernelWriter, key: Reg, counter: Reg, stream: u32) -> [Reg; 4] {
     let mut keys = [0, 4].map(|offset| c.load(NumberType(DType::U32), key, offset));
     let high = if counter.class == Class::B64 {
         let high = c.shr(counter, 32);
@@ -50,8 +50,8 @@ fn words(c: &mut KernelWriter, key: Reg, counter: Reg) -> [Reg; 4] {
     } else {
         c.op(Class::B32, "mov.b32", format_args!("0"))
     };
-    let zero = c.op(Class::B32, "mov.b32", format_args!("0"));
-    let mut x = [c.low(counter), high, zero, zero];
+    let [stream, zero] = [stream, 0].map(|word| c.op(Class::B32, "mov.b32", format_args!("{word}")));
+    let mut x = [c.low(counter), high, stream, zero];
     for round in 0..ROUNDS {
         let [(p_low, p_high), (q_low, q_high)] = [0, 1]
             .map(|n| {
