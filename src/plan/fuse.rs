@@ -86,6 +86,9 @@ impl Readers {
     /// spreads over.
     const RUN: usize = 256;
 
+    /// Fewer groups are looked through as quickly as it is known which of them are full.
+    const SHORT: usize = 16;
+
     fn add(&mut self, group: usize) {
         if self.groups.last() == Some(&group) {
             return;
@@ -100,8 +103,7 @@ impl Readers {
 
     /// Leaves out the first groups from now on as long as they are full for a root with so many reads.
     fn leave_out_full(&mut self, n_reads: usize, is_full: impl Fn(usize) -> bool) {
-        // Short lists are looked through as quickly.
-        if self.groups.len() >= Readers::RUN {
+        if self.groups.len() >= Readers::SHORT {
             self.n_full.resize(self.n_full.len().max(n_reads + 1), 0);
             let n_full = &mut self.n_full[n_reads];
             *n_full += self.groups[*n_full..].iter().take_while(|&&group| is_full(group)).count();
