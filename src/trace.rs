@@ -8,7 +8,7 @@ use retape_runtime::Device;
 
 use crate::Graph;
 use crate::error::{Caller, Error, Result, caught};
-use crate::ops::Reshape;
+use crate::ops::{Op, Reshape};
 use crate::settings::{Settings, Stage};
 use crate::signature::Description;
 use crate::tape::{Capture, Tape};
@@ -61,7 +61,7 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     }
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
-    let graph = graph.with_parameters_first();
+    let graph = graph.parameters_first();
     if !tape.is_compared() {
         Settings::get().log(Stage::Trace, || graph.to_string());
     }
@@ -178,7 +178,10 @@ fn collect<R: Tree>(tape: &Arc<Tape>, result: &R) -> Result<Collected> {
             let message = "the closure returned a traced tensor of another trace";
             return Err(Error::Escaped { op: "return", message, at: Location::caller(), call: None });
         }
-        let parameter = tape.with_graph(|graph| graph.params().iter().position(|&id| id == traced.id));
+        let parameter = tape.with_graph(|graph| match &graph.node(traced.id).op {
+            Op::Parameter(parameter) => Some(parameter.index),
+            _ => None,
+        });
         sources.push(match parameter {
             Some(position) => Source::Parameter(position),
             None => Source::Output(*known.entry(traced.id).or_insert_with(|| {

@@ -1,6 +1,7 @@
 //! Values of a graph and their types: a number, a dtype and a shape. Both have a text that reads back.
 
 use std::fmt;
+use std::ops::Index;
 
 use retape_runtime::{DType, Shape};
 
@@ -77,6 +78,70 @@ impl ValueId {
 impl fmt::Display for ValueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.0)
+    }
+}
+
+/// Something for some of the values of a graph, in the order of their ids: tables that are hashed are no longer in a
+/// cache where programs are long, and neighbouring values are asked for together.
+#[derive(Clone, Debug)]
+pub(crate) struct ValueTable<T> {
+    entries: Vec<Option<T>>,
+}
+
+impl<T> Default for ValueTable<T> {
+    fn default() -> ValueTable<T> {
+        ValueTable { entries: vec![] }
+    }
+}
+
+impl<T> ValueTable<T> {
+    /// A table that has room for the values of a graph of so many nodes.
+    pub(crate) fn with_capacity(n_nodes: usize) -> ValueTable<T> {
+        ValueTable { entries: Vec::with_capacity(n_nodes) }
+    }
+
+    pub(crate) fn get(&self, id: ValueId) -> Option<&T> {
+        self.entries.get(id.index())?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ValueId) -> Option<&mut T> {
+        self.entries.get_mut(id.index())?.as_mut()
+    }
+
+    pub(crate) fn contains(&self, id: ValueId) -> bool {
+        self.get(id).is_some()
+    }
+
+    fn place(&mut self, id: ValueId) -> &mut Option<T> {
+        if id.index() >= self.entries.len() {
+            self.entries.resize_with(id.index() + 1, || None);
+        }
+        &mut self.entries[id.index()]
+    }
+
+    pub(crate) fn insert(&mut self, id: ValueId, entry: T) {
+        *self.place(id) = Some(entry);
+    }
+
+    pub(crate) fn remove(&mut self, id: ValueId) -> Option<T> {
+        self.entries.get_mut(id.index())?.take()
+    }
+
+    /// The entry of a value, which has the default one from now on if it had none.
+    pub(crate) fn or_default(&mut self, id: ValueId) -> &mut T
+    where
+        T: Default,
+    {
+        self.place(id).get_or_insert_default()
+    }
+}
+
+/// The entry of a value that has one.
+impl<T> Index<ValueId> for ValueTable<T> {
+    type Output = T;
+
+    fn index(&self, id: ValueId) -> &T {
+        self.get(id).expect("a value without an entry")
     }
 }
 

@@ -11,7 +11,6 @@ mod products;
 mod sum;
 mod windows;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use retape_runtime::DType;
@@ -22,7 +21,7 @@ use crate::method::gradient_of;
 use crate::ops::{Call, Callee, Op, Site};
 use crate::tape::Tape;
 use crate::tensor::{Recording, Tensor, Traced};
-use crate::types::{TensorType, ValueId};
+use crate::types::{TensorType, ValueId, ValueTable};
 
 /// The treatment of a tensor that the outputs do not depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +120,10 @@ struct Backward<'w> {
     targets: &'w [Traced],
     /// Values that depend on a target, by id.
     reached: Vec<bool>,
+    /// Values that are targets, by id.
+    is_target: Vec<bool>,
     /// The cotangents that have met so far at each value still to be visited.
-    cotangents: HashMap<ValueId, Vec<Tensor>>,
+    cotangents: ValueTable<Vec<Tensor>>,
     last: Option<ValueId>,
     at: Caller,
 }
@@ -130,7 +131,10 @@ struct Backward<'w> {
 impl<'w> Backward<'w> {
     fn new(tape: &'w Arc<Tape>, outputs: &[(&Tensor, Tensor)], targets: &'w [Traced], at: Caller) -> Backward<'w> {
         let reached = tape.with_graph(|graph| reached_from(graph, targets));
-        let mut backward = Backward { tape, targets, reached, cotangents: HashMap::new(), last: None, at };
+        let mut is_target = vec![false; reached.len()];
+        targets.iter().for_each(|target| is_target[target.id.index()] = true);
+        let mut backward =
+            Backward { tape, targets, reached, is_target, cotangents: ValueTable::default(), last: None, at };
         for (output, ct) in outputs {
             if let Some(traced) = output.as_traced() {
                 backward.last = backward.last.max(Some(traced.id));
@@ -146,7 +150,7 @@ impl<'w> Backward<'w> {
 
     fn add(&mut self, id: ValueId, ct: Tensor) {
         if self.depends(id) {
-            self.cotangents.entry(id).or_default().push(ct);
+            self.cotangents.or_default(id).push(ct);
         }
     }
 
@@ -179,8 +183,8 @@ impl<'w> Backward<'w> {
 
     /// The cotangent of a value, which is final now; that of a target stays, as it is asked for.
     fn take(&mut self, id: ValueId) -> Option<Tensor> {
-        let ct = sum::sum(self.tape, self.cotangents.remove(&id)?, self.at)?;
-        if self.targets.iter().any(|target| target.id == id) {
+        let ct = sum::sum(self.tape, self.cotangents.remove(id)?, self.at)?;
+        if self.is_target[id.index()] {
             self.cotangents.insert(id, vec![ct.clone()]);
         }
         Some(ct)

@@ -59,17 +59,21 @@ pub(crate) fn partition(joint: &Graph, n_results: usize, cotangents: &Range<usiz
     let early = (0..joint.params().len()).filter(|position| !cotangents.contains(position));
     let early: Vec<ValueId> = early.map(|position| joint.params()[position]).collect();
     let mut outputs = results.to_vec();
+    let mut places: HashMap<ValueId, usize> = HashMap::new();
+    for (place, &output) in outputs.iter().enumerate() {
+        places.entry(output).or_insert(place);
+    }
     let (mut kept, mut reads, mut inputs) = (vec![], vec![], vec![]);
     for (id, node) in joint.iter().filter(|(id, _)| needed[id.index()] && begins(*id)) {
         inputs.push(id);
         reads.push(match &node.op {
             Op::Parameter(parameter) => BackwardInput::Parameter(parameter.index),
             _ => {
-                let known = outputs.iter().position(|&output| output == id);
-                kept.push(known.unwrap_or(outputs.len()));
-                if known.is_none() {
+                let place = places.entry(id).or_insert_with(|| {
                     outputs.push(id);
-                }
+                    outputs.len() - 1
+                });
+                kept.push(*place);
                 BackwardInput::Kept(kept.len() - 1)
             }
         });

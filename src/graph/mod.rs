@@ -48,9 +48,22 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph without nodes that has room for some.
-    pub(crate) fn with_capacity(n_nodes: usize) -> Graph {
-        Graph { nodes: Vec::with_capacity(n_nodes), ..Graph::default() }
+    /// A graph without nodes, in the memory of this one: that of a long program goes back to the system when it is freed,
+    /// and getting it again costs as much as filling it.
+    pub(crate) fn emptied(mut self) -> Graph {
+        self.nodes.clear();
+        Graph { nodes: self.nodes, ..Graph::default() }
+    }
+
+    /// The graph without room for more nodes.
+    pub(crate) fn trimmed(mut self) -> Graph {
+        self.nodes.shrink_to_fit();
+        self
+    }
+
+    /// Makes room for so many nodes in all.
+    pub(crate) fn reserve(&mut self, n_nodes: usize) {
+        self.nodes.reserve(n_nodes.saturating_sub(self.nodes.len()));
     }
 
     /// Appends a node and returns its value. Nothing is checked here: [`verify`](Graph::verify) does that, and all that
@@ -124,6 +137,14 @@ impl Graph {
 
     /// The same graph with the parameters at the front, in order, as the text form has them.
     pub fn with_parameters_first(&self) -> Graph {
+        self.clone().parameters_first()
+    }
+
+    /// As [`with_parameters_first`](Graph::with_parameters_first), without a copy of a graph that is so.
+    pub(crate) fn parameters_first(self) -> Graph {
+        if self.params.iter().zip(0..).all(|(id, first)| *id == ValueId(first)) {
+            return self;
+        }
         let mut moved = Graph::default();
         let mut renamed = vec![None; self.nodes.len()];
         let others = self.iter().filter(|(_, node)| !matches!(node.op, Op::Parameter(_))).map(|(id, _)| id);
@@ -143,8 +164,13 @@ impl Graph {
 
     /// The graph without the nodes that no output needs, and the new id of each value.
     pub(crate) fn live(&self) -> (Graph, Vec<Option<ValueId>>) {
+        self.live_in(Graph::default())
+    }
+
+    /// As [`live`](Graph::live), in the memory of an empty graph.
+    pub(crate) fn live_in(&self, empty: Graph) -> (Graph, Vec<Option<ValueId>>) {
         let live = self.needed();
-        self.renamed(|id| live[id.index()])
+        self.renamed(|id| live[id.index()], empty)
     }
 
     /// Whether an output needs it, for each node.
@@ -160,8 +186,8 @@ impl Graph {
         live
     }
 
-    fn renamed(&self, keep: impl Fn(ValueId) -> bool) -> (Graph, Vec<Option<ValueId>>) {
-        let mut kept = Graph::with_capacity(self.nodes.len());
+    fn renamed(&self, keep: impl Fn(ValueId) -> bool, mut kept: Graph) -> (Graph, Vec<Option<ValueId>>) {
+        kept.reserve(self.nodes.len());
         let mut renamed = vec![None; self.nodes.len()];
         for (id, node) in self.iter() {
             if keep(id) || matches!(node.op, Op::Parameter(_)) {

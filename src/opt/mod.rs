@@ -36,8 +36,8 @@ struct Pass {
     name: &'static str,
     /// The local rules it applies; none for passes over whole graphs.
     rules: &'static [Rule],
-    /// The new graph, if it is another one.
-    run: fn(&Graph, &'static [Rule]) -> Option<Rewritten>,
+    /// The new graph, if it is another one, in the memory of the last argument, which has no nodes.
+    run: fn(&Graph, &'static [Rule], &mut Graph) -> Option<Rewritten>,
 }
 
 /// The result of a pass over a graph.
@@ -74,7 +74,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Graph> {
 }
 
 fn optimise(graph: &Graph, settings: &Settings) -> Result<Graph> {
-    Ok(each_rewrite(Cow::Borrowed(graph), settings, &mut |_, _, _| Ok(()))?.into_owned())
+    Ok(each_rewrite(Cow::Borrowed(graph), settings, &mut |_, _, _| Ok(()))?.into_owned().trimmed())
 }
 
 /// Sees a pass that changed a graph, the graph before it, and what it made.
@@ -82,12 +82,15 @@ type Visit<'v> = dyn FnMut(&Pass, &Graph, &Rewritten) -> Result<()> + 'v;
 
 /// Runs the passes as often as they find something to do.
 fn each_rewrite<'g>(mut graph: Cow<'g, Graph>, settings: &Settings, visit: &mut Visit<'_>) -> Result<Cow<'g, Graph>> {
+    let mut spare = Graph::default();
     for _ in 0..MAX_ROUNDS {
         let mut changed = false;
         for pass in pipeline().iter() {
-            if let Some(rewritten) = apply(pass, &graph, settings)? {
+            if let Some(rewritten) = apply(pass, &graph, settings, &mut spare)? {
                 visit(pass, &graph, &rewritten)?;
-                graph = Cow::Owned(rewritten.graph);
+                if let Cow::Owned(before) = std::mem::replace(&mut graph, Cow::Owned(rewritten.graph)) {
+                    spare = before.emptied();
+                }
                 changed = true;
             }
         }
@@ -116,8 +119,8 @@ fn pipeline() -> Cow<'static, [Pass]> {
     }
 }
 
-fn apply(pass: &Pass, graph: &Graph, settings: &Settings) -> Result<Option<Rewritten>> {
-    let rewritten = (pass.run)(graph, pass.rules);
+fn apply(pass: &Pass, graph: &Graph, settings: &Settings, spare: &mut Graph) -> Result<Option<Rewritten>> {
+    let rewritten = (pass.run)(graph, pass.rules, spare);
     if let Some(Rewritten { graph: made, renaming }) = rewritten.as_ref().filter(|_| settings.verify) {
         let broken = |e| Error::Internal(format!("pass {}: {e} in\n{made}of\n{graph}", pass.name));
         made.verify().map_err(broken)?;
@@ -187,7 +190,7 @@ impl Graph {
                     call: None,
                 });
             };
-            if let Some(rewritten) = apply(pass, &graph, Settings::get())? {
+            if let Some(rewritten) = apply(pass, &graph, Settings::get(), &mut Graph::default())? {
                 graph = Cow::Owned(rewritten.graph);
             }
         }

@@ -33,8 +33,9 @@ macro_rules! rules {
 pub(super) use rules;
 
 /// Rebuilds a graph with some rules; `None` if no rule applies anywhere.
-pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten> {
-    let mut rewriter = Rewriter { n_same: 0, made: None, rules, n_rewrites: 0, at: None, origin: None };
+pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule], spare: &mut Graph) -> Option<Rewritten> {
+    let taken = std::mem::take(spare);
+    let mut rewriter = Rewriter { n_same: 0, made: None, spare: taken, rules, n_rewrites: 0, at: None, origin: None };
     let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.n_nodes());
     for (id, node) in graph.iter() {
         (rewriter.at, rewriter.origin, rewriter.n_same) = (node.at, node.origin, id.index());
@@ -47,7 +48,12 @@ pub(super) fn rewrite(graph: &Graph, rules: &'static [Rule]) -> Option<Rewritten
         };
         renamed.push(value);
     }
-    let mut rewritten = rewriter.made.filter(|_| rewriter.n_rewrites > 0)?;
+    if rewriter.n_rewrites == 0 {
+        // A rule that gave up may have left nodes.
+        *spare = rewriter.made.map_or(rewriter.spare, Graph::emptied);
+        return None;
+    }
+    let mut rewritten = rewriter.made?;
     rewritten.set_outputs(graph.outputs().iter().map(|id| renamed[id.index()]).collect());
     Some(Rewritten { graph: rewritten, renaming: renamed.into_iter().map(Some).collect() })
 }
@@ -59,6 +65,8 @@ struct Rewriter {
     n_same: usize,
     /// The graph, once it is another one.
     made: Option<Graph>,
+    /// An empty graph in whose memory it is built.
+    spare: Graph,
     rules: &'static [Rule],
     n_rewrites: usize,
     /// The line that asked for the node being rewritten, and so for what replaces it.
@@ -91,7 +99,8 @@ impl Rewriter {
     /// The graph as one of its own.
     fn made(&mut self, source: &Graph) -> &mut Graph {
         self.made.get_or_insert_with(|| {
-            let mut made = Graph::with_capacity(source.n_nodes());
+            let mut made = std::mem::take(&mut self.spare);
+            made.reserve(source.n_nodes());
             for node in &source.nodes()[..self.n_same] {
                 made.push(node.clone());
             }

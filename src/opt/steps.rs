@@ -81,7 +81,7 @@ impl Steps {
 fn lone_rule(pass: &Pass, graph: &Graph, value: ValueId, differs: &mut Differs<'_>) -> Result<Option<&'static str>> {
     for rule in pass.rules {
         let alone: &'static [Rule] = std::slice::from_ref(rule);
-        let Some(made) = (pass.run)(graph, alone) else { continue };
+        let Some(made) = (pass.run)(graph, alone, &mut Graph::default()) else { continue };
         if let Some(next) = made.renaming[value.index()]
             && differs(graph, value, &made.graph, next)?
         {

@@ -5,8 +5,6 @@
 //! group waits for needs the product itself. The product then runs where the group did. Its result is stored for others if
 //! they need it, and is on the way otherwise.
 
-use std::collections::HashMap;
-
 use retape_kernels::ir::{Kernel, ParamId};
 use retape_kernels::library::Library;
 use retape_kernels::{Epilogue, Work};
@@ -14,21 +12,21 @@ use retape_kernels::{Epilogue, Work};
 use super::UnplacedStep;
 use super::fuse::Groups;
 use super::values::Values;
-use crate::types::ValueId;
+use crate::types::ValueTable;
 
 /// Makes groups epilogues of others: their steps are gone then.
 pub(super) fn attach(values: &Values<'_>, groups: &mut Groups, steps: &mut [Option<UnplacedStep>]) {
     let readers = groups.readers();
     for product in 0..steps.len() {
         if let Some((reader, epilogue)) = follower(groups, steps, &readers, product) {
-            let has_others = readers[&groups.groups[product].roots[0]].len() > 1;
+            let has_others = readers[groups.groups[product].roots[0]].len() > 1;
             groups.absorb(product, reader, has_others);
             join(steps, product, reader, epilogue);
         }
     }
     let outside = groups.read_from_outside(values);
     for step in steps.iter_mut().flatten() {
-        let keeps = step.writes.last().is_some_and(|result| outside.contains(result));
+        let keeps = step.writes.last().is_some_and(|result| outside.contains(*result));
         if let Work::Library { epilogue, .. } = &mut step.work {
             *epilogue = epilogue.take().map(|epilogue| epilogue.keeping_accumulator(keeps));
         }
@@ -39,7 +37,7 @@ pub(super) fn attach(values: &Values<'_>, groups: &mut Groups, steps: &mut [Opti
 fn follower(
     groups: &Groups,
     steps: &[Option<UnplacedStep>],
-    readers: &HashMap<ValueId, Vec<usize>>,
+    readers: &ValueTable<Vec<usize>>,
     product: usize,
 ) -> Option<(usize, Epilogue)> {
     let step = steps[product].as_ref()?;
@@ -47,7 +45,7 @@ fn follower(
         return None;
     };
     let &[result] = &step.writes[..] else { return None };
-    readers.get(&result)?.iter().find_map(|&reader| {
+    readers.get(result)?.iter().find_map(|&reader| {
         let after = steps[reader].as_ref()?;
         let accumulator = after.reads.iter().position(|&read| read == result)?;
         let epilogue = Epilogue::new(&pointwise(&after.work)?, ParamId(accumulator as u32))?;

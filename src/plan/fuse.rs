@@ -5,7 +5,7 @@
 //! passes from the group to the root through another group (which would be a cycle).
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashSet};
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use super::donate;
 use super::values::{Read, Values};
 use super::view::View;
 use crate::ops::Lowering;
-use crate::types::ValueId;
+use crate::types::{ValueId, ValueTable};
 
 /// No kernel reads and writes more buffers than this.
 const MAX_BUFFERS: usize = 24;
@@ -48,7 +48,10 @@ pub(super) struct FusionGroup {
 /// The groups of a graph.
 pub(super) struct Groups {
     pub(super) groups: Vec<FusionGroup>,
-    pub(super) group_of: HashMap<ValueId, usize>,
+    pub(super) group_of: ValueTable<usize>,
+    /// How many groups roots have tried to join.
+    #[cfg(test)]
+    n_tries: std::cell::Cell<usize>,
 }
 
 /// A root that looks for a group to join.
@@ -73,12 +76,18 @@ struct Readers {
     groups: Vec<usize>,
     /// The set of each whole run.
     runs: Vec<Ancestors>,
+    /// By the number of reads of a root, how many groups from the first on have no room for it, as far as that is known:
+    /// where terms of a sum read one weight, all groups but the last few are full. Groups never shrink.
+    n_full: Vec<usize>,
 }
 
 impl Readers {
     /// Members of a run. A run that is looked through costs as many tests, and one that is left out as many words as it
     /// spreads over.
     const RUN: usize = 256;
+
+    /// Fewer groups are looked through as quickly as it is known which of them are full.
+    const SHORT: usize = 16;
 
     fn add(&mut self, group: usize) {
         if self.groups.last() == Some(&group) {
@@ -92,12 +101,24 @@ impl Readers {
         }
     }
 
-    /// The groups that are not in a set, in order.
-    fn outside<'s>(&'s self, set: &'s Ancestors) -> impl Iterator<Item = usize> + 's {
-        let runs = self.groups.chunks(Readers::RUN).enumerate();
+    /// Leaves out the first groups from now on as long as they are full for a root with so many reads.
+    fn leave_out_full(&mut self, n_reads: usize, is_full: impl Fn(usize) -> bool) {
+        if self.groups.len() >= Readers::SHORT {
+            self.n_full.resize(self.n_full.len().max(n_reads + 1), 0);
+            let n_full = &mut self.n_full[n_reads];
+            *n_full += self.groups[*n_full..].iter().take_while(|&&group| is_full(group)).count();
+        }
+    }
+
+    /// The groups that are not in a set, in order, without the first ones that are known to be full for a root with so
+    /// many reads.
+    fn outside<'s>(&'s self, set: &'s Ancestors, n_reads: usize) -> impl Iterator<Item = usize> + 's {
+        let n_full = self.n_full.get(n_reads).copied().unwrap_or(0);
+        let runs = self.groups.chunks(Readers::RUN).enumerate().skip(n_full / Readers::RUN);
         let is_inside = |run: usize| self.runs.get(run).is_some_and(|run| set.includes(run));
         let runs = runs.filter(move |&(run, _)| !is_inside(run));
-        runs.flat_map(|(_, groups)| groups).copied().filter(|&group| !set.contains(group))
+        let open = move |(run, groups): (usize, &'s [usize])| &groups[n_full.saturating_sub(run * Readers::RUN)..];
+        runs.flat_map(open).copied().filter(|&group| !set.contains(group))
     }
 }
 
@@ -110,13 +131,20 @@ struct Fit {
 impl Groups {
     /// Groups all roots.
     pub(super) fn of(values: &Values<'_>) -> Groups {
-        let mut groups = Groups { groups: vec![], group_of: HashMap::new() };
-        let mut readers: HashMap<ValueId, Readers> = HashMap::new();
+        let n_nodes = values.graph.n_nodes();
+        let mut groups = Groups {
+            groups: vec![],
+            group_of: ValueTable::with_capacity(n_nodes),
+            #[cfg(test)]
+            n_tries: std::cell::Cell::default(),
+        };
+        let mut readers: ValueTable<Readers> = ValueTable::with_capacity(n_nodes);
         let mut tried = vec![];
         for root in values.roots() {
             let is_library = matches!(values.lowering(root), Lowering::Library(_));
             let reads = if is_library { library_reads(values, root) } else { values.reads(root) };
-            let found = if is_library { None } else { groups.find_group(values, root, &reads, &readers, &mut tried) };
+            let found =
+                if is_library { None } else { groups.find_group(values, root, &reads, &mut readers, &mut tried) };
             let group = match found {
                 Some((group, fit)) => {
                     groups.join(values, group, root, &reads, fit);
@@ -126,7 +154,7 @@ impl Groups {
             };
             // Nothing joins a library call, however many read the same weight.
             if !is_library {
-                reads.iter().for_each(|read| readers.entry(read.value).or_default().add(group));
+                reads.iter().for_each(|read| readers.or_default(read.value).add(group));
             }
         }
         groups
@@ -139,22 +167,32 @@ impl Groups {
         values: &Values<'_>,
         root: ValueId,
         reads: &[Read],
-        readers: &HashMap<ValueId, Readers>,
+        readers: &mut ValueTable<Readers>,
         tried: &mut Vec<Option<ValueId>>,
     ) -> Option<(usize, Fit)> {
+        let n_reads = reads.len();
+        if n_reads >= MAX_BUFFERS {
+            return None;
+        }
         let (space, folded) = (values.space(root), values.folded(root));
         let own = View::of_axes(0..space.len(), space.len());
         let joining = JoiningRoot { root, reads, space, folded, own };
-        let makers = || reads.iter().rev().filter_map(|read| self.group_of.get(&read.value).copied());
+        let makers = || reads.iter().rev().filter_map(|read| self.group_of.get(read.value).copied());
         // A root joins no group that a maker of its reads waits for: the group would wait for itself.
         let mut before = Ancestors::default();
         makers().for_each(|maker| before.unite(&self.groups[maker].ancestors));
-        let siblings = reads.iter().filter_map(|read| readers.get(&read.value));
-        let siblings = siblings.flat_map(|readers| readers.outside(&before));
+        for read in reads {
+            let readers = readers.get_mut(read.value).into_iter();
+            readers.for_each(|readers| readers.leave_out_full(n_reads, |group| !self.groups[group].has_room(n_reads)));
+        }
+        let siblings = reads.iter().filter_map(|read| readers.get(read.value));
+        let siblings = siblings.flat_map(|readers| readers.outside(&before, n_reads));
         tried.resize(self.groups.len(), None);
         // A value may have very many readers.
         let mut is_new = |group: usize| tried[group].replace(root) != Some(root);
         makers().chain(siblings).filter(|&group| is_new(group)).find_map(|group| {
+            #[cfg(test)]
+            self.n_tries.set(self.n_tries.get() + 1);
             let fit = self.can_fuse(values, &joining, group)?;
             Some((group, fit))
         })
@@ -163,8 +201,7 @@ impl Groups {
     fn can_fuse(&self, values: &Values<'_>, joining: &JoiningRoot<'_>, index: usize) -> Option<Fit> {
         let &JoiningRoot { root, reads, ref space, folded, ref own } = joining;
         let group = &self.groups[index];
-        let is_full = group.reads.len() + group.roots.len() + reads.len() >= MAX_BUFFERS
-            || group.cost.saturating_add(values.cost(root)) > MAX_COST;
+        let is_full = !group.has_room(reads.len()) || group.cost.saturating_add(values.cost(root)) > MAX_COST;
         if group.is_library || is_full {
             return None;
         }
@@ -178,7 +215,7 @@ impl Groups {
                 return None;
             };
         for read in reads {
-            match self.group_of.get(&read.value) {
+            match self.group_of.get(read.value) {
                 Some(&maker) if maker == index => {
                     let is_tail = group.is_tail(values, read.value);
                     let here = read.view.as_ref() == Some(own);
@@ -222,7 +259,7 @@ impl Groups {
         group.space = fit.space;
         group.folded = fit.folded;
         for read in reads {
-            if self.group_of.get(&read.value) != Some(&index) && !group.reads.contains(read) {
+            if self.group_of.get(read.value) != Some(&index) && !group.reads.contains(read) {
                 group.reads.push(read.clone());
             }
         }
@@ -242,7 +279,7 @@ impl Groups {
     /// The groups that reading this depends on, other than `index` itself; those that make it are read from then on.
     fn wait_for(&mut self, reads: &[Read], index: usize) -> Ancestors {
         let mut ancestors = Ancestors::default();
-        for maker in reads.iter().filter_map(|read| self.group_of.get(&read.value).copied()) {
+        for maker in reads.iter().filter_map(|read| self.group_of.get(read.value).copied()) {
             if maker != index {
                 let group = &mut self.groups[maker];
                 group.is_read = true;
@@ -257,7 +294,7 @@ impl Groups {
     fn makers(&self, index: usize) -> SmallVec<[usize; 8]> {
         let FusionGroup { reads, products, .. } = &self.groups[index];
         let values = reads.iter().map(|read| &read.value).chain(products);
-        let makers = values.filter_map(|value| self.group_of.get(value).copied());
+        let makers = values.filter_map(|&value| self.group_of.get(value).copied());
         let mut makers: SmallVec<[usize; 8]> = makers.filter(|&maker| maker != index).collect();
         makers.sort_unstable();
         makers.dedup();
@@ -265,11 +302,11 @@ impl Groups {
     }
 
     /// The groups that read each value from memory.
-    pub(super) fn readers(&self) -> HashMap<ValueId, Vec<usize>> {
-        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+    pub(super) fn readers(&self) -> ValueTable<Vec<usize>> {
+        let mut readers: ValueTable<Vec<usize>> = ValueTable::default();
         for (index, group) in self.groups.iter().enumerate() {
             for read in &group.reads {
-                let known = readers.entry(read.value).or_default();
+                let known = readers.or_default(read.value);
                 if known.last() != Some(&index) {
                     known.push(index);
                 }
@@ -291,7 +328,7 @@ impl Groups {
         let (roots, reads, products) = (std::mem::take(roots), std::mem::take(reads), std::mem::take(products));
         let is_read = *is_read;
         let more = self.wait_for(&reads, index);
-        self.group_of.extend(roots.iter().map(|&root| (root, index)));
+        roots.iter().for_each(|&root| self.group_of.insert(root, index));
         let group = &mut self.groups[index];
         let own = &group.roots;
         group.reads.extend(reads.into_iter().filter(|read| !own.contains(&read.value)));
@@ -305,9 +342,12 @@ impl Groups {
     }
 
     /// The roots that are read by other groups than their own, or are outputs.
-    pub(super) fn read_from_outside(&self, values: &Values<'_>) -> HashSet<ValueId> {
+    pub(super) fn read_from_outside(&self, values: &Values<'_>) -> ValueTable<()> {
+        let mut outside = ValueTable::default();
         let outputs = values.graph.outputs().iter().map(|&output| values.memory_of(output));
-        self.groups.iter().flat_map(|group| group.reads.iter().map(|read| read.value)).chain(outputs).collect()
+        let read = self.groups.iter().flat_map(|group| group.reads.iter().map(|read| read.value));
+        read.chain(outputs).for_each(|id| outside.insert(id, ()));
+        outside
     }
 
     /// The groups in the order of the program, each after what it depends on, and where that leaves a choice after
@@ -359,7 +399,7 @@ impl Groups {
         let mut delayed_by = vec![vec![]; self.groups.len()];
         for (index, group) in self.groups.iter().enumerate() {
             for parameter in group.overwrites(values, &outputs) {
-                let others = readers[&parameter].iter().filter(|&&other| other != index);
+                let others = readers[parameter].iter().filter(|&&other| other != index);
                 others.filter(|&&other| !self.depends(other, index)).for_each(|&other| delayed_by[other].push(index));
             }
         }
@@ -374,6 +414,11 @@ enum Place {
 }
 
 impl FusionGroup {
+    /// Whether a root with so many reads can join without too many buffers.
+    fn has_room(&self, n_reads: usize) -> bool {
+        self.reads.len() + self.roots.len() + n_reads < MAX_BUFFERS
+    }
+
     /// The parameters that an output of this group could be written over, if nothing else reads them later.
     fn overwrites(&self, values: &Values<'_>, outputs: &HashSet<ValueId>) -> Vec<ValueId> {
         let made = self.roots.iter().filter(|root| outputs.contains(root));
@@ -507,15 +552,62 @@ mod tests {
                     }
                 }
             }
+            // Of the groups that are left out, some are inside the set and some are not.
+            let n_full = draw(listed.len() + 1);
+            let ends: BTreeSet<usize> = (0..n).filter(|_| draw(3) > 0).collect();
+            readers.leave_out_full(2, |group| ends.contains(&group));
+            let n_left_out = listed.iter().take_while(|group| ends.contains(group)).count();
+            assert!(readers.n_full.get(2).is_none_or(|&n_full| n_full == n_left_out));
+            readers.n_full = vec![0, n_full];
             for part in [0, n / 3, n.saturating_sub(1), n] {
                 let (mut first, mut scattered) = (Ancestors::default(), Ancestors::default());
                 (0..part).for_each(|group| first.insert(group));
                 (0..part).for_each(|_| scattered.insert(draw(n)));
                 for set in [first, scattered] {
-                    let naive = listed.iter().copied().filter(|&group| !set.contains(group));
-                    assert!(readers.outside(&set).eq(naive), "{part} of {n}");
+                    for (n_reads, n_full) in [(0, 0), (1, n_full), (2, 0)] {
+                        let naive = listed[n_full..].iter().copied().filter(|&group| !set.contains(group));
+                        assert!(readers.outside(&set, n_reads).eq(naive), "{part} of {n} from {n_full}");
+                    }
                 }
             }
+        }
+    }
+
+    /// The number of tries, and the groups without it.
+    fn tries(graph: &Graph) -> (usize, usize) {
+        let groups = Groups::of(&Values::of(graph));
+        (groups.n_tries.get(), groups.groups.len())
+    }
+
+    /// Terms that all read one value, of which each group takes a few; and steps of which each waits for the one before.
+    #[test]
+    fn tries_grow_as_the_program_does() {
+        let sums = |n: u32, is_chain: bool| {
+            let mut text = "graph (%0: f32[8, 8], %1: f32[8]) {\n".to_owned();
+            let (mut last, mut sums) = (1, vec![]);
+            for _ in 0..n {
+                let next = if sums.is_empty() { 2 } else { last + 1 };
+                let from = if is_chain { last } else { 1 };
+                let _ = writeln!(text, "  %{next} = broadcast_to %{from} {{shape=[8, 8]}} : f32[8, 8]");
+                let _ = writeln!(text, "  %{} = mul %0, %{next} : f32[8, 8]", next + 1);
+                // Numbers tell the terms apart.
+                let _ = writeln!(text, "  %{} = splat {{value={next}.0 f32, shape=[8, 8]}} : f32[8, 8]", next + 2);
+                let _ = writeln!(text, "  %{} = add %{}, %{} : f32[8, 8]", next + 3, next + 1, next + 2);
+                let _ = writeln!(text, "  %{} = reduce_sum %{} {{axes=[0]}} : f32[8]", next + 4, next + 3);
+                last = next + 4;
+                sums.push(format!("%{last}"));
+            }
+            let _ = writeln!(
+                text,
+                "  return {}\n}}",
+                if is_chain { sums[sums.len() - 1].clone() } else { sums.join(", ") }
+            );
+            let graph: Graph = text.parse().unwrap_or_else(|e| panic!("{e} in\n{text}"));
+            graph
+        };
+        for is_chain in [false, true] {
+            let [few, many] = [600, 6000].map(|n| tries(&sums(n, is_chain)));
+            assert!(many.0 <= 12 * few.0 && many.1 >= 9 * few.1, "{few:?}, {many:?}");
         }
     }
 

@@ -149,7 +149,7 @@ fn unplaced_steps(values: &Values<'_>, groups: &Groups) -> Vec<Option<UnplacedSt
             | Lowering::Reduce { .. }
             | Lowering::Library(_)
             | Lowering::Parameter => {
-                let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(&root));
+                let Lowered { kernel, reads, writes } = lower::lower(values, group, &|root| outside.contains(root));
                 UnplacedStep { work: Work::Kernel(kernel), reads, writes, roots, label }
             }
         }

@@ -4,8 +4,6 @@
 //! An accumulator that nobody needs lies where its epilogue writes, so that a block of a product is written over while it
 //! is in cache, and elsewhere only if that could be memory that a call gives away.
 
-use std::collections::HashMap;
-
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use smallvec::SmallVec;
 
@@ -13,7 +11,7 @@ use super::slots::Slots;
 use super::values::Values;
 use super::{Layout, StepValues, UnplacedStep, donate, lower};
 use crate::graph::Graph;
-use crate::types::ValueId;
+use crate::types::{ValueId, ValueTable};
 
 /// The plan of some steps, and what they are in the graph.
 pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s UnplacedStep>) -> (Plan, Layout) {
@@ -22,7 +20,7 @@ pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s Unp
     let mut placing = Placing::new(values);
     let copies = placing.inputs_and_outputs(values);
     for (index, step) in steps.iter().enumerate() {
-        placing.last_use.extend(step.reads.iter().map(|&value| (value, index)));
+        step.reads.iter().for_each(|&value| placing.last_use.insert(value, index));
     }
     steps.iter().enumerate().for_each(|(index, step)| placing.add(index, step));
     for (memory, index) in copies {
@@ -45,9 +43,9 @@ pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s Unp
 /// The places of values, and the steps that know theirs.
 struct Placing<'g> {
     graph: &'g Graph,
-    places: HashMap<ValueId, Place>,
+    places: ValueTable<Place>,
     /// The last step that reads each value.
-    last_use: HashMap<ValueId, usize>,
+    last_use: ValueTable<usize>,
     slots: Slots,
     steps: Vec<Step>,
     layout: Layout,
@@ -57,8 +55,8 @@ impl<'g> Placing<'g> {
     fn new(values: &Values<'g>) -> Placing<'g> {
         Placing {
             graph: values.graph,
-            places: HashMap::new(),
-            last_use: HashMap::new(),
+            places: ValueTable::with_capacity(values.graph.n_nodes()),
+            last_use: ValueTable::with_capacity(values.graph.n_nodes()),
             slots: Slots::default(),
             steps: vec![],
             layout: Layout::default(),
@@ -73,7 +71,7 @@ impl<'g> Placing<'g> {
         let mut copies = vec![];
         for (&output, index) in self.graph.outputs().iter().zip(0..) {
             let memory = values.memory_of(output);
-            match self.places.contains_key(&memory) {
+            match self.places.contains(memory) {
                 true => copies.push((memory, index)),
                 false => {
                     self.places.insert(memory, Place::Output(index));
@@ -87,18 +85,18 @@ impl<'g> Placing<'g> {
     fn add(&mut self, index: usize, step: &UnplacedStep) {
         let shares = self.shares_with_accumulator(index, step);
         for (position, &write) in step.writes.iter().enumerate() {
-            if self.places.contains_key(&write) {
+            if self.places.contains(write) {
                 continue;
             }
             if let Some(shared) = shares.filter(|_| is_passing(step, position)) {
-                self.places.insert(write, self.places[&shared]);
+                self.places.insert(write, self.places[shared]);
             } else {
                 self.place_write(index, step, position, shares == Some(write));
             }
         }
         let operand = |(&value, ty): (&ValueId, &BufferType)| Operand {
             len: ty.len,
-            ..operand_at(self.graph, value, self.places[&value])
+            ..operand_at(self.graph, value, self.places[value])
         };
         // A strided library call may need less than all of what it reads.
         let (types, _) = step.work.signature();
@@ -106,19 +104,19 @@ impl<'g> Placing<'g> {
         self.steps.push(Step { work: step.work.clone(), operands, label: step.label.clone() });
         let operands = step.reads.iter().chain(&step.writes).copied().take(step.work.n_meaningful()).collect();
         self.layout.steps.push(StepValues { roots: step.roots.clone(), operands });
-        let dying = step.reads.iter().filter(|value| self.last_use[value] == index);
+        let dying = step.reads.iter().filter(|&&value| self.last_use[value] == index);
         dying.for_each(|&value| self.slots.free(value));
         // A written value that no step reads frees its slot at once.
-        let unread = step.writes.iter().filter(|value| !self.last_use.contains_key(value));
+        let unread = step.writes.iter().filter(|&&value| !self.last_use.contains(value));
         unread.for_each(|&value| self.slots.free(value));
     }
 
     /// Gives a write a slot: that of a value that dies here, unless it is to be its `own`.
     fn place_write(&mut self, index: usize, step: &UnplacedStep, position: usize, own: bool) {
         let (write, n_bytes) = (step.writes[position], n_bytes(self.graph, step.writes[position]));
-        let dies = |value: &ValueId| self.last_use[value] == index;
+        let dies = |value: ValueId| self.last_use[value] == index;
         let slots = &mut self.slots;
-        let reused = !own && in_place(step, position).any(|read| dies(&read) && slots.hand_over(read, write, n_bytes));
+        let reused = !own && in_place(step, position).any(|read| dies(read) && slots.hand_over(read, write, n_bytes));
         if !reused {
             slots.take(write, n_bytes);
         }
@@ -132,13 +130,13 @@ impl<'g> Placing<'g> {
         let n_reads = step.reads.len();
         // The memory of an argument must not be written before the epilogue reads it there.
         let may_be_given = |position: usize| {
-            let given = |read: &ValueId| {
+            let given = |read: ValueId| {
                 matches!(self.places[read], Place::Input(_))
                     && self.last_use[read] == index
-                    && n_bytes(self.graph, *read) >= donate::MIN_BYTES
+                    && n_bytes(self.graph, read) >= donate::MIN_BYTES
             };
-            let is_output = matches!(self.places.get(&step.writes[position]), Some(Place::Output(_)));
-            is_output && in_place(step, position).any(|read| given(&read))
+            let is_output = matches!(self.places.get(step.writes[position]), Some(Place::Output(_)));
+            is_output && in_place(step, position).any(given)
         };
         let (types, _) = step.work.signature();
         let fits = |&position: &usize| {
@@ -153,7 +151,7 @@ impl<'g> Placing<'g> {
 
     /// Adds a step that copies a value.
     fn copy(&mut self, kernel: retape_kernels::ir::Kernel, value: ValueId, to: Place) {
-        let operands = [self.places[&value], to].map(|place| operand_at(self.graph, value, place));
+        let operands = [self.places[value], to].map(|place| operand_at(self.graph, value, place));
         let operands = SmallVec::from_iter(operands);
         self.steps.push(Step { work: Work::Kernel(kernel), operands, label: "copy".to_owned() });
         self.layout.steps.push(StepValues { roots: vec![], operands: vec![value; 2] });

@@ -55,7 +55,7 @@ pub(super) fn absorb(values: &mut Values<'_>, groups: &mut Groups) {
         if outputs.contains(&product) || cost > MAX_COST || !computes_once(values, groups, reader, product) {
             continue;
         }
-        let operands = groups.groups[groups.group_of[&product]].reads.clone();
+        let operands = groups.groups[groups.group_of[product]].reads.clone();
         let group = &mut groups.groups[reader];
         group.cost = cost;
         group.products.push(product);

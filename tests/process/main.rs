@@ -9,6 +9,7 @@ mod code_memory;
 mod determinism;
 mod donation;
 mod ending;
+mod long_programs;
 mod memory;
 mod patience;
 mod programs;

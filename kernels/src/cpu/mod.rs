@@ -19,6 +19,7 @@ mod tests;
 mod trap;
 mod wide;
 
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -115,16 +116,21 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
 pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let isa = compile::isa()?;
     let keys: Vec<Key> = units.iter().map(|unit| unit.key(&isa.name)).collect();
-    let mut functions: Vec<Option<Arc<Function>>> = keys.iter().map(|key| CACHE.get(key)).collect();
-    let mut missing: Vec<usize> = Vec::new();
-    for n in 0..units.len() {
-        if functions[n].is_none() && !missing.iter().any(|&m| keys[m] == keys[n]) {
-            missing.push(n);
-        }
-    }
+    let mut first_of = HashMap::new();
+    // A unit of each key, and for each unit the one of its key.
+    let mut distinct: Vec<usize> = vec![];
+    let mut number = |(n, key)| {
+        *first_of.entry(key).or_insert_with(|| {
+            distinct.push(n);
+            distinct.len() - 1
+        })
+    };
+    let numbers: Vec<usize> = keys.iter().enumerate().map(&mut number).collect();
+    let mut functions: Vec<Option<Arc<Function>>> = distinct.iter().map(|&n| CACHE.get(&keys[n])).collect();
+    let missing: Vec<usize> = (0..distinct.len()).filter(|&number| functions[number].is_none()).collect();
     let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = missing.iter().map(|_| Mutex::new(None)).collect();
     parallel_for(missing.len(), &|n| {
-        let code = compile::machine_code(&units[missing[n]], isa);
+        let code = compile::machine_code(&units[distinct[missing[n]]], isa);
         *lock(&slots[n]) = Some(code);
     });
     let mut bytes = Vec::new();
@@ -138,16 +144,13 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     }
     if !missing.is_empty() {
         let code = Arc::new(Code::new(&bytes)?);
-        for (&n, &(offset, len)) in missing.iter().zip(&places) {
+        for (&number, &(offset, len)) in missing.iter().zip(&places) {
             let function = Arc::new(Function { code: code.clone(), offset, len });
-            functions[n] = Some(CACHE.get_or_insert(&keys[n], function));
+            functions[number] = Some(CACHE.get_or_insert(&keys[distinct[number]], function));
         }
     }
-    let found = |n: usize| {
-        let twin = missing.iter().find(|&&m| keys[m] == keys[n]).and_then(|&m| functions[m].clone());
-        functions[n].clone().or(twin).ok_or_else(|| Error::Internal("a function is missing".into()))
-    };
-    (0..units.len()).map(found).collect()
+    let missing = || Error::Internal("a function is missing".into());
+    numbers.into_iter().map(|number: usize| functions[number].clone().ok_or_else(missing)).collect()
 }
 
 /// The target and the features of the processor that code is made for.

@@ -5,7 +5,7 @@ use retape_runtime::{DType, Shape};
 use super::extents::{Checked, count, countable};
 use super::number::with_bits;
 use super::text::descriptor;
-use super::view::{Plain, for_each_chunk, only, view, view_mut};
+use super::view::{Plain, for_each_chunk, only, stream_runs, view, view_mut};
 use crate::ensure::ensure;
 
 descriptor! {
@@ -25,6 +25,13 @@ descriptor! {
 
 /// Elements that a thread takes at a time.
 const CHUNK: usize = 1 << 14;
+
+/// Bytes of a result from which on it is written past the caches, which would read its lines first: with as many of the
+/// inputs it is more than a last-level cache of 32 MiB holds until someone reads it. Below, such a cache is faster.
+const STREAMED: usize = if cfg!(test) { 1 << 12 } else { 1 << 24 };
+
+/// Bytes of runs on average from which on most of their cache lines are whole.
+const LONG_RUN: usize = 512;
 
 impl Join {
     fn check(&self) -> Checked {
@@ -79,13 +86,17 @@ impl Join {
             .filter(|part| part.width > 0)
             .collect();
         let work = out.len();
-        if line <= CHUNK {
+        if size_of_val(out) >= STREAMED && line * size_of::<T>() >= parts.len() * LONG_RUN {
+            for_each_chunk(out, CHUNK, work, &|n, out| stream_runs(runs(&parts, n * CHUNK, out, line)));
+        } else if line <= CHUNK {
             let lines = CHUNK / line.max(1);
             for_each_chunk(out, lines * line, work, &|n, out| {
                 parts.iter().for_each(|part| part.copy_to_lines(n * lines, out, line));
             });
         } else {
-            for_each_chunk(out, CHUNK, work, &|n, out| copy_run(&parts, n * CHUNK, out, line));
+            for_each_chunk(out, CHUNK, work, &|n, out| {
+                runs(&parts, n * CHUNK, out, line).for_each(|(to, from)| to.copy_from_slice(from));
+            });
         }
     }
 
@@ -131,17 +142,25 @@ impl<T: Plain> JoinedInput<'_, T> {
     }
 }
 
-/// Copies the elements of the result from `at` on.
-fn copy_run<T: Plain>(parts: &[JoinedInput<'_, T>], mut at: usize, mut out: &mut [T], line: usize) {
-    while !out.is_empty() {
+/// The elements of the result from `at` on in runs, with those of the inputs that they become.
+fn runs<'a, T: Plain>(
+    parts: &'a [JoinedInput<'_, T>],
+    mut at: usize,
+    mut out: &'a mut [T],
+    line: usize,
+) -> impl Iterator<Item = (&'a mut [T], &'a [T])> {
+    std::iter::from_fn(move || {
+        if out.is_empty() {
+            return None;
+        }
         let (n, column) = (at / line, at % line);
         let part = &parts[parts.partition_point(|part| part.start <= column) - 1];
         let from = n * part.width + (column - part.start);
         let len = out.len().min(part.start + part.width - column);
-        let (run, rest) = out.split_at_mut(len);
-        run.copy_from_slice(&part.x[from..from + len]);
+        let (run, rest) = std::mem::take(&mut out).split_at_mut(len);
         (at, out) = (at + len, rest);
-    }
+        Some((run, &part.x[from..from + len]))
+    })
 }
 
 #[cfg(test)]
@@ -166,6 +185,17 @@ mod tests {
         let mut draw = Draw::new(22);
         for lens in [&[CHUNK + 3, 0, 5, 2 * CHUNK, 0][..], &[0, 1, 3 * CHUNK], &[CHUNK]] {
             assert_twins(&Join { dtype: DType::F32, outer: 2, lens: Shape::new(lens), inner: 1 }.into(), &mut draw);
+        }
+    }
+
+    #[test]
+    fn long_runs_go_past_the_caches() {
+        let mut draw = Draw::new(24);
+        for dtype in DType::ALL {
+            for lens in [&[600, 700][..], &[1, 1200, 0, 2000], &[3000, 5]] {
+                let lens = Shape::new(lens);
+                assert_twins(&Join { dtype, outer: 7, lens, inner: 1 }.into(), &mut draw);
+            }
         }
     }
 

@@ -212,6 +212,28 @@ unsafe fn stream_line<T: Plain>(to: &mut [T], from: &[T]) {
     to.copy_from_slice(from);
 }
 
+/// Copies runs of elements, which are pairs of equal length, past the caches as far as they have whole cache lines.
+pub(crate) fn stream_runs<'a, T: Plain>(runs: impl Iterator<Item = (&'a mut [T], &'a [T])>) {
+    // Also if the iterator panics.
+    let _fence = StreamFence;
+    let n = CACHE_LINE / size_of::<T>();
+    for (to, from) in runs {
+        assert_eq!(to.len(), from.len(), "elements of a run");
+        let start = to.as_ptr().align_offset(CACHE_LINE).min(to.len());
+        let (head, to) = to.split_at_mut(start);
+        let (to, tail) = to.split_at_mut(to.len() / n * n);
+        let (head_from, from) = from.split_at(start);
+        let (from, tail_from) = from.split_at(to.len());
+        head.copy_from_slice(head_from);
+        for (to, from) in to.chunks_exact_mut(n).zip(from.chunks_exact(n)) {
+            // SAFETY: runs are exclusive and given away, so that nothing reads or writes them before the fence, which ends
+            // with this function.
+            unsafe { stream_line(to, from) };
+        }
+        tail.copy_from_slice(tail_from);
+    }
+}
+
 /// Cuts `out`, shaped `[outer, len, inner]`, into tiles of at most `rows` by `columns` and calls `body` with each.
 pub(crate) fn for_each_tile<T: Send>(
     out: &mut [T],
@@ -296,6 +318,25 @@ mod tests {
                 assert!(out.iter().all(|&x| x == 1), "{extents:?} in {block:?}");
             }
         }
+    }
+
+    #[test]
+    fn runs_are_copied_wherever_they_begin() {
+        fn check<T: Plain + PartialEq + std::fmt::Debug>(element: impl Fn(usize) -> T) {
+            let n = CACHE_LINE / size_of::<T>();
+            let from: Vec<T> = (0..5 * n).map(|at| element(at % 120)).collect();
+            for start in [0, 1, n - 1, n] {
+                for len in [0, 1, n - 1, n, n + 1, 2 * n - 1, 3 * n + 1] {
+                    let mut to = vec![element(127); 5 * n];
+                    stream_runs([(&mut to[start..start + len], &from[1..1 + len])].into_iter());
+                    assert!(to[..start].iter().chain(&to[start + len..]).all(|x| *x == element(127)));
+                    assert_eq!(to[start..start + len], from[1..1 + len]);
+                }
+            }
+        }
+        check(|at| at as u8);
+        check(|at| at as u32);
+        check(|at| at as f64);
     }
 
     #[test]
