@@ -388,11 +388,13 @@ impl DenseKernel for Conv2d {
 
 impl Conv2d {
     /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
-    /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
+    /// a kernel of one tap is a plain product unless steps leave rows out, or an input gradient spreads them. (Packed
+    /// rows are read once, images once for each panel of the filter, so a heavy filter has its rows packed.)
     fn is_direct(&self, width: usize) -> bool {
-        let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
-        let fills = width >= 6 || width >= 4 && self.is_light();
-        fills && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
+        let is_light = self.is_light();
+        let is_gapped = self.stride != [1, 1] && (self.pass == ConvPass::InputGradient || is_light);
+        let fills = width >= 6 || width >= 4 && is_light;
+        fills && (self.kernel_height * self.kernel_width > 1 || is_gapped) && self.holds(1)
     }
 
     /// Whether the filter can be passed over for each line of outputs, since a second-level cache holds it, and whether
