@@ -19,7 +19,7 @@ use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, chec
 use super::extents::{Checked, count, countable, near};
 use super::micro::{
     ConvPart, DirectConv, Engine, FilterGradient, Output, PixelRows, Product, Real, Strided, TapRows, Taps, Window,
-    WindowAxis, is_split, lines_of_chain, with_scratch,
+    WindowAxis, is_one_task, is_split, lines_of_chain, with_scratch,
 };
 use super::text::{alternatives, descriptor};
 use crate::ensure::ensure;
@@ -388,23 +388,33 @@ impl DenseKernel for Conv2d {
 
 impl Conv2d {
     /// Whether a pass whose lines of outputs have `width` pixels reads its images in place: lines must fill tiles, and
-    /// a kernel of one tap is a plain product unless an input gradient spreads its rows.
+    /// a kernel of one tap is a plain product unless steps leave rows out, or an input gradient spreads them. (Packed
+    /// rows are read once, images once for each panel of the filter, so a heavy filter has its rows packed; a small
+    /// product is one task.)
     fn is_direct(&self, width: usize) -> bool {
-        let spreads = self.pass == ConvPass::InputGradient && self.stride != [1, 1];
-        let fills = width >= 6 || width >= 4 && self.is_light();
-        fills && (self.kernel_height * self.kernel_width > 1 || spreads) && self.holds(1)
+        let is_light = self.is_light();
+        let [m, n, k] = self.product();
+        let leaves_out = self.pass == ConvPass::Forward && is_light && !is_one_task(m, n, k);
+        let is_gapped = self.stride != [1, 1] && (self.pass == ConvPass::InputGradient || leaves_out);
+        let fills = width >= 6 || width >= 4 && is_light;
+        fills && (self.kernel_height * self.kernel_width > 1 || is_gapped) && self.holds(1)
+    }
+
+    /// Rows, columns and depth of the product that would take the place of this pass.
+    fn product(&self) -> [usize; 3] {
+        let ([n_in, n_out], [out_height, out_width]) = (self.channels(), self.out_extent());
+        let ([height, width], n, k) = match self.pass {
+            ConvPass::Forward | ConvPass::FilterGradient => ([out_height, out_width], n_out, n_in),
+            ConvPass::InputGradient => ([self.height / self.stride[0], self.width / self.stride[1]], n_in, n_out),
+        };
+        [count(&[self.batch, height, width]), n, count(&[self.kernel_height, self.kernel_width, k])]
     }
 
     /// Whether the filter can be passed over for each line of outputs, since a second-level cache holds it, and whether
     /// no product in place of this pass would be cut along its depth: in place, no sum is.
     fn is_light(&self) -> bool {
-        let ([n_in, n_out], [out_height, out_width]) = (self.channels(), self.out_extent());
-        let (m, n, k) = match self.pass {
-            ConvPass::Forward | ConvPass::FilterGradient => ([out_height, out_width], n_out, n_in),
-            ConvPass::InputGradient => ([self.height / self.stride[0], self.width / self.stride[1]], n_in, n_out),
-        };
-        let k = count(&[self.kernel_height, self.kernel_width, k]);
-        count(&[n, k]) <= 1 << 16 && !is_split(count(&[self.batch, m[0], m[1]]), n, k)
+        let [m, n, k] = self.product();
+        count(&[n, k]) <= 1 << 16 && !is_split(m, n, k)
     }
 
     /// The same for the filter gradient, whose chains are lines of pixels and whose partial results must be small.

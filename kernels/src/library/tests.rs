@@ -312,6 +312,61 @@ fn convolutions_agree_with_their_references_on_any_geometry() {
     }
 }
 
+/// A random convolution of one group whose windows lie inside the image, each apart from the next.
+fn convolution_of_windows_apart(random: &mut Random, dtype: DType, pass: ConvPass) -> Conv2d {
+    let outputs = [random.pick(&[1, 2, 7, 23]), random.pick(&[1, 3, 4, 5, 6, 7, 13, 16, 17, 29])];
+    let stride = [0; 2].map(|_| 1 + random.below(4));
+    let kernel = stride.map(|stride| if random.below(2) == 0 { 1 } else { 1 + random.below(stride) });
+    // Some lines and columns belong to no window.
+    let extent = |axis: usize, rest: usize| (outputs[axis] - 1) * stride[axis] + kernel[axis] + rest;
+    Conv2d {
+        dtype,
+        batch: random.pick(&[1, 2, 3, 5]),
+        height: extent(0, random.below(stride[0])),
+        width: extent(1, random.below(stride[1])),
+        in_channels: random.pick(&[1, 3, 8, 15, 16, 17, 33, 64]),
+        kernel_height: kernel[0],
+        kernel_width: kernel[1],
+        out_channels: random.pick(&[1, 4, 5, 7, 8, 9, 16, 17, 31, 32, 33, 65]),
+        stride,
+        padding: [[0; 2]; 2],
+        dilation: [1, 1],
+        groups: 1,
+        pass,
+    }
+}
+
+#[test]
+fn windows_that_lie_apart_agree_with_copies_and_with_products() {
+    let (mut random, mut n_in_place) = (Random(0xfeed_5eed_0bad_cafe), 0);
+    for round in 0..160 {
+        let pass = [ConvPass::Forward, ConvPass::Forward, ConvPass::InputGradient][round % 3];
+        let dtype = [DType::F32, DType::F32, DType::F64][round / 3 % 3];
+        let conv = convolution_of_windows_apart(&mut random, dtype, pass);
+        let terms = conv.kernel_height * conv.kernel_width * conv.in_channels.max(conv.out_channels);
+        check(&conv, terms, &mut random);
+        if pass != ConvPass::Forward || [conv.kernel_height, conv.kernel_width] != [1, 1] {
+            continue;
+        }
+        n_in_place += usize::from(conv.stride != [1, 1] && conv.tiles().is_some_and(|tiles| tiles.has_whole_rows));
+        // The rows of a product, when those between them have been left out.
+        let [(_, len), (_, filter)] = conv.inputs()[..] else { panic!("two inputs") };
+        let (image, filter) = (random.bytes_of(dtype, len), random.bytes_of(dtype, filter));
+        let ([height, width], pixel) = (conv.out_extent(), conv.in_channels * dtype.size());
+        let mut rows = Bytes::filled(conv.batch * height * width * pixel, 0);
+        for (at, row) in rows.get_mut().chunks_exact_mut(pixel).enumerate() {
+            let (line, x) = (at / width, at % width * conv.stride[1]);
+            let line = line / height * conv.height + line % height * conv.stride[0];
+            row.copy_from_slice(&image.get()[(line * conv.width + x) * pixel..][..pixel]);
+        }
+        let dense = Conv2d { height, width, stride: [1, 1], ..conv.clone() };
+        let [found, expected] = [(&conv, &image), (&dense, &rows)]
+            .map(|(conv, image)| run(conv, &Engine::best(), &[image.clone(), filter.clone()]));
+        assert!(found.get() == expected.get(), "{conv:?}: a product gives other bits");
+    }
+    assert!(n_in_place >= 8, "{n_in_place} shapes of one tap are read in place");
+}
+
 /// A random convolution in groups of few channels, and how long its sums are.
 fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Conv2d, usize) {
     let conv = convolution(random, dtype, pass);

@@ -3,14 +3,15 @@
 //! Each task copies the part of an image that it needs, with its padding, to memory of its own. There every tap is at a
 //! fixed distance from its pixel, so one table of offsets serves all tiles, whose rows are pixels at a fixed distance
 //! (or, for a filter's gradient, taps that are neighbours). Where the result has few channels, the copy is one of planes,
-//! in which pixels are neighbours, and these are the lanes of vectors.
+//! in which pixels are neighbours, and these are the lanes of vectors. Windows that lie inside an image and do not
+//! overlap need no copy: a table for its own lines serves as well.
 
 use std::ops::Range;
 
 use super::drive::{Engine, Output};
 use super::pack::{PanelSource, Strided};
 use super::tile::{Deinterleave, Lines};
-use super::{Layout, Level, Real, Window, block_depth, with_scratch};
+use super::{Layout, Level, Real, Window, WindowAxis, block_depth, with_scratch};
 
 /// Elements of an image that a task holds at a time, unless a single line of windows needs more.
 const MAX_TILE: usize = 96 << 10;
@@ -55,8 +56,12 @@ struct ImageTile {
     /// Lines of the image from one line of outputs to the next.
     stride: usize,
     channels: usize,
+    /// Elements from line to line.
+    line: usize,
     /// Whether a line holds its channels one after the other, so that pixels are neighbours.
     in_planes: bool,
+    /// Whether the lines are those of the image, which need not be copied.
+    in_place: bool,
     /// Readable elements past the end, for tiles that are not full.
     slack: usize,
 }
@@ -77,14 +82,29 @@ impl ImageTile {
             let extent = [(high[0] - low[0] + 1) as usize, (high[1] - low[1] + 1) as usize];
             let slack = (16 * w.x.stride as usize * w.channels).max(16);
             let (stride, channels) = (w.y.stride as usize, w.channels);
-            tile = Some(ImageTile { low, extent, stride, channels, in_planes: false, slack });
+            let line = extent[1] * channels;
+            let [in_planes, in_place] = [false; 2];
+            tile = Some(ImageTile { low, extent, stride, channels, line, in_planes, in_place, slack });
         }
         tile
     }
 
-    /// Elements from line to line.
-    fn line(&self) -> usize {
-        self.extent[1] * self.channels
+    /// Leaves the part where it lies, if all `windows` are inside the image and none of them overlaps the next: what is
+    /// read again and again is quicker to read from a copy.
+    fn place<'a, T: Real>(&mut self, mut windows: impl Iterator<Item = &'a Window<'a, T>>) {
+        let is_apart = |axis: &WindowAxis| {
+            let [first, last] = axis.reach();
+            let end = last + (axis.outputs as isize - 1) * axis.stride;
+            first >= 0 && end < axis.extent as isize && (last - first < axis.stride || axis.outputs == 1)
+        };
+        let mut line = 0;
+        self.in_place = windows.all(|w| {
+            line = w.x.extent * w.pixel;
+            w.pixel == w.channels && is_apart(&w.y) && is_apart(&w.x)
+        });
+        if self.in_place {
+            self.line = line;
+        }
     }
 
     /// Lines of the image for some lines of outputs.
@@ -94,12 +114,38 @@ impl ImageTile {
 
     /// Lines of outputs that are computed from one copy.
     fn lines_per_tile(&self) -> usize {
-        ((MAX_TILE / self.line().max(1)).saturating_sub(self.extent[0]) / self.stride + 1).max(1)
+        ((MAX_TILE / self.line.max(1)).saturating_sub(self.extent[0]) / self.stride + 1).max(1)
     }
 
-    /// Elements of a copy for `n_lines`.
+    /// Elements for `n_lines`.
     fn len(&self, n_lines: usize) -> usize {
-        self.height(n_lines) * self.line() + self.slack
+        (self.height(n_lines) - 1) * self.line + self.extent[1] * self.channels + self.slack
+    }
+
+    /// The elements that lines `lines` of outputs of `image` need: a part of the images, or a copy.
+    fn hold<'h, T: Real>(
+        &self,
+        level: Level,
+        w: &Window<'h, T>,
+        image: usize,
+        lines: &Range<usize>,
+        to: &'h mut [T],
+    ) -> &'h [T] {
+        if !self.in_place {
+            self.copy(level, w, image, lines, to);
+            return to;
+        }
+        let [low_y, low_x] = self.low.map(|low| low as usize);
+        let first = ((image * w.y.extent + low_y + lines.start * self.stride) * w.x.extent + low_x) * w.pixel;
+        let images = w.image.get(first..).unwrap_or_default();
+        if let Some(part) = images.get(..to.len()) {
+            return part;
+        }
+        // A last tile reads beyond the last image.
+        let (inside, after) = to.split_at_mut(images.len());
+        inside.copy_from_slice(images);
+        after.fill(T::ZERO);
+        to
     }
 
     /// Copies what lines `lines` of outputs of `image` need.
@@ -108,9 +154,9 @@ impl ImageTile {
         let width = w.x.extent as isize;
         let from_x = self.low[1].clamp(0, width) as usize;
         let to_x = (self.low[1] + self.extent[1] as isize).clamp(from_x as isize, width) as usize;
-        let (rows, slack) = to.split_at_mut(self.height(lines.len()) * self.line());
+        let (rows, slack) = to.split_at_mut(self.height(lines.len()) * self.line);
         slack.fill(T::ZERO);
-        for (row, y) in rows.chunks_exact_mut(self.line()).zip(low_y..) {
+        for (row, y) in rows.chunks_exact_mut(self.line).zip(low_y..) {
             let y = usize::try_from(y).ok().filter(|y| *y < w.y.extent && from_x < to_x);
             let Some(y) = y else {
                 row.fill(T::ZERO);
@@ -161,7 +207,7 @@ impl ImageTile {
     /// Where the window of the first output of the first line of a copy has its first tap.
     fn start<T>(&self, w: &Window<'_, T>) -> usize {
         let [y, x] = [w.y.offset - self.low[0], w.x.offset - self.low[1]];
-        y as usize * self.line() + x as usize * self.steps()[0]
+        y as usize * self.line + x as usize * self.steps()[0]
     }
 
     /// The distance of each tap of a window from its first.
@@ -170,7 +216,7 @@ impl ImageTile {
         let [pixel, channel] = self.steps().map(|step| step as isize);
         for y in 0..w.y.taps as isize {
             for x in 0..w.x.taps as isize {
-                let at = y * w.y.dilation * self.line() as isize + x * w.x.dilation * pixel;
+                let at = y * w.y.dilation * self.line as isize + x * w.x.dilation * pixel;
                 taps.extend((0..self.channels as isize).map(|c| at + c * channel));
             }
         }
@@ -218,6 +264,9 @@ impl Engine {
         if let Some(tile) = &mut tile {
             let has_neighbours = x.parts.iter().all(|part| part.window.x.stride == 1);
             tile.in_planes = self.narrow && x.n <= MOST_IN_PLANES && has_neighbours;
+            if self.narrow && !tile.in_planes {
+                tile.place(x.parts.iter().filter(|part| depth(part) > 0).map(|part| &part.window));
+            }
         }
         let n_lines = x.parts.iter().map(|part| part.window.y.outputs).max().unwrap_or(0);
         let total = x.parts.iter().map(depth).sum::<usize>() * panels * width;
@@ -248,11 +297,12 @@ impl Engine {
                 let (image, first) = (task / chunks, task % chunks * chunk);
                 let lines = first..(first + chunk).min(n_lines);
                 with_scratch::<T, _>(tile.map_or(0, |tile| tile.len(lines.len())), |copy| {
+                    let mut held: &[T] = &[];
                     if let (Some(tile), Some(part)) = (&tile, x.parts.iter().find(|part| depth(part) > 0)) {
-                        tile.copy(self.level, &part.window, image, &lines, copy);
+                        held = tile.hold(self.level, &part.window, image, &lines, copy);
                     }
                     for part in &ready {
-                        self.direct_part(x, part, tile.as_ref(), copy, packed, &lines, out.at(image * x.out_image));
+                        self.direct_part(x, part, tile.as_ref(), held, packed, &lines, out.at(image * x.out_image));
                     }
                 });
                 done(image, lines);
@@ -267,7 +317,7 @@ impl Engine {
         x: &DirectConv<'_, T>,
         ready: &Ready<'_, '_, T>,
         tile: Option<&ImageTile>,
-        copy: &[T],
+        held: &[T],
         packed: &[T],
         lines: &Range<usize>,
         out: *mut T,
@@ -295,8 +345,8 @@ impl Engine {
                 rows: w.x.outputs,
                 cols: x.n,
                 offsets,
-                a: copy[ready.start..].as_ptr(),
-                a_line: tile.stride * tile.line(),
+                a: held[ready.start..].as_ptr(),
+                a_line: tile.stride * tile.line,
                 a_row: w.x.stride as usize * tile.steps()[0],
                 b,
                 b_panel: k * kernels.width,
@@ -306,7 +356,7 @@ impl Engine {
                 c_row: part.step[1],
                 fresh: block == 0,
             };
-            // SAFETY: the level is present; the copy covers the windows of these lines and the slack a last tile, the
+            // SAFETY: the level is present; what is held covers the windows of these lines and the slack a last tile, the
             // panels are packed, and C is this task's own. In planes, rows are neighbours.
             unsafe { if tile.in_planes { (kernels.planes)(&block) } else { (kernels.lines)(&block) } };
         }
@@ -386,7 +436,7 @@ impl Engine {
         // Where each pixel of a chain lies.
         let pixels: Vec<isize> = (0..chain)
             .flat_map(|y| (0..w.x.outputs).map(move |x| (y, x)))
-            .map(|(y, x)| (y * tile.stride * tile.line() + x * w.x.stride as usize * tile.channels) as isize)
+            .map(|(y, x)| (y * tile.stride * tile.line + x * w.x.stride as usize * tile.channels) as isize)
             .collect();
         let panels = x.n.div_ceil(width) * width * pixels.len();
         with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
@@ -399,7 +449,7 @@ impl Engine {
                     tile.copy(self.level, w, image, &lines, copy);
                     for line in lines.clone().step_by(chain) {
                         let now = line..(line + chain).min(lines.end);
-                        let start = (line - first) * tile.stride * tile.line() + tile.start(w);
+                        let start = (line - first) * tile.stride * tile.line + tile.start(w);
                         let offsets = &pixels[..now.len() * w.x.outputs];
                         self.gradient_of_chain(x, &tile, &copy[start..], offsets, image, line, packed, c, fresh);
                         fresh = false;
@@ -441,7 +491,7 @@ impl Engine {
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };
         let (mut a_line, mut c_line, mut calls) = (w.x.dilation as usize * w.channels, w.channels * x.n, w.y.taps);
         // Of a single line of taps, which has no next one, the dilation may be any number.
-        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line() } else { 0 };
+        let a_tap = if w.y.taps > 1 { w.y.dilation as usize * tile.line } else { 0 };
         let c_tap = w.x.taps * w.channels * x.n;
         if self.narrow && merged {
             // All lines of taps at once, so that there are chains enough where these are short.

@@ -29,8 +29,8 @@ pub(crate) struct Engine {
     pub(crate) parallel_for: ParallelFor,
     /// Whether small products may skip packing; no result depends on it.
     pub(crate) unpacked: bool,
-    /// Whether convolutions of few channels may choose what is a lane, and how chains are grouped; no result depends on
-    /// it.
+    /// Whether convolutions may choose what is a lane, how chains are grouped, and which images need no copy; no result
+    /// depends on it.
     pub(crate) narrow: bool,
 }
 
