@@ -32,6 +32,7 @@ const UNSAFE: [&str; 52] = [
     "kernels/src/library/micro/attention/gradient.rs",
     "kernels/src/library/micro/attention/panels.rs",
     "kernels/src/library/micro/attention.rs",
+    "kernels/src/library/micro/column.rs",
     "kernels/src/library/micro/direct.rs",
     "kernels/src/library/micro/drive.rs",
     "kernels/src/library/micro/mod.rs",
