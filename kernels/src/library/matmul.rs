@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::micro::{Engine, Output, Product, Real, Strided, is_one_task, is_split, is_unpacked, unpacked};
+use super::micro::{Engine, Output, Product, Real, Strided, is_one_task, is_split, is_streamed, is_unpacked, unpacked};
 use super::text::{Field, descriptor, split};
 use crate::ensure::ensure;
 
@@ -401,6 +401,14 @@ impl<T: Real> MatMulCall<'_, T> {
             // SAFETY: `c` is m rows of n elements of the result, this task's own.
             unsafe { unpacked(self.engine.level, extent, a, b, c, extent[1]) };
             done(0..m, 0..n);
+            return;
+        }
+        // A column is the rows of A times a vector, and a row the columns of B times one.
+        let (n_lanes, operands, is_column) = if n == 1 { (m, [a, b], true) } else { (n, [b, a], false) };
+        if self.engine.unpacked && (n == 1 || m == 1) && is_streamed(n_lanes, operands[0]) {
+            let finish = |lanes: Range<usize>| if is_column { done(lanes, 0..1) } else { done(0..1, lanes) };
+            // SAFETY: as above.
+            unsafe { self.engine.multiply_column([n_lanes, k], operands, c, &finish) };
             return;
         }
         let product = Product { m, n, k, a, b, out: Output { data: c, stride: n, rows: None } };

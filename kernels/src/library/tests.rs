@@ -260,6 +260,9 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
         [30, 330, 700],
         [9, 17, 2500],
         [2, 1, 9000],
+        [28, 300, 520],
+        [196, 1100, 120],
+        [50, 900, 160],
     ];
     for [m, n, k] in shapes {
         for dtype in [DType::F32, DType::F64] {
@@ -271,6 +274,47 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
         }
     }
     assert!(split_depth(9, 17, 2500) < 2500 && block_depth(700) < 700, "the shapes above take these paths");
+}
+
+/// A matrix times a vector from either side: rows below, at and above the tiles of all vectors, several tasks, chains of
+/// several blocks, sums in parts, gaps, broadcast rows, and numbers that are not finite.
+#[test]
+fn products_with_a_vector_agree_with_those_of_panels() {
+    let mut random = Random(0x5eed);
+    let rows = [1, 3, 15, 16, 17, 19, 20, 31, 32, 33, 35, 127, 128, 129, 136, 151, 263];
+    let mut n_streamed = 0;
+    for round in 0..240 {
+        let dtype = DTYPES[round % DTYPES.len()];
+        let (m, k) = (random.pick(&rows), random.pick(&[1, 2, 3, 4, 5, 15, 16, 17, 255, 257, 300, 515, 4100]));
+        let matrix = operand(&mut random, &[], m, k);
+        let vector = operand(&mut random, &[], k, 1);
+        let op = if round / 2 % 2 == 0 {
+            MatMul { dtype, batch: SmallVec::new(), m, n: 1, k, a: matrix, b: vector }
+        } else {
+            MatMul { dtype, batch: SmallVec::new(), m: 1, n: m, k, a: vector.transposed(), b: matrix.transposed() }
+        };
+        n_streamed += usize::from(m >= 16 && m * k > 1 << 15);
+        let mut inputs: Vec<Bytes> = op.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
+        if round % 3 == 0 {
+            let (operand, value) = (random.below(2), random.pick(&[f64::INFINITY, f64::NAN, -0.0, 1e-310]));
+            let (len, size) = (op.inputs()[operand].1, dtype.size());
+            let value = retape_runtime::Scalar::from_f64(value, dtype);
+            inputs[operand].get_mut()[random.below(len) * size..][..size]
+                .copy_from_slice(&value.bits.to_le_bytes()[..size]);
+        }
+        check_on(&op, k, &inputs);
+        let (out, again) = on_one_and_two_threads(|| run(&op, &Engine::best(), &inputs));
+        assert_eq!(out.get(), again.get(), "{op:?} on one thread and on two");
+    }
+    assert!(n_streamed > 40, "{n_streamed} products are large enough");
+    for m in [128, 1000, 9000] {
+        for transposed in [false, true] {
+            let mut op = MatMul::contiguous(DType::F32, &[], [m, 1, 130]);
+            op.a = if transposed { MatrixLayout::contiguous(&[], 130, m).transposed() } else { op.a };
+            check(&op, 130, &mut random);
+        }
+    }
+    assert!(split_depth(16, 1, 4100) < 4100 && block_depth(4100) < split_depth(16, 1, 4100), "parts of several blocks");
 }
 
 /// A random small convolution; some of its extents are zero.

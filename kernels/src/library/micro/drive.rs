@@ -27,7 +27,7 @@ pub(crate) struct Engine {
     pub(crate) level: Level,
     /// Runs tasks.
     pub(crate) parallel_for: ParallelFor,
-    /// Whether small products may skip packing; no result depends on it.
+    /// Whether small products and those with a vector may skip packing; no result depends on it.
     pub(crate) unpacked: bool,
     /// Whether convolutions may choose what is a lane, how chains are grouped, and which images need no copy; no result
     /// depends on it.
@@ -328,20 +328,28 @@ impl Engine {
         k: usize,
         packed: &mut [T],
     ) {
-        let depth = block_depth(k);
-        let width = T::kernels(self.level).width;
+        /// Panels that are written together, so that what lies in one row of the operand is read at once.
+        const PANELS: usize = 8;
+        /// Steps of a panel that are written at a time.
+        const STEPS: usize = 32;
+        let (depth, width) = (block_depth(k), T::kernels(self.level).width);
         let panels = cols.len().div_ceil(width);
-        let batch = (PACK_TASK / (width * k)).max(1);
+        let batch = (PACK_TASK / (width * depth)).max(PANELS);
+        let blocks = k.div_ceil(depth);
+        let n_steps = if b.layout() == Layout::Interleaved { STEPS } else { depth };
         let out = Output { data: packed.as_mut_ptr(), stride: width * k, rows: None };
-        (self.parallel_for)(panels.div_ceil(batch), &|task| {
-            for panel in task * batch..((task + 1) * batch).min(panels) {
-                let first = cols.start + panel * width;
-                let outer = first..(first + width).min(cols.end);
-                // SAFETY: the memory of this panel, which no other task uses.
-                let to = unsafe { std::slice::from_raw_parts_mut(out.row(panel), width * k) };
-                for (block, to) in to.chunks_mut(width * depth).enumerate() {
-                    let steps = block * depth..((block + 1) * depth).min(k);
-                    b.pack(outer.clone(), steps, Layout::Interleaved, width, to);
+        (self.parallel_for)(panels.div_ceil(batch) * blocks, &|task| {
+            let (first, block) = (task / blocks * batch, task % blocks * depth);
+            let end = (block + depth).min(k);
+            for start in (block..end).step_by(n_steps) {
+                let steps = start..(start + n_steps).min(end);
+                for panel in first..(first + batch).min(panels) {
+                    let outer = cols.start + panel * width;
+                    // SAFETY: the steps of this panel, which no other task uses.
+                    let to = unsafe {
+                        std::slice::from_raw_parts_mut(out.row(panel).add(start * width), steps.len() * width)
+                    };
+                    b.pack(outer..(outer + width).min(cols.end), steps.clone(), Layout::Interleaved, width, to);
                 }
             }
         });
@@ -349,19 +357,22 @@ impl Engine {
 
     /// Computes the tiles of one strip of columns.
     fn tiles<T: Real>(&self, kernels: &Kernels<T>, x: &Product<'_, T>, columns: &Columns<T>, done: Done<'_>) {
-        let [rows, cols] = tile_extent(kernels, [x.m, columns.cols.len(), x.k], columns.source);
-        let (down, across) = (x.m.div_ceil(rows), columns.cols.len().div_ceil(cols));
+        let grid = Grid::new(kernels, [x.m, columns.cols.len(), x.k], columns.source);
         let run = |packed: Option<&[T]>| {
-            (self.parallel_for)(down * across, &|task| {
-                let (i, j) = (task / across * rows, columns.cols.start + task % across * cols);
-                let (rows, cols) = (i..(i + rows).min(x.m), j..(j + cols).min(columns.cols.end));
+            (self.parallel_for)(grid.down * grid.across, &|task| {
+                let rows = grid.rows(x.m, task / grid.across);
+                let cols = grid.cols(columns.cols.len(), task % grid.across);
+                if rows.is_empty() || cols.is_empty() {
+                    return;
+                }
+                let cols = columns.cols.start + cols.start..columns.cols.start + cols.end;
                 ProductTask { kernels, product: x, packed, columns }.run(&rows, &cols);
                 done(rows, cols);
             });
         };
-        // Where many tasks have the same rows, they share the panels.
+        // Where many tasks have the same rows and few columns, they share the panels.
         let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
-        if across > 2 && n_shared <= STRIP {
+        if columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP {
             with_scratch::<T, _>(n_shared, |packed| {
                 self.pack_all_rows(kernels, x.a, [x.m, x.k], packed);
                 run(Some(packed));
@@ -413,37 +424,79 @@ struct Columns<T> {
 // SAFETY: only read while tasks run.
 unsafe impl<T: Sync> Sync for Columns<T> {}
 
-/// Rows and columns of a task: panels stay in the second-level cache, and there are tasks enough for many threads.
-fn tile_extent<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource) -> [usize; 2] {
-    const TASKS: usize = 16;
-    /// Columns over which the packing of rows weighs little.
-    const FEW_COLUMNS: usize = 128;
-    /// Operations that outweigh the start of a task, and its share of packing.
-    const TASK: usize = 1 << 20;
-    let (height, width) = (kernels.heights[0], kernels.width);
-    if is_one_task(m, n, k) {
-        return [m.next_multiple_of(height), n.next_multiple_of(width)];
+/// How the tasks of a product divide its rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Grid {
+    /// Tasks below each other, and side by side.
+    down: usize,
+    across: usize,
+    /// Rows and columns of which a task has a multiple, unless it is the last one.
+    unit: [usize; 2],
+}
+
+impl Grid {
+    /// Panels of a task stay in the second-level cache, there are tasks enough for many threads, and they have equal
+    /// shares, as far as their units allow.
+    fn new<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource) -> Grid {
+        const TASKS: usize = 16;
+        /// Operations that outweigh the start of a task.
+        const TASK: usize = 1 << 19;
+        /// Columns of a task at most, and those over which the packing of its rows weighs little.
+        const COLUMNS: [usize; 2] = [512, 128];
+        let [height, _, least] = kernels.heights;
+        if is_one_task(m, n, k) {
+            return Grid { down: 1, across: 1, unit: [height, kernels.width] };
+        }
+        if source == ColumnSource::Tasks {
+            return Grid::across(kernels, [m, n, k]);
+        }
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let wanted = (work / TASK).clamp(2, TASKS);
+        let across = n.div_ceil(COLUMNS[0]);
+        // Tasks of different rows pack nothing twice. A power of two of them occupies as many threads evenly.
+        // Packed panels come from farther away than a B that a cache holds, and should serve more rows.
+        let least_rows = if source == ColumnSource::Panels { 8 * height } else { 2 * height };
+        let share = wanted.div_ceil(across).min(m / least_rows).max(1);
+        let least_down = m.div_ceil(ROWS).next_multiple_of(if m > 4 * ROWS { 4 } else { 1 });
+        let down = least_down.max(1 << share.ilog2());
+        let across = across.max(wanted.div_ceil(down).min(n / COLUMNS[1]));
+        Grid { down, across, unit: [least, kernels.width] }
     }
-    let (mut rows, mut cols) = (ROWS, 2048usize.next_multiple_of(width));
-    let tasks = |rows: usize, cols: usize| m.div_ceil(rows) * n.div_ceil(cols);
-    let is_large = |rows: usize, cols: usize| {
-        let work = rows.min(m).saturating_mul(cols.min(n)).saturating_mul(k);
-        let n_tasks = tasks(rows, cols);
-        n_tasks < TASKS && work > TASK || n_tasks < 2 && !is_one_task(rows.min(m), cols.min(n), k)
-    };
-    // Packed panels come from far away, and should serve many rows.
-    while is_large(rows, cols) && source == ColumnSource::Panels && cols.min(n) >= 4 * FEW_COLUMNS {
-        cols = (cols.min(n) / 2).next_multiple_of(width);
+
+    /// Tasks that differ in columns alone, each of which packs its own.
+    fn across<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> Grid {
+        const TASKS: usize = 16;
+        /// Operations that outweigh the start of a task, and its share of packing.
+        const TASK: usize = 1 << 20;
+        let width = kernels.width;
+        let mut cols = 2048usize.next_multiple_of(width);
+        let is_large = |cols: usize| {
+            let work = m.saturating_mul(cols.min(n)).saturating_mul(k);
+            let n_tasks = n.div_ceil(cols);
+            n_tasks < TASKS && work > TASK || n_tasks < 2 && !is_one_task(m, cols.min(n), k)
+        };
+        while is_large(cols) && cols > 2 * width {
+            cols = (cols / 2).next_multiple_of(width);
+        }
+        Grid { down: 1, across: n.div_ceil(cols), unit: [kernels.heights[0], width] }
     }
-    // Tasks of different rows pack nothing twice, unless they pack columns.
-    while is_large(rows, cols) && source != ColumnSource::Tasks && rows.min(m) >= 4 * height {
-        rows = rows.min(m).div_ceil(2).next_multiple_of(height);
+
+    /// The rows of the tasks at place `i` from above, of `m`.
+    fn rows(&self, m: usize, i: usize) -> Range<usize> {
+        share(m, self.unit[0], self.down, i)
     }
-    while is_large(rows, cols) && cols > 2 * width {
-        cols = (cols / 2).next_multiple_of(width);
+
+    /// The columns of the tasks at place `j` from the left, of `n`.
+    fn cols(&self, n: usize, j: usize) -> Range<usize> {
+        share(n, self.unit[1], self.across, j)
     }
-    let rows = m.div_ceil(m.div_ceil(rows)).next_multiple_of(height);
-    [rows, n.div_ceil(n.div_ceil(cols)).next_multiple_of(width)]
+}
+
+/// Share `index` of `n` equal ones of `extent` elements, in whole units; some are empty where there are few units.
+fn share(extent: usize, unit: usize, n: usize, index: usize) -> Range<usize> {
+    let units = extent.div_ceil(unit);
+    let start = |index: usize| (units * index / n * unit).min(extent);
+    start(index)..start(index + 1)
 }
 
 /// Packs all row panels of `rows` and `steps`.
@@ -625,6 +678,55 @@ mod tests {
             expected[at + j] = terms.fold(first, |sum, x| sum + x);
         }
         [found, expected]
+    }
+
+    /// Tasks cover rows and columns once, begin at whole panels, and are no higher than a task may be.
+    #[test]
+    fn tasks_cover_a_product_once() {
+        let extents = [1, 2, 11, 12, 13, 23, 24, 31, 33, 48, 95, 97, 191, 193, 512, 769, 1031, 6272];
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            for [m, n] in extents.iter().flat_map(|m| extents.map(|n| [*m, n])) {
+                for (k, source) in [1, 40, 1000].into_iter().flat_map(|k| {
+                    [ColumnSource::Operand, ColumnSource::Panels, ColumnSource::Tasks].map(|source| (k, source))
+                }) {
+                    if source == ColumnSource::Tasks && m > ROWS {
+                        continue;
+                    }
+                    let grid = Grid::new(&kernels, [m, n, k], source);
+                    let all = |ranges: Vec<Range<usize>>, extent: usize, unit: usize| {
+                        let mut end = 0;
+                        for range in ranges {
+                            assert!(
+                                range.start == end && (end.is_multiple_of(unit) || end == extent),
+                                "{grid:?} {m} {n}"
+                            );
+                            end = range.end;
+                        }
+                        assert_eq!(end, extent, "{grid:?} {m} {n} {k}");
+                    };
+                    let rows: Vec<_> = (0..grid.down).map(|i| grid.rows(m, i)).collect();
+                    let highest = rows.iter().map(Range::len).max().unwrap_or(0);
+                    assert!(highest <= ROWS + kernels.heights[0] || is_one_task(m, n, k), "{grid:?} {m} {n} {k}");
+                    all(rows, m, kernels.heights[2]);
+                    all((0..grid.across).map(|j| grid.cols(n, j)).collect(), n, kernels.width);
+                }
+            }
+        }
+    }
+
+    /// Rows that are divided between threads have equal shares: the one with the most work has little more than the mean.
+    #[test]
+    fn tasks_have_equal_shares() {
+        let kernels = <f32 as Real>::kernels(Level::best());
+        for m in [48, 64, 96, 100, 128, 256, 512, 1024, 2048] {
+            let grid = Grid::new(&kernels, [m, 512, 512], ColumnSource::Operand);
+            let most = (0..grid.down).map(|i| grid.rows(m, i).len()).max().unwrap_or(0);
+            assert!(
+                grid.down.is_multiple_of(2) && most * grid.down <= m + grid.down * kernels.heights[1],
+                "{m}: {grid:?}"
+            );
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! operands and the sliding windows of convolutions need no copy of their own.
 
 mod attention;
+mod column;
 mod direct;
 mod drive;
 mod pack;
@@ -24,6 +25,8 @@ use std::ops::Add;
 use retape_runtime::Element;
 
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
+use column::Column;
+pub(crate) use column::is_streamed;
 pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, lines_of_chain};
 pub(crate) use drive::{Engine, Output, Product, is_one_task, is_split, is_unpacked, unpacked};
 #[cfg(test)]
@@ -123,6 +126,8 @@ pub(crate) struct Kernels<T> {
     spread: unsafe fn(&Deinterleave<T>),
     /// Computes a small product.
     unpacked: unsafe fn(&Unpacked<T>),
+    /// Computes a matrix times a vector.
+    column: unsafe fn(&Column<T>),
     /// Computes chains of fused multiply-adds on registers.
     chains: unsafe fn(usize, *const T) -> T,
     /// Elements of a vector, and of the shortest one.
@@ -198,6 +203,12 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn column(x: &Column<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { column::column::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn chains(steps: usize, half: *const Elem) -> Elem {
             // SAFETY: handed on; the features are enabled here.
             unsafe { peak::chains::<$vector>(steps, half) }
@@ -212,6 +223,7 @@ macro_rules! kernels {
             planes,
             spread,
             unpacked,
+            column,
             chains,
             lanes,
             least_lanes,
@@ -229,6 +241,7 @@ fn portable<T: Real>() -> Kernels<T> {
         planes: tile::planes::<simd::Portable<T>>,
         spread: tile::spread::<simd::Portable<T>>,
         unpacked: tile::unpacked::<T>,
+        column: column::column::<simd::Portable<T>>,
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
         least_lanes: simd::least_lanes::<simd::Portable<T>>(),

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use super::tile::CHUNK;
 use super::{Layout, Real};
+use crate::library::view::vectorized;
 
 /// An operand of a product: a matrix with an outer index (row of A, column of B) and an inner one (step of k).
 pub(crate) trait PanelSource<T>: Sync {
@@ -174,7 +175,24 @@ impl<T: Real> Strided<T> {
         }
     }
 
+    /// Writes a chunked panel whose steps are neighbours in memory.
+    #[inline(always)]
+    fn chunk(&self, outer: Range<usize>, inner: Range<usize>, width: usize, panel: &mut [T]) {
+        for i in 0..outer.len() {
+            // SAFETY: a row and steps inside the ranges.
+            let row = unsafe { self.row(outer.start + i, inner.start, inner.len()) };
+            let (chunks, rest) = row.as_chunks::<CHUNK>();
+            let to = panel[i * CHUNK..].chunks_mut(width * CHUNK);
+            for (from, to) in chunks.iter().zip(to) {
+                prefetch(from.as_ptr().wrapping_offset(self.outer), CHUNK);
+                to[..CHUNK].copy_from_slice(from);
+            }
+            write_run(panel, width, i, chunks.len() * CHUNK, rest);
+        }
+    }
+
     /// Writes an interleaved panel whose rows are neighbours in memory, in pieces of known width.
+    #[inline(always)]
     fn interleave(&self, outer: Range<usize>, inner: Range<usize>, width: usize, panel: &mut [T]) {
         let mut i = 0;
         while i < outer.len() {
@@ -213,20 +231,14 @@ impl<T: Real> PanelSource<T> for Strided<T> {
         let rows = outer.len();
         clear_rows(rows, inner.len(), layout, width, panel);
         match (layout, self.outer, self.inner) {
-            (Layout::Chunked, _, 1) => {
-                for i in 0..rows {
-                    // SAFETY: a row and steps inside the ranges.
-                    let row = unsafe { self.row(outer.start + i, inner.start, inner.len()) };
-                    let (chunks, rest) = row.as_chunks::<CHUNK>();
-                    let to = panel[i * CHUNK..].chunks_mut(width * CHUNK);
-                    for (from, to) in chunks.iter().zip(to) {
-                        prefetch(from.as_ptr().wrapping_offset(self.outer), CHUNK);
-                        to[..CHUNK].copy_from_slice(from);
-                    }
-                    write_run(panel, width, i, chunks.len() * CHUNK, rest);
-                }
-            }
-            (Layout::Interleaved, 1, _) => self.interleave(outer, inner, width, panel),
+            (Layout::Chunked, _, 1) => vectorized(
+                #[inline(always)]
+                || self.chunk(outer, inner, width, panel),
+            ),
+            (Layout::Interleaved, 1, _) => vectorized(
+                #[inline(always)]
+                || self.interleave(outer, inner, width, panel),
+            ),
             (Layout::Interleaved, _, 1) => self.transpose(outer, inner, width, panel),
             (Layout::Chunked | Layout::Interleaved, _, _) => self.gather(outer, inner, layout, width, panel),
         }

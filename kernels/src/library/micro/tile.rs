@@ -608,7 +608,7 @@ unsafe fn finish_plane<S: Simd, const N: usize>(
 }
 
 /// The shortest vectors of an instruction set.
-type Shortest<S> = <<S as Simd>::Half as Simd>::Half;
+pub(super) type Shortest<S> = <<S as Simd>::Half as Simd>::Half;
 
 /// Copies `len` pixels at a distance of `step` to planes at a distance of `plane`, one for each channel.
 ///
