@@ -117,23 +117,25 @@ fn next(key: [u32; 2]) -> [u32; 2] {
 /// vectors of them.
 #[inline(always)]
 fn side_by_side(block: u64, stream: u32, mut key: [u32; 2]) -> [[u64; LANES]; 4] {
-    let mut words = [[0; LANES], [0; LANES], [u64::from(stream); LANES], [0; LANES]];
+    let (mut first, mut second, mut third, mut fourth) =
+        ([0; LANES], [0; LANES], [u64::from(stream); LANES], [0; LANES]);
     for lane in 0..LANES {
         let block = block + lane as u64;
-        (words[0][lane], words[1][lane]) = (block, block >> 32);
+        (first[lane], second[lane]) = (block, block >> 32);
     }
     for _ in 0..ROUNDS {
         for lane in 0..LANES {
-            let product = |which: usize| u64::from(MULTIPLIERS[which]) * (words[2 * which][lane] & u64::from(u32::MAX));
-            let (p, q) = (product(0), product(1));
-            words[0][lane] = (q >> 32) ^ words[1][lane] ^ u64::from(key[0]);
-            words[1][lane] = q;
-            words[2][lane] = (p >> 32) ^ words[3][lane] ^ u64::from(key[1]);
-            words[3][lane] = p;
+            let lower_half = |word: u64| word & u64::from(u32::MAX);
+            let p = u64::from(MULTIPLIERS[0]) * lower_half(first[lane]);
+            let q = u64::from(MULTIPLIERS[1]) * lower_half(third[lane]);
+            first[lane] = (q >> 32) ^ second[lane] ^ u64::from(key[0]);
+            second[lane] = q;
+            third[lane] = (p >> 32) ^ fourth[lane] ^ u64::from(key[1]);
+            fourth[lane] = p;
         }
         key = next(key);
     }
-    words
+    [first, second, third, fourth]
 }
 
 #[cfg(test)]
