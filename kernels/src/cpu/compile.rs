@@ -60,7 +60,9 @@ fn detect() -> Result<Isa> {
     let wanted = [
         ("opt_level", "speed"),
         ("enable_verifier", verify),
-        ("enable_probestack", "false"),
+        // A frame of several pages is touched page by page, so that a full stack ends at its guard page.
+        ("enable_probestack", "true"),
+        ("probestack_strategy", "inline"),
         ("use_colocated_libcalls", "false"),
         ("is_pic", "false"),
     ];

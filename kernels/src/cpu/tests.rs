@@ -244,6 +244,52 @@ fn a_trap_changes_no_bit_and_its_flag_says_what_was_stored() {
     assert!(raised > 50 && quiet > 50, "{raised} raised, {quiet} not");
 }
 
+/// A frame of several pages is touched page by page before it is used: the guard page below a stack may be but one.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn large_frames_of_cranelift_are_probed() {
+    use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
+    const PAGE: u64 = 4096;
+    let isa = super::compile::isa_at(None).unwrap();
+    let mut largest = 0;
+    for n in [8, 60, 100, 200] {
+        // All elements are needed once more when the last one is there.
+        let k = KernelBuilder::new();
+        let x = k.param(DType::F32, 64 * n, false);
+        k.axis(64, false);
+        let loads: Vec<Value> = (0..n).map(|at| k.load(x, Affine::new(at as i64, &[n as i64]))).collect();
+        let mut sum = loads[0];
+        for (at, load) in loads.iter().enumerate() {
+            sum = sum * loads[n - 1 - at] + *load;
+        }
+        k.store(k.param(DType::F32, 64, true), Affine::new(0, &[1]), sum);
+        let kernel = k.finish();
+        let schedule = schedule(&kernel);
+        for nest in &schedule.nests {
+            let code = super::compile::machine_code(&Unit { nests: vec![nest], trap: false }, &isa).unwrap();
+            let (mut touched, mut below) = (0, 0);
+            for inst in &mut Decoder::with_ip(64, &code, 0, DecoderOptions::NONE) {
+                let is_stack = inst.op0_register() == Register::RSP;
+                match inst.mnemonic() {
+                    Mnemonic::Sub if is_stack => {
+                        below += inst.immediate(1);
+                        if inst.immediate(1) > PAGE {
+                            assert!(below < touched + PAGE, "{below} bytes, of which {touched} are touched");
+                        }
+                        largest = largest.max(below);
+                    }
+                    Mnemonic::Add if is_stack => below = below.saturating_sub(inst.immediate(1)),
+                    Mnemonic::Mov if inst.memory_base() == Register::RSP && inst.memory_displacement64() == 0 => {
+                        touched = touched.max(below);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(largest > PAGE, "no frame is larger than {largest} bytes");
+}
+
 fn fresh_outputs(kernel: &Kernel) -> Vec<Vec<u8>> {
     kernel.params.iter().filter(|p| p.written).map(|p| vec![0u8; p.len * p.dtype.size()]).collect()
 }

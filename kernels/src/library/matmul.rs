@@ -405,7 +405,7 @@ impl<T: Real> MatMulCall<'_, T> {
         }
         // A column is the rows of A times a vector, and a row the columns of B times one.
         let (n_lanes, operands, is_column) = if n == 1 { (m, [a, b], true) } else { (n, [b, a], false) };
-        if self.engine.unpacked && (n == 1 || m == 1) && is_streamed(n_lanes, operands[0]) {
+        if self.engine.unpacked && k > 0 && (n == 1 || m == 1) && is_streamed(n_lanes, operands[0]) {
             let finish = |lanes: Range<usize>| if is_column { done(lanes, 0..1) } else { done(0..1, lanes) };
             // SAFETY: as above.
             unsafe { self.engine.multiply_column([n_lanes, k], operands, c, &finish) };

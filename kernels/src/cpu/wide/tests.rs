@@ -360,7 +360,7 @@ fn columns_row_by_row_stay_within_their_buffers() {
 #[test]
 fn several_nests_of_a_function_run_in_order() {
     let mut n_wide = 0;
-    for seed in 0..60 {
+    for seed in 0..200 {
         let kernels: Vec<Kernel> = (0..3).map(|n| prepared(&random_kernel(3 * seed + n))).collect();
         let schedules: Vec<Schedule> = kernels.iter().map(schedule).collect();
         if schedules.iter().any(|schedule| schedule.scratch > 0) {

@@ -1,18 +1,19 @@
 //! Products with one column or one row: a matrix times a vector. Rows of the matrix are lanes, and nothing is packed.
 //!
 //! The panels of other products would leave all lanes of a vector empty except one. The chains of additions are those of
-//! [`super::drive`], so that no bit differs.
+//! [`super::drive`], so that no bit differs: blocks of steps in order, and the parts of a long sum, each a task of its own.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::drive::{Engine, is_one_task, split_depth};
+use super::drive::{Engine, Output, is_one_task, share, split_depth};
 use super::pack::Strided;
 use super::simd::Simd;
 use super::tile::Shortest;
-use super::{Real, block_depth};
+use super::{Real, block_depth, with_scratch};
 
-/// Rows of a matrix whose steps are neighbours in memory, below which panels serve as well.
-const FEW_ROWS: usize = 16;
+/// Rows of a matrix below which panels serve as well, and of which a task has a multiple where steps are neighbours.
+const FEW_ROWS: usize = 4 * SIDE;
 
 /// Multiplications of a task at least.
 const TASK: usize = 1 << 16;
@@ -20,8 +21,13 @@ const TASK: usize = 1 << 16;
 /// Tasks at most, if each is large enough.
 const TASKS: usize = 16;
 
-/// Rows that a task has a multiple of, unless it is the last one: a tile of the longest vectors.
-const UNIT: usize = 128;
+/// Vectors of a tile of rows that are neighbours.
+const VECTORS: usize = 8;
+
+/// Rows that are neighbours from which on they are passed over as a strip, and the rows of one at most, whose sums the
+/// nearest cache holds.
+const WIDE: usize = 256;
+const STRIP: usize = 512;
 
 /// Steps after which rows are asked for anew, those of a cache line or two, and how many steps ahead.
 const RUN: usize = 16;
@@ -31,9 +37,8 @@ const AHEAD: usize = 64;
 pub(super) struct Column<T> {
     /// Rows, which lie one after the other in the result.
     pub(super) rows: usize,
-    /// Length of the sums, of their parts, and of the chains of a part.
+    /// Length of the sums, and of their chains.
     pub(super) steps: usize,
-    pub(super) part: usize,
     pub(super) depth: usize,
     /// The matrix, the distance of its rows and that of its steps, one of which is 1.
     pub(super) a: *const T,
@@ -46,22 +51,47 @@ pub(super) struct Column<T> {
     pub(super) c: *mut T,
 }
 
-/// A pointer to the result, of which each task writes a part of its own.
-struct ColumnResult<T>(*mut T);
-
-// SAFETY: tasks write disjoint parts.
-unsafe impl<T: Send> Sync for ColumnResult<T> {}
-
-impl<T> ColumnResult<T> {
-    fn at(&self, offset: usize) -> *mut T {
-        self.0.wrapping_add(offset)
-    }
-}
-
 /// Whether a matrix of `rows` rows times a vector is computed without panels.
 pub(crate) fn is_streamed<T: Real>(rows: usize, a: &Strided<T>) -> bool {
     let (_, row, step) = a.parts();
     row >= 0 && step >= 0 && (row == 1 || step == 1) && rows >= FEW_ROWS
+}
+
+/// How the rows and steps of a product are divided between tasks.
+#[derive(Debug)]
+struct ColumnTasks {
+    rows: usize,
+    k: usize,
+    /// Tasks with a share of the rows each, in multiples of `unit`.
+    shares: usize,
+    unit: usize,
+    /// Steps of a part of the sums, and the number of parts, each with tasks of its own.
+    part: usize,
+    parts: usize,
+}
+
+impl ColumnTasks {
+    fn new([rows, k]: [usize; 2], unit: usize) -> ColumnTasks {
+        // The parts are those of a result of one column and as many rows.
+        let part = split_depth(rows, 1, k);
+        let parts = k.div_ceil(part).max(1);
+        let wanted = (rows.saturating_mul(k) / TASK).clamp(1, TASKS);
+        // A power of two of them occupies as many threads evenly.
+        let shares = 1 << wanted.div_ceil(parts).min(rows / unit).max(1).ilog2();
+        ColumnTasks { rows, k, shares, unit, part, parts }
+    }
+
+    fn n_tasks(&self) -> usize {
+        self.shares * self.parts
+    }
+
+    /// The part of a task, its rows and its steps.
+    fn of(&self, task: usize) -> (usize, Range<usize>, Range<usize>) {
+        let part = task / self.shares;
+        let first = part * self.part;
+        let rows = share(self.rows, self.unit, self.shares, task % self.shares);
+        (part, rows, first..first.saturating_add(self.part).min(self.k))
+    }
 }
 
 impl Engine {
@@ -69,124 +99,206 @@ impl Engine {
     ///
     /// # Safety
     ///
-    /// [`is_streamed`] holds; `c` is writable for the rows, and nobody else uses these.
+    /// [`is_streamed`] holds; `a` has `rows` rows of `k` steps and `x` as many steps; `c` is writable for the rows, and
+    /// nobody else uses these.
     pub(crate) unsafe fn multiply_column<T: Real>(
         &self,
         [rows, k]: [usize; 2],
-        [a, x]: [&Strided<T>; 2],
+        operands: [&Strided<T>; 2],
         c: *mut T,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        let (kernels, out) = (T::kernels(self.level), ColumnResult(c));
-        let ((a, a_row, a_step), (x, _, x_step)) = (a.parts(), x.parts());
-        let [a_row, a_step] = [a_row, a_step].map(isize::unsigned_abs);
-        let matrix = ColumnMatrix([a, x]);
-        let n_tasks = if is_one_task(rows, 1, k) { 1 } else { (rows.saturating_mul(k) / TASK).clamp(1, TASKS) };
-        let unit = if a_row == 1 { UNIT } else { FEW_ROWS };
-        let share = rows.div_ceil(n_tasks).next_multiple_of(unit);
-        // The parts of a chain, and what precedes them, as for a result of one column and as many rows.
-        let (part, depth) = (split_depth(rows, 1, k), block_depth(k));
-        (self.parallel_for)(rows.div_ceil(share), &|task| {
-            let now = task * share..((task + 1) * share).min(rows);
-            let a = matrix.operand(0).wrapping_add(now.start * a_row);
-            let (x, c) = (matrix.operand(1), out.at(now.start));
-            let column = Column { rows: now.len(), steps: k, part, depth, a, a_row, a_step, x, x_step, c };
-            // SAFETY: the level is present; the operands hold all rows and steps, and the rows are this task's own.
-            unsafe { (kernels.column)(&column) };
-            done(now);
-        });
-    }
-}
-
-/// The operands, which tasks share.
-struct ColumnMatrix<T>([*const T; 2]);
-
-// SAFETY: only read while tasks run.
-unsafe impl<T: Sync> Sync for ColumnMatrix<T> {}
-
-impl<T> ColumnMatrix<T> {
-    fn operand(&self, index: usize) -> *const T {
-        self.0[index]
-    }
-}
-
-/// Adds up the sums of chains: `chain` gives those of some steps. `zero` is not added.
-#[inline(always)]
-fn total<T, V: Copy>(x: &Column<T>, zero: V, chain: impl Fn(Range<usize>) -> V, add: impl Fn(V, V) -> V) -> V {
-    let (mut total, mut start) = (zero, 0);
-    while start < x.steps {
-        let end = start.saturating_add(x.part).min(x.steps);
-        let (mut sum, mut at) = (zero, start);
-        while at < end {
-            let next = (at + x.depth).min(end);
-            let more = chain(at..next);
-            sum = if at == start { more } else { add(sum, more) };
-            at = next;
+        debug_assert!(is_streamed(rows, operands[0]), "strides are no distances");
+        let unit = if operands[0].parts().1 == 1 { WIDE } else { FEW_ROWS };
+        let tasks = ColumnTasks::new([rows, k], unit);
+        let out = Output { data: c, stride: 1, rows: None };
+        if tasks.parts == 1 {
+            // SAFETY: handed on.
+            unsafe { self.column_tasks(&tasks, operands, &out, done) };
+            return;
         }
-        total = if start == 0 { sum } else { add(total, sum) };
-        start = end;
+        with_scratch::<T, _>(rows * tasks.parts, |partial| {
+            let all = Output { data: partial.as_mut_ptr(), stride: 1, rows: None };
+            // SAFETY: the scratch has the rows of each part; the output is handed on.
+            unsafe {
+                self.column_tasks(&tasks, operands, &all, &|_| {});
+                self.add_parts(partial, [rows, 1], &out);
+            }
+        });
+        done(0..rows);
     }
-    total
+
+    /// Runs the tasks, of which each writes its rows of its part; the parts follow each other in `out`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply_column`], for an output with the rows of each part.
+    unsafe fn column_tasks<T: Real>(
+        &self,
+        tasks: &ColumnTasks,
+        [a, x]: [&Strided<T>; 2],
+        out: &Output<'_, T>,
+        done: &(dyn Fn(Range<usize>) + Sync),
+    ) {
+        let (kernels, depth) = (T::kernels(self.level), block_depth(tasks.k));
+        let run = |task: usize| {
+            let (part, rows, steps) = tasks.of(task);
+            let ((a, a_row, a_step), (x, _, x_step)) = (a.parts(), x.parts());
+            let column = Column {
+                rows: rows.len(),
+                steps: steps.len(),
+                depth,
+                a: a.wrapping_offset(rows.start as isize * a_row + steps.start as isize * a_step),
+                a_row: a_row.unsigned_abs(),
+                a_step: a_step.unsigned_abs(),
+                x: x.wrapping_offset(steps.start as isize * x_step),
+                x_step,
+                c: out.row(part * tasks.rows + rows.start),
+            };
+            // SAFETY: the level is present; the operands hold these rows and steps, and the rows of the output are this
+            // task's own.
+            unsafe { (kernels.column)(&column) };
+            done(rows);
+        };
+        if is_one_task(tasks.rows, 1, tasks.k) {
+            (0..tasks.n_tasks()).for_each(run);
+        } else {
+            (self.parallel_for)(tasks.n_tasks(), &run);
+        }
+    }
 }
 
 /// Computes all rows.
 ///
 /// # Safety
 ///
-/// The instruction set of `S`; operands and result are valid for rows and steps, of which there are some.
+/// The instruction set of `S`; operands and result are valid for rows and steps.
 #[inline(always)]
 pub(super) unsafe fn column<S: Simd>(x: &Column<S::Elem>) {
-    let mut i = 0;
-    while i < x.rows {
-        let left = x.rows - i;
-        // SAFETY: no more rows than are left.
-        i += unsafe {
-            if x.a_row == 1 && left >= 8 * S::LANES {
-                lanes::<S, 8>(x, i)
-            } else if x.a_row == 1 && left >= S::LANES {
-                lanes::<S, 1>(x, i)
-            } else if x.a_row == 1 && left >= S::Half::LANES {
-                lanes::<S::Half, 1>(x, i)
-            } else if x.a_step == 1 && left >= 16 {
-                squares::<S, 4>(x, i)
-            } else if x.a_step == 1 && left >= SIDE {
-                squares::<S, 1>(x, i)
-            } else {
-                single(x, i)
-            }
-        };
-    }
-}
-
-/// Rows that are neighbours in memory, `V` vectors of them; returns their number.
-#[inline(always)]
-unsafe fn lanes<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize) -> usize {
-    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
+    let blocks = || (0..x.steps).step_by(x.depth).map(|start| start..(start + x.depth).min(x.steps));
+    // SAFETY: rows and steps inside the operands.
     unsafe {
-        let sums = total(
-            x,
-            [S::zero(); V],
-            #[inline(always)]
-            |steps| lane_chains::<S, V>(x, i, steps),
-            #[inline(always)]
-            |mut sums, more| {
-                for (sum, more) in sums.iter_mut().zip(more) {
-                    *sum = S::add(*sum, more);
+        if x.a_row != 1 {
+            // Each tile has rows of its own, which are read along the memory.
+            let mut i = 0;
+            while i < x.rows {
+                let mut height = 1;
+                for steps in blocks() {
+                    height = row_tile::<S>(x, i, steps);
                 }
-                sums
-            },
-        );
-        for (v, sum) in sums.into_iter().enumerate() {
-            S::store(x.c.add(i + v * S::LANES), sum);
+                i += height;
+            }
+            return;
+        }
+        // The rows of a step lie in the same cache lines, which stay near while all tiles of a block read them.
+        for steps in blocks() {
+            let mut i = 0;
+            while i < x.rows {
+                i += lane_tile::<S>(x, i, steps.clone());
+            }
         }
     }
-    V * S::LANES
 }
 
-/// The chains of some steps, for [`lanes`].
+/// A block of steps of as many rows that are neighbours in memory as vectors hold; returns their number.
 #[inline(always)]
-unsafe fn lane_chains<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> [S::Vector; V] {
-    // SAFETY: the rows and steps lie inside the operands.
+unsafe fn lane_tile<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    let left = x.rows - i;
+    // SAFETY: no more rows than are left.
+    unsafe {
+        if left >= WIDE {
+            strip::<S>(x, i, steps)
+        } else if left >= VECTORS * S::LANES {
+            lanes::<S, VECTORS>(x, i, steps)
+        } else if left >= 4 * S::LANES {
+            lanes::<S, 4>(x, i, steps)
+        } else if left >= 2 * S::LANES {
+            lanes::<S, 2>(x, i, steps)
+        } else if left >= S::LANES {
+            lanes::<S, 1>(x, i, steps)
+        } else if left >= S::Half::LANES {
+            lanes::<S::Half, 1>(x, i, steps)
+        } else if left >= Shortest::<S>::LANES {
+            lanes::<Shortest<S>, 1>(x, i, steps)
+        } else {
+            last_rows(x, i, steps)
+        }
+    }
+}
+
+/// A block of steps of some rows whose steps are neighbours in memory; returns the number of rows.
+#[inline(always)]
+unsafe fn row_tile<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    let left = x.rows - i;
+    // SAFETY: no more rows than are left.
+    unsafe {
+        if left >= 4 * SIDE {
+            squares::<S, 4>(x, i, steps)
+        } else if left >= SIDE {
+            squares::<S, 1>(x, i, steps)
+        } else {
+            last_rows(x, i, steps)
+        }
+    }
+}
+
+/// A strip of rows that are neighbours in memory, some steps at a time, so that each is read along the memory; returns
+/// the number of rows.
+#[inline(always)]
+unsafe fn strip<S: Simd>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    let n = (x.rows - i).min(STRIP) / S::LANES * S::LANES;
+    let mut sums = [MaybeUninit::<S::Elem>::uninit(); STRIP];
+    let (sums, mut k) = (sums.as_mut_ptr().cast::<S::Elem>(), steps.start);
+    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result; the first pass writes all sums.
+    unsafe {
+        while k < steps.end {
+            let is_first = k == steps.start;
+            k += match steps.end - k {
+                8.. => strip_pass::<S, 8>(x, [i, n, k], sums, is_first),
+                4.. => strip_pass::<S, 4>(x, [i, n, k], sums, is_first),
+                2.. => strip_pass::<S, 2>(x, [i, n, k], sums, is_first),
+                _ => strip_pass::<S, 1>(x, [i, n, k], sums, is_first),
+            };
+        }
+        for row in (0..n).step_by(S::LANES) {
+            let (c, sum) = (x.c.add(i + row), S::load(sums.add(row)));
+            S::store(c, if steps.start == 0 { sum } else { S::add(S::load(c), sum) });
+        }
+    }
+    n
+}
+
+/// `N` steps from `k` on of the `n` rows of a strip from `i` on; returns `N`.
+#[inline(always)]
+unsafe fn strip_pass<S: Simd, const N: usize>(
+    x: &Column<S::Elem>,
+    [i, n, k]: [usize; 3],
+    sums: *mut S::Elem,
+    is_first: bool,
+) -> usize {
+    // SAFETY: handed on from the strip.
+    unsafe {
+        let mut factors = [S::zero(); N];
+        for (step, factor) in factors.iter_mut().enumerate() {
+            *factor = S::splat(x.x.offset((k + step) as isize * x.x_step));
+        }
+        let a = x.a.add(k * x.a_step + i);
+        for row in (0..n).step_by(S::LANES) {
+            let mut sum = if is_first { S::zero() } else { S::load(sums.add(row)) };
+            for (step, factor) in factors.into_iter().enumerate() {
+                sum = S::mul_add(S::load(a.add(step * x.a_step + row)), factor, sum);
+            }
+            S::store(sums.add(row), sum);
+        }
+    }
+    N
+}
+
+/// `V` vectors of rows that are neighbours in memory; returns their number.
+#[inline(always)]
+unsafe fn lanes<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    let is_first = steps.start == 0;
+    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
     unsafe {
         let mut sums = [S::zero(); V];
         for k in steps {
@@ -198,8 +310,12 @@ unsafe fn lane_chains<S: Simd, const V: usize>(x: &Column<S::Elem>, i: usize, st
                 *sum = S::mul_add(S::load(at.add(v * S::LANES)), factor, *sum);
             }
         }
-        sums
+        for (v, sum) in sums.into_iter().enumerate() {
+            let c = x.c.add(i + v * S::LANES);
+            S::store(c, if is_first { sum } else { S::add(S::load(c), sum) });
+        }
     }
+    V * S::LANES
 }
 
 /// Rows and steps that are exchanged at a time.
@@ -210,23 +326,19 @@ type SquareSums<T, const Q: usize> = [[T; SIDE]; Q];
 
 /// `Q` times four rows whose steps are neighbours in memory, which squares turn to lanes; returns the number of rows.
 #[inline(always)]
-unsafe fn squares<S: Simd, const Q: usize>(x: &Column<S::Elem>, i: usize) -> usize {
+unsafe fn squares<S: Simd, const Q: usize>(x: &Column<S::Elem>, i: usize, steps: Range<usize>) -> usize {
+    let is_first = steps.start == 0;
     // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
     unsafe {
-        let sums = total(
-            x,
-            [[S::Elem::ZERO; SIDE]; Q],
-            #[inline(always)]
-            |steps| square_chains::<S, Q>(x, i, steps),
-            #[inline(always)]
-            |mut sums, more| {
-                for (sum, more) in sums.as_flattened_mut().iter_mut().zip(more.as_flattened()) {
-                    *sum = *sum + *more;
-                }
-                sums
-            },
-        );
-        x.c.add(i).cast::<SquareSums<S::Elem, Q>>().write_unaligned(sums);
+        let mut sums = square_chains::<S, Q>(x, i, steps);
+        let c = x.c.add(i).cast::<SquareSums<S::Elem, Q>>();
+        if !is_first {
+            let before = c.read_unaligned();
+            for (sum, before) in sums.as_flattened_mut().iter_mut().zip(before.as_flattened()) {
+                *sum = *before + *sum;
+            }
+        }
+        c.write_unaligned(sums);
     }
     SIDE * Q
 }
@@ -271,26 +383,74 @@ unsafe fn square_chains<S: Simd, const Q: usize>(
     sums
 }
 
-/// One row; returns 1.
+/// The last rows, fewer than four; returns their number.
 #[inline(always)]
-unsafe fn single<T: Real>(x: &Column<T>, i: usize) -> usize {
-    // SAFETY: the row and the steps lie inside the operands, and the row inside the result.
+unsafe fn last_rows<T: Real>(x: &Column<T>, i: usize, steps: Range<usize>) -> usize {
+    // SAFETY: no more rows than are left.
     unsafe {
-        *x.c.add(i) = total(
-            x,
-            T::ZERO,
-            #[inline(always)]
-            |steps| {
-                let mut sum = T::ZERO;
-                for k in steps {
-                    let element = *x.a.add(i * x.a_row + k * x.a_step);
-                    sum = element.fused(*x.x.offset(k as isize * x.x_step), sum);
-                }
-                sum
-            },
-            #[inline(always)]
-            |sum, more| sum + more,
-        );
+        match x.rows - i {
+            1 => single_rows::<T, 1>(x, i, steps),
+            2 => single_rows::<T, 2>(x, i, steps),
+            _ => single_rows::<T, 3>(x, i, steps),
+        }
     }
-    1
+}
+
+/// `R` rows, whose chains overlap; returns their number.
+#[inline(always)]
+unsafe fn single_rows<T: Real, const R: usize>(x: &Column<T>, i: usize, steps: Range<usize>) -> usize {
+    let is_first = steps.start == 0;
+    // SAFETY: the rows and steps lie inside the operands, and the rows inside the result.
+    unsafe {
+        let mut sums = [T::ZERO; R];
+        for k in steps {
+            let factor = *x.x.offset(k as isize * x.x_step);
+            for (row, sum) in sums.iter_mut().enumerate() {
+                *sum = (*x.a.add((i + row) * x.a_row + k * x.a_step)).fused(factor, *sum);
+            }
+        }
+        let c = x.c.add(i).cast::<[T; R]>();
+        if !is_first {
+            let before = c.read_unaligned();
+            sums = std::array::from_fn(|row| before[row] + sums[row]);
+        }
+        c.write_unaligned(sums);
+    }
+    R
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_cover_rows_and_steps_once() {
+        for (unit, rows) in
+            [64, FEW_ROWS].into_iter().flat_map(|unit| [16, 31, 100, 128, 1000, 5000].map(|n| (unit, n)))
+        {
+            for k in [1, 300, 2048, 100_000] {
+                let tasks = ColumnTasks::new([rows, k], unit);
+                let mut covered = vec![0; tasks.parts];
+                for task in 0..tasks.n_tasks() {
+                    let (part, now, steps) = tasks.of(task);
+                    assert!(!now.is_empty() && !steps.is_empty(), "{tasks:?} {task}");
+                    assert_eq!(steps.start, part * tasks.part, "{tasks:?} {task}");
+                    covered[part] += now.len() * steps.len();
+                }
+                let steps = |part: usize| k.min((part + 1) * tasks.part) - part * tasks.part;
+                assert!((0..tasks.parts).all(|part| covered[part] == rows * steps(part)), "{tasks:?}");
+            }
+        }
+    }
+
+    /// Few rows with long sums, and many rows, are divided between threads.
+    #[test]
+    fn large_products_are_several_tasks() {
+        for (unit, shape) in [WIDE, FEW_ROWS].into_iter().flat_map(|unit| {
+            [[16, 1 << 20], [31, 1 << 19], [128, 100_000], [2048, 2048], [8000, 100]].map(|shape| (unit, shape))
+        }) {
+            let tasks = ColumnTasks::new(shape, unit);
+            assert!(tasks.n_tasks() >= 8, "{tasks:?}");
+        }
+    }
 }

@@ -385,7 +385,7 @@ impl Engine {
 
 impl<T> Output<'_, T> {
     /// The first element of row `i`.
-    fn row(&self, i: usize) -> *mut T {
+    pub(super) fn row(&self, i: usize) -> *mut T {
         let at = self.rows.map_or(i * self.stride, |place| place(i));
         // SAFETY: the contract of `multiply` covers all rows.
         unsafe { self.data.add(at) }
@@ -493,7 +493,7 @@ impl Grid {
 }
 
 /// Share `index` of `n` equal ones of `extent` elements, in whole units; some are empty where there are few units.
-fn share(extent: usize, unit: usize, n: usize, index: usize) -> Range<usize> {
+pub(super) fn share(extent: usize, unit: usize, n: usize, index: usize) -> Range<usize> {
     let units = extent.div_ceil(unit);
     let start = |index: usize| (units * index / n * unit).min(extent);
     start(index)..start(index + 1)
