@@ -176,19 +176,16 @@ impl Workspace {
             let pointer = buffer.as_mut_ptr();
             program.bound.output(n).iter().for_each(|&at| self.table[at] = pointer);
         }
-        let mut taken: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut taken = Numbers::default();
         for (n, &len) in program.inputs.iter().enumerate() {
             let (found, pointer) = match input(n) {
                 Some(Bytes::Borrowed(buffer)) => (buffer.len(), buffer.as_ptr().cast_mut()),
                 Some(Bytes::Output(output)) => {
-                    let is_donated =
-                        program.donations.iter().any(|d| (d.output as usize, d.input as usize) == (output, n));
-                    if !is_donated || taken.contains(&output) {
+                    if !program.may_lie(n, output) || !taken.insert(output) {
                         return Err(Error::Buffers(format!(
                             "input {n} lies in output {output}, which it does not go to"
                         )));
                     }
-                    taken.push(output);
                     (outputs[output].len(), outputs[output].as_mut_ptr())
                 }
                 None => return Err(Error::Buffers(format!("there is no input {n}"))),
@@ -239,6 +236,23 @@ impl Workspace {
                 Ok(())
             }
         }
+    }
+}
+
+/// A set of numbers of outputs, of which a call may have thousands: a bit for each.
+#[derive(Default)]
+struct Numbers {
+    words: SmallVec<[u64; 8]>,
+}
+
+impl Numbers {
+    /// Adds a number; returns whether it is new.
+    fn insert(&mut self, number: usize) -> bool {
+        let (word, bit) = (number / 64, 1 << (number % 64));
+        self.words.resize(self.words.len().max(word + 1), 0);
+        let is_new = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        is_new
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cpu::{Unit, compile};
 use crate::error::{Error, Result};
 use crate::ir::Kernel;
 use crate::library::Library;
-use crate::plan::{Operand, Place, Plan, Step, Work};
+use crate::plan::{Donation, Operand, Place, Plan, Step, Work};
 use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, Modes, Program, Site};
 use crate::schedule::{Nest, Schedule, Source, prepared_all, schedule, share_code, tile_nest};
 
@@ -70,13 +70,16 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
     let Pending { launches, entries, .. } = pending;
     let launches = compiled(launches, entries.len(), modes.trap)?;
     let n_launches = launches.len();
+    let pair = |donation: &Donation| (donation.input as usize, donation.output as usize);
+    let mut donations: Vec<(usize, usize)> = plan.donations.iter().map(pair).collect();
+    donations.sort_unstable();
     Ok(Program {
         launches,
         bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
         entries,
         inputs: plan.inputs.iter().map(|t| t.bytes()).collect(),
         outputs: plan.outputs.iter().map(|t| t.bytes()).collect(),
-        donations: plan.donations.clone(),
+        donations,
         constants,
         constants_at: scratch_at + scratch_len,
         arena_bytes: flags_at.map_or(scratch_end, |flags_at| flags_at + FLAG_BYTES * n_launches),

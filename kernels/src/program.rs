@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use crate::cpu::Function;
 use crate::library::Library;
-use crate::plan::Donation;
 
 /// Which buffer a parameter of a nest lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +61,8 @@ pub(crate) struct Program {
     /// Bytes of the inputs and outputs.
     pub(crate) inputs: Vec<usize>,
     pub(crate) outputs: Vec<usize>,
-    /// Which inputs may lie in which outputs.
-    pub(crate) donations: Vec<Donation>,
+    /// The pairs of an input and an output that it may lie in, sorted.
+    pub(crate) donations: Vec<(usize, usize)>,
     /// Numbers that code reads, which lie in the arena from there on.
     pub(crate) constants: Vec<u8>,
     pub(crate) constants_at: usize,
@@ -71,6 +70,13 @@ pub(crate) struct Program {
     pub(crate) arena_bytes: usize,
     /// Where the flags of the launches lie at the end of the arena, if code raises any.
     pub(crate) flags_at: Option<usize>,
+}
+
+impl Program {
+    /// Whether an input may lie in an output.
+    pub(crate) fn may_lie(&self, input: usize, output: usize) -> bool {
+        self.donations.binary_search(&(input, output)).is_ok()
+    }
 }
 
 /// The entries of a program that lie in buffers of the call, by buffer.

@@ -143,22 +143,29 @@ impl<T: Plain> JoinedInput<'_, T> {
 }
 
 /// The elements of the result from `at` on in runs, with those of the inputs that they become.
+///
+/// Only the part of the first run is searched for: the next run is of the next part, or of the first one in the next line.
 fn runs<'a, T: Plain>(
     parts: &'a [JoinedInput<'_, T>],
-    mut at: usize,
+    at: usize,
     mut out: &'a mut [T],
     line: usize,
 ) -> impl Iterator<Item = (&'a mut [T], &'a [T])> {
+    let (mut n, mut column) = (at / line.max(1), at % line.max(1));
+    let mut next = parts.partition_point(|part| part.start <= column).saturating_sub(1);
     std::iter::from_fn(move || {
         if out.is_empty() {
             return None;
         }
-        let (n, column) = (at / line, at % line);
-        let part = &parts[parts.partition_point(|part| part.start <= column) - 1];
-        let from = n * part.width + (column - part.start);
-        let len = out.len().min(part.start + part.width - column);
+        let part = &parts[next];
+        let skipped = column - part.start;
+        let from = n * part.width + skipped;
+        let len = out.len().min(part.width - skipped);
         let (run, rest) = std::mem::take(&mut out).split_at_mut(len);
-        (at, out) = (at + len, rest);
+        (out, column, next) = (rest, column + len, next + 1);
+        if column == line {
+            (n, column, next) = (n + 1, 0, 0);
+        }
         Some((run, &part.x[from..from + len]))
     })
 }
@@ -185,6 +192,16 @@ mod tests {
         let mut draw = Draw::new(22);
         for lens in [&[CHUNK + 3, 0, 5, 2 * CHUNK, 0][..], &[0, 1, 3 * CHUNK], &[CHUNK]] {
             assert_twins(&Join { dtype: DType::F32, outer: 2, lens: Shape::new(lens), inner: 1 }.into(), &mut draw);
+        }
+    }
+
+    #[test]
+    fn many_parts_of_long_lines_follow_each_other() {
+        let mut draw = Draw::new(23);
+        for outer in [1, 3] {
+            let lens: Vec<usize> = (0..2000).map(|_| [0, 1, 8, 40][draw.below(4)]).collect();
+            assert!(lens.iter().sum::<usize>() > CHUNK);
+            assert_twins(&Join { dtype: DType::F32, outer, lens: Shape::new(&lens), inner: 1 }.into(), &mut draw);
         }
     }
 
