@@ -483,17 +483,17 @@ fn convolutions_of_few_channels_agree_with_their_references() {
 
 /// A random filter's gradient whose chains are long and whose channels are whole cache lines.
 fn gradient_of_many_channels(random: &mut Random, dtype: DType) -> Conv2d {
-    let [kernel_height, kernel_width] = random.pick(&[[1, 2], [2, 1], [3, 3], [3, 3], [5, 4]]);
+    let [kernel_height, kernel_width] = random.pick(&[[1, 2], [2, 1], [2, 2], [3, 3]]);
     Conv2d {
         dtype,
-        batch: random.pick(&[1, 2, 17]),
-        height: 16 + random.below(20),
-        width: 16 + random.below(24),
-        in_channels: random.pick(&[16, 16, 32, 48]),
+        batch: random.pick(&[1, 1, 2]),
+        height: 17 + random.below(12),
+        width: 17 + random.below(16),
+        in_channels: random.pick(&[16, 24, 32, 32, 48]),
         kernel_height,
         kernel_width,
-        out_channels: random.pick(&[3, 8, 16, 24, 32, 33, 48]),
-        stride: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
+        out_channels: random.pick(&[3, 8, 24, 32, 33]),
+        stride: [random.pick(&[1, 2]), random.pick(&[1, 1, 1, 2])],
         padding: [0; 2].map(|_| [random.below(3), random.below(3)]),
         dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
         groups: 1,
@@ -504,17 +504,18 @@ fn gradient_of_many_channels(random: &mut Random, dtype: DType) -> Conv2d {
 /// Engines that copy channels in groups, and columns to panels, agree in every bit with those that do not.
 #[test]
 fn filter_gradients_of_many_channels_agree_with_their_references() {
-    let (mut random, mut n_far) = (Random(0xca11_ab1e), [0; 2]);
-    for round in 0..60 {
+    let (mut random, mut n_grouped, mut n_far) = (Random(0xca11_ab1e), 0, 0);
+    for round in 0..45 {
         let conv = gradient_of_many_channels(&mut random, [DType::F32, DType::F32, DType::F64][round % 3]);
         let [height, width] = conv.out_extent();
         let chain = lines_of_chain([height, width]) * width;
-        let bytes = |channels: usize| channels * chain * conv.dtype.size();
-        n_far[0] += usize::from(conv.is_gradient_direct() && bytes(conv.in_channels * conv.stride[1]) > 20_000);
-        n_far[1] += usize::from(conv.is_gradient_direct() && bytes(conv.out_channels) > 20_000);
+        let is_far = |channels: usize| channels * chain * conv.dtype.size() > 20_000;
+        let is_grouped = conv.is_gradient_direct() && conv.stride[1] == 1 && conv.in_channels >= 32;
+        n_grouped += usize::from(is_grouped && is_far(conv.in_channels));
+        n_far += usize::from(is_grouped && is_far(conv.out_channels));
         check(&conv, conv.batch * height * width, &mut random);
     }
-    assert!(n_far.iter().all(|n| *n > 15), "{n_far:?} images and cotangents lie far apart");
+    assert!(n_grouped > 8 && n_far > 2, "{n_grouped} images have channels in groups, {n_far} cotangents lie apart");
 }
 
 /// Gradients of filters of one tap from images in place agree in every bit with those of products.

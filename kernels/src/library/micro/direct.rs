@@ -512,7 +512,7 @@ impl Engine {
         let (width, n_steps) = (kernels.width, steps.len());
         let (data, _, row) = x.ct.parts();
         let is_far = x.n > width && (row as usize).saturating_mul(n_steps * size_of::<T>()) > FAR;
-        if kernels.reads_whole(x.n) && !(self.narrow && often && is_far) {
+        if kernels.reads_whole(x.n) && !(often && is_far) {
             let b = data.wrapping_offset(steps.start as isize * row);
             return ChainColumns { b, b_panel: width, b_row: row as usize };
         }
@@ -540,7 +540,7 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let w = &x.window;
         let steps = x.steps(image, line, offsets.len());
-        let ChainColumns { b, b_panel, b_row } = self.columns_of_chain(x, steps, true, packed);
+        let ChainColumns { b, b_panel, b_row } = self.columns_of_chain(x, steps, false, packed);
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };

@@ -1,7 +1,7 @@
 //! Filter gradients from images whose channels lie in groups of a cache line.
 //!
 //! A chain of a filter's gradient reads one channel after the other at some 256 pixels, and the cotangent at these. Where
-//! pixels lie several cache lines apart, in the image or in the cotangent, both fall into a part of the sets of a
+//! pixels lie several cache lines apart, in the image and in the cotangent, both fall into a part of the sets of a
 //! first-level cache, push each other out, and every tile reads them from the next cache. In the copy of the image that a
 //! task makes anyway, the pixels of a group are neighbours, seen from any tap; columns of the cotangent are copied to
 //! panels.
@@ -21,31 +21,27 @@ const GROUP_BYTES: usize = 64;
 /// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
 pub(super) const FAR: usize = 16 << 10;
 
-/// A part of an image: for each group, line by line, the pixels by their distance from the stride's grid.
+/// A part of an image: for each group, the pixels line by line.
 struct GroupedTile {
     tile: ImageTile,
     /// Channels of a group, and the number of groups.
     group: usize,
     n_groups: usize,
-    /// Pixels from one output to the next, along a line.
-    stride: usize,
-    /// Pixels of a line at one distance from the grid.
-    columns: usize,
 }
 
 impl GroupedTile {
-    /// The part that `tile` holds, for chains of `steps` pixels, if it pays.
+    /// The part that `tile` holds, for chains of `steps` pixels, if it pays. Where steps leave pixels out, an image is
+    /// read too few times for each copy.
     fn new<T: Real>(tile: ImageTile, w: &Window<'_, T>, steps: usize) -> Option<GroupedTile> {
-        let (group, stride) = (GROUP_BYTES / size_of::<T>(), w.x.stride as usize);
-        let pitch = w.channels.saturating_mul(stride) * size_of::<T>();
-        let pays = w.channels.is_multiple_of(group) && pitch > GROUP_BYTES && pitch.saturating_mul(steps) > FAR;
-        let columns = tile.extent[1].div_ceil(stride);
-        pays.then(|| GroupedTile { tile, group, n_groups: w.channels / group, stride, columns })
+        let (group, pixel) = (GROUP_BYTES / size_of::<T>(), w.channels * size_of::<T>());
+        let is_far = pixel > GROUP_BYTES && pixel.saturating_mul(steps) > FAR;
+        let pays = is_far && w.channels.is_multiple_of(group) && w.x.stride == 1;
+        pays.then(|| GroupedTile { tile, group, n_groups: w.channels / group })
     }
 
     /// Elements from line to line.
     fn line(&self) -> usize {
-        self.stride * self.columns * self.group
+        self.tile.extent[1] * self.group
     }
 
     /// Elements from group to group, of a copy for `n_lines` of outputs.
@@ -58,50 +54,40 @@ impl GroupedTile {
         self.n_groups * self.plane(n_lines) + self.tile.slack
     }
 
-    /// Where the first pixel of a line, seen from a tap, lies.
-    fn at_tap<T>(&self, w: &Window<'_, T>, [y, x]: [usize; 2]) -> usize {
+    /// Where the first pixel of a line, seen from a line of taps, lies.
+    fn at_tap<T>(&self, w: &Window<'_, T>, y: usize) -> usize {
         let y = y as isize * w.y.dilation + w.y.offset - self.tile.low[0];
-        let x = (x as isize * w.x.dilation + w.x.offset - self.tile.low[1]) as usize;
-        y as usize * self.line() + (x % self.stride * self.columns + x / self.stride) * self.group
-    }
-
-    /// The pixels of a line at distance `first` from the grid that lie in the image.
-    fn inside<T>(&self, w: &Window<'_, T>, first: usize) -> Range<usize> {
-        let low = self.tile.low[1] + first as isize;
-        let end = (w.x.extent as isize).min(self.tile.low[1] + self.tile.extent[1] as isize);
-        let below = |limit: isize| (limit - low + self.stride as isize - 1).div_euclid(self.stride as isize);
-        let start = below(0).clamp(0, self.columns as isize);
-        start as usize..below(end).clamp(start, self.columns as isize) as usize
+        y as usize * self.line() + (w.x.offset - self.tile.low[1]) as usize * self.group
     }
 
     /// Copies what lines `lines` of outputs of `image` need.
     #[inline(always)]
     fn copy<T: Real>(&self, w: &Window<'_, T>, image: usize, lines: &Range<usize>, to: &mut [T]) {
-        let ([low_y, low_x], step) = (self.tile.low, self.stride * w.pixel);
+        let ([low_y, low_x], width) = (self.tile.low, w.x.extent as isize);
+        let from_x = low_x.clamp(0, width);
+        let to_x = (low_x + self.tile.extent[1] as isize).clamp(from_x, width);
+        let [before, n_pixels] = [from_x - low_x, to_x - from_x].map(|n| n as usize);
         let (line, plane) = (self.line(), self.plane(lines.len()));
         let (planes, slack) = to.split_at_mut(self.n_groups * plane);
         slack.fill(T::ZERO);
         for row in 0..self.tile.height(lines.len()) {
             let y = low_y + (lines.start * self.tile.stride + row) as isize;
-            let y = usize::try_from(y).ok().filter(|y| *y < w.y.extent);
+            let y = usize::try_from(y).ok().filter(|y| *y < w.y.extent && n_pixels > 0);
             for (group, plane) in planes.chunks_exact_mut(plane).enumerate() {
-                let parts = plane[row * line..][..line].chunks_exact_mut(self.columns * self.group);
-                for (first, part) in parts.enumerate() {
-                    let inside = self.inside(w, first);
-                    let Some(y) = y.filter(|_| !inside.is_empty()) else {
-                        part.fill(T::ZERO);
-                        continue;
-                    };
-                    let (before, rest) = part.split_at_mut(inside.start * self.group);
-                    let (pixels, after) = rest.split_at_mut(inside.len() * self.group);
-                    before.fill(T::ZERO);
-                    after.fill(T::ZERO);
-                    let x = (low_x + (first + inside.start * self.stride) as isize) as usize;
-                    let from = &w.image[((image * w.y.extent + y) * w.x.extent + x) * w.pixel + group * self.group..];
-                    match self.group {
-                        16 => copy_pieces::<T, 16>(pixels, 16, from, step, inside.len()),
-                        _ => copy_pieces::<T, 8>(pixels, 8, from, step, inside.len()),
-                    }
+                let to = &mut plane[row * line..][..line];
+                let Some(y) = y else {
+                    to.fill(T::ZERO);
+                    continue;
+                };
+                let (before, rest) = to.split_at_mut(before * self.group);
+                let (pixels, after) = rest.split_at_mut(n_pixels * self.group);
+                before.fill(T::ZERO);
+                after.fill(T::ZERO);
+                let at = ((image * w.y.extent + y) * w.x.extent + from_x as usize) * w.pixel;
+                let from = &w.image[at + group * self.group..];
+                match self.group {
+                    16 => copy_pieces::<T, 16>(pixels, 16, from, w.pixel, n_pixels),
+                    _ => copy_pieces::<T, 8>(pixels, 8, from, w.pixel, n_pixels),
                 }
             }
         }
@@ -168,18 +154,16 @@ impl<T: Real> GroupedChain<'_, T> {
     /// first-level cache holds.
     fn add(&self, kernels: Kernels<T>, x: &FilterGradient<'_, T>, c: *mut T, fresh: bool) {
         let (w, held, columns) = (&x.window, self.held, &self.columns);
-        // Where pixels of a line are neighbours, neighbouring taps are at one distance.
-        let (lines, calls) = if held.stride == 1 { (w.x.taps, 1) } else { (1, w.x.taps) };
         for (panel, j) in (0..x.n).step_by(kernels.width).enumerate() {
             for group in 0..held.n_groups {
-                for (y, tap) in (0..w.y.taps).flat_map(|y| (0..calls).map(move |tap| (y, tap))) {
-                    let row = (y * w.x.taps + tap) * w.channels + group * held.group;
+                for y in 0..w.y.taps {
+                    let row = y * w.x.taps * w.channels + group * held.group;
                     let block = Lines {
-                        lines,
+                        lines: w.x.taps,
                         rows: held.group,
                         cols: kernels.width.min(x.n - j),
                         offsets: self.offsets,
-                        a: self.copy[group * self.plane + held.at_tap(w, [y, tap])..].as_ptr(),
+                        a: self.copy[group * self.plane + held.at_tap(w, y)..].as_ptr(),
                         a_line: w.x.dilation as usize * held.group,
                         a_row: 1,
                         b: columns.b.wrapping_add(panel * columns.b_panel),
