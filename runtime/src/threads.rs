@@ -4,6 +4,9 @@
 //! which has not begun to help, and that a panic in an index reaches the caller with the team still usable.
 //! Which thread runs an index is left open; results must not depend on it.
 //!
+//! Each thread begins with a share of neighbouring indices, the same one in every job, and then takes what others have
+//! left: results that one job leaves in the cache of a processor are where the next one reads them.
+//!
 //! The idea: the caller publishes a job that lies on its own stack, and takes part in it. A worker joins by one
 //! compare-and-swap on a word that holds the job's number, the places left and the helpers at work. When the caller
 //! finds no more indices it closes the job and waits for the helpers only. Workers spin for some microseconds between
@@ -33,6 +36,9 @@ const SPIN: Duration = Duration::from_micros(40);
 /// call weighs nothing where no other program wants the processor.
 const TURN: Duration = Duration::from_millis(1);
 
+/// Shares that the indices of a job are divided into at most; of more threads, several have one.
+const MOST_SHARES: usize = 16;
+
 /// The parts of `Team::word`: the job's number, the places left for helpers, whether the caller sleeps, and the number
 /// of helpers at work.
 mod word {
@@ -44,39 +50,59 @@ mod word {
     pub(super) const NUMBER_SHIFT: u32 = 32;
 }
 
+/// A counter on a cache line of its own.
+#[repr(align(64))]
+struct Counter(AtomicUsize);
+
 /// One call of `parallel_for`; lies on the caller's stack.
 struct Job {
     body: *const (dyn Fn(usize) + Sync),
     n: usize,
-    next: AtomicUsize,
+    n_shares: usize,
+    /// How many indices of each share are claimed.
+    claimed: [Counter; MOST_SHARES],
     /// The payload of the first index that panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Job {
-    /// Claims and runs indices until none is left.
+    fn new(body: *const (dyn Fn(usize) + Sync), n: usize, n_threads: usize) -> Job {
+        let claimed = [const { Counter(AtomicUsize::new(0)) }; MOST_SHARES];
+        Job { body, n, n_shares: n_threads.clamp(1, MOST_SHARES), claimed, panic: Mutex::new(None) }
+    }
+
+    /// The first index of a share, and how many it has.
+    fn share(&self, share: usize) -> (usize, usize) {
+        let (len, longer) = (self.n / self.n_shares, self.n % self.n_shares);
+        (share * len + share.min(longer), len + usize::from(share < longer))
+    }
+
+    /// Claims and runs indices until none is left, those of the share of thread `number` first.
     ///
     /// # Safety
     ///
     /// `self.body` points to a live closure.
-    unsafe fn work(&self) {
+    unsafe fn work(&self, number: usize) {
         // SAFETY: the caller of this function says so.
         let body = unsafe { &*self.body };
         let run = || {
-            // `next` passes `n` by at most the number of threads, or by one after a panic; both are far from overflow
-            // unless `n` is nearly `usize::MAX`, more indices than can ever run.
-            loop {
-                let index = self.next.fetch_add(1, Relaxed);
-                if index >= self.n {
-                    break;
+            for share in (0..self.n_shares).map(|distance| (number + distance) % self.n_shares) {
+                let (first, len) = self.share(share);
+                // A count passes `len` by at most the number of threads, or `n` after a panic; both are far from
+                // overflow unless `n` is nearly `usize::MAX`, more indices than can ever run.
+                loop {
+                    let at = self.claimed[share].0.fetch_add(1, Relaxed);
+                    if at >= len {
+                        break;
+                    }
+                    body(first + at);
                 }
-                body(index);
             }
         };
         // State that the body leaves half done is the caller's to judge, since it gets the panic.
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(run)) {
             // The job has failed: no more indices are handed out.
-            self.next.store(self.n, Relaxed);
+            self.claimed.iter().for_each(|claimed| claimed.0.store(self.n, Relaxed));
             let mut first = lock(&self.panic);
             if first.is_none() {
                 *first = Some(thrown);
@@ -171,7 +197,7 @@ impl Team {
         let body = unsafe {
             std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const (dyn Fn(usize) + Sync + 'static)>(body)
         };
-        let job = Job { body, n, next: AtomicUsize::new(0), panic: Mutex::new(None) };
+        let job = Job::new(body, n, n_helpers + 1);
 
         self.job.store((&raw const job).cast_mut(), Relaxed);
         // Nobody else changes the word now: there are no places to join by and no helpers to leave.
@@ -180,7 +206,7 @@ impl Team {
         self.wake(places);
 
         // SAFETY: `body` is live, being borrowed by this call. The call does not unwind.
-        unsafe { job.work() };
+        unsafe { job.work(0) };
 
         // From here on nobody joins; workers that have joined are waited for. Hence no worker uses the job, nor `body`,
         // after this function: a worker reaches them only between its join and its leave.
@@ -195,7 +221,7 @@ impl Team {
         let mut n_workers = self.n_workers.load(Relaxed);
         while n_workers < wanted {
             let builder = thread::Builder::new().name(format!("retape-{n_workers}"));
-            if builder.spawn(|| self.worker()).is_err() {
+            if builder.spawn(move || self.worker(n_workers + 1)).is_err() {
                 break;
             }
             n_workers += 1;
@@ -234,8 +260,8 @@ impl Team {
         }
     }
 
-    /// The life of a worker.
-    fn worker(&self) {
+    /// The life of a worker; the caller of a job has number 0.
+    fn worker(&self, number: usize) {
         let mut last = 0;
         let mut turn = Instant::now();
         loop {
@@ -259,18 +285,18 @@ impl Team {
                 continue;
             }
             last = word >> word::NUMBER_SHIFT;
-            self.help();
+            self.help(number);
         }
     }
 
     /// Works on the job that this worker has joined, and leaves.
-    fn help(&self) {
+    fn help(&self, number: usize) {
         let job = self.job.load(Relaxed);
         // SAFETY: the exchange that joined took a place of the published word, and with `Acquire` it sees the pointer
         // stored before that word (later changes of the word are read-modify-writes, which keep the order). The caller
         // keeps the job and its body alive until it sees no helpers, and this worker counts as one until it leaves
         // below. `Job::work` does not unwind.
-        unsafe { (*job).work() };
+        unsafe { (*job).work(number) };
         // `Release` publishes what the body wrote. The job is not touched any more.
         let left = self.word.fetch_sub(word::HELPER, Release);
         if left & word::CALLER_SLEEPS != 0 && left & word::HELPERS == word::HELPER {
@@ -321,6 +347,34 @@ mod tests {
         set_n_threads(n);
         test();
         drop(turn);
+    }
+
+    #[test]
+    fn shares_cover_the_indices_once() {
+        for (n, n_threads) in (0..40).flat_map(|n| (1..20).map(move |n_threads| (n, n_threads))) {
+            let job = Job::new(&|_: usize| {}, n, n_threads);
+            let mut end = 0;
+            for share in 0..job.n_shares {
+                let (first, len) = job.share(share);
+                assert!(
+                    first == end && len <= n.div_ceil(job.n_shares),
+                    "share {share} of {n} for {n_threads} threads"
+                );
+                end += len;
+            }
+            assert_eq!(end, n);
+        }
+    }
+
+    /// A thread begins with its own share, and then takes those of others.
+    #[test]
+    fn a_thread_begins_with_its_share() {
+        static SEEN: Mutex<Vec<usize>> = Mutex::new(vec![]);
+        let see = |index: usize| lock(&SEEN).push(index);
+        let job = Job::new(&see, 10, 2);
+        // SAFETY: the body is live.
+        unsafe { job.work(3) };
+        assert_eq!(*lock(&SEEN), [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]);
     }
 
     fn squares(n: usize) -> u64 {

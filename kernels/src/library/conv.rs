@@ -429,6 +429,21 @@ impl Conv2d {
             && self.holds(chain)
     }
 
+    /// Whether the filter's gradient reads the image in place: one tap inside the image at each output, a product that is
+    /// cut along its depth otherwise, and an image that does not end within a tile of the last window.
+    pub(super) fn is_gradient_in_place(&self) -> bool {
+        let (outputs, [n_in, n_out]) = (self.out_extent(), self.channels());
+        let has_one_tap = [self.kernel_height, self.kernel_width] == [1, 1] && self.padding == [[0; 2]; 2];
+        if !has_one_tap || self.batch == 0 || outputs.contains(&0) || n_in == 0 {
+            return false;
+        }
+        let [y, x] = [0, 1].map(|axis| (outputs[axis] - 1) * self.stride[axis]);
+        let last = ((self.batch - 1) * self.height + y) * self.width + x;
+        let after = self.batch * self.height * self.width - last - 1;
+        let k = count(&[self.batch, outputs[0], outputs[1]]);
+        n_in * n_out <= 1 << 16 && is_split(n_in, n_out, k) && after * self.in_channels >= 16
+    }
+
     /// Whether a task can hold what some lines of outputs read of an image, or of a cotangent, with its padding. The
     /// padding of an image is in no memory, so it can be larger than that by far.
     pub(super) fn holds(&self, n_lines: usize) -> bool {
@@ -635,13 +650,16 @@ impl<T: Real> ConvCall<'_, T> {
         let first = group * n_out;
         // SAFETY: the cotangent's channels of this group; `ct` outlives the product.
         let channels = unsafe { Strided::new(ct.as_ptr().wrapping_add(first), 1, op.out_channels as isize) };
-        let window = op.window(group, image);
+        let gradient = FilterGradient { window: op.window(group, image), ct: &channels, batch: op.batch, n: n_out };
+        let out = self.out.wrapping_add(first);
         if op.is_gradient_direct() {
-            let gradient = FilterGradient { window, ct: &channels, batch: op.batch, n: n_out };
             // SAFETY: the output is this group's columns of the result.
-            unsafe { self.engine.direct_filter_gradient(&gradient, self.out.wrapping_add(first), op.out_channels) };
+            unsafe { self.engine.direct_filter_gradient(&gradient, out, op.out_channels) };
+        } else if self.engine.narrow && op.is_gradient_in_place() {
+            // SAFETY: the same; `is_gradient_in_place` has looked at the windows and at the end of the image.
+            unsafe { self.engine.one_tap_gradient(&gradient, out, op.out_channels) };
         } else {
-            self.multiply_transposed(TapRows(window), &channels, first);
+            self.multiply_transposed(TapRows(gradient.window), &channels, first);
         }
         self.finish_all(op.n_taps(), n_out, first, op.out_channels);
     }

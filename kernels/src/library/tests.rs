@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::conv::depthwise::Depthwise;
 use super::dense::DenseKernel;
-use super::micro::{Engine, Level, ParallelFor, Strided, block_depth, is_streamed, split_depth};
+use super::micro::{Engine, Level, ParallelFor, Strided, block_depth, is_streamed, lines_of_chain, split_depth};
 use super::testing::on_one_and_two_threads;
 use super::{Conv2d, ConvPass, MatMul, MatrixLayout};
 
@@ -483,6 +483,70 @@ fn convolutions_of_few_channels_agree_with_their_references() {
         };
         check(&conv, conv.batch * conv.height * conv.width * conv.in_channels.max(conv.out_channels), &mut random);
     }
+}
+
+/// A random filter's gradient whose chains are long and whose channels are whole cache lines.
+fn gradient_of_many_channels(random: &mut Random, dtype: DType) -> Conv2d {
+    let [kernel_height, kernel_width] = random.pick(&[[1, 2], [2, 1], [2, 2], [3, 3]]);
+    Conv2d {
+        dtype,
+        batch: random.pick(&[1, 1, 2]),
+        height: 17 + random.below(12),
+        width: 17 + random.below(16),
+        in_channels: random.pick(&[16, 24, 32, 32, 48]),
+        kernel_height,
+        kernel_width,
+        out_channels: random.pick(&[3, 8, 24, 32, 33]),
+        stride: [random.pick(&[1, 2]), random.pick(&[1, 1, 1, 2])],
+        padding: [0; 2].map(|_| [random.below(3), random.below(3)]),
+        dilation: [0; 2].map(|_| random.pick(&[1, 1, 2, 3])),
+        groups: 1,
+        pass: ConvPass::FilterGradient,
+    }
+}
+
+/// Engines that copy channels in groups, and columns to panels, agree in every bit with those that do not.
+#[test]
+fn filter_gradients_of_many_channels_agree_with_their_references() {
+    let (mut random, mut n_grouped, mut n_far) = (Random(0xca11_ab1e), 0, 0);
+    for round in 0..45 {
+        let conv = gradient_of_many_channels(&mut random, [DType::F32, DType::F32, DType::F64][round % 3]);
+        let [height, width] = conv.out_extent();
+        let chain = lines_of_chain([height, width]) * width;
+        let is_far = |channels: usize| channels * chain * conv.dtype.size() > 20_000;
+        let is_grouped = conv.is_gradient_direct() && conv.stride[1] == 1 && conv.in_channels >= 32;
+        n_grouped += usize::from(is_grouped && is_far(conv.in_channels));
+        n_far += usize::from(is_grouped && is_far(conv.out_channels));
+        check(&conv, conv.batch * height * width, &mut random);
+    }
+    assert!(n_grouped > 8 && n_far > 2, "{n_grouped} images have channels in groups, {n_far} cotangents lie apart");
+}
+
+/// Gradients of filters of one tap from images in place agree in every bit with those of products.
+#[test]
+fn filter_gradients_of_one_tap_agree_with_products() {
+    let (mut random, mut n_in_place) = (Random(0x0dd_5eed), 0);
+    for round in 0..60 {
+        let conv = Conv2d {
+            dtype: [DType::F32, DType::F32, DType::F64][round % 3],
+            batch: 8 + random.below(8),
+            height: 32 + random.below(8),
+            width: 32 + random.below(8),
+            in_channels: 2 * random.pick(&[1, 3, 8, 8, 17, 32]),
+            kernel_height: 1,
+            kernel_width: 1,
+            out_channels: 2 * random.pick(&[1, 2, 8, 9, 16, 16, 24]),
+            stride: random.pick(&[[2, 2], [2, 2], [1, 2], [2, 1], [3, 2]]),
+            padding: random.pick(&[[[0; 2]; 2], [[0; 2]; 2], [[0; 2]; 2], [[0, 1], [0, 0]]]),
+            dilation: [1 + random.below(2), 1],
+            groups: 1 + random.below(2),
+            pass: ConvPass::FilterGradient,
+        };
+        let [height, width] = conv.out_extent();
+        n_in_place += usize::from(conv.is_gradient_in_place());
+        check(&conv, conv.batch * height * width, &mut random);
+    }
+    assert!((12..60).contains(&n_in_place), "{n_in_place} images are read in place");
 }
 
 #[test]

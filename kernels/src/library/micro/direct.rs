@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use super::drive::{Engine, Output};
+use super::groups::FAR;
 use super::pack::{PanelSource, Strided};
 use super::tile::{Deinterleave, Lines};
 use super::{Layout, Level, Real, Window, WindowAxis, block_depth, with_scratch};
@@ -48,13 +49,13 @@ pub(crate) struct ConvPart<'a, T> {
 
 /// The part of an image, with padding, that a task holds.
 #[derive(Clone, Copy)]
-struct ImageTile {
+pub(super) struct ImageTile {
     /// Lowest coordinates, for the first line of outputs.
-    low: [isize; 2],
+    pub(super) low: [isize; 2],
     /// Height for one line of outputs, and width.
-    extent: [usize; 2],
+    pub(super) extent: [usize; 2],
     /// Lines of the image from one line of outputs to the next.
-    stride: usize,
+    pub(super) stride: usize,
     channels: usize,
     /// Elements from line to line.
     line: usize,
@@ -63,7 +64,7 @@ struct ImageTile {
     /// Whether the lines are those of the image, which need not be copied.
     in_place: bool,
     /// Readable elements past the end, for tiles that are not full.
-    slack: usize,
+    pub(super) slack: usize,
 }
 
 impl ImageTile {
@@ -108,7 +109,7 @@ impl ImageTile {
     }
 
     /// Lines of the image for some lines of outputs.
-    fn height(&self, n_lines: usize) -> usize {
+    pub(super) fn height(&self, n_lines: usize) -> usize {
         (n_lines - 1) * self.stride + self.extent[0]
     }
 
@@ -225,13 +226,13 @@ impl ImageTile {
 }
 
 /// A pointer that tasks share; each writes a part of its own.
-struct Shared<T>(*mut T);
+pub(super) struct Shared<T>(pub(super) *mut T);
 
 // SAFETY: tasks write disjoint parts.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    fn at(&self, offset: usize) -> *mut T {
+    pub(super) fn at(&self, offset: usize) -> *mut T {
         self.0.wrapping_add(offset)
     }
 }
@@ -332,7 +333,7 @@ impl Engine {
                 for at in 0..w.x.outputs {
                     let c = c.wrapping_add(line * part.step[0] + at * part.step[1]);
                     // SAFETY: an output of this part.
-                    unsafe { std::slice::from_raw_parts_mut(c, x.n) }.fill(T::ZERO);
+                    clear_pixel(unsafe { std::slice::from_raw_parts_mut(c, x.n) });
                 }
             }
             return;
@@ -363,6 +364,14 @@ impl Engine {
     }
 }
 
+/// Writes zeros, without a call where a pixel is whole cache lines: it would take longer than its work.
+fn clear_pixel<T: Real>(pixel: &mut [T]) {
+    match pixel.as_chunks_mut::<16>() {
+        (lines, []) => lines.iter_mut().for_each(|line| *line = [T::ZERO; 16]),
+        _ => pixel.fill(T::ZERO),
+    }
+}
+
 /// A filter's gradient: windows, with taps as rows, times the cotangent.
 pub(crate) struct FilterGradient<'a, T> {
     /// The windows of the image.
@@ -373,6 +382,14 @@ pub(crate) struct FilterGradient<'a, T> {
     pub(crate) batch: usize,
     /// Channels of the cotangent's group.
     pub(crate) n: usize,
+}
+
+/// The cotangent's channels at the pixels of a chain: in panels, or where they lie.
+pub(super) struct ChainColumns<T> {
+    pub(super) b: *const T,
+    /// Elements from panel to panel, and from pixel to pixel.
+    pub(super) b_panel: usize,
+    pub(super) b_row: usize,
 }
 
 /// Lines of outputs in one chain of a filter's gradient, of some lines of some pixels: as many as make a chain of good
@@ -386,6 +403,15 @@ pub(crate) fn images_of_task(batch: usize) -> usize {
     batch.div_ceil(TASKS)
 }
 
+/// Where each pixel of some lines lies, by the distances of lines and of pixels.
+pub(super) fn pixels_of_lines([lines, width]: [usize; 2], [line, pixel]: [usize; 2]) -> Vec<isize> {
+    let mut pixels = Vec::with_capacity(lines * width);
+    for y in 0..lines {
+        pixels.extend((0..width).map(|x| (y * line + x * pixel) as isize));
+    }
+    pixels
+}
+
 impl<T: Real> FilterGradient<'_, T> {
     /// Number of rows of the result.
     fn n_taps(&self) -> usize {
@@ -393,8 +419,20 @@ impl<T: Real> FilterGradient<'_, T> {
     }
 
     /// Lines of outputs in one chain.
-    fn lines_of_chain(&self) -> usize {
+    pub(super) fn lines_of_chain(&self) -> usize {
         lines_of_chain([self.window.y.outputs, self.window.x.outputs])
+    }
+
+    /// The steps of a chain of `n` pixels from a line on.
+    pub(super) fn steps(&self, image: usize, line: usize, n: usize) -> Range<usize> {
+        let first = (image * self.window.y.outputs + line) * self.window.x.outputs;
+        first..first + n
+    }
+
+    /// Lines of outputs that are computed from one copy.
+    pub(super) fn lines_of_copy(&self, tile: &ImageTile) -> usize {
+        let (chain, outputs) = (self.lines_of_chain(), self.window.y.outputs);
+        (tile.lines_per_tile() / chain * chain).max(chain).min(outputs.next_multiple_of(chain))
     }
 }
 
@@ -427,18 +465,15 @@ impl Engine {
 
     /// The part of the gradient that comes from some images.
     fn gradient_of_images<T: Real>(&self, x: &FilterGradient<'_, T>, images: Range<usize>, c: *mut T) {
-        let width = T::kernels(self.level).width;
         let w = &x.window;
         let Some(tile) = ImageTile::new(std::iter::once(w)) else { return };
-        let chain = x.lines_of_chain();
-        let lines_per_tile =
-            (tile.lines_per_tile() / chain * chain).max(chain).min(w.y.outputs.next_multiple_of(chain));
-        // Where each pixel of a chain lies.
-        let pixels: Vec<isize> = (0..chain)
-            .flat_map(|y| (0..w.x.outputs).map(move |x| (y, x)))
-            .map(|(y, x)| (y * tile.stride * tile.line + x * w.x.stride as usize * tile.channels) as isize)
-            .collect();
-        let panels = x.n.div_ceil(width) * width * pixels.len();
+        if self.narrow && self.gradient_by_groups(x, tile, images.clone(), c) {
+            return;
+        }
+        let (chain, lines_per_tile) = (x.lines_of_chain(), x.lines_of_copy(&tile));
+        let distances = [tile.stride * tile.line, w.x.stride as usize * tile.channels];
+        let pixels = pixels_of_lines([chain, w.x.outputs], distances);
+        let panels = self.len_of_columns(x, pixels.len());
         with_scratch::<T, _>(tile.len(lines_per_tile) + panels, |scratch| {
             let (copy, packed) = scratch.split_at_mut(tile.len(lines_per_tile));
             let mut fresh = true;
@@ -459,6 +494,35 @@ impl Engine {
         });
     }
 
+    /// Elements of the panels for [`Engine::columns_of_chain`].
+    pub(super) fn len_of_columns<T: Real>(&self, x: &FilterGradient<'_, T>, n_steps: usize) -> usize {
+        x.n.next_multiple_of(T::kernels(self.level).width) * n_steps
+    }
+
+    /// The cotangent's channels at some pixels: where they lie, or in `packed` if vectors would read beyond them, or if
+    /// they are read `often` and several panels lie apart.
+    pub(super) fn columns_of_chain<T: Real>(
+        &self,
+        x: &FilterGradient<'_, T>,
+        steps: Range<usize>,
+        often: bool,
+        packed: &mut [T],
+    ) -> ChainColumns<T> {
+        let kernels = T::kernels(self.level);
+        let (width, n_steps) = (kernels.width, steps.len());
+        let (data, _, row) = x.ct.parts();
+        let is_far = x.n > width && (row as usize).saturating_mul(n_steps * size_of::<T>()) > FAR;
+        if kernels.reads_whole(x.n) && !(often && is_far) {
+            let b = data.wrapping_offset(steps.start as isize * row);
+            return ChainColumns { b, b_panel: width, b_row: row as usize };
+        }
+        for (panel, to) in packed.chunks_exact_mut(width * n_steps).take(x.n.div_ceil(width)).enumerate() {
+            let outer = panel * width..((panel + 1) * width).min(x.n);
+            x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
+        }
+        ChainColumns { b: packed.as_ptr(), b_panel: width * n_steps, b_row: width }
+    }
+
     /// One chain of pixels, for all taps.
     #[expect(clippy::too_many_arguments, reason = "the inside of three loops, cut out for its length")]
     fn gradient_of_chain<T: Real>(
@@ -474,18 +538,9 @@ impl Engine {
         fresh: bool,
     ) {
         let kernels = T::kernels(self.level);
-        let (w, width) = (&x.window, kernels.width);
-        let first = (image * w.y.outputs + line) * w.x.outputs;
-        let steps = first..first + offsets.len();
-        let (data, _, row) = x.ct.parts();
-        let (mut b, mut b_panel, mut b_row) = (data.wrapping_offset(first as isize * row), width, row as usize);
-        if !kernels.reads_whole(x.n) {
-            for (panel, to) in packed.chunks_exact_mut(width * offsets.len()).take(x.n.div_ceil(width)).enumerate() {
-                let outer = panel * width..((panel + 1) * width).min(x.n);
-                x.ct.pack(outer, steps.clone(), Layout::Interleaved, width, to);
-            }
-            (b, b_panel, b_row) = (packed.as_ptr(), width * offsets.len(), width);
-        }
+        let w = &x.window;
+        let steps = x.steps(image, line, offsets.len());
+        let ChainColumns { b, b_panel, b_row } = self.columns_of_chain(x, steps, false, packed);
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };

@@ -12,6 +12,9 @@ mod attention;
 mod column;
 mod direct;
 mod drive;
+mod groups;
+mod heights;
+mod one_tap;
 mod pack;
 mod peak;
 mod scratch;
@@ -168,7 +171,8 @@ pub(crate) fn block_depth(k: usize) -> usize {
 macro_rules! kernels {
     (
         $vector:ty, $features:literal, $m0:literal $m1:literal $m2:literal, $nv:literal,
-        lines $l0:literal $l1:literal $l2:literal $l3:literal
+        lines $l0:literal $l1:literal $l2:literal $l3:literal,
+        or $n0:literal $n1:literal $n2:literal $n3:literal
     ) => {{
         type Elem = <$vector as simd::Simd>::Elem;
 
@@ -181,7 +185,7 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         unsafe fn lines(x: &Lines<'_, Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { tile::lines::<$vector, $l0, $l1, $l2, $l3, $nv>(x) }
+            unsafe { tile::lines::<$vector, $l0, $l1, $l2, $l3, $nv, $n0, $n1, $n2, $n3>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -237,7 +241,7 @@ fn portable<T: Real>() -> Kernels<T> {
         heights: [4, 2, 1],
         width: 8,
         block: tile::block::<simd::Portable<T>, 4, 2, 1, 2>,
-        lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2>,
+        lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
         planes: tile::planes::<simd::Portable<T>>,
         spread: tile::spread::<simd::Portable<T>>,
         unpacked: tile::unpacked::<T>,
@@ -272,11 +276,13 @@ impl Real for f32 {
     fn kernels(level: Level) -> Kernels<f32> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
+            Level::Avx512 => {
+                kernels!(simd::Avx512F32, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4, or 16 8 6 4)
+            }
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 4 3 2),
+            Level::Avx2 => kernels!(simd::Avx2F32, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3, lines 8 6 4 2),
+            Level::Neon => kernels!(simd::NeonF32, "neon", 8 4 2, 3, lines 8 6 4 2, or 8 6 4 2),
             Level::Portable => portable(),
         }
     }
@@ -293,11 +299,13 @@ impl Real for f64 {
     fn kernels(level: Level) -> Kernels<f64> {
         match level {
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4),
+            Level::Avx512 => {
+                kernels!(simd::Avx512F64, "avx512f,avx512vl,avx2,fma", 12 8 4, 2, lines 12 8 6 4, or 16 8 6 4)
+            }
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 4 3 2),
+            Level::Avx2 => kernels!(simd::Avx2F64, "avx2,fma", 6 4 2, 2, lines 6 5 4 3, or 12 8 6 4),
             #[cfg(target_arch = "aarch64")]
-            Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3, lines 8 6 4 2),
+            Level::Neon => kernels!(simd::NeonF64, "neon", 8 4 2, 3, lines 8 6 4 2, or 8 6 4 2),
             Level::Portable => portable(),
         }
     }

@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 
+use super::heights::NextHeight;
 use super::simd::Simd;
 use super::{Layout, Real, block_depth};
 
@@ -271,17 +272,7 @@ pub(super) struct Deinterleave<T> {
     pub(super) len: usize,
 }
 
-/// The height of the next tile of a line: the highest that leaves no rows or enough for another, so that few rows of
-/// tiles are computed for nothing; `heights` fall.
-#[inline(always)]
-fn next_height<const N: usize>(heights: [usize; N], left: usize) -> usize {
-    let least = heights[N - 1];
-    let fits = |height: &usize| *height == left || *height + least <= left;
-    let holds = |height: &usize| *height >= left;
-    heights.into_iter().find(fits).or_else(|| heights.into_iter().rev().find(holds)).unwrap_or(heights[0])
-}
-
-/// Computes lines, in tiles of four heights, `M0` to `M3`, and at most `NV` vectors.
+/// Computes lines, in tiles of `NV` vectors and four heights, `M0` to `M3`, or of one vector and `N0` to `N3`.
 ///
 /// # Safety
 ///
@@ -294,11 +285,13 @@ pub(super) unsafe fn lines<
     const M2: usize,
     const M3: usize,
     const NV: usize,
+    const N0: usize,
+    const N1: usize,
+    const N2: usize,
+    const N3: usize,
 >(
     x: &Lines<'_, S::Elem>,
 ) {
-    // With AVX-512, also for shorter vectors. One vector to a row leaves room for more rows there.
-    let has_32_registers = size_of::<S::Vector>() == 64;
     for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
         let cols = (x.cols - j).min(NV * S::LANES);
         // SAFETY: the panels and the part of C lie inside the block.
@@ -306,16 +299,12 @@ pub(super) unsafe fn lines<
             let (b, c) = (x.b.add(panel * x.b_panel), x.c.add(j));
             if cols > S::LANES {
                 columns::<S, M0, M1, M2, M3, NV>(x, b, c, cols);
-            } else if cols > S::Half::LANES && has_32_registers {
-                columns::<S, 16, 8, 6, 4, 1>(x, b, c, cols);
             } else if cols > S::Half::LANES {
-                columns::<S, M0, M1, M2, M3, 1>(x, b, c, cols);
-            } else if cols > Shortest::<S>::LANES && has_32_registers {
-                columns::<S::Half, 16, 8, 6, 4, 1>(x, b, c, cols);
+                columns::<S, N0, N1, N2, N3, 1>(x, b, c, cols);
             } else if cols > Shortest::<S>::LANES {
-                columns::<S::Half, M0, M1, M2, M3, 1>(x, b, c, cols);
+                columns::<S::Half, N0, N1, N2, N3, 1>(x, b, c, cols);
             } else {
-                columns::<Shortest<S>, M0, M1, M2, M3, 1>(x, b, c, cols);
+                columns::<Shortest<S>, N0, N1, N2, N3, 1>(x, b, c, cols);
             }
         }
     }
@@ -346,8 +335,9 @@ unsafe fn columns<S: Simd, const M0: usize, const M1: usize, const M2: usize, co
     for line in 0..x.lines {
         let mut i = 0;
         while i < x.rows {
-            let height = next_height([M0, M1, M2, M3], x.rows - i);
-            let rows = (x.rows - i).min(height);
+            let left = x.rows - i;
+            let height = NextHeight::<M0, M1, M2, M3, NV>::of(left);
+            let rows = left.min(height);
             // SAFETY: the rows lie inside the line.
             unsafe {
                 let a = x.a.add(line * x.a_line + i * x.a_row);

@@ -125,6 +125,15 @@ impl<'a, T: Real> Window<'a, T> {
         })
     }
 
+    /// Where the first taps of some outputs lie, which must be inside the images.
+    pub(super) fn first_taps(&self, pixels: Range<usize>, to: &mut Vec<isize>) {
+        to.clear();
+        for run in self.pixel_runs(pixels) {
+            let line = self.row(run.image, self.y.at(run.y, 0) as usize) as isize;
+            to.extend(run.x.map(|x| line + self.x.at(x, 0) * self.pixel as isize));
+        }
+    }
+
     /// Where the image holds row `y`.
     fn row(&self, image: usize, y: usize) -> usize {
         (image * self.y.extent + y) * self.x.extent * self.pixel
@@ -348,7 +357,13 @@ impl<T: Real> PanelSource<T> for TapRows<'_, T> {
 
 /// Copies `n` pieces of `L` elements.
 #[inline(always)]
-fn copy_pieces<T: Copy, const L: usize>(to: &mut [T], to_stride: usize, from: &[T], from_stride: usize, n: usize) {
+pub(super) fn copy_pieces<T: Copy, const L: usize>(
+    to: &mut [T],
+    to_stride: usize,
+    from: &[T],
+    from_stride: usize,
+    n: usize,
+) {
     for piece in 0..n {
         // Pieces of known length are vector moves instead of calls.
         to[piece * to_stride..][..L].copy_from_slice(&from[piece * from_stride..][..L]);
