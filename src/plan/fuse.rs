@@ -76,9 +76,9 @@ struct Readers {
     groups: Vec<usize>,
     /// The set of each whole run.
     runs: Vec<Ancestors>,
-    /// By the number of reads of a root, how many groups from the first on have no room for it, as far as that is known:
-    /// where terms of a sum read one weight, all groups but the last few are full. Groups never shrink.
-    n_full: Vec<usize>,
+    /// By the number of reads of a root: of each whole chunk, the groups that may have room for it. Where terms of a sum
+    /// read one weight, all groups but the last few are full. Groups never shrink.
+    open: Vec<Vec<Vec<usize>>>,
 }
 
 impl Readers {
@@ -86,8 +86,11 @@ impl Readers {
     /// spreads over.
     const RUN: usize = 256;
 
-    /// Fewer groups are looked through as quickly as it is known which of them are full.
-    const SHORT: usize = 16;
+    /// Members of a chunk, after which it is known anew which groups are full: so many more are tried at most.
+    const CHUNK: usize = 64;
+
+    /// Chunks of a run.
+    const CHUNKS: usize = Readers::RUN / Readers::CHUNK;
 
     fn add(&mut self, group: usize) {
         if self.groups.last() == Some(&group) {
@@ -101,24 +104,43 @@ impl Readers {
         }
     }
 
-    /// Leaves out the first groups from now on as long as they are full for a root with so many reads.
-    fn leave_out_full(&mut self, n_reads: usize, is_full: impl Fn(usize) -> bool) {
-        if self.groups.len() >= Readers::SHORT {
-            self.n_full.resize(self.n_full.len().max(n_reads + 1), 0);
-            let n_full = &mut self.n_full[n_reads];
-            *n_full += self.groups[*n_full..].iter().take_while(|&&group| is_full(group)).count();
-        }
+    /// Whether all groups of a run are in a set.
+    fn is_inside(&self, run: usize, set: &Ancestors) -> bool {
+        self.runs.get(run).is_some_and(|run| set.includes(run))
     }
 
-    /// The groups that are not in a set, in order, without the first ones that are known to be full for a root with so
-    /// many reads.
+    /// Leaves out groups from now on that are full for a root with so many reads, except those that are in a set, which
+    /// are not looked through either.
+    fn leave_out_full(&mut self, n_reads: usize, set: &Ancestors, is_full: impl Fn(usize) -> bool) {
+        let n_chunks = self.groups.len() / Readers::CHUNK;
+        let n_known = self.open.get(n_reads).map_or(0, Vec::len);
+        if n_known == n_chunks {
+            return;
+        }
+        if self.open.len() <= n_reads {
+            self.open.resize(n_reads + 1, vec![]);
+        }
+        let mut open = std::mem::take(&mut self.open[n_reads]);
+        open.extend(self.groups.chunks_exact(Readers::CHUNK).skip(n_known).map(<[usize]>::to_vec));
+        for (run, chunks) in open.chunks_mut(Readers::CHUNKS).enumerate() {
+            if !self.is_inside(run, set) {
+                chunks.iter_mut().for_each(|groups| groups.retain(|&group| !is_full(group)));
+            }
+        }
+        self.open[n_reads] = open;
+    }
+
+    /// The groups that are not in a set, in order, without those that are known to be full for a root with so many reads.
     fn outside<'s>(&'s self, set: &'s Ancestors, n_reads: usize) -> impl Iterator<Item = usize> + 's {
-        let n_full = self.n_full.get(n_reads).copied().unwrap_or(0);
-        let runs = self.groups.chunks(Readers::RUN).enumerate().skip(n_full / Readers::RUN);
-        let is_inside = |run: usize| self.runs.get(run).is_some_and(|run| set.includes(run));
-        let runs = runs.filter(move |&(run, _)| !is_inside(run));
-        let open = move |(run, groups): (usize, &'s [usize])| &groups[n_full.saturating_sub(run * Readers::RUN)..];
-        runs.flat_map(open).copied().filter(|&group| !set.contains(group))
+        let open = self.open.get(n_reads).map_or(&[][..], |open| open);
+        let n_known = open.len() * Readers::CHUNK;
+        let runs = self.groups.chunks(Readers::RUN).enumerate().filter(move |&(run, _)| !self.is_inside(run, set));
+        let groups = runs.flat_map(move |(run, groups)| {
+            let known = open.chunks(Readers::CHUNKS).nth(run).unwrap_or_default();
+            let others = &groups[n_known.saturating_sub(run * Readers::RUN).min(groups.len())..];
+            known.iter().flatten().chain(others)
+        });
+        groups.copied().filter(|&group| !set.contains(group))
     }
 }
 
@@ -183,7 +205,8 @@ impl Groups {
         makers().for_each(|maker| before.unite(&self.groups[maker].ancestors));
         for read in reads {
             let readers = readers.get_mut(read.value).into_iter();
-            readers.for_each(|readers| readers.leave_out_full(n_reads, |group| !self.groups[group].has_room(n_reads)));
+            let is_full = |group: usize| !self.groups[group].has_room(n_reads);
+            readers.for_each(|readers| readers.leave_out_full(n_reads, &before, is_full));
         }
         let siblings = reads.iter().filter_map(|read| readers.get(read.value));
         let siblings = siblings.flat_map(|readers| readers.outside(&before, n_reads));
@@ -552,21 +575,24 @@ mod tests {
                     }
                 }
             }
-            // Of the groups that are left out, some are inside the set and some are not.
-            let n_full = draw(listed.len() + 1);
-            let ends: BTreeSet<usize> = (0..n).filter(|_| draw(3) > 0).collect();
-            readers.leave_out_full(2, |group| ends.contains(&group));
-            let n_left_out = listed.iter().take_while(|group| ends.contains(group)).count();
-            assert!(readers.n_full.get(2).is_none_or(|&n_full| n_full == n_left_out));
-            readers.n_full = vec![0, n_full];
             for part in [0, n / 3, n.saturating_sub(1), n] {
                 let (mut first, mut scattered) = (Ancestors::default(), Ancestors::default());
                 (0..part).for_each(|group| first.insert(group));
                 (0..part).for_each(|_| scattered.insert(draw(n)));
                 for set in [first, scattered] {
-                    for (n_reads, n_full) in [(0, 0), (1, n_full), (2, 0)] {
-                        let naive = listed[n_full..].iter().copied().filter(|&group| !set.contains(group));
-                        assert!(readers.outside(&set, n_reads).eq(naive), "{part} of {n} from {n_full}");
+                    // Of the groups that are full, some are inside the set and some are not.
+                    let full: BTreeSet<usize> = (0..n).filter(|_| draw(3) > 0).collect();
+                    readers.open.clear();
+                    readers.leave_out_full(2, &set, |group| full.contains(&group));
+                    let n_whole = listed.len() / Readers::CHUNK * Readers::CHUNK;
+                    let outside = |from: &[usize]| from.iter().copied().filter(|&group| !set.contains(group)).collect();
+                    let all: Vec<usize> = outside(&listed);
+                    let (known, others): (Vec<usize>, Vec<usize>) =
+                        (outside(&listed[..n_whole]), outside(&listed[n_whole..]));
+                    let open = known.into_iter().filter(|group| !full.contains(group)).chain(others);
+                    assert!(readers.outside(&set, 2).eq(open), "{part} of {n} without full ones");
+                    for n_reads in [0, 1, 3] {
+                        assert!(readers.outside(&set, n_reads).eq(all.iter().copied()), "{part} of {n}");
                     }
                 }
             }
@@ -579,14 +605,16 @@ mod tests {
         (groups.n_tries.get(), groups.groups.len())
     }
 
-    /// Terms that all read one value, of which each group takes a few; and steps of which each waits for the one before.
+    /// Terms that all read one value, of which each group takes a few, behind a group that none of them can join; and steps
+    /// of which each waits for the one before.
     #[test]
     fn tries_grow_as_the_program_does() {
         let sums = |n: u32, is_chain: bool| {
             let mut text = "graph (%0: f32[8, 8], %1: f32[8]) {\n".to_owned();
-            let (mut last, mut sums) = (1, vec![]);
+            text += "  %2 = reduce_sum %0 {axes=[1]} : f32[8]\n";
+            let (mut last, mut sums) = (2, vec!["%2".to_owned()]);
             for _ in 0..n {
-                let next = if sums.is_empty() { 2 } else { last + 1 };
+                let next = last + 1;
                 let from = if is_chain { last } else { 1 };
                 let _ = writeln!(text, "  %{next} = broadcast_to %{from} {{shape=[8, 8]}} : f32[8, 8]");
                 let _ = writeln!(text, "  %{} = mul %0, %{next} : f32[8, 8]", next + 1);
