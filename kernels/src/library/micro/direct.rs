@@ -9,7 +9,6 @@
 use std::ops::Range;
 
 use super::drive::{Engine, Output};
-use super::groups::FAR;
 use super::pack::{PanelSource, Strided};
 use super::tile::{Deinterleave, Lines};
 use super::{Layout, Level, Real, Window, WindowAxis, block_depth, with_scratch};
@@ -22,6 +21,9 @@ const TASKS: usize = 16;
 
 /// Channels of a result up to which pixels are lanes, for most of a vector of channels would be empty.
 const MOST_IN_PLANES: usize = 4;
+
+/// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
+pub(super) const FAR: usize = 16 << 10;
 
 /// A pass that has a result for each pixel: windows of a batch of images, times a filter.
 pub(crate) struct DirectConv<'a, T> {

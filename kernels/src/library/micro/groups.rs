@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::direct::{ChainColumns, FilterGradient, ImageTile, pixels_of_lines};
+use super::direct::{ChainColumns, FAR, FilterGradient, ImageTile, pixels_of_lines};
 use super::drive::Engine;
 use super::tile::Lines;
 use super::window::copy_pieces;
@@ -17,9 +17,6 @@ use crate::library::view::vectorized;
 
 /// Bytes of a cache line, the channels of a group: 16 or 8 elements.
 const GROUP_BYTES: usize = 64;
-
-/// Bytes that the pixels of a chain span from where they are copied: half of a first-level cache.
-pub(super) const FAR: usize = 16 << 10;
 
 /// A part of an image: for each group, the pixels line by line.
 struct GroupedTile {
