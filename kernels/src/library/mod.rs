@@ -15,6 +15,7 @@ mod collective;
 mod communicator;
 mod conv;
 mod dense;
+mod exchange;
 mod extents;
 mod flag;
 mod join;

@@ -1,16 +1,17 @@
-//! Matrices with rows and columns exchanged, by square tiles that a cache holds.
+//! Matrices with rows and columns exchanged, by tiles that a cache holds.
 //!
-//! Neither reading along columns nor writing along them uses more than one element of a cache line at a time, and where
-//! lines are a power of two apart, few of them fit a cache together. A tile is read by rows and written by rows.
-
-use std::array;
+//! Neither reading along columns nor writing along them uses more than one element of a cache line at a time; where lines
+//! are a power of two apart, few of them fit a cache together; and memory is fast for long runs alone. So a run of each of
+//! some rows is exchanged in registers into a panel, from which long runs of the result are written.
 
 use retape_runtime::DType;
 
+use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
+use super::micro::with_bytes;
 use super::number::with_bits;
 use super::text::descriptor;
-use super::view::{CACHE_LINE, Plain, TileView, exactly, for_each_tile, only, view, view_mut};
+use super::view::{CACHE_LINE, Plain, exactly, for_each_tile, only, prefetch, view, view_mut};
 
 descriptor! {
     /// The transposes of matrices: of x `[batch, rows, cols]` the array `[batch, cols, rows]`.
@@ -26,18 +27,31 @@ descriptor! {
     }
 }
 
-/// Rows and columns of a tile: a cache line of the widest common elements.
-const TILE: usize = 16;
+/// Bytes of a row of the result that are written in one run; past the caches, where memory prefers long ones.
+const RUN: usize = 256;
+const STREAMED_RUN: usize = 512;
 
-/// Rows and columns of a part of a tile that a few registers hold, and a row of which is a vector on every processor.
-const PART: usize = 4;
+/// Columns of a panel: with a run of each, the nearest cache has room for it.
+const COLUMNS: usize = 64;
 
-/// Columns that a task takes: many cache lines of each row, so that a page of memory is seldom looked up for one.
-const COLUMNS: usize = 16 * TILE;
+/// Bytes between rows of the result, or a multiple of them, where a cache has no room for a line of each row of a panel.
+const CROWDED: usize = 512;
+
+/// Rows between whose blocks the next columns are asked for.
+const STRIP: usize = 8;
+
+/// Columns of a task at most: a few thousand bytes of each row.
+const MOST_COLUMNS: usize = 16 * COLUMNS;
+
+/// Tasks that a matrix is cut into, if they have [`LEAST`] elements or more.
+const TASKS: usize = 16;
+
+/// Elements below which a task is not made smaller.
+const LEAST: usize = 1 << 12;
 
 /// Bytes of a result from which on it is written past the caches, which would read its lines first, and would not hold
 /// them all until someone reads them.
-const STREAMED: usize = if cfg!(test) { 1 << 12 } else { 1 << 23 };
+const STREAMED: usize = if cfg!(test) { 1 << 14 } else { 1 << 23 };
 
 impl Transpose {
     fn check(&self) -> Checked {
@@ -71,18 +85,26 @@ impl Transpose {
         let Transpose { batch, rows, cols, .. } = *self;
         let [x] = exactly(inputs);
         let x = view::<T>(x, self.len());
-        // Few tall matrices are cut across as well, for there may be more threads than runs of columns.
-        let block = [COLUMNS, rows.div_ceil(8).next_multiple_of(TILE).max(512)];
-        let is_streamed = self.len() * size_of::<T>() >= STREAMED && (TILE * size_of::<T>()).is_multiple_of(CACHE_LINE);
+        let (size, row) = (size_of::<T>(), rows * size_of::<T>());
+        let is_streamed = self.len() * size >= STREAMED && row.is_multiple_of(CACHE_LINE);
+        let run = if is_streamed { STREAMED_RUN } else { RUN } / size;
+        let tasks = TASKS.div_ceil((batch * rows.div_ceil(run)).max(1));
+        let columns = cols.div_ceil(tasks).max(LEAST / run.min(rows.max(1)));
+        let block = [columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS), run];
         for_each_tile(view_mut::<T>(out, self.len()), [batch, cols, rows], block, self.len(), &|mut tile| {
             let x = &x[tile.outer * rows * cols..][..rows * cols];
-            if is_streamed && tile.columns.len().is_multiple_of(TILE) && tile.has_whole_lines() {
-                tile.stream::<TILE>(|row, column| transposed(x, cols, column, row));
-                return;
-            }
-            for row in tile.columns.clone().step_by(TILE) {
-                for column in tile.rows.clone().step_by(TILE) {
-                    copy_tile(x, cols, &mut tile, row, column);
+            let from = Source { x: &x[tile.columns.start * cols + tile.rows.start..], pitch: cols };
+            let extent = [tile.columns.len(), tile.rows.len()];
+            if is_streamed {
+                tile.stream(|to| from.by_panels(extent, run, true, |row, line| to.write_row(row, line)));
+            } else if rows > run && row.is_multiple_of(CROWDED) {
+                let first = tile.rows.start;
+                from.by_panels(extent, run, false, |row, line| tile.row(first + row).copy_from_slice(line));
+            } else {
+                let wide = COLUMNS.max(LEAST / tile.columns.len());
+                for first in tile.rows.clone().step_by(wide) {
+                    let x = &from.x[first - tile.rows.start..];
+                    tile.exchange(first..tile.rows.end.min(first + wide), x, from.pitch);
                 }
             }
         });
@@ -104,63 +126,44 @@ impl Transpose {
     }
 }
 
-/// Copies the tile of `x`, a matrix with rows of `cols`, whose first element is at `row` and `column`; `to` ends it
-/// where it reaches over the end.
-fn copy_tile<T: Plain>(x: &[T], cols: usize, to: &mut TileView<'_, T>, row: usize, column: usize) {
-    let n_rows = TILE.min(to.columns.end - row);
-    let n_columns = TILE.min(to.rows.end - column);
-    let at = row - to.columns.start;
-    if (n_rows, n_columns) != (TILE, TILE) {
-        for c in 0..n_columns {
-            let line = &mut to.row(column + c)[at..at + n_rows];
-            line.iter_mut().zip(0..).for_each(|(out, r)| *out = x[(row + r) * cols + column + c]);
-        }
-        return;
-    }
-    // In a cache, moves of single elements are faster than the shuffles of `transposed`.
-    let lines: [[T; TILE]; TILE] = array::from_fn(|r| {
-        let line = &x[(row + r) * cols + column..][..TILE];
-        array::from_fn(|c| line[c])
-    });
-    for c in 0..TILE {
-        let line = &mut to.row(column + c)[at..at + TILE];
-        line.iter_mut().zip(&lines).for_each(|(out, line)| *out = line[c]);
-    }
+/// A matrix from one of its elements on.
+struct Source<'a, T> {
+    x: &'a [T],
+    /// Elements from row to row.
+    pitch: usize,
 }
 
-/// The transposed tile of `x`, a matrix with rows of `cols`, whose first element is at `row` and `column`; columns beyond
-/// the last one repeat it.
-#[inline(always)]
-fn transposed<T: Plain>(x: &[T], cols: usize, row: usize, column: usize) -> [[T; TILE]; TILE] {
-    let last = cols - column - 1;
-    if last + 1 < TILE {
-        return array::from_fn(|c| array::from_fn(|r| x[(row + r) * cols + column + c.min(last)]));
-    }
-    let mut lines = [[T::from_f64(0.0); TILE]; TILE];
-    for r in (0..TILE).step_by(PART) {
-        for c in (0..TILE).step_by(PART) {
-            let part: [[T; PART]; PART] = array::from_fn(|at| {
-                let line = &x[(row + r + at) * cols + column + c..][..PART];
-                array::from_fn(|at| line[at])
-            });
-            let part = exchanged::<T, 2>(exchanged::<T, 1>(part));
-            for (line, part) in lines[c..c + PART].iter_mut().zip(&part) {
-                line[r..r + PART].copy_from_slice(part);
+impl<T: Plain> Source<'_, T> {
+    /// Calls `write` with each row of the result of `rows` by `cols`; there are `run` rows at most.
+    fn by_panels(&self, [rows, cols]: [usize; 2], run: usize, is_far: bool, mut write: impl FnMut(usize, &[T])) {
+        with_bytes(COLUMNS * run * size_of::<T>(), |panel| {
+            let panel = view_mut::<T>(panel, COLUMNS * run);
+            for first in (0..cols).step_by(COLUMNS) {
+                let n = COLUMNS.min(cols - first);
+                self.exchange_into(panel, [rows, n], first, is_far);
+                for (row, line) in panel.chunks_exact(run).take(n).enumerate() {
+                    write(first + row, &line[..rows]);
+                }
             }
+        });
+    }
+
+    /// Exchanges some columns of all rows; where these are in memory, the next columns are asked for.
+    fn exchange_into(&self, panel: &mut [T], [rows, n]: [usize; 2], first: usize, is_far: bool) {
+        let run = panel.len() / COLUMNS;
+        if !is_far {
+            exchange(&self.x[first..], self.pitch, [rows, n], panel, run);
+            return;
+        }
+        for row in (0..rows.max(STRIP) / STRIP * STRIP).step_by(STRIP) {
+            let n_rows = if row + 2 * STRIP > rows { rows - row } else { STRIP };
+            for row in row..row + n_rows {
+                let next = row * self.pitch + first + COLUMNS;
+                (0..COLUMNS).step_by(CACHE_LINE / size_of::<T>()).for_each(|at| prefetch(self.x, next + at));
+            }
+            exchange(&self.x[row * self.pitch + first..], self.pitch, [n_rows, n], &mut panel[row..], run);
         }
     }
-    lines
-}
-
-/// Of each square of `2 RUN` by `2 RUN` elements, the upper right quarter exchanged for the lower left one. With 1 and 2
-/// one after the other a part is transposed (Eklundh, 1972), by shuffles of its rows as vectors.
-#[inline(always)]
-fn exchanged<T: Plain, const RUN: usize>(part: [[T; PART]; PART]) -> [[T; PART]; PART] {
-    array::from_fn(|r| {
-        let (upper, lower) = (&part[r & !RUN], &part[r | RUN]);
-        let low = if r & RUN == 0 { 0 } else { RUN };
-        array::from_fn(|c| if c & RUN == 0 { upper[c + low] } else { lower[c - RUN + low] })
-    })
 }
 
 #[cfg(test)]
@@ -178,8 +181,16 @@ mod tests {
                 assert_twins(&Transpose { dtype, batch, rows, cols }.into(), &mut draw);
             }
         }
-        for [rows, cols] in [[1100, 70], [70, 1100], [5000, 17]] {
-            assert_twins(&Transpose { dtype: DType::F32, batch: 2, rows, cols }.into(), &mut draw);
+        for dtype in [DType::F32, DType::F64, DType::F16, DType::U8] {
+            // Of one run and of several, with rest and without, past the caches and not.
+            for [rows, cols] in [[1100, 70], [70, 1100], [5000, 17], [1024, 129], [16, 2100], [1600, 8]] {
+                assert_twins(&Transpose { dtype, batch: 2, rows, cols }.into(), &mut draw);
+            }
+            // By panels that stay in a cache.
+            for (lines, cols) in [(1, 7), (1, 20), (2, 9)] {
+                let rows = lines * CROWDED / dtype.size();
+                assert_twins(&Transpose { dtype, batch: 1, rows, cols }.into(), &mut draw);
+            }
         }
     }
 }

@@ -10,6 +10,8 @@ use std::slice;
 
 use retape_runtime::{Element, parallel_for};
 
+use super::exchange::exchange_to;
+
 /// Element types of which every bit pattern is a value. `bool` is none and is viewed as `u8`.
 pub(crate) trait Plain: Element {}
 impl Plain for f32 {}
@@ -150,29 +152,37 @@ impl<T> TileView<'_, T> {
 pub(crate) const CACHE_LINE: usize = 64;
 
 impl<T: Plain> TileView<'_, T> {
-    /// Whether all rows of the tile begin at cache lines and have whole ones.
-    pub(crate) fn has_whole_lines(&self) -> bool {
-        let is_whole = |elements: usize| (elements * size_of::<T>()).is_multiple_of(CACHE_LINE);
-        self.start.addr().is_multiple_of(CACHE_LINE) && is_whole(self.stride) && is_whole(self.columns.len())
+    /// Fills some rows of the tile with the columns of a matrix, whose rows are at distance `pitch`.
+    ///
+    /// # Panics
+    /// If the matrix ends before, or the tile has not all of the rows.
+    pub(crate) fn exchange(&mut self, rows: Range<usize>, from: &[T], pitch: usize) {
+        assert!(self.rows.start <= rows.start && rows.end <= self.rows.end, "rows of a tile");
+        // SAFETY: the lines that are written are rows of the tile, as was just checked, and it is borrowed exclusively.
+        unsafe {
+            let to = self.start.add((rows.start - self.rows.start) * self.stride);
+            exchange_to(from, pitch, [self.columns.len(), rows.len()], to, self.stride);
+        }
     }
 
-    /// Writes all of the tile in blocks of `N` by `N` elements, as many columns of which there must be and as far as
-    /// rows go: `block` makes the one at a row and a column. Whole cache lines go past the caches to memory.
-    #[inline(always)]
-    pub(crate) fn stream<const N: usize>(&mut self, block: impl Fn(usize, usize) -> [[T; N]; N]) {
-        assert!(self.columns.len().is_multiple_of(N), "columns of blocks");
-        // Also if a block panics.
+    /// Calls `body` with the rows of the tile, to be written past the caches as far as they are whole cache lines.
+    pub(crate) fn stream<R>(&mut self, body: impl FnOnce(&mut StreamedRows<'_, '_, T>) -> R) -> R {
+        // Also if `body` panics.
         let _fence = StreamFence;
-        for column in self.columns.clone().step_by(N) {
-            for row in self.rows.clone().step_by(N) {
-                let at = column - self.columns.start;
-                for (row, line) in (row..self.rows.end).zip(&block(row, column)) {
-                    // SAFETY: no two blocks have an element in common, and the fence ends with this method, which has
-                    // borrowed the tile exclusively.
-                    unsafe { stream_line(&mut self.row(row)[at..at + N], line) };
-                }
-            }
-        }
+        body(&mut StreamedRows(self))
+    }
+}
+
+/// The rows of a tile that is written past the caches, and not read.
+pub(crate) struct StreamedRows<'t, 'a, T>(&'t mut TileView<'a, T>);
+
+impl<T: Plain> StreamedRows<'_, '_, T> {
+    /// Writes a row, counted from the tile's first.
+    #[inline(always)]
+    pub(crate) fn write_row(&mut self, row: usize, from: &[T]) {
+        let row = self.0.rows.start + row;
+        // SAFETY: nobody but this has the tile until `stream` has ended its fence.
+        unsafe { stream_line(self.0.row(row), from) };
     }
 }
 

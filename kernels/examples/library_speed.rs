@@ -1,0 +1,141 @@
+//! Library kernels that only move or pass over memory: microseconds, and the part of this machine's copy bandwidth.
+//! Words as arguments choose the families whose names contain one of them.
+
+#![allow(clippy::print_stdout, reason = "a program for people")]
+
+use std::time::Instant;
+
+use retape_kernels::MachineLimits;
+use retape_kernels::library::{Conv2d, ConvPass, Library, Pool2d, PoolKind, PoolPass, Transpose};
+use retape_runtime::{Buffer, DType, Element};
+
+fn filled(dtype: DType, len: usize) -> Buffer {
+    let values = (0..len).map(|i| (i % 1000) as f64 * 1e-3 + 0.5);
+    match dtype {
+        DType::F32 => Buffer::copy_of(&values.map(f32::from_f64).collect::<Vec<_>>()).expect("there is memory"),
+        DType::F64 => Buffer::copy_of(&values.collect::<Vec<_>>()).expect("there is memory"),
+        _ => Buffer::zeroed(len * dtype.size()).expect("there is memory"),
+    }
+}
+
+/// Prints the median time of a kernel, and the least.
+fn measure(name: &str, kernel: &Library, copy_bytes: f64) {
+    let inputs: Vec<Buffer> = kernel.inputs().into_iter().map(|(dtype, len)| filled(dtype, len)).collect();
+    let mut outputs: Vec<Buffer> = kernel.outputs().into_iter().map(|(dtype, len)| filled(dtype, len)).collect();
+    let bytes: usize = inputs.iter().chain(&outputs).map(|buffer| buffer.bytes().len()).sum();
+    let inputs: Vec<&[u8]> = inputs.iter().map(Buffer::bytes).collect();
+    let mut call = || kernel.run(&inputs, &mut outputs.iter_mut().map(Buffer::bytes_mut).collect::<Vec<_>>());
+    let start = Instant::now();
+    call();
+    let repeats = (2e-3 / start.elapsed().as_secs_f64()).clamp(1.0, 1e5) as usize;
+    let mut times: Vec<f64> = (0..15)
+        .map(|_| {
+            let start = Instant::now();
+            (0..repeats).for_each(|_| call());
+            start.elapsed().as_secs_f64() / repeats as f64
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    let (median, least) = (times[times.len() / 2], times[0]);
+    println!(
+        "{name:44} {:10.2} us (least {:10.2}) {:6.1} GB/s {:4.0} %",
+        median * 1e6,
+        least * 1e6,
+        bytes as f64 / median * 1e-9,
+        bytes as f64 / median / copy_bytes * 100.0
+    );
+}
+
+fn depthwise([batch, side, channels]: [usize; 3], [kernel, stride]: [usize; 2], pass: ConvPass) -> Library {
+    Library::Conv2d(Conv2d {
+        dtype: DType::F32,
+        batch,
+        height: side,
+        width: side,
+        in_channels: channels,
+        kernel_height: kernel,
+        kernel_width: kernel,
+        out_channels: channels,
+        stride: [stride; 2],
+        padding: [[kernel / 2; 2]; 2],
+        dilation: [1, 1],
+        groups: channels,
+        pass,
+    })
+}
+
+fn pool(images: usize, pass: PoolPass, kind: PoolKind) -> Library {
+    Library::Pool2d(Pool2d {
+        dtype: DType::F32,
+        batch: images,
+        height: 32,
+        width: 32,
+        channels: 16,
+        window: [2, 2],
+        stride: [2, 2],
+        padding: [[0, 0]; 2],
+        kind,
+        pass,
+    })
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let limits = MachineLimits::measured();
+    println!("{} threads, copies {:.1} GB/s", retape_runtime::n_threads(), limits.copy_bytes * 1e-9);
+    let mut kernels: Vec<(String, Library)> = vec![];
+    for (dtype, shapes) in [
+        (
+            DType::F32,
+            &[[16, 1024], [64, 1024], [256, 1024], [1024, 1024], [2048, 1024], [4096, 1024], [16384, 1024]][..],
+        ),
+        (DType::F32, &[[1000, 1000], [1024, 16], [3000, 1001], [16384, 64], [300, 7], [1024, 4096]]),
+        (DType::F64, &[[16, 1024], [256, 1024], [4096, 1024]]),
+        (DType::F16, &[[16, 1024], [256, 1024], [4096, 1024]]),
+        (DType::U8, &[[256, 1024], [4096, 1024]]),
+    ] {
+        for &[rows, cols] in shapes {
+            let name = format!("transpose {dtype} {rows} x {cols}");
+            kernels.push((name, Library::Transpose(Transpose { dtype, batch: 1, rows, cols })));
+        }
+    }
+    let dtype = DType::F32;
+    kernels.push((
+        "transpose 64 of f32 128 x 64".into(),
+        Library::Transpose(Transpose { dtype, batch: 64, rows: 128, cols: 64 }),
+    ));
+    kernels.push((
+        "transpose 512 of f32 32 x 32".into(),
+        Library::Transpose(Transpose { dtype, batch: 512, rows: 32, cols: 32 }),
+    ));
+    for &pass in ConvPass::ALL {
+        for (extent, shape) in [
+            ([16, 32, 16], [3, 1]),
+            ([16, 32, 32], [3, 1]),
+            ([16, 32, 96], [3, 1]),
+            ([1, 32, 96], [3, 1]),
+            ([16, 56, 96], [3, 1]),
+            ([16, 14, 384], [3, 1]),
+            ([16, 112, 64], [3, 2]),
+            ([16, 28, 20], [5, 1]),
+        ] {
+            let name = format!("depthwise {} {extent:?} by {shape:?}", pass.name());
+            kernels.push((name, depthwise(extent, shape, pass)));
+        }
+    }
+    for images in [1, 16, 64] {
+        for (pass, kind) in [
+            (PoolPass::Forward, PoolKind::Max),
+            (PoolPass::Gradient, PoolKind::Max),
+            (PoolPass::Forward, PoolKind::Sum),
+            (PoolPass::Gradient, PoolKind::Sum),
+        ] {
+            kernels.push((format!("pool {} {} {images}", kind.name(), pass.name()), pool(images, pass, kind)));
+        }
+    }
+    for (name, kernel) in &kernels {
+        if words.is_empty() || words.iter().any(|word| name.contains(word.as_str())) {
+            measure(name, kernel, limits.copy_bytes);
+        }
+    }
+}
