@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::drive::{Engine, is_one_task, split_depth};
+use super::drive::{Engine, split_depth};
+use super::grid::is_one_task;
 use super::pack::Strided;
 use super::simd::Simd;
 use super::tile::Shortest;
