@@ -8,6 +8,7 @@ use retape_runtime::DType;
 /// One named measurement.
 struct Case {
     name: String,
+    dtype: DType,
     flops: f64,
     lens: Vec<usize>,
     run: Box<Run>,
@@ -19,7 +20,7 @@ type Run = dyn Fn(&[&[u8]], &mut [&mut [u8]]);
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
     for case in cases().iter().filter(|case| case.name.contains(&filter)) {
-        let mut buffers: Vec<Vec<f32>> = case.lens.iter().map(|len| ramp(*len)).collect();
+        let mut buffers: Vec<Vec<u64>> = case.lens.iter().map(|len| ramp(case.dtype, *len)).collect();
         let mut out = buffers.pop().unwrap_or_default();
         let inputs: Vec<&[u8]> = buffers.iter().map(|x| bytes(x)).collect();
         let [median, best] = times(|| (case.run)(&inputs, &mut [bytes_mut(&mut out)]));
@@ -42,7 +43,14 @@ fn cases() -> Vec<Case> {
     for shape in [[128, 512, 784], [128, 10, 512], [32, 512, 128], [32, 2048, 512], [1024, 512, 128]] {
         cases.push(matmul("", MatMul::contiguous(DType::F32, &[], shape)));
     }
-    for [m, n, k] in [[1024; 3], [128, 784, 512], [784, 512, 128]] {
+    for shape in [[256, 512, 784], [256, 512, 512], [128, 784, 512], [64, 768, 768], [512, 1000, 512], [8, 4096, 1024]]
+    {
+        cases.push(matmul("", MatMul::contiguous(DType::F32, &[], shape)));
+    }
+    for shape in [[64; 3], [128; 3], [256; 3], [512; 3], [1024; 3], [32, 512, 512], [8, 512, 512]] {
+        cases.push(matmul("", MatMul::contiguous(DType::F64, &[], shape)));
+    }
+    for [m, n, k] in [[1024; 3], [512; 3], [128, 784, 512], [784, 512, 128], [512, 512, 128]] {
         let mut op = MatMul::contiguous(DType::F32, &[], [m, n, k]);
         op.b = MatrixLayout::contiguous(&[], n, k).transposed();
         cases.push(matmul(" b turned", op.clone()));
@@ -50,7 +58,9 @@ fn cases() -> Vec<Case> {
         op.a = MatrixLayout::contiguous(&[], k, m).transposed();
         cases.push(matmul(" a turned", op));
     }
-    cases.push(matmul("", MatMul::contiguous(DType::F32, &[256], [64, 64, 64])));
+    for (batch, shape) in [(256, [64; 3]), (64, [128, 128, 64]), (64, [128, 64, 128]), (8, [256, 512, 64])] {
+        cases.push(matmul("", MatMul::contiguous(DType::F32, &[batch], shape)));
+    }
     for pass in [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient] {
         for [extent, channels, kernel, filters, stride] in
             [[28, 1, 5, 16, 1], [28, 16, 3, 32, 2], [14, 32, 3, 32, 1], [28, 16, 1, 32, 2], [56, 64, 3, 64, 1]]
@@ -77,14 +87,14 @@ fn attention(pass: AttentionPass, causal: bool, positions: usize) -> Case {
     let n_products = if pass == AttentionPass::Forward { 2 } else { 5 };
     let flops = (2 * batch * heads * pairs * features * n_products) as f64;
     let run = Library::from(op.clone());
-    Case { name: op.to_string(), flops, lens, run: Box::new(move |inputs, outputs| run.run(inputs, outputs)) }
+    Case { name: op.to_string(), dtype, flops, lens, run: Box::new(move |inputs, outputs| run.run(inputs, outputs)) }
 }
 
 fn matmul(note: &str, op: MatMul) -> Case {
     let flops = 2.0 * (op.batch.iter().product::<usize>() * op.m * op.n * op.k) as f64;
     let lens = op.inputs().into_iter().chain(op.outputs()).map(|(_, len)| len).collect();
-    let name = format!("matmul {:?} {}x{}x{}{note}", op.batch, op.m, op.n, op.k);
-    Case { name, flops, lens, run: Box::new(move |inputs, outputs| op.run(inputs, outputs)) }
+    let name = format!("matmul {} {:?} {}x{}x{}{note}", op.dtype, op.batch, op.m, op.n, op.k);
+    Case { name, dtype: op.dtype, flops, lens, run: Box::new(move |inputs, outputs| op.run(inputs, outputs)) }
 }
 
 /// A convolution of 32 images whose result has the image's extent over the stride, rounded up.
@@ -109,7 +119,7 @@ fn conv(pass: ConvPass, extent: usize, channels: usize, kernel: usize, filters: 
     let flops = 2.0 * (32 * out * out * kernel * kernel * channels * filters) as f64;
     let lens = op.inputs().into_iter().chain(op.outputs()).map(|(_, len)| len).collect();
     let name = format!("{pass:?} {extent}x{extent}x{channels} {kernel}x{kernel} to {filters} by {stride}");
-    Case { name, flops, lens, run: Box::new(move |inputs, outputs| op.run(inputs, outputs)) }
+    Case { name, dtype: DType::F32, flops, lens, run: Box::new(move |inputs, outputs| op.run(inputs, outputs)) }
 }
 
 /// The median and the best time of a call, after a warm-up.
@@ -128,16 +138,24 @@ fn times(mut run: impl FnMut()) -> [f64; 2] {
     [times[times.len() / 2], times[0]]
 }
 
-fn ramp(len: usize) -> Vec<f32> {
-    (0..len).map(|i| (i % 17) as f32 / 8.0 - 1.0).collect()
+/// So many numbers of a dtype, and perhaps one more.
+fn ramp(dtype: DType, len: usize) -> Vec<u64> {
+    let of = |i: usize| (i % 17) as f64 / 8.0 - 1.0;
+    match dtype {
+        DType::F64 => (0..len).map(|i| of(i).to_bits()).collect(),
+        _ => {
+            let word = |i: usize| u64::from((of(i) as f32).to_bits());
+            (0..len).step_by(2).map(|i| word(i) | word(i + 1) << 32).collect()
+        }
+    }
 }
 
-fn bytes(x: &[f32]) -> &[u8] {
-    // SAFETY: any bytes of initialised floats are bytes.
+fn bytes(x: &[u64]) -> &[u8] {
+    // SAFETY: any initialised words are bytes.
     unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), size_of_val(x)) }
 }
 
-fn bytes_mut(x: &mut [f32]) -> &mut [u8] {
-    // SAFETY: any bytes are a float, and the borrow is exclusive.
+fn bytes_mut(x: &mut [u64]) -> &mut [u8] {
+    // SAFETY: any bytes are a word, and the borrow is exclusive.
     unsafe { std::slice::from_raw_parts_mut(x.as_mut_ptr().cast(), size_of_val(x)) }
 }

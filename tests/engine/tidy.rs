@@ -43,6 +43,7 @@ const UNSAFE: [&str; 56] = [
     "kernels/src/library/micro/peak.rs",
     "kernels/src/library/micro/scratch.rs",
     "kernels/src/library/micro/simd.rs",
+    "kernels/src/library/micro/small.rs",
     "kernels/src/library/micro/softmax.rs",
     "kernels/src/library/micro/tile.rs",
     "kernels/src/library/tests.rs",

@@ -276,6 +276,45 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
     assert!(split_depth(9, 17, 2500) < 2500 && block_depth(700) < 700, "the shapes above take these paths");
 }
 
+/// Rows below, at and above the tiles of all levels, columns below, at and above those of panels, chains of several blocks,
+/// right operands with a gap behind their rows, and left ones in either order, in one task and in several.
+#[test]
+fn products_that_read_their_right_operand_in_place_agree_with_those_of_panels() {
+    let mut random = Random(0x0b5e_55ed);
+    let rows = [1, 2, 5, 6, 7, 8, 9, 11, 12, 13, 14, 16, 18, 20, 24, 26, 31, 32, 38, 49, 66];
+    let cols = [7, 8, 15, 16, 17, 31, 32, 33, 40, 48, 63, 64, 65, 130, 260, 512, 530];
+    let depths = [1, 2, 15, 16, 17, 33, 100, 250, 256, 257, 300, 515, 530, 800];
+    let mut n_large = 0;
+    for round in 0..160 {
+        let dtype = [DType::F32, DType::F64][round % 2];
+        let [m, n, k] = [random.pick(&rows), random.pick(&cols), random.pick(&depths)];
+        let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+        op.b.row_stride = n + random.pick(&[0, 0, 1, 3, 16, 128]);
+        op.b.offset = random.pick(&[0, 0, 1, 2, 16]);
+        if random.below(3) == 0 {
+            op.a = MatrixLayout::contiguous(&[], k, m).transposed();
+        }
+        n_large += usize::from(m > 6 && n >= 64 && k > 256);
+        check(&op, k, &mut random);
+    }
+    assert!(n_large > 20, "{n_large} products have several tiles, panels and blocks");
+}
+
+/// Row panels that all tasks share, where the last two have equal heights on some levels, packed by several tasks.
+#[test]
+fn products_whose_tasks_share_row_panels_agree_with_their_references() {
+    let mut random = Random(0x5ba7e);
+    for [m, n, k] in
+        [[8, 640, 1100], [14, 400, 2000], [32, 330, 1100], [32, 400, 2000], [26, 400, 1500], [19, 700, 1030]]
+    {
+        for dtype in [DType::F32, DType::F64] {
+            let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+            op.b = MatrixLayout::contiguous(&[], n, k).transposed();
+            check(&op, k, &mut random);
+        }
+    }
+}
+
 /// A matrix times a vector from either side: rows below, at and above the tiles of all vectors, several tasks, chains of
 /// several blocks, sums in parts, gaps, broadcast rows, and numbers that are not finite.
 #[test]

@@ -6,7 +6,8 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::drive::{Engine, Output, is_one_task, share, split_depth};
+use super::drive::{Engine, Output, split_depth};
+use super::grid::{is_one_task, share};
 use super::pack::Strided;
 use super::simd::Simd;
 use super::tile::Shortest;

@@ -12,6 +12,7 @@ mod attention;
 mod column;
 mod direct;
 mod drive;
+mod grid;
 mod groups;
 mod heights;
 mod one_tap;
@@ -19,11 +20,12 @@ mod pack;
 mod peak;
 mod scratch;
 mod simd;
+mod small;
 mod softmax;
 mod tile;
 mod window;
 
-use std::ops::Add;
+use std::ops::{Add, Range};
 
 use retape_runtime::Element;
 
@@ -31,13 +33,15 @@ pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
 use column::Column;
 pub(crate) use column::is_streamed;
 pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, lines_of_chain};
-pub(crate) use drive::{Engine, Output, Product, is_one_task, is_split, is_unpacked, unpacked};
+pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
+pub(crate) use grid::is_one_task;
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
+use small::Unpacked;
 pub(crate) use softmax::SoftmaxReal;
-use tile::{Block, CHUNK, Deinterleave, Lines, Unpacked};
+use tile::{Block, CHUNK, Deinterleave, Lines};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 /// An element type that products are computed in: `f32` or `f64`.
@@ -145,6 +149,15 @@ impl<T> Kernels<T> {
         is_vector || cols.is_multiple_of(self.width)
     }
 
+    /// The row panels of `rows` rows that one block has, each as its rows.
+    fn row_panels(&self, rows: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<T> {
+        let (heights, nv) = (self.heights, self.width / self.lanes);
+        (0..rows.div_ceil(heights[0])).map(move |index| {
+            let [start, end] = tile::row_panel(heights, nv, rows, index);
+            start..end
+        })
+    }
+
     /// The height of the panel that holds `rows` rows.
     fn height_for(&self, rows: usize) -> usize {
         let [m0, m1, m2] = self.heights;
@@ -203,7 +216,7 @@ macro_rules! kernels {
         #[target_feature(enable = $features)]
         unsafe fn unpacked(x: &Unpacked<Elem>) {
             // SAFETY: handed on; the features are enabled here.
-            unsafe { tile::unpacked::<Elem>(x) }
+            unsafe { small::unpacked::<Elem>(x) }
         }
 
         #[target_feature(enable = $features)]
@@ -244,7 +257,7 @@ fn portable<T: Real>() -> Kernels<T> {
         lines: tile::lines::<simd::Portable<T>, 4, 3, 2, 1, 2, 4, 3, 2, 1>,
         planes: tile::planes::<simd::Portable<T>>,
         spread: tile::spread::<simd::Portable<T>>,
-        unpacked: tile::unpacked::<T>,
+        unpacked: small::unpacked::<T>,
         column: column::column::<simd::Portable<T>>,
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,

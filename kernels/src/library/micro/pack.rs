@@ -202,6 +202,7 @@ impl<T: Real> Strided<T> {
                 16.. => self.columns::<16>(at, inner.clone(), width, to),
                 12.. => self.columns::<12>(at, inner.clone(), width, to),
                 8.. => self.columns::<8>(at, inner.clone(), width, to),
+                6.. => self.columns::<6>(at, inner.clone(), width, to),
                 4.. => self.columns::<4>(at, inner.clone(), width, to),
                 2.. => self.columns::<2>(at, inner.clone(), width, to),
                 _ => self.columns::<1>(at, inner.clone(), width, to),

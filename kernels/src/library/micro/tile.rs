@@ -1,13 +1,13 @@
-//! The innermost loops: a block of C from packed panels, and a whole small product without packing.
+//! The innermost loops: a block of C from packed panels, from a B that is copied on the way, or from an image.
 //!
 //! Each element of C is one chain of fused multiply-adds over the block's depth, starting from +0, whose result is
 //! stored (first block) or added (later blocks). The chain is the same for every tile shape and instruction set.
 
 use std::mem::MaybeUninit;
 
+use super::Layout;
 use super::heights::NextHeight;
 use super::simd::Simd;
-use super::{Layout, Real, block_depth};
 
 /// Steps of k that a chunked panel keeps together for one row.
 pub(crate) const CHUNK: usize = 16;
@@ -40,18 +40,22 @@ pub(super) struct Block<T> {
     pub(super) before: *const T,
     /// Distance of two rows of it.
     pub(super) before_row: usize,
+    /// Where column panels are copied before their use, or null; C has whole panels then.
+    pub(super) staging: *mut Staging<T>,
 }
 
-/// A small product on strided operands; B has unit column stride.
-pub(super) struct Unpacked<T> {
-    /// Rows, columns and depth.
-    pub(super) extent: [usize; 3],
-    /// A with its row and column strides.
-    pub(super) a: (*const T, isize, isize),
-    /// B with its row stride.
-    pub(super) b: (*const T, isize),
-    /// C with its row stride.
-    pub(super) c: (*mut T, usize),
+/// Two column panels of a task: one is in use while the next one is copied from B.
+///
+/// Rows of B at a distance of a power of two share few sets of a cache, which cannot hold the steps of a panel until the
+/// next row panel reads them. A copy has its steps side by side. Done a few steps at a time between those of the product,
+/// it costs next to nothing.
+pub(super) struct Staging<T> {
+    /// The panel in use, and the one that is written.
+    pub(super) panels: [*mut T; 2],
+    /// Whether the first panel of the block is there.
+    pub(super) is_ready: bool,
+    /// Where the first panel of the next block lies, and its steps: none after the last block.
+    pub(super) after: (*const T, usize),
 }
 
 /// Computes a block whose row panels are `M0` high, the last one `M0`, `M1` or `M2`, and whose column panels are `NV`
@@ -73,49 +77,132 @@ pub(super) unsafe fn block<S: Simd, const M0: usize, const M1: usize, const M2: 
     }
 }
 
+/// Chains of a tile that keep the multipliers of a processor busy: two of them, for four cycles each.
+const CHAINS: usize = 8;
+
+/// Rows of row panel `index` of a block of `rows` rows, for row panels of these heights and column panels of `nv` vectors.
+/// All panels are of the first height, except the last one; where a panel of the least height would be too low to keep
+/// the multipliers busy, the last two share their rows.
+#[inline(always)]
+pub(super) const fn row_panel([m0, m1, m2]: [usize; 3], nv: usize, rows: usize, index: usize) -> [usize; 2] {
+    let last = (rows - 1) / m0;
+    let shares = last > 0 && rows - last * m0 <= m2 && m2 * nv < CHAINS && m0 + m2 <= 2 * m1;
+    if shares && index + 1 == last {
+        [index * m0, index * m0 + m1]
+    } else if shares && index == last {
+        [index * m0 - m0 + m1, rows]
+    } else if index < last {
+        [index * m0, index * m0 + m0]
+    } else {
+        [index * m0, rows]
+    }
+}
+
+/// A column panel of `W` vectors that is copied, some steps at a time.
+struct Copying<S: Simd, const W: usize> {
+    from: *const S::Elem,
+    from_row: usize,
+    to: *mut S::Elem,
+    /// Steps that are not copied yet, and those to copy in a chunk of the product's.
+    left: usize,
+    share: usize,
+}
+
+impl<S: Simd, const W: usize> Copying<S, W> {
+    /// Copies some steps, if there are so many.
+    ///
+    /// # Safety
+    ///
+    /// The instruction set of `S`; the steps are readable, and the panel has room for them.
+    #[inline(always)]
+    unsafe fn advance(&mut self, steps: usize) {
+        /// Steps by which lines are asked for before their use: as many as one set of a first-level cache has room for.
+        const AHEAD: usize = 8;
+        let ahead = self.from_row.wrapping_mul(AHEAD);
+        let steps = steps.min(self.left);
+        self.left -= steps;
+        for _ in 0..steps {
+            // SAFETY: handed on.
+            unsafe {
+                S::prefetch(self.from.wrapping_add(ahead));
+                S::prefetch(self.from.wrapping_add(ahead + W * S::LANES - 1));
+                for v in 0..W {
+                    S::store(self.to.add(v * S::LANES), S::load(self.from.add(v * S::LANES)));
+                }
+            }
+            self.from = self.from.wrapping_add(self.from_row);
+            self.to = self.to.wrapping_add(W * S::LANES);
+        }
+    }
+}
+
 /// [`block`] for one layout of the row panels.
 #[inline(always)]
 unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize, const STEP: usize>(
     x: &Block<S::Elem>,
 ) {
-    let pitch = M0 * x.depth.next_multiple_of(CHUNK);
-    for (panel, j) in (0..x.cols).step_by(NV * S::LANES).enumerate() {
-        let cols = (x.cols - j).min(NV * S::LANES);
-        for i in (0..x.rows).step_by(M0) {
-            let rows = (x.rows - i).min(M0);
-            // SAFETY: the panels and the part of C lie inside the block.
+    let (pitch, width) = (M0 * x.depth.next_multiple_of(CHUNK), NV * S::LANES);
+    let n_panels = x.rows.div_ceil(M0);
+    let n_chunks = n_panels * x.depth.div_ceil(CHUNK);
+    // SAFETY: null, or memory that this task alone uses.
+    let mut staging = unsafe { x.staging.as_mut() };
+    let mut copying = Copying::<S, NV> { from: x.b, from_row: x.b_row, to: x.c, left: 0, share: 0 };
+    if let Some(staging) = staging.as_ref().filter(|staging| !staging.is_ready) {
+        (copying.to, copying.left) = (staging.panels[0], x.depth);
+        // SAFETY: the first panel, which a staged block has.
+        unsafe { copying.advance(x.depth) };
+    }
+    for (panel, j) in (0..x.cols).step_by(width).enumerate() {
+        let cols = (x.cols - j).min(width);
+        let (mut b, mut b_row) = (x.b.wrapping_add(panel * x.b_panel), x.b_row);
+        let mut following = b.wrapping_add(x.b_panel);
+        if let Some(staging) = &staging {
+            let (from, left) = if j + width < x.cols { (following, x.depth) } else { staging.after };
+            copying = Copying { from, from_row: x.b_row, to: staging.panels[1], left, share: left.div_ceil(n_chunks) };
+            (b, b_row, following) = (staging.panels[0], width, staging.panels[1]);
+        }
+        for index in 0..n_panels {
+            let [i, end] = row_panel([M0, M1, M2], NV, x.rows, index);
+            let rows = end - i;
+            // The tile after this one has the same columns, or those of the next panel.
+            let next = if end < x.rows { b } else { following };
+            // SAFETY: the panels and the part of C lie inside the block; what is copied has room.
             unsafe {
-                let a = x.a.add(i / M0 * pitch);
-                let b = x.b.add(panel * x.b_panel);
-                // The tile after this one has the same columns, or those of the next panel.
-                let next = if i + M0 < x.rows { b } else { b.wrapping_add(x.b_panel) };
-                let b = [b, next];
+                let a = x.a.add(index * pitch);
+                let b = ([b, next], b_row);
                 let c = x.c.add(i * x.c_row + j);
                 let before = x.before.wrapping_add(i * x.before_row + j);
                 let c = [c, before.cast_mut()];
+                let copying = &mut copying;
                 match (rows > M1, rows > M2, cols > S::LANES) {
-                    (true, _, true) => tile::<S, M0, NV, STEP>(x, a, b, c, rows, cols),
-                    (true, _, false) => tile::<S, M0, 1, STEP>(x, a, b, c, rows, cols),
-                    (false, true, true) => tile::<S, M1, NV, STEP>(x, a, b, c, rows, cols),
-                    (false, true, false) => tile::<S, M1, 1, STEP>(x, a, b, c, rows, cols),
-                    (false, false, true) => tile::<S, M2, NV, STEP>(x, a, b, c, rows, cols),
-                    (false, false, false) => tile::<S, M2, 1, STEP>(x, a, b, c, rows, cols),
+                    (true, _, true) => tile::<S, M0, NV, NV, STEP>(x, a, b, c, [rows, cols], copying),
+                    (true, _, false) => tile::<S, M0, 1, NV, STEP>(x, a, b, c, [rows, cols], copying),
+                    (false, true, true) => tile::<S, M1, NV, NV, STEP>(x, a, b, c, [rows, cols], copying),
+                    (false, true, false) => tile::<S, M1, 1, NV, STEP>(x, a, b, c, [rows, cols], copying),
+                    (false, false, true) => tile::<S, M2, NV, NV, STEP>(x, a, b, c, [rows, cols], copying),
+                    (false, false, false) => tile::<S, M2, 1, NV, STEP>(x, a, b, c, [rows, cols], copying),
                 }
             }
+        }
+        if let Some(staging) = &mut staging {
+            // SAFETY: what is left of the next panel.
+            unsafe { copying.advance(copying.left) };
+            staging.panels.swap(0, 1);
+            staging.is_ready = true;
         }
     }
 }
 
 /// One tile of C, held in registers over the whole depth. A chunk of steps before their use, panels are asked for: of
-/// B at the end the panel that is wanted next.
+/// B at the end the panel that is wanted next. With each chunk, a part of a later panel of B is copied.
 #[inline(always)]
-unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
+unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const STEP: usize>(
     x: &Block<S::Elem>,
     mut a: *const S::Elem,
-    [mut b, next]: [*const S::Elem; 2],
+    ([mut b, next], b_row): ([*const S::Elem; 2], usize),
     [c, before]: [*mut S::Elem; 2],
-    rows: usize,
-    cols: usize,
+    [rows, cols]: [usize; 2],
+    copying: &mut Copying<S, W>,
 ) {
     // SAFETY: the caller's block covers the panels; the edge case goes through a local tile.
     unsafe {
@@ -131,20 +218,21 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const STEP: usize>(
                     S::prefetch(before.wrapping_add(i * x.before_row + cols - 1));
                 }
             }
+            copying.advance(copying.share);
             let steps = left.min(CHUNK);
-            let mut b_ahead = if left > CHUNK { b.wrapping_add(x.b_row.wrapping_mul(CHUNK)) } else { next };
+            let mut b_ahead = if left > CHUNK { b.wrapping_add(b_row.wrapping_mul(CHUNK)) } else { next };
             let mut a_ahead = a.wrapping_add(M * CHUNK);
             for _ in 0..steps {
                 for v in 0..NV {
                     S::prefetch(b_ahead.wrapping_add(v * S::LANES));
                 }
                 S::prefetch(a_ahead);
-                b_ahead = b_ahead.wrapping_add(x.b_row);
+                b_ahead = b_ahead.wrapping_add(b_row);
                 a_ahead = a_ahead.wrapping_add(CHUNK);
                 step::<S, M, NV, STEP>(&mut sums, a, b);
                 // After the last step they point behind the operands.
                 a = a.wrapping_add(if STEP == 1 { M } else { 1 });
-                b = b.wrapping_add(x.b_row);
+                b = b.wrapping_add(b_row);
             }
             // A chunk holds `STEP` steps of the first row, then of the next.
             if STEP > 1 {
@@ -624,95 +712,5 @@ pub(super) unsafe fn spread<S: Simd>(x: &Deinterleave<S::Elem>) {
                 *to.add(channel * plane + at) = *from.add(at * step + channel);
             }
         }
-    }
-}
-
-/// Computes a small product straight from its operands.
-///
-/// # Safety
-///
-/// The instruction set that the surrounding function enables, and operands valid for the extents.
-#[inline(always)]
-pub(super) unsafe fn unpacked<T: Real>(x: &Unpacked<T>) {
-    let [_, n, _] = x.extent;
-    let mut j = 0;
-    // SAFETY: the strips cover the columns once.
-    unsafe {
-        while n - j >= 32 {
-            unpacked_strip::<T, 32>(x, j);
-            j += 32;
-        }
-        if n - j >= 16 {
-            unpacked_strip::<T, 16>(x, j);
-            j += 16;
-        }
-        if n - j >= 8 {
-            unpacked_strip::<T, 8>(x, j);
-            j += 8;
-        }
-        if n - j >= 4 {
-            unpacked_strip::<T, 4>(x, j);
-            j += 4;
-        }
-        while j < n {
-            unpacked_strip::<T, 1>(x, j);
-            j += 1;
-        }
-    }
-}
-
-/// `W` columns of a small product, four rows at a time; of a single column eight, whose chains overlap.
-#[inline(always)]
-unsafe fn unpacked_strip<T: Real, const W: usize>(x: &Unpacked<T>, j: usize) {
-    let m = x.extent[0];
-    let mut i = 0;
-    // SAFETY: the groups cover the rows once.
-    unsafe {
-        while W == 1 && m - i >= 8 {
-            unpacked_tile::<T, 8, W>(x, i, j);
-            i += 8;
-        }
-        while m - i >= 4 {
-            unpacked_tile::<T, 4, W>(x, i, j);
-            i += 4;
-        }
-        while i < m {
-            unpacked_tile::<T, 1, W>(x, i, j);
-            i += 1;
-        }
-    }
-}
-
-/// `M` rows of `W` columns of a small product.
-#[inline(always)]
-unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>, i: usize, j: usize) {
-    let [_, _, k] = x.extent;
-    let depth = block_depth(k);
-    let mut start = 0;
-    while start < k {
-        let end = (start + depth).min(k);
-        let mut sums = [[T::ZERO; W]; M];
-        // SAFETY: rows, columns and steps lie inside the operands.
-        unsafe {
-            for p in start..end {
-                let b = x.b.0.offset(p as isize * x.b.1).add(j).cast::<[T; W]>().read_unaligned();
-                for (r, sum) in sums.iter_mut().enumerate() {
-                    let factor = *x.a.0.offset((i + r) as isize * x.a.1 + p as isize * x.a.2);
-                    for (s, part) in sum.iter_mut().zip(b) {
-                        *s = factor.fused(part, *s);
-                    }
-                }
-            }
-            for (r, sum) in sums.iter().enumerate() {
-                let at = x.c.0.add((i + r) * x.c.1 + j).cast::<[T; W]>();
-                let mut total = *sum;
-                if start > 0 {
-                    let old = at.read_unaligned();
-                    total = std::array::from_fn(|lane| old[lane] + sum[lane]);
-                }
-                at.write_unaligned(total);
-            }
-        }
-        start = end;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::library::micro::drive::pack_rows;
+use crate::library::micro::drive::pack_row_panels;
 use crate::library::micro::pack::{PanelSource, Strided};
 use crate::library::micro::softmax::SoftmaxReal;
 use crate::library::micro::tile::{Block, CHUNK};
@@ -31,7 +31,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
         let (mut rest, layout) = (&mut *data, source.layout());
         for now in blocks(0..steps, block_depth(steps)) {
             let (panels, after) = rest.split_at_mut(RowPanels::block_len(kernels, rows, now.len()));
-            pack_rows(kernels, source, &(0..rows), &now, panels);
+            pack_row_panels(kernels, source, blocks(0..rows, kernels.heights[0]), &now, panels);
             rest = after;
         }
         RowPanels { data, rows, steps, layout }
@@ -75,6 +75,7 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
                     fresh: c.fresh && now.start == 0,
                     before: c.data.wrapping_add(row * c.row),
                     before_row: c.row,
+                    staging: std::ptr::null_mut(),
                 };
                 // SAFETY: the contract of this function.
                 unsafe { (kernels.block)(&block) };
@@ -101,7 +102,7 @@ pub(super) struct ProductTarget<T> {
 }
 
 /// A range in parts of `len`.
-pub(super) fn blocks(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn blocks(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> + Clone {
     let end = range.end;
     range.step_by(len.max(1)).map(move |start| start..(start + len).min(end))
 }

@@ -1,0 +1,207 @@
+//! How a product is divided into tasks: by its shape alone.
+
+use std::ops::Range;
+
+use super::Kernels;
+
+/// Most rows of a task, and of a product whose tasks differ in columns only.
+pub(super) const ROWS: usize = 192;
+
+/// Operations of a task at least.
+const MIN_TASK: usize = 1 << 17;
+
+/// Whether a product that is not cut along k is one task, however many threads there are.
+pub(crate) fn is_one_task(m: usize, n: usize, k: usize) -> bool {
+    m.saturating_mul(n).saturating_mul(k) <= MIN_TASK
+}
+
+/// Where tasks find column panels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ColumnSource {
+    /// In the operand, whose rows are neighbours in memory.
+    Operand,
+    /// In panels that were packed for all.
+    Panels,
+    /// Each packs them just before their use.
+    Tasks,
+}
+
+/// How the tasks of a product divide its rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// Tasks below each other, and side by side.
+    pub(super) down: usize,
+    pub(super) across: usize,
+    /// Rows and columns of which a task has a multiple, unless it is the last one.
+    unit: [usize; 2],
+}
+
+impl Grid {
+    /// Panels of a task stay in the second-level cache, there are tasks enough for many threads, and they have equal
+    /// shares, as far as their units allow.
+    pub(super) fn new<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource) -> Grid {
+        const TASKS: usize = 16;
+        /// Operations that outweigh the start of a task.
+        const TASK: usize = 1 << 19;
+        /// Columns of a task at most, and those over which the packing of its rows weighs little.
+        const COLUMNS: [usize; 2] = [512, 128];
+        /// Tasks that are worth more than that packing.
+        const FEW_TASKS: usize = 4;
+        /// Rows of a task at least, where there are so many: of one that reads B in place, and of one that has panels.
+        const LEAST_ROWS: [usize; 2] = [24, 96];
+        let [height, _, least] = kernels.heights;
+        if is_one_task(m, n, k) {
+            return Grid { down: 1, across: 1, unit: [height, kernels.width] };
+        }
+        if source == ColumnSource::Tasks {
+            return Grid::across(kernels, [m, n, k]);
+        }
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let wanted = power_of_two((work / TASK).clamp(2, TASKS));
+        let across = n.div_ceil(COLUMNS[0]);
+        // Tasks of different rows pack nothing twice. A power of two of them occupies as many threads evenly.
+        // Packed panels come from farther away than a B that a cache holds, and should serve more rows.
+        let least_rows = if source == ColumnSource::Panels { LEAST_ROWS[1] } else { LEAST_ROWS[0] };
+        let share = wanted.div_ceil(across).min(m / least_rows).max(1);
+        let least_down = m.div_ceil(ROWS).next_multiple_of(if m > 4 * ROWS { 4 } else { 1 });
+        let down = least_down.max(power_of_two(share));
+        let most_across = (n / COLUMNS[1]).max((n / (2 * kernels.width)).min(FEW_TASKS)).max(1);
+        let across = across.max(power_of_two(wanted.div_ceil(down).min(most_across)));
+        Grid { down, across, unit: [least, kernels.width] }
+    }
+
+    /// Tasks that differ in columns alone, each of which packs its own.
+    fn across<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3]) -> Grid {
+        const TASKS: usize = 16;
+        /// Operations that outweigh the start of a task, and its share of packing.
+        const TASK: usize = 1 << 20;
+        let width = kernels.width;
+        let mut cols = 2048usize.next_multiple_of(width);
+        let is_large = |cols: usize| {
+            let work = m.saturating_mul(cols.min(n)).saturating_mul(k);
+            let n_tasks = n.div_ceil(cols);
+            n_tasks < TASKS && work > TASK || n_tasks < 2 && !is_one_task(m, cols.min(n), k)
+        };
+        while is_large(cols) && cols > 2 * width {
+            cols = (cols / 2).next_multiple_of(width);
+        }
+        Grid { down: 1, across: n.div_ceil(cols), unit: [kernels.heights[0], width] }
+    }
+
+    /// The rows of the tasks at place `i` from above, of `m`.
+    pub(super) fn rows(&self, m: usize, i: usize) -> Range<usize> {
+        share(m, self.unit[0], self.down, i)
+    }
+
+    /// The columns of the tasks at place `j` from the left, of `n`.
+    pub(super) fn cols(&self, n: usize, j: usize) -> Range<usize> {
+        share(n, self.unit[1], self.across, j)
+    }
+}
+
+/// The largest power of two that is no more than a positive number.
+fn power_of_two(n: usize) -> usize {
+    1 << n.ilog2()
+}
+
+/// Share `index` of `n` equal ones of `extent` elements, in whole units; some are empty where there are few units.
+pub(super) fn share(extent: usize, unit: usize, n: usize, index: usize) -> Range<usize> {
+    let units = extent.div_ceil(unit);
+    let start = |index: usize| (units * index / n * unit).min(extent);
+    start(index)..start(index + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Level, Real};
+    use super::*;
+
+    /// Tasks cover rows and columns once, begin at whole panels, and are no higher than a task may be.
+    #[test]
+    fn tasks_cover_a_product_once() {
+        let extents = [1, 2, 11, 12, 13, 23, 24, 31, 33, 48, 95, 97, 191, 193, 512, 769, 1031, 6272];
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            for [m, n] in extents.iter().flat_map(|m| extents.map(|n| [*m, n])) {
+                for (k, source) in [1, 40, 1000].into_iter().flat_map(|k| {
+                    [ColumnSource::Operand, ColumnSource::Panels, ColumnSource::Tasks].map(|source| (k, source))
+                }) {
+                    if source == ColumnSource::Tasks && m > ROWS {
+                        continue;
+                    }
+                    let grid = Grid::new(&kernels, [m, n, k], source);
+                    let all = |ranges: Vec<Range<usize>>, extent: usize, unit: usize| {
+                        let mut end = 0;
+                        for range in ranges {
+                            assert!(
+                                range.start == end && (end.is_multiple_of(unit) || end == extent),
+                                "{grid:?} {m} {n}"
+                            );
+                            end = range.end;
+                        }
+                        assert_eq!(end, extent, "{grid:?} {m} {n} {k}");
+                    };
+                    let rows: Vec<_> = (0..grid.down).map(|i| grid.rows(m, i)).collect();
+                    let highest = rows.iter().map(Range::len).max().unwrap_or(0);
+                    assert!(highest <= ROWS + kernels.heights[0] || is_one_task(m, n, k), "{grid:?} {m} {n} {k}");
+                    all(rows, m, kernels.heights[2]);
+                    all((0..grid.across).map(|j| grid.cols(n, j)).collect(), n, kernels.width);
+                }
+            }
+        }
+    }
+
+    /// Rows that are divided between threads have equal shares: the one with the most work has little more than the mean.
+    #[test]
+    fn tasks_have_equal_shares() {
+        let kernels = <f32 as Real>::kernels(Level::best());
+        for m in [48, 64, 96, 100, 128, 256, 512, 1024, 2048] {
+            let grid = Grid::new(&kernels, [m, 512, 512], ColumnSource::Operand);
+            let most = (0..grid.down).map(|i| grid.rows(m, i).len()).max().unwrap_or(0);
+            assert!(
+                grid.down.is_multiple_of(2) && most * grid.down <= m + grid.down * kernels.heights[1],
+                "{m}: {grid:?}"
+            );
+        }
+    }
+
+    /// Products of few rows and columns are divided, too, and evenly.
+    #[test]
+    fn few_rows_and_columns_are_several_tasks() {
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            for (m, n) in [1, 5, 8, 16, 23, 47].into_iter().flat_map(|m| [64, 128, 255, 384, 500].map(|n| (m, n))) {
+                let shape = [m, n, (1 << 22) / (m * n)];
+                let grid = Grid::new(&kernels, shape, ColumnSource::Operand);
+                let least = (n / (2 * kernels.width)).clamp(1, 4);
+                let n_tasks = grid.down * grid.across;
+                assert!(n_tasks >= power_of_two(least) && n_tasks.is_power_of_two(), "{level:?} {shape:?}: {grid:?}");
+            }
+        }
+    }
+
+    /// Row panels cover all rows once, none is empty or higher than the highest tile, and only one is low.
+    #[test]
+    fn row_panels_cover_a_block_once() {
+        fn check<T: Real>(level: Level) {
+            let kernels = T::kernels(level);
+            let [height, middle, _] = kernels.heights;
+            for rows in 0..200 {
+                let panels: Vec<_> = kernels.row_panels(rows).collect();
+                assert_eq!(panels.len(), rows.div_ceil(height), "{level:?} {rows}");
+                let mut end = 0;
+                for panel in &panels {
+                    assert!(panel.start == end && (1..=height).contains(&panel.len()), "{level:?} {rows} {panels:?}");
+                    end = panel.end;
+                }
+                assert_eq!(end, rows, "{level:?} {panels:?}");
+                let n_low = panels.iter().filter(|panel| panel.len() < middle).count();
+                assert!(n_low <= 1, "{level:?} {rows} {panels:?}");
+            }
+        }
+        for level in Level::available() {
+            check::<f32>(level);
+            check::<f64>(level);
+        }
+    }
+}

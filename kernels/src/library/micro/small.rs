@@ -1,0 +1,105 @@
+//! A whole small product, straight from its operands: packing would cost more than it saves.
+
+use super::{Real, block_depth};
+
+/// A small product on strided operands; B has unit column stride.
+pub(super) struct Unpacked<T> {
+    /// Rows, columns and depth.
+    pub(super) extent: [usize; 3],
+    /// A with its row and column strides.
+    pub(super) a: (*const T, isize, isize),
+    /// B with its row stride.
+    pub(super) b: (*const T, isize),
+    /// C with its row stride.
+    pub(super) c: (*mut T, usize),
+}
+
+/// Computes a small product straight from its operands.
+///
+/// # Safety
+///
+/// The instruction set that the surrounding function enables, and operands valid for the extents.
+#[inline(always)]
+pub(super) unsafe fn unpacked<T: Real>(x: &Unpacked<T>) {
+    let [_, n, _] = x.extent;
+    let mut j = 0;
+    // SAFETY: the strips cover the columns once.
+    unsafe {
+        while n - j >= 32 {
+            unpacked_strip::<T, 32>(x, j);
+            j += 32;
+        }
+        if n - j >= 16 {
+            unpacked_strip::<T, 16>(x, j);
+            j += 16;
+        }
+        if n - j >= 8 {
+            unpacked_strip::<T, 8>(x, j);
+            j += 8;
+        }
+        if n - j >= 4 {
+            unpacked_strip::<T, 4>(x, j);
+            j += 4;
+        }
+        while j < n {
+            unpacked_strip::<T, 1>(x, j);
+            j += 1;
+        }
+    }
+}
+
+/// `W` columns of a small product, four rows at a time; of a single column eight, whose chains overlap.
+#[inline(always)]
+unsafe fn unpacked_strip<T: Real, const W: usize>(x: &Unpacked<T>, j: usize) {
+    let m = x.extent[0];
+    let mut i = 0;
+    // SAFETY: the groups cover the rows once.
+    unsafe {
+        while W == 1 && m - i >= 8 {
+            unpacked_tile::<T, 8, W>(x, i, j);
+            i += 8;
+        }
+        while m - i >= 4 {
+            unpacked_tile::<T, 4, W>(x, i, j);
+            i += 4;
+        }
+        while i < m {
+            unpacked_tile::<T, 1, W>(x, i, j);
+            i += 1;
+        }
+    }
+}
+
+/// `M` rows of `W` columns of a small product.
+#[inline(always)]
+unsafe fn unpacked_tile<T: Real, const M: usize, const W: usize>(x: &Unpacked<T>, i: usize, j: usize) {
+    let [_, _, k] = x.extent;
+    let depth = block_depth(k);
+    let mut start = 0;
+    while start < k {
+        let end = (start + depth).min(k);
+        let mut sums = [[T::ZERO; W]; M];
+        // SAFETY: rows, columns and steps lie inside the operands.
+        unsafe {
+            for p in start..end {
+                let b = x.b.0.offset(p as isize * x.b.1).add(j).cast::<[T; W]>().read_unaligned();
+                for (r, sum) in sums.iter_mut().enumerate() {
+                    let factor = *x.a.0.offset((i + r) as isize * x.a.1 + p as isize * x.a.2);
+                    for (s, part) in sum.iter_mut().zip(b) {
+                        *s = factor.fused(part, *s);
+                    }
+                }
+            }
+            for (r, sum) in sums.iter().enumerate() {
+                let at = x.c.0.add((i + r) * x.c.1 + j).cast::<[T; W]>();
+                let mut total = *sum;
+                if start > 0 {
+                    let old = at.read_unaligned();
+                    total = std::array::from_fn(|lane| old[lane] + sum[lane]);
+                }
+                at.write_unaligned(total);
+            }
+        }
+        start = end;
+    }
+}
