@@ -112,8 +112,8 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
     k.div_ceil(PARTS).next_multiple_of(depth).max(2 * depth)
 }
 
-/// Row panels that read B too few times to pay for packing it.
-const FEW_PANELS: usize = 4;
+/// Row panels that read B too few times to pay for packing it; more of them, which are lower, where tasks copy panels.
+const FEW_PANELS: [usize; 2] = [4, 6];
 
 /// Elements of A, and of column panels of B, that are packed at a time for all tasks.
 const STRIP: usize = 4 << 20;
@@ -265,20 +265,15 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let width = kernels.width;
         // Packing pays where panels would come from far away more than once.
-        let reads_once = x.m <= FEW_PANELS * kernels.heights[0];
-        let direct = x.b.direct().filter(|&(_, row)| self.unpacked && (reads_once || stays_in_cache::<T>(row, x.k)));
+        let is_staged = is_staged(&kernels);
+        let few_panels = FEW_PANELS[usize::from(is_staged)];
+        let reads_once = x.m <= few_panels * kernels.heights[0];
+        let direct =
+            x.b.direct()
+                .filter(|&(_, row)| self.unpacked && (reads_once || !is_staged && stays_in_cache::<T>(row, x.k)));
         if let Some((data, row)) = direct {
             let (source, whole) = (ColumnSource::Operand, x.n / width * width);
-            let columns = Columns {
-                source,
-                data,
-                row,
-                panel: width,
-                block: row,
-                cols: 0..x.n,
-                whole,
-                is_staged: is_staged(&kernels),
-            };
+            let columns = Columns { source, data, row, panel: width, block: row, cols: 0..x.n, whole, is_staged };
             self.tiles(&kernels, x, &columns, done);
             return;
         }
