@@ -12,7 +12,7 @@ use crate::ir::Kernel;
 use crate::library::Library;
 use crate::plan::{Donation, Operand, Place, Plan, Step, Work};
 use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, Modes, Program, Site};
-use crate::schedule::{Nest, Schedule, Source, prepared_all, schedule, share_code, tile_nest};
+use crate::schedule::{Nest, Schedule, Source, pieces, prepared_all, schedule, share_code, tile_nest};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
 const SMALL_WORK: u64 = 1 << 13;
@@ -116,14 +116,14 @@ fn nests(plan: &Plan, modes: Modes) -> Vec<StepNests> {
     let tiles: Vec<Option<Nest>> = plan.steps.iter().map(on_tiles).collect();
     let kernels: Vec<Option<&Kernel>> =
         plan.steps.iter().zip(&tiles).map(|(step, tile)| step.work.kernel().filter(|_| tile.is_none())).collect();
-    let mut prepared = prepared_all(&kernels.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
-    let mut scheduled = || prepared.next().map(|kernel| schedule(&kernel)).unwrap_or_default();
-    let nests = |(tile, kernel): (Option<Nest>, &Option<&Kernel>)| match (tile, kernel) {
-        (Some(nest), _) => StepNests::OnTiles(Box::new(nest)),
-        (None, Some(_)) => StepNests::InOrder(scheduled()),
-        (None, None) => StepNests::InOrder(Schedule::default()),
+    let pieces: Vec<Vec<Kernel>> = kernels.iter().map(|kernel| kernel.map(pieces).unwrap_or_default()).collect();
+    let mut prepared = prepared_all(&pieces.iter().flatten().collect::<Vec<_>>()).into_iter();
+    let mut scheduled = |n: usize| Schedule::joined(prepared.by_ref().take(n).map(|kernel| schedule(&kernel)));
+    let nests = |(tile, pieces): (Option<Nest>, &Vec<Kernel>)| match tile {
+        Some(nest) => StepNests::OnTiles(Box::new(nest)),
+        None => StepNests::InOrder(scheduled(pieces.len())),
     };
-    tiles.into_iter().zip(&kernels).map(nests).collect()
+    tiles.into_iter().zip(&pieces).map(nests).collect()
 }
 
 impl StepNests {

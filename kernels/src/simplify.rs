@@ -6,12 +6,18 @@
 
 #![cfg_attr(not(test), deny(clippy::wildcard_enum_match_arm))]
 
+mod affine;
 mod bounds;
+mod narrow;
 
 use retape_runtime::{DType, Scalar};
 
-use crate::ir::{Binary, Func2, Inst, Kernel, KernelBuilder, Unary, Value, ValueId};
-use bounds::bounds;
+pub(crate) use affine::AffineValue;
+
+use crate::ir::{Axis, Binary, Func2, Inst, Kernel, KernelBuilder, Unary, Value, ValueId};
+use affine::{compare_bounded, divided_affine, divided_whole, load_at_affine, min_max_bounded};
+pub(crate) use bounds::bounds;
+use narrow::{cast_narrow, compare_narrow, load_at_narrow};
 
 /// A rule: the value that an instruction makes, said more simply; `None` where the rule does not apply.
 type Rule = for<'k> fn(&'k KernelBuilder, &Inst<ValueId>) -> Option<Value<'k>>;
@@ -25,8 +31,8 @@ const RULES: &[(&str, Rule)] = &[
     ("sub_negated", sub_negated),
     ("div_one", div_one),
     ("div_power_of_two", div_power_of_two),
-    ("div_bounded", div_bounded),
-    ("rem_bounded", rem_bounded),
+    ("divided_affine", divided_affine),
+    ("divided_whole", divided_whole),
     ("twice_negated", twice_negated),
     ("same_operands", same_operands),
     ("truth_constant", truth_constant),
@@ -36,6 +42,18 @@ const RULES: &[(&str, Rule)] = &[
     ("cast_there_and_back", cast_there_and_back),
     ("bitcast_chain", bitcast_chain),
     ("pow_constant", pow_constant),
+    ("compare_bounded", compare_bounded),
+    ("min_max_bounded", min_max_bounded),
+    ("load_at_affine", load_at_affine),
+];
+
+/// Rules behind which coordinates cannot be told any more.
+const OF_COORDINATES: &[(&str, Rule)] = &[
+    ("div_bounded", div_bounded),
+    ("rem_bounded", rem_bounded),
+    ("compare_narrow", compare_narrow),
+    ("cast_narrow", cast_narrow),
+    ("load_at_narrow", load_at_narrow),
 ];
 
 /// Applies all rules until none applies, and removes dead instructions. Parameters and axes stay as they are.
@@ -44,9 +62,18 @@ const RULES: &[(&str, Rule)] = &[
 ///
 /// May panic if the kernel does not verify.
 pub fn simplify(kernel: &Kernel) -> Kernel {
-    let mut kernel = remove_dead(&rewrite(kernel, RULES));
+    until_none_applies(&simplify_around_coordinates(kernel), &[RULES, OF_COORDINATES].concat())
+}
+
+/// The same, except that arithmetic on coordinates keeps its form.
+pub(crate) fn simplify_around_coordinates(kernel: &Kernel) -> Kernel {
+    until_none_applies(kernel, RULES)
+}
+
+fn until_none_applies(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {
+    let mut kernel = remove_dead(&rewrite(kernel, rules));
     loop {
-        let next = remove_dead(&rewrite(&kernel, RULES));
+        let next = remove_dead(&rewrite(&kernel, rules));
         if next == kernel {
             return kernel;
         }
@@ -54,15 +81,21 @@ pub fn simplify(kernel: &Kernel) -> Kernel {
     }
 }
 
-/// Rebuilds a kernel, taking for each instruction the first rule that applies.
-fn rewrite(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {
+/// A builder with the parameters and the axes of a kernel.
+pub(crate) fn builder_like(kernel: &Kernel, axes: &[Axis]) -> KernelBuilder {
     let builder = KernelBuilder::new();
     for param in &kernel.params {
         builder.param(param.dtype, param.len, param.written);
     }
-    for axis in &kernel.axes {
+    for axis in axes {
         builder.axis(axis.extent, axis.reduced);
     }
+    builder
+}
+
+/// Rebuilds a kernel, taking for each instruction the first rule that applies.
+fn rewrite(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {
+    let builder = builder_like(kernel, &kernel.axes);
     let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
     for inst in &kernel.insts {
         let inst = inst.map(|v| new[v.index()]);

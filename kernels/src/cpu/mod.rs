@@ -27,7 +27,7 @@ use retape_runtime::{Code, Memo, into_inner, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
-use crate::schedule::{Nest, Traversal, schedule};
+use crate::schedule::{Nest, Traversal, scheduled};
 
 /// One function to compile: a nest that is called for ranges of its items, or nests that run whole, in order.
 #[derive(Clone, Debug)]
@@ -181,8 +181,7 @@ pub fn machine_text(kernel: &Kernel) -> Result<String> {
 }
 
 fn inspect(kernel: &Kernel, text: fn(&Unit<'_>) -> Result<String>) -> Result<String> {
-    let schedule = schedule(&crate::schedule::prepared(kernel));
-    schedule.nests.iter().map(|nest| text(&Unit { nests: vec![nest], trap: false })).collect()
+    scheduled(kernel).nests.iter().map(|nest| text(&Unit { nests: vec![nest], trap: false })).collect()
 }
 
 /// The machine instructions of one nest.

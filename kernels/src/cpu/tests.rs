@@ -5,7 +5,9 @@ use std::sync::Arc;
 use retape_runtime::{Code, DType, Element};
 
 use super::{Function, Unit, clif, compile};
-use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
+use crate::ir::random::{
+    random_inputs, random_kernel, random_kernel_of_positions, random_kernel_of_selects, random_kernel_with_calls,
+};
 use crate::ir::{Affine, Binary, Compare, Inst, Kernel, KernelBuilder, Unary, Value, evaluate, parse};
 use crate::schedule::{Schedule, Source, schedule};
 
@@ -363,6 +365,18 @@ fn random_kernels_with_calls_agree_with_the_evaluator() {
         let expanded = crate::schedule::prepared(&kernel);
         let outputs = run(&expanded, &schedule(&expanded), &inputs, 1);
         compare(&kernel, &outputs, &expected(&kernel, &inputs), 1e-4, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn computed_positions_have_the_bits_of_the_evaluator() {
+    for seed in 0..200 {
+        let kernel = random_kernel_of_positions(seed);
+        let inputs = random_inputs(&kernel, seed);
+        let prepared = crate::schedule::prepared(&kernel);
+        check(&prepared, &inputs, 0.0, &format!("seed {seed}"));
+        let outputs = run(&kernel, &schedule(&prepared), &inputs, 1);
+        compare(&kernel, &outputs, &expected(&kernel, &inputs), 0.0, &format!("seed {seed} as it was"));
     }
 }
 

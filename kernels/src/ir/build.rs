@@ -95,6 +95,14 @@ impl KernelBuilder {
         self.state.borrow().kernel.axes[axis.index()].extent
     }
 
+    pub(crate) fn n_axes(&self) -> usize {
+        self.state.borrow().kernel.axes.len()
+    }
+
+    pub(crate) fn param_of(&self, param: ParamId) -> Param {
+        self.state.borrow().kernel.params[param.index()]
+    }
+
     /// A constant.
     pub fn constant(&self, value: Scalar) -> Value<'_> {
         self.push(Inst::Const(value))

@@ -8,6 +8,7 @@
 mod canonical;
 mod cold;
 mod form;
+mod pieces;
 mod shared;
 mod split;
 mod step;
@@ -22,6 +23,9 @@ use crate::simplify::simplify;
 
 pub(crate) use canonical::canonical;
 pub(crate) use form::{FormLoop, FormPointer, LoopForm, ReducedValue};
+#[cfg(test)]
+pub(crate) use pieces::cut_kernel;
+pub(crate) use pieces::pieces;
 pub(crate) use shared::{prepared_all, share_code};
 pub(crate) use split::reduction_of_partials;
 pub(crate) use step::LoopStep;
@@ -124,6 +128,23 @@ pub(crate) fn schedule(kernel: &Kernel) -> Schedule {
         return Schedule { nests: nests.collect(), scratch: split.scratch };
     }
     Schedule { nests: vec![nest(canonical, &sources)], scratch: 0 }
+}
+
+impl Schedule {
+    /// The nests of these, in order. Only one that is alone may need scratch memory.
+    pub(crate) fn joined(parts: impl IntoIterator<Item = Schedule>) -> Schedule {
+        let mut all = Schedule::default();
+        for part in parts {
+            all.nests.extend(part.nests);
+            all.scratch = all.scratch.max(part.scratch);
+        }
+        all
+    }
+}
+
+/// The schedule of a verified kernel, as it is run.
+pub(crate) fn scheduled(kernel: &Kernel) -> Schedule {
+    Schedule::joined(pieces(kernel).iter().map(|piece| schedule(&prepared(piece))))
 }
 
 impl Source {

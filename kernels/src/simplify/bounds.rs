@@ -5,13 +5,13 @@ use retape_runtime::DType;
 use crate::ir::{Binary, Inst, KernelBuilder, ValueId};
 
 /// Instructions that are looked through, for values with many uses would be looked at as often as there are ways.
-const MAX_DEPTH: usize = 8;
+const MAX_DEPTH: usize = 12;
 
 /// Both ends are values of the interval.
-type Interval = (i64, i64);
+pub(crate) type Interval = (i64, i64);
 
 /// The interval that the values of an integer lie in, if it can be told from coordinates and constants.
-pub(super) fn bounds(k: &KernelBuilder, v: ValueId) -> Option<Interval> {
+pub(crate) fn bounds(k: &KernelBuilder, v: ValueId) -> Option<Interval> {
     of(k, v, MAX_DEPTH)
 }
 

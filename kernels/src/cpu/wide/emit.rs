@@ -540,8 +540,17 @@ impl WideEmitter {
             return WideVal::new(DType::Bool, smallvec![self.mask_op(ops::MASK_OR, p, q)]);
         }
         let masks = self.masks(mask, x.dtype);
+        let is_zero = |val: &WideVal| val.constant.is_some_and(|c| c.bits == 0);
+        // A vector that masks has all bits of a lane or none. Blends share the units of multiplications, logic does not.
+        let is_vector = self.regs.class(mask) == RegClass::Vector;
+        let (without, with) = (is_vector && is_zero(x), is_vector && is_zero(y));
         let regs = masks.iter().zip(x.regs.iter().zip(&y.regs));
-        let regs = regs.map(|(&mask, (&p, &q))| self.blend(wide, mask, p, q)).collect();
+        let regs = regs.map(|(&mask, (&p, &q))| match (without, with) {
+            (true, _) => self.two(ops::and_not(wide), mask, q),
+            (false, true) => self.either(ops::and(wide), mask, p),
+            (false, false) => self.blend(wide, mask, p, q),
+        });
+        let regs = regs.collect();
         WideVal::new(x.dtype, regs)
     }
 

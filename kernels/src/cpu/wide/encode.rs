@@ -308,6 +308,11 @@ impl Assembler {
         self.code.extend([0xc5, 0xf8, 0x77]);
     }
 
+    /// Lets all later stores be seen behind those past the caches.
+    pub(super) fn store_fence(&mut self) {
+        self.code.extend([0x0f, 0xae, 0xf8]);
+    }
+
     /// `to = from` without the bits from `count` on, of 32.
     pub(super) fn low_bits(&mut self, to: u8, from: u8, count: u8) {
         let (op, len, rm) = (LOW_BITS, Len::Bits128, Rm::Register(from));

@@ -4,6 +4,7 @@ use super::WideIsa;
 use super::emit::WideEmitter;
 use super::encode::{Alu, Assembled, Memory, RAX, RDI, RDX, RSI, RSP, Rm};
 use super::nest::WideLoops;
+use super::past::{check_stores, stores_past};
 use super::regs::Registers;
 use super::strip::strips;
 use crate::cpu::run_whole;
@@ -49,7 +50,22 @@ pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa,
             e.regs.asm.mov_imm(Rm::Register(RDX), items);
         }
         let strips = strips(nest, level);
-        e = WideLoops::emit(e, (nest, strips.as_ref().unwrap_or(form)), first, whole)?;
+        let both = (nest, strips.as_ref().unwrap_or(form));
+        let plain = vec![false; nest.kernel.stores.len()];
+        let is_past = if whole { plain.clone() } else { stores_past(nest, both.1, level) };
+        if is_past == plain {
+            e = WideLoops::emit(e, both, first, whole, plain)?;
+        } else {
+            let [through_caches, done] = [(); 2].map(|()| e.regs.asm.label());
+            check_stores(&mut e.regs.asm, nest, first, &is_past, through_caches);
+            e = WideLoops::emit(e, both, first, whole, is_past)?;
+            e.regs.end_frame(frame);
+            e.regs.asm.store_fence();
+            e.regs.asm.jump(done);
+            e.regs.asm.bind(through_caches);
+            e = WideLoops::emit(e, both, first, whole, plain)?;
+            e.regs.asm.bind(done);
+        }
         e.regs.end_frame(frame);
         first += nest.kernel.params.len();
     }

@@ -99,18 +99,22 @@ impl WideEmitter {
         self.compare(Compare::Lt, &zero, words)
     }
 
-    /// Elements at positions within a parameter.
+    /// Elements at positions within a parameter, of 64 or 32 bits.
     pub(super) fn load_at(&mut self, dtype: DType, from: ElementAddress, at: &WideVal) -> Option<WideVal> {
         unit(dtype).is_none().then_some(())?;
-        let parts: VirtualRegs = at
-            .regs
-            .iter()
-            .map(|&index| {
-                let from = Scattered::At { from, stride: 0, index, far: true };
-                self.collected(is_wide(dtype), from, self.level.lanes() / 2)
-            })
-            .collect();
-        Some(WideVal::new(dtype, if is_wide(dtype) { parts } else { smallvec![self.joined(parts[0], parts[1])] }))
+        let (wide, far) = (is_wide(dtype), is_wide(at.dtype));
+        let mut indices = at.regs.clone();
+        if wide && !far {
+            indices.push(self.upper_half(at.regs[0]));
+        }
+        let count = self.level.lanes() / if wide || far { 2 } else { 1 };
+        let part = |&index: &Virtual| {
+            let from = Scattered::At { from, stride: 0, index, far };
+            self.collected(wide, from, count)
+        };
+        let parts: VirtualRegs = indices.iter().map(part).collect();
+        let is_in_halves = parts.len() == 2 && !wide;
+        Some(WideVal::new(dtype, if is_in_halves { smallvec![self.joined(parts[0], parts[1])] } else { parts }))
     }
 
     /// Elements at a distance of `stride`.
@@ -182,6 +186,14 @@ impl WideEmitter {
         match unit(value.dtype) {
             Some(unit) => self.store_units(value, unit, to, tail),
             None => self.store_words(value, to, tail),
+        }
+    }
+
+    /// Writes whole vectors of words past the caches.
+    pub(super) fn store_past(&mut self, value: &WideVal, to: ElementAddress) {
+        for (n, &reg) in value.regs.iter().enumerate() {
+            let memory = RegOrMem::Memory(to.behind((n * self.len.bytes()) as i32));
+            self.push(Row::of(ops::STREAM, self.len, RegField::Use(reg), memory));
         }
     }
 

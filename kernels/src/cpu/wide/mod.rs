@@ -18,6 +18,7 @@ mod grid;
 mod memory;
 mod nest;
 mod ops;
+mod past;
 mod reduce;
 mod regs;
 mod strip;

@@ -50,19 +50,23 @@ pub(super) struct WideLoops<'a> {
     pub(super) accumulators: Vec<Vec<Virtual>>,
     /// Of each reduction, where its sums lie in the frame while they wait for the next row.
     pub(super) strips: Vec<StripSums>,
-    /// Of each value, whether it is a comparison that no instruction needs.
+    /// Of each store, whether it goes past the caches.
+    is_past: Vec<bool>,
+    /// Of each value, whether it is one that no instruction needs.
     is_needless: Vec<bool>,
     free_cells: Vec<u8>,
 }
 
 impl<'a> WideLoops<'a> {
     /// Emits a nest for the grid items between the second and the third argument, which are all of them if it runs
-    /// `whole`; its parameters start at `first` in the table, to which the first argument points.
+    /// `whole`; its parameters start at `first` in the table, to which the first argument points. Stores that `is_past`
+    /// names go past the caches where they are whole vectors.
     pub(super) fn emit(
         e: WideEmitter,
         (nest, form): (&'a Nest, &'a LoopForm<'a>),
         first: usize,
         whole: bool,
+        is_past: Vec<bool>,
     ) -> Option<WideEmitter> {
         let kernel = &nest.kernel;
         is_within_reach(nest, form.axis).then_some(())?;
@@ -79,6 +83,7 @@ impl<'a> WideLoops<'a> {
             group_values: vec![],
             accumulators: vec![],
             strips: vec![],
+            is_past,
             is_needless: needless(form),
             free_cells: CELLS.iter().rev().copied().collect(),
         };
@@ -258,17 +263,7 @@ impl<'a> WideLoops<'a> {
                 let from = ElementAddress { pointer: self.pointers[pointer], shift: None, displacement };
                 self.e.load_strided(dtype, from, stride, tail)
             }
-            Inst::LoadAt(param, x) => {
-                let Param { dtype, len, .. } = kernel.params[param.index()];
-                let pointer = self.pointers[self.form.load(id).0];
-                let from = ElementAddress { pointer, shift: None, displacement: 0 };
-                let mut at = self.operand(group, *x)?;
-                for (op, bound) in [(Binary::Max, 0), (Binary::Min, len.checked_sub(1)?)] {
-                    let bound = self.e.constant(Scalar { dtype: DType::I64, bits: bound as u64 });
-                    at = self.e.binary(op, &at, &bound)?;
-                }
-                self.e.load_at(dtype, from, &at)
-            }
+            Inst::LoadAt(..) => self.load_at(id, group),
             Inst::Load(..) => {
                 let dtype = self.form.dtypes[id];
                 let (address, moves) = self.address(self.form.load(id), group)?;
@@ -290,6 +285,25 @@ impl<'a> WideLoops<'a> {
                 self.e.apply(inst, &operands)
             }
         }
+    }
+
+    /// A load at a computed position, which is brought into its parameter; in 32 bits if it comes from them.
+    fn load_at(&mut self, id: usize, group: Option<usize>) -> Option<WideVal> {
+        let Inst::LoadAt(param, x) = self.kernel.insts[id] else { return None };
+        let Param { dtype, len, .. } = self.kernel.params[param.index()];
+        let pointer = self.pointers[self.form.load(id).0];
+        let from = ElementAddress { pointer, shift: None, displacement: 0 };
+        let last = len.checked_sub(1)?;
+        let (x, of, last) = match short_position(self.form, x) {
+            Some(short) => (short, DType::I32, last.min(i32::MAX as usize)),
+            None => (x, DType::I64, last),
+        };
+        let mut at = self.operand(group, x)?;
+        for (op, bound) in [(Binary::Max, 0), (Binary::Min, last)] {
+            let bound = self.e.constant(Scalar { dtype: of, bits: bound as u64 });
+            at = self.e.binary(op, &at, &bound)?;
+        }
+        self.e.load_at(dtype, from, &at)
     }
 
     /// Coordinates along the vector axis, as `i64` or as `i32`.
@@ -324,7 +338,10 @@ impl<'a> WideLoops<'a> {
             None => self.e.store_one(&value, address),
             Some(g) => {
                 moves.then_some(())?;
-                self.e.store(&value, address, self.groups[g].tail);
+                match self.groups[g].tail {
+                    None if self.is_past[n] => self.e.store_past(&value, address),
+                    tail => self.e.store(&value, address, tail),
+                }
             }
         }
         Some(())
@@ -391,14 +408,24 @@ fn chosen(form: &LoopForm<'_>, id: usize) -> Option<Binary> {
     }
 }
 
-/// The comparisons that only selects need which are [operations](chosen) of their own, of those that no branch tests.
+/// The 32 bits that a position comes from, if it is made in the loop that uses it.
+fn short_position(form: &LoopForm<'_>, x: ValueId) -> Option<ValueId> {
+    let Inst::Cast(DType::I64, short) = form.kernel.insts[x.index()] else { return None };
+    let is_of_elsewhere = form.loops.iter().any(|l| l.leaves.contains(&x.index()));
+    (form.dtypes[short.index()] == DType::I32 && !is_of_elsewhere).then_some(short)
+}
+
+/// The comparisons that only selects need which are [operations](chosen) of their own, of those that no branch tests;
+/// and the conversions that only loads need which [do without](short_position).
 fn needless(form: &LoopForm<'_>) -> Vec<bool> {
     let insts = &form.kernel.insts;
-    let mut is_needless: Vec<bool> = insts.iter().map(|inst| matches!(inst, Inst::Compare(..))).collect();
+    let is_candidate = |inst: &Inst<ValueId>| matches!(inst, Inst::Compare(..) | Inst::Cast(DType::I64, _));
+    let mut is_needless: Vec<bool> = insts.iter().map(is_candidate).collect();
     let mut need = |v: ValueId| is_needless[v.index()] = false;
     for (id, inst) in insts.iter().enumerate() {
-        // The condition is the first operand of a select.
-        let n_folded = usize::from(chosen(form, id).is_some());
+        // The condition is the first operand of a select, and the position the only one of a load.
+        let is_short = matches!(inst, Inst::LoadAt(_, x) if short_position(form, *x).is_some());
+        let n_folded = usize::from(is_short || chosen(form, id).is_some());
         inst.operands().into_iter().skip(n_folded).for_each(&mut need);
     }
     form.kernel.stores.iter().for_each(|store| need(store.value));

@@ -221,6 +221,8 @@ pub(super) const fn blend_variable(wide: bool) -> Op {
 pub(super) const MOVE: Op = Op::new(1, NONE, 0x10).whole();
 /// A vector to memory.
 pub(super) const STORE: Op = Op::new(1, NONE, 0x11).whole();
+/// A vector to memory past the caches, on a boundary of vectors.
+pub(super) const STREAM: Op = Op::new(1, NONE, 0x2b).whole();
 /// A vector of 64-bit elements, which masks count.
 pub(super) const fn move_elements(wide: bool) -> Op {
     float(0x10, wide).whole()

@@ -27,7 +27,7 @@ pub(super) fn groups_of_sums(form: &LoopForm<'_>, level: WideIsa) -> usize {
     let wanted = match form.kernel.insts.len() {
         0..=8 => 4,
         9..=20 => 2,
-        _ => chains(form),
+        _ => chains(form, level),
     };
     wanted.min(most / each.max(1)).max(1)
 }

@@ -12,14 +12,16 @@ use super::strip::strips;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
 use crate::cpu::tests::{
-    compare, every_instruction, function, pointwise, run_blocks, run_functions, run_together, special_pairs,
+    compare, every_instruction, expected, function, pointwise, run_blocks, run_functions, run_together, special_pairs,
 };
 use crate::cpu::{Function, Unit};
 use crate::epilogue::Epilogue;
-use crate::ir::random::{random_inputs, random_kernel, random_kernel_of_selects, random_kernel_with_calls};
+use crate::ir::random::{
+    random_inputs, random_kernel, random_kernel_of_positions, random_kernel_of_selects, random_kernel_with_calls,
+};
 use crate::ir::{Affine, Compare, Kernel, KernelBuilder, ParamId, ReductionOp, Value};
 use crate::library::TileShape;
-use crate::schedule::{LoopForm, Nest, Schedule, prepared, schedule, tile_nest};
+use crate::schedule::{LoopForm, Nest, Schedule, cut_kernel, prepared, schedule, tile_nest};
 
 /// As few registers as an instruction can name, so that values must move.
 const FEW: u32 = super::regs::MOST_NAMED;
@@ -168,6 +170,29 @@ fn cold_regions_have_the_bits_of_cranelift() {
     assert!(n_wide > 10 * levels().len(), "{n_wide}");
 }
 
+/// Whole kernels, whose positions are computed, and their pieces, where they are not.
+#[test]
+fn computed_positions_have_the_bits_of_cranelift() {
+    let (mut n_wide, mut n_pieces) = (0, 0);
+    for seed in 0..150 {
+        let kernel = random_kernel_of_positions(seed);
+        let inputs = random_inputs(&kernel, seed);
+        n_wide += check(&prepared(&kernel), &inputs, &format!("seed {seed}"));
+        let pieces = cut_kernel(&kernel).unwrap_or_default();
+        if pieces.is_empty() {
+            continue;
+        }
+        let schedule = Schedule::joined(pieces.iter().map(|piece| schedule(&prepared(piece))));
+        n_pieces += pieces.len();
+        for level in levels() {
+            let (functions, _) = functions(&schedule, level, u32::MAX, &format!("seed {seed} at {level:?}"));
+            let (made, _) = run_functions(&kernel, &schedule, &functions, &inputs, 2, false);
+            compare(&kernel, &made, &expected(&kernel, &inputs), 0.0, &format!("pieces of seed {seed} at {level:?}"));
+        }
+    }
+    assert!(n_wide > 60 * levels().len() && n_pieces > 100, "{n_wide} {n_pieces}");
+}
+
 #[test]
 fn special_values_have_the_bits_of_cranelift() {
     for dtype in DType::ALL {
@@ -249,7 +274,9 @@ fn long_formulas_have_the_bits_of_cranelift() {
         for dtype in [DType::F32, DType::I32, DType::F16, DType::Bool] {
             for (kind, kernel) in kernels_of_length(n, dtype).into_iter().take(4).enumerate() {
                 let schedule = schedule(&kernel);
-                let takes_turns = |nest: &Nest| super::walk::chains(&LoopForm::of_nest(nest)) > 1;
+                let takes_turns = |nest: &Nest| {
+                    levels().iter().all(|&level| super::walk::chains(&LoopForm::of_nest(nest), level) > 1)
+                };
                 assert!(schedule.nests.iter().any(takes_turns), "kind {kind} of {n} {dtype}");
                 n_wide += check(&kernel, &random_inputs(&kernel, n as u64), &format!("kind {kind} of {n} {dtype}"));
             }
@@ -281,6 +308,26 @@ fn nothing_beyond_a_buffer_is_touched() {
         }
     }
     assert!(n_wide > 1400 * levels().len(), "{n_wide}");
+}
+
+/// Stores past the caches that the code of a kernel has with AVX2.
+fn n_past(kernel: &Kernel) -> usize {
+    let of_nest = |nest: &Nest| {
+        let code = assembled(&[nest], &[LoopForm::of_nest(nest)], WideIsa::Avx2, u32::MAX).unwrap();
+        let instructions = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
+        instructions.into_iter().filter(|inst| inst.mnemonic() == Mnemonic::Vmovntps).count()
+    };
+    schedule(kernel).nests.iter().map(of_nest).sum()
+}
+
+#[test]
+fn large_results_of_whole_vectors_go_past_the_caches() {
+    let of = |n: usize, dtype: DType, kind: usize| n_past(&kernels_of_length(n, dtype)[kind]);
+    let [flat, rows] = [4, 5];
+    assert!(of(256, DType::F32, flat) > 0 && of(128, DType::F64, flat) > 0 && of(64, DType::F32, rows) > 0);
+    assert_eq!(of(100, DType::F32, flat), 0, "a small one");
+    assert_eq!(of(2000, DType::U8, flat), 0, "short elements");
+    assert_eq!(of(65, DType::F32, rows), 0, "rows that begin anywhere");
 }
 
 /// Over `[items, rows, columns]`: a formula of each element, its row and its column, which is stored; and of each column

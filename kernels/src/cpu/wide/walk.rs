@@ -1,5 +1,6 @@
 //! Loops over the vector axis, and what is left of less than a vector.
 
+use super::WideIsa;
 use super::code::{Cell, RegClass, Virtual};
 use super::emit::is_wide;
 use super::encode::{Alu, Condition, JumpTarget, Len, Memory, RAX, RCX, RDI, RDX, RSI, RSP, Rm};
@@ -13,20 +14,24 @@ use crate::schedule::{LoopForm, REDUCTION_LANES};
 /// Trips of a loop from which on values in registers outweigh bringing them there.
 pub(super) const MIN_HELD_TRIPS: usize = 4;
 
-/// Instructions of the vectors of an iteration, together: about as many as the schedulers of a machine hold while they
-/// wait for operands.
-const IN_FLIGHT: usize = 150;
-/// Vectors of an iteration at most, for which registers do.
-const MOST_CHAINS: usize = 3;
 /// Instructions of a vector from which on the machine sees too few vectors by itself.
 const LONG: usize = 16;
 
 /// The vectors of a nest that take turns, instruction by instruction. A formula is a chain whose instructions wait for
 /// each other; chains of several vectors fill the time. Elements of 64 bits have two registers as it is.
-pub(super) fn chains(form: &LoopForm<'_>) -> usize {
+pub(super) fn chains(form: &LoopForm<'_>, level: WideIsa) -> usize {
     let is_made = |inst: &&Inst<ValueId>| !matches!(inst, Inst::Const(_) | Inst::Bitcast(..));
     let n = form.kernel.insts.iter().filter(is_made).count();
-    if n < LONG || form.dtypes.iter().any(|&dtype| is_wide(dtype)) { 1 } else { (IN_FLIGHT / n).clamp(1, MOST_CHAINS) }
+    if n < LONG || form.dtypes.iter().any(|&dtype| is_wide(dtype)) {
+        return 1;
+    }
+    match level {
+        // Sixteen registers do not hold them all, but a value that waits in the frame costs less than units that wait.
+        WideIsa::Avx2 if n <= 125 => (500 / n).min(5),
+        WideIsa::Avx2 => 1,
+        // Together about as many as the schedulers of a machine hold while they wait for operands; registers do for these.
+        WideIsa::Avx512 => (150 / n).clamp(1, 3),
+    }
 }
 
 /// The body of a loop over vectors, for some groups.
@@ -51,7 +56,7 @@ impl<'a> WideLoops<'a> {
 
     /// Vectors of an iteration: as many as the schedule has elements for, or as chains hide latencies.
     pub(super) fn kernel_groups(&self) -> usize {
-        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(chains(self.form))
+        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(chains(self.form, self.e.level))
     }
 
     /// All points from the position on to the end in a cell: several vectors at once, single ones, and the rest.

@@ -5,6 +5,7 @@
 //! instructions that keep such a change small: no comparisons, roundings, remainders or casts to integers. Bits of
 //! floats are looked at only as loaded, since those of a computed NaN are nobody's.
 
+mod positions;
 mod selects;
 
 use retape_runtime::{DType, Scalar};
@@ -13,6 +14,7 @@ use super::{
     Affine, AxisId, Binary, Compare, Func1, Inst, Kernel, KernelBuilder, ParamId, ReductionOp, Stage, Unary, Value,
 };
 
+pub use positions::random_kernel_of_positions;
 pub use selects::random_kernel_of_selects;
 
 /// A random number generator; SplitMix64.

@@ -1,7 +1,7 @@
 //! One test per rewrite, where it applies and where it must not; meaning is kept on random kernels.
 
 use retape_kernels::ir::Kernel;
-use retape_kernels::ir::random::{random_inputs, random_kernel, random_kernel_with_calls};
+use retape_kernels::ir::random::{random_inputs, random_kernel, random_kernel_of_positions, random_kernel_with_calls};
 use retape_kernels::simplify;
 
 use super::{kernel, run, same, scalars};
@@ -152,7 +152,7 @@ store p0[a0], %8
 #[test]
 fn rem_bounded() {
     // Below zero, above 31 bits, and by what is no positive number.
-    for (factor, offset, divisor) in [(1, -1, 3), (2_149_629, 4_277, 3), (1, 0, -3), (1, 0, 0), (1, 0, 1 << 31)] {
+    for (factor, offset, divisor) in [(1, -1, 3), (2_149_631, 4_277, 3), (1, 0, -3), (1, 0, 0), (1 << 30, 0, 3 << 31)] {
         let before = division(factor, offset, divisor);
         let after = simplify(&before);
         assert!(divides(&after), "{factor} i + {offset} by {divisor}");
@@ -235,6 +235,92 @@ fn pow_constant() {
         ("const -1.0: f32; pow %0, %4", &[X, "const 1.0: f32", "div %1, %0"]),
         ("const 0.5: f32; pow %0, %4", &[X, "const 0.5: f32", "pow %0, %1"]),
     ]);
+}
+
+#[test]
+fn divided_affine() {
+    let double = &["index a0", "const 2: i64", "mul %0, %1", "add %2, %1"];
+    check(&[
+        ("index a0; const 6: i64; mul %4, %5; const 7: i64; add %6, %7; const 3: i64; div %8, %9", double),
+        ("index a0; const 6: i64; mul %4, %5; const 7: i64; add %6, %7; const 3: i64; rem %8, %9", &["const 1: i64"]),
+        ("index a0; const 4: i64; rem %4, %5", &["index a0"]),
+        ("const 4: i64; div %1, %4", &[I, "const 4: i64", "div %0, %1"]),
+    ]);
+}
+
+#[test]
+fn divided_whole() {
+    check(&[
+        ("const 5: i64; div %1, %4; mul %5, %4; rem %1, %4; add %6, %7", &[I]),
+        ("const 5: i64; div %1, %4; mul %4, %5; rem %1, %4; add %7, %6", &[I]),
+    ]);
+    let other = "const 5: i64; const 6: i64; div %1, %4; mul %6, %5; rem %1, %4; add %7, %8";
+    assert_eq!(simplified(other).len(), 7);
+}
+
+#[test]
+fn compare_bounded() {
+    check(&[
+        ("index a0; const 4: i64; lt %4, %5", &["const true: bool"]),
+        ("index a0; const -1: i64; le %4, %5", &["const false: bool"]),
+        ("index a0; const 4: i64; eq %4, %5", &["const false: bool"]),
+        ("index a0; const 2: i64; add %4, %5; lt %4, %6", &["const true: bool"]),
+        ("const 3.0: f32; lt %0, %4", &[X, "const 3.0: f32", "lt %0, %1"]),
+    ]);
+}
+
+#[test]
+fn min_max_bounded() {
+    check(&[
+        ("index a0; const 3: i64; min %4, %5", &["index a0"]),
+        ("index a0; const 0: i64; max %5, %4", &["index a0"]),
+        ("index a0; const 2: i64; max %4, %5", &["index a0", "const 2: i64", "max %0, %1"]),
+    ]);
+}
+
+#[test]
+fn load_at_affine() {
+    check(&[("index a0; const 1: i64; add %4, %5; load_at p0, %6", &[Y])]);
+}
+
+#[test]
+fn load_at_narrow() {
+    let narrow = &["index a0", "cast %0: i32", "const 2: i32", "add %1, %2", "cast %3: i64", "load_at p0, %4"];
+    check(&[
+        ("index a0; const 2: i64; add %4, %5; load_at p0, %6", narrow),
+        ("load_at p0, %1", &[I, "load_at p0, %0"]),
+    ]);
+}
+
+#[test]
+fn compare_narrow() {
+    check(&[
+        ("index a0; const 3: i64; lt %4, %5", &["index a0", "cast %0: i32", "const 3: i32", "lt %1, %2"]),
+        ("const 3: i64; lt %1, %4", &[I, "const 3: i64", "lt %0, %1"]),
+    ]);
+    // Products beyond 32 bits.
+    let far = simplified("index a0; const 2147483647: i64; mul %4, %5; const 5: i64; lt %6, %7");
+    assert!(!far.iter().any(|inst| inst.contains("i32")), "{far:?}");
+}
+
+#[test]
+fn cast_narrow() {
+    check(&[(
+        "index a0; const 3: i64; mul %4, %5; cast %6: f32",
+        &["index a0", "cast %0: i32", "const 3: i32", "mul %1, %2", "cast %3: f32"],
+    )]);
+}
+
+#[test]
+fn computed_positions_keep_their_meaning() {
+    for seed in 0..1000 {
+        let before = random_kernel_of_positions(seed);
+        let after = simplify(&before);
+        after.verify().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{before}\n{after}"));
+        assert_eq!(simplify(&after), after, "seed {seed}");
+        let inputs = random_inputs(&before, seed);
+        assert_eq!(run(&before, &inputs), run(&after, &inputs), "seed {seed}\n{before}\n{after}");
+    }
 }
 
 #[test]

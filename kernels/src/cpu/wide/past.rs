@@ -1,0 +1,65 @@
+//! Stores past the caches.
+//!
+//! A store to a line that no cache holds reads the line first, and drives another one out. Where a result is larger than
+//! the caches, nobody finds it there, and both are for nothing: such a result is written as whole lines to memory.
+
+use super::WideIsa;
+use super::encode::{Alu, Assembler, Condition, JumpTarget, Memory, RAX, RCX, RDI, RSI, Rm};
+use crate::ir::{Inst, Store};
+use crate::schedule::{LoopForm, Nest, Traversal};
+
+/// Bytes of a result from which on it is written past the caches: twice what a last-level cache of 32 MiB holds. Of one
+/// that is half as large, the next kernel still finds enough there.
+const STREAMED: usize = if cfg!(test) { 1 << 9 } else { 1 << 26 };
+
+/// Of each store of a nest, whether it goes past the caches: by its size, and if it is of whole vectors on their
+/// boundaries wherever the result begins on one.
+pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> Vec<bool> {
+    let (kernel, bytes) = (&nest.kernel, level.len().bytes() as i64);
+    let begins_on_vector = match nest.traversal {
+        Traversal::Flat | Traversal::Rows => true,
+        Traversal::Columns { block } => !form.is_in_strips() && block.is_multiple_of(level.lanes()),
+        Traversal::Tile => false,
+    };
+    let is_past = |store: &Store| {
+        let param = kernel.params[store.param.index()];
+        let size = param.dtype.size();
+        let Some(axis) = form.axis.filter(|_| begins_on_vector && size >= 4 && !level.has_masks()) else {
+            return false;
+        };
+        let is_aligned = |elements: i64| elements.checked_mul(size as i64).is_some_and(|at| at % bytes == 0);
+        let others = (0..kernel.axes.len()).filter(|&other| other != axis).map(|other| store.at.stride(other));
+        let is_of_vectors = store.at.stride(axis) == 1 && others.chain([store.at.offset]).all(is_aligned);
+        is_of_vectors && param.len.saturating_mul(size) >= STREAMED
+    };
+    kernel.stores.iter().map(is_past).collect()
+}
+
+/// Jumps where a result does not begin on a boundary of vectors, where the first position is none, or where a result is
+/// written over an argument, whose lines are in a cache when they are written.
+pub(super) fn check_stores(asm: &mut Assembler, nest: &Nest, first: usize, is_past: &[bool], to: JumpTarget) {
+    let place = |param: usize| Memory::at(RDI, 8 * (first + param) as i32);
+    let mut read: Vec<usize> = vec![];
+    for inst in &nest.kernel.insts {
+        if let Inst::Load(param, _) | Inst::LoadAt(param, _) = inst {
+            read.push(param.index());
+        }
+    }
+    read.sort_unstable();
+    read.dedup();
+    for (store, _) in nest.kernel.stores.iter().zip(is_past).filter(|(_, is_past)| **is_past) {
+        asm.load(RAX, place(store.param.index()));
+        asm.mov(RCX, RAX);
+        asm.alu_imm(Alu::And, Rm::Register(RCX), 31);
+        asm.jump_if(Condition::NotEqual, to);
+        for &param in &read {
+            asm.alu(Alu::Cmp, RAX, Rm::Memory(place(param)));
+            asm.jump_if(Condition::Equal, to);
+        }
+    }
+    if nest.traversal == Traversal::Flat {
+        asm.mov(RCX, RSI);
+        asm.alu_imm(Alu::And, Rm::Register(RCX), 7);
+        asm.jump_if(Condition::NotEqual, to);
+    }
+}
