@@ -259,7 +259,7 @@ fn large_frames_of_cranelift_are_probed() {
         let k = KernelBuilder::new();
         let x = k.param(DType::F32, 64 * n, false);
         k.axis(64, false);
-        let loads: Vec<Value> = (0..n).map(|at| k.load(x, Affine::new(at as i64, &[n as i64]))).collect();
+        let loads: Vec<Value<'_>> = (0..n).map(|at| k.load(x, Affine::new(at as i64, &[n as i64]))).collect();
         let mut sum = loads[0];
         for (at, load) in loads.iter().enumerate() {
             sum = sum * loads[n - 1 - at] + *load;
