@@ -138,7 +138,7 @@ fn times(mut run: impl FnMut()) -> [f64; 2] {
     [times[times.len() / 2], times[0]]
 }
 
-/// So many numbers of a dtype, and perhaps one more.
+/// Numbers of a dtype, `len` of them, and perhaps one more.
 fn ramp(dtype: DType, len: usize) -> Vec<u64> {
     let of = |i: usize| (i % 17) as f64 / 8.0 - 1.0;
     match dtype {

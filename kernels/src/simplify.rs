@@ -31,8 +31,6 @@ const RULES: &[(&str, Rule)] = &[
     ("sub_negated", sub_negated),
     ("div_one", div_one),
     ("div_power_of_two", div_power_of_two),
-    ("divided_affine", divided_affine),
-    ("divided_whole", divided_whole),
     ("twice_negated", twice_negated),
     ("same_operands", same_operands),
     ("truth_constant", truth_constant),
@@ -42,19 +40,24 @@ const RULES: &[(&str, Rule)] = &[
     ("cast_there_and_back", cast_there_and_back),
     ("bitcast_chain", bitcast_chain),
     ("pow_constant", pow_constant),
+];
+
+/// Rules for quotients by constants, behind which coordinates cannot be told any more.
+const OF_QUOTIENTS: &[(&str, Rule)] = &[("div_bounded", div_bounded), ("rem_bounded", rem_bounded)];
+
+/// Rules for arithmetic on coordinates. The order in which a sum is added follows from the instructions beside it, so
+/// kernels with sums keep theirs.
+const OF_COORDINATES: &[(&str, Rule)] = &[
+    ("divided_affine", divided_affine),
+    ("divided_whole", divided_whole),
     ("compare_bounded", compare_bounded),
     ("min_max_bounded", min_max_bounded),
     ("load_at_affine", load_at_affine),
 ];
 
-/// Rules behind which coordinates cannot be told any more.
-const OF_COORDINATES: &[(&str, Rule)] = &[
-    ("div_bounded", div_bounded),
-    ("rem_bounded", rem_bounded),
-    ("compare_narrow", compare_narrow),
-    ("cast_narrow", cast_narrow),
-    ("load_at_narrow", load_at_narrow),
-];
+/// Rules for 32 bits in place of 64, behind which coordinates cannot be told any more.
+const OF_NARROW_COORDINATES: &[(&str, Rule)] =
+    &[("compare_narrow", compare_narrow), ("cast_narrow", cast_narrow), ("load_at_narrow", load_at_narrow)];
 
 /// Applies all rules until none applies, and removes dead instructions. Parameters and axes stay as they are.
 ///
@@ -62,12 +65,16 @@ const OF_COORDINATES: &[(&str, Rule)] = &[
 ///
 /// May panic if the kernel does not verify.
 pub fn simplify(kernel: &Kernel) -> Kernel {
-    until_none_applies(&simplify_around_coordinates(kernel), &[RULES, OF_COORDINATES].concat())
+    if kernel.axes.iter().any(|axis| axis.reduced) {
+        return until_none_applies(kernel, &[RULES, OF_QUOTIENTS].concat());
+    }
+    let rules = [RULES, OF_COORDINATES, OF_QUOTIENTS, OF_NARROW_COORDINATES];
+    until_none_applies(&simplify_around_coordinates(kernel), &rules.concat())
 }
 
-/// The same, except that arithmetic on coordinates keeps its form.
+/// The same for a kernel without sums, except that arithmetic on coordinates can still be told.
 pub(crate) fn simplify_around_coordinates(kernel: &Kernel) -> Kernel {
-    until_none_applies(kernel, RULES)
+    until_none_applies(kernel, &[RULES, OF_COORDINATES].concat())
 }
 
 fn until_none_applies(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {

@@ -4,7 +4,7 @@
 //! which has not begun to help, and that a panic in an index reaches the caller with the team still usable.
 //! Which thread runs an index is left open; results must not depend on it.
 //!
-//! Each thread begins with a share of neighbouring indices, the same one in every job, and then takes what others have
+//! Each thread begins with a share of neighbouring indices, by its number, and then takes what others have
 //! left: results that one job leaves in the cache of a processor are where the next one reads them.
 //!
 //! The idea: the caller publishes a job that lies on its own stack, and takes part in it. A worker joins by one

@@ -87,7 +87,7 @@ impl Readers {
     const RUN: usize = 256;
 
     /// Members of a chunk, after which it is known anew which groups are full: so many more are tried at most.
-    const CHUNK: usize = 64;
+    const CHUNK: usize = 32;
 
     /// Chunks of a run.
     const CHUNKS: usize = Readers::RUN / Readers::CHUNK;
@@ -634,7 +634,7 @@ mod tests {
             graph
         };
         for is_chain in [false, true] {
-            let [few, many] = [600, 6000].map(|n| tries(&sums(n, is_chain)));
+            let [few, many] = [1500, 15_000].map(|n| tries(&sums(n, is_chain)));
             assert!(many.0 <= 12 * few.0 && many.1 >= 9 * few.1, "{few:?}, {many:?}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: every element of the result is written, with the bits of its source, and nothing else is.
 
-use super::view::Plain;
+use super::plain::Plain;
 
 /// Rows and columns of a block.
 const BLOCK: usize = 8;

@@ -24,6 +24,7 @@ mod matmul;
 mod micro;
 mod number;
 mod philox;
+mod plain;
 mod pool;
 mod print;
 mod scan;

@@ -93,7 +93,7 @@ impl Transpose {
         let block = [columns.next_multiple_of(COLUMNS).min(MOST_COLUMNS), run];
         for_each_tile(view_mut::<T>(out, self.len()), [batch, cols, rows], block, self.len(), &|mut tile| {
             let x = &x[tile.outer * rows * cols..][..rows * cols];
-            let from = Source { x: &x[tile.columns.start * cols + tile.rows.start..], pitch: cols };
+            let from = SourceMatrix { x: &x[tile.columns.start * cols + tile.rows.start..], pitch: cols };
             let extent = [tile.columns.len(), tile.rows.len()];
             if is_streamed {
                 tile.stream(|to| from.by_panels(extent, run, true, |row, line| to.write_row(row, line)));
@@ -127,13 +127,13 @@ impl Transpose {
 }
 
 /// A matrix from one of its elements on.
-struct Source<'a, T> {
+struct SourceMatrix<'a, T> {
     x: &'a [T],
     /// Elements from row to row.
     pitch: usize,
 }
 
-impl<T: Plain> Source<'_, T> {
+impl<T: Plain> SourceMatrix<'_, T> {
     /// Calls `write` with each row of the result of `rows` by `cols`; there are `run` rows at most.
     fn by_panels(&self, [rows, cols]: [usize; 2], run: usize, is_far: bool, mut write: impl FnMut(usize, &[T])) {
         with_bytes(COLUMNS * run * size_of::<T>(), |panel| {

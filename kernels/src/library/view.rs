@@ -8,20 +8,10 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::slice;
 
-use retape_runtime::{Element, parallel_for};
+use retape_runtime::parallel_for;
 
 use super::exchange::exchange_to;
-
-/// Element types of which every bit pattern is a value. `bool` is none and is viewed as `u8`.
-pub(crate) trait Plain: Element {}
-impl Plain for f32 {}
-impl Plain for f64 {}
-impl Plain for retape_runtime::f16 {}
-impl Plain for retape_runtime::bf16 {}
-impl Plain for i32 {}
-impl Plain for i64 {}
-impl Plain for u32 {}
-impl Plain for u8 {}
+pub(crate) use super::plain::Plain;
 
 /// The elements in `bytes`.
 ///

@@ -145,7 +145,7 @@ fn period(kernel: &Kernel, k: &KernelBuilder, x: ValueId, y: ValueId) -> Option<
     let offset = affine.offset.rem_euclid(divisor);
     // Up to the next multiple, which may be none at the stride.
     let first = (divisor - offset).div_euclid(stride) + i64::from((divisor - offset).rem_euclid(stride) != 0);
-    if offset != 0 {
+    if offset >= stride {
         return (first < extent).then_some(Cut::Before(axis, first));
     }
     match extent % length {

@@ -155,12 +155,13 @@ pub(super) fn divided_affine<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> 
     Some(if op == Binary::Div { quotient } else { rest }.value(k).cast(k.value(x).dtype()))
 }
 
-/// The sum of the parts of a division.
+/// The sum of the parts of a division by a constant. Both parts of a division by zero are zero.
 pub(super) fn divided_whole<'k>(k: &'k KernelBuilder, inst: &Inst<ValueId>) -> Option<Value<'k>> {
     let Inst::Binary(Binary::Add, x, y) = *inst else { return None };
     let whole = |product: ValueId, rest: ValueId| {
         let Inst::Binary(Binary::Mul, p, q) = k.inst(product) else { return None };
         let Inst::Binary(Binary::Rem, x, divisor) = k.inst(rest) else { return None };
+        constant(k, divisor)?.to_i64().filter(|&divisor| divisor != 0)?;
         let quotient = Inst::Binary(Binary::Div, x, divisor);
         let is_whole = |(p, q): (ValueId, ValueId)| q == divisor && k.inst(p) == quotient;
         ([(p, q), (q, p)].into_iter().any(is_whole) && k.value(x).dtype().is_int()).then(|| k.value(x))

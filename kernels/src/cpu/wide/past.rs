@@ -12,10 +12,15 @@ use crate::schedule::{LoopForm, Nest, Traversal};
 /// that is half as large, the next kernel still finds enough there.
 const STREAMED: usize = if cfg!(test) { 1 << 9 } else { 1 << 26 };
 
-/// Of each store of a nest, whether it goes past the caches: by its size, and if it is of whole vectors on their
-/// boundaries wherever the result begins on one.
+/// Bytes of a row at least: the ends of rows are parts of lines, which take as long as lines.
+const ROW: usize = if cfg!(test) { 1 << 8 } else { 1 << 10 };
+/// Bytes of a cache line.
+const LINE: i64 = 64;
+
+/// Of each store of a nest, whether it goes past the caches, with AVX2: by the bytes that the nest writes and those of its
+/// rows, and if rows begin at cache lines wherever the result begins at one.
 pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> Vec<bool> {
-    let (kernel, bytes) = (&nest.kernel, level.len().bytes() as i64);
+    let kernel = &nest.kernel;
     let begins_on_vector = match nest.traversal {
         Traversal::Flat | Traversal::Rows => true,
         Traversal::Columns { block } => !form.is_in_strips() && block.is_multiple_of(level.lanes()),
@@ -27,15 +32,16 @@ pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> V
         let Some(axis) = form.axis.filter(|_| begins_on_vector && size >= 4 && !level.has_masks()) else {
             return false;
         };
-        let is_aligned = |elements: i64| elements.checked_mul(size as i64).is_some_and(|at| at % bytes == 0);
+        let is_aligned = |elements: i64| elements.checked_mul(size as i64).is_some_and(|at| at % LINE == 0);
         let others = (0..kernel.axes.len()).filter(|&other| other != axis).map(|other| store.at.stride(other));
         let is_of_vectors = store.at.stride(axis) == 1 && others.chain([store.at.offset]).all(is_aligned);
-        is_of_vectors && param.len.saturating_mul(size) >= STREAMED
+        let [row, all] = [kernel.axes[axis].extent, kernel.kept_len()].map(|len| len.saturating_mul(size));
+        is_of_vectors && row >= ROW && all >= STREAMED
     };
     kernel.stores.iter().map(is_past).collect()
 }
 
-/// Jumps where a result does not begin on a boundary of vectors, where the first position is none, or where a result is
+/// Jumps where a result does not begin at a cache line, where the first position is none, or where a result is
 /// written over an argument, whose lines are in a cache when they are written.
 pub(super) fn check_stores(asm: &mut Assembler, nest: &Nest, first: usize, is_past: &[bool], to: JumpTarget) {
     let place = |param: usize| Memory::at(RDI, 8 * (first + param) as i32);
@@ -50,7 +56,7 @@ pub(super) fn check_stores(asm: &mut Assembler, nest: &Nest, first: usize, is_pa
     for (store, _) in nest.kernel.stores.iter().zip(is_past).filter(|(_, is_past)| **is_past) {
         asm.load(RAX, place(store.param.index()));
         asm.mov(RCX, RAX);
-        asm.alu_imm(Alu::And, Rm::Register(RCX), 31);
+        asm.alu_imm(Alu::And, Rm::Register(RCX), LINE as i32 - 1);
         asm.jump_if(Condition::NotEqual, to);
         for &param in &read {
             asm.alu(Alu::Cmp, RAX, Rm::Memory(place(param)));
@@ -59,7 +65,8 @@ pub(super) fn check_stores(asm: &mut Assembler, nest: &Nest, first: usize, is_pa
     }
     if nest.traversal == Traversal::Flat {
         asm.mov(RCX, RSI);
-        asm.alu_imm(Alu::And, Rm::Register(RCX), 7);
+        // Elements of a line, or of two.
+        asm.alu_imm(Alu::And, Rm::Register(RCX), 15);
         asm.jump_if(Condition::NotEqual, to);
     }
 }

@@ -323,11 +323,21 @@ fn n_past(kernel: &Kernel) -> usize {
 #[test]
 fn large_results_of_whole_vectors_go_past_the_caches() {
     let of = |n: usize, dtype: DType, kind: usize| n_past(&kernels_of_length(n, dtype)[kind]);
-    let [flat, rows] = [4, 5];
-    assert!(of(256, DType::F32, flat) > 0 && of(128, DType::F64, flat) > 0 && of(64, DType::F32, rows) > 0);
+    let flat = 4;
+    let rows = |n: usize, pitch: usize| {
+        let k = KernelBuilder::new();
+        let [x, y] = [false, true].map(|written| k.param(DType::F32, 8 * pitch, written));
+        k.axis(8, false);
+        k.axis(n, false);
+        let at = Affine::new(0, &[pitch as i64, 1]);
+        k.store(y, at.clone(), halved(k.load(x, at)));
+        n_past(&k.finish())
+    };
+    assert!(of(256, DType::F32, flat) > 0 && of(128, DType::F64, flat) > 0 && rows(64, 80) > 0);
     assert_eq!(of(100, DType::F32, flat), 0, "a small one");
     assert_eq!(of(2000, DType::U8, flat), 0, "short elements");
-    assert_eq!(of(65, DType::F32, rows), 0, "rows that begin anywhere");
+    assert_eq!(rows(64, 72), 0, "rows that begin anywhere");
+    assert_eq!(rows(32, 80), 0, "short rows");
 }
 
 /// Over `[items, rows, columns]`: a formula of each element, its row and its column, which is stored; and of each column

@@ -256,6 +256,11 @@ fn divided_whole() {
     ]);
     let other = "const 5: i64; const 6: i64; div %1, %4; mul %6, %5; rem %1, %4; add %7, %8";
     assert_eq!(simplified(other).len(), 7);
+    // The sum is zero, or may be.
+    let zero = "const 0: i64; div %1, %4; mul %5, %4; rem %1, %4; add %6, %7";
+    assert_eq!(simplified(zero).len(), 6);
+    let unknown = "add %1, %1; div %1, %4; mul %5, %4; rem %1, %4; add %6, %7";
+    assert_eq!(simplified(unknown).len(), 6);
 }
 
 #[test]
