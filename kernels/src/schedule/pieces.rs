@@ -282,7 +282,10 @@ mod tests {
             (n_cut, n_pieces) = (n_cut + 1, n_pieces + pieces.len());
             assert_eq!(pieces.iter().map(Kernel::kept_len).sum::<usize>(), kernel.kept_len(), "seed {seed}");
             pieces.iter().for_each(|piece| piece.verify().unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{piece}")));
-            assert!(outputs(&pieces, &inputs) == outputs(&[kernel.clone()], &inputs), "seed {seed}\n{kernel}");
+            assert!(
+                outputs(&pieces, &inputs) == outputs(std::slice::from_ref(&kernel), &inputs),
+                "seed {seed}\n{kernel}"
+            );
         }
         assert!(n_cut > 200 && n_pieces > 3 * n_cut, "{n_cut} kernels, {n_pieces} pieces");
     }
