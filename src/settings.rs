@@ -1,25 +1,31 @@
 //! The environment variables of the front crate, read once.
 //!
 //! `RETAPE_LOG=opt` prints every optimised graph to standard error; `trace`, `plan` and `code`, or several with commas,
-//! print what was recorded, what was planned, and the machine code. `RETAPE_VERIFY=1` checks the graph after every
-//! pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
+//! print what was recorded, what was planned, and the machine code; with `profile`, every function is profiled, and its
+//! profile printed when it is dropped. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
 //! `RETAPE_WARN=0` keeps warnings off standard error. `RETAPE_STALE_CHECK=0` lets no hit enter a closure.
 
 use std::io::Write;
 use std::sync::OnceLock;
 
-/// A stage of compilation whose text can be logged.
+/// A stage whose text can be logged: of compilation, or the profile at the end of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Trace,
     Opt,
     Plan,
     Code,
+    Profile,
 }
 
 impl Stage {
-    const ALL: [(&'static str, Stage); 4] =
-        [("trace", Stage::Trace), ("opt", Stage::Opt), ("plan", Stage::Plan), ("code", Stage::Code)];
+    const ALL: [(&'static str, Stage); 5] = [
+        ("trace", Stage::Trace),
+        ("opt", Stage::Opt),
+        ("plan", Stage::Plan),
+        ("code", Stage::Code),
+        ("profile", Stage::Profile),
+    ];
 }
 
 /// The settings that the environment asks for.
@@ -57,9 +63,14 @@ impl Settings {
         }
     }
 
+    /// Whether texts of this stage are printed.
+    pub(crate) fn is_logged(&self, stage: Stage) -> bool {
+        self.logged.contains(&stage)
+    }
+
     /// Prints what `text` makes to standard error if the stage is logged.
     pub(crate) fn log(&self, stage: Stage, text: impl FnOnce() -> String) {
-        if self.logged.contains(&stage) {
+        if self.is_logged(stage) {
             write_line(&text());
         }
     }
@@ -90,8 +101,9 @@ mod tests {
     #[test]
     fn every_variable_is_understood() {
         let switches = ["RETAPE_OPT", "RETAPE_WARN", "RETAPE_STALE_CHECK"].map(|name| (name, "0"));
-        let settings = read(&[&[("RETAPE_LOG", "plan, opt,nothing"), ("RETAPE_VERIFY", "1")], &switches[..]].concat());
-        assert_eq!(settings.logged, [Stage::Opt, Stage::Plan]);
+        let settings =
+            read(&[&[("RETAPE_LOG", "plan, opt,nothing,profile"), ("RETAPE_VERIFY", "1")], &switches[..]].concat());
+        assert_eq!(settings.logged, [Stage::Opt, Stage::Plan, Stage::Profile]);
         assert!(settings.verify);
         assert!(!settings.optimise && !settings.warn && !settings.stale_check);
     }

@@ -9,7 +9,8 @@
 //! parallel. Generated code calls only functions of this crate that have no effects. An epilogue runs on blocks of a
 //! library kernel's result while the kernel computes others: blocks are disjoint, the epilogue reads the result and what
 //! it writes over it at the elements of its block only, and verification has proved that it writes over nothing that the
-//! library kernel reads.
+//! library kernel reads. Functions of a chain run in turn on the rows of one block while others run on other blocks: what
+//! one of them writes and another one accesses are bytes of the same row (`chain.rs`).
 //!
 //! Buffers of a call own their bytes, and the outputs are borrowed exclusively while the inputs are borrowed, so an input
 //! shares its bytes with nothing that is written, with one exception: an input that was donated may *be* an output,
@@ -212,6 +213,19 @@ impl Workspace {
                     let begin = n as u64 * task;
                     // SAFETY: as above; the ranges of different tasks are disjoint.
                     unsafe { function.call(table.at(), begin, (begin + task).min(*items)) };
+                });
+                Ok(())
+            }
+            Job::Chain { links, blocks, task } => {
+                parallel_for(blocks.div_ceil(*task) as usize, &|n| {
+                    let begin = n as u64 * task;
+                    for block in begin..(begin + task).min(*blocks) {
+                        for link in links {
+                            let [begin, end] = [block, block + 1].map(|at| (at * link.per_block).min(link.items));
+                            // SAFETY: as above; the entries of each function lie behind those of the one before.
+                            unsafe { link.function.call(table.at().add(link.first), begin, end) };
+                        }
+                    }
                 });
                 Ok(())
             }

@@ -7,9 +7,10 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use retape_runtime::{Buffer, CachePadded, DeviceBuffer, thread_number, try_lock};
+use smallvec::{SmallVec, smallvec};
 
 use crate::call::Workspace;
-use crate::cpu::{machine_text, nest_text};
+use crate::cpu::{Function, machine_text, nest_text};
 use crate::donation::{Bytes, Input, take_donated};
 use crate::epilogue::Epilogue;
 use crate::error::{Error, Result};
@@ -220,11 +221,7 @@ impl Executable {
 
     /// The number of functions that the steps became; launches may share one.
     pub fn n_functions(&self) -> usize {
-        let functions = self.program.launches.iter().filter_map(|launch| match &launch.job {
-            Job::Code { function, .. } => Some(Arc::as_ptr(function)),
-            Job::Library { epilogue, .. } => epilogue.as_ref().map(Arc::as_ptr),
-        });
-        functions.collect::<HashSet<_>>().len()
+        self.functions().map(Arc::as_ptr).collect::<HashSet<_>>().len()
     }
 
     /// Bytes of arena and scratch that one call uses.
@@ -234,11 +231,18 @@ impl Executable {
 
     /// Bytes of machine code that the steps use; code that other plans share is counted by each.
     pub fn code_bytes(&self) -> usize {
-        let bytes = self.program.launches.iter().map(|launch| match &launch.job {
-            Job::Code { function, .. } => function.bytes(),
-            Job::Library { epilogue, .. } => epilogue.as_ref().map_or(0, |function| function.bytes()),
-        });
-        bytes.sum()
+        self.functions().map(|function| function.bytes()).sum()
+    }
+
+    /// The function of each launch, or those of a chain.
+    fn functions(&self) -> impl Iterator<Item = &Arc<Function>> {
+        self.program.launches.iter().flat_map(|launch| -> SmallVec<[&Arc<Function>; 1]> {
+            match &launch.job {
+                Job::Code { function, .. } => smallvec![function],
+                Job::Chain { links, .. } => links.iter().map(|link| &link.function).collect(),
+                Job::Library { epilogue, .. } => epilogue.iter().collect(),
+            }
+        })
     }
 
     /// Bytes of the arenas that calls have left for later ones; those in use now are not counted.

@@ -28,6 +28,8 @@ impl Executable {
             let launch = &self.program.launches[n];
             let raised = match launch.job {
                 Job::Code { .. } => arena[flags_at + FLAG_BYTES * n..][..FLAG_BYTES] != [0; FLAG_BYTES],
+                // A plan with a trap has no chains.
+                Job::Chain { .. } => false,
                 Job::Library { .. } => self.plan.steps[launch.steps.clone()].iter().any(|step| {
                     // Of a step with an epilogue, which is a launch of its own here, the accumulator alone is written.
                     let accumulator = step.work.accumulator().and_then(|operand| step.operands.get(operand..=operand));

@@ -4,6 +4,7 @@
 
 mod array_text;
 mod call;
+mod chain;
 mod compiled;
 mod cost;
 mod cpu;

@@ -1,18 +1,20 @@
 //! A plan as launches before their code exists.
 //!
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
-//! with much work are split over threads. An epilogue runs on each block of the library kernel's result that is finished,
+//! with much work are split over threads, block by block where one reads what the one before wrote (`chain.rs`). An epilogue runs on each block of the library kernel's result that is finished,
 //! where the kernel finishes blocks one by one, and after it elsewhere. None of that changes a bit of a result.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
+use crate::chain::{self, Blocks, ChainNest, Entries};
 use crate::cpu::{Unit, compile};
 use crate::error::{Error, Result};
 use crate::ir::Kernel;
 use crate::library::Library;
 use crate::plan::{Donation, Operand, Place, Plan, Step, Work};
-use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, Modes, Program, Site};
-use crate::schedule::{Nest, Schedule, Source, pieces, prepared_all, schedule, share_code, tile_nest};
+use crate::program::{BoundEntries, Entry, FLAG_BYTES, HostLaunch, Job, Link, Modes, Program, Site};
+use crate::schedule::{Nest, Schedule, Source, TASK_WORK, pieces, prepared_all, schedule, share_code, tile_nest};
 
 /// Nests of at most this much work, in scalar instructions, are merged with their neighbours.
 const SMALL_WORK: u64 = 1 << 13;
@@ -40,6 +42,11 @@ enum PendingWork<'a> {
     Code {
         nests: Vec<&'a Nest>,
     },
+    /// Nests that run block by block.
+    Chain {
+        nests: Vec<ChainNest<'a>>,
+        blocks: Blocks,
+    },
     /// A library kernel, and the nest that runs on blocks of its result.
     Library {
         library: &'a Library,
@@ -63,16 +70,25 @@ pub(crate) fn program(plan: &Plan, modes: Modes) -> Result<Program> {
         len => scratch_at + scratch_len + len,
     };
     let flags_at = modes.trap.then(|| scratch_end.next_multiple_of(64));
-    let mut pending = Pending { separate: modes.separate, scratch_at, flags_at, launches: vec![], entries: vec![] };
-    for (n, (step, nests)) in plan.steps.iter().zip(&nests).enumerate() {
-        pending.add(n, step, nests);
-    }
-    let Pending { launches, entries, .. } = pending;
-    let launches = compiled(launches, entries.len(), modes.trap)?;
-    let n_launches = launches.len();
     let pair = |donation: &Donation| (donation.input as usize, donation.output as usize);
     let mut donations: Vec<(usize, usize)> = plan.donations.iter().map(pair).collect();
     donations.sort_unstable();
+    let mut pending = Pending {
+        separate: modes.separate,
+        scratch_at,
+        scratch_len,
+        flags_at,
+        donations: &donations,
+        launches: vec![],
+        entries: vec![],
+    };
+    for (n, (step, nests)) in plan.steps.iter().zip(&nests).enumerate() {
+        pending.add(n, step, nests);
+    }
+    pending.mark_read_at_once();
+    let Pending { launches, entries, .. } = pending;
+    let launches = compiled(launches, entries.len(), modes.trap)?;
+    let n_launches = launches.len();
     Ok(Program {
         launches,
         bound: BoundEntries::of(&entries, plan.inputs.len(), plan.outputs.len()),
@@ -147,7 +163,9 @@ struct Pending<'a> {
     /// No two nests become one function.
     separate: bool,
     scratch_at: usize,
+    scratch_len: usize,
     flags_at: Option<usize>,
+    donations: &'a [(usize, usize)],
     launches: Vec<PendingLaunch<'a>>,
     entries: Vec<Entry>,
 }
@@ -178,6 +196,7 @@ impl<'a> Pending<'a> {
 
     fn add_nest(&mut self, n: usize, nest: &'a Nest, operands: &[Operand]) {
         let is_merged = !self.separate && self.merge(nest, n);
+        let first = self.entries.len();
         if !is_merged {
             self.push(PendingWork::Code { nests: vec![nest] }, n);
             if let Some(flags_at) = self.flags_at {
@@ -190,6 +209,46 @@ impl<'a> Pending<'a> {
             Source::Param(p) => entry(&operands[p]),
             Source::Scratch(at) => Entry { site: Site::Arena, offset: scratch_at + at, len: 0 },
         }));
+        if !is_merged && !self.separate && self.flags_at.is_none() {
+            self.link(ChainNest { nest: Cow::Borrowed(nest), first });
+        }
+    }
+
+    fn entries(&self) -> Entries<'_> {
+        Entries { all: &self.entries, donations: self.donations, constants: self.scratch_len }
+    }
+
+    /// Puts the last launch, which is this nest, behind the one before, if they are a chain.
+    fn link(&mut self, nest: ChainNest<'a>) {
+        let Some([before, last]) = self.launches.last_chunk() else { return };
+        let mut nests = match &before.work {
+            PendingWork::Code { nests } => match nests.as_slice() {
+                [one] => vec![ChainNest { nest: Cow::Borrowed(one), first: before.first }],
+                _ => return,
+            },
+            PendingWork::Chain { nests, .. } => nests.clone(),
+            PendingWork::Library { .. } => return,
+        };
+        nests.push(nest);
+        let Some(blocks) = chain::blocks(&nests, self.entries()) else { return };
+        let (first, steps) = (before.first, before.steps.start..last.steps.end);
+        self.launches.truncate(self.launches.len() - 2);
+        self.launches.push(PendingLaunch { work: PendingWork::Chain { nests, blocks }, first, steps });
+    }
+
+    /// Marks the nests of chains whose results are read by a later one.
+    fn mark_read_at_once(&mut self) {
+        let mut launches = std::mem::take(&mut self.launches);
+        for launch in &mut launches {
+            if let PendingWork::Chain { nests, .. } = &mut launch.work {
+                for n in 0..nests.len() {
+                    if chain::is_read_by(&nests[n], &nests[n + 1..], self.entries()) {
+                        nests[n].nest.to_mut().is_read_at_once = true;
+                    }
+                }
+            }
+        }
+        self.launches = launches;
     }
 
     fn push(&mut self, work: PendingWork<'a>, n: usize) {
@@ -214,13 +273,15 @@ impl<'a> Pending<'a> {
 
 /// The launches with their code.
 fn compiled(pending: Vec<PendingLaunch<'_>>, n_entries: usize, trap: bool) -> Result<Vec<HostLaunch>> {
-    let units: Vec<Unit<'_>> = pending
-        .iter()
-        .filter_map(|launch| match &launch.work {
-            PendingWork::Code { nests } => Some(Unit { nests: nests.clone(), trap }),
-            PendingWork::Library { epilogue, .. } => epilogue.map(|nest| Unit { nests: vec![nest], trap }),
-        })
-        .collect();
+    let alone = |nest| Unit { nests: vec![nest], trap };
+    let mut units: Vec<Unit<'_>> = vec![];
+    for launch in &pending {
+        match &launch.work {
+            PendingWork::Code { nests } => units.push(Unit { nests: nests.clone(), trap }),
+            PendingWork::Chain { nests, .. } => units.extend(nests.iter().map(|nest| alone(&*nest.nest))),
+            PendingWork::Library { epilogue, .. } => units.extend(epilogue.map(alone)),
+        }
+    }
     let mut functions = compile(&units)?.into_iter();
     let mut function = || functions.next().ok_or_else(|| Error::Internal("a function is missing".into()));
     let ends: Vec<usize> = pending.iter().skip(1).map(|launch| launch.first).chain([n_entries]).collect();
@@ -232,6 +293,15 @@ fn compiled(pending: Vec<PendingLaunch<'_>>, n_entries: usize, trap: bool) -> Re
                 n_inputs: library.inputs().len(),
                 epilogue: epilogue.map(|_| function()).transpose()?,
             },
+            PendingWork::Chain { nests, blocks } => {
+                let link = |ChainNest { nest, first: own }: &ChainNest<'_>| -> Result<Link> {
+                    let (items, per_block) = (nest.items, blocks.items(nest));
+                    Ok(Link { function: function()?, first: own - first, items, per_block })
+                };
+                let work = nests.iter().map(|nest| nest.nest.work).fold(1, u64::saturating_add);
+                let task = TASK_WORK.div_ceil((work / blocks.count()).max(1));
+                Job::Chain { links: nests.iter().map(link).collect::<Result<_>>()?, blocks: blocks.count(), task }
+            }
             PendingWork::Code { nests } => {
                 let (items, task) = match nests.as_slice() {
                     [nest] => (nest.items, nest.task),

@@ -32,12 +32,29 @@ pub(crate) enum Job {
         items: u64,
         task: u64,
     },
+    /// Functions that run in turn on each block; so many blocks are a task.
+    Chain {
+        links: Vec<Link>,
+        blocks: u64,
+        task: u64,
+    },
     /// The epilogue, if there is one, runs on blocks of the result.
     Library {
         library: Library,
         n_inputs: usize,
         epilogue: Option<Arc<Function>>,
     },
+}
+
+/// A function of a chain.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) function: Arc<Function>,
+    /// Its first entry, from that of the launch on.
+    pub(crate) first: usize,
+    /// Its items, and those of a block.
+    pub(crate) items: u64,
+    pub(crate) per_block: u64,
 }
 
 /// One call of a function or of a library kernel.

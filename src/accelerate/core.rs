@@ -32,7 +32,7 @@ use crate::observe::explain::{Miss, MissLog};
 use crate::observe::latency::{Latencies, is_unseen, sampled_start};
 use crate::observe::profile::{Profile, Recorder};
 use crate::options::RetracePolicy;
-use crate::settings::Settings;
+use crate::settings::{Settings, Stage};
 use crate::signature::{Description, Signature};
 use crate::tape::Tape;
 use crate::tensor::Tensor;
@@ -121,8 +121,10 @@ impl Core {
             // A miss is told of when its cost is known, and that a value went in is no news after it.
             _ => {}
         });
-        let trust = if Settings::get().stale_check { 0 } else { flag::TRUSTED };
-        let flags = Arc::new(CachePadded(AtomicU32::new(trust)));
+        let settings = Settings::get();
+        let trust = if settings.stale_check { 0 } else { flag::TRUSTED };
+        let profiled = if settings.is_logged(Stage::Profile) { flag::PROFILED } else { 0 };
+        let flags = Arc::new(CachePadded(AtomicU32::new(trust | profiled)));
         let checks = Arc::new(Checks::new(Arc::clone(&flags), flag::QUARANTINED));
         Core {
             cache,
@@ -326,5 +328,6 @@ impl Drop for Core {
     fn drop(&mut self) {
         let counters = self.cache.stats();
         lock(&self.detector).end(self.identity().made_at(), counters.hits + counters.misses);
+        Settings::get().log(Stage::Profile, || format!("{}\n{}", self.identity(), self.profile()));
     }
 }

@@ -141,7 +141,7 @@ pub struct Options {
     pub trap_nonfinite: bool,
     /// With `true`, calls are measured, for [`profile`](crate::Accelerated::profile) and the report; measurements from
     /// before are forgotten. With `false`, calls are no longer measured, and the measurements are kept. False unless
-    /// set.
+    /// set, or unless the environment has `RETAPE_LOG=profile`.
     ///
     /// A measured call reads the clock twice for each launch.
     pub profiling: bool,

@@ -2,7 +2,10 @@
 //!
 //! A result may take the bytes of a value that dies in its step, if the step reads each element just where it writes it.
 //! An accumulator that nobody needs lies where its epilogue writes, so that a block of a product is written over while it
-//! is in cache, and elsewhere only if that could be memory that a call gives away.
+//! is in cache, and elsewhere only if that could be memory that a call gives away. A large value that an output is
+//! made from, element by element, lies where the output will, so that memory is moved once.
+
+use std::collections::HashMap;
 
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use smallvec::SmallVec;
@@ -22,6 +25,7 @@ pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s Unp
     for (index, step) in steps.iter().enumerate() {
         step.reads.iter().for_each(|&value| placing.last_use.insert(value, index));
     }
+    placing.begin_outputs(&steps);
     steps.iter().enumerate().for_each(|(index, step)| placing.add(index, step));
     for (memory, index) in copies {
         placing.copy(lower::copy(values, memory), memory, Place::Output(index));
@@ -79,6 +83,53 @@ impl<'g> Placing<'g> {
             }
         }
         copies
+    }
+
+    /// Places large values that an output is written over, and those that they are written over, where the output lies.
+    fn begin_outputs(&mut self, steps: &[&UnplacedStep]) {
+        /// Bytes of a value that is worth it.
+        const LARGE: usize = 1 << 16;
+        let mut made_in = ValueTable::with_capacity(self.graph.n_nodes());
+        for (index, step) in steps.iter().enumerate() {
+            step.writes.iter().for_each(|&value| made_in.insert(value, index));
+        }
+        let given = self.last_reads_of_inputs();
+        for (index, step) in steps.iter().enumerate().rev() {
+            for (position, &write) in step.writes.iter().enumerate().filter(|&(at, _)| !is_passing(step, at)) {
+                let Some(&place @ Place::Output(_)) = self.places.get(write) else { continue };
+                let len = n_bytes(self.graph, write);
+                let is_free = |from: usize, value: ValueId| {
+                    let position = steps[from].writes.iter().position(|&write| write == value);
+                    let is_over =
+                        |input| position.is_some_and(|at| in_place(steps[from], at).any(|read| read == input));
+                    let inputs = given.get(&len).map_or(&[][..], Vec::as_slice);
+                    let first = inputs.partition_point(|&(last, _)| last < from);
+                    let until = inputs[first..].iter().take_while(|&&(last, _)| last <= index);
+                    until.copied().all(|(last, input)| last == from && is_over(input))
+                };
+                let begins = |&value: &ValueId| {
+                    let dies = !self.places.contains(value) && self.last_use[value] == index;
+                    dies && made_in.get(value).is_some_and(|&from| is_free(from, value))
+                };
+                let dying = if len < LARGE { None } else { in_place(step, position).find(begins) };
+                if let Some(value) = dying {
+                    self.places.insert(value, place);
+                }
+            }
+        }
+    }
+
+    /// The steps that read inputs last, and the inputs, by their bytes and in order: until then, no output may be written
+    /// over an argument.
+    fn last_reads_of_inputs(&self) -> HashMap<usize, Vec<(usize, ValueId)>> {
+        let mut reads: HashMap<usize, Vec<(usize, ValueId)>> = HashMap::new();
+        for &input in self.graph.params() {
+            if let Some(&last) = self.last_use.get(input) {
+                reads.entry(n_bytes(self.graph, input)).or_default().push((last, input));
+            }
+        }
+        reads.values_mut().for_each(|reads| reads.sort_unstable());
+        reads
     }
 
     /// Places what a step writes, and the step.

@@ -38,6 +38,7 @@ mod numbers;
 mod ops;
 mod padding;
 mod pinned;
+mod places;
 mod printed;
 mod products;
 mod profile;

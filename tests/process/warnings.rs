@@ -205,6 +205,21 @@ fn who_listens_is_told_and_others_may_switch_warnings_off() {
     assert_eq!(warnings("number", &[("RETAPE_STALE_CHECK", "0")]), [""; 0]);
 }
 
+#[test]
+fn profiles_are_printed_if_the_environment_asks_for_them() {
+    let text = |variables: &[(&str, &str)]| {
+        let output = child("shapes", variables).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let profiled = text(&[("RETAPE_LOG", "profile")]);
+    assert!(!text(&[]).contains("of limit"));
+    let lines: Vec<_> = profiled.lines().map(|line| line.replace('\\', "/")).collect();
+    let calls = lines.iter().position(|line| line.starts_with("calls ")).unwrap();
+    assert!(lines[calls - 1].contains("warnings.rs:"), "{profiled}");
+    assert!(lines[calls].contains("miss") && lines[calls + 1].contains("of limit"), "{profiled}");
+}
+
 /// Lines that cannot be written are left out; `eprintln!` would panic.
 #[test]
 fn a_closed_standard_error_stops_nobody() {

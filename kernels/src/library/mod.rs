@@ -71,6 +71,7 @@ pub use scatter::ScatterAdd;
 pub use sort::Sort;
 pub use token::Token;
 pub use transpose::Transpose;
+pub(crate) use view::stream_runs;
 
 /// The instruction set that matrix products and convolutions use on this machine, such as `AVX2 and FMA`.
 ///

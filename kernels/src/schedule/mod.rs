@@ -35,7 +35,7 @@ pub(crate) use tile::tile_nest;
 /// then these.
 pub(crate) const REDUCTION_LANES: usize = 4;
 /// Work of one task in scalar instructions: some tens of microseconds.
-const TASK_WORK: u64 = 1 << 17;
+pub(crate) const TASK_WORK: u64 = 1 << 17;
 /// Elements of the innermost axis that one grid item of a plain loop covers.
 const BLOCK: usize = 8192;
 /// Elements of the last kept axis that one grid item of a reduction covers at least: the widest vectors, and a cache line
@@ -92,6 +92,8 @@ pub(crate) struct Nest {
     pub(crate) task: u64,
     /// An estimate of the scalar instructions of all items.
     pub(crate) work: u64,
+    /// Whether what it stores is read at once, so that stores past the caches do not pay.
+    pub(crate) is_read_at_once: bool,
 }
 
 impl Nest {
@@ -181,7 +183,7 @@ fn nest(kernel: Kernel, sources: &[Source]) -> Nest {
     // Whole cache lines of every dtype, so that no two tasks write to one.
     let task = if traversal == Traversal::Flat { task.next_multiple_of(64) } else { task };
     let sources = sources.iter().copied().collect();
-    Nest { kernel, traversal, unroll, sources, items, task, work }
+    Nest { kernel, traversal, unroll, sources, items, task, work, is_read_at_once: false }
 }
 
 /// Columns of a block that is reduced: as many as leave [`SUM_ITEMS`] for threads, within bounds.

@@ -30,7 +30,7 @@ pub(crate) fn tile_nest(epilogue: &Epilogue, tiles: TileShape) -> Option<Nest> {
     (is_fit && (is_one_task || !is_one)).then(|| {
         let sources: SmallVec<[Source; 6]> = (0..kernel.params.len()).map(Source::Param).collect();
         let unroll = unroll(&kernel, traversal);
-        Nest { kernel, traversal, unroll, sources, items, task: 1, work }
+        Nest { kernel, traversal, unroll, sources, items, task: 1, work, is_read_at_once: false }
     })
 }
 

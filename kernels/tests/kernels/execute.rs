@@ -11,14 +11,14 @@ fn f32s(n: usize) -> BufferType {
     BufferType { dtype: DType::F32, len: n }
 }
 
-fn step(label: &str, text: &str, places: &[Place]) -> Step {
+pub(crate) fn step(label: &str, text: &str, places: &[Place]) -> Step {
     let kernel = parse(text).unwrap();
     let operands =
         kernel.params.iter().zip(places).map(|(p, &place)| Operand { place, dtype: p.dtype, len: p.len }).collect();
     Step { work: Work::Kernel(kernel), operands, label: label.into() }
 }
 
-fn ramp(n: usize) -> Buffer {
+pub(crate) fn ramp(n: usize) -> Buffer {
     Buffer::copy_of(&(0..n).map(|i| ((i * 7919) % 1013) as f32 * 1e-2 - 5.0).collect::<Vec<f32>>()).unwrap()
 }
 
@@ -75,9 +75,10 @@ fn plans_agree_with_their_slow_twins() {
 }
 
 #[test]
-fn small_steps_are_merged() {
+fn small_steps_are_merged_and_large_ones_chained() {
     assert_eq!(Executable::compile(softmax(3, 5)).unwrap().n_launches(), 1);
-    assert_eq!(Executable::compile(softmax(300, 333)).unwrap().n_launches(), 5);
+    assert_eq!(Executable::compile(softmax(100, 133)).unwrap().n_launches(), 5);
+    assert_eq!(Executable::compile(softmax(300, 333)).unwrap().n_launches(), 1);
 }
 
 /// Steps of a formula with two numbers, each of which has its own; into outputs of `n` elements, or of one if it folds.

@@ -22,6 +22,7 @@ const LINE: i64 = 64;
 pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> Vec<bool> {
     let kernel = &nest.kernel;
     let begins_on_vector = match nest.traversal {
+        _ if nest.is_read_at_once => false,
         Traversal::Flat | Traversal::Rows => true,
         Traversal::Columns { block } => !form.is_in_strips() && block.is_multiple_of(level.lanes()),
         Traversal::Tile => false,
