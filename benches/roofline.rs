@@ -8,12 +8,14 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plotters::prelude::*;
 use retape::ops::{ConvOptions, Triangular};
+use retape::optim::{Adam, AdamState};
 use retape::{Accelerated, GroupTime, Tensor, accelerate, concat};
 use retape_kernels::MachineLimits;
 
@@ -59,6 +61,7 @@ const FAMILIES: &[Family] = &[
     Family { name: "pointwise", size: "rows of 1024", sizes: LINES, point: pointwise },
     Family { name: "gelu", size: "rows of 1024", sizes: LINES, point: gelu },
     Family { name: "softmax", size: "rows of 1024", sizes: LINES, point: softmax },
+    Family { name: "adam", size: "numbers in 50 leaves", sizes: &[3200, 51_200, 819_200, 10_000_000], point: adam },
     Family { name: "sum-of-rows", size: "rows of 1024", sizes: LINES, point: sums },
     Family { name: "sum-of-columns", size: "rows of 1024", sizes: LINES, point: column_sums },
     Family { name: "transpose", size: "rows of 1024", sizes: LINES, point: transpose },
@@ -220,6 +223,24 @@ fn gelu(rows: usize) -> Result<Point, retape::Error> {
 
 fn softmax(rows: usize) -> Result<Point, retape::Error> {
     unary(&[rows, 1024], |x: &Tensor| x.softmax(-1))
+}
+
+/// An update in place: parameters and moments are given away.
+fn adam(n: usize) -> Result<Point, retape::Error> {
+    let adam = Adam::new();
+    let leaves = || -> Vec<Tensor> { (0..50).map(|_| of(&[n / 50])).collect() };
+    let gradient = leaves();
+    let update = accelerate(|net: &Vec<Tensor>, state: &AdamState<Vec<Tensor>>, gradient: &Vec<Tensor>| {
+        adam.update(net, gradient, state, 1e-3_f32)
+    });
+    let net = leaves();
+    let state = adam.init(&net);
+    let carried = RefCell::new(Some((net, state)));
+    measured(&update, || {
+        let Some((net, state)) = carried.take() else { return Ok(()) };
+        carried.replace(Some(update.call(net, state, &gradient)?));
+        Ok(())
+    })
 }
 
 fn sums(rows: usize) -> Result<Point, retape::Error> {

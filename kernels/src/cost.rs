@@ -3,6 +3,7 @@
 //! Source: Williams, Waterman and Patterson, "Roofline: an insightful visual performance model" (2009). Both numbers
 //! follow from shapes alone. They count what has to be done, whatever the code does besides.
 
+use std::collections::HashSet;
 use std::iter::Sum;
 use std::ops::Add;
 
@@ -62,6 +63,19 @@ impl StepCost {
             DType::F64 => StepCost { flops_f64: n, ..StepCost::default() },
             DType::Bool | DType::U8 | DType::I32 | DType::I64 | DType::U32 => StepCost::default(),
         }
+    }
+
+    /// The cost of steps that one launch does: what one of them left in a cache, the next ones neither read nor write again.
+    pub fn of_launch(steps: &[Step]) -> StepCost {
+        let (mut seen, mut again) = (HashSet::new(), 0_u64);
+        for step in steps {
+            let operands = || step.operands.iter().map(|operand| (operand.place, operand.ty()));
+            let repeated = operands().filter(|operand| seen.contains(operand));
+            again = repeated.fold(again, |n, (_, ty)| n.saturating_add(ty.bytes() as u64));
+            seen.extend(operands());
+        }
+        let all: StepCost = steps.iter().map(Step::cost).sum();
+        StepCost { bytes: all.bytes.saturating_sub(again), ..all }
     }
 
     /// Operations in either precision.

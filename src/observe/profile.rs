@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use retape_kernels::{LaunchTime, MachineLimits, Step, StepCost};
+use retape_kernels::{LaunchTime, MachineLimits, StepCost};
 use retape_runtime::{Device, lock};
 
 use crate::compile::{Compiled, StageTime};
@@ -539,8 +539,7 @@ impl Runs {
         let mut n_counted = 0;
         let launch = |steps: &Range<usize>| {
             let steps = steps.clone();
-            let cost: StepCost =
-                plan.steps[steps.start.max(n_counted)..steps.end.max(n_counted)].iter().map(Step::cost).sum();
+            let cost = StepCost::of_launch(&plan.steps[steps.start.max(n_counted)..steps.end.max(n_counted)]);
             n_counted = n_counted.max(steps.end);
             let labels: Vec<&str> = plan.steps[steps.clone()].iter().map(|step| step.label.as_str()).collect();
             let values = members[steps.clone()].iter().flatten();
