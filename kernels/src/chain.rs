@@ -13,14 +13,16 @@ use std::borrow::Cow;
 
 use crate::ir::{Affine, Inst, operation};
 use crate::program::{Entry, Site};
-use crate::schedule::{Nest, Source, Traversal};
+use crate::schedule::{Nest, Source, TASK_WORK, Traversal};
 
 /// Bytes of a block: a part of a second-level cache, which holds other things as well.
-const BLOCK: u64 = 1 << 17;
+const BLOCK: u64 = 1 << 16;
 /// Bytes of the rows of all nests from which on a chain pays: less than that stays in a second-level cache anyway.
 const LEAST: u64 = 1 << 18;
 /// Bytes of a row at most.
 const MOST_ROW: u64 = 1 << 20;
+/// Tasks that are enough for many threads.
+const MANY_TASKS: u64 = 64;
 /// Nests of a chain at most: every two of them are compared.
 const MOST_NESTS: usize = 16;
 
@@ -97,13 +99,20 @@ fn blocks_of(nests: &[ChainNest<'_>], entries: Entries<'_>, rows: u64) -> Option
         return None;
     }
     let (last, before) = reaches.split_last()?;
-    let is_shared = |x: &&Reach| x.pitch.is_some() && before.iter().flatten().any(|y| x.touches(y, entries.donations));
+    let is_shared = |x: &&Reach| {
+        let shares = |y: &Reach| x.touches(y, entries.donations) && (x.pitch != y.pitch || overlap(x.row, y.row));
+        x.pitch.is_some() && before.iter().flatten().any(shares)
+    };
     let shared = last.iter().filter(is_shared);
     let [shared, own] = [bytes_of_row(shared), bytes_of_row(last.iter())];
     let bytes = bytes_of_row(reaches.iter().flatten());
     let pays = 4 * shared >= own.max(1) && bytes <= MOST_ROW && bytes.saturating_mul(rows) >= LEAST;
-    let blocks = Blocks { rows, per_block: (BLOCK / bytes.max(1)).clamp(1, rows) };
-    (pays && blocks.count() > 1).then_some(blocks)
+    let work = nests.iter().map(|nest| nest.nest.work).fold(1, u64::saturating_add);
+    let per_task = rows.saturating_mul(TASK_WORK) / work;
+    let blocks = Blocks { rows, per_block: (BLOCK / bytes.max(1)).min(per_task).clamp(1, rows) };
+    // Threads have as much to share as they had.
+    let n_tasks = nests.iter().map(|nest| nest.nest.items.div_ceil(nest.nest.task)).max()?;
+    (pays && blocks.count() >= n_tasks.clamp(2, MANY_TASKS)).then_some(blocks)
 }
 
 /// Whether a nest stores what one of the others, which run after it, reads.
@@ -241,6 +250,10 @@ fn nested_range(nest: &Nest, at: &Affine, n_outer: usize) -> Range {
     Range { pitch: is_even.then_some(step), row: over(n_outer..n_axes), all: over(0..n_axes) }
 }
 
+fn overlap(one: [i64; 2], other: [i64; 2]) -> bool {
+    one[0] < other[1] && other[0] < one[1]
+}
+
 impl Reach {
     /// Whether both may reach one byte.
     fn touches(&self, other: &Reach, donations: &[(usize, usize)]) -> bool {
@@ -250,7 +263,7 @@ impl Reach {
             }
             (one, another) => one == another,
         };
-        is_one_buffer && self.all[0] < other.all[1] && other.all[0] < self.all[1]
+        is_one_buffer && overlap(self.all, other.all)
     }
 
     /// Whether no row of one reaches a byte that another row of the other one reaches.

@@ -328,6 +328,8 @@ impl Drop for Core {
     fn drop(&mut self) {
         let counters = self.cache.stats();
         lock(&self.detector).end(self.identity().made_at(), counters.hits + counters.misses);
-        Settings::get().log(Stage::Profile, || format!("{}\n{}", self.identity(), self.profile()));
+        if counters.hits + counters.misses > 0 {
+            Settings::get().log(Stage::Profile, || format!("{}\n{}", self.identity(), self.profile()));
+        }
     }
 }

@@ -94,8 +94,10 @@ impl<'g> Placing<'g> {
             step.writes.iter().for_each(|&value| made_in.insert(value, index));
         }
         let given = self.last_reads_of_inputs();
-        for (index, step) in steps.iter().enumerate().rev() {
-            for (position, &write) in step.writes.iter().enumerate().filter(|&(at, _)| !is_passing(step, at)) {
+        // Where a step has an accumulator, that lies where its epilogue writes.
+        let plain = |(_, step): &(usize, &&UnplacedStep)| step.work.accumulator().is_none();
+        for (index, step) in steps.iter().enumerate().rev().filter(plain) {
+            for (position, &write) in step.writes.iter().enumerate() {
                 let Some(&place @ Place::Output(_)) = self.places.get(write) else { continue };
                 let len = n_bytes(self.graph, write);
                 let is_free = |from: usize, value: ValueId| {
@@ -108,8 +110,10 @@ impl<'g> Placing<'g> {
                     until.copied().all(|(last, input)| last == from && is_over(input))
                 };
                 let begins = |&value: &ValueId| {
+                    // An output has one type.
+                    let is_alike = self.graph.ty(value).dtype == self.graph.ty(write).dtype;
                     let dies = !self.places.contains(value) && self.last_use[value] == index;
-                    dies && made_in.get(value).is_some_and(|&from| is_free(from, value))
+                    is_alike && dies && made_in.get(value).is_some_and(|&from| is_free(from, value))
                 };
                 let dying = if len < LARGE { None } else { in_place(step, position).find(begins) };
                 if let Some(value) = dying {

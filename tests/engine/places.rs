@@ -1,6 +1,6 @@
 //! Large values that an output is made from lie where the output will, unless an argument could be written over then.
 
-use retape::{Form, Tensor, accelerate};
+use retape::{DType, Form, Tensor, accelerate};
 
 fn ramp(rows: usize, columns: usize) -> Tensor {
     let n = rows * columns;
@@ -51,4 +51,35 @@ fn an_argument_that_is_read_later_can_still_be_given_away() {
         let found = found.to_vec::<f32>().unwrap();
         assert!(found.iter().zip(&expected).all(|(x, y)| (x - y).abs() < 1e-5), "{plan}");
     }
+}
+
+/// Places that a library step's accumulator takes, and outputs of another dtype of the same size, are not begun early.
+#[test]
+fn products_and_casts_keep_their_places() {
+    let [x, y, w, v] = [(256, 64), (256, 48), (64, 512), (48, 512)].map(|(rows, columns)| ramp(rows, columns));
+    let sum = accelerate(|x: &Tensor, y: &Tensor, w: &Tensor, v: &Tensor| x.matmul(w) + y.matmul(v));
+    let expected = x.matmul(&w) + y.matmul(&v);
+    let is_close = |found: Tensor, expected: Tensor| {
+        let [found, expected] = [found, expected].map(|x| x.to_vec::<f64>().unwrap());
+        found.iter().zip(&expected).all(|(x, y)| (x - y).abs() <= 1e-3 * y.abs().max(1.0))
+    };
+    let as_f64 = |x: &Tensor| x.cast(DType::F64);
+    assert!(is_close(as_f64(&sum.call(&x, &y, &w, &v).unwrap()), as_f64(&expected)));
+
+    let shared = accelerate(|x: &Tensor, y: &Tensor, w: &Tensor| {
+        (x.matmul(w).square().sum(..) + y.matmul(&w.slice_axis(0, 0..48)).square().sum(..)).grad(w)
+    });
+    let gradient = (x.t().matmul(x.matmul(&w)) * 2.0).to_vec::<f32>().unwrap();
+    let found = shared.call(&x, &y, &w).unwrap().to_vec::<f32>().unwrap();
+    // The rows that the second product does not see.
+    assert!(found[48 * 512..].iter().zip(&gradient[48 * 512..]).all(|(x, y)| (x - y).abs() <= 1e-3 * y.abs().max(1.0)));
+
+    let counts = accelerate(|x: &Tensor, y: &Tensor| (x + y).cumsum(1).cast(DType::F32) * 0.5);
+    let (row, column) = (Tensor::ones([1, 512]).cast(DType::I32), Tensor::ones([256, 1]).cast(DType::I32));
+    let found = counts.call(&row, &column).unwrap().to_vec::<f32>().unwrap();
+    assert!(found.iter().enumerate().all(|(at, &x)| x == (at % 512 + 1) as f32));
+
+    let order = accelerate(|x: &Tensor, y: &Tensor| x.matmul(y).argsort(1).cast(DType::F64) * 0.5);
+    let expected = as_f64(&x.matmul(&w).argsort(1)) * 0.5;
+    assert!(order.call(&x, &w).unwrap().to_vec::<f64>().unwrap() == expected.to_vec::<f64>().unwrap());
 }

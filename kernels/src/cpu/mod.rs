@@ -87,7 +87,7 @@ impl Unit<'_> {
             whole.hash(&mut hasher);
             nest.traversal.hash(&mut hasher);
             nest.unroll.hash(&mut hasher);
-            nest.is_read_at_once.hash(&mut hasher);
+            wide::may_store_past(nest).hash(&mut hasher);
             coded(nest, whole).hash(&mut hasher);
         }
         hasher.0.finalize().into()

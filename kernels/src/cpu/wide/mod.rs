@@ -28,6 +28,7 @@ mod walk;
 
 use encode::Len;
 use function::assembled;
+pub(super) use past::may_store_past;
 
 use crate::schedule::{LoopForm, Nest};
 

@@ -17,12 +17,19 @@ const ROW: usize = if cfg!(test) { 1 << 8 } else { 1 << 10 };
 /// Bytes of a cache line.
 const LINE: i64 = 64;
 
+/// Whether a nest stores so much that it may go past the caches: code depends on it.
+pub(in crate::cpu) fn may_store_past(nest: &Nest) -> bool {
+    let params = &nest.kernel.params;
+    let sizes = nest.kernel.stores.iter().map(|store| params[store.param.index()].dtype.size());
+    !nest.is_read_at_once && sizes.max().is_some_and(|size| nest.kernel.kept_len().saturating_mul(size) >= STREAMED)
+}
+
 /// Of each store of a nest, whether it goes past the caches, with AVX2: by the bytes that the nest writes and those of its
 /// rows, and if rows begin at cache lines wherever the result begins at one.
 pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> Vec<bool> {
     let kernel = &nest.kernel;
     let begins_on_vector = match nest.traversal {
-        _ if nest.is_read_at_once => false,
+        _ if !may_store_past(nest) => false,
         Traversal::Flat | Traversal::Rows => true,
         Traversal::Columns { block } => !form.is_in_strips() && block.is_multiple_of(level.lanes()),
         Traversal::Tile => false,
