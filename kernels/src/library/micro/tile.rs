@@ -586,7 +586,7 @@ pub(super) unsafe fn planes<S: Simd>(x: &Lines<'_, S::Elem>) {
     }
 }
 
-/// `N` columns of all lines, `L` lines at a time; returns the number of columns.
+/// `N` columns of all lines, `L` lines at a time, and then as many as are left; returns the number of columns.
 #[inline(always)]
 unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
     x: &Lines<'_, S::Elem>,
@@ -598,26 +598,25 @@ unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
         // SAFETY: these lines are there.
         unsafe {
             let (a, c) = (x.a.add(line * x.a_line), c.add(line * x.c_line));
-            if x.lines - line >= L {
-                plane_rows::<S, N, L>(x, a, b, c);
-                line += L;
-            } else {
-                plane_rows::<S, N, 1>(x, a, b, c);
-                line += 1;
-            }
+            line += match x.lines - line {
+                left if left >= L => plane_rows::<S, N, L>(x, a, b, c),
+                left if left >= 4 && L > 4 => plane_rows::<S, N, 4>(x, a, b, c),
+                left if left >= 2 && L > 2 => plane_rows::<S, N, 2>(x, a, b, c),
+                _ => plane_rows::<S, N, 1>(x, a, b, c),
+            };
         }
     }
     N
 }
 
-/// All rows of `L` lines, on vectors no longer than the last ones need.
+/// All rows of `L` lines, on vectors no longer than the last ones need; returns the number of lines.
 #[inline(always)]
 unsafe fn plane_rows<S: Simd, const N: usize, const L: usize>(
     x: &Lines<'_, S::Elem>,
     a: *const S::Elem,
     b: *const S::Elem,
     c: *mut S::Elem,
-) {
+) -> usize {
     let mut i = 0;
     while i < x.rows {
         let left = x.rows - i;
@@ -631,6 +630,7 @@ unsafe fn plane_rows<S: Simd, const N: usize, const L: usize>(
             };
         }
     }
+    L
 }
 
 /// One tile of [`planes`]: a vector of rows of each line; returns the number of rows.
