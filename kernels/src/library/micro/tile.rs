@@ -459,8 +459,8 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
     unsafe {
         let mut sums = [[S::zero(); NV]; M];
         // Four steps for each jump: chains of usual lengths then have so few that their end is foreseen, and the next tile
-        // begins while this one ends. A compiler would keep the sums of more steps in memory.
-        let (fours, rest) = x.offsets.as_chunks::<4>();
+        // begins while this one ends. Compilers keep the sums of more steps, or of other tiles, in memory.
+        let (fours, rest) = if NV > 1 && M * NV <= 12 { x.offsets.as_chunks::<4>() } else { (&[][..], x.offsets) };
         for offsets in fours {
             let [at0, at1, at2, at3] = offsets.map(|offset| a.offset(offset));
             let [b1, b2, b3] = [1, 2, 3].map(|at| b.wrapping_add(at * x.b_row));
