@@ -62,9 +62,20 @@ fn cases() -> Vec<Case> {
         cases.push(matmul("", MatMul::contiguous(DType::F32, &[batch], shape)));
     }
     for pass in [ConvPass::Forward, ConvPass::InputGradient, ConvPass::FilterGradient] {
-        for [extent, channels, kernel, filters, stride] in
-            [[28, 1, 5, 16, 1], [28, 16, 3, 32, 2], [14, 32, 3, 32, 1], [28, 16, 1, 32, 2], [56, 64, 3, 64, 1]]
-        {
+        for [extent, channels, kernel, filters, stride] in [
+            [28, 1, 5, 16, 1],
+            [28, 16, 3, 32, 2],
+            [14, 32, 3, 32, 1],
+            [28, 16, 1, 32, 2],
+            [56, 64, 3, 64, 1],
+            [32, 4, 3, 4, 1],
+            [32, 8, 3, 8, 1],
+            [32, 16, 3, 16, 1],
+            [32, 16, 3, 32, 2],
+            [32, 3, 3, 16, 1],
+            [16, 32, 3, 32, 1],
+            [8, 64, 3, 64, 1],
+        ] {
             cases.push(conv(pass, extent, channels, kernel, filters, stride));
         }
     }

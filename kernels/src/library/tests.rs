@@ -479,11 +479,14 @@ fn grouped_convolution(random: &mut Random, dtype: DType, pass: ConvPass) -> (Co
 #[test]
 fn convolutions_in_groups_agree_with_those_group_by_group() {
     let mut random = Random(0x0def_aced);
-    let (mut n_served, mut n_nan) = ([0; 3], 0);
+    let (mut n_served, mut n_paired, mut n_nan) = ([0; 3], 0, 0);
     for round in 0..240 {
         let pass = ConvPass::ALL[round % 3];
         let (conv, terms) = grouped_convolution(&mut random, DTYPES[round / 3 % DTYPES.len()], pass);
-        n_served[round % 3] += usize::from(Depthwise::<f32>::new(&conv, &[]).is_some());
+        let is_served = Depthwise::<f32>::new(&conv, &[]).is_some();
+        n_served[round % 3] += usize::from(is_served);
+        let is_paired = conv.result_channels().next_multiple_of(8).is_multiple_of(16);
+        n_paired += usize::from(is_served && is_paired && pass != ConvPass::FilterGradient);
         let mut inputs: Vec<Bytes> = conv.inputs().iter().map(|(dtype, len)| random.bytes_of(*dtype, *len)).collect();
         let [operand, n_special] = [random.below(2), random.below(3)];
         let (n, size) = (conv.inputs()[operand].1, conv.dtype.size());
@@ -499,6 +502,7 @@ fn convolutions_in_groups_agree_with_those_group_by_group() {
         n_nan += usize::from(out.iter().any(|x| x.is_nan()) && out.iter().any(|x| x.is_finite()));
     }
     assert!(n_served.iter().all(|n| *n > 20), "{n_served:?} convolutions have channels as lanes");
+    assert!(n_paired > 20, "{n_paired} have blocks of two vectors");
     assert!(n_nan > 20, "{n_nan} results have NaN and numbers");
 }
 
@@ -547,8 +551,8 @@ fn gradient_of_many_channels(random: &mut Random, dtype: DType) -> Conv2d {
 /// Engines that copy channels in groups, and columns to panels, agree in every bit with those that do not.
 #[test]
 fn filter_gradients_of_many_channels_agree_with_their_references() {
-    let (mut random, mut n_grouped, mut n_far) = (Random(0xca11_ab1e), 0, 0);
-    for round in 0..45 {
+    let (mut random, mut n_grouped, mut n_far, mut n_apart) = (Random(0xca11_ab1e), 0, 0, 0);
+    for round in 0..90 {
         let conv = gradient_of_many_channels(&mut random, [DType::F32, DType::F32, DType::F64][round % 3]);
         let [height, width] = conv.out_extent();
         let chain = lines_of_chain([height, width]) * width;
@@ -556,9 +560,12 @@ fn filter_gradients_of_many_channels_agree_with_their_references() {
         let is_grouped = conv.is_gradient_direct() && conv.stride[1] == 1 && conv.in_channels >= 32;
         n_grouped += usize::from(is_grouped && is_far(conv.in_channels));
         n_far += usize::from(is_grouped && is_far(conv.out_channels));
+        let has_stride = conv.is_gradient_direct() && conv.stride[1] > 1;
+        n_apart += usize::from(has_stride && conv.out_channels == 32 && is_far(conv.out_channels));
         check(&conv, conv.batch * height * width, &mut random);
     }
     assert!(n_grouped > 8 && n_far > 2, "{n_grouped} images have channels in groups, {n_far} cotangents lie apart");
+    assert!(n_apart > 0, "no cotangent of a stride lies apart");
 }
 
 /// Gradients of filters of one tap from images in place agree in every bit with those of products.

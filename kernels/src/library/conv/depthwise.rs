@@ -19,8 +19,8 @@ use crate::library::view::{TileView, for_each_chunk, for_each_tile, vectorized};
 /// Channels of a group at most.
 const MOST_CHANNELS: usize = 8;
 
-/// Outputs computed together, so that each weight is loaded once for all of them.
-const PIXELS: usize = 8;
+/// Vectors of sums that are computed together: the chains that keep a processor busy.
+const VECTORS: usize = 8;
 
 /// Elements of an image that a task holds at a time, unless a single line of outputs needs more.
 const HELD: usize = 48 << 10;
@@ -35,9 +35,14 @@ const MOST_HELD: usize = 1 << 20;
 /// Tasks that a result is cut into, if it has as many lines.
 const TASKS: usize = 16;
 
-/// Lanes of a block: one vector of 32 bytes.
-pub(super) const fn lanes<T>() -> usize {
+/// Lanes of a vector of 32 bytes.
+const fn lanes<T>() -> usize {
     32 / size_of::<T>()
+}
+
+/// Outputs computed together, so that each weight is loaded once for all of them, in blocks of `W` lanes.
+const fn pixels<T>(width: usize) -> usize {
+    VECTORS * lanes::<T>() / width
 }
 
 /// A pass with channels of its result, or of its cotangent for a filter's gradient, as lanes.
@@ -51,6 +56,9 @@ pub(in crate::library) struct Depthwise<'a, T> {
     group: [usize; 2],
     /// Channels that are lanes.
     channels: usize,
+    /// Lanes of a block: one vector, or two, which are a cache line of channels. A copy then reads each line once, and the
+    /// sums of neighbouring vectors share the places of their pixels.
+    lanes: usize,
     parts: Vec<DepthwisePart>,
     held: Held,
 }
@@ -100,7 +108,11 @@ impl<'a, T: Real> Depthwise<'a, T> {
         let held = Held::new(&phases, group[0])?;
         let parts =
             phases.into_iter().map(|phase| DepthwisePart { offsets: held.offsets(&phase, group[0]), phase }).collect();
-        let pass = Depthwise { op, source, extent, group, channels, parts, held };
+        // The sums of a filter's gradient have a vector for each tap; and no vector is to be computed for nothing.
+        let pair = 2 * lanes::<T>();
+        let pairs = op.pass != ConvPass::FilterGradient && channels.next_multiple_of(lanes::<T>()).is_multiple_of(pair);
+        let lanes = if pairs { pair } else { lanes::<T>() };
+        let pass = Depthwise { op, source, extent, group, channels, lanes, parts, held };
         (pass.held_len(1) <= MOST_HELD).then_some(pass)
     }
 
@@ -125,20 +137,20 @@ impl<'a, T: Real> Depthwise<'a, T> {
     /// Elements held for some lines of outputs at most.
     fn held_len(&self, lines: usize) -> usize {
         let height = count(&[lines.div_ceil(self.spacing()[0]), self.stride()]).saturating_add(self.reach());
-        count(&[height, self.held.line, lanes::<T>()]).saturating_add(PIXELS * lanes::<T>())
+        count(&[height, self.held.line, self.lanes]).saturating_add(VECTORS * self.lanes)
     }
 
     /// Lines of outputs that are computed from one copy, in multiples of `step`.
     fn lines_per_copy(&self, lines: usize, step: usize) -> usize {
         let [_, width, channels] = self.extent;
-        let most = (HELD / lanes::<T>() / self.held.line.max(1)).min(PASSED / (width * channels).max(1));
+        let most = (HELD / self.lanes / self.held.line.max(1)).min(PASSED / (width * channels).max(1));
         let most = most.saturating_sub(self.reach());
         (most / self.stride() * self.spacing()[0] / step * step).clamp(step, lines.next_multiple_of(step).max(step))
     }
 
     /// The first lane of each block.
     fn blocks(&self) -> impl Iterator<Item = usize> + use<T> {
-        (0..self.channels).step_by(lanes::<T>())
+        (0..self.channels).step_by(self.lanes)
     }
 
     /// The lines of the source that lines `rows` of the result need.
@@ -182,7 +194,7 @@ impl<'a, T: Real> Depthwise<'a, T> {
             }
         }
         let end = (lines.end - lines.start) as usize * self.held.line;
-        to[end..][..PIXELS].fill([T::ZERO; W]);
+        to[end..][..VECTORS].fill([T::ZERO; W]);
     }
 }
 
@@ -281,10 +293,17 @@ fn spread_constant<T: Real, const W: usize, const SOURCE: usize, const LANES: us
     }
 }
 
-/// Calls a method with the lanes of a block as a constant.
+/// Calls a method with the lanes of a vector as a constant.
 macro_rules! with_lanes {
     ($t:ty, $pass:ident.$method:ident($($argument:expr),*)) => {
         if lanes::<$t>() == 8 { $pass.$method::<8>($($argument),*) } else { $pass.$method::<4>($($argument),*) }
+    };
+}
+
+/// The same for two vectors.
+macro_rules! with_pairs {
+    ($t:ty, $pass:ident.$method:ident($($argument:expr),*)) => {
+        if lanes::<$t>() == 8 { $pass.$method::<16>($($argument),*) } else { $pass.$method::<8>($($argument),*) }
     };
 }
 
@@ -292,6 +311,9 @@ impl<T: Real> Depthwise<'_, T> {
     /// Computes a pass that has outputs, or a filter's gradient; `other` is the filter, or the cotangent.
     pub(super) fn run(&self, other: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
         match self.op.pass {
+            ConvPass::Forward | ConvPass::InputGradient if self.lanes > lanes::<T>() => {
+                with_pairs!(T, self.outputs(other, out, epilogue));
+            }
             ConvPass::Forward | ConvPass::InputGradient => with_lanes!(T, self.outputs(other, out, epilogue)),
             ConvPass::FilterGradient => with_lanes!(T, self.filter_gradient(other, out, epilogue)),
         }
@@ -375,15 +397,32 @@ impl<T: Real> Depthwise<'_, T> {
         first: usize,
         out: &mut [T],
     ) {
+        if pixels::<T>(W) == VECTORS {
+            self.groups_of_line::<W, VECTORS>(part, weights, held, first, out);
+        } else {
+            self.groups_of_line::<W, { VECTORS / 2 }>(part, weights, held, first, out);
+        }
+    }
+
+    /// [`Depthwise::line`], `P` outputs at a time.
+    #[inline(always)]
+    fn groups_of_line<const W: usize, const P: usize>(
+        &self,
+        part: &DepthwisePart,
+        weights: &[[T; W]],
+        held: &[[T; W]],
+        first: usize,
+        out: &mut [T],
+    ) {
         let (x, [_, spacing]) = (&part.phase[1], self.spacing());
         let (lanes, depth) = (W.min(self.channels - first), block_depth(part.offsets.len()).max(1));
         let pitch = spacing * self.channels;
-        for start in (0..x.axis.outputs).step_by(PIXELS) {
-            let sums = sum_pixels(&part.offsets, weights, depth, held, start);
+        for start in (0..x.axis.outputs).step_by(P) {
+            let sums = sum_pixels::<T, W, P>(&part.offsets, weights, depth, held, start);
             let out = &mut out[x.first * self.channels + start * pitch + first..];
             // Without a count for the outputs of each group.
-            if lanes == W && start + PIXELS <= x.axis.outputs {
-                let out = &mut out[..(PIXELS - 1) * pitch + W];
+            if lanes == W && start + P <= x.axis.outputs {
+                let out = &mut out[..(P - 1) * pitch + W];
                 sums.iter().enumerate().for_each(|(at, sum)| out[at * pitch..][..W].copy_from_slice(sum));
                 continue;
             }
@@ -394,27 +433,41 @@ impl<T: Real> Depthwise<'_, T> {
     }
 }
 
-/// The sums of neighbouring outputs from `start` on: blocks of `depth` steps in order, each one chain.
+/// The sums of `P` neighbouring outputs from `start` on: blocks of `depth` steps in order, each one chain.
 #[inline(always)]
-fn sum_pixels<T: Real, const W: usize>(
+fn sum_pixels<T: Real, const W: usize, const P: usize>(
     offsets: &[usize],
     weights: &[[T; W]],
     depth: usize,
     held: &[[T; W]],
     start: usize,
-) -> [[T; W]; PIXELS] {
-    let mut totals = [[T::ZERO; W]; PIXELS];
-    for (block, (offsets, weights)) in offsets.chunks(depth).zip(weights.chunks(depth)).enumerate() {
-        let mut sums = [[T::ZERO; W]; PIXELS];
-        for (offset, weight) in offsets.iter().zip(weights) {
-            let pixels = held[offset + start..].first_chunk::<PIXELS>().expect("a copy has slack after its end");
-            for (sum, pixel) in sums.iter_mut().zip(pixels) {
-                *sum = array::from_fn(|lane| pixel[lane].fused(weight[lane], sum[lane]));
-            }
-        }
-        totals = if block == 0 { sums } else { array::from_fn(|at| plus(totals[at], sums[at])) };
+) -> [[T; W]; P] {
+    let (first, others) = (offsets.len().min(depth), offsets.len().max(depth));
+    let mut totals = chains(&offsets[..first], &weights[..first], held, start);
+    for block in (depth..others).step_by(depth) {
+        let steps = block..(block + depth).min(offsets.len());
+        let sums = chains::<T, W, P>(&offsets[steps.clone()], &weights[steps], held, start);
+        totals = array::from_fn(|at| plus(totals[at], sums[at]));
     }
     totals
+}
+
+/// One block of [`sum_pixels`].
+#[inline(always)]
+fn chains<T: Real, const W: usize, const P: usize>(
+    offsets: &[usize],
+    weights: &[[T; W]],
+    held: &[[T; W]],
+    start: usize,
+) -> [[T; W]; P] {
+    let mut sums = [[T::ZERO; W]; P];
+    for (offset, weight) in offsets.iter().zip(weights) {
+        let pixels = held[offset + start..].first_chunk::<P>().expect("a copy has slack after its end");
+        for (sum, pixel) in sums.iter_mut().zip(pixels) {
+            *sum = array::from_fn(|lane| pixel[lane].fused(weight[lane], sum[lane]));
+        }
+    }
+    sums
 }
 
 /// The sums of two vectors.

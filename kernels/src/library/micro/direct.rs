@@ -542,7 +542,7 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let w = &x.window;
         let steps = x.steps(image, line, offsets.len());
-        let ChainColumns { b, b_panel, b_row } = self.columns_of_chain(x, steps, false, packed);
+        let ChainColumns { b, b_panel, b_row } = self.columns_of_chain(x, steps, self.narrow, packed);
         // Neighbouring taps are neighbours in the copy, so a line of the kernel is one line of rows.
         let merged = w.x.dilation == 1;
         let (mut lines, rows) = if merged { (1, w.x.taps * w.channels) } else { (w.x.taps, w.channels) };

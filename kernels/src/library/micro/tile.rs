@@ -458,32 +458,57 @@ unsafe fn line_tile<S: Simd, const M: usize, const NV: usize>(
     // SAFETY: the caller's block covers panels and image.
     unsafe {
         let mut sums = [[S::zero(); NV]; M];
-        // Four rows share a pointer, so that the pointers of all rows fit the registers.
-        let (one, two, three) = (x.a_row, 2 * x.a_row, 3 * x.a_row);
-        for offset in x.offsets {
-            let mut row = [S::zero(); NV];
-            for (v, part) in row.iter_mut().enumerate() {
-                *part = S::load(b.add(v * S::LANES));
-            }
-            let mut at = a.offset(*offset);
-            for (i, sum) in sums.iter_mut().enumerate() {
-                let from = match i % 4 {
-                    0 => at,
-                    1 => at.add(one),
-                    2 => at.add(two),
-                    _ => at.add(three),
-                };
-                let factor = S::splat(from);
-                for (s, part) in sum.iter_mut().zip(row) {
-                    *s = S::mul_add(factor, part, *s);
-                }
-                if i % 4 == 3 && i + 1 < M {
-                    at = from.add(one);
-                }
-            }
+        // Four steps for each jump: chains of usual lengths then have so few that their end is foreseen, and the next tile
+        // begins while this one ends. Compilers keep the sums of more steps, or of other tiles, in memory.
+        let (fours, rest) = if NV > 1 && M * NV <= 12 { x.offsets.as_chunks::<4>() } else { (&[][..], x.offsets) };
+        for offsets in fours {
+            let [at0, at1, at2, at3] = offsets.map(|offset| a.offset(offset));
+            let [b1, b2, b3] = [1, 2, 3].map(|at| b.wrapping_add(at * x.b_row));
+            line_step::<S, M, NV>(&mut sums, at0, x.a_row, b);
+            line_step::<S, M, NV>(&mut sums, at1, x.a_row, b1);
+            line_step::<S, M, NV>(&mut sums, at2, x.a_row, b2);
+            line_step::<S, M, NV>(&mut sums, at3, x.a_row, b3);
+            b = b3.wrapping_add(x.b_row);
+        }
+        for offset in rest {
+            line_step::<S, M, NV>(&mut sums, a.offset(*offset), x.a_row, b);
             b = b.wrapping_add(x.b_row);
         }
         finish::<S, M, NV>(sums, [c; 2], [x.c_row; 2], x.fresh, rows, cols);
+    }
+}
+
+/// One step of a tile: the pixels of its rows, `a_row` apart, times a row of B.
+#[inline(always)]
+unsafe fn line_step<S: Simd, const M: usize, const NV: usize>(
+    sums: &mut [[S::Vector; NV]; M],
+    mut at: *const S::Elem,
+    a_row: usize,
+    b: *const S::Elem,
+) {
+    // SAFETY: handed on from the tile.
+    unsafe {
+        // Four rows share a pointer, so that the pointers of all rows fit the registers.
+        let (one, two, three) = (a_row, 2 * a_row, 3 * a_row);
+        let mut row = [S::zero(); NV];
+        for (v, part) in row.iter_mut().enumerate() {
+            *part = S::load(b.add(v * S::LANES));
+        }
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let from = match i % 4 {
+                0 => at,
+                1 => at.add(one),
+                2 => at.add(two),
+                _ => at.add(three),
+            };
+            let factor = S::splat(from);
+            for (s, part) in sum.iter_mut().zip(row) {
+                *s = S::mul_add(factor, part, *s);
+            }
+            if i % 4 == 3 && i + 1 < M {
+                at = from.add(one);
+            }
+        }
     }
 }
 
@@ -561,7 +586,7 @@ pub(super) unsafe fn planes<S: Simd>(x: &Lines<'_, S::Elem>) {
     }
 }
 
-/// `N` columns of all lines, `L` lines at a time; returns the number of columns.
+/// `N` columns of all lines, `L` lines at a time, and then as many as are left; returns the number of columns.
 #[inline(always)]
 unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
     x: &Lines<'_, S::Elem>,
@@ -573,26 +598,25 @@ unsafe fn plane_lines<S: Simd, const N: usize, const L: usize>(
         // SAFETY: these lines are there.
         unsafe {
             let (a, c) = (x.a.add(line * x.a_line), c.add(line * x.c_line));
-            if x.lines - line >= L {
-                plane_rows::<S, N, L>(x, a, b, c);
-                line += L;
-            } else {
-                plane_rows::<S, N, 1>(x, a, b, c);
-                line += 1;
-            }
+            line += match x.lines - line {
+                left if left >= L => plane_rows::<S, N, L>(x, a, b, c),
+                left if left >= 4 && L > 4 => plane_rows::<S, N, 4>(x, a, b, c),
+                left if left >= 2 && L > 2 => plane_rows::<S, N, 2>(x, a, b, c),
+                _ => plane_rows::<S, N, 1>(x, a, b, c),
+            };
         }
     }
     N
 }
 
-/// All rows of `L` lines, on vectors no longer than the last ones need.
+/// All rows of `L` lines, on vectors no longer than the last ones need; returns the number of lines.
 #[inline(always)]
 unsafe fn plane_rows<S: Simd, const N: usize, const L: usize>(
     x: &Lines<'_, S::Elem>,
     a: *const S::Elem,
     b: *const S::Elem,
     c: *mut S::Elem,
-) {
+) -> usize {
     let mut i = 0;
     while i < x.rows {
         let left = x.rows - i;
@@ -606,6 +630,7 @@ unsafe fn plane_rows<S: Simd, const N: usize, const L: usize>(
             };
         }
     }
+    L
 }
 
 /// One tile of [`planes`]: a vector of rows of each line; returns the number of rows.
