@@ -137,12 +137,18 @@ fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for level in Level::available() {
         for is_general in [false, true] {
-            engines.push(Engine { level, parallel_for: serial, unpacked: !is_general, narrow: !is_general });
+            engines.push(Engine {
+                level,
+                parallel_for: serial,
+                divides: is_general,
+                unpacked: !is_general,
+                narrow: !is_general,
+            });
         }
     }
     let level = Level::best();
     for parallel_for in [backwards as ParallelFor, on_three_threads] {
-        engines.push(Engine { level, parallel_for, unpacked: true, narrow: false });
+        engines.push(Engine { level, parallel_for, divides: true, unpacked: true, narrow: false });
     }
     engines.push(Engine::best());
     engines
