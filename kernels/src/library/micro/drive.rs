@@ -3,16 +3,18 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own; a B that the second-level cache holds is not packed at all (ADR 42).
+//! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks on short vectors copy panels of
+//! both operands while they multiply (ADR 63).
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::copy::Staging;
 use super::grid::{ColumnSource, Grid, ROWS};
 use super::pack::{PanelSource, Strided};
 use super::small::Unpacked;
-use super::tile::{Block, CHUNK, Staging};
+use super::tile::{Block, CHUNK};
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
 
@@ -120,8 +122,8 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
     k.div_ceil(PARTS).next_multiple_of(depth).max(2 * depth)
 }
 
-/// Row panels that read B too few times to pay for packing it; more of them, which are lower, where tasks copy panels.
-const FEW_PANELS: [usize; 2] = [4, 6];
+/// Row panels that read B too few times to pay for packing it.
+const FEW_PANELS: usize = 4;
 
 /// Elements of A, and of column panels of B, that are packed at a time for all tasks.
 const STRIP: usize = 4 << 20;
@@ -267,8 +269,7 @@ impl Engine {
         let width = kernels.width;
         // Packing pays where panels would come from far away more than once.
         let is_staged = kernels.copies();
-        let few_panels = FEW_PANELS[usize::from(is_staged)];
-        let reads_once = x.m <= few_panels * kernels.heights[0];
+        let reads_once = x.m <= FEW_PANELS * kernels.heights[0];
         let direct =
             x.b.direct()
                 .filter(|&(_, row)| self.unpacked && (is_staged || reads_once || stays_in_cache::<T>(row, x.k)));

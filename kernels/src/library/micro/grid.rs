@@ -88,7 +88,7 @@ impl Grid {
         const TASK: usize = 1 << 20;
         const MANY: [usize; 2] = [1 << 27, 1 << 30];
         let work = m.saturating_mul(n).saturating_mul(k);
-        let few = power_of_two((work / TASK).clamp(2, 4));
+        let few = power_of_two(work.div_ceil(TASK).clamp(2, 4));
         let wanted = MANY.into_iter().filter(|least| work >= *least).fold(few, |tasks, _| 2 * tasks);
         let wanted = if divides { wanted } else { 1 };
         let rows = (BYTES / (block_depth(k) * size_of::<T>())).min(MOST);

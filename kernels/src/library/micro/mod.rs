@@ -10,6 +10,7 @@
 
 mod attention;
 mod column;
+mod copy;
 mod direct;
 mod drive;
 mod grid;

@@ -5,9 +5,10 @@
 
 use std::mem::MaybeUninit;
 
+use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
 use super::simd::Simd;
-use super::{Layout, Real, is_short};
+use super::{Layout, is_short};
 
 /// Steps of k that a chunked panel keeps together for one row.
 pub(crate) const CHUNK: usize = 16;
@@ -46,20 +47,6 @@ pub(super) struct Block<T> {
     pub(super) before_row: usize,
     /// Where column panels are copied before their use, or null; C has whole panels then.
     pub(super) staging: *mut Staging<T>,
-}
-
-/// Two column panels of a task: one is in use while the next one is copied from B.
-///
-/// Rows of B at a distance of a power of two share few sets of a cache, which cannot hold the steps of a panel until the
-/// next row panel reads them. A copy has its steps side by side. A few steps at a time between those of the product, it
-/// waits for nothing, and takes the cycles of its stores.
-pub(super) struct Staging<T> {
-    /// The panel in use, and the one that is written.
-    pub(super) panels: [*mut T; 2],
-    /// Whether the first panel of the block is there.
-    pub(super) is_ready: bool,
-    /// Where the first panel of the next block lies, and its steps: none after the last block.
-    pub(super) after: (*const T, usize),
 }
 
 /// Computes a block whose row panels are `M0` high, the last one `M0`, `M1` or `M2`, and whose column panels are `NV`
@@ -102,50 +89,6 @@ pub(super) const fn row_panel([m0, m1, m2]: [usize; 3], nv: usize, rows: usize, 
     }
 }
 
-/// A column panel of `W` vectors that is copied, some steps at a time, or only asked for.
-struct Copying<S: Simd, const W: usize> {
-    from: *const S::Elem,
-    from_row: usize,
-    /// Null if the panel is to be asked for where it lies, one line for each step.
-    to: *mut S::Elem,
-    /// Steps that are not copied yet, and those to copy in a chunk of the product's.
-    left: usize,
-    share: usize,
-}
-
-impl<S: Simd, const W: usize> Copying<S, W> {
-    /// Copies some steps, or as many as are left.
-    ///
-    /// # Safety
-    ///
-    /// The instruction set of `S`; the steps are readable, and the panel has room for them.
-    #[inline(always)]
-    unsafe fn advance(&mut self, steps: usize) {
-        /// Steps by which lines are asked for before their use: half as many as one set of a first-level cache has room for.
-        const AHEAD: usize = 4;
-        let ahead = self.from_row.wrapping_mul(AHEAD);
-        let steps = steps.min(self.left);
-        self.left -= steps;
-        for _ in 0..steps {
-            // SAFETY: handed on.
-            unsafe {
-                if self.to.is_null() {
-                    S::prefetch(self.from);
-                    self.from = self.from.wrapping_add(self.from_row);
-                    continue;
-                }
-                S::prefetch(self.from.wrapping_add(ahead));
-                S::prefetch(self.from.wrapping_add(ahead + W * S::LANES - 1));
-                for v in 0..W {
-                    S::store(self.to.add(v * S::LANES), S::load(self.from.add(v * S::LANES)));
-                }
-            }
-            self.from = self.from.wrapping_add(self.from_row);
-            self.to = self.to.wrapping_add(W * S::LANES);
-        }
-    }
-}
-
 /// [`block`] for one layout of the row panels.
 #[inline(always)]
 unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize, const STEP: usize>(
@@ -156,35 +99,20 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
     let n_chunks = n_panels * x.depth.div_ceil(CHUNK);
     // SAFETY: null, or memory that this task alone uses.
     let mut staging = unsafe { x.staging.as_mut() };
-    let mut copying = Copying::<S, NV> { from: x.b, from_row: x.b_row, to: x.c, left: 0, share: 0 };
+    let mut copying = Copying::<S, NV>::none();
     for (panel, j) in (0..x.cols).step_by(width).enumerate() {
         let cols = (x.cols - j).min(width);
-        let (mut b, mut b_row) = (x.b.wrapping_add(panel * x.b_panel), x.b_row);
-        let mut following = b.wrapping_add(x.b_panel);
-        let mut later = None;
-        if let Some(staging) = &staging {
-            let (from, left) = if j + width < x.cols { (following, x.depth) } else { staging.after };
-            let mut chunks = n_chunks;
-            if !staging.is_ready {
-                // The first tile copies what it reads.
-                copying = Copying { from: b, from_row: b_row, to: staging.panels[0], left: x.depth, share: CHUNK };
-                chunks -= n_chunks / n_panels;
-            }
-            let share = left.div_ceil(chunks.max(1));
-            later = Some(Copying { from, from_row: b_row, to: staging.panels[1], left, share });
-            (b, b_row, following) = (staging.panels[0], width, staging.panels[1]);
-        } else if is_short::<S>() && b_row == width && j + width < x.cols {
-            let share = x.depth.div_ceil(n_chunks);
-            later = Some(Copying { from: following, from_row: b_row, to: std::ptr::null_mut(), left: x.depth, share });
-        }
+        let has_next = j + width < x.cols;
+        let mut column = ColumnPanel::new(x, panel, has_next, [n_panels, n_chunks], staging.as_deref());
+        copying = column.first.take().unwrap_or(copying);
         for index in 0..n_panels {
             let [i, end] = row_panel([M0, M1, M2], NV, x.rows, index);
             let rows = end - i;
             if copying.left == 0 {
-                copying = later.take().unwrap_or(copying);
+                copying = column.later.take().unwrap_or(copying);
             }
             // The tile after this one has the same columns, or those of the next panel.
-            let next = if end < x.rows { b } else { following };
+            let next = if end < x.rows { column.data } else { column.following };
             // SAFETY: the panels and the part of C lie inside the block; what is copied has room.
             unsafe {
                 let a = x.a.add(index * pitch);
@@ -192,7 +120,7 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
                 let from = if j == 0 && !x.a_from.is_null() { x.a_from.add(i * rows_apart) } else { std::ptr::null() };
                 let a = [a, from];
                 let is_near = staging.is_some() || j + index > 0;
-                let b = ([b, next], b_row, is_near);
+                let b = ([column.data, next], column.row, is_near);
                 let c = x.c.add(i * x.c_row + j);
                 let before = x.before.wrapping_add(i * x.before_row + j);
                 let c = [c, before.cast_mut()];
@@ -211,7 +139,7 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
             // SAFETY: what is left of the next panel.
             unsafe {
                 copying.advance(copying.left);
-                if let Some(mut later) = later {
+                if let Some(mut later) = column.later {
                     later.advance(later.left);
                 }
             }
@@ -296,48 +224,6 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
             }
         }
         finish::<S, M, NV>(sums, [c, before], [x.c_row, x.before_row], x.fresh, rows, cols);
-    }
-}
-
-/// Copies a chunk of steps of a row panel, and clears the rows that A does not have.
-#[inline(always)]
-unsafe fn copy_rows<S: Simd, const M: usize, const STEP: usize>(
-    [from, to]: [*const S::Elem; 2],
-    from_row: usize,
-    [rows, steps]: [usize; 2],
-) {
-    let to = to.cast_mut();
-    // SAFETY: A has these rows and steps, and the panel has room for a whole chunk of them.
-    unsafe {
-        if STEP == 1 {
-            for k in 0..steps {
-                let (from, to) = (from.add(k * from_row), to.add(k * M));
-                S::prefetch(from.wrapping_add(CHUNK * from_row));
-                if rows == M {
-                    to.cast::<[S::Elem; M]>().write_unaligned(from.cast::<[S::Elem; M]>().read_unaligned());
-                } else {
-                    for i in 0..M {
-                        *to.add(i) = if i < rows { *from.add(i) } else { S::Elem::ZERO };
-                    }
-                }
-            }
-            return;
-        }
-        for i in 0..M {
-            let (from, to) = (from.wrapping_add(i * from_row), to.add(i * CHUNK));
-            if i >= rows {
-                to.cast::<[S::Elem; CHUNK]>().write_unaligned([S::Elem::ZERO; CHUNK]);
-            } else if steps == CHUNK {
-                S::prefetch(from.wrapping_add(2 * CHUNK));
-                for v in (0..CHUNK).step_by(S::LANES) {
-                    S::store(to.add(v), S::load(from.add(v)));
-                }
-            } else {
-                for k in 0..steps {
-                    *to.add(k) = *from.add(k);
-                }
-            }
-        }
     }
 }
 
