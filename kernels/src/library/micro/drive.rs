@@ -128,11 +128,15 @@ const FEW_PANELS: usize = 4;
 /// Elements of A, and of column panels of B, that are packed at a time for all tasks.
 const STRIP: usize = 4 << 20;
 
-/// Whether a block of steps of a B with so many elements to a row stays in a second-level cache beside what else is
-/// there: by the distance of its ends, since rows at a power of two share few sets.
-fn stays_in_cache<T>(row: usize, k: usize) -> bool {
-    const BYTES: usize = 512 << 10;
-    row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>()) <= BYTES
+/// Whether tasks read a B with so many elements to a row where it lies, by the distance of the ends of a block of steps:
+/// rows at a power of two share few sets of a cache.
+fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bool {
+    /// Bytes that stay in a second-level cache beside what else is there.
+    const NEAR: usize = 512 << 10;
+    /// Bytes of rows a page apart. Panels are copied from them by several tasks more slowly than packed once.
+    const FAR: usize = 1 << 20;
+    let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
+    if kernels.copies() { m <= ROWS || bytes < FAR } else { m <= FEW_PANELS * kernels.heights[0] || bytes <= NEAR }
 }
 
 /// Sums of the elements from `at` on of partial results of `size` elements, in order.
@@ -269,10 +273,7 @@ impl Engine {
         let width = kernels.width;
         // Packing pays where panels would come from far away more than once.
         let is_staged = kernels.copies();
-        let reads_once = x.m <= FEW_PANELS * kernels.heights[0];
-        let direct =
-            x.b.direct()
-                .filter(|&(_, row)| self.unpacked && (is_staged || reads_once || stays_in_cache::<T>(row, x.k)));
+        let direct = x.b.direct().filter(|&(_, row)| self.unpacked && reads_in_place(&kernels, x.m, row, x.k));
         if let Some((data, row)) = direct {
             let (source, whole) = (ColumnSource::Operand, x.n / width * width);
             let columns = Columns { source, data, row, panel: width, block: row, cols: 0..x.n, whole, is_staged };
