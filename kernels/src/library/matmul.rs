@@ -378,10 +378,10 @@ impl<T: Real> MatMulCall<'_, T> {
             (0..op.n_matrices()).for_each(|index| one(self.engine, index));
             return;
         }
-        let serial = Engine { parallel_for: |n, body| (0..n).for_each(body), ..*self.engine };
+        let alone = self.engine.alone();
         let group = (TASK / work).max(1);
         (self.engine.parallel_for)(op.n_matrices().div_ceil(group), &|task| {
-            (task * group..((task + 1) * group).min(op.n_matrices())).for_each(|index| one(&serial, index));
+            (task * group..((task + 1) * group).min(op.n_matrices())).for_each(|index| one(&alone, index));
         });
     }
 

@@ -137,12 +137,18 @@ fn engines() -> Vec<Engine> {
     let mut engines = Vec::new();
     for level in Level::available() {
         for is_general in [false, true] {
-            engines.push(Engine { level, parallel_for: serial, unpacked: !is_general, narrow: !is_general });
+            engines.push(Engine {
+                level,
+                parallel_for: serial,
+                divides: is_general,
+                unpacked: !is_general,
+                narrow: !is_general,
+            });
         }
     }
     let level = Level::best();
     for parallel_for in [backwards as ParallelFor, on_three_threads] {
-        engines.push(Engine { level, parallel_for, unpacked: true, narrow: false });
+        engines.push(Engine { level, parallel_for, divides: true, unpacked: true, narrow: false });
     }
     engines.push(Engine::best());
     engines
@@ -277,11 +283,12 @@ fn matmul_agrees_with_its_reference_where_it_is_cut() {
 }
 
 /// Rows below, at and above the tiles of all levels, columns below, at and above those of panels, chains of several blocks,
-/// right operands with a gap behind their rows, and left ones in either order, in one task and in several.
+/// operands with gaps behind their rows, and left ones in either order, in one task and in several: tasks copy panels of
+/// both operands while they multiply, or pack them.
 #[test]
 fn products_that_read_their_right_operand_in_place_agree_with_those_of_panels() {
     let mut random = Random(0x0b5e_55ed);
-    let rows = [1, 2, 5, 6, 7, 8, 9, 11, 12, 13, 14, 16, 18, 20, 24, 26, 31, 32, 38, 49, 66];
+    let rows = [1, 2, 5, 6, 7, 8, 9, 11, 12, 13, 14, 16, 18, 20, 24, 26, 31, 32, 38, 49, 66, 97, 131];
     let cols = [7, 8, 15, 16, 17, 31, 32, 33, 40, 48, 63, 64, 65, 130, 260, 512, 530];
     let depths = [1, 2, 15, 16, 17, 33, 100, 250, 256, 257, 300, 515, 530, 800];
     let mut n_large = 0;
@@ -291,9 +298,11 @@ fn products_that_read_their_right_operand_in_place_agree_with_those_of_panels() 
         let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
         op.b.row_stride = n + random.pick(&[0, 0, 1, 3, 16, 128]);
         op.b.offset = random.pick(&[0, 0, 1, 2, 16]);
+        op.a.row_stride = k + random.pick(&[0, 0, 1, 3, 16, 128]);
         if random.below(3) == 0 {
-            op.a = MatrixLayout::contiguous(&[], k, m).transposed();
+            op.a = MatrixLayout::contiguous(&[], k, m + random.pick(&[0, 0, 1, 3, 64])).transposed();
         }
+        op.a.offset = random.pick(&[0, 0, 1, 2, 16]);
         n_large += usize::from(m > 6 && n >= 64 && k > 256);
         check(&op, k, &mut random);
     }

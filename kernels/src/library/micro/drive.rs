@@ -3,16 +3,18 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own; a B that the second-level cache holds is not packed at all (ADR 42).
+//! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks on short vectors copy panels of
+//! both operands while they multiply (ADR 63).
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::copy::Staging;
 use super::grid::{ColumnSource, Grid, ROWS};
 use super::pack::{PanelSource, Strided};
 use super::small::Unpacked;
-use super::tile::{Block, CHUNK, Staging};
+use super::tile::{Block, CHUNK};
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
 
@@ -29,6 +31,8 @@ pub(crate) struct Engine {
     pub(crate) level: Level,
     /// Runs tasks.
     pub(crate) parallel_for: ParallelFor,
+    /// Whether tasks run side by side, so that a product is worth dividing; no result depends on it.
+    pub(crate) divides: bool,
     /// Whether small products and those with a vector may skip packing, and others read their right operand in place; no
     /// result depends on it.
     pub(crate) unpacked: bool,
@@ -40,7 +44,13 @@ pub(crate) struct Engine {
 impl Engine {
     /// The fastest for this machine.
     pub(crate) fn best() -> Engine {
-        Engine { level: Level::best(), parallel_for: retape_runtime::parallel_for, unpacked: true, narrow: true }
+        let parallel_for = retape_runtime::parallel_for;
+        Engine { level: Level::best(), parallel_for, divides: true, unpacked: true, narrow: true }
+    }
+
+    /// The same without threads, for one of several products that tasks compute.
+    pub(crate) fn alone(&self) -> Engine {
+        Engine { parallel_for: |n, body| (0..n).for_each(body), divides: false, ..*self }
     }
 
     /// Runs a body for each of `n` pieces, whose results follow each other, in at most [`RUNS`] tasks of neighbours.
@@ -112,24 +122,21 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
     k.div_ceil(PARTS).next_multiple_of(depth).max(2 * depth)
 }
 
-/// Row panels that read B too few times to pay for packing it; more of them, which are lower, where tasks copy panels.
-const FEW_PANELS: [usize; 2] = [4, 6];
+/// Row panels that read B too few times to pay for packing it.
+const FEW_PANELS: usize = 4;
 
 /// Elements of A, and of column panels of B, that are packed at a time for all tasks.
 const STRIP: usize = 4 << 20;
 
-/// Whether a block of steps of a B with so many elements to a row stays in a second-level cache beside what else is
-/// there: by the distance of its ends, since rows at a power of two share few sets.
-fn stays_in_cache<T>(row: usize, k: usize) -> bool {
-    const BYTES: usize = 512 << 10;
-    row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>()) <= BYTES
-}
-
-/// Whether tasks copy column panels that they read in place. Tiles of vectors of whole cache lines multiply so much for
-/// each line that they can wait for the next cache.
-fn is_staged<T>(kernels: &Kernels<T>) -> bool {
-    const LINE: usize = 64;
-    kernels.lanes * size_of::<T>() < LINE
+/// Whether tasks read a B with so many elements to a row where it lies, by the distance of the ends of a block of steps:
+/// rows at a power of two share few sets of a cache.
+fn reads_in_place<T>(kernels: &Kernels<T>, m: usize, row: usize, k: usize) -> bool {
+    /// Bytes that stay in a second-level cache beside what else is there.
+    const NEAR: usize = 512 << 10;
+    /// Bytes of rows a page apart. Panels are copied from them by several tasks more slowly than packed once.
+    const FAR: usize = 1 << 20;
+    let bytes = row.saturating_mul(block_depth(k)).saturating_mul(size_of::<T>());
+    if kernels.copies() { m <= ROWS || bytes < FAR } else { m <= FEW_PANELS * kernels.heights[0] || bytes <= NEAR }
 }
 
 /// Sums of the elements from `at` on of partial results of `size` elements, in order.
@@ -265,12 +272,8 @@ impl Engine {
         let kernels = T::kernels(self.level);
         let width = kernels.width;
         // Packing pays where panels would come from far away more than once.
-        let is_staged = is_staged(&kernels);
-        let few_panels = FEW_PANELS[usize::from(is_staged)];
-        let reads_once = x.m <= few_panels * kernels.heights[0];
-        let direct =
-            x.b.direct()
-                .filter(|&(_, row)| self.unpacked && (reads_once || !is_staged && stays_in_cache::<T>(row, x.k)));
+        let is_staged = kernels.copies();
+        let direct = x.b.direct().filter(|&(_, row)| self.unpacked && reads_in_place(&kernels, x.m, row, x.k));
         if let Some((data, row)) = direct {
             let (source, whole) = (ColumnSource::Operand, x.n / width * width);
             let columns = Columns { source, data, row, panel: width, block: row, cols: 0..x.n, whole, is_staged };
@@ -370,7 +373,12 @@ impl Engine {
 
     /// Computes the tiles of one strip of columns.
     fn tiles<T: Real>(&self, kernels: &Kernels<T>, x: &Product<'_, T>, columns: &Columns<T>, done: Done<'_>) {
-        let grid = Grid::new(kernels, [x.m, columns.cols.len(), x.k], columns.source);
+        let extents = [x.m, columns.cols.len(), x.k];
+        let grid = Grid::new(kernels, extents, columns.source, self.divides);
+        // Where many tasks have the same rows and few columns, they share the panels.
+        let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
+        let shares = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP;
+        let copies = self.unpacked && kernels.copies() && !shares;
         let run = |packed: Option<&[T]>| {
             (self.parallel_for)(grid.down * grid.across, &|task| {
                 let rows = grid.rows(x.m, task / grid.across);
@@ -379,13 +387,12 @@ impl Engine {
                     return;
                 }
                 let cols = columns.cols.start + cols.start..columns.cols.start + cols.end;
-                ProductTask { kernels, product: x, packed, columns }.run(&rows, &cols);
+                let source = if copies { x.a.rows() } else { None };
+                ProductTask { kernels, product: x, packed, columns, source }.run(&rows, &cols);
                 done(rows, cols);
             });
         };
-        // Where many tasks have the same rows and few columns, they share the panels.
-        let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
-        if columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP {
+        if shares {
             with_scratch::<T, _>(n_shared, |packed| {
                 self.pack_all_rows(kernels, x.a, [x.m, x.k], packed);
                 run(Some(packed));
@@ -470,6 +477,8 @@ struct ProductTask<'a, T> {
     /// All row panels, if they are packed already.
     packed: Option<&'a [T]>,
     columns: &'a Columns<T>,
+    /// A and the distance of its rows or steps, where row panels are copied from it while they are first used.
+    source: Option<(*const T, usize)>,
 }
 
 impl<T: Real> ProductTask<'_, T> {
@@ -512,7 +521,7 @@ impl<T: Real> ProductTask<'_, T> {
     ///
     /// `c` is writable for the rows and columns.
     unsafe fn tile(&self, rows: &Range<usize>, cols: &Range<usize>, c: *mut T, c_row: usize) {
-        let ProductTask { kernels, product: x, packed, columns } = *self;
+        let ProductTask { kernels, product: x, packed, columns, .. } = *self;
         let (depth, width) = (block_depth(x.k), kernels.width);
         let n_packed = if packed.is_some() { 0 } else { rows.len().next_multiple_of(kernels.heights[0]) * depth };
         let whole = columns.whole.clamp(cols.start, cols.end);
@@ -533,7 +542,13 @@ impl<T: Real> ProductTask<'_, T> {
             let (before, before_row) = if has_sums { (sums.as_mut_ptr(), sums_row) } else { (c, c_row) };
             for start in (0..x.k).step_by(depth) {
                 let steps = start..(start + depth).min(x.k);
-                let a = self.row_panels(rows, &steps, a);
+                let (a, a_from, a_from_row) = match self.source {
+                    Some((data, row)) => {
+                        let (across, along) = if x.a.layout() == Layout::Chunked { (row, 1) } else { (1, row) };
+                        (&*a, data.wrapping_add(rows.start * across + start * along), row)
+                    }
+                    None => (self.row_panels(rows, &steps, a), std::ptr::null(), 0),
+                };
                 let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
                 let (c, c_row) = if steps.end < x.k { (before, before_row) } else { (c, c_row) };
                 let after = columns.data.wrapping_add(first + steps.len() * columns.block);
@@ -544,6 +559,8 @@ impl<T: Real> ProductTask<'_, T> {
                     depth: steps.len(),
                     a: a.as_ptr(),
                     layout: x.a.layout(),
+                    a_from,
+                    a_from_row,
                     b: columns.data.wrapping_add(first),
                     b_panel: columns.panel,
                     b_row: columns.row,
@@ -557,6 +574,9 @@ impl<T: Real> ProductTask<'_, T> {
                 // SAFETY: the level is present; panels and C cover the tile.
                 unsafe { (kernels.block)(&block) };
                 block.staging = std::ptr::null_mut();
+                if whole > cols.start {
+                    block.a_from = std::ptr::null();
+                }
                 for j in (whole..cols.end).step_by(width) {
                     let outer = j..(j + width).min(cols.end);
                     (block.cols, block.b_row) = (outer.len(), width);
@@ -566,6 +586,7 @@ impl<T: Real> ProductTask<'_, T> {
                     block.before = before.wrapping_add(j - cols.start);
                     // SAFETY: as above.
                     unsafe { (kernels.block)(&block) };
+                    block.a_from = std::ptr::null();
                 }
             }
         });
@@ -595,6 +616,8 @@ unsafe fn alone<T: Real>(kernels: &Kernels<T>, x: &Product<'_, T>, steps: Range<
                 depth: now.len(),
                 a: a.as_ptr(),
                 layout: x.a.layout(),
+                a_from: std::ptr::null(),
+                a_from_row: 0,
                 b: b.as_ptr(),
                 b_panel: width * depth,
                 b_row: width,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::Kernels;
+use super::{Kernels, block_depth};
 
 /// Most rows of a task, and of a product whose tasks differ in columns only.
 pub(super) const ROWS: usize = 192;
@@ -39,7 +39,9 @@ pub(super) struct Grid {
 impl Grid {
     /// Panels of a task stay in the second-level cache, there are tasks enough for many threads, and they have equal
     /// shares, as far as their units allow.
-    pub(super) fn new<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource) -> Grid {
+    ///
+    /// Where nobody else works on the product, fewer tasks may do.
+    pub(super) fn new<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], source: ColumnSource, divides: bool) -> Grid {
         const TASKS: usize = 16;
         /// Operations that outweigh the start of a task.
         const TASK: usize = 1 << 19;
@@ -56,6 +58,9 @@ impl Grid {
         if source == ColumnSource::Tasks {
             return Grid::across(kernels, [m, n, k]);
         }
+        if kernels.copies() {
+            return Grid::of_copies(kernels, [m, n, k], divides);
+        }
         let work = m.saturating_mul(n).saturating_mul(k);
         let wanted = power_of_two((work / TASK).clamp(2, TASKS));
         let across = n.div_ceil(COLUMNS[0]);
@@ -68,6 +73,39 @@ impl Grid {
         let most_across = (n / COLUMNS[1]).max((n / (2 * kernels.width)).min(FEW_TASKS)).max(1);
         let across = across.max(power_of_two(wanted.div_ceil(down).min(most_across)));
         Grid { down, across, unit: [least, kernels.width] }
+    }
+
+    /// Tasks that copy what they multiply. The larger they are the less each copies for its share of the product, and the
+    /// rows that all read once more are copied with more effort than columns; so they are few, and wider than high.
+    fn of_copies<T>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], divides: bool) -> Grid {
+        /// Bytes of row panels that a second-level cache holds beside all else.
+        const BYTES: usize = 256 << 10;
+        /// Rows and columns of a task at most.
+        const MOST: usize = 512;
+        /// Rows and column panels of a task at least, where there are so many.
+        const LEAST: [usize; 2] = [24, 2];
+        /// Operations of one of a few tasks, and those of products that are worth more.
+        const TASK: usize = 1 << 20;
+        const MANY: [usize; 2] = [1 << 27, 1 << 30];
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let few = power_of_two(work.div_ceil(TASK).clamp(2, 4));
+        let wanted = MANY.into_iter().filter(|least| work >= *least).fold(few, |tasks, _| 2 * tasks);
+        let wanted = if divides { wanted } else { 1 };
+        let rows = (BYTES / (block_depth(k) * size_of::<T>())).min(MOST);
+        let mut down = m.div_ceil(rows).next_multiple_of(if m > 4 * rows { 4 } else { 1 });
+        let mut across = n.div_ceil(MOST);
+        while down * across < wanted {
+            let can_be_lower = m >= 2 * down * LEAST[0];
+            let can_be_narrower = n >= 2 * across * LEAST[1] * kernels.width;
+            if can_be_lower && (2 * m * across >= n * down || !can_be_narrower) {
+                down *= 2;
+            } else if can_be_narrower {
+                across *= 2;
+            } else {
+                break;
+            }
+        }
+        Grid { down, across, unit: [kernels.heights[2], kernels.width] }
     }
 
     /// Tasks that differ in columns alone, each of which packs its own.
@@ -129,7 +167,7 @@ mod tests {
                     if source == ColumnSource::Tasks && m > ROWS {
                         continue;
                     }
-                    let grid = Grid::new(&kernels, [m, n, k], source);
+                    let grid = Grid::new(&kernels, [m, n, k], source, n % 2 == 0);
                     let all = |ranges: Vec<Range<usize>>, extent: usize, unit: usize| {
                         let mut end = 0;
                         for range in ranges {
@@ -143,7 +181,10 @@ mod tests {
                     };
                     let rows: Vec<_> = (0..grid.down).map(|i| grid.rows(m, i)).collect();
                     let highest = rows.iter().map(Range::len).max().unwrap_or(0);
-                    assert!(highest <= ROWS + kernels.heights[0] || is_one_task(m, n, k), "{grid:?} {m} {n} {k}");
+                    let bytes = highest.saturating_sub(kernels.heights[0]) * block_depth(k) * size_of::<f32>();
+                    let is_low =
+                        if kernels.copies() { bytes <= 256 << 10 } else { highest <= ROWS + kernels.heights[0] };
+                    assert!(is_low || is_one_task(m, n, k), "{grid:?} {m} {n} {k}");
                     all(rows, m, kernels.heights[2]);
                     all((0..grid.across).map(|j| grid.cols(n, j)).collect(), n, kernels.width);
                 }
@@ -151,17 +192,47 @@ mod tests {
         }
     }
 
-    /// Rows that are divided between threads have equal shares: the one with the most work has little more than the mean.
+    /// Tasks have equal shares: the one with the most work has little more than the mean.
     #[test]
     fn tasks_have_equal_shares() {
-        let kernels = <f32 as Real>::kernels(Level::best());
-        for m in [48, 64, 96, 100, 128, 256, 512, 1024, 2048] {
-            let grid = Grid::new(&kernels, [m, 512, 512], ColumnSource::Operand);
-            let most = (0..grid.down).map(|i| grid.rows(m, i).len()).max().unwrap_or(0);
-            assert!(
-                grid.down.is_multiple_of(2) && most * grid.down <= m + grid.down * kernels.heights[1],
-                "{m}: {grid:?}"
-            );
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            for m in [48, 64, 96, 100, 128, 256, 512, 1024, 2048] {
+                let grid = Grid::new(&kernels, [m, 512, 512], ColumnSource::Operand, true);
+                let highest = (0..grid.down).map(|i| grid.rows(m, i).len()).max().unwrap_or(0);
+                let widest = (0..grid.across).map(|j| grid.cols(512, j).len()).max().unwrap_or(0);
+                assert!(
+                    (grid.down * grid.across).is_multiple_of(2)
+                        && highest * grid.down <= m + grid.down * kernels.heights[1]
+                        && widest * grid.across <= 512 + grid.across * kernels.width,
+                    "{level:?} {m}: {grid:?}"
+                );
+            }
+        }
+    }
+
+    /// Tasks that copy are wider than high, or nearly so, and no more than the product is worth; a product that is one of
+    /// several is one task as long as caches hold its panels.
+    #[test]
+    fn tasks_that_copy_are_few_and_wide() {
+        for level in Level::available() {
+            let kernels = <f32 as Real>::kernels(level);
+            if !kernels.copies() {
+                continue;
+            }
+            for (shape, n_tasks) in
+                [([64; 3], 2), ([128; 3], 2), ([256; 3], 4), ([512; 3], 8), ([1024; 3], 16), ([64, 512, 512], 4)]
+            {
+                let [m, n, _] = shape;
+                for source in [ColumnSource::Operand, ColumnSource::Panels] {
+                    let grid = Grid::new(&kernels, shape, source, true);
+                    assert_eq!(grid.down * grid.across, n_tasks, "{level:?} {shape:?}: {grid:?}");
+                    assert!(m / grid.down <= n / grid.across, "{level:?} {shape:?}: {grid:?}");
+                    let alone = Grid::new(&kernels, shape, source, false);
+                    let most = m.div_ceil(256) * n.div_ceil(512);
+                    assert_eq!(alone.down * alone.across, most, "{level:?} {shape:?}: {alone:?}");
+                }
+            }
         }
     }
 
@@ -172,7 +243,7 @@ mod tests {
             let kernels = <f32 as Real>::kernels(level);
             for (m, n) in [1, 5, 8, 16, 23, 47].into_iter().flat_map(|m| [64, 128, 255, 384, 500].map(|n| (m, n))) {
                 let shape = [m, n, (1 << 22) / (m * n)];
-                let grid = Grid::new(&kernels, shape, ColumnSource::Operand);
+                let grid = Grid::new(&kernels, shape, ColumnSource::Operand, true);
                 let least = (n / (2 * kernels.width)).clamp(1, 4);
                 let n_tasks = grid.down * grid.across;
                 assert!(n_tasks >= power_of_two(least) && n_tasks.is_power_of_two(), "{level:?} {shape:?}: {grid:?}");

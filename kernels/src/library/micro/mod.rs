@@ -10,6 +10,7 @@
 
 mod attention;
 mod column;
+mod copy;
 mod direct;
 mod drive;
 mod grid;
@@ -149,6 +150,12 @@ impl<T> Kernels<T> {
         is_vector || cols.is_multiple_of(self.width)
     }
 
+    /// Whether tasks copy panels while they multiply. Tiles of vectors of whole cache lines multiply so much for each line
+    /// that they can read the right operand in place, and wait for the next cache.
+    fn copies(&self) -> bool {
+        self.lanes * size_of::<T>() < LINE
+    }
+
     /// The row panels of `rows` rows that one block has, each as its rows.
     fn row_panels(&self, rows: usize) -> impl Iterator<Item = Range<usize>> + Clone + use<T> {
         let (heights, nv) = (self.heights, self.width / self.lanes);
@@ -169,6 +176,14 @@ impl<T> Kernels<T> {
             m2
         }
     }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Whether vectors are shorter than a cache line.
+const fn is_short<S: simd::Simd>() -> bool {
+    S::LANES * size_of::<S::Elem>() < LINE
 }
 
 /// Longest chain of one block: a column panel of this depth and a row panel fit into a first-level cache.

@@ -23,6 +23,12 @@ pub(crate) trait PanelSource<T>: Sync {
     /// The operand itself and the distance of its steps, where it can serve as its own column panels: its rows are
     /// neighbours in memory.
     fn direct(&self) -> Option<(*const T, usize)>;
+
+    /// The operand itself and the distance of its rows, or of its steps if those are no neighbours, where row panels in
+    /// its layout can be copied from it.
+    fn rows(&self) -> Option<(*const T, usize)> {
+        None
+    }
 }
 
 /// Steps by which packing asks for what it reads: rows of a large operand are pages apart.
@@ -247,6 +253,13 @@ impl<T: Real> PanelSource<T> for Strided<T> {
 
     fn direct(&self) -> Option<(*const T, usize)> {
         (self.outer == 1 && self.inner >= 0).then_some((self.data, self.inner.unsigned_abs()))
+    }
+
+    fn rows(&self) -> Option<(*const T, usize)> {
+        match self.layout() {
+            Layout::Chunked => (self.outer >= 0).then_some((self.data, self.outer.unsigned_abs())),
+            Layout::Interleaved => self.direct(),
+        }
     }
 }
 

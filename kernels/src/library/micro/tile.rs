@@ -5,9 +5,10 @@
 
 use std::mem::MaybeUninit;
 
-use super::Layout;
+use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
 use super::simd::Simd;
+use super::{Layout, is_short};
 
 /// Steps of k that a chunked panel keeps together for one row.
 pub(crate) const CHUNK: usize = 16;
@@ -24,6 +25,10 @@ pub(super) struct Block<T> {
     pub(super) a: *const T,
     /// How the row panels are laid out.
     pub(super) layout: Layout,
+    /// The first row and step of A, from which row panels are copied just before their first use, or null.
+    pub(super) a_from: *const T,
+    /// Distance of its rows if row panels are chunked, else of its steps; those between are neighbours.
+    pub(super) a_from_row: usize,
     /// Column panels, or B itself.
     pub(super) b: *const T,
     /// Distance of two column panels.
@@ -42,20 +47,6 @@ pub(super) struct Block<T> {
     pub(super) before_row: usize,
     /// Where column panels are copied before their use, or null; C has whole panels then.
     pub(super) staging: *mut Staging<T>,
-}
-
-/// Two column panels of a task: one is in use while the next one is copied from B.
-///
-/// Rows of B at a distance of a power of two share few sets of a cache, which cannot hold the steps of a panel until the
-/// next row panel reads them. A copy has its steps side by side. Done a few steps at a time between those of the product,
-/// it costs next to nothing.
-pub(super) struct Staging<T> {
-    /// The panel in use, and the one that is written.
-    pub(super) panels: [*mut T; 2],
-    /// Whether the first panel of the block is there.
-    pub(super) is_ready: bool,
-    /// Where the first panel of the next block lies, and its steps: none after the last block.
-    pub(super) after: (*const T, usize),
 }
 
 /// Computes a block whose row panels are `M0` high, the last one `M0`, `M1` or `M2`, and whose column panels are `NV`
@@ -98,44 +89,6 @@ pub(super) const fn row_panel([m0, m1, m2]: [usize; 3], nv: usize, rows: usize, 
     }
 }
 
-/// A column panel of `W` vectors that is copied, some steps at a time.
-struct Copying<S: Simd, const W: usize> {
-    from: *const S::Elem,
-    from_row: usize,
-    to: *mut S::Elem,
-    /// Steps that are not copied yet, and those to copy in a chunk of the product's.
-    left: usize,
-    share: usize,
-}
-
-impl<S: Simd, const W: usize> Copying<S, W> {
-    /// Copies some steps, if there are so many.
-    ///
-    /// # Safety
-    ///
-    /// The instruction set of `S`; the steps are readable, and the panel has room for them.
-    #[inline(always)]
-    unsafe fn advance(&mut self, steps: usize) {
-        /// Steps by which lines are asked for before their use: as many as one set of a first-level cache has room for.
-        const AHEAD: usize = 8;
-        let ahead = self.from_row.wrapping_mul(AHEAD);
-        let steps = steps.min(self.left);
-        self.left -= steps;
-        for _ in 0..steps {
-            // SAFETY: handed on.
-            unsafe {
-                S::prefetch(self.from.wrapping_add(ahead));
-                S::prefetch(self.from.wrapping_add(ahead + W * S::LANES - 1));
-                for v in 0..W {
-                    S::store(self.to.add(v * S::LANES), S::load(self.from.add(v * S::LANES)));
-                }
-            }
-            self.from = self.from.wrapping_add(self.from_row);
-            self.to = self.to.wrapping_add(W * S::LANES);
-        }
-    }
-}
-
 /// [`block`] for one layout of the row panels.
 #[inline(always)]
 unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, const NV: usize, const STEP: usize>(
@@ -146,30 +99,28 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
     let n_chunks = n_panels * x.depth.div_ceil(CHUNK);
     // SAFETY: null, or memory that this task alone uses.
     let mut staging = unsafe { x.staging.as_mut() };
-    let mut copying = Copying::<S, NV> { from: x.b, from_row: x.b_row, to: x.c, left: 0, share: 0 };
-    if let Some(staging) = staging.as_ref().filter(|staging| !staging.is_ready) {
-        (copying.to, copying.left) = (staging.panels[0], x.depth);
-        // SAFETY: the first panel, which a staged block has.
-        unsafe { copying.advance(x.depth) };
-    }
+    let mut copying = Copying::<S, NV>::none();
     for (panel, j) in (0..x.cols).step_by(width).enumerate() {
         let cols = (x.cols - j).min(width);
-        let (mut b, mut b_row) = (x.b.wrapping_add(panel * x.b_panel), x.b_row);
-        let mut following = b.wrapping_add(x.b_panel);
-        if let Some(staging) = &staging {
-            let (from, left) = if j + width < x.cols { (following, x.depth) } else { staging.after };
-            copying = Copying { from, from_row: x.b_row, to: staging.panels[1], left, share: left.div_ceil(n_chunks) };
-            (b, b_row, following) = (staging.panels[0], width, staging.panels[1]);
-        }
+        let has_next = j + width < x.cols;
+        let mut column = ColumnPanel::new(x, panel, has_next, [n_panels, n_chunks], staging.as_deref());
+        copying = column.first.take().unwrap_or(copying);
         for index in 0..n_panels {
             let [i, end] = row_panel([M0, M1, M2], NV, x.rows, index);
             let rows = end - i;
+            if copying.left == 0 {
+                copying = column.later.take().unwrap_or(copying);
+            }
             // The tile after this one has the same columns, or those of the next panel.
-            let next = if end < x.rows { b } else { following };
+            let next = if end < x.rows { column.data } else { column.following };
             // SAFETY: the panels and the part of C lie inside the block; what is copied has room.
             unsafe {
                 let a = x.a.add(index * pitch);
-                let b = ([b, next], b_row);
+                let rows_apart = if STEP == 1 { 1 } else { x.a_from_row };
+                let from = if j == 0 && !x.a_from.is_null() { x.a_from.add(i * rows_apart) } else { std::ptr::null() };
+                let a = [a, from];
+                let is_near = staging.is_some() || j + index > 0;
+                let b = ([column.data, next], column.row, is_near);
                 let c = x.c.add(i * x.c_row + j);
                 let before = x.before.wrapping_add(i * x.before_row + j);
                 let c = [c, before.cast_mut()];
@@ -186,20 +137,29 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
         }
         if let Some(staging) = &mut staging {
             // SAFETY: what is left of the next panel.
-            unsafe { copying.advance(copying.left) };
+            unsafe {
+                copying.advance(copying.left);
+                if let Some(mut later) = column.later {
+                    later.advance(later.left);
+                }
+            }
             staging.panels.swap(0, 1);
             staging.is_ready = true;
         }
     }
 }
 
-/// One tile of C, held in registers over the whole depth. A chunk of steps before their use, panels are asked for: of
-/// B at the end the panel that is wanted next. With each chunk, a part of a later panel of B is copied.
+/// Steps of the product that follow each other without a jump.
+const UNROLL: usize = 4;
+
+/// One tile of C, held in registers over the whole depth. With each chunk of steps, a part of a later panel of B is copied.
+/// Panels that are not near are asked for a chunk of steps before their use, of B at the end the panel that is wanted
+/// next; and so are all panels of long vectors.
 #[inline(always)]
 unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const STEP: usize>(
     x: &Block<S::Elem>,
-    mut a: *const S::Elem,
-    ([mut b, next], b_row): ([*const S::Elem; 2], usize),
+    [mut a, mut a_from]: [*const S::Elem; 2],
+    ([mut b, next], b_row, is_near): ([*const S::Elem; 2], usize, bool),
     [c, before]: [*mut S::Elem; 2],
     [rows, cols]: [usize; 2],
     copying: &mut Copying<S, W>,
@@ -209,18 +169,42 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
         let mut sums = [[S::zero(); NV]; M];
         let mut left = x.depth;
         let near = left.min(4 * CHUNK);
+        if is_short::<S>() && !x.fresh {
+            for i in 0..M {
+                S::prefetch(before.wrapping_add(i * x.before_row));
+            }
+        }
         while left > 0 {
             // C comes from far away where its rows are long, and is not looked at before the last step. Asked for at the
-            // first, it would have left the nearest cache by then.
-            if left <= near && left + CHUNK > near {
+            // first, much of it would have left the nearest cache by then.
+            if !is_short::<S>() && left <= near && left + CHUNK > near {
                 for i in 0..M {
                     S::prefetch(before.wrapping_add(i * x.before_row));
                     S::prefetch(before.wrapping_add(i * x.before_row + cols - 1));
                 }
             }
             copying.advance(copying.share);
-            let steps = left.min(CHUNK);
-            let mut b_ahead = if left > CHUNK { b.wrapping_add(b_row.wrapping_mul(CHUNK)) } else { next };
+            let mut steps = left.min(CHUNK);
+            left -= steps;
+            if !a_from.is_null() {
+                copy_rows::<S, M, STEP>([a_from, a], x.a_from_row, [rows, steps]);
+                a_from = a_from.wrapping_add(if STEP == 1 { CHUNK * x.a_from_row } else { CHUNK });
+            }
+            let a_step = if STEP == 1 { M } else { 1 };
+            if is_short::<S>() && is_near && b_row == W * S::LANES {
+                for line in 0..M {
+                    S::prefetch(a.wrapping_add((M + line) * CHUNK));
+                }
+                while steps >= UNROLL {
+                    for k in 0..UNROLL {
+                        step::<S, M, NV, STEP>(&mut sums, a.add(k * a_step), b.add(k * W * S::LANES));
+                    }
+                    a = a.wrapping_add(UNROLL * a_step);
+                    b = b.wrapping_add(UNROLL * W * S::LANES);
+                    steps -= UNROLL;
+                }
+            }
+            let mut b_ahead = if left > 0 { b.wrapping_add(b_row.wrapping_mul(CHUNK)) } else { next };
             let mut a_ahead = a.wrapping_add(M * CHUNK);
             for _ in 0..steps {
                 for v in 0..NV {
@@ -231,14 +215,13 @@ unsafe fn tile<S: Simd, const M: usize, const NV: usize, const W: usize, const S
                 a_ahead = a_ahead.wrapping_add(CHUNK);
                 step::<S, M, NV, STEP>(&mut sums, a, b);
                 // After the last step they point behind the operands.
-                a = a.wrapping_add(if STEP == 1 { M } else { 1 });
+                a = a.wrapping_add(a_step);
                 b = b.wrapping_add(b_row);
             }
             // A chunk holds `STEP` steps of the first row, then of the next.
             if STEP > 1 {
                 a = a.wrapping_add((M - 1) * STEP);
             }
-            left -= steps;
         }
         finish::<S, M, NV>(sums, [c, before], [x.c_row, x.before_row], x.fresh, rows, cols);
     }

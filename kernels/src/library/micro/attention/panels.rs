@@ -67,6 +67,8 @@ impl<'a, T: SoftmaxReal> RowPanels<'a, T> {
                     depth,
                     a: self.data[block_start + row / height * pitch..].as_ptr(),
                     layout: self.layout,
+                    a_from: std::ptr::null(),
+                    a_from_row: 0,
                     b: b.data.wrapping_add(now.start * b.row),
                     b_panel: b.panel,
                     b_row: b.row,
