@@ -1,0 +1,266 @@
+//! Products of few steps: C is written once, and hardly more than written.
+//!
+//! Neither packing nor the edges of tiles may cost anything beside so few multiplications. Rows and columns of C that are no
+//! multiple of a tile's end with a tile that begins in the one before. A whose rows, and B whose columns are neighbours in
+//! memory are read as they lie; else blocks are turned, and a block of columns meets all rows of a task. An element is one
+//! chain of fused multiply-adds from +0, as in [`super::drive`].
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::drive::{Done, Engine, Output};
+use super::grid::{is_one_task, share};
+use super::pack::Strided;
+use super::simd::Simd;
+use super::{Kernels, Real};
+use crate::library::exchange::exchange_to;
+
+/// Most steps.
+const STEPS: usize = 16;
+
+/// Rows whose turned steps the nearest cache holds, beside columns of B and C.
+const ROWS: usize = 96;
+
+/// Rows of a tile, and of one that ends where no whole one fits.
+const HEIGHTS: [usize; 2] = [6, 4];
+
+/// Vectors of a tile, and most elements of one.
+const VECTORS: usize = 2;
+const LANES: usize = 16;
+
+/// Multiplications of a task at least.
+const TASK: usize = 1 << 16;
+
+/// Tasks at most, if each is large enough, and columns of one that has not all.
+const TASKS: usize = 16;
+const COLUMNS: usize = 128;
+
+/// Rows and columns of the least block that is turned in registers.
+const BLOCK: usize = 8;
+
+/// Some rows and columns of a product, of which there is a tile's width at least.
+pub(super) struct Shallow<T> {
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) steps: usize,
+    /// A, the distance of its rows and that of its steps, one of which is 1.
+    pub(super) a: *const T,
+    pub(super) a_row: usize,
+    pub(super) a_step: usize,
+    /// B, the distance of its columns and that of its steps, one of which is 1.
+    pub(super) b: *const T,
+    pub(super) b_col: usize,
+    pub(super) b_step: usize,
+    /// C, whose columns are neighbours, and the distance of its rows.
+    pub(super) c: *mut T,
+    pub(super) c_row: usize,
+}
+
+/// Whether a product is computed without panels that outlive a tile.
+pub(crate) fn is_shallow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) -> bool {
+    let is_turned = |x: &Strided<T>| {
+        let (_, outer, inner) = x.parts();
+        outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
+    };
+    m > 1 && (1..=STEPS).contains(&k) && n >= VECTORS * kernels.lanes && is_turned(a) && is_turned(b)
+}
+
+/// How the rows and columns of a product are divided between tasks.
+#[derive(Debug)]
+struct ShallowTasks {
+    rows: usize,
+    cols: usize,
+    down: usize,
+    across: usize,
+    /// Columns of which a task has a multiple, unless it is the last one.
+    unit: usize,
+}
+
+impl ShallowTasks {
+    fn new(lanes: usize, [m, n, k]: [usize; 3]) -> ShallowTasks {
+        let power_of_two = |n: usize| 1 << n.max(1).ilog2();
+        let wanted = (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(1, TASKS);
+        let unit = VECTORS * lanes;
+        // Tasks of other columns turn nothing twice, and none has less than a tile's columns or rows.
+        let across = power_of_two(wanted.min(n / COLUMNS.next_multiple_of(unit)));
+        let down = power_of_two((wanted / across).min(m / (4 * HEIGHTS[0])));
+        ShallowTasks { rows: m, cols: n, down, across, unit }
+    }
+
+    /// The rows and columns of a task.
+    fn of(&self, task: usize) -> [Range<usize>; 2] {
+        let rows = share(self.rows, HEIGHTS[0], self.down, task / self.across);
+        [rows, share(self.cols, self.unit, self.across, task % self.across)]
+    }
+}
+
+impl Engine {
+    /// Computes a product of few steps into rows of `n` elements; `done` is told each finished part.
+    ///
+    /// # Safety
+    ///
+    /// [`is_shallow`] holds; the operands have these rows, columns and steps; `c` is writable for all rows, and nobody else
+    /// uses these.
+    pub(crate) unsafe fn multiply_shallow<T: Real>(
+        &self,
+        [m, n, k]: [usize; 3],
+        [a, b]: [&Strided<T>; 2],
+        c: *mut T,
+        done: Done<'_>,
+    ) {
+        let kernels = T::kernels(self.level);
+        let tasks = ShallowTasks::new(kernels.lanes, [m, n, k]);
+        let out = Output { data: c, stride: n, rows: None };
+        let run = |task: usize| {
+            let [rows, cols] = tasks.of(task);
+            let ((a, a_row, a_step), (b, b_col, b_step)) = (a.parts(), b.parts());
+            let shallow = Shallow {
+                rows: rows.len(),
+                cols: cols.len(),
+                steps: k,
+                a: a.wrapping_offset(rows.start as isize * a_row),
+                a_row: a_row.unsigned_abs(),
+                a_step: a_step.unsigned_abs(),
+                b: b.wrapping_offset(cols.start as isize * b_col),
+                b_col: b_col.unsigned_abs(),
+                b_step: b_step.unsigned_abs(),
+                c: out.row(rows.start).wrapping_add(cols.start),
+                c_row: n,
+            };
+            // SAFETY: the level is present; the operands hold these rows and columns, and those of the output are this
+            // task's own.
+            unsafe { (kernels.shallow)(&shallow) };
+            done(rows, cols);
+        };
+        if is_one_task(m, n, k) {
+            (0..tasks.down * tasks.across).for_each(run);
+        } else {
+            (self.parallel_for)(tasks.down * tasks.across, &run);
+        }
+    }
+}
+
+/// Turned steps of rows, of each all that a tile reads.
+#[repr(align(64))]
+struct Panel<T, const N: usize>([[MaybeUninit<T>; N]; STEPS]);
+
+impl<T: Real, const N: usize> Panel<T, N> {
+    /// A panel of zeros, so that whatever is read is a number.
+    fn new() -> Self {
+        Panel([[MaybeUninit::new(T::ZERO); N]; STEPS])
+    }
+
+    /// The first element.
+    fn data(&mut self) -> *mut T {
+        self.0.as_mut_ptr().cast()
+    }
+
+    /// Turns the steps of `rows` rows at distance `pitch`, and returns where they are and their distance.
+    ///
+    /// # Safety
+    ///
+    /// The rows are readable, and no more than `N`; the steps are no more than [`STEPS`].
+    #[inline(always)]
+    unsafe fn turn(&mut self, from: *const T, pitch: usize, [rows, steps]: [usize; 2]) -> (*const T, usize) {
+        let to = self.data();
+        // Blocks reach beyond the steps of a row into the next one, as far as there is one, and these are not looked at.
+        let (whole, reach) = if steps < BLOCK && pitch + steps >= BLOCK { (rows - 1, BLOCK) } else { (rows, steps) };
+        // SAFETY: the rows are readable up to the end of the last one; the panel has as many steps as a block.
+        unsafe {
+            if whole > 0 {
+                let rows = std::slice::from_raw_parts(from, (whole - 1) * pitch + reach);
+                exchange_to(rows, pitch, [whole, reach], to, N);
+            }
+            for (row, step) in (whole..rows).flat_map(|row| (0..steps).map(move |step| (row, step))) {
+                *to.add(step * N + row) = *from.add(row * pitch + step);
+            }
+        }
+        (to, N)
+    }
+}
+
+/// Computes all rows and columns.
+///
+/// # Safety
+///
+/// The instruction set of `S`, and pointers valid for the extents.
+#[inline(always)]
+pub(super) unsafe fn shallow<S: Simd>(x: &Shallow<S::Elem>) {
+    let width = VECTORS * S::LANES;
+    let (mut row_panel, mut column_panel) =
+        (Panel::<S::Elem, ROWS>::new(), Panel::<S::Elem, { VECTORS * LANES }>::new());
+    for i in (0..x.rows).step_by(ROWS) {
+        let rows = (x.rows - i).min(ROWS);
+        // SAFETY: rows and columns inside the operands and C.
+        unsafe {
+            let from = x.a.add(i * x.a_row);
+            let a = if x.a_row == 1 { (from, x.a_step) } else { row_panel.turn(from, x.a_row, [rows, x.steps]) };
+            // The last columns begin in those before.
+            for j in (0..x.cols).step_by(width).map(|j| j.min(x.cols - width)) {
+                let from = x.b.add(j * x.b_col);
+                let b =
+                    if x.b_col == 1 { (from, x.b_step) } else { column_panel.turn(from, x.b_col, [width, x.steps]) };
+                columns::<S>(x, [a, b], x.c.add(i * x.c_row + j), rows);
+            }
+        }
+    }
+}
+
+/// A tile's columns of some rows.
+#[inline(always)]
+unsafe fn columns<S: Simd>(x: &Shallow<S::Elem>, [a, b]: [(*const S::Elem, usize); 2], c: *mut S::Elem, rows: usize) {
+    let [high, low] = HEIGHTS;
+    let mut i = 0;
+    // SAFETY: the rows are there.
+    unsafe {
+        while i < rows {
+            let left = rows - i;
+            // Two low tiles in place of a high one and one that is mostly computed already.
+            if rows < low {
+                tile::<S, 1>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row));
+                i += 1;
+            } else if left > 2 * low || left == high {
+                tile::<S, { HEIGHTS[0] }>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row));
+                i += high;
+            } else {
+                i = i.min(rows - low);
+                tile::<S, { HEIGHTS[1] }>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row));
+                i += low;
+            }
+        }
+    }
+}
+
+/// One tile of [`columns`].
+#[inline(always)]
+unsafe fn tile<S: Simd, const M: usize>(
+    x: &Shallow<S::Elem>,
+    [(mut a, a_step), (mut b, b_step)]: [(*const S::Elem, usize); 2],
+    c: *mut S::Elem,
+) {
+    // SAFETY: rows, columns and steps inside the operands and C.
+    unsafe {
+        let mut sums = [[S::zero(); VECTORS]; M];
+        for i in 0..M {
+            // The columns after these.
+            S::prefetch(c.wrapping_add(i * x.c_row + VECTORS * S::LANES));
+        }
+        for _ in 0..x.steps {
+            let row = [S::load(b), S::load(b.add(S::LANES))];
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let factor = S::splat(a.add(i));
+                for (sum, part) in sums.iter_mut().zip(row) {
+                    *sum = S::mul_add(factor, part, *sum);
+                }
+            }
+            // After the last step they point behind the operands.
+            a = a.wrapping_add(a_step);
+            b = b.wrapping_add(b_step);
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (v, sum) in sums.into_iter().enumerate() {
+                S::store(c.add(i * x.c_row + v * S::LANES), sum);
+            }
+        }
+    }
+}
