@@ -66,7 +66,7 @@ pub(crate) fn is_narrow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a
         let (_, outer, inner) = x.parts();
         outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
     };
-    let is_wasteful = n % kernels.lanes != 0 && n < 2 * kernels.width;
+    let is_wasteful = n % kernels.lanes != 0 && n < 16 * kernels.width;
     let work = m.saturating_mul(n).saturating_mul(k);
     n > 1 && is_wasteful && m >= kernels.lanes && work >= LEAST && is_turned(a) && is_turned(b)
 }

@@ -16,7 +16,7 @@ use super::{Kernels, Real};
 use crate::library::exchange::exchange_to;
 
 /// Most steps.
-const STEPS: usize = 16;
+const STEPS: usize = 32;
 
 /// Rows whose turned steps the nearest cache holds, beside columns of B and C.
 const ROWS: usize = 96;
@@ -24,21 +24,22 @@ const ROWS: usize = 96;
 /// Rows of a tile, and of one that ends where no whole one fits.
 const HEIGHTS: [usize; 2] = [6, 4];
 
-/// Vectors of a tile, and most elements of one.
+/// Columns whose turned steps it holds, too, and of a task that has not all: whole tiles of any vectors.
+const COLUMNS: usize = 128;
+
+/// Vectors of a tile.
 const VECTORS: usize = 2;
-const LANES: usize = 16;
 
 /// Multiplications of a task at least.
 const TASK: usize = 1 << 16;
 
-/// Tasks at most, if each is large enough, and columns of one that has not all.
+/// Tasks at most, if each is large enough.
 const TASKS: usize = 16;
-const COLUMNS: usize = 128;
 
 /// Rows and columns of the least block that is turned in registers.
 const BLOCK: usize = 8;
 
-/// Some rows and columns of a product, of which there is a tile's width at least.
+/// Some rows and columns of a product; of columns as many as a tile has at least.
 pub(super) struct Shallow<T> {
     pub(super) rows: usize,
     pub(super) cols: usize,
@@ -82,7 +83,7 @@ impl ShallowTasks {
         let wanted = (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(1, TASKS);
         let unit = VECTORS * lanes;
         // Tasks of other columns turn nothing twice, and none has less than a tile's columns or rows.
-        let across = power_of_two(wanted.min(n / COLUMNS.next_multiple_of(unit)));
+        let across = power_of_two(wanted.min(n / COLUMNS));
         let down = power_of_two((wanted / across).min(m / (4 * HEIGHTS[0])));
         ShallowTasks { rows: m, cols: n, down, across, unit }
     }
@@ -145,9 +146,9 @@ impl Engine {
 struct Panel<T, const N: usize>([[MaybeUninit<T>; N]; STEPS]);
 
 impl<T: Real, const N: usize> Panel<T, N> {
-    /// A panel of zeros, so that whatever is read is a number.
+    /// A panel of which each element is written before it is read.
     fn new() -> Self {
-        Panel([[MaybeUninit::new(T::ZERO); N]; STEPS])
+        Panel([[MaybeUninit::uninit(); N]; STEPS])
     }
 
     /// The first element.
@@ -187,51 +188,76 @@ impl<T: Real, const N: usize> Panel<T, N> {
 #[inline(always)]
 pub(super) unsafe fn shallow<S: Simd>(x: &Shallow<S::Elem>) {
     let width = VECTORS * S::LANES;
-    let (mut row_panel, mut column_panel) =
-        (Panel::<S::Elem, ROWS>::new(), Panel::<S::Elem, { VECTORS * LANES }>::new());
+    let (mut row_panel, mut column_panel) = (Panel::<S::Elem, ROWS>::new(), Panel::<S::Elem, COLUMNS>::new());
+    let mut turned = None;
     for i in (0..x.rows).step_by(ROWS) {
         let rows = (x.rows - i).min(ROWS);
-        // SAFETY: rows and columns inside the operands and C.
+        // SAFETY: rows and columns inside the operands and C; the last columns begin in those before.
         unsafe {
             let from = x.a.add(i * x.a_row);
-            let a = if x.a_row == 1 { (from, x.a_step) } else { row_panel.turn(from, x.a_row, [rows, x.steps]) };
-            // The last columns begin in those before.
-            for j in (0..x.cols).step_by(width).map(|j| j.min(x.cols - width)) {
-                let from = x.b.add(j * x.b_col);
-                let b =
-                    if x.b_col == 1 { (from, x.b_step) } else { column_panel.turn(from, x.b_col, [width, x.steps]) };
-                columns::<S>(x, [a, b], x.c.add(i * x.c_row + j), rows);
+            let in_place = x.a_row == 1;
+            let a = if in_place { (from, x.a_step) } else { row_panel.turn(from, x.a_row, [rows, x.steps]) };
+            for start in (0..x.cols).step_by(COLUMNS).map(|start| start.min(x.cols - width)) {
+                let cols = (x.cols - start).min(COLUMNS);
+                let from = x.b.add(start * x.b_col);
+                let b = match turned {
+                    _ if x.b_col == 1 => (from, x.b_step),
+                    Some((at, b)) if at == start => b,
+                    Some(_) | None => column_panel.turn(from, x.b_col, [cols, x.steps]),
+                };
+                turned = Some((start, b));
+                block::<S>(x, [a, b], x.c.add(i * x.c_row + start), [rows, cols]);
             }
         }
     }
 }
 
-/// A tile's columns of some rows.
+/// A block of C, tile by tile along its rows: tiles below each other would write to few sets of a cache.
 #[inline(always)]
-unsafe fn columns<S: Simd>(x: &Shallow<S::Elem>, [a, b]: [(*const S::Elem, usize); 2], c: *mut S::Elem, rows: usize) {
+unsafe fn block<S: Simd>(
+    x: &Shallow<S::Elem>,
+    [a, b]: [(*const S::Elem, usize); 2],
+    c: *mut S::Elem,
+    [rows, cols]: [usize; 2],
+) {
     let [high, low] = HEIGHTS;
     let mut i = 0;
-    // SAFETY: the rows are there.
-    unsafe {
-        while i < rows {
-            let left = rows - i;
-            // Two low tiles in place of a high one and one that is mostly computed already.
+    while i < rows {
+        let left = rows - i;
+        // SAFETY: the rows and columns are there.
+        unsafe {
             if rows < low {
-                tile::<S, 1>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row));
+                tiles::<S, 1>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row), cols);
                 i += 1;
             } else if left > 2 * low || left == high {
-                tile::<S, { HEIGHTS[0] }>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row));
+                tiles::<S, { HEIGHTS[0] }>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row), cols);
                 i += high;
             } else {
+                // Two low tiles in place of a high one and one most of which is there already.
                 i = i.min(rows - low);
-                tile::<S, { HEIGHTS[1] }>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row));
+                tiles::<S, { HEIGHTS[1] }>(x, [(a.0.add(i), a.1), b], c.add(i * x.c_row), cols);
                 i += low;
             }
         }
     }
 }
 
-/// One tile of [`columns`].
+/// The tiles of `M` rows.
+#[inline(always)]
+unsafe fn tiles<S: Simd, const M: usize>(
+    x: &Shallow<S::Elem>,
+    [a, (b, b_step)]: [(*const S::Elem, usize); 2],
+    c: *mut S::Elem,
+    cols: usize,
+) {
+    let width = VECTORS * S::LANES;
+    for j in (0..cols).step_by(width).map(|j| j.min(cols - width)) {
+        // SAFETY: the columns are there.
+        unsafe { tile::<S, M>(x, [a, (b.add(j), b_step)], c.add(j)) };
+    }
+}
+
+/// One tile of [`tiles`].
 #[inline(always)]
 unsafe fn tile<S: Simd, const M: usize>(
     x: &Shallow<S::Elem>,
@@ -241,10 +267,6 @@ unsafe fn tile<S: Simd, const M: usize>(
     // SAFETY: rows, columns and steps inside the operands and C.
     unsafe {
         let mut sums = [[S::zero(); VECTORS]; M];
-        for i in 0..M {
-            // The columns after these.
-            S::prefetch(c.wrapping_add(i * x.c_row + VECTORS * S::LANES));
-        }
         for _ in 0..x.steps {
             let row = [S::load(b), S::load(b.add(S::LANES))];
             for (i, sums) in sums.iter_mut().enumerate() {
