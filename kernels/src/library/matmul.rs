@@ -403,11 +403,16 @@ impl<T: Real> MatMulCall<'_, T> {
             unsafe { self.engine.multiply_narrow([m, n, k], [a, b], c, &|rows| done(rows, 0..n)) };
             return;
         }
+        if self.engine.unpacked && is_shallow(&kernels, [m, n, k], [a, b]) {
+            // SAFETY: as above.
+            unsafe { self.engine.multiply_shallow([m, n, k], [a, b], c, done) };
+            return;
+        }
         if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && is_unpacked(m, n, k) {
             // A column whose rows lie side by side is the row of the transposed product, whose lanes are these rows.
             let is_row = n == 1 && self.op.a.row_stride == 1;
             let (extent, [a, b]) = if is_row { ([1, m, k], [b, a]) } else { ([m, n, k], [a, b]) };
-            // SAFETY: `c` is m rows of n elements of the result, this task's own.
+            // SAFETY: as above.
             unsafe { unpacked(self.engine.level, extent, a, b, c, extent[1]) };
             done(0..m, 0..n);
             return;
@@ -418,11 +423,6 @@ impl<T: Real> MatMulCall<'_, T> {
             let finish = |lanes: Range<usize>| if is_column { done(lanes, 0..1) } else { done(0..1, lanes) };
             // SAFETY: as above.
             unsafe { self.engine.multiply_column([n_lanes, k], operands, c, &finish) };
-            return;
-        }
-        if self.engine.unpacked && is_shallow(&kernels, [m, n, k], [a, b]) {
-            // SAFETY: as above.
-            unsafe { self.engine.multiply_shallow([m, n, k], [a, b], c, done) };
             return;
         }
         let product = Product { m, n, k, a, b, out: Output { data: c, stride: n, rows: None } };

@@ -14,6 +14,7 @@ use super::simd::Simd;
 use super::tile::Shortest;
 use super::{Kernels, Real, block_depth, with_scratch};
 use crate::library::exchange::{exchange, exchange_to};
+use crate::library::view::CACHE_LINE;
 
 /// Vectors of rows in a strip.
 const VECTORS: usize = 4;
@@ -58,17 +59,35 @@ pub(super) struct Narrow<T> {
     pub(super) sums: *mut T,
 }
 
-/// Whether a product of `m` rows and `n` columns is computed with rows as lanes.
+/// Whether a product of `m` rows and `n` columns is computed with rows as lanes: where column panels would leave lanes
+/// empty or, on vectors shorter than a cache line, if it has few columns, and sums so long that they are worth turning.
 pub(crate) fn is_narrow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) -> bool {
+    /// Columns of a product that has few.
+    const FEW: usize = 128;
     /// Multiplications below which the turning of sums would cost more than empty lanes.
     const LEAST: usize = 1 << 11;
-    let is_turned = |x: &Strided<T>| {
-        let (_, outer, inner) = x.parts();
-        outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
-    };
-    let is_wasteful = n % kernels.lanes != 0 && n < 16 * kernels.width;
+    /// Of so many lanes of its panels one would be empty.
+    const WASTE: usize = 12;
+    /// Steps, and rows where A alone or both operands are turned, that are worth it if no lane is empty.
+    const LONG: usize = 64;
+    const MANY: [usize; 2] = [32, 128];
+    let lanes = kernels.lanes;
     let work = m.saturating_mul(n).saturating_mul(k);
-    n > 1 && is_wasteful && m >= kernels.lanes && work >= LEAST && is_turned(a) && is_turned(b)
+    if n <= 1 || n >= FEW || m < lanes || work < LEAST || !is_dense(a) || !is_dense(b) {
+        return false;
+    }
+    let is_short = lanes * size_of::<T>() < CACHE_LINE;
+    let panels = n.next_multiple_of(kernels.width);
+    let is_wasteful = (panels - n) * WASTE > panels && (is_short || !n.is_multiple_of(lanes));
+    let is_flat = k <= super::shallow::STEPS && n >= 4 * kernels.width;
+    let is_long = is_short && k >= LONG && m >= MANY[usize::from(b.parts().1 != 1)];
+    (is_wasteful && !is_flat) || is_long
+}
+
+/// Whether rows or steps of an operand are neighbours, and none lies before the first.
+pub(super) fn is_dense<T: Real>(x: &Strided<T>) -> bool {
+    let (_, outer, inner) = x.parts();
+    outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
 }
 
 /// How the rows and steps of a product are divided between tasks.

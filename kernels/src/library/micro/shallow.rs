@@ -10,13 +10,14 @@ use std::ops::Range;
 
 use super::drive::{Done, Engine, Output};
 use super::grid::{is_one_task, share};
+use super::narrow::is_dense;
 use super::pack::Strided;
 use super::simd::Simd;
 use super::{Kernels, Real};
 use crate::library::exchange::exchange_to;
 
 /// Most steps.
-const STEPS: usize = 32;
+pub(super) const STEPS: usize = 32;
 
 /// Rows whose turned steps the nearest cache holds, beside columns of B and C.
 const ROWS: usize = 96;
@@ -35,6 +36,10 @@ const TASK: usize = 1 << 16;
 
 /// Tasks at most, if each is large enough.
 const TASKS: usize = 16;
+
+/// Bytes between rows of B, or a multiple of them, at which more than a few steps are copied before their use.
+const CROWDED: usize = 1024;
+const FEW_STEPS: usize = 4;
 
 /// Rows and columns of the least block that is turned in registers.
 const BLOCK: usize = 8;
@@ -57,13 +62,13 @@ pub(super) struct Shallow<T> {
     pub(super) c_row: usize,
 }
 
-/// Whether a product is computed without panels that outlive a tile.
+/// Whether a product is computed without panels that outlive a block.
 pub(crate) fn is_shallow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) -> bool {
-    let is_turned = |x: &Strided<T>| {
-        let (_, outer, inner) = x.parts();
-        outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
-    };
-    m > 1 && (1..=STEPS).contains(&k) && n >= VECTORS * kernels.lanes && is_turned(a) && is_turned(b)
+    /// Multiplications below which a B whose columns are neighbours is read without a choice of tiles.
+    const LEAST: usize = 1 << 13;
+    let is_small = b.parts().1 == 1 && m.saturating_mul(n).saturating_mul(k) < LEAST;
+    let fits = m > 1 && (1..=STEPS).contains(&k) && n >= VECTORS * kernels.lanes;
+    fits && !is_small && is_dense(a) && is_dense(b)
 }
 
 /// How the rows and columns of a product are divided between tasks.
@@ -156,6 +161,29 @@ impl<T: Real, const N: usize> Panel<T, N> {
         self.0.as_mut_ptr().cast()
     }
 
+    /// Copies `rows` rows that are neighbours, of steps at distance `pitch`, as [`turn`](Self::turn) leaves them.
+    ///
+    /// # Safety
+    ///
+    /// The instruction set of `S`; a vector of rows at least, which are readable, and no more than `N`; the steps are no
+    /// more than [`STEPS`].
+    #[inline(always)]
+    unsafe fn copy<S: Simd<Elem = T>>(
+        &mut self,
+        from: *const T,
+        pitch: usize,
+        [rows, steps]: [usize; 2],
+    ) -> (*const T, usize) {
+        let to = self.data();
+        // The last vector begins in the one before.
+        for (step, row) in (0..steps).flat_map(|step| (0..rows).step_by(S::LANES).map(move |row| (step, row))) {
+            let row = row.min(rows - S::LANES);
+            // SAFETY: the rows are readable, and the panel has as many.
+            unsafe { S::store(to.add(step * N + row), S::load(from.add(step * pitch + row))) };
+        }
+        (to, N)
+    }
+
     /// Turns the steps of `rows` rows at distance `pitch`, and returns where they are and their distance.
     ///
     /// # Safety
@@ -189,20 +217,24 @@ impl<T: Real, const N: usize> Panel<T, N> {
 pub(super) unsafe fn shallow<S: Simd>(x: &Shallow<S::Elem>) {
     let width = VECTORS * S::LANES;
     let (mut row_panel, mut column_panel) = (Panel::<S::Elem, ROWS>::new(), Panel::<S::Elem, COLUMNS>::new());
+    // Rows of B at such a distance share few sets of a cache, which cannot hold them until the next tile reads them.
+    let is_crowded =
+        x.steps > FEW_STEPS && x.rows > HEIGHTS[0] && (x.b_step * size_of::<S::Elem>()).is_multiple_of(CROWDED);
+    let in_place = [x.a_row == 1, x.b_col == 1 && !is_crowded];
     let mut turned = None;
     for i in (0..x.rows).step_by(ROWS) {
         let rows = (x.rows - i).min(ROWS);
         // SAFETY: rows and columns inside the operands and C; the last columns begin in those before.
         unsafe {
             let from = x.a.add(i * x.a_row);
-            let in_place = x.a_row == 1;
-            let a = if in_place { (from, x.a_step) } else { row_panel.turn(from, x.a_row, [rows, x.steps]) };
+            let a = if in_place[0] { (from, x.a_step) } else { row_panel.turn(from, x.a_row, [rows, x.steps]) };
             for start in (0..x.cols).step_by(COLUMNS).map(|start| start.min(x.cols - width)) {
                 let cols = (x.cols - start).min(COLUMNS);
                 let from = x.b.add(start * x.b_col);
                 let b = match turned {
-                    _ if x.b_col == 1 => (from, x.b_step),
+                    _ if in_place[1] => (from, x.b_step),
                     Some((at, b)) if at == start => b,
+                    Some(_) | None if x.b_col == 1 => column_panel.copy::<S>(from, x.b_step, [cols, x.steps]),
                     Some(_) | None => column_panel.turn(from, x.b_col, [cols, x.steps]),
                 };
                 turned = Some((start, b));
@@ -283,6 +315,38 @@ unsafe fn tile<S: Simd, const M: usize>(
             for (v, sum) in sums.into_iter().enumerate() {
                 S::store(c.add(i * x.c_row + v * S::LANES), sum);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_cover_rows_and_columns_once() {
+        for (lanes, m, n) in [4, 8, 16].into_iter().flat_map(|lanes| {
+            [2, 7, 24, 100, 784, 6000].into_iter().flat_map(move |m| [32, 100, 128, 500, 6272].map(|n| (lanes, m, n)))
+        }) {
+            for k in [5, 16, 32] {
+                let tasks = ShallowTasks::new(lanes, [m, n, k]);
+                let mut covered = 0;
+                for task in 0..tasks.down * tasks.across {
+                    let [rows, cols] = tasks.of(task);
+                    assert!(!rows.is_empty() && cols.len() >= VECTORS * lanes, "{tasks:?} {task}");
+                    covered += rows.len() * cols.len();
+                }
+                assert_eq!(covered, m * n, "{tasks:?}");
+            }
+        }
+    }
+
+    /// Few rows and many columns, and many rows, are divided between threads.
+    #[test]
+    fn large_products_are_several_tasks() {
+        for shape in [[32, 6272, 10], [128, 512, 10], [4096, 64, 10], [784, 128, 32]] {
+            let tasks = ShallowTasks::new(8, shape);
+            assert!(tasks.down * tasks.across >= 4, "{tasks:?}");
         }
     }
 }
