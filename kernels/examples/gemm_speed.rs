@@ -58,6 +58,7 @@ fn cases() -> Vec<Case> {
         op.a = MatrixLayout::contiguous(&[], k, m).transposed();
         cases.push(matmul(" a turned", op));
     }
+    cases.extend(heads());
     for (batch, shape) in [(256, [64; 3]), (64, [128, 128, 64]), (64, [128, 64, 128]), (8, [256, 512, 64])] {
         cases.push(matmul("", MatMul::contiguous(DType::F32, &[batch], shape)));
     }
@@ -84,6 +85,34 @@ fn cases() -> Vec<Case> {
             cases.push(attention(*pass, causal, positions));
         }
     }
+    cases
+}
+
+/// Products with few columns or a short sum: layers that end in few classes, with the gradients of their inputs and of
+/// their weights.
+fn heads() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for [rows, features, classes] in [
+        [32, 6272, 10],
+        [32, 6272, 2],
+        [128, 512, 10],
+        [32, 512, 10],
+        [32, 64, 10],
+        [128, 512, 3],
+        [128, 512, 32],
+        [128, 512, 100],
+        [1024, 512, 100],
+        [4096, 64, 10],
+    ] {
+        cases.push(matmul(" head", MatMul::contiguous(DType::F32, &[], [rows, classes, features])));
+        let mut op = MatMul::contiguous(DType::F32, &[], [rows, features, classes]);
+        op.b = MatrixLayout::contiguous(&[], features, classes).transposed();
+        cases.push(matmul(" head input gradient", op.clone()));
+        op = MatMul::contiguous(DType::F32, &[], [features, classes, rows]);
+        op.a = MatrixLayout::contiguous(&[], rows, features).transposed();
+        cases.push(matmul(" head weight gradient", op));
+    }
+    cases.push(matmul(" head", MatMul::contiguous(DType::F64, &[], [128, 10, 512])));
     cases
 }
 

@@ -379,6 +379,44 @@ mod tests {
         }
     }
 
+    /// A number that is not finite, in the last sequence, has all of the work done in the first one as well.
+    #[test]
+    fn what_a_mask_leaves_out_changes_no_bit() {
+        let mut draw = Draw::new(4);
+        let shapes = [[128, 128], [130, 200], [300, 129], [31, 33], [97, 97]];
+        for ([queries, keys], &pass) in
+            shapes.into_iter().flat_map(|shape| AttentionPass::ALL.iter().map(move |p| (shape, p)))
+        {
+            let kernel = Attention {
+                dtype: DType::F32,
+                batch: 2,
+                heads: 2,
+                queries,
+                keys,
+                features: 19,
+                value_features: 9,
+                causal: true,
+                pass,
+            };
+            let mut inputs = inputs(&mut draw, &kernel);
+            let engine = Engine::best();
+            let of_first = |kernel: &Attention, inputs: &[Buffer]| -> Vec<u8> {
+                let bytes = bits::<f32>(kernel, &engine, inputs);
+                let mut at = 0;
+                kernel.result_lens().into_iter().fold(Vec::new(), |mut first, len| {
+                    first.extend_from_slice(&bytes[at..at + len * size_of::<f32>() / 2]);
+                    at += len * size_of::<f32>();
+                    first
+                })
+            };
+            let left_out = of_first(&kernel, &inputs);
+            let mut values: Vec<f32> = view(inputs[2].bytes(), kernel.inputs()[2].1, "x").to_vec();
+            *values.last_mut().expect("a value") = f32::NAN;
+            inputs[2] = Buffer::copy_of(&values).unwrap();
+            assert!(left_out == of_first(&kernel, &inputs), "{kernel}");
+        }
+    }
+
     #[test]
     fn masked_blocks_count_for_nothing() {
         let kernel = |causal, pass| Attention {

@@ -10,7 +10,10 @@ use smallvec::SmallVec;
 
 use super::dense::{DenseKernel, Tile, TileCallback, TileShape, check_arity, check_dtype, view, view_mut};
 use super::extents::{Checked, count, countable};
-use super::micro::{Engine, Output, Product, Real, Strided, is_one_task, is_split, is_streamed, is_unpacked, unpacked};
+use super::micro::{
+    Engine, Output, Product, Real, Strided, is_narrow, is_one_task, is_shallow, is_split, is_streamed, is_unpacked,
+    unpacked,
+};
 use super::text::{Field, descriptor, split};
 use crate::ensure::ensure;
 
@@ -394,11 +397,22 @@ impl<T: Real> MatMulCall<'_, T> {
         done: &(dyn Fn(Range<usize>, Range<usize>) + Sync),
     ) {
         let (n, k) = (self.op.n, self.op.k);
+        let kernels = T::kernels(self.engine.level);
+        if self.engine.unpacked && is_narrow(&kernels, [m, n, k], [a, b]) {
+            // SAFETY: `c` is m rows of n elements of the result, this task's own.
+            unsafe { self.engine.multiply_narrow([m, n, k], [a, b], c, &|rows| done(rows, 0..n)) };
+            return;
+        }
+        if self.engine.unpacked && is_shallow(&kernels, [m, n, k], [a, b]) {
+            // SAFETY: as above.
+            unsafe { self.engine.multiply_shallow([m, n, k], [a, b], c, done) };
+            return;
+        }
         if self.engine.unpacked && (self.op.b.col_stride == 1 || n == 1) && is_unpacked(m, n, k) {
             // A column whose rows lie side by side is the row of the transposed product, whose lanes are these rows.
             let is_row = n == 1 && self.op.a.row_stride == 1;
             let (extent, [a, b]) = if is_row { ([1, m, k], [b, a]) } else { ([m, n, k], [a, b]) };
-            // SAFETY: `c` is m rows of n elements of the result, this task's own.
+            // SAFETY: as above.
             unsafe { unpacked(self.engine.level, extent, a, b, c, extent[1]) };
             done(0..m, 0..n);
             return;

@@ -324,6 +324,49 @@ fn products_whose_tasks_share_row_panels_agree_with_their_references() {
     }
 }
 
+/// Few columns and few steps: columns below, at and above the groups of registers and those of a product that has few,
+/// rows below, at and above strips and tiles of all levels, steps below, at and above those that are turned at once, chains
+/// of several blocks, sums in parts, gaps, broadcast rows, and rows that share few sets of a cache.
+#[test]
+fn products_of_few_columns_or_few_steps_agree_with_those_of_panels() {
+    let mut random = Random(0x0f_e117);
+    let rows = [2, 3, 4, 5, 8, 9, 13, 16, 17, 31, 32, 33, 40, 64, 71, 96, 100, 129, 200, 270];
+    let few = [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 17, 20, 24, 33, 50, 100, 127, 128];
+    let long = [1, 5, 15, 63, 64, 65, 128, 256, 257, 300, 520, 2100];
+    let short = [1, 3, 4, 5, 7, 8, 9, 10, 15, 16, 17, 31, 32, 33];
+    let wide = [15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 127, 128, 130, 160, 256, 260, 512];
+    for round in 0..200 {
+        let dtype = [DType::F32, DType::F64, DType::F32, DType::Bf16][round % 4];
+        let m = random.pick(&rows);
+        let [n, k] = match round / 4 % 2 {
+            0 => [random.pick(&few), random.pick(&long)],
+            _ => [random.pick(&wide), random.pick(&short)],
+        };
+        let (a, b) = (operand(&mut random, &[], m, k), operand(&mut random, &[], k, n));
+        let mut op = MatMul { dtype, batch: SmallVec::new(), m, n, k, a, b };
+        // One row, or one column, for all.
+        match random.below(12) {
+            0 => op.a.row_stride = 0,
+            1 => op.b.col_stride = 0,
+            _ => {}
+        }
+        check(&op, k, &mut random);
+    }
+    // Tasks of several shares, and of several parts.
+    for [m, n, k] in [[270, 10, 500], [33, 7, 4200], [600, 100, 70], [40, 700, 10], [900, 140, 32], [19, 2, 9000]] {
+        for (dtype, turned) in [(DType::F32, 0), (DType::F32, 1), (DType::F32, 2), (DType::F64, 3)] {
+            let mut op = MatMul::contiguous(dtype, &[], [m, n, k]);
+            if turned & 1 > 0 {
+                op.a = MatrixLayout::contiguous(&[], k, m).transposed();
+            }
+            if turned & 2 > 0 {
+                op.b = MatrixLayout::contiguous(&[], n, k).transposed();
+            }
+            check(&op, k, &mut random);
+        }
+    }
+}
+
 /// A matrix times a vector from either side: rows below, at and above the tiles of all vectors, several tasks, chains of
 /// several blocks, sums in parts, gaps, broadcast rows, and numbers that are not finite.
 #[test]

@@ -16,6 +16,7 @@ use super::drive::Engine;
 use super::pack::Strided;
 use super::softmax::{OnlineSoftmax, STRIP, Scores, SoftmaxKernels, SoftmaxReal};
 use super::{Kernels, with_scratch};
+use crate::library::view::vectorized;
 pub(crate) use gradient::{HeadGradients, HeadTerms};
 
 /// Queries of a tile.
@@ -129,7 +130,11 @@ impl Engine {
         (self.parallel_for)(x.len().div_ceil(PART), &|part| {
             let part = &x[part * PART..((part + 1) * PART).min(x.len())];
             // Zero times a number that is not finite is NaN.
-            if !part.iter().fold(true, |all, x| all & (*x * T::ZERO == T::ZERO)) {
+            let is_finite = vectorized(
+                #[inline(always)]
+                || part.iter().fold(true, |all, x| all & (*x * T::ZERO == T::ZERO)),
+            );
+            if !is_finite {
                 finite.store(false, Ordering::Relaxed);
             }
         });
@@ -179,8 +184,10 @@ impl<T: SoftmaxReal> AttentionTask<'_, T> {
     fn pack_strips(&self, head: &Head<T>, features: usize, strips: impl Iterator<Item = Range<usize>>, to: &mut [T]) {
         let len = columns_len(&self.kernels, [STRIP, features]);
         for (strip, to) in strips.zip(to.chunks_mut(len.max(1))) {
-            // Lanes past the last query are zero.
-            to.fill(T::ZERO);
+            if strip.len() < STRIP || !STRIP.is_multiple_of(self.kernels.width) {
+                // Lanes past the last query are zero.
+                to.fill(T::ZERO);
+            }
             pack_columns(&self.kernels, &head.by_position(strip.start), [strip.len(), features], to);
         }
     }

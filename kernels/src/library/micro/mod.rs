@@ -16,10 +16,12 @@ mod drive;
 mod grid;
 mod groups;
 mod heights;
+mod narrow;
 mod one_tap;
 mod pack;
 mod peak;
 mod scratch;
+mod shallow;
 mod simd;
 mod small;
 mod softmax;
@@ -27,8 +29,6 @@ mod tile;
 mod window;
 
 use std::ops::{Add, Range};
-
-use retape_runtime::Element;
 
 pub(crate) use attention::{HeadGradients, HeadTerms, Heads};
 use column::Column;
@@ -38,15 +38,21 @@ pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, unpacked}
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use grid::is_one_task;
+use narrow::Narrow;
+pub(crate) use narrow::is_narrow;
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
+use shallow::Shallow;
+pub(crate) use shallow::is_shallow;
 use small::Unpacked;
 pub(crate) use softmax::SoftmaxReal;
 use tile::{Block, CHUNK, Deinterleave, Lines};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
+use super::plain::Plain;
+
 /// An element type that products are computed in: `f32` or `f64`.
-pub(crate) trait Real: Element + Add<Output = Self> {
+pub(crate) trait Real: Plain + Add<Output = Self> {
     /// +0.
     const ZERO: Self;
 
@@ -136,6 +142,10 @@ pub(crate) struct Kernels<T> {
     unpacked: unsafe fn(&Unpacked<T>),
     /// Computes a matrix times a vector.
     column: unsafe fn(&Column<T>),
+    /// Computes a product of few columns.
+    narrow: unsafe fn(&Narrow<T>),
+    /// Computes a product of few steps.
+    shallow: unsafe fn(&Shallow<T>),
     /// Computes chains of fused multiply-adds on registers.
     chains: unsafe fn(usize, *const T) -> T,
     /// Elements of a vector, and of the shortest one.
@@ -241,6 +251,18 @@ macro_rules! kernels {
         }
 
         #[target_feature(enable = $features)]
+        unsafe fn narrow(x: &Narrow<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { narrow::narrow::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
+        unsafe fn shallow(x: &Shallow<Elem>) {
+            // SAFETY: handed on; the features are enabled here.
+            unsafe { shallow::shallow::<$vector>(x) }
+        }
+
+        #[target_feature(enable = $features)]
         unsafe fn chains(steps: usize, half: *const Elem) -> Elem {
             // SAFETY: handed on; the features are enabled here.
             unsafe { peak::chains::<$vector>(steps, half) }
@@ -256,6 +278,8 @@ macro_rules! kernels {
             spread,
             unpacked,
             column,
+            narrow,
+            shallow,
             chains,
             lanes,
             least_lanes,
@@ -274,6 +298,8 @@ fn portable<T: Real>() -> Kernels<T> {
         spread: tile::spread::<simd::Portable<T>>,
         unpacked: small::unpacked::<T>,
         column: column::column::<simd::Portable<T>>,
+        narrow: narrow::narrow::<simd::Portable<T>>,
+        shallow: shallow::shallow::<simd::Portable<T>>,
         chains: peak::chains::<simd::Portable<T>>,
         lanes: <simd::Portable<T> as simd::Simd>::LANES,
         least_lanes: simd::least_lanes::<simd::Portable<T>>(),

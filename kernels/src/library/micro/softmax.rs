@@ -127,15 +127,18 @@ impl<T> Scores<'_, T> {
 
 #[inline(always)]
 fn absorb_lanes<T: SoftmaxReal>(scores: &mut Scores<'_, T>, state: &mut OnlineSoftmax<T>) {
-    let before = state.max;
+    // Copies, which no row of scores can be, stay in registers.
+    let (before, unit) = (state.max, state.unit);
+    let mut max = before;
     for row in scores.rows() {
-        for (max, score) in state.max.iter_mut().zip(row) {
+        for (max, score) in max.iter_mut().zip(row) {
             // A NaN need not be the largest: its own weight makes the sum NaN.
             *max = if *score > *max { *score } else { *max };
         }
     }
+    state.max = max;
     // Where all scores are -inf, their powers are 0 beside the first score that is larger.
-    let mut base = state.max;
+    let mut base = max;
     for (lane, base) in base.iter_mut().enumerate() {
         *base = if *base == T::LOWEST { T::ZERO } else { *base };
         state.correction[lane] = (before[lane] - *base).exp();
@@ -143,7 +146,7 @@ fn absorb_lanes<T: SoftmaxReal>(scores: &mut Scores<'_, T>, state: &mut OnlineSo
     let mut sum = [T::ZERO; STRIP];
     for row in scores.rows() {
         for ((score, base), sum) in row.iter_mut().zip(&base).zip(&mut sum) {
-            *score = (*score - *base).exp() * state.unit;
+            *score = (*score - *base).exp() * unit;
             *sum = *sum + *score;
         }
     }

@@ -272,21 +272,55 @@ impl<T: SoftmaxReal> GradientTask<'_, T> {
             unsafe { by_feature.times(kernels, [x.features, rows], &columns, &to) };
         }
         let Some(first) = first else { return };
+        // The rows from the second strip of keys on have no weights for the queries before that strip, if these are left
+        // out: their terms are zeros, which change no sum.
+        let split = STRIP.next_multiple_of(kernels.heights[0]).min(n);
+        let strip = ((from + split) / STRIP * STRIP).saturating_sub(tile * TILE);
+        let later = if skips { strip.clamp(first, n_queries) } else { first };
+        // SAFETY: the contract of this function.
+        unsafe {
+            if later == first {
+                self.add_rows_of_keys(from, 0..n, first..n_queries, scratch);
+                return;
+            }
+            self.add_rows_of_keys(from, 0..split, first..n_queries, scratch);
+            self.add_rows_of_keys(from, split..n, later..n_queries, scratch);
+        }
+    }
+
+    /// Adds to the gradients of some keys and values of a block what comes from some queries of a tile.
+    ///
+    /// # Safety
+    ///
+    /// As [`run`](Self::run).
+    unsafe fn add_rows_of_keys(
+        &self,
+        from: usize,
+        keys: Range<usize>,
+        queries: Range<usize>,
+        scratch: &mut GradientScratch<'_, T>,
+    ) {
+        let AttentionTask { x, kernels, .. } = &self.task;
+        if keys.is_empty() || queries.is_empty() {
+            return;
+        }
+        let width = x.tile_width();
         let places = [(self.values, x.value_features), (self.keys, x.features)];
         let sources =
             [(&*scratch.weights, &*scratch.panels.cotangents), (&*scratch.cotangents, &*scratch.panels.queries)];
         for ((weights, columns), (to, features)) in
             sources.into_iter().zip(places).filter(|(_, (_, features))| *features > 0)
         {
+            let first = &weights[keys.start * width + queries.start..];
             // SAFETY: the scores have a row of queries for each key.
-            let weights = unsafe { Strided::new(weights[first..].as_ptr(), width as isize, 1) };
-            let rows = RowPanels::pack(kernels, &weights, [n, n_queries - first], scratch.row_panels);
-            let data = columns[first * kernels.width..].as_ptr();
-            let columns = ColumnPanels { data, panel: n_queries * kernels.width, row: kernels.width, cols: features };
+            let weights = unsafe { Strided::new(first.as_ptr(), width as isize, 1) };
+            let rows = RowPanels::pack(kernels, &weights, [keys.len(), queries.len()], scratch.row_panels);
+            let data = columns[queries.start * kernels.width..].as_ptr();
+            let columns = ColumnPanels { data, panel: queries.end * kernels.width, row: kernels.width, cols: features };
             let stride = x.heads * features;
-            let to = ProductTarget { data: to.wrapping_add(from * stride), row: stride, fresh: false };
+            let to = ProductTarget { data: to.wrapping_add((from + keys.start) * stride), row: stride, fresh: false };
             // SAFETY: the level is present, and the gradients of these keys are writable.
-            unsafe { rows.times(kernels, [n, n_queries - first], &columns, &to) };
+            unsafe { rows.times(kernels, [keys.len(), queries.len()], &columns, &to) };
         }
     }
 

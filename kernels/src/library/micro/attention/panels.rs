@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::library::exchange::{exchange, exchange_to};
 use crate::library::micro::drive::pack_row_panels;
 use crate::library::micro::pack::{PanelSource, Strided};
 use crate::library::micro::softmax::SoftmaxReal;
@@ -118,7 +119,15 @@ pub(super) fn pack_columns<T: SoftmaxReal>(
 ) {
     let width = kernels.width;
     for (panel, to) in blocks(0..cols, width).zip(to.chunks_mut((width * steps).max(1))) {
-        source.pack(panel, 0..steps, Layout::Interleaved, width, to);
+        let (data, outer, inner) = source.parts();
+        if inner != 1 || outer < 1 || panel.len() < width || steps == 0 {
+            source.pack(panel, 0..steps, Layout::Interleaved, width, to);
+            continue;
+        }
+        let (first, distance) = (data.wrapping_offset(panel.start as isize * outer), outer.unsigned_abs());
+        // SAFETY: the columns of the panel, by the contract of the source, each of which has these steps.
+        let columns = unsafe { std::slice::from_raw_parts(first, (width - 1) * distance + steps) };
+        exchange(columns, distance, [width, steps], to, width);
     }
 }
 
@@ -139,23 +148,6 @@ pub(super) unsafe fn write_transposed<T: SoftmaxReal>(
     to: *mut T,
     stride: usize,
 ) {
-    const SIDE: usize = 8;
-    for i in (0..rows).step_by(SIDE) {
-        for j in (0..cols).step_by(SIDE) {
-            if i + SIDE <= rows && j + SIDE <= cols {
-                let square: [&[T; SIDE]; SIDE] =
-                    std::array::from_fn(|r| from[(i + r) * row + j..].first_chunk().expect("inside the columns"));
-                let columns: [[T; SIDE]; SIDE] = std::array::from_fn(|s| std::array::from_fn(|r| square[r][s]));
-                for (s, column) in columns.into_iter().enumerate() {
-                    // SAFETY: inside the rows.
-                    unsafe { to.add((j + s) * stride + i).cast::<[T; SIDE]>().write_unaligned(column) };
-                }
-                continue;
-            }
-            for (r, s) in (i..rows.min(i + SIDE)).flat_map(|r| (j..cols.min(j + SIDE)).map(move |s| (r, s))) {
-                // SAFETY: inside the rows.
-                unsafe { to.add(s * stride + r).write(from[r * row + s]) };
-            }
-        }
-    }
+    // SAFETY: handed on.
+    unsafe { exchange_to(from, row, [rows, cols], to, stride) };
 }

@@ -1,0 +1,485 @@
+//! Products with few columns: rows of A are lanes, and elements of B are factors.
+//!
+//! Panels of columns would leave lanes of a vector empty, six of sixteen for ten columns. A whose rows are neighbours in
+//! memory is read as it lies; else some steps of some rows at a time are turned. The chains of additions are those of
+//! [`super::drive`], so that no bit differs: blocks of steps in order, and the parts of a long sum, each with tasks of its
+//! own. The sums of a strip of rows stay in near memory, and are turned when they are complete.
+
+use std::ops::Range;
+
+use super::drive::{Engine, Output, split_depth};
+use super::grid::{is_one_task, share};
+use super::pack::Strided;
+use super::simd::Simd;
+use super::tile::Shortest;
+use super::{Kernels, Real, block_depth, with_scratch};
+use crate::library::exchange::{exchange, exchange_to};
+use crate::library::view::CACHE_LINE;
+
+/// Vectors of rows in a strip.
+const VECTORS: usize = 4;
+
+/// Steps that are turned at a time: with so many rows, a part of the nearest cache.
+const STEPS: usize = 64;
+
+/// Columns that registers hold the sums of, beside two vectors of rows.
+const COLUMNS: usize = 6;
+
+/// Columns up to which rows that are neighbours are read in place, once for each group of columns.
+const FEW_COLUMNS: usize = 2 * COLUMNS;
+
+/// Multiplications of a task at least.
+const TASK: usize = 1 << 16;
+
+/// Tasks at most, if each is large enough.
+const TASKS: usize = 16;
+
+/// Elements of B that are turned by a task.
+const TURNED: usize = 1 << 14;
+
+/// Some rows of a product, of which there is a vector at least.
+pub(super) struct Narrow<T> {
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    /// Length of the sums, and of their chains.
+    pub(super) steps: usize,
+    pub(super) depth: usize,
+    /// A, the distance of its rows and that of its steps, one of which is 1.
+    pub(super) a: *const T,
+    pub(super) a_row: usize,
+    pub(super) a_step: usize,
+    /// B, whose columns are neighbours, and the distance of its steps.
+    pub(super) b: *const T,
+    pub(super) b_step: usize,
+    /// C, whose columns are neighbours, and the distance of its rows.
+    pub(super) c: *mut T,
+    pub(super) c_row: usize,
+    /// Memory for turned steps, and for sums.
+    pub(super) panel: *mut T,
+    pub(super) sums: *mut T,
+}
+
+/// Whether a product of `m` rows and `n` columns is computed with rows as lanes: where column panels would leave lanes
+/// empty or, on vectors shorter than a cache line, if it has few columns, and sums so long that they are worth turning.
+pub(crate) fn is_narrow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a, b]: [&Strided<T>; 2]) -> bool {
+    /// Columns of a product that has few.
+    const FEW: usize = 128;
+    /// Multiplications below which the turning of sums would cost more than empty lanes.
+    const LEAST: usize = 1 << 11;
+    /// Of so many lanes of its panels one would be empty.
+    const WASTE: usize = 12;
+    /// Steps, and rows where A alone or both operands are turned, that are worth it if no lane is empty.
+    const LONG: usize = 64;
+    const MANY: [usize; 2] = [32, 128];
+    let lanes = kernels.lanes;
+    let work = m.saturating_mul(n).saturating_mul(k);
+    if n <= 1 || n >= FEW || m < lanes || work < LEAST || !is_dense(a) || !is_dense(b) {
+        return false;
+    }
+    let is_short = lanes * size_of::<T>() < CACHE_LINE;
+    let panels = n.next_multiple_of(kernels.width);
+    let is_wasteful = (panels - n) * WASTE > panels && (is_short || !n.is_multiple_of(lanes));
+    let is_flat = k <= super::shallow::STEPS && n >= 4 * kernels.width;
+    let is_long = is_short && k >= LONG && m >= MANY[usize::from(b.parts().1 != 1)];
+    (is_wasteful && !is_flat) || is_long
+}
+
+/// Whether rows or steps of an operand are neighbours, and none lies before the first.
+pub(super) fn is_dense<T: Real>(x: &Strided<T>) -> bool {
+    let (_, outer, inner) = x.parts();
+    outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
+}
+
+/// How the rows and steps of a product are divided between tasks.
+#[derive(Debug)]
+struct NarrowTasks {
+    rows: usize,
+    k: usize,
+    /// Tasks with a share of the rows each, in multiples of `unit`.
+    shares: usize,
+    unit: usize,
+    /// Steps of a part of the sums, and the number of parts, each with tasks of its own.
+    part: usize,
+    parts: usize,
+}
+
+impl NarrowTasks {
+    fn new(lanes: usize, [m, n, k]: [usize; 3]) -> NarrowTasks {
+        let part = split_depth(m, n, k);
+        let parts = k.div_ceil(part).max(1);
+        // Tiles of few columns need many rows to keep the multipliers busy.
+        let unit = lanes * if n * 2 > COLUMNS { 2 } else { VECTORS };
+        let wanted = (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(1, TASKS);
+        // No share is less than a unit. A power of two of them occupies as many threads evenly.
+        let shares = 1 << wanted.div_ceil(parts).min(m / unit).max(1).ilog2();
+        NarrowTasks { rows: m, k, shares, unit, part, parts }
+    }
+
+    fn n_tasks(&self) -> usize {
+        self.shares * self.parts
+    }
+
+    /// The part of a task, its rows and its steps.
+    fn of(&self, task: usize) -> (usize, Range<usize>, Range<usize>) {
+        let part = task / self.shares;
+        let first = part * self.part;
+        let rows = share(self.rows, self.unit, self.shares, task % self.shares);
+        (part, rows, first..first.saturating_add(self.part).min(self.k))
+    }
+}
+
+/// B with columns that are neighbours, and the distance of its steps.
+struct Factors<T>(*const T, usize);
+
+// SAFETY: only read while tasks run.
+unsafe impl<T: Sync> Sync for Factors<T> {}
+
+impl Engine {
+    /// Computes a product of few columns into rows of `n` elements; `done` is told the rows that are finished.
+    ///
+    /// # Safety
+    ///
+    /// [`is_narrow`] holds; the operands have these rows, columns and steps; `c` is writable for all rows, and nobody else
+    /// uses these.
+    pub(crate) unsafe fn multiply_narrow<T: Real>(
+        &self,
+        [m, n, k]: [usize; 3],
+        [a, b]: [&Strided<T>; 2],
+        c: *mut T,
+        done: &(dyn Fn(Range<usize>) + Sync),
+    ) {
+        let tasks = NarrowTasks::new(T::kernels(self.level).lanes, [m, n, k]);
+        let (data, outer, inner) = b.parts();
+        let n_turned = if outer == 1 { 0 } else { n * k };
+        with_scratch::<T, _>(n_turned, |turned| {
+            let factors = if outer == 1 {
+                Factors(data, inner.unsigned_abs())
+            } else {
+                // SAFETY: the rows of the operand, which has its elements by the contract of this function.
+                unsafe { self.turn_factors([data.cast_mut(), turned.as_mut_ptr()], [n, k], outer.unsigned_abs()) };
+                Factors(turned.as_ptr(), n)
+            };
+            let out = Output { data: c, stride: n, rows: None };
+            if tasks.parts == 1 {
+                // SAFETY: handed on.
+                unsafe { self.narrow_tasks(&tasks, a, &factors, &out, done) };
+                return;
+            }
+            with_scratch::<T, _>(m * n * tasks.parts, |partial| {
+                let all = Output { data: partial.as_mut_ptr(), stride: n, rows: None };
+                // SAFETY: the scratch has the rows of each part; the output is handed on.
+                unsafe {
+                    self.narrow_tasks(&tasks, a, &factors, &all, &|_| {});
+                    self.add_parts(partial, [m, n], &out);
+                }
+            });
+            done(0..m);
+        });
+    }
+
+    /// Turns `n` rows of `k` elements at distance `row`, so that they are columns.
+    ///
+    /// # Safety
+    ///
+    /// The first pointer has these rows, and the second one is writable for as many elements.
+    unsafe fn turn_factors<T: Real>(&self, [from, to]: [*mut T; 2], [n, k]: [usize; 2], row: usize) {
+        let run = (TURNED / n).max(1);
+        let [from, to] = [from, to].map(|data| Output { data, stride: 1, rows: None });
+        (self.parallel_for)(k.div_ceil(run), &|task| {
+            let steps = task * run..((task + 1) * run).min(k);
+            let len = (n - 1) * row + steps.len();
+            // SAFETY: these steps of all rows; no other task writes them.
+            unsafe {
+                let rows = std::slice::from_raw_parts(from.row(steps.start), len);
+                exchange_to(rows, row, [n, steps.len()], to.row(steps.start * n), n);
+            }
+        });
+    }
+
+    /// Runs the tasks, of which each writes its rows of its part; the parts follow each other in `out`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Engine::multiply_narrow`], for an output with the rows of each part.
+    unsafe fn narrow_tasks<T: Real>(
+        &self,
+        tasks: &NarrowTasks,
+        a: &Strided<T>,
+        b: &Factors<T>,
+        out: &Output<'_, T>,
+        done: &(dyn Fn(Range<usize>) + Sync),
+    ) {
+        let (kernels, depth, n) = (T::kernels(self.level), block_depth(tasks.k), out.stride);
+        let width = VECTORS * kernels.lanes;
+        let run = |task: usize| {
+            let (part, rows, steps) = tasks.of(task);
+            with_scratch::<T, _>((STEPS + 2 * n) * width, |scratch| {
+                let (panel, sums) = scratch.split_at_mut(STEPS * width);
+                let (a, a_row, a_step) = a.parts();
+                let narrow = Narrow {
+                    rows: rows.len(),
+                    cols: n,
+                    steps: steps.len(),
+                    depth,
+                    a: a.wrapping_offset(rows.start as isize * a_row + steps.start as isize * a_step),
+                    a_row: a_row.unsigned_abs(),
+                    a_step: a_step.unsigned_abs(),
+                    b: b.0.wrapping_add(steps.start * b.1),
+                    b_step: b.1,
+                    c: out.row(part * tasks.rows + rows.start),
+                    c_row: n,
+                    panel: panel.as_mut_ptr(),
+                    sums: sums.as_mut_ptr(),
+                };
+                // SAFETY: the level is present; the operands hold these rows and steps, and the rows of the output are
+                // this task's own; the scratch has room.
+                unsafe { (kernels.narrow)(&narrow) };
+            });
+            done(rows);
+        };
+        if is_one_task(tasks.rows, n, tasks.k) {
+            (0..tasks.n_tasks()).for_each(run);
+        } else {
+            (self.parallel_for)(tasks.n_tasks(), &run);
+        }
+    }
+}
+
+/// Computes all rows. The last strip has whole vectors as well: it begins in the one before.
+///
+/// # Safety
+///
+/// The instruction set of `S`, and pointers valid for the extents.
+#[inline(always)]
+pub(super) unsafe fn narrow<S: Simd>(x: &Narrow<S::Elem>) {
+    let width = VECTORS * S::LANES;
+    let mut end = 0;
+    while end < x.rows {
+        let rows = (x.rows - end).min(width).next_multiple_of(S::LANES).min(x.rows / S::LANES * S::LANES);
+        let start = end.min(x.rows - rows);
+        // SAFETY: rows inside the operands.
+        unsafe { strip::<S>(x, start, rows) };
+        end = start + rows;
+    }
+}
+
+/// Some vectors of rows, over all steps.
+#[inline(always)]
+unsafe fn strip<S: Simd>(x: &Narrow<S::Elem>, i: usize, rows: usize) {
+    let width = VECTORS * S::LANES;
+    let n_sums = x.cols * width;
+    let in_place = x.a_row == 1 && x.cols <= FEW_COLUMNS;
+    let run = if in_place { x.depth } else { STEPS };
+    // SAFETY: rows and steps inside the operands; the memory for sums holds two for each row of a strip and column.
+    unsafe {
+        for start in (0..x.steps).step_by(x.depth) {
+            let end = (start + x.depth).min(x.steps);
+            let sums = if start == 0 { x.sums } else { x.sums.add(n_sums) };
+            for k in (start..end).step_by(run) {
+                let steps = k..(k + run).min(end);
+                let group =
+                    Group { a: x.a.add(i * x.a_row + k * x.a_step), a_step: x.a_step, rows, steps, sums, start };
+                if in_place {
+                    groups::<S, true>(x, &group);
+                } else {
+                    turn::<S>(x, &group);
+                    groups::<S, false>(x, &Group { a: x.panel, a_step: width, ..group });
+                }
+            }
+            if start > 0 {
+                for at in (0..n_sums).step_by(S::LANES) {
+                    S::store(x.sums.add(at), S::add(S::load(x.sums.add(at)), S::load(sums.add(at))));
+                }
+            }
+        }
+        finish::<S>(x, rows, x.c.add(i * x.c_row));
+    }
+}
+
+/// Some steps of a strip.
+struct Group<T> {
+    /// The steps of the first row, and their distance; rows are neighbours.
+    a: *const T,
+    a_step: usize,
+    rows: usize,
+    steps: Range<usize>,
+    /// Where the sums are, and the first step of their chains.
+    sums: *mut T,
+    start: usize,
+}
+
+/// Writes some steps of a strip to the panel, in which rows are neighbours.
+#[inline(always)]
+unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &Group<S::Elem>) {
+    let (width, rows, n) = (VECTORS * S::LANES, group.rows, group.steps.len());
+    // SAFETY: rows and steps inside the operand, and the panel has room for them.
+    unsafe {
+        if x.a_row == 1 {
+            for k in 0..n {
+                for v in (0..rows).step_by(S::LANES) {
+                    S::store(x.panel.add(k * width + v), S::load(group.a.add(k * x.a_step + v)));
+                }
+            }
+            return;
+        }
+        let from = std::slice::from_raw_parts(group.a, (rows - 1) * x.a_row + n);
+        let panel = std::slice::from_raw_parts_mut(x.panel, STEPS * width);
+        exchange(from, x.a_row, [rows, n], panel, width);
+    }
+}
+
+/// Some steps of all columns, in groups of as equal size as can be.
+#[inline(always)]
+unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &Group<S::Elem>) {
+    let n_groups = x.cols.div_ceil(COLUMNS);
+    for index in 0..n_groups {
+        let [j, end] = [index, index + 1].map(|index| x.cols * index / n_groups);
+        // SAFETY: columns inside the operand and the sums.
+        unsafe {
+            match end - j {
+                1 => columns::<S, 4, 1, IN_PLACE>(x, group, j),
+                2 => columns::<S, 4, 2, IN_PLACE>(x, group, j),
+                3 => columns::<S, 4, 3, IN_PLACE>(x, group, j),
+                4 => columns::<S, 2, 4, IN_PLACE>(x, group, j),
+                5 => columns::<S, 2, 5, IN_PLACE>(x, group, j),
+                _ => columns::<S, 2, COLUMNS, IN_PLACE>(x, group, j),
+            }
+        }
+    }
+}
+
+/// Some steps of `N` columns, `V` vectors of rows at a time.
+#[inline(always)]
+unsafe fn columns<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
+    x: &Narrow<S::Elem>,
+    group: &Group<S::Elem>,
+    j: usize,
+) {
+    let mut row = 0;
+    // SAFETY: the rows are there.
+    unsafe {
+        while group.rows - row >= V * S::LANES {
+            tile::<S, V, N, IN_PLACE>(x, group, j, row);
+            row += V * S::LANES;
+        }
+        while row < group.rows {
+            tile::<S, 1, N, IN_PLACE>(x, group, j, row);
+            row += S::LANES;
+        }
+    }
+}
+
+/// One tile of [`columns`].
+#[inline(always)]
+unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
+    x: &Narrow<S::Elem>,
+    group: &Group<S::Elem>,
+    j: usize,
+    row: usize,
+) {
+    let width = VECTORS * S::LANES;
+    // SAFETY: rows, steps and columns inside the operands and the sums.
+    unsafe {
+        let at = |column: usize, v: usize| group.sums.add((j + column) * width + row + v * S::LANES);
+        let mut sums = [[S::zero(); V]; N];
+        if group.steps.start > group.start {
+            for (column, sums) in sums.iter_mut().enumerate() {
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::load(at(column, v));
+                }
+            }
+        }
+        let (mut a, mut b) = (group.a.add(row), x.b.add(group.steps.start * x.b_step + j));
+        for _ in group.steps.clone() {
+            let mut lanes = [S::zero(); V];
+            for (v, lanes) in lanes.iter_mut().enumerate() {
+                if IN_PLACE {
+                    // The next strip reads what follows.
+                    S::prefetch(a.wrapping_add(width + v * S::LANES));
+                }
+                *lanes = S::load(a.add(v * S::LANES));
+            }
+            for (column, sums) in sums.iter_mut().enumerate() {
+                let factor = S::splat(b.add(column));
+                for (sum, lanes) in sums.iter_mut().zip(lanes) {
+                    *sum = S::mul_add(lanes, factor, *sum);
+                }
+            }
+            // After the last step they point behind the operands.
+            a = a.wrapping_add(group.a_step);
+            b = b.wrapping_add(x.b_step);
+        }
+        for (column, sums) in sums.into_iter().enumerate() {
+            for (v, sum) in sums.into_iter().enumerate() {
+                S::store(at(column, v), sum);
+            }
+        }
+    }
+}
+
+/// Writes the sums of a strip as rows.
+#[inline(always)]
+unsafe fn finish<S: Simd>(x: &Narrow<S::Elem>, rows: usize, c: *mut S::Elem) {
+    /// Rows and columns of the least square, and of those of an exchange.
+    const SIDES: [usize; 2] = [4, 8];
+    let (width, n) = (VECTORS * S::LANES, x.cols);
+    // SAFETY: the sums have all rows and columns, and so has C.
+    unsafe {
+        let mut i = 0;
+        if n >= SIDES[1] {
+            let sums = std::slice::from_raw_parts(x.sums, n * width);
+            exchange_to(sums, width, [n, rows], c, x.c_row);
+            return;
+        }
+        while n >= SIDES[0] && rows - i >= SIDES[0] {
+            // The last square of columns begins in the one before.
+            for j in (0..n).step_by(SIDES[0]).map(|j| j.min(n - SIDES[0])) {
+                let square = Shortest::<S>::columns(x.sums.add(j * width + i), width);
+                for (r, row) in square.into_iter().enumerate() {
+                    c.add((i + r) * x.c_row + j).cast::<[S::Elem; SIDES[0]]>().write_unaligned(row);
+                }
+            }
+            i += SIDES[0];
+        }
+        for i in i..rows {
+            for j in 0..n {
+                *c.add(i * x.c_row + j) = *x.sums.add(j * width + i);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_cover_rows_and_steps_once() {
+        for (lanes, n) in [4, 8, 16].into_iter().flat_map(|lanes| [2, 3, 5, 10, 31].map(|n| (lanes, n))) {
+            for (m, k) in
+                [16, 31, 100, 128, 1000, 5000].into_iter().flat_map(|m| [1, 300, 2048, 100_000].map(|k| (m, k)))
+            {
+                let tasks = NarrowTasks::new(lanes, [m, n, k]);
+                let mut covered = vec![0; tasks.parts];
+                for task in 0..tasks.n_tasks() {
+                    let (part, rows, steps) = tasks.of(task);
+                    // Whole vectors.
+                    assert!(rows.len() >= lanes && !steps.is_empty(), "{tasks:?} {task}");
+                    assert_eq!(steps.start, part * tasks.part, "{tasks:?} {task}");
+                    covered[part] += rows.len() * steps.len();
+                }
+                let steps = |part: usize| k.min((part + 1) * tasks.part) - part * tasks.part;
+                assert!((0..tasks.parts).all(|part| covered[part] == m * steps(part)), "{tasks:?}");
+            }
+        }
+    }
+
+    /// Few rows with long sums, and many rows, are divided between threads.
+    #[test]
+    fn large_products_are_several_tasks() {
+        for shape in [[32, 10, 6272], [32, 10, 512], [128, 10, 512], [6272, 10, 32], [512, 3, 128]] {
+            let tasks = NarrowTasks::new(8, shape);
+            assert!(tasks.n_tasks() >= 2, "{tasks:?}");
+        }
+    }
+}
