@@ -44,9 +44,12 @@ impl<S: Simd, const W: usize> Copying<S, W> {
     /// The instruction set of `S`; the steps are readable, and the panel has room for them.
     #[inline(always)]
     pub(super) unsafe fn advance(&mut self, steps: usize) {
-        /// Steps by which lines are asked for before their use: few, for a set of a first-level cache has room for few.
-        const AHEAD: usize = 2;
-        let ahead = self.from_row.wrapping_mul(AHEAD);
+        /// Steps by which lines are asked for before their use: few, for a set of a first-level cache has room for few,
+        /// except where rows are a page apart or more, in operands that come from memory.
+        const AHEAD: [usize; 2] = [2, 8];
+        const PAGE: usize = 4096;
+        let is_far = self.from_row >= PAGE / size_of::<S::Elem>();
+        let ahead = self.from_row.wrapping_mul(AHEAD[usize::from(is_far)]);
         let steps = steps.min(self.left);
         self.left -= steps;
         for _ in 0..steps {
