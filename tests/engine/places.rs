@@ -69,7 +69,7 @@ fn products_and_casts_keep_their_places() {
     let shared = accelerate(|x: &Tensor, y: &Tensor, w: &Tensor| {
         (x.matmul(w).square().sum(..) + y.matmul(&w.slice_axis(0, 0..48)).square().sum(..)).grad(w)
     });
-    let gradient = (x.t().matmul(x.matmul(&w)) * 2.0).to_vec::<f32>().unwrap();
+    let gradient = (x.t().matmul(&x.matmul(&w)) * 2.0).to_vec::<f32>().unwrap();
     let found = shared.call(&x, &y, &w).unwrap().to_vec::<f32>().unwrap();
     // The rows that the second product does not see.
     assert!(found[48 * 512..].iter().zip(&gradient[48 * 512..]).all(|(x, y)| (x - y).abs() <= 1e-3 * y.abs().max(1.0)));
