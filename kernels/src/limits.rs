@@ -84,6 +84,9 @@ fn flops(task: fn(), flops: usize) -> f64 {
     })
 }
 
+/// A copy of a part of a buffer.
+type CopyOfPart = fn(&mut [f32], &[f32]);
+
 fn copy_bytes() -> f64 {
     /// Elements of a task; together they exceed the caches.
     const PART: usize = 1 << 16;
@@ -91,7 +94,7 @@ fn copy_bytes() -> f64 {
     let from: Vec<Vec<f32>> = (0..PARTS).map(|part| vec![part as f32 + 1.0; PART]).collect();
     let to: Vec<Mutex<Vec<f32>>> = from.iter().map(|part| Mutex::new(part.clone())).collect();
     // An ordinary store reads the line that it writes, which is no part of what a kernel has to move.
-    let copies: [fn(&mut [f32], &[f32]); 2] =
+    let copies: [CopyOfPart; 2] =
         [|to, from| to.copy_from_slice(from), |to, from| stream_runs([(to, from)].into_iter())];
     let rates = copies.map(|copy| {
         best(|| {

@@ -2,8 +2,8 @@
 //!
 //! A store of a vector takes a cycle of both multipliers with AVX2; the rest of a copy is free (ADR 63).
 
+use super::pack::CHUNK;
 use super::simd::Simd;
-use super::tile::{Block, CHUNK};
 use super::{Real, is_short};
 
 /// Two column panels of a task: one is in use while the next one is copied from B.
@@ -86,31 +86,31 @@ pub(super) struct ColumnPanel<S: Simd, const W: usize> {
 }
 
 impl<S: Simd, const W: usize> ColumnPanel<S, W> {
-    /// Column panel `index` of a block with as many row panels and chunks in all of them.
+    /// A column panel of `depth` steps at the distance `row`, and the one that follows it, in a block with as many row
+    /// panels and chunks in all of them.
     #[inline(always)]
     pub(super) fn new(
-        x: &Block<S::Elem>,
-        index: usize,
+        [data, following]: [*const S::Elem; 2],
+        row: usize,
+        depth: usize,
         has_next: bool,
         [n_panels, n_chunks]: [usize; 2],
         staging: Option<&Staging<S::Elem>>,
     ) -> ColumnPanel<S, W> {
-        let (data, row) = (x.b.wrapping_add(index * x.b_panel), x.b_row);
-        let following = data.wrapping_add(x.b_panel);
         let copying = |from, to, [left, share]: [usize; 2]| Some(Copying { from, from_row: row, to, left, share });
         let Some(staging) = staging else {
             // Packed panels lie farther away than steps ahead of their use could ask for.
             let is_asked_for = is_short::<S>() && has_next && row == W * S::LANES;
-            let share = [x.depth, x.depth.div_ceil(n_chunks)];
+            let share = [depth, depth.div_ceil(n_chunks)];
             let later = if is_asked_for { copying(following, std::ptr::null_mut(), share) } else { None };
             return ColumnPanel { data, row, following, first: None, later };
         };
         let [now, next] = staging.panels;
-        let (from, left) = if has_next { (following, x.depth) } else { staging.after };
+        let (from, left) = if has_next { (following, depth) } else { staging.after };
         let (first, chunks) = if staging.is_ready {
             (None, n_chunks)
         } else {
-            (copying(data, now, [x.depth, CHUNK]), n_chunks - n_chunks / n_panels)
+            (copying(data, now, [depth, CHUNK]), n_chunks - n_chunks / n_panels)
         };
         let later = copying(from, next, [left, left.div_ceil(chunks.max(1))]);
         ColumnPanel { data: now, row: W * S::LANES, following: next, first, later }

@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 use super::copy::Staging;
 use super::grid::{ColumnSource, Grid, ROWS};
-use super::pack::{PanelSource, Strided};
+use super::pack::{CHUNK, PanelSource, Strided};
 use super::small::Unpacked;
-use super::tile::{Block, CHUNK};
+use super::tile::Block;
 use super::{Kernels, Layout, Level, Real, block_depth, with_scratch};
 use crate::library::view::vectorized;
 

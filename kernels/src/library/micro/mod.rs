@@ -40,13 +40,14 @@ pub(crate) use drive::{ParallelFor, split_depth};
 pub(crate) use grid::is_one_task;
 use narrow::Narrow;
 pub(crate) use narrow::is_narrow;
+use pack::CHUNK;
 pub(crate) use pack::{Strided, Taps};
 pub(crate) use scratch::{with_bytes, with_scratch};
 use shallow::Shallow;
 pub(crate) use shallow::is_shallow;
 use small::Unpacked;
 pub(crate) use softmax::SoftmaxReal;
-use tile::{Block, CHUNK, Deinterleave, Lines};
+use tile::{Block, Deinterleave, Lines};
 pub(crate) use window::{PixelRows, TapRows, Window, WindowAxis};
 
 use super::plain::Plain;

@@ -73,7 +73,7 @@ pub(crate) fn is_narrow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a
     const MANY: [usize; 2] = [32, 128];
     let lanes = kernels.lanes;
     let work = m.saturating_mul(n).saturating_mul(k);
-    if n <= 1 || n >= FEW || m < lanes || work < LEAST || !is_dense(a) || !is_dense(b) {
+    if n <= 1 || n >= FEW || m < lanes || work < LEAST || !a.is_dense() || !b.is_dense() {
         return false;
     }
     let is_short = lanes * size_of::<T>() < CACHE_LINE;
@@ -82,12 +82,6 @@ pub(crate) fn is_narrow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a
     let is_flat = k <= super::shallow::STEPS && n >= 4 * kernels.width;
     let is_long = is_short && k >= LONG && m >= MANY[usize::from(b.parts().1 != 1)];
     (is_wasteful && !is_flat) || is_long
-}
-
-/// Whether rows or steps of an operand are neighbours, and none lies before the first.
-pub(super) fn is_dense<T: Real>(x: &Strided<T>) -> bool {
-    let (_, outer, inner) = x.parts();
-    outer >= 0 && inner >= 0 && (outer == 1 || inner == 1)
 }
 
 /// How the rows and steps of a product are divided between tasks.
@@ -278,12 +272,12 @@ unsafe fn strip<S: Simd>(x: &Narrow<S::Elem>, i: usize, rows: usize) {
             for k in (start..end).step_by(run) {
                 let steps = k..(k + run).min(end);
                 let group =
-                    Group { a: x.a.add(i * x.a_row + k * x.a_step), a_step: x.a_step, rows, steps, sums, start };
+                    RowGroup { a: x.a.add(i * x.a_row + k * x.a_step), a_step: x.a_step, rows, steps, sums, start };
                 if in_place {
                     groups::<S, true>(x, &group);
                 } else {
                     turn::<S>(x, &group);
-                    groups::<S, false>(x, &Group { a: x.panel, a_step: width, ..group });
+                    groups::<S, false>(x, &RowGroup { a: x.panel, a_step: width, ..group });
                 }
             }
             if start > 0 {
@@ -297,7 +291,7 @@ unsafe fn strip<S: Simd>(x: &Narrow<S::Elem>, i: usize, rows: usize) {
 }
 
 /// Some steps of a strip.
-struct Group<T> {
+struct RowGroup<T> {
     /// The steps of the first row, and their distance; rows are neighbours.
     a: *const T,
     a_step: usize,
@@ -310,7 +304,7 @@ struct Group<T> {
 
 /// Writes some steps of a strip to the panel, in which rows are neighbours.
 #[inline(always)]
-unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &Group<S::Elem>) {
+unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &RowGroup<S::Elem>) {
     let (width, rows, n) = (VECTORS * S::LANES, group.rows, group.steps.len());
     // SAFETY: rows and steps inside the operand, and the panel has room for them.
     unsafe {
@@ -330,7 +324,7 @@ unsafe fn turn<S: Simd>(x: &Narrow<S::Elem>, group: &Group<S::Elem>) {
 
 /// Some steps of all columns, in groups of as equal size as can be.
 #[inline(always)]
-unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &Group<S::Elem>) {
+unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &RowGroup<S::Elem>) {
     let n_groups = x.cols.div_ceil(COLUMNS);
     for index in 0..n_groups {
         let [j, end] = [index, index + 1].map(|index| x.cols * index / n_groups);
@@ -352,7 +346,7 @@ unsafe fn groups<S: Simd, const IN_PLACE: bool>(x: &Narrow<S::Elem>, group: &Gro
 #[inline(always)]
 unsafe fn columns<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
     x: &Narrow<S::Elem>,
-    group: &Group<S::Elem>,
+    group: &RowGroup<S::Elem>,
     j: usize,
 ) {
     let mut row = 0;
@@ -373,7 +367,7 @@ unsafe fn columns<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>
 #[inline(always)]
 unsafe fn tile<S: Simd, const V: usize, const N: usize, const IN_PLACE: bool>(
     x: &Narrow<S::Elem>,
-    group: &Group<S::Elem>,
+    group: &RowGroup<S::Elem>,
     j: usize,
     row: usize,
 ) {

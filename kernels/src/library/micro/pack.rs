@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 
-use super::tile::CHUNK;
 use super::{Layout, Real};
 use crate::library::view::vectorized;
+
+/// Steps of k that a chunked panel keeps together for one row.
+pub(crate) const CHUNK: usize = 16;
 
 /// An operand of a product: a matrix with an outer index (row of A, column of B) and an inner one (step of k).
 pub(crate) trait PanelSource<T>: Sync {
@@ -146,6 +148,11 @@ impl<T: Real> Strided<T> {
     /// The pointer and the two strides.
     pub(super) fn parts(&self) -> (*const T, isize, isize) {
         (self.data, self.outer, self.inner)
+    }
+
+    /// Whether rows or steps are neighbours, and none lies before the first.
+    pub(super) fn is_dense(&self) -> bool {
+        self.outer >= 0 && self.inner >= 0 && (self.outer == 1 || self.inner == 1)
     }
 
     /// Row `i` from step `k` on, `n` steps, which are neighbours in memory.

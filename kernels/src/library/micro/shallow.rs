@@ -10,7 +10,6 @@ use std::ops::Range;
 
 use super::drive::{Done, Engine, Output};
 use super::grid::{is_one_task, share};
-use super::narrow::is_dense;
 use super::pack::Strided;
 use super::simd::Simd;
 use super::{Kernels, Real};
@@ -68,7 +67,7 @@ pub(crate) fn is_shallow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [
     const LEAST: usize = 1 << 13;
     let is_small = b.parts().1 == 1 && m.saturating_mul(n).saturating_mul(k) < LEAST;
     let fits = m > 1 && (1..=STEPS).contains(&k) && n >= VECTORS * kernels.lanes;
-    fits && !is_small && is_dense(a) && is_dense(b)
+    fits && !is_small && a.is_dense() && b.is_dense()
 }
 
 /// How the rows and columns of a product are divided between tasks.
@@ -148,12 +147,12 @@ impl Engine {
 
 /// Turned steps of rows, of each all that a tile reads.
 #[repr(align(64))]
-struct Panel<T, const N: usize>([[MaybeUninit<T>; N]; STEPS]);
+struct StackPanel<T, const N: usize>([[MaybeUninit<T>; N]; STEPS]);
 
-impl<T: Real, const N: usize> Panel<T, N> {
+impl<T: Real, const N: usize> StackPanel<T, N> {
     /// A panel of which each element is written before it is read.
     fn new() -> Self {
-        Panel([[MaybeUninit::uninit(); N]; STEPS])
+        StackPanel([[MaybeUninit::uninit(); N]; STEPS])
     }
 
     /// The first element.
@@ -216,7 +215,7 @@ impl<T: Real, const N: usize> Panel<T, N> {
 #[inline(always)]
 pub(super) unsafe fn shallow<S: Simd>(x: &Shallow<S::Elem>) {
     let width = VECTORS * S::LANES;
-    let (mut row_panel, mut column_panel) = (Panel::<S::Elem, ROWS>::new(), Panel::<S::Elem, COLUMNS>::new());
+    let (mut row_panel, mut column_panel) = (StackPanel::<S::Elem, ROWS>::new(), StackPanel::<S::Elem, COLUMNS>::new());
     // Rows of B at such a distance share few sets of a cache, which cannot hold them until the next tile reads them.
     let is_crowded =
         x.steps > FEW_STEPS && x.rows > HEIGHTS[0] && (x.b_step * size_of::<S::Elem>()).is_multiple_of(CROWDED);

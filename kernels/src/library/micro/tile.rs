@@ -7,11 +7,9 @@ use std::mem::MaybeUninit;
 
 use super::copy::{ColumnPanel, Copying, Staging, copy_rows};
 use super::heights::NextHeight;
+use super::pack::CHUNK;
 use super::simd::Simd;
 use super::{Layout, is_short};
-
-/// Steps of k that a chunked panel keeps together for one row.
-pub(crate) const CHUNK: usize = 16;
 
 /// One block of C and the packed panels it is made from.
 pub(super) struct Block<T> {
@@ -103,7 +101,8 @@ unsafe fn panels<S: Simd, const M0: usize, const M1: usize, const M2: usize, con
     for (panel, j) in (0..x.cols).step_by(width).enumerate() {
         let cols = (x.cols - j).min(width);
         let has_next = j + width < x.cols;
-        let mut column = ColumnPanel::new(x, panel, has_next, [n_panels, n_chunks], staging.as_deref());
+        let data = [panel, panel + 1].map(|panel| x.b.wrapping_add(panel * x.b_panel));
+        let mut column = ColumnPanel::new(data, x.b_row, x.depth, has_next, [n_panels, n_chunks], staging.as_deref());
         copying = column.first.take().unwrap_or(copying);
         for index in 0..n_panels {
             let [i, end] = row_panel([M0, M1, M2], NV, x.rows, index);

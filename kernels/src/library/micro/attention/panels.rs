@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use crate::library::exchange::{exchange, exchange_to};
 use crate::library::micro::drive::pack_row_panels;
-use crate::library::micro::pack::{PanelSource, Strided};
+use crate::library::micro::pack::{CHUNK, PanelSource, Strided};
 use crate::library::micro::softmax::SoftmaxReal;
-use crate::library::micro::tile::{Block, CHUNK};
+use crate::library::micro::tile::Block;
 use crate::library::micro::{Kernels, Layout, block_depth};
 
 /// Row panels of an operand, in blocks of depth.
