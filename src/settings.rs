@@ -2,8 +2,9 @@
 //!
 //! `RETAPE_LOG=opt` prints every optimised graph to standard error; `trace`, `plan` and `code`, or several with commas,
 //! print what was recorded, what was planned, and the machine code; with `profile`, every function is profiled, and its
-//! profile printed when it is dropped. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do. `RETAPE_OPT=0` leaves out all passes but the removal of unused values.
-//! `RETAPE_WARN=0` keeps warnings off standard error. `RETAPE_STALE_CHECK=0` lets no hit enter a closure.
+//! profile printed when it is dropped. `RETAPE_VERIFY=1` checks the graph after every pass, as debug builds always do.
+//! `RETAPE_OPT=0` leaves out all passes except the removal of unused values. `RETAPE_WARN=0` keeps warnings off standard
+//! error. `RETAPE_STALE_CHECK=0` lets no hit enter a closure.
 
 use std::io::Write;
 use std::sync::OnceLock;

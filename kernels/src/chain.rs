@@ -10,6 +10,7 @@
 //! it would run alone, so no bit of a result changes.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use crate::ir::{Affine, Inst, operation};
 use crate::program::{Entry, Site};
@@ -123,8 +124,7 @@ pub(crate) fn is_read_by(nest: &ChainNest<'_>, later: &[ChainNest<'_>], entries:
         some.map(|(_, entry)| (entry.site, [entry.offset, entry.offset + entry.len])).collect()
     };
     let read: Vec<_> = later.iter().flat_map(|nest| spans(nest, false)).collect();
-    let overlap = |x: &(Site, [usize; 2]), y: &(Site, [usize; 2])| x.0 == y.0 && x.1[0] < y.1[1] && y.1[0] < x.1[1];
-    spans(nest, true).iter().any(|x| read.iter().any(|y| overlap(x, y)))
+    spans(nest, true).iter().any(|x| read.iter().any(|y| x.0 == y.0 && overlap(x.1, y.1)))
 }
 
 /// Bytes of a row, those that several nests reach once.
@@ -169,7 +169,7 @@ fn n_outer(nest: &Nest) -> usize {
 }
 
 /// The distance of rows of a position, and its range in the first row and in all, in elements.
-struct Range {
+struct RowRange {
     pitch: Option<i64>,
     row: [i64; 2],
     all: [i64; 2],
@@ -194,7 +194,7 @@ fn reaches(nest: &ChainNest<'_>, entries: Entries<'_>, rows: u64) -> Option<Vec<
         Traversal::Rows | Traversal::Columns { .. } | Traversal::Tile => nested_range(nest, at, n_outer),
     };
     let mut found = vec![];
-    let mut add = |param: usize, writes: bool, range: Range| {
+    let mut add = |param: usize, writes: bool, range: RowRange| {
         let entry = entries.all[first + param];
         let size = kernel.params[param].dtype.size() as i64;
         let bytes = |[from, to]: [i64; 2]| [from, to + 1].map(|at| entry.offset as i64 + at * size);
@@ -214,7 +214,7 @@ fn reaches(nest: &ChainNest<'_>, entries: Entries<'_>, rows: u64) -> Option<Vec<
             // A position that is computed may be any.
             Inst::LoadAt(param, _) => {
                 let all = [0, kernel.params[param.index()].len as i64 - 1];
-                add(param.index(), false, Range { pitch: None, row: all, all })?;
+                add(param.index(), false, RowRange { pitch: None, row: all, all })?;
             }
             Inst::Const(_) | Inst::Index(_) | Inst::Reduce(..) | operation!() => {}
         }
@@ -226,16 +226,16 @@ fn reaches(nest: &ChainNest<'_>, entries: Entries<'_>, rows: u64) -> Option<Vec<
 }
 
 /// The range of a position over one axis of `n` points, which are rows of equal length.
-fn flat_range(at: &Affine, n: i64, rows: i64) -> Range {
+fn flat_range(at: &Affine, n: i64, rows: i64) -> RowRange {
     let (stride, len) = (at.stride(0), n / rows);
     let range = |n: i64| [at.offset + (stride * (n - 1)).min(0), at.offset + (stride * (n - 1)).max(0)];
-    Range { pitch: Some(stride * len), row: range(len), all: range(n) }
+    RowRange { pitch: Some(stride * len), row: range(len), all: range(n) }
 }
 
 /// The range of a position over axes of which the first ones count rows.
-fn nested_range(nest: &Nest, at: &Affine, n_outer: usize) -> Range {
+fn nested_range(nest: &Nest, at: &Affine, n_outer: usize) -> RowRange {
     let extent = |axis: usize| nest.kernel.axes[axis].extent as i64;
-    let over = |axes: std::ops::Range<usize>| {
+    let over = |axes: Range<usize>| {
         let ends = axes.map(|axis| at.stride(axis) * (extent(axis) - 1));
         ends.fold([at.offset; 2], |[low, high], end| [low + end.min(0), high + end.max(0)])
     };
@@ -247,10 +247,10 @@ fn nested_range(nest: &Nest, at: &Affine, n_outer: usize) -> Range {
         is_so
     });
     let n_axes = nest.kernel.axes.len();
-    Range { pitch: is_even.then_some(step), row: over(n_outer..n_axes), all: over(0..n_axes) }
+    RowRange { pitch: is_even.then_some(step), row: over(n_outer..n_axes), all: over(0..n_axes) }
 }
 
-fn overlap(one: [i64; 2], other: [i64; 2]) -> bool {
+fn overlap<T: PartialOrd>(one: [T; 2], other: [T; 2]) -> bool {
     one[0] < other[1] && other[0] < one[1]
 }
 

@@ -1,8 +1,9 @@
 //! A plan as launches before their code exists.
 //!
 //! Consecutive small nests are merged into one function of bounded size, so that tiny graphs cost few calls; nests
-//! with much work are split over threads, block by block where one reads what the one before wrote (`chain.rs`). An epilogue runs on each block of the library kernel's result that is finished,
-//! where the kernel finishes blocks one by one, and after it elsewhere. None of that changes a bit of a result.
+//! with much work are split over threads, block by block where one reads what the one before wrote (`chain.rs`). An
+//! epilogue runs on each block of the library kernel's result that is finished, where the kernel finishes blocks one by
+//! one, and after it elsewhere. None of that changes a bit of a result.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -6,6 +6,7 @@
 //! made from, element by element, lies where the output will, so that memory is moved once.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use retape_kernels::{BufferType, Operand, Place, Plan, Step, Work};
 use smallvec::SmallVec;
@@ -98,25 +99,20 @@ impl<'g> Placing<'g> {
         let plain = |(_, step): &(usize, &&UnplacedStep)| step.work.accumulator().is_none();
         for (index, step) in steps.iter().enumerate().rev().filter(plain) {
             for (position, &write) in step.writes.iter().enumerate() {
+                let ty = self.graph.ty(write);
                 let Some(&place @ Place::Output(_)) = self.places.get(write) else { continue };
-                let len = n_bytes(self.graph, write);
-                let is_free = |from: usize, value: ValueId| {
-                    let position = steps[from].writes.iter().position(|&write| write == value);
-                    let is_over =
-                        |input| position.is_some_and(|at| in_place(steps[from], at).any(|read| read == input));
-                    let inputs = given.get(&len).map_or(&[][..], Vec::as_slice);
-                    let first = inputs.partition_point(|&(last, _)| last < from);
-                    let until = inputs[first..].iter().take_while(|&&(last, _)| last <= index);
-                    until.copied().all(|(last, input)| last == from && is_over(input))
-                };
+                if n_bytes(self.graph, write) < LARGE {
+                    continue;
+                }
+                let inputs = given.get(&n_bytes(self.graph, write)).map_or(&[][..], Vec::as_slice);
                 let begins = |&value: &ValueId| {
                     // An output has one type.
-                    let is_alike = self.graph.ty(value).dtype == self.graph.ty(write).dtype;
+                    let is_alike = self.graph.ty(value).dtype == ty.dtype;
                     let dies = !self.places.contains(value) && self.last_use[value] == index;
-                    is_alike && dies && made_in.get(value).is_some_and(|&from| is_free(from, value))
+                    let from = made_in.get(value).filter(|_| is_alike && dies);
+                    from.is_some_and(|&from| keeps_donations(steps[from], value, from..index, inputs))
                 };
-                let dying = if len < LARGE { None } else { in_place(step, position).find(begins) };
-                if let Some(value) = dying {
+                if let Some(value) = in_place(step, position).find(begins) {
                     self.places.insert(value, place);
                 }
             }
@@ -211,6 +207,17 @@ impl<'g> Placing<'g> {
         self.steps.push(Step { work: Work::Kernel(kernel), operands, label: "copy".to_owned() });
         self.layout.steps.push(StepValues { roots: vec![], operands: vec![value; 2] });
     }
+}
+
+/// Whether a value that is written from the first of some steps on, where the output of the last one will lie, lets
+/// arguments be written over by that output as before: none of them is read last in these steps, or only where the value
+/// is written. `inputs` are those of its size and the steps that read them last, in order.
+fn keeps_donations(first: &UnplacedStep, value: ValueId, steps: Range<usize>, inputs: &[(usize, ValueId)]) -> bool {
+    let position = first.writes.iter().position(|&write| write == value);
+    let is_over = |input| position.is_some_and(|at| in_place(first, at).any(|read| read == input));
+    let begin = inputs.partition_point(|&(last, _)| last < steps.start);
+    let until = inputs[begin..].iter().take_while(|&&(last, _)| last <= steps.end);
+    until.copied().all(|(last, input)| last == steps.start && is_over(input))
 }
 
 /// Whether a write is an accumulator that nobody needs.

@@ -2,8 +2,10 @@
 
 use retape_kernels::ir;
 use retape_kernels::library::{Cholesky, Conv2d, ConvPass, Philox, Pool2d, PoolKind, PoolPass};
-use retape_kernels::{StepCost, Work};
+use retape_kernels::{Place, Step, StepCost, Work};
 use retape_runtime::DType;
+
+use crate::execute::step;
 
 fn kernel(text: &str) -> StepCost {
     Work::Kernel(ir::parse(text).expect("a kernel")).cost()
@@ -103,4 +105,19 @@ fn library_kernels_count_the_terms_of_their_sums() {
     let cholesky = Cholesky { dtype: DType::F32, batch: 2, n: 30 };
     assert_eq!(Work::library(cholesky).cost().flops, 2 * 30 * 30 * 30 / 3);
     assert_eq!(Work::library(Philox { len: 64, stream: 0 }).cost().operations(), 0);
+}
+
+/// Bytes that a step of a launch hands on to a later one lie in a cache.
+#[test]
+fn a_launch_moves_what_its_steps_hand_on_once() {
+    let text =
+        "kernel (p0: f32[8], p1: f32[8] out) {\n  axes a0 = 8\n%0 = load p0[a0]\n%1 = neg %0\nstore p1[a0], %1\n}\n";
+    let of = |places: [Place; 2]| step("neg", text, &places);
+    let steps = [
+        of([Place::Input(0), Place::Slot { offset: 0 }]),
+        of([Place::Slot { offset: 0 }, Place::Slot { offset: 0 }]),
+        of([Place::Slot { offset: 0 }, Place::Output(0)]),
+    ];
+    let cost = |steps: &[Step]| StepCost::of_launch(steps).bytes;
+    assert_eq!([0..0, 0..1, 1..2, 0..2, 0..3].map(|some| cost(&steps[some])), [0, 64, 64, 64, 96]);
 }

@@ -40,11 +40,6 @@ const fn lanes<T>() -> usize {
     32 / size_of::<T>()
 }
 
-/// Outputs computed together, so that each weight is loaded once for all of them, in blocks of `W` lanes.
-const fn pixels<T>(width: usize) -> usize {
-    VECTORS * lanes::<T>() / width
-}
-
 /// A pass with channels of its result, or of its cotangent for a filter's gradient, as lanes.
 pub(in crate::library) struct Depthwise<'a, T> {
     op: &'a Conv2d,
@@ -293,29 +288,19 @@ fn spread_constant<T: Real, const W: usize, const SOURCE: usize, const LANES: us
     }
 }
 
-/// Calls a method with the lanes of a vector as a constant.
-macro_rules! with_lanes {
-    ($t:ty, $pass:ident.$method:ident($($argument:expr),*)) => {
-        if lanes::<$t>() == 8 { $pass.$method::<8>($($argument),*) } else { $pass.$method::<4>($($argument),*) }
-    };
-}
-
-/// The same for two vectors.
-macro_rules! with_pairs {
-    ($t:ty, $pass:ident.$method:ident($($argument:expr),*)) => {
-        if lanes::<$t>() == 8 { $pass.$method::<16>($($argument),*) } else { $pass.$method::<8>($($argument),*) }
-    };
-}
-
 impl<T: Real> Depthwise<'_, T> {
     /// Computes a pass that has outputs, or a filter's gradient; `other` is the filter, or the cotangent.
     pub(super) fn run(&self, other: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
         match self.op.pass {
-            ConvPass::Forward | ConvPass::InputGradient if self.lanes > lanes::<T>() => {
-                with_pairs!(T, self.outputs(other, out, epilogue));
-            }
-            ConvPass::Forward | ConvPass::InputGradient => with_lanes!(T, self.outputs(other, out, epilogue)),
-            ConvPass::FilterGradient => with_lanes!(T, self.filter_gradient(other, out, epilogue)),
+            ConvPass::FilterGradient if lanes::<T>() == 8 => self.filter_gradient::<8>(other, out, epilogue),
+            ConvPass::FilterGradient => self.filter_gradient::<4>(other, out, epilogue),
+            // Two vectors of half as many outputs, or one.
+            ConvPass::Forward | ConvPass::InputGradient => match [self.lanes, lanes::<T>()] {
+                [16, _] => self.outputs::<16, { VECTORS / 2 }>(other, out, epilogue),
+                [8, 4] => self.outputs::<8, { VECTORS / 2 }>(other, out, epilogue),
+                [8, _] => self.outputs::<8, VECTORS>(other, out, epilogue),
+                _ => self.outputs::<4, VECTORS>(other, out, epilogue),
+            },
         }
     }
 
@@ -342,8 +327,9 @@ impl<T: Real> Depthwise<'_, T> {
         weights
     }
 
-    /// The forward pass and the input gradient.
-    fn outputs<const W: usize>(&self, filter: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
+    /// The forward pass and the input gradient, `P` neighbouring outputs of `W` lanes at a time, so that each weight is loaded
+    /// once for all of them.
+    fn outputs<const W: usize, const P: usize>(&self, filter: &[T], out: &mut [T], epilogue: TileCallback<'_>) {
         let op = self.op;
         let [lines, width] = if op.pass == ConvPass::InputGradient { [op.height, op.width] } else { op.out_extent() };
         let weights: Vec<Vec<[T; W]>> = self.parts.iter().map(|part| self.weights(part, filter)).collect();
@@ -357,7 +343,7 @@ impl<T: Real> Depthwise<'_, T> {
                 let (held, _) = held.as_chunks_mut::<W>();
                 vectorized(
                     #[inline(always)]
-                    || self.block_of_lines(&weights, held, &mut tile),
+                    || self.block_of_lines::<W, P>(&weights, held, &mut tile),
                 );
             });
             let rows = (tile.outer * lines + tile.rows.start) * width..(tile.outer * lines + tile.rows.end) * width;
@@ -370,7 +356,12 @@ impl<T: Real> Depthwise<'_, T> {
 
     /// Some lines of a result.
     #[inline(always)]
-    fn block_of_lines<const W: usize>(&self, weights: &[Vec<[T; W]>], held: &mut [[T; W]], tile: &mut TileView<'_, T>) {
+    fn block_of_lines<const W: usize, const P: usize>(
+        &self,
+        weights: &[Vec<[T; W]>],
+        held: &mut [[T; W]],
+        tile: &mut TileView<'_, T>,
+    ) {
         let (lines, [spacing, _]) = (self.lines_for(&tile.rows), self.spacing());
         for (block, first) in self.blocks().enumerate() {
             self.copy(tile.outer, &lines, first, held);
@@ -381,7 +372,7 @@ impl<T: Real> Depthwise<'_, T> {
                     let line = ((row - y.first) / spacing) as isize * y.axis.stride + y.axis.reach()[0] - lines.start;
                     // A part without taps has no line.
                     let held = held.get(line.max(0) as usize * self.held.line..).unwrap_or_default();
-                    self.line(part, weights, held, first, tile.row(row));
+                    self.line::<W, P>(part, weights, held, first, tile.row(row));
                 }
             }
         }
@@ -389,24 +380,7 @@ impl<T: Real> Depthwise<'_, T> {
 
     /// The outputs of a part in one line, for one block of lanes.
     #[inline(always)]
-    fn line<const W: usize>(
-        &self,
-        part: &DepthwisePart,
-        weights: &[[T; W]],
-        held: &[[T; W]],
-        first: usize,
-        out: &mut [T],
-    ) {
-        if pixels::<T>(W) == VECTORS {
-            self.groups_of_line::<W, VECTORS>(part, weights, held, first, out);
-        } else {
-            self.groups_of_line::<W, { VECTORS / 2 }>(part, weights, held, first, out);
-        }
-    }
-
-    /// [`Depthwise::line`], `P` outputs at a time.
-    #[inline(always)]
-    fn groups_of_line<const W: usize, const P: usize>(
+    fn line<const W: usize, const P: usize>(
         &self,
         part: &DepthwisePart,
         weights: &[[T; W]],

@@ -6,21 +6,16 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::drive::{Engine, Output, split_depth};
-use super::grid::{is_one_task, share};
+use super::drive::{Engine, Output};
+use super::grid::is_one_task;
 use super::pack::Strided;
+use super::parts::PartTasks;
 use super::simd::Simd;
 use super::tile::Shortest;
 use super::{Real, block_depth, with_scratch};
 
 /// Rows of a matrix below which panels serve as well, and of which a task has a multiple where steps are neighbours.
 const FEW_ROWS: usize = 4 * SIDE;
-
-/// Multiplications of a task at least.
-const TASK: usize = 1 << 16;
-
-/// Tasks at most, if each is large enough.
-const TASKS: usize = 16;
 
 /// Vectors of a tile of rows that are neighbours.
 const VECTORS: usize = 8;
@@ -54,45 +49,7 @@ pub(super) struct Column<T> {
 
 /// Whether a matrix of `rows` rows times a vector is computed without panels.
 pub(crate) fn is_streamed<T: Real>(rows: usize, a: &Strided<T>) -> bool {
-    let (_, row, step) = a.parts();
-    row >= 0 && step >= 0 && (row == 1 || step == 1) && rows >= FEW_ROWS
-}
-
-/// How the rows and steps of a product are divided between tasks.
-#[derive(Debug)]
-struct ColumnTasks {
-    rows: usize,
-    k: usize,
-    /// Tasks with a share of the rows each, in multiples of `unit`.
-    shares: usize,
-    unit: usize,
-    /// Steps of a part of the sums, and the number of parts, each with tasks of its own.
-    part: usize,
-    parts: usize,
-}
-
-impl ColumnTasks {
-    fn new([rows, k]: [usize; 2], unit: usize) -> ColumnTasks {
-        // The parts are those of a result of one column and as many rows.
-        let part = split_depth(rows, 1, k);
-        let parts = k.div_ceil(part).max(1);
-        let wanted = (rows.saturating_mul(k) / TASK).clamp(1, TASKS);
-        // A power of two of them occupies as many threads evenly.
-        let shares = 1 << wanted.div_ceil(parts).min(rows / unit).max(1).ilog2();
-        ColumnTasks { rows, k, shares, unit, part, parts }
-    }
-
-    fn n_tasks(&self) -> usize {
-        self.shares * self.parts
-    }
-
-    /// The part of a task, its rows and its steps.
-    fn of(&self, task: usize) -> (usize, Range<usize>, Range<usize>) {
-        let part = task / self.shares;
-        let first = part * self.part;
-        let rows = share(self.rows, self.unit, self.shares, task % self.shares);
-        (part, rows, first..first.saturating_add(self.part).min(self.k))
-    }
+    rows >= FEW_ROWS && a.is_dense()
 }
 
 impl Engine {
@@ -111,7 +68,7 @@ impl Engine {
     ) {
         debug_assert!(is_streamed(rows, operands[0]), "strides are no distances");
         let unit = if operands[0].parts().1 == 1 { WIDE } else { FEW_ROWS };
-        let tasks = ColumnTasks::new([rows, k], unit);
+        let tasks = PartTasks::new([rows, 1, k], unit);
         let out = Output { data: c, stride: 1, rows: None };
         if tasks.parts == 1 {
             // SAFETY: handed on.
@@ -136,7 +93,7 @@ impl Engine {
     /// As [`Engine::multiply_column`], for an output with the rows of each part.
     unsafe fn column_tasks<T: Real>(
         &self,
-        tasks: &ColumnTasks,
+        tasks: &PartTasks,
         [a, x]: [&Strided<T>; 2],
         out: &Output<'_, T>,
         done: &(dyn Fn(Range<usize>) + Sync),
@@ -424,33 +381,13 @@ unsafe fn single_rows<T: Real, const R: usize>(x: &Column<T>, i: usize, steps: R
 mod tests {
     use super::*;
 
-    #[test]
-    fn tasks_cover_rows_and_steps_once() {
-        for (unit, rows) in
-            [64, FEW_ROWS].into_iter().flat_map(|unit| [16, 31, 100, 128, 1000, 5000].map(|n| (unit, n)))
-        {
-            for k in [1, 300, 2048, 100_000] {
-                let tasks = ColumnTasks::new([rows, k], unit);
-                let mut covered = vec![0; tasks.parts];
-                for task in 0..tasks.n_tasks() {
-                    let (part, now, steps) = tasks.of(task);
-                    assert!(!now.is_empty() && !steps.is_empty(), "{tasks:?} {task}");
-                    assert_eq!(steps.start, part * tasks.part, "{tasks:?} {task}");
-                    covered[part] += now.len() * steps.len();
-                }
-                let steps = |part: usize| k.min((part + 1) * tasks.part) - part * tasks.part;
-                assert!((0..tasks.parts).all(|part| covered[part] == rows * steps(part)), "{tasks:?}");
-            }
-        }
-    }
-
     /// Few rows with long sums, and many rows, are divided between threads.
     #[test]
     fn large_products_are_several_tasks() {
-        for (unit, shape) in [WIDE, FEW_ROWS].into_iter().flat_map(|unit| {
+        for (unit, [rows, k]) in [WIDE, FEW_ROWS].into_iter().flat_map(|unit| {
             [[16, 1 << 20], [31, 1 << 19], [128, 100_000], [2048, 2048], [8000, 100]].map(|shape| (unit, shape))
         }) {
-            let tasks = ColumnTasks::new(shape, unit);
+            let tasks = PartTasks::new([rows, 1, k], unit);
             assert!(tasks.n_tasks() >= 8, "{tasks:?}");
         }
     }

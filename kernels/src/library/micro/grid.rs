@@ -138,7 +138,7 @@ impl Grid {
 }
 
 /// The largest power of two that is no more than a positive number.
-fn power_of_two(n: usize) -> usize {
+pub(super) fn power_of_two(n: usize) -> usize {
     1 << n.ilog2()
 }
 

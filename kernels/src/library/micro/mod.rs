@@ -19,6 +19,7 @@ mod heights;
 mod narrow;
 mod one_tap;
 mod pack;
+mod parts;
 mod peak;
 mod scratch;
 mod shallow;

@@ -7,9 +7,10 @@
 
 use std::ops::Range;
 
-use super::drive::{Engine, Output, split_depth};
-use super::grid::{is_one_task, share};
+use super::drive::{Engine, Output};
+use super::grid::is_one_task;
 use super::pack::Strided;
+use super::parts::PartTasks;
 use super::simd::Simd;
 use super::tile::Shortest;
 use super::{Kernels, Real, block_depth, with_scratch};
@@ -27,12 +28,6 @@ const COLUMNS: usize = 6;
 
 /// Columns up to which rows that are neighbours are read in place, once for each group of columns.
 const FEW_COLUMNS: usize = 2 * COLUMNS;
-
-/// Multiplications of a task at least.
-const TASK: usize = 1 << 16;
-
-/// Tasks at most, if each is large enough.
-const TASKS: usize = 16;
 
 /// Elements of B that are turned by a task.
 const TURNED: usize = 1 << 14;
@@ -84,42 +79,10 @@ pub(crate) fn is_narrow<T: Real>(kernels: &Kernels<T>, [m, n, k]: [usize; 3], [a
     (is_wasteful && !is_flat) || is_long
 }
 
-/// How the rows and steps of a product are divided between tasks.
-#[derive(Debug)]
-struct NarrowTasks {
-    rows: usize,
-    k: usize,
-    /// Tasks with a share of the rows each, in multiples of `unit`.
-    shares: usize,
-    unit: usize,
-    /// Steps of a part of the sums, and the number of parts, each with tasks of its own.
-    part: usize,
-    parts: usize,
-}
-
-impl NarrowTasks {
-    fn new(lanes: usize, [m, n, k]: [usize; 3]) -> NarrowTasks {
-        let part = split_depth(m, n, k);
-        let parts = k.div_ceil(part).max(1);
-        // Tiles of few columns need many rows to keep the multipliers busy.
-        let unit = lanes * if n * 2 > COLUMNS { 2 } else { VECTORS };
-        let wanted = (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(1, TASKS);
-        // No share is less than a unit. A power of two of them occupies as many threads evenly.
-        let shares = 1 << wanted.div_ceil(parts).min(m / unit).max(1).ilog2();
-        NarrowTasks { rows: m, k, shares, unit, part, parts }
-    }
-
-    fn n_tasks(&self) -> usize {
-        self.shares * self.parts
-    }
-
-    /// The part of a task, its rows and its steps.
-    fn of(&self, task: usize) -> (usize, Range<usize>, Range<usize>) {
-        let part = task / self.shares;
-        let first = part * self.part;
-        let rows = share(self.rows, self.unit, self.shares, task % self.shares);
-        (part, rows, first..first.saturating_add(self.part).min(self.k))
-    }
+/// The tasks of a product of `m` rows, `n` columns and `k` steps.
+fn tasks(lanes: usize, [m, n, k]: [usize; 3]) -> PartTasks {
+    // Tiles of few columns need many rows to keep the multipliers busy.
+    PartTasks::new([m, n, k], lanes * if n * 2 > COLUMNS { 2 } else { VECTORS })
 }
 
 /// B with columns that are neighbours, and the distance of its steps.
@@ -142,7 +105,7 @@ impl Engine {
         c: *mut T,
         done: &(dyn Fn(Range<usize>) + Sync),
     ) {
-        let tasks = NarrowTasks::new(T::kernels(self.level).lanes, [m, n, k]);
+        let tasks = tasks(T::kernels(self.level).lanes, [m, n, k]);
         let (data, outer, inner) = b.parts();
         let n_turned = if outer == 1 { 0 } else { n * k };
         with_scratch::<T, _>(n_turned, |turned| {
@@ -197,7 +160,7 @@ impl Engine {
     /// As [`Engine::multiply_narrow`], for an output with the rows of each part.
     unsafe fn narrow_tasks<T: Real>(
         &self,
-        tasks: &NarrowTasks,
+        tasks: &PartTasks,
         a: &Strided<T>,
         b: &Factors<T>,
         out: &Output<'_, T>,
@@ -445,34 +408,11 @@ unsafe fn finish<S: Simd>(x: &Narrow<S::Elem>, rows: usize, c: *mut S::Elem) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    #[test]
-    fn tasks_cover_rows_and_steps_once() {
-        for (lanes, n) in [4, 8, 16].into_iter().flat_map(|lanes| [2, 3, 5, 10, 31].map(|n| (lanes, n))) {
-            for (m, k) in
-                [16, 31, 100, 128, 1000, 5000].into_iter().flat_map(|m| [1, 300, 2048, 100_000].map(|k| (m, k)))
-            {
-                let tasks = NarrowTasks::new(lanes, [m, n, k]);
-                let mut covered = vec![0; tasks.parts];
-                for task in 0..tasks.n_tasks() {
-                    let (part, rows, steps) = tasks.of(task);
-                    // Whole vectors.
-                    assert!(rows.len() >= lanes && !steps.is_empty(), "{tasks:?} {task}");
-                    assert_eq!(steps.start, part * tasks.part, "{tasks:?} {task}");
-                    covered[part] += rows.len() * steps.len();
-                }
-                let steps = |part: usize| k.min((part + 1) * tasks.part) - part * tasks.part;
-                assert!((0..tasks.parts).all(|part| covered[part] == m * steps(part)), "{tasks:?}");
-            }
-        }
-    }
-
     /// Few rows with long sums, and many rows, are divided between threads.
     #[test]
     fn large_products_are_several_tasks() {
         for shape in [[32, 10, 6272], [32, 10, 512], [128, 10, 512], [6272, 10, 32], [512, 3, 128]] {
-            let tasks = NarrowTasks::new(8, shape);
+            let tasks = super::tasks(8, shape);
             assert!(tasks.n_tasks() >= 2, "{tasks:?}");
         }
     }

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use super::drive::{Done, Engine, Output};
-use super::grid::{is_one_task, share};
+use super::grid::{is_one_task, power_of_two, share};
 use super::pack::Strided;
 use super::simd::Simd;
 use super::{Kernels, Real};
@@ -83,12 +83,11 @@ struct ShallowTasks {
 
 impl ShallowTasks {
     fn new(lanes: usize, [m, n, k]: [usize; 3]) -> ShallowTasks {
-        let power_of_two = |n: usize| 1 << n.max(1).ilog2();
         let wanted = (m.saturating_mul(n).saturating_mul(k) / TASK).clamp(1, TASKS);
         let unit = VECTORS * lanes;
         // Tasks of other columns turn nothing twice, and none has less than a tile's columns or rows.
-        let across = power_of_two(wanted.min(n / COLUMNS));
-        let down = power_of_two((wanted / across).min(m / (4 * HEIGHTS[0])));
+        let across = power_of_two(wanted.min(n / COLUMNS).max(1));
+        let down = power_of_two((wanted / across).min(m / (4 * HEIGHTS[0])).max(1));
         ShallowTasks { rows: m, cols: n, down, across, unit }
     }
 
