@@ -14,6 +14,7 @@ use std::ops::Range;
 use retape_runtime::DType;
 
 use super::cold::ColdRegions;
+use super::order::{PlacedValues, ordered};
 use super::step::LoopStep;
 use super::{Nest, REDUCTION_LANES, Traversal};
 use crate::ir::{Affine, Inst, Kernel, ReductionOp, Stage, Store, ValueId, operation};
@@ -144,6 +145,41 @@ impl<'k> LoopForm<'k> {
         let places = self.places();
         self.cold = ColdRegions::of(self.kernel, &self.dtypes, |id| self.is_grouped[id].then_some(places[id]));
         self.fill(&places);
+        let n_registers = self.n_registers();
+        for n in 0..self.loops.len() {
+            let lives_on = self.lives_on(&self.loops[n]);
+            let values =
+                PlacedValues { kernel: self.kernel, cold: &self.cold, n_registers: &n_registers, lives_on: &lives_on };
+            let l = &mut self.loops[n];
+            for steps in [&mut l.steps, &mut l.tail] {
+                *steps = ordered(values, std::mem::take(steps));
+            }
+        }
+    }
+
+    /// The registers of each value, counted for sixteen groups; 0 if it can be read again.
+    pub(super) fn n_registers(&self) -> Vec<usize> {
+        const GROUPS: usize = 16;
+        let n_registers = |(id, inst): (usize, &Inst<ValueId>)| {
+            let size = self.dtypes[id].size();
+            let is_whole = |at: &Affine| size >= 4 && self.axis.is_some_and(|axis| at.stride(axis) == 1);
+            match inst {
+                Inst::Const(_) => 0,
+                Inst::Load(_, at) if is_whole(at) => 0,
+                Inst::Load(..) | Inst::LoadAt(..) | Inst::Index(_) | Inst::Reduce(..) | operation!() => {
+                    size.div_ceil(4) * if self.is_grouped[id] { GROUPS } else { 1 }
+                }
+            }
+        };
+        self.kernel.insts.iter().enumerate().map(n_registers).collect()
+    }
+
+    /// Of each value, whether it lives on behind the steps of a loop.
+    pub(super) fn lives_on(&self, l: &FormLoop) -> Vec<bool> {
+        let mut lives_on = vec![false; self.dtypes.len()];
+        let reduced = self.reductions.iter().map(|reduced| reduced.of.index());
+        l.leaves.iter().copied().chain(reduced).for_each(|id| lives_on[id] = true);
+        lives_on
     }
 
     /// The form of a canonical kernel for a GPU: threads take the kept points, or groups of neighbours among them, and

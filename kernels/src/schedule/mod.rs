@@ -8,6 +8,7 @@
 mod canonical;
 mod cold;
 mod form;
+mod order;
 mod pieces;
 mod shared;
 mod split;

@@ -201,6 +201,20 @@ pub(super) enum Code {
 }
 
 impl Code {
+    /// Whether it writes to a buffer.
+    pub(super) fn writes_memory(&self) -> bool {
+        match self {
+            Code::Row(row) => matches!((row.reg, row.rm), (RegField::Use(_), RegOrMem::Memory(_))),
+            Code::StoreUnit { .. } => true,
+            Code::CopyLeft { loads, .. } => !loads,
+            Code::Fma { .. }
+            | Code::Branch(_)
+            | Code::Count { .. }
+            | Code::RepeatUnit { .. }
+            | Code::Collect { .. } => false,
+        }
+    }
+
     /// Calls `f` for each register that is read, also by code that a branch leads to.
     pub(super) fn for_each_use(&self, f: &mut dyn FnMut(Virtual)) {
         self.for_each_hot_use(f);

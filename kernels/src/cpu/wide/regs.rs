@@ -1,16 +1,17 @@
 //! Registers for straight-line code: from virtual registers to the bytes of instructions.
 //!
-//! Every value has homes: a register, a slot of the stack frame, a constant of the pool. Where registers run out, the
-//! value whose next use is farthest leaves its register (Belady), for a slot if it has no other home; instructions read
-//! a slot or a constant as an operand in memory where they can. Code around which a branch leads is written out of line,
-//! behind the function, and finds and leaves the registers as the branch does.
+//! Every value has homes: a register, a slot of the stack frame, a constant of the pool, the buffer that it was read from.
+//! Where registers run out, a value leaves its register that needs no store, having another home, or else one for a slot;
+//! of these, the one whose next use is farthest (Belady). Instructions read an operand where it lies in memory if they
+//! can. Code around which a branch leads is written out of line, behind the function, and finds and leaves the registers
+//! as the branch does.
 
 use std::mem;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::code::{Branch, Code, RegClass, RegField, RegOrMem, Row, Virtual};
-use super::encode::{Assembler, Constant, Encoded, JumpTarget, Len, Memory, RAX, RSP, Rm};
+use super::code::{Branch, Code, ElementAddress, RegClass, RegField, RegOrMem, Row, Virtual};
+use super::encode::{Assembler, Constant, Encoded, JumpTarget, Len, Memory, RAX, RDI, RSP, Rm};
 use super::ops;
 
 /// The place in a block of a use behind it.
@@ -31,11 +32,18 @@ pub(super) struct Home {
     is_kept: bool,
     slot: Option<i32>,
     constant: Option<usize>,
+    /// The elements of a buffer that it was read from, if nothing is written before its last use.
+    source: Option<ElementAddress>,
 }
 
 impl Home {
     pub(super) const fn slot(&self) -> Option<i32> {
         self.slot
+    }
+
+    /// Whether the value can leave its register without a store.
+    const fn needs_no_store(&self) -> bool {
+        self.slot.is_some() || self.constant.is_some() || self.source.is_some()
     }
 }
 
@@ -68,6 +76,8 @@ pub(super) struct Registers {
     pinned: [u32; 2],
     /// Of each value, the places in the block that use it.
     uses: Vec<Vec<u32>>,
+    /// The place of the first step that writes to a buffer.
+    first_write: u32,
     now: u32,
     /// The place from which on uses count as next ones.
     next: u32,
@@ -94,6 +104,7 @@ impl Registers {
             usable: [bits(vectors), bits(masks) << 1],
             pinned: [0; 2],
             uses: vec![],
+            first_write: 0,
             now: 0,
             next: 0,
             frame: 0,
@@ -265,6 +276,8 @@ impl Registers {
             code.for_each_use(&mut |v| self.uses[v.index()].push(at as u32));
         }
         keep.iter().for_each(|v| self.uses[v.index()].push(LIVE_OUT));
+        let writes = block.iter().position(Code::writes_memory);
+        self.first_write = writes.map_or(LIVE_OUT, |at| at as u32);
         for (at, code) in block.iter().enumerate() {
             self.now = at as u32;
             self.next = self.now + 1;
@@ -417,10 +430,13 @@ impl Registers {
         r
     }
 
-    /// The register of the value whose next use is farthest.
+    /// The register of the value that leaves: one that needs no store, if there is one, whose next use is farthest.
     fn evict(&mut self, class: RegClass) -> u8 {
         let free = self.usable[class as usize] & !self.pinned[class as usize];
-        let distance = |r: &u8| self.owners[class as usize][*r as usize].map_or(NEVER, |v| self.next_use(v));
+        let distance = |r: &u8| {
+            let owner = self.owners[class as usize][*r as usize];
+            owner.map_or((true, NEVER), |v| (self.homes[v.index()].needs_no_store(), self.next_use(v)))
+        };
         let r = (0..32).filter(|r| free & (1 << r) != 0).max_by_key(distance);
         let r = r.expect("an instruction names fewer registers than there are");
         if let Some(v) = self.owners[class as usize][r as usize] {
@@ -435,7 +451,7 @@ impl Registers {
     /// Writes a value to a slot unless it has another home than its register.
     pub(super) fn spill(&mut self, v: Virtual) {
         let home = self.homes[v.index()];
-        if let (Some(r), None, None) = (home.register, home.slot, home.constant) {
+        if let (Some(r), false) = (home.register, home.needs_no_store()) {
             let slot = self.slot();
             self.homes[v.index()].slot = Some(slot);
             self.put(self.class(v), r, slot);
@@ -454,16 +470,23 @@ impl Registers {
     }
 
     fn fetch_from(&mut self, r: u8, v: Virtual, home: Home) {
-        let slot = Rm::Memory(Memory::at(RSP, home.slot.unwrap_or_default()));
         let (op, len, from) = match (self.class(v), home) {
             (RegClass::Mask, Home { register: Some(from), .. }) => (ops::MASK_MOVE, Len::Bits128, Rm::Register(from)),
             (RegClass::Vector, Home { register: Some(from), .. }) => (ops::MOVE, self.full, Rm::Register(from)),
-            (RegClass::Mask, _) => (ops::MASK_MOVE, Len::Bits128, slot),
             (RegClass::Vector, Home { constant: Some(n), .. }) => match (self.is_evex, self.asm.is_repeated(n)) {
                 (true, Some(wide)) => (ops::repeat(wide), self.full, Rm::Pool(n, false)),
                 _ => (ops::MOVE, self.full, Rm::Pool(n, false)),
             },
-            (RegClass::Vector, _) => (ops::MOVE, self.full, slot),
+            (RegClass::Vector, Home { slot: None, source: Some(source), .. }) => {
+                (ops::MOVE, self.full, Rm::Memory(self.memory(source, RAX)))
+            }
+            (class, Home { slot, .. }) => {
+                let (op, len) = match class {
+                    RegClass::Mask => (ops::MASK_MOVE, Len::Bits128),
+                    RegClass::Vector => (ops::MOVE, self.full),
+                };
+                (op, len, Rm::Memory(Memory::at(RSP, slot.unwrap_or_default())))
+            }
         };
         if from != Rm::Register(r) {
             self.write(op, len, r, 0, from, None);
@@ -488,21 +511,22 @@ impl Registers {
     /// A value as an operand that may lie in memory.
     fn operand(&mut self, v: Virtual, op: ops::Op) -> Rm {
         let home = self.homes[v.index()];
-        let in_memory = match (home.constant, home.slot) {
-            _ if !op.in_memory => None,
-            (Some(n), _) => match self.asm.is_repeated(n) {
+        // A register that nobody needs saves the next use an access.
+        let is_used_again = self.next_use(v) < LIVE_OUT && self.free(self.class(v)).is_some();
+        let in_memory = match home {
+            _ if !op.in_memory || home.register.is_some() || is_used_again => None,
+            Home { constant: Some(n), .. } => match self.asm.is_repeated(n) {
                 Some(wide) if self.is_evex => (op.repeats && op.wide == wide).then_some(Rm::Pool(n, true)),
                 _ => op.is_full.then_some(Rm::Pool(n, false)),
             },
-            (None, Some(slot)) if self.class(v) == RegClass::Vector => Some(Rm::Memory(Memory::at(RSP, slot))),
-            _ => None,
+            Home { slot: Some(slot), .. } if self.class(v) == RegClass::Vector => {
+                Some(Rm::Memory(Memory::at(RSP, slot)))
+            }
+            // Another operand may be fetched by way of RAX before the instruction is written.
+            Home { slot: None, source: Some(source), .. } => Some(Rm::Memory(self.memory(source, RDI))),
+            Home { .. } => None,
         };
-        // A register that nobody needs saves the next use an access.
-        let is_used_again = self.next_use(v) < LIVE_OUT && self.free(self.class(v)).is_some();
-        match in_memory {
-            Some(rm) if home.register.is_none() && !is_used_again => rm,
-            _ => Rm::Register(self.register(v)),
-        }
+        in_memory.unwrap_or_else(|| Rm::Register(self.register(v)))
     }
 
     pub(super) fn write(&mut self, op: ops::Op, len: Len, reg: u8, v: u8, rm: Rm, imm: Option<u8>) {
@@ -535,6 +559,14 @@ impl Registers {
         self.asm.vector(&Encoded { op: row.op, len: row.len, reg, v, rm, imm: row.imm.or(fourth), mask });
         if let RegField::Define(v) = row.reg {
             self.keep(v, reg);
+            if let RegOrMem::Memory(source) = row.rm
+                && row.op == ops::move_elements(row.op.wide)
+                && row.mask.is_none()
+                && row.len == self.full
+                && self.uses[v.index()].last().is_some_and(|&last| last < LIVE_OUT && last <= self.first_write)
+            {
+                self.homes[v.index()].source = Some(source);
+            }
         }
     }
 

@@ -310,6 +310,107 @@ fn nothing_beyond_a_buffer_is_touched() {
     assert!(n_wide > 1400 * levels().len(), "{n_wide}");
 }
 
+/// Over `n` elements: a long formula of each, and the element itself, stored in this order or in the other one.
+fn formula_and_element(n: usize, dtype: DType, element_first: bool) -> Kernel {
+    let k = KernelBuilder::new();
+    let [from, formula, element] = [false, true, true].map(|written| k.param(dtype, n, written));
+    k.axis(n, false);
+    let at = Affine::new(0, &[1]);
+    let x = k.load(from, at.clone());
+    // More values than a few registers hold wait for the sum of all.
+    let terms: Vec<Value<'_>> = (0..5).map(|n| (x + f64::from(n)) * x).collect();
+    let sum = terms[1..].iter().fold(terms[0], |sum, term| sum + *term);
+    let long = terms.iter().fold(sum, |y, term| y * sum + *term);
+    let mut stores = [(formula, long), (element, x)];
+    if element_first {
+        stores.reverse();
+    }
+    stores.into_iter().for_each(|(to, value)| k.store(to, at.clone(), value));
+    k.finish()
+}
+
+/// Elements that no register is left for are read again from their buffer, except behind a store, which may have written
+/// over them.
+#[test]
+#[cfg(unix)]
+fn elements_are_read_again_until_something_is_written() {
+    for (dtype, n) in [DType::F32, DType::F64, DType::I32].into_iter().flat_map(|dtype| [(dtype, 64), (dtype, 147)]) {
+        for level in levels() {
+            let n_reads = [true, false].map(|element_first| {
+                let kernel = formula_and_element(n, dtype, element_first);
+                let (inputs, schedule) = (random_inputs(&kernel, n as u64), schedule(&kernel));
+                let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+                for limit in [u32::MAX, FEW] {
+                    let name = format!("{n} {dtype} at {level:?} with {limit} registers");
+                    let (functions, n_wide) = functions(&schedule, level, limit, &name);
+                    assert_eq!(n_wide, 1);
+                    let made = run_guarded(&kernel, &schedule, &functions, &inputs, true, true);
+                    compare(&kernel, &made, &expected, 0.0, &name);
+                }
+                let code = assembled(&[&schedule.nests[0]], &[LoopForm::of_nest(&schedule.nests[0])], level, FEW);
+                let code = code.unwrap();
+                let reads = |inst: &Instruction| {
+                    inst.memory_index() == Register::RCX
+                        && (1..inst.op_count()).any(|n| inst.op_kind(n) == OpKind::Memory)
+                };
+                Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE).iter().filter(reads).count()
+            });
+            assert!(n_reads[0] > n_reads[1], "{n} {dtype} at {level:?}: {n_reads:?} reads");
+        }
+    }
+}
+
+/// Sums of columns, each of which what its column has is multiplied with; then the same is stored behind the sums.
+fn columns_and_their_factor(columns: usize, dtype: DType) -> Kernel {
+    let k = KernelBuilder::new();
+    let [factor, x] = [columns, 8 * columns].map(|len| k.param(dtype, len, false));
+    let [sums, copy] = [0; 2].map(|_| k.param(dtype, columns, true));
+    k.axis(columns, false);
+    k.axis(8, true);
+    let [of_column, of_all] = [[1, 0], [1, columns as i64]].map(|strides| Affine::new(0, &strides));
+    let factor = k.load(factor, of_column.clone());
+    k.store(sums, of_column.clone(), (factor * k.load(x, of_all)).reduce(ReductionOp::Sum));
+    k.store(copy, of_column, factor);
+    k.finish()
+}
+
+/// Elements that outlive a loop inside are not read again behind it, where sums may lie over them.
+#[test]
+#[cfg(unix)]
+fn elements_that_live_on_are_kept() {
+    for (dtype, columns) in [DType::F32, DType::F64].into_iter().flat_map(|dtype| [(dtype, 64), (dtype, 131)]) {
+        let kernel = columns_and_their_factor(columns, dtype);
+        let (inputs, schedule) = (random_inputs(&kernel, columns as u64), schedule(&kernel));
+        let (expected, _) = run_functions(&kernel, &schedule, &narrow_functions(&schedule), &inputs, 1, false);
+        for (level, limit) in levels().into_iter().flat_map(|level| [u32::MAX, FEW].map(|limit| (level, limit))) {
+            let name = format!("{columns} columns of {dtype} at {level:?} with {limit} registers");
+            let (functions, n_wide) = functions(&schedule, level, limit, &name);
+            assert!(n_wide > 0, "{name}");
+            let made = run_guarded(&kernel, &schedule, &functions, &inputs, true, true);
+            compare(&kernel, &made, &expected, 0.0, &name);
+        }
+    }
+}
+
+/// Buffers that are more than there are registers for pointers, so that those to the last seven lie in the frame. The
+/// elements behind these are read again, in products of three whose sum takes the place of none.
+#[test]
+fn elements_behind_pointers_of_the_frame_are_read_again() {
+    let (n, n_first, n_last) = (147, 9, 7);
+    let k = KernelBuilder::new();
+    let buffers: Vec<ParamId> = (0..n_first + n_last).map(|_| k.param(DType::F32, n, false)).collect();
+    k.axis(n, false);
+    let at = Affine::new(0, &[1]);
+    let x: Vec<Value<'_>> = buffers.into_iter().map(|buffer| k.load(buffer, at.clone())).collect();
+    let (first, last) = x.split_at(n_first);
+    let product = |n: usize| last[n % n_last].fma(last[(n + 2) % n_last], last[(n + 3) % n_last]);
+    let start = first.iter().fold(product(0), |sum, x| sum + *x);
+    let sum = (1..3 * n_last).fold(start, |sum, n| sum * 0.5 + product(n));
+    k.store(k.param(DType::F32, n, true), at, sum);
+    let kernel = k.finish();
+    assert_eq!(check(&kernel, &random_inputs(&kernel, 1), "many buffers"), 2 * levels().len());
+}
+
 /// Stores past the caches that the code of a kernel has with AVX2.
 fn n_past(kernel: &Kernel) -> usize {
     let of_nest = |nest: &Nest| {

@@ -26,8 +26,9 @@ pub(super) fn chains(form: &LoopForm<'_>, level: WideIsa) -> usize {
         return 1;
     }
     match level {
-        // Sixteen registers do not hold them all, but a value that waits in the frame costs less than units that wait.
-        WideIsa::Avx2 if n <= 125 => (500 / n).min(5),
+        // Most values of four vectors find one of sixteen registers. Longer formulas, such as sines, gain nothing, and their
+        // code takes as many times longer to make.
+        WideIsa::Avx2 if n <= 200 => 4,
         WideIsa::Avx2 => 1,
         // Together about as many as the schedulers of a machine hold while they wait for operands; registers do for these.
         WideIsa::Avx512 => (150 / n).clamp(1, 3),
