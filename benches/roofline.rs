@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plotters::prelude::*;
+use plotters::style::register_font;
 use retape::ops::{ConvOptions, Triangular};
 use retape::optim::{Adam, AdamState};
 use retape::{Accelerated, GroupTime, Tensor, accelerate, concat};
@@ -83,12 +84,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--plot" => folder = Some(PathBuf::from(args.next().ok_or("--plot takes a folder")?)),
             // Cargo adds it.
             "--bench" => {}
-            // Each family once, to see that it runs.
-            "--test" => n_sizes = 1,
+            // Two sizes of each family, to see that they run and can be plotted.
+            "--test" => n_sizes = 2,
             option if option.starts_with('-') => return Err(format!("{option} is no option: --plot FOLDER").into()),
             _ => words.push(arg),
         }
     }
+    // A machine may have no font.
+    register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular()).map_err(|_| "the font is broken")?;
     let limits = MachineLimits::measured();
     println!(
         "{} threads: {:.0} GFLOP/s, {:.1} GB/s\n",
