@@ -1,7 +1,8 @@
 //! Kernel families against the limits of this machine: time by size, and the part of the limit that is reached.
 //!
 //! `cargo bench -p retape-benches --bench roofline` prints a table; with `-- gelu softmax` that of the families whose names
-//! contain one of these words, and with `-- --plot FOLDER` it also writes a plot of time against size for each family.
+//! contain one of these words, and with `-- --plot FOLDER`, seen from `benches`, it also writes a plot of time against
+//! size for each family.
 //! The limits, fused multiply-adds on registers and copies between large buffers, are measured in the same run.
 //! The least time of a kernel is that of its operations or that of its bytes, whichever is longer, where a transcendental
 //! function has the operations of its formula. Operands that fit a cache can be beyond the limit.
