@@ -24,8 +24,8 @@ pub(in crate::cpu) fn may_store_past(nest: &Nest) -> bool {
     !nest.is_read_at_once && sizes.max().is_some_and(|size| nest.kernel.kept_len().saturating_mul(size) >= STREAMED)
 }
 
-/// Of each store of a nest, whether it goes past the caches, with AVX2: by the bytes that the nest writes and those of its
-/// rows, and if rows begin at cache lines wherever the result begins at one.
+/// Of each store of a nest, whether it goes past the caches: by the bytes that the nest writes and those of its rows, and if
+/// rows begin at cache lines wherever the result begins at one.
 pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> Vec<bool> {
     let kernel = &nest.kernel;
     let begins_on_vector = match nest.traversal {
@@ -37,7 +37,7 @@ pub(super) fn stores_past(nest: &Nest, form: &LoopForm<'_>, level: WideIsa) -> V
     let is_past = |store: &Store| {
         let param = kernel.params[store.param.index()];
         let size = param.dtype.size();
-        let Some(axis) = form.axis.filter(|_| begins_on_vector && size >= 4 && !level.has_masks()) else {
+        let Some(axis) = form.axis.filter(|_| begins_on_vector && size >= 4) else {
             return false;
         };
         let is_aligned = |elements: i64| elements.checked_mul(size as i64).is_some_and(|at| at % LINE == 0);

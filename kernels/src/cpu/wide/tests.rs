@@ -411,14 +411,17 @@ fn elements_behind_pointers_of_the_frame_are_read_again() {
     assert_eq!(check(&kernel, &random_inputs(&kernel, 1), "many buffers"), 2 * levels().len());
 }
 
-/// Stores past the caches that the code of a kernel has with AVX2.
+/// Stores past the caches that the code of a kernel has, which are as wide as a vector; the fewest of all levels.
 fn n_past(kernel: &Kernel) -> usize {
-    let of_nest = |nest: &Nest| {
-        let code = assembled(&[nest], &[LoopForm::of_nest(nest)], WideIsa::Avx2, u32::MAX).unwrap();
+    let of_nest = |nest: &Nest, level: WideIsa| {
+        let code = assembled(&[nest], &[LoopForm::of_nest(nest)], level, u32::MAX).unwrap();
         let instructions = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
-        instructions.into_iter().filter(|inst| inst.mnemonic() == Mnemonic::Vmovntps).count()
+        let is_past = |inst: &Instruction| inst.mnemonic() == Mnemonic::Vmovntps;
+        instructions.into_iter().filter(is_past).inspect(|inst| assert_eq!(inst.op_kind(0), OpKind::Memory)).count()
     };
-    schedule(kernel).nests.iter().map(of_nest).sum()
+    let nests = schedule(kernel).nests;
+    let of_level = |level| nests.iter().map(|nest| of_nest(nest, level)).sum();
+    [WideIsa::Avx2, WideIsa::Avx512].map(of_level).into_iter().min().unwrap()
 }
 
 #[test]

@@ -30,8 +30,10 @@ pub(super) fn chains(form: &LoopForm<'_>, level: WideIsa) -> usize {
         // code takes as many times longer to make.
         WideIsa::Avx2 if n <= 200 => 4,
         WideIsa::Avx2 => 1,
-        // Together about as many as the schedulers of a machine hold while they wait for operands; registers do for these.
-        WideIsa::Avx512 => (150 / n).clamp(1, 3),
+        // Of longer ones, three hold all that the registers and the schedulers of a machine have room for.
+        WideIsa::Avx512 if n <= 100 => 4,
+        WideIsa::Avx512 if n <= 400 => 3,
+        WideIsa::Avx512 => 1,
     }
 }
 

@@ -125,8 +125,12 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
 /// Row panels that read B too few times to pay for packing it.
 const FEW_PANELS: usize = 4;
 
-/// Elements of A, and of column panels of B, that are packed at a time for all tasks.
-const STRIP: usize = 4 << 20;
+/// Elements of A, and of column panels of B, that are packed at a time for all tasks: of B no more than caches hold while
+/// all rows of A pass over them.
+const STRIP: [usize; 2] = [4 << 20, 1 << 20];
+
+/// Columns of a strip at least: row panels are copied once more for each strip.
+const LEAST_STRIP: usize = 512;
 
 /// Whether tasks read a B with so many elements to a row where it lies, by the distance of the ends of a block of steps:
 /// rows at a power of two share few sets of a cache.
@@ -287,7 +291,7 @@ impl Engine {
             return;
         }
         let depth = x.k.next_multiple_of(CHUNK);
-        let strip = (STRIP / depth).max(width);
+        let strip = (STRIP[1] / depth).max(LEAST_STRIP);
         let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
         for start in (0..x.n).step_by(strip) {
             let cols = start..(start + strip).min(x.n);
@@ -377,8 +381,9 @@ impl Engine {
         let grid = Grid::new(kernels, extents, columns.source, self.divides);
         // Where many tasks have the same rows and few columns, they share the panels.
         let n_shared = x.m.next_multiple_of(kernels.heights[0]).saturating_mul(x.k.next_multiple_of(CHUNK));
-        let shares = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP;
-        let copies = self.unpacked && kernels.copies() && !shares;
+        let shares = columns.source == ColumnSource::Tasks && grid.across > 2 && n_shared <= STRIP[0];
+        // Rows of A whose steps are neighbours are copied while they multiply; where rows are, long vectors gain nothing.
+        let copies = self.unpacked && !shares && (kernels.copies() || x.a.layout() == Layout::Chunked);
         let run = |packed: Option<&[T]>| {
             (self.parallel_for)(grid.down * grid.across, &|task| {
                 let rows = grid.rows(x.m, task / grid.across);
