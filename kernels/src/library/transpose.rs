@@ -4,11 +4,13 @@
 //! are a power of two apart, few of them fit a cache together; and memory is fast for long runs alone. So a run of each of
 //! some rows is exchanged in registers into a panel, from which long runs of the result are written.
 
+use std::ops::Range;
+
 use retape_runtime::DType;
 
 use super::exchange::exchange;
 use super::extents::{Checked, count, countable};
-use super::micro::with_bytes;
+use super::micro::{share, with_bytes};
 use super::number::with_bits;
 use super::text::descriptor;
 use super::view::{CACHE_LINE, Plain, exactly, for_each_tile, only, prefetch, view, view_mut};
@@ -96,10 +98,10 @@ impl Transpose {
             let from = SourceMatrix { x: &x[tile.columns.start * cols + tile.rows.start..], pitch: cols };
             let extent = [tile.columns.len(), tile.rows.len()];
             if is_streamed {
-                tile.stream(|to| from.by_panels(extent, run, true, |row, line| to.write_row(row, line)));
+                tile.stream(|to| from.by_far_panels(extent, run, |row, line| to.write_row(row, line)));
             } else if rows > run && row.is_multiple_of(CROWDED) {
                 let first = tile.rows.start;
-                from.by_panels(extent, run, false, |row, line| tile.row(first + row).copy_from_slice(line));
+                from.by_panels(extent, run, |row, line| tile.row(first + row).copy_from_slice(line));
             } else {
                 let wide = COLUMNS.max(LEAST / tile.columns.len());
                 for first in tile.rows.clone().step_by(wide) {
@@ -135,12 +137,12 @@ struct SourceMatrix<'a, T> {
 
 impl<T: Plain> SourceMatrix<'_, T> {
     /// Calls `write` with each row of the result of `rows` by `cols`; there are `run` rows at most.
-    fn by_panels(&self, [rows, cols]: [usize; 2], run: usize, is_far: bool, mut write: impl FnMut(usize, &[T])) {
+    fn by_panels(&self, [rows, cols]: [usize; 2], run: usize, mut write: impl FnMut(usize, &[T])) {
         with_bytes(COLUMNS * run * size_of::<T>(), |panel| {
             let panel = view_mut::<T>(panel, COLUMNS * run);
             for first in (0..cols).step_by(COLUMNS) {
                 let n = COLUMNS.min(cols - first);
-                self.exchange_into(panel, [rows, n], first, is_far);
+                exchange(&self.x[first..], self.pitch, [rows, n], panel, run);
                 for (row, line) in panel.chunks_exact(run).take(n).enumerate() {
                     write(first + row, &line[..rows]);
                 }
@@ -148,20 +150,38 @@ impl<T: Plain> SourceMatrix<'_, T> {
         });
     }
 
-    /// Exchanges some columns of all rows; where these are in memory, the next columns are asked for.
-    fn exchange_into(&self, panel: &mut [T], [rows, n]: [usize; 2], first: usize, is_far: bool) {
-        let run = panel.len() / COLUMNS;
-        if !is_far {
-            exchange(&self.x[first..], self.pitch, [rows, n], panel, run);
-            return;
-        }
-        for row in (0..rows.max(STRIP) / STRIP * STRIP).step_by(STRIP) {
-            let n_rows = if row + 2 * STRIP > rows { rows - row } else { STRIP };
-            for row in row..row + n_rows {
-                let next = row * self.pitch + first + COLUMNS;
-                (0..COLUMNS).step_by(CACHE_LINE / size_of::<T>()).for_each(|at| prefetch(self.x, next + at));
+    /// The same from memory, and to it. While a panel is made, strip by strip, the next columns are asked for, and the panel
+    /// before is written: neither waits for the other.
+    fn by_far_panels(&self, [rows, cols]: [usize; 2], run: usize, mut write: impl FnMut(usize, &[T])) {
+        with_bytes(2 * COLUMNS * run * size_of::<T>(), |panels| {
+            let (mut panel, mut before) = view_mut::<T>(panels, 2 * COLUMNS * run).split_at_mut(COLUMNS * run);
+            let n_strips = (rows / STRIP).max(1);
+            for first in (0..cols.next_multiple_of(COLUMNS)).step_by(COLUMNS) {
+                let n = COLUMNS.min(cols - first);
+                for strip in 0..n_strips {
+                    let start = strip * STRIP;
+                    let strip_rows = if strip + 1 == n_strips { start..rows } else { start..start + STRIP };
+                    self.ask_for(strip_rows.clone(), first + COLUMNS);
+                    let x = &self.x[start * self.pitch + first..];
+                    exchange(x, self.pitch, [strip_rows.len(), n], &mut panel[start..], run);
+                    if first > 0 {
+                        for row in share(COLUMNS, 1, n_strips, strip) {
+                            write(first - COLUMNS + row, &before[row * run..][..rows]);
+                        }
+                    }
+                }
+                std::mem::swap(&mut panel, &mut before);
             }
-            exchange(&self.x[row * self.pitch + first..], self.pitch, [n_rows, n], &mut panel[row..], run);
+            let last = cols.saturating_sub(1) / COLUMNS * COLUMNS;
+            (last..cols).for_each(|row| write(row, &before[(row - last) * run..][..rows]));
+        });
+    }
+
+    /// Asks for the columns of a panel from `first` on.
+    fn ask_for(&self, rows: Range<usize>, first: usize) {
+        for row in rows {
+            let at = row * self.pitch + first;
+            (0..COLUMNS).step_by(CACHE_LINE / size_of::<T>()).for_each(|column| prefetch(self.x, at + column));
         }
     }
 }

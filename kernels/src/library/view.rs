@@ -273,14 +273,15 @@ pub(crate) fn tile_columns(outer: usize, inner: usize) -> usize {
     inner.div_ceil(runs).next_multiple_of(16).min(512)
 }
 
-/// Asks for the cache line of an element, which need not exist.
+/// Asks for the cache line of an element, which need not exist, as far as to the second-level cache: the nearest one has
+/// few requests to memory under way at a time, and loads would wait behind them.
 #[inline(always)]
 pub(crate) fn prefetch<T>(x: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction takes any address, and reads nothing that a program sees.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(x.as_ptr().wrapping_add(at).cast());
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T1>(x.as_ptr().wrapping_add(at).cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (x, at);

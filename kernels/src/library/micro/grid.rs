@@ -143,7 +143,7 @@ pub(super) fn power_of_two(n: usize) -> usize {
 }
 
 /// Share `index` of `n` equal ones of `extent` elements, in whole units; some are empty where there are few units.
-pub(super) fn share(extent: usize, unit: usize, n: usize, index: usize) -> Range<usize> {
+pub(crate) fn share(extent: usize, unit: usize, n: usize, index: usize) -> Range<usize> {
     let units = extent.div_ceil(unit);
     let start = |index: usize| (units * index / n * unit).min(extent);
     start(index)..start(index + 1)

@@ -38,7 +38,7 @@ pub(crate) use direct::{ConvPart, DirectConv, FilterGradient, images_of_task, li
 pub(crate) use drive::{Engine, Output, Product, is_split, is_unpacked, unpacked};
 #[cfg(test)]
 pub(crate) use drive::{ParallelFor, split_depth};
-pub(crate) use grid::is_one_task;
+pub(crate) use grid::{is_one_task, share};
 use narrow::Narrow;
 pub(crate) use narrow::is_narrow;
 use pack::CHUNK;
