@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use retape_kernels::CompiledPlan;
-use retape_runtime::{Device, Hash32, Memo, in_user_code};
+use retape_runtime::{Device, Hash32, Memo, hash_value, in_user_code};
 use smallvec::SmallVec;
 
 use crate::code::Target;
@@ -31,7 +31,7 @@ pub(crate) struct Compiled {
     pub(crate) layout: Layout,
 }
 
-/// All compiled graphs that someone still holds, by the hash of their target and optimised text.
+/// All compiled graphs that someone still holds, by the hash of their target and what they are.
 static SHARED: LazyLock<Memo<Hash32, Compiled>> = LazyLock::new(Memo::in_use);
 
 /// When a stage of a compilation began, and how long it took.
@@ -117,7 +117,7 @@ pub(crate) fn compile_for(graph: &Graph, target: Target, stages: &mut Stages) ->
 fn optimised_and_compiled(graph: &Graph, target: Target, stages: &mut Stages) -> Result<Arc<Compiled>> {
     let graph = for_device(graph, target.device)?;
     let optimised = stages.run("optimise", || opt::run(&graph))?;
-    let key = *blake3::hash(format!("{target:?}\n{optimised}").as_bytes()).as_bytes();
+    let key = hash_value(&(target, &optimised));
     SHARED.get_or_try_insert_with(&key, || {
         let (plan, layout) = stages.run("plan", || plan::plan(&optimised))?;
         let settings = Settings::get();

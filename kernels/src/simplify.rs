@@ -10,6 +10,8 @@ mod affine;
 mod bounds;
 mod narrow;
 
+use std::borrow::Cow;
+
 use retape_runtime::{DType, Scalar};
 
 pub(crate) use affine::AffineValue;
@@ -78,19 +80,22 @@ pub(crate) fn simplify_around_coordinates(kernel: &Kernel) -> Kernel {
 }
 
 fn until_none_applies(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {
-    let mut kernel = remove_dead(&rewrite(kernel, rules));
+    let mut kernel = Cow::Borrowed(kernel);
     loop {
-        let next = remove_dead(&rewrite(&kernel, rules));
-        if next == kernel {
-            return kernel;
+        let (rewritten, any_applied) = rewrite(&kernel, rules);
+        let next = without_dead(rewritten);
+        // A rule that gives what is there already applies for ever.
+        if !any_applied || next == *kernel {
+            return next;
         }
-        kernel = next;
+        kernel = Cow::Owned(next);
     }
 }
 
 /// A builder with the parameters and the axes of a kernel.
 pub(crate) fn builder_like(kernel: &Kernel, axes: &[Axis]) -> KernelBuilder {
     let builder = KernelBuilder::new();
+    builder.reserve(kernel.insts.len());
     for param in &kernel.params {
         builder.param(param.dtype, param.len, param.written);
     }
@@ -100,23 +105,25 @@ pub(crate) fn builder_like(kernel: &Kernel, axes: &[Axis]) -> KernelBuilder {
     builder
 }
 
-/// Rebuilds a kernel, taking for each instruction the first rule that applies.
-fn rewrite(kernel: &Kernel, rules: &[(&str, Rule)]) -> Kernel {
+/// Rebuilds a kernel, taking for each instruction the first rule that applies; says whether one did.
+fn rewrite(kernel: &Kernel, rules: &[(&str, Rule)]) -> (Kernel, bool) {
+    let mut any_applied = false;
     let builder = builder_like(kernel, &kernel.axes);
     let mut new: Vec<ValueId> = Vec::with_capacity(kernel.insts.len());
     for inst in &kernel.insts {
         let inst = inst.map(|v| new[v.index()]);
         let value = rules.iter().find_map(|(_, rule)| rule(&builder, &inst));
+        any_applied |= value.is_some();
         new.push(value.unwrap_or_else(|| builder.push(inst)).id());
     }
     for store in &kernel.stores {
         builder.store(store.param, store.at.clone(), builder.value(new[store.value.index()]));
     }
-    builder.finish()
+    (builder.finish(), any_applied)
 }
 
-/// Removes the instructions that no store depends on.
-fn remove_dead(kernel: &Kernel) -> Kernel {
+/// The kernel without instructions that no store needs.
+pub(crate) fn without_dead(mut kernel: Kernel) -> Kernel {
     let mut live = vec![false; kernel.insts.len()];
     for store in &kernel.stores {
         live[store.value.index()] = true;
@@ -126,16 +133,20 @@ fn remove_dead(kernel: &Kernel) -> Kernel {
             inst.operands().into_iter().for_each(|v| live[v.index()] = true);
         }
     }
-    let mut out = Kernel { insts: Vec::new(), ..kernel.clone() };
-    let mut new = vec![ValueId(0); kernel.insts.len()];
-    for (i, inst) in kernel.insts.iter().enumerate().filter(|&(i, _)| live[i]) {
-        new[i] = ValueId(out.insts.len() as u32);
-        out.insts.push(inst.map(|v| new[v.index()]));
+    if live.iter().all(|&live| live) {
+        return kernel;
     }
-    for store in &mut out.stores {
+    let mut new = vec![ValueId(0); kernel.insts.len()];
+    let mut insts = Vec::with_capacity(kernel.insts.len());
+    for (i, inst) in kernel.insts.iter().enumerate().filter(|&(i, _)| live[i]) {
+        new[i] = ValueId(insts.len() as u32);
+        insts.push(inst.map(|v| new[v.index()]));
+    }
+    kernel.insts = insts;
+    for store in &mut kernel.stores {
         store.value = new[store.value.index()];
     }
-    out
+    kernel
 }
 
 fn constant(k: &KernelBuilder, v: ValueId) -> Option<Scalar> {

@@ -1,9 +1,9 @@
 //! Hashes of keys.
 //!
-//! Guarantees that [`hash_words`] is the same on every machine and in every process. Different keys may have equal
+//! Guarantees that [`hash_words`] is the same on every machine and in every process; [`hash_value`] holds within one. Different keys may have equal
 //! hashes: a hash finds candidates and decides nothing.
 
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 
 /// A blake3 hash.
 pub type Hash32 = [u8; 32];
@@ -19,6 +19,27 @@ pub fn hash_words(words: &[u64]) -> Hash32 {
         hasher.update(&block[..8 * chunk.len()]);
     }
     *hasher.finalize().as_bytes()
+}
+
+/// The hash of what a value is made of.
+pub fn hash_value(value: &impl Hash) -> Hash32 {
+    let mut pieces = Pieces(vec![]);
+    value.hash(&mut pieces);
+    *blake3::hash(&pieces.0).as_bytes()
+}
+
+/// Collects what is hashed: blake3 takes many small pieces slowly.
+struct Pieces(Vec<u8>);
+
+impl Hasher for Pieces {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Nothing: the pieces are what is asked for.
+    fn finish(&self) -> u64 {
+        0
+    }
 }
 
 /// Takes eight bytes of a hash for the whole: they are as good as any.

@@ -45,7 +45,7 @@ pub use device_info::DeviceInfo;
 pub use dtype::{DType, Element, Scalar};
 pub use error::{Deadlock, Error, Result};
 pub use half::{bf16, f16};
-pub use hash::{Hash32, hash_words};
+pub use hash::{Hash32, hash_value, hash_words};
 pub use idle::IdleLists;
 pub use lazy::Lazy;
 pub use lock::{into_inner, lock, lock_to_read, lock_to_write, try_lock};

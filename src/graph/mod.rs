@@ -10,6 +10,8 @@ mod parse;
 mod print;
 mod verify;
 
+use std::hash::{Hash, Hasher};
+
 use smallvec::SmallVec;
 
 pub use parse::ParseError;
@@ -216,3 +218,10 @@ impl PartialEq for Graph {
 }
 
 impl Eq for Graph {}
+
+impl Hash for Graph {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.nodes.iter().for_each(|node| (&node.op, &node.args, &node.ty).hash(state));
+        (self.nodes.len(), &self.outputs).hash(state);
+    }
+}

@@ -3,7 +3,9 @@
 //! Guarantees that afterwards no two nodes have the same op and arguments, the order of arguments aside where it
 //! does not matter. One sweep with a table of what is known, and a rebuild if nodes are equal, of which the first stays.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
+
+use rustc_hash::FxHasher;
 
 use super::Rewritten;
 use super::rewrite::Rule;
@@ -62,7 +64,7 @@ impl<'g> KnownApplications<'g> {
     fn see(&mut self, id: ValueId) {
         let node = self.graph.node(id);
         let args = self.args(node);
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FxHasher::default();
         (&node.op, &args[..]).hash(&mut hasher);
         let hash = hasher.finish();
         let mask = self.places.len() - 1;

@@ -4,11 +4,11 @@
 //! loaded, everything else is computed from its arguments, once per view.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use retape_kernels::ir::{Affine, AxisId, Kernel, KernelBuilder, ParamId, Value};
 use retape_kernels::library::Library;
 use retape_runtime::Scalar;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::fuse::FusionGroup;
@@ -75,7 +75,7 @@ struct Lowerer<'k, 'g> {
 #[derive(Default)]
 struct LoweringState<'k> {
     params: Vec<(ValueId, ParamId)>,
-    computed: HashMap<(ValueId, View), Value<'k>>,
+    computed: FxHashMap<(ValueId, View), Value<'k>>,
 }
 
 impl<'k> Lowerer<'k, '_> {

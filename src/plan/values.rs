@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 use retape_kernels::ir::{Affine, Binary, Inst, KernelBuilder, Unary, Value};
 use retape_kernels::library::Library;
 use retape_runtime::Scalar;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::ComputeCost;
@@ -218,7 +219,7 @@ impl<'g> Values<'g> {
         let (users, graph) = (self.users(), self.graph);
         let mut paths: Vec<RootPath> = Vec::with_capacity(users.len());
         // Unrolled steps repeat their ops.
-        let mut known: HashMap<(&Op, SmallVec<[&TensorType; 3]>), u32> = HashMap::new();
+        let mut known: FxHashMap<(&Op, SmallVec<[&TensorType; 3]>), u32> = FxHashMap::default();
         for (id, node) in graph.iter() {
             let own = match self.lowering(id) {
                 Lowering::Pointwise(body) | Lowering::Indexed { body, .. } => {

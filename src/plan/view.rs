@@ -9,10 +9,17 @@ use smallvec::SmallVec;
 use crate::ops::Movement;
 
 /// `offset + sum(strides[a] * point[a])`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Coordinate {
     offset: i64,
     strides: SmallVec<[i64; 4]>,
+}
+
+impl Clone for Coordinate {
+    /// Copies the strides as bytes, which the derived form does one by one.
+    fn clone(&self) -> Coordinate {
+        Coordinate { offset: self.offset, strides: SmallVec::from_slice(&self.strides) }
+    }
 }
 
 /// The coordinates of a value, one per axis.

@@ -20,10 +20,9 @@ mod trap;
 mod wide;
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock, Mutex};
 
-use retape_runtime::{Code, Memo, into_inner, lock, parallel_for};
+use retape_runtime::{Code, Hash32, Memo, hash_value, into_inner, lock, parallel_for};
 
 use crate::error::{Error, Result};
 use crate::ir::{Inst, Kernel};
@@ -51,10 +50,8 @@ pub(crate) struct Function {
     len: usize,
 }
 
-type Key = [u8; 32];
-
 /// Code in use, by what it was made from.
-static CACHE: LazyLock<Memo<Key, Function>> = LazyLock::new(Memo::in_use);
+static CACHE: LazyLock<Memo<Hash32, Function>> = LazyLock::new(Memo::in_use);
 
 impl Function {
     /// The bytes of its code.
@@ -63,34 +60,13 @@ impl Function {
     }
 }
 
-/// Feeds what is hashed into blake3.
-struct KeyHasher(blake3::Hasher);
-
-impl Hasher for KeyHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        0
-    }
-}
-
 impl Unit<'_> {
     /// All that the code depends on; the range of a flat nest called for ranges and the lengths of buffers are not.
-    fn key(&self, isa: &str) -> Key {
-        let mut hasher = KeyHasher(blake3::Hasher::new());
-        isa.hash(&mut hasher);
-        self.trap.hash(&mut hasher);
+    fn key(&self, isa: &str) -> Hash32 {
         let whole = run_whole(&self.nests);
-        for nest in &self.nests {
-            whole.hash(&mut hasher);
-            nest.traversal.hash(&mut hasher);
-            nest.unroll.hash(&mut hasher);
-            wide::may_store_past(nest).hash(&mut hasher);
-            coded(nest, whole).hash(&mut hasher);
-        }
-        hasher.0.finalize().into()
+        let part = |nest: &&Nest| (nest.traversal, nest.unroll, wide::may_store_past(nest), coded(nest, whole));
+        let parts: Vec<_> = self.nests.iter().map(part).collect();
+        hash_value(&(isa, self.trap, whole, parts))
     }
 }
 
@@ -116,7 +92,7 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
 /// Fails if Cranelift does not support the machine, a kernel has calls left, or the system refuses the memory.
 pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let isa = compile::isa()?;
-    let keys: Vec<Key> = units.iter().map(|unit| unit.key(&isa.name)).collect();
+    let keys: Vec<Hash32> = units.iter().map(|unit| unit.key(&isa.name)).collect();
     let mut first_of = HashMap::new();
     // A unit of each key, and for each unit the one of its key.
     let mut distinct: Vec<usize> = vec![];

@@ -3,11 +3,11 @@
 //! Guarantees that equal instructions are appended once, so that formulas may repeat constants and subterms freely.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use retape_runtime::{DType, Element, Scalar};
+use rustc_hash::FxHashMap;
 
 use super::arith::{Arith, IntArith, Mask};
 use crate::ir::{Binary, Compare, Func1, Inst, Param, Unary, ValueId};
@@ -17,13 +17,13 @@ pub(super) struct BodyBuilder {
     /// The instructions so far.
     pub(super) insts: Vec<Inst<ValueId>>,
     dtypes: Vec<DType>,
-    known: HashMap<Inst<ValueId>, ValueId>,
+    known: FxHashMap<Inst<ValueId>, ValueId>,
 }
 
 impl BodyBuilder {
     /// An empty body.
     pub(super) fn new() -> BodyBuilder {
-        BodyBuilder { insts: Vec::new(), dtypes: Vec::new(), known: HashMap::new() }
+        BodyBuilder { insts: Vec::new(), dtypes: Vec::new(), known: FxHashMap::default() }
     }
 
     /// The dtype of a value.

@@ -5,11 +5,11 @@
 //! [`Kernel::verify`] always.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::fmt;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 use retape_runtime::{DType, Element, Scalar};
+use rustc_hash::FxHashMap;
 
 use super::arith::fold;
 use super::{
@@ -28,7 +28,7 @@ struct BuilderState {
     kernel: Kernel,
     dtypes: Vec<DType>,
     /// The value of each distinct instruction.
-    known: HashMap<Inst<ValueId>, ValueId>,
+    known: FxHashMap<Inst<ValueId>, ValueId>,
 }
 
 /// A value of a kernel being built; operators on it add instructions.
@@ -69,6 +69,14 @@ impl KernelBuilder {
     /// A kernel without parameters, axes and instructions.
     pub fn new() -> KernelBuilder {
         KernelBuilder::default()
+    }
+
+    /// Makes room for so many more instructions.
+    pub(crate) fn reserve(&self, n: usize) {
+        let state = &mut *self.state.borrow_mut();
+        state.kernel.insts.reserve(n);
+        state.dtypes.reserve(n);
+        state.known.reserve(n);
     }
 
     /// Adds a parameter; those that are read must be added before those that are written.

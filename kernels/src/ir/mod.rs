@@ -87,12 +87,19 @@ pub struct Param {
 }
 
 /// `offset + sum(strides[a] * coordinate(a))`, in elements; one stride per axis.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Affine {
     /// The position of the point at the origin.
     pub offset: i64,
     /// The distance between neighbours along each axis.
     pub strides: SmallVec<[i64; 4]>,
+}
+
+impl Clone for Affine {
+    /// Copies the strides as bytes, which the derived form does one by one.
+    fn clone(&self) -> Affine {
+        Affine::new(self.offset, &self.strides)
+    }
 }
 
 /// A value written to a parameter.

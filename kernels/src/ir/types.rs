@@ -90,12 +90,17 @@ impl ReductionOp {
 impl<V: Copy> Inst<V> {
     /// The operands in order.
     pub fn operands(&self) -> SmallVec<[V; 3]> {
-        let mut operands = SmallVec::new();
-        let _ = self.try_map(|v| {
-            operands.push(v);
-            Some(())
-        });
-        operands
+        match *self {
+            Inst::Const(_) | Inst::Index(_) | Inst::Load(..) => SmallVec::new(),
+            Inst::LoadAt(_, x)
+            | Inst::Unary(_, x)
+            | Inst::Cast(_, x)
+            | Inst::Bitcast(_, x)
+            | Inst::Call1(_, x)
+            | Inst::Reduce(_, x) => SmallVec::from_slice(&[x]),
+            Inst::Binary(_, x, y) | Inst::Compare(_, x, y) | Inst::Call2(_, x, y) => SmallVec::from_slice(&[x, y]),
+            Inst::Select(x, y, z) | Inst::Fma(x, y, z) => SmallVec::from_slice(&[x, y, z]),
+        }
     }
 
     /// The same instruction over other operands.

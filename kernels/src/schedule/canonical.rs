@@ -7,19 +7,19 @@ use smallvec::SmallVec;
 
 use super::MIN_VECTOR_EXTENT;
 use crate::ir::{Affine, Axis, AxisId, Inst, Kernel, Store, ValueId, operation};
+use crate::simplify::without_dead;
 
 /// The canonical form; `None` if there is nothing to do.
 pub(crate) fn canonical(kernel: &Kernel) -> Option<Kernel> {
     if kernel.kept_len() == 0 {
         return None;
     }
-    let kernel = without_empty_reductions(kernel.clone());
-    let kernel = without_dead(&kernel);
+    let kernel = without_dead(without_empty_reductions(kernel.clone()));
     if kernel.stores.is_empty() {
         return None;
     }
-    let (kernel, _) = merged(without_single_reductions(without_units(&kernel)), 0);
-    Some(merged(ordered(&kernel), 0).0)
+    let (kernel, _) = merged(without_single_reductions(without_units(kernel)), 0);
+    Some(merged(ordered(kernel), 0).0)
 }
 
 /// Reductions over a single point, where no axis is reduced, as operations on their neutral elements.
@@ -57,7 +57,7 @@ fn without_empty_reductions(mut kernel: Kernel) -> Kernel {
         }
         let stores = std::mem::take(&mut kernel.stores);
         kernel.stores = stores.into_iter().filter(|s| !kernel.uses_reduced(&s.at)).collect();
-        kernel = without_dead(&kernel);
+        kernel = without_dead(kernel);
     }
     let used = !empty
         && (kernel.insts.iter().any(|i| matches!(i, Inst::Reduce(..)))
@@ -66,41 +66,18 @@ fn without_empty_reductions(mut kernel: Kernel) -> Kernel {
         return kernel;
     }
     let order: Vec<usize> = (0..kernel.axes.len()).filter(|&a| !kernel.axes[a].reduced).collect();
-    select_axes(&kernel, &order)
+    with_axes(kernel, &order)
 }
 
-/// The kernel without instructions that no store needs.
-pub(super) fn without_dead(kernel: &Kernel) -> Kernel {
-    let mut live = vec![false; kernel.insts.len()];
-    for store in &kernel.stores {
-        live[store.value.index()] = true;
-    }
-    for id in (0..kernel.insts.len()).rev().filter(|&id| live[id]).collect::<Vec<_>>() {
-        live[id] = true;
-    }
-    for id in (0..kernel.insts.len()).rev() {
-        if live[id] {
-            for operand in kernel.insts[id].operands() {
-                live[operand.index()] = true;
-            }
-        }
-    }
-    let mut new = vec![ValueId(0); kernel.insts.len()];
-    let mut insts = Vec::new();
-    for (id, inst) in kernel.insts.iter().enumerate().filter(|(id, _)| live[*id]) {
-        new[id] = ValueId(insts.len() as u32);
-        insts.push(inst.map(|v| new[v.index()]));
-    }
-    let mut stores = kernel.stores.clone();
-    for store in &mut stores {
-        store.value = new[store.value.index()];
-    }
-    Kernel { insts, stores, ..kernel.clone() }
-}
-
-fn without_units(kernel: &Kernel) -> Kernel {
+fn without_units(kernel: Kernel) -> Kernel {
     let order: Vec<usize> = (0..kernel.axes.len()).filter(|&a| kernel.axes[a].extent != 1).collect();
-    select_axes(kernel, &order)
+    with_axes(kernel, &order)
+}
+
+/// As [`select_axes`], for orders that are often the one that is there.
+fn with_axes(kernel: Kernel, order: &[usize]) -> Kernel {
+    debug_assert!(maps(&kernel).all(|at| at.strides.len() == kernel.axes.len()), "one stride per axis");
+    if order.iter().copied().eq(0..kernel.axes.len()) { kernel } else { select_axes(&kernel, order) }
 }
 
 /// The kernel with only the axes `order`, in that order; the others are at their origin.
@@ -164,14 +141,14 @@ pub(super) fn merged(mut kernel: Kernel, mut border: usize) -> (Kernel, usize) {
 }
 
 /// Kept axes before reduced ones; in each class the axis with most unit strides last, the others by falling strides.
-fn ordered(kernel: &Kernel) -> Kernel {
+fn ordered(kernel: Kernel) -> Kernel {
     let mut order: Vec<usize> = Vec::new();
     for reduced in [false, true] {
         let mut class: Vec<usize> = (0..kernel.axes.len()).filter(|&a| kernel.axes[a].reduced == reduced).collect();
-        class.sort_by_key(|&a| std::cmp::Reverse(leading_stride(kernel, a, reduced)));
+        class.sort_by_key(|&a| std::cmp::Reverse(leading_stride(&kernel, a, reduced)));
         let score = |&a: &usize| {
             let long = kernel.axes[a].extent >= MIN_VECTOR_EXTENT;
-            if long { score(kernel, a) } else { 0 }
+            if long { score(&kernel, a) } else { 0 }
         };
         let best = class.iter().map(score).max().unwrap_or(0);
         if let Some(at) = class.iter().rposition(|a| score(a) == best) {
@@ -180,7 +157,7 @@ fn ordered(kernel: &Kernel) -> Kernel {
         }
         order.extend(class);
     }
-    select_axes(kernel, &order)
+    with_axes(kernel, &order)
 }
 
 /// How good an axis is as the innermost one: unit strides count most, and those of stores above those of loads.

@@ -8,9 +8,8 @@
 //! other constants may decide what the code is: bounds of comparisons, distances of shifts, exponents, factors and
 //! divisors that rewrites look for. Results keep their bits, as the operations on the numbers are the same.
 
-use std::collections::HashMap;
-
 use retape_runtime::{DType, Scalar};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::{Nest, Source, Traversal, prepared};
@@ -32,9 +31,7 @@ pub(crate) fn prepared_all(kernels: &[&Kernel]) -> Vec<Kernel> {
         let place = move_numbers(&mut template, &numbers).0;
         let template = prepared(&template);
         for n in members {
-            let mut own = Kernel::clone(kernels[n]);
-            let (_, values) = move_numbers(&mut own, &numbers);
-            all[n] = Some(with_numbers(template.clone(), place, &values));
+            all[n] = Some(with_numbers(template.clone(), place, &values_of(kernels[n], &numbers)));
         }
     }
     all.into_iter().flatten().collect()
@@ -64,10 +61,12 @@ pub(crate) fn share_code<'n>(nests: impl Iterator<Item = &'n mut Nest>, start: u
 fn classes<'k, T: std::hash::Hash + Eq>(
     kernels: impl Iterator<Item = (T, &'k Kernel)> + Clone,
 ) -> impl Iterator<Item = KernelClass> {
-    let mut known: HashMap<(T, Kernel, Vec<usize>), usize> = HashMap::new();
+    let mut known: FxHashMap<(T, Kernel, Vec<usize>), usize> = FxHashMap::default();
     let mut all: Vec<Vec<(usize, &Kernel)>> = vec![];
     for (n, (beside, kernel)) in kernels.enumerate() {
-        let class = *known.entry((beside, outline(kernel), equal_numbers(kernel))).or_insert(all.len());
+        let numbers = numbers(kernel);
+        let key = (beside, outline(kernel, &numbers), equal_numbers(kernel, &numbers));
+        let class = *known.entry(key).or_insert(all.len());
         all.resize_with(known.len(), Vec::new);
         all[class].push((n, kernel));
     }
@@ -78,9 +77,9 @@ fn classes<'k, T: std::hash::Hash + Eq>(
 }
 
 /// The kernel with all its numbers alike: 1.5, which is one itself, so that no constant that stays looks like them.
-fn outline(kernel: &Kernel) -> Kernel {
+fn outline(kernel: &Kernel, numbers: &[usize]) -> Kernel {
     let mut outline = kernel.clone();
-    for id in numbers(kernel) {
+    for &id in numbers {
         if let Inst::Const(c) = &mut outline.insts[id] {
             *c = Scalar::from_f64(1.5, c.dtype);
         }
@@ -90,8 +89,8 @@ fn outline(kernel: &Kernel) -> Kernel {
 
 /// For each number, the first one that it equals: those that are one value in a kernel are one in all of its class, so
 /// that no kernel has more instructions in company than alone.
-fn equal_numbers(kernel: &Kernel) -> Vec<usize> {
-    let values: Vec<Option<Scalar>> = numbers(kernel).iter().map(|&id| constant(&kernel.insts[id])).collect();
+fn equal_numbers(kernel: &Kernel, numbers: &[usize]) -> Vec<usize> {
+    let values = values_of(kernel, numbers);
     values.iter().map(|value| values.iter().position(|other| other == value).unwrap_or_default()).collect()
 }
 
@@ -129,6 +128,11 @@ fn differing(kernels: &[&Kernel]) -> Vec<usize> {
     numbers(kernels[0]).into_iter().filter(differs).collect()
 }
 
+/// The values of some constants.
+fn values_of(kernel: &Kernel, ids: &[usize]) -> Vec<Scalar> {
+    ids.iter().filter_map(|&id| constant(&kernel.insts[id])).collect()
+}
+
 fn constant(inst: &Inst<ValueId>) -> Option<Scalar> {
     if let Inst::Const(c) = inst { Some(*c) } else { None }
 }
@@ -137,7 +141,7 @@ fn constant(inst: &Inst<ValueId>) -> Option<Scalar> {
 /// place of this parameter, and its elements; without constants there is none.
 fn move_numbers(kernel: &mut Kernel, ids: &[usize]) -> (usize, Vec<Scalar>) {
     let place = kernel.params.iter().position(|param| param.written).unwrap_or(kernel.params.len());
-    let values: Vec<Scalar> = ids.iter().filter_map(|&id| constant(&kernel.insts[id])).collect();
+    let values = values_of(kernel, ids);
     if let Some(first) = values.first() {
         kernel.params.insert(place, Param { dtype: first.dtype, len: values.len(), written: false });
         // Nests may read parameters behind written ones: partial results.

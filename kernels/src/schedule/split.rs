@@ -5,9 +5,10 @@
 
 use retape_runtime::{DType, Scalar};
 
-use super::canonical::{affine, without_dead};
+use super::canonical::affine;
 use super::{Source, Traversal};
 use crate::ir::{Affine, Axis, AxisId, Binary, Inst, Kernel, Param, ParamId, Stage, Store, ValueId, operation};
+use crate::simplify::without_dead;
 
 /// The fewest points worth splitting.
 const MIN_POINTS: usize = 1 << 16;
@@ -155,7 +156,7 @@ impl Cutter<'_> {
                 value: new[id.index()],
             });
         }
-        (without_dead(&Kernel { params, axes, insts, stores }), sources)
+        (without_dead(Kernel { params, axes, insts, stores }), sources)
     }
 
     /// The coordinate along the cut axis: `start + chunk * (which chunk) + (where in it)`.
@@ -207,6 +208,6 @@ impl Cutter<'_> {
         let kept_stores = self.kernel.stores.iter().filter(|s| !self.kernel.uses_reduced(&s.at));
         let stores =
             kept_stores.map(|s| Store { param: s.param, at: strides(&s.at), value: new[s.value.index()] }).collect();
-        (without_dead(&Kernel { params, axes, insts, stores }), sources)
+        (without_dead(Kernel { params, axes, insts, stores }), sources)
     }
 }

@@ -3,11 +3,12 @@
 
 use smallvec::SmallVec;
 
-use super::canonical::{merged, select_axes, without_dead, without_single_reductions};
+use super::canonical::{merged, select_axes, without_single_reductions};
 use super::{Nest, Source, TASK_WORK, Traversal, cost_of_point, prepared, unroll};
 use crate::epilogue::{Epilogue, first_column_axis};
 use crate::ir::{Affine, Inst, Kernel};
 use crate::library::TileShape;
+use crate::simplify::without_dead;
 
 /// Rows of blocks that end anywhere are shorter than these; the ends of so short ones would cost more than is won.
 const MIN_WIDTH: usize = 64;
@@ -16,7 +17,7 @@ const MIN_WIDTH: usize = 64;
 /// moves by one element, so that there is no code for a part of them, or if one thread would do the work of many.
 pub(crate) fn tile_nest(epilogue: &Epilogue, tiles: TileShape) -> Option<Nest> {
     let TileShape { width, has_whole_rows, is_one } = tiles;
-    let kernel = without_dead(&prepared(epilogue.kernel()));
+    let kernel = without_dead(prepared(epilogue.kernel()));
     let is_long = has_whole_rows || width >= MIN_WIDTH;
     let first = first_column_axis(&kernel, width).filter(|_| is_long && width > 1)?;
     let order: Vec<usize> = (0..kernel.axes.len()).filter(|&axis| kernel.axes[axis].extent != 1).collect();
