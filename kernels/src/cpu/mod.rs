@@ -77,10 +77,10 @@ impl Hasher for KeyHasher {
 }
 
 impl Unit<'_> {
-    /// All that the code depends on; the range of a flat nest called for ranges and the lengths of buffers are not.
-    fn key(&self, isa: &str) -> Key {
+    /// All that the code depends on beside the machine; the range of a flat nest called for ranges and the lengths of
+    /// buffers are not.
+    fn key(&self) -> Key {
         let mut hasher = KeyHasher(blake3::Hasher::new());
-        isa.hash(&mut hasher);
         self.trap.hash(&mut hasher);
         let whole = run_whole(&self.nests);
         for nest in &self.nests {
@@ -115,8 +115,7 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
 ///
 /// Fails if Cranelift does not support the machine, a kernel has calls left, or the system refuses the memory.
 pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
-    let isa = compile::isa()?;
-    let keys: Vec<Key> = units.iter().map(|unit| unit.key(&isa.name)).collect();
+    let keys: Vec<Key> = units.iter().map(Unit::key).collect();
     let mut first_of = HashMap::new();
     // A unit of each key, and for each unit the one of its key.
     let mut distinct: Vec<usize> = vec![];
@@ -131,7 +130,7 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let missing: Vec<usize> = (0..distinct.len()).filter(|&number| functions[number].is_none()).collect();
     let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = missing.iter().map(|_| Mutex::new(None)).collect();
     parallel_for(missing.len(), &|n| {
-        let code = compile::machine_code(&units[distinct[missing[n]]], isa);
+        let code = compile::machine_code(&units[distinct[missing[n]]], compile::isa());
         *lock(&slots[n]) = Some(code);
     });
     let mut bytes = Vec::new();
@@ -159,8 +158,8 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
 /// # Errors
 ///
 /// Fails if no code can be made for this machine.
-pub fn machine() -> Result<&'static str> {
-    compile::isa().map(|isa| isa.name.as_str())
+pub fn machine() -> Result<String> {
+    compile::isa().name()
 }
 
 /// The CLIF text of the functions that a verified kernel becomes, before optimisation.
