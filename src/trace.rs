@@ -61,7 +61,7 @@ pub(crate) fn flatten<R: Tree>(tape: &Arc<Tape>, body: impl FnOnce() -> Result<R
     }
     let mut graph = recorded.graph;
     graph.set_outputs(outputs);
-    let graph = graph.parameters_first();
+    let graph = graph.parameters_first().trimmed();
     if !tape.is_compared() {
         Settings::get().log(Stage::Trace, || graph.to_string());
     }

@@ -20,8 +20,16 @@ def ms(x):
     return f"{x * 1e3:.1f} us" if x < 0.1 else f"{x:.3g} ms"
 
 
-print("| workload | retape | fastest peer | ratio | first call, retape | fastest compiler | peak memory, retape | least of the peers |")
-print("|---|---|---|---|---|---|---|---|")
+def mb(x):
+    return "" if x is None else f"{x:.1f} MB" if x < 100 else f"{x:.0f} MB"
+
+
+def leanest(runs, *frameworks):
+    return min((r["peak_rss_mb"] for r in runs if r["framework"] in frameworks), default=None)
+
+
+print("| workload | retape | fastest peer | ratio | first call, retape | fastest compiler | memory, retape | PyTorch | burn |")
+print("|---|---|---|---|---|---|---|---|---|")
 wrong = []
 for workload, runs in best.items():
     own = runs.pop("retape", None)
@@ -30,10 +38,10 @@ for workload, runs in best.items():
     name, peer = min(runs.items(), key=lambda item: item[1]["warm_ms_median"])
     compilers = [r["cold_s"] for r in runs.values() if r["framework"] in COMPILERS]
     cold = f"{min(compilers):.2f} s" if compilers else ""
-    memory = min(r["peak_rss_mb"] for r in runs.values())
+    torch, burn = leanest(runs.values(), "torch", "torch_compile"), leanest(runs.values(), "burn")
     ratio = own["warm_ms_median"] / peer["warm_ms_median"]
     print(f"| {workload} | {ms(own['warm_ms_median'])} | {ms(peer['warm_ms_median'])} {name} | {ratio:.2f} "
-          f"| {own['cold_s'] * 1e3:.0f} ms | {cold} | {own['peak_rss_mb']:.0f} MB | {memory:.0f} MB |")
+          f"| {own['cold_s'] * 1e3:.0f} ms | {cold} | {mb(own['peak_rss_mb'])} | {mb(torch)} | {mb(burn)} |")
     for other, run in runs.items():
         if abs(run["loss_after_5"] - own["loss_after_5"]) > 1e-3 * abs(own["loss_after_5"]):
             wrong.append(f"{workload}: {other} {run['loss_after_5']}, retape {own['loss_after_5']}")

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Measures retape and its peers on this machine: benches/peers/run.sh [ROUNDS] [WORKLOAD ...]
+# With BURN=1 burn is one of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-2}
@@ -14,6 +15,10 @@ if [ ! -x "$python" ]; then
   "$python" -m pip install --quiet --disable-pip-version-check numpy jax==0.10.2 jaxlib==0.10.2 torch==2.15.0
 fi
 cargo build --release --example workloads
+if [ "${BURN:-0}" = 1 ]; then
+  cargo build --release --manifest-path benches/peers/burn/Cargo.toml --target-dir "$folder/burn"
+  cores=$("$python" -c "import os; print(*sorted(os.sched_getaffinity(0))[:$threads], sep=',')")
+fi
 lines=$folder/lines.jsonl
 : > "$lines"
 
@@ -33,6 +38,10 @@ peer() {
   timeout 300 "$python" benches/peers/peers.py --framework "$1" --workload "$2" --repeat 20 --max-seconds 4 \
     --threads "$threads" "${@:3}" 2> /dev/null | keep "$@"
 }
+burn() {
+  quiet
+  timeout 300 taskset --cpu-list "$cores" "$folder/burn/release/peer-burn" "$1" --repeat 20 --max-seconds 4 | keep burn "$@"
+}
 
 for round in $(seq "$rounds"); do
   for w in $workloads; do
@@ -42,6 +51,7 @@ for round in $(seq "$rounds"); do
     peer torch "$w"
     own "$w"
     peer torch_compile "$w"
+    [ "${BURN:-0}" != 1 ] || burn "$w"
     case $w in
       tiny) peer jax "$w" --variant scan ;;
       lstm) peer torch "$w" --variant fused; peer jax "$w" --variant scan ;;

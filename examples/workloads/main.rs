@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cold_s = start.elapsed().as_secs_f64();
     let loss_first = work.loss()?;
     for _ in 0..5 {
-        work.update();
+        work.update()?;
         work.step()?;
     }
     let loss_after_5 = work.loss()?;

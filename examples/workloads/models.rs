@@ -21,7 +21,7 @@ pub(crate) trait Work {
     fn loss(&mut self) -> Result<f64>;
 
     /// The untimed update of workloads that only compute gradients.
-    fn update(&mut self) {}
+    fn update(&mut self) -> Result<()>;
 }
 
 /// A step as a closure over what it carries from call to call, and how its loss and update follow from that.
@@ -36,7 +36,7 @@ fn steps<S: 'static>(
     state: S,
     step: impl FnMut(&mut S) -> Result<()> + 'static,
     loss: impl Fn(&S) -> Result<f64> + 'static,
-    update: impl Fn(&mut S) + 'static,
+    update: impl Fn(&mut S) -> Result<()> + 'static,
 ) -> Box<dyn Work> {
     Box::new(Steps { state, step, loss, update })
 }
@@ -45,7 +45,7 @@ impl<S, F, L, U> Work for Steps<S, F, L, U>
 where
     F: FnMut(&mut S) -> Result<()>,
     L: Fn(&S) -> Result<f64>,
-    U: Fn(&mut S),
+    U: Fn(&mut S) -> Result<()>,
 {
     fn step(&mut self) -> Result<()> {
         (self.step)(&mut self.state)
@@ -55,8 +55,8 @@ where
         (self.loss)(&self.state)
     }
 
-    fn update(&mut self) {
-        (self.update)(&mut self.state);
+    fn update(&mut self) -> Result<()> {
+        (self.update)(&mut self.state)
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn digits_predict(batch: usize, device: Device) -> Box<dyn Work> {
             Ok(())
         },
         |(digits, angles)| item(&(digits.square().sum(..) + angles.square().sum(..))),
-        |_| {},
+        |_| Ok(()),
     )
 }
 
@@ -195,26 +195,42 @@ pub(crate) fn carrying<S: 'static>(first: S, step: impl Fn(S) -> Result<(Tensor,
             Ok(())
         },
         |(_, loss)| item(loss),
-        |_| {},
+        |_| Ok(()),
     )
 }
 
-/// Carries parameters and the value and gradient of the last step; updates by plain gradient descent.
+/// Carries parameters and the value and gradient of the last step; `descend` is given both for the next parameters. A
+/// gradient goes before the next one comes.
 fn gradient_only<P: Tree + 'static>(
     params: P,
     step: impl Fn(&P) -> Result<(Tensor, P)> + 'static,
-    descend: impl Fn(&P, &P) -> P + 'static,
+    descend: impl Fn(P, P) -> Result<P> + 'static,
 ) -> Box<dyn Work> {
-    let gradient = map(&params, Tensor::clone);
     steps(
-        (params, Tensor::from(0.0_f32), gradient),
+        (Some(params), Tensor::from(0.0_f32), None),
         move |(params, loss, gradient)| {
-            (*loss, *gradient) = step(params)?;
+            *gradient = None;
+            // An update that fails leaves nothing to go on from.
+            if let Some(params) = params {
+                let (found, next) = step(params)?;
+                (*loss, *gradient) = (found, Some(next));
+            }
             Ok(())
         },
         |(_, loss, _)| item(loss),
-        move |(params, _, gradient)| *params = descend(params, gradient),
+        move |(params, _, gradient)| {
+            if let (Some(old), Some(gradient)) = (params.take(), gradient.take()) {
+                *params = Some(descend(old, gradient)?);
+            }
+            Ok(())
+        },
     )
+}
+
+/// Plain gradient descent by a rate, which writes the next parameters over those that it is given.
+fn descent<P: Tree + 'static>(rate: f32) -> impl Fn(P, P) -> Result<P> {
+    let descend = accelerate(move |params: &P, gradient: &P| zip_map([params, gradient], |[p, g]| p - g * rate));
+    move |params, gradient| descend.call(params, gradient)
 }
 
 /// The mean of a formula of `n` elements, and its gradient.
@@ -228,12 +244,11 @@ pub(crate) fn elementwise(n: usize, last: fn(&Tensor) -> Tensor, mode: MathMode,
         (loss, gradient)
     });
     step.configure(|options| options.math = mode);
-    gradient_only(
-        params,
-        move |params| step.call(params),
+    let descend = accelerate(move |(x, a, b): &(Tensor, Tensor, Tensor), (dx, da, db): &(Tensor, Tensor, Tensor)| {
         // The gradient of a mean is small, by the number of elements.
-        move |(x, a, b), (dx, da, db)| (x - dx * (n as f32 / 40.0), a - da * 0.1_f32, b - db * 0.1_f32),
-    )
+        (x - dx * (n as f32 / 40.0), a - da * 0.1_f32, b - db * 0.1_f32)
+    });
+    gradient_only(params, move |params| step.call(params), move |params, gradient| descend.call(params, gradient))
 }
 
 fn tiny(device: Device) -> Box<dyn Work> {
@@ -250,11 +265,7 @@ fn tiny(device: Device) -> Box<dyn Work> {
         let gradient = loss.grad(params);
         (loss, gradient)
     });
-    gradient_only(
-        params,
-        move |params| step.call(params, &h),
-        |params, gradient| zip_map([params, gradient], |[p, g]| p - g * 0.01_f32),
-    )
+    gradient_only(params, move |params| step.call(params, &h), descent(0.01))
 }
 
 /// The mean of the squares of the last output of 128 cells, after a batch of sequences of 64 features.
@@ -272,7 +283,7 @@ fn lstm([n_steps, batch]: [usize; 2], device: Device) -> Box<dyn Work> {
         let gradient = loss.grad(lstm);
         (loss, gradient)
     });
-    gradient_only(lstm, move |lstm| step.call(lstm, &x), |lstm, gradient| zip_map([lstm, gradient], |[p, g]| p - g))
+    gradient_only(lstm, move |lstm| step.call(lstm, &x), descent(1.0))
 }
 
 /// Normalisation, attention, a hidden layer.
@@ -363,11 +374,7 @@ pub(crate) fn transformer([batch, positions]: [usize; 2], size: Size, device: De
         let gradient = loss.grad(block);
         (loss, gradient)
     });
-    gradient_only(
-        on(device, Block::new(size.width)),
-        move |block| step.call(block, &x),
-        |block, gradient| zip_map([block, gradient], |[p, g]| p - g * 0.1_f32),
-    )
+    gradient_only(on(device, Block::new(size.width)), move |block| step.call(block, &x), descent(0.1))
 }
 
 /// The product of two square matrices.
@@ -376,14 +383,17 @@ pub(crate) fn matmul(n: usize, dtype: DType, mode: MathMode, device: Device) -> 
     let (a, b) = (operand(1), operand(2));
     let product = accelerate(|a: &Tensor, b: &Tensor| a.matmul(b));
     product.configure(|options| options.math = mode);
+    let mean_square = accelerate(|c: &Tensor| c.cast(DType::F32).square().mean(..));
     steps(
         Tensor::from(0.0_f32),
         move |c| {
+            // A product goes before the next one comes.
+            *c = Tensor::from(0.0_f32);
             *c = product.call(&a, &b)?;
             Ok(())
         },
-        |c| item(&c.cast(DType::F32).square().mean(..)),
-        |_| {},
+        move |c| item(&mean_square.call(c)?),
+        |_| Ok(()),
     )
 }
 
@@ -397,7 +407,7 @@ fn dispatch1(device: Device) -> Box<dyn Work> {
             Ok(())
         },
         |y| item(&y.sum(..)),
-        |_| {},
+        |_| Ok(()),
     )
 }
 
@@ -411,6 +421,6 @@ fn dispatch50(device: Device) -> Box<dyn Work> {
             Ok(())
         },
         |found: &Vec<Tensor>| found.iter().map(|x| Ok(item(x)?.powi(2))).sum(),
-        |_| {},
+        |_| Ok(()),
     )
 }

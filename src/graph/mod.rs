@@ -142,21 +142,20 @@ impl Graph {
         self.clone().parameters_first()
     }
 
-    /// As [`with_parameters_first`](Graph::with_parameters_first), without a copy of a graph that is so.
-    pub(crate) fn parameters_first(self) -> Graph {
+    /// As [`with_parameters_first`](Graph::with_parameters_first), in the memory of the graph.
+    pub(crate) fn parameters_first(mut self) -> Graph {
         if self.params.iter().zip(0..).all(|(id, first)| *id == ValueId(first)) {
             return self;
         }
-        let mut moved = Graph::default();
-        let mut renamed = vec![None; self.nodes.len()];
-        let others = self.iter().filter(|(_, node)| !matches!(node.op, Op::Parameter(_))).map(|(id, _)| id);
-        for id in self.params.iter().copied().chain(others) {
-            let node = self.node(id);
-            let args = node.args.iter().map(|&arg| known(&renamed, arg)).collect();
-            renamed[id.index()] = Some(moved.push(Node { args, ..node.clone() }));
-        }
-        moved.outputs = self.outputs.iter().map(|&id| known(&renamed, id)).collect();
-        moved
+        let is_parameter = |node: &Node| matches!(node.op, Op::Parameter(_));
+        let (mut parameters, mut others) = (0.., self.params.len() as u32..);
+        let mut next = |node: &Node| if is_parameter(node) { parameters.next() } else { others.next() }.map(ValueId);
+        let renamed: Vec<Option<ValueId>> = self.nodes.iter().map(&mut next).collect();
+        let parameters: Vec<Node> = self.nodes.extract_if(.., |node| is_parameter(node)).collect();
+        self.nodes.splice(..0, parameters);
+        let args = self.nodes.iter_mut().flat_map(|node| &mut node.args);
+        args.chain(&mut self.params).chain(&mut self.outputs).for_each(|id| *id = known(&renamed, *id));
+        self
     }
 
     /// The graph without the nodes that no output needs.

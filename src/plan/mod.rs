@@ -99,12 +99,13 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
     epilogue::attach(&values, &mut groups, &mut steps);
     transpose::find(&mut steps);
     let order = groups.in_order(&[]);
-    let placed = |order: &[usize]| place(&values, order.iter().filter_map(|&group| steps[group].as_ref()));
-    let mut planned = placed(&order);
-    // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
     let later = groups.in_order(&groups.delayed_by(&values));
-    if later != order {
-        let other = placed(&later);
+    // Steps are copied only where both orders are tried.
+    let other =
+        (later != order).then(|| place(&values, later.iter().filter_map(|&group| steps[group].clone()).collect()));
+    let mut planned = place(&values, order.iter().filter_map(|&group| steps[group].take()).collect());
+    // Other readers of what could be written over may go first, unless values then live so long that nothing is won.
+    if let Some(other) = other {
         let outputs = |plan: &Plan| plan.outputs.iter().map(BufferType::bytes).fold(0, usize::saturating_add);
         let needs = |plan: &Plan| plan.arena_bytes.saturating_add(outputs(plan)).saturating_sub(plan.donated_bytes());
         if needs(&other.0) < needs(&planned.0) {
@@ -122,6 +123,7 @@ pub(crate) fn plan(graph: &Graph) -> Result<(Plan, Layout)> {
 }
 
 /// A step whose operands are still values.
+#[derive(Clone)]
 struct UnplacedStep {
     work: Work,
     reads: Vec<ValueId>,

@@ -18,8 +18,7 @@ use crate::graph::Graph;
 use crate::types::{ValueId, ValueTable};
 
 /// The plan of some steps, and what they are in the graph.
-pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s UnplacedStep>) -> (Plan, Layout) {
-    let steps: Vec<&UnplacedStep> = steps.collect();
+pub(super) fn place(values: &Values<'_>, steps: Vec<UnplacedStep>) -> (Plan, Layout) {
     let graph = values.graph;
     let mut placing = Placing::new(values);
     let copies = placing.inputs_and_outputs(values);
@@ -27,7 +26,7 @@ pub(super) fn place<'s>(values: &Values<'_>, steps: impl Iterator<Item = &'s Unp
         step.reads.iter().for_each(|&value| placing.last_use.insert(value, index));
     }
     placing.begin_outputs(&steps);
-    steps.iter().enumerate().for_each(|(index, step)| placing.add(index, step));
+    steps.into_iter().enumerate().for_each(|(index, step)| placing.add(index, step));
     for (memory, index) in copies {
         placing.copy(lower::copy(values, memory), memory, Place::Output(index));
     }
@@ -87,7 +86,7 @@ impl<'g> Placing<'g> {
     }
 
     /// Places large values that an output is written over, and those that they are written over, where the output lies.
-    fn begin_outputs(&mut self, steps: &[&UnplacedStep]) {
+    fn begin_outputs(&mut self, steps: &[UnplacedStep]) {
         /// Bytes of a value that is worth it.
         const LARGE: usize = 1 << 16;
         let mut made_in = ValueTable::with_capacity(self.graph.n_nodes());
@@ -96,7 +95,7 @@ impl<'g> Placing<'g> {
         }
         let given = self.last_reads_of_inputs();
         // Where a step has an accumulator, that lies where its epilogue writes.
-        let plain = |(_, step): &(usize, &&UnplacedStep)| step.work.accumulator().is_none();
+        let plain = |(_, step): &(usize, &UnplacedStep)| step.work.accumulator().is_none();
         for (index, step) in steps.iter().enumerate().rev().filter(plain) {
             for (position, &write) in step.writes.iter().enumerate() {
                 let ty = self.graph.ty(write);
@@ -110,7 +109,7 @@ impl<'g> Placing<'g> {
                     let is_alike = self.graph.ty(value).dtype == ty.dtype;
                     let dies = !self.places.contains(value) && self.last_use[value] == index;
                     let from = made_in.get(value).filter(|_| is_alike && dies);
-                    from.is_some_and(|&from| keeps_donations(steps[from], value, from..index, inputs))
+                    from.is_some_and(|&from| keeps_donations(&steps[from], value, from..index, inputs))
                 };
                 if let Some(value) = in_place(step, position).find(begins) {
                     self.places.insert(value, place);
@@ -133,16 +132,16 @@ impl<'g> Placing<'g> {
     }
 
     /// Places what a step writes, and the step.
-    fn add(&mut self, index: usize, step: &UnplacedStep) {
-        let shares = self.shares_with_accumulator(index, step);
+    fn add(&mut self, index: usize, step: UnplacedStep) {
+        let shares = self.shares_with_accumulator(index, &step);
         for (position, &write) in step.writes.iter().enumerate() {
             if self.places.contains(write) {
                 continue;
             }
-            if let Some(shared) = shares.filter(|_| is_passing(step, position)) {
+            if let Some(shared) = shares.filter(|_| is_passing(&step, position)) {
                 self.places.insert(write, self.places[shared]);
             } else {
-                self.place_write(index, step, position, shares == Some(write));
+                self.place_write(index, &step, position, shares == Some(write));
             }
         }
         let operand = |(&value, ty): (&ValueId, &BufferType)| Operand {
@@ -152,9 +151,9 @@ impl<'g> Placing<'g> {
         // A strided library call may need less than all of what it reads.
         let (types, _) = step.work.signature();
         let operands = step.reads.iter().chain(&step.writes).zip(&types).map(operand).collect();
-        self.steps.push(Step { work: step.work.clone(), operands, label: step.label.clone() });
-        let operands = step.reads.iter().chain(&step.writes).copied().take(step.work.n_meaningful()).collect();
-        self.layout.steps.push(StepValues { roots: step.roots.clone(), operands });
+        let meaningful = step.reads.iter().chain(&step.writes).copied().take(step.work.n_meaningful()).collect();
+        self.layout.steps.push(StepValues { roots: step.roots, operands: meaningful });
+        self.steps.push(Step { work: step.work, operands, label: step.label });
         let dying = step.reads.iter().filter(|&&value| self.last_use[value] == index);
         dying.for_each(|&value| self.slots.free(value));
         // A written value that no step reads frees its slot at once.

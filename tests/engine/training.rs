@@ -153,7 +153,7 @@ fn workloads_have_the_losses_of_other_programs() {
         let mut work = crate::models::make(name, retape::Device::Cpu).unwrap();
         work.step().unwrap();
         for _ in 0..5 {
-            work.update();
+            work.update().unwrap();
             work.step().unwrap();
         }
         let loss = work.loss().unwrap();

@@ -3,7 +3,7 @@
 //! Guarantees that the bytes refer to nothing but functions of this crate, which live as long as the process.
 
 use std::cell::Cell;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 use std::thread;
 
 use cranelift_codegen::binemit::Reloc;
@@ -25,63 +25,81 @@ use crate::schedule::LoopForm;
 
 /// The machine that code is made for.
 pub(super) struct Isa {
-    isa: OwnedTargetIsa,
-    features: Features,
     /// The level of nests at the full width of vectors, if the machine has one.
     level: Option<WideIsa>,
-    /// Name and settings, for keys.
-    pub(super) name: String,
+    /// What Cranelift makes of the machine. It is asked by the first function that it compiles: programs of which none
+    /// does leave its tables and their pages alone.
+    cranelift: OnceLock<Result<Cranelift>>,
 }
 
-static ISA: LazyLock<Result<Isa>> = LazyLock::new(detect);
+/// The machine as Cranelift knows it.
+struct Cranelift {
+    isa: OwnedTargetIsa,
+    features: Features,
+}
+
+static ISA: LazyLock<Isa> = LazyLock::new(|| Isa { level: WideIsa::detect(), cranelift: OnceLock::new() });
 
 /// The machine that this process runs on.
-pub(super) fn isa() -> Result<&'static Isa> {
-    ISA.as_ref().map_err(Clone::clone)
+pub(super) fn isa() -> &'static Isa {
+    &ISA
 }
 
 /// This machine, taken for one without fused multiply-add.
 #[cfg(test)]
 pub(super) fn isa_without_fma() -> Result<Isa> {
-    let isa = detect()?;
-    Ok(Isa { features: Features { fma: false, ..isa.features }, level: None, ..isa })
+    let cranelift = Cranelift::detect()?;
+    let features = Features { fma: false, ..cranelift.features };
+    Ok(Isa { level: None, cranelift: OnceLock::from(Ok(Cranelift { features, ..cranelift })) })
 }
 
 /// This machine, taken for one with this level alone.
 #[cfg(test)]
-pub(super) fn isa_at(level: Option<WideIsa>) -> Result<Isa> {
-    Ok(Isa { level, ..detect()? })
+pub(super) fn isa_at(level: Option<WideIsa>) -> Isa {
+    Isa { level, cranelift: OnceLock::new() }
 }
 
-fn detect() -> Result<Isa> {
-    let unsupported = |reason: String| Error::Unsupported(reason);
-    let mut flags = settings::builder();
-    let verify = if cfg!(debug_assertions) { "true" } else { "false" };
-    let wanted = [
-        ("opt_level", "speed"),
-        ("enable_verifier", verify),
-        // A frame of several pages is touched page by page, so that a full stack ends at its guard page.
-        ("enable_probestack", "true"),
-        ("probestack_strategy", "inline"),
-        ("use_colocated_libcalls", "false"),
-        ("is_pic", "false"),
-    ];
-    for (name, value) in wanted {
-        flags.set(name, value).map_err(|e| unsupported(e.to_string()))?;
+impl Isa {
+    fn cranelift(&self) -> Result<&Cranelift> {
+        self.cranelift.get_or_init(Cranelift::detect).as_ref().map_err(Clone::clone)
     }
-    let builder = cranelift_native::builder().map_err(|e| unsupported(e.into()))?;
-    let isa = builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))?;
-    let has = |name: &str| isa.isa_flags().iter().any(|v| v.name == name && v.as_bool() == Some(true));
-    let x64 = isa.name() == "x64";
-    let features = Features {
-        fma: !x64 || (has("has_fma") && has("has_avx")),
-        round: !x64 || has("has_sse41"),
-        ordered_min: !x64,
-    };
-    let settings: Vec<String> = isa.isa_flags().iter().map(|v| v.to_string()).collect();
-    let level = WideIsa::detect();
-    let name = format!("{} {}{}", isa.name(), settings.join(" "), level.map_or("", WideIsa::name));
-    Ok(Isa { isa, features, level, name })
+
+    /// Name and settings.
+    pub(super) fn name(&self) -> Result<String> {
+        let isa = &self.cranelift()?.isa;
+        let settings: Vec<String> = isa.isa_flags().iter().map(|v| v.to_string()).collect();
+        Ok(format!("{} {}{}", isa.name(), settings.join(" "), self.level.map_or("", WideIsa::name)))
+    }
+}
+
+impl Cranelift {
+    fn detect() -> Result<Cranelift> {
+        let unsupported = |reason: String| Error::Unsupported(reason);
+        let mut flags = settings::builder();
+        let verify = if cfg!(debug_assertions) { "true" } else { "false" };
+        let wanted = [
+            ("opt_level", "speed"),
+            ("enable_verifier", verify),
+            // A frame of several pages is touched page by page, so that a full stack ends at its guard page.
+            ("enable_probestack", "true"),
+            ("probestack_strategy", "inline"),
+            ("use_colocated_libcalls", "false"),
+            ("is_pic", "false"),
+        ];
+        for (name, value) in wanted {
+            flags.set(name, value).map_err(|e| unsupported(e.to_string()))?;
+        }
+        let builder = cranelift_native::builder().map_err(|e| unsupported(e.into()))?;
+        let isa = builder.finish(settings::Flags::new(flags)).map_err(|e| unsupported(e.to_string()))?;
+        let has = |name: &str| isa.isa_flags().iter().any(|v| v.name == name && v.as_bool() == Some(true));
+        let x64 = isa.name() == "x64";
+        let features = Features {
+            fma: !x64 || (has("has_fma") && has("has_avx")),
+            round: !x64 || has("has_sse41"),
+            ordered_min: !x64,
+        };
+        Ok(Cranelift { isa, features })
+    }
 }
 
 /// The memory of a compilation.
@@ -106,7 +124,7 @@ pub(super) fn machine_code(unit: &Unit<'_>, isa: &Isa) -> Result<Vec<u8>> {
     if let Some(code) = wide_code(unit, &forms, isa) {
         return Ok(code);
     }
-    with_compiled(unit, &forms, isa, false, |context| {
+    with_compiled(unit, &forms, isa.cranelift()?, false, |context| {
         let compiled = context.compiled_code().ok_or_else(|| Error::Internal("no code".into()))?;
         let mut bytes = compiled.buffer.data().to_vec();
         for reloc in compiled.buffer.relocs() {
@@ -123,19 +141,19 @@ fn wide_code(unit: &Unit<'_>, forms: &[LoopForm<'_>], isa: &Isa) -> Option<Vec<u
 
 /// The CLIF text of a unit, before optimisation.
 pub(crate) fn clif(unit: &Unit<'_>) -> Result<String> {
-    let (isa, forms) = (isa()?, forms(unit)?);
+    let (cranelift, forms) = (isa().cranelift()?, forms(unit)?);
     let mut func = Function::new();
-    build(&mut func, &mut FunctionBuilderContext::new(), unit, &forms, isa);
+    build(&mut func, &mut FunctionBuilderContext::new(), unit, &forms, cranelift);
     Ok(func.display().to_string())
 }
 
 /// The machine instructions of a unit as text; those of full-width nests as bytes.
 pub(crate) fn disassembly(unit: &Unit<'_>) -> Result<String> {
     let forms = forms(unit)?;
-    if let Some(code) = wide_code(unit, &forms, isa()?) {
+    if let Some(code) = wide_code(unit, &forms, isa()) {
         return Ok(bytes_as_text(&code));
     }
-    with_compiled(unit, &forms, isa()?, true, |context| {
+    with_compiled(unit, &forms, isa().cranelift()?, true, |context| {
         let text = context.compiled_code().and_then(|code| code.vcode.clone());
         text.ok_or_else(|| Error::Internal("no disassembly".into()))
     })
@@ -150,20 +168,20 @@ fn bytes_as_text(bytes: &[u8]) -> String {
 fn with_compiled<T: Send>(
     unit: &Unit<'_>,
     forms: &[LoopForm<'_>],
-    isa: &Isa,
+    cranelift: &Cranelift,
     want_disasm: bool,
     read: impl FnOnce(&Context) -> Result<T> + Send,
 ) -> Result<T> {
     let Ok(spare) = SPARE.try_with(Cell::take) else {
-        return on_another_thread(|| with_compiled(unit, forms, isa, want_disasm, read));
+        return on_another_thread(|| with_compiled(unit, forms, cranelift, want_disasm, read));
     };
     let mut scratch =
         spare.unwrap_or_else(|| Box::new(Scratch { context: Context::new(), builder: FunctionBuilderContext::new() }));
     let Scratch { context, builder } = &mut *scratch;
     context.clear();
     context.set_disasm(want_disasm);
-    build(&mut context.func, builder, unit, forms, isa);
-    let compiled = context.compile(&*isa.isa, &mut ControlPlane::default());
+    build(&mut context.func, builder, unit, forms, cranelift);
+    let compiled = context.compile(&*cranelift.isa, &mut ControlPlane::default());
     compiled.map_err(|e| Error::Internal(format!("{:?}", e.inner)))?;
     let result = read(context);
     let _ = SPARE.try_with(|place| place.set(Some(scratch)));
@@ -199,15 +217,15 @@ fn build(
     context: &mut FunctionBuilderContext,
     unit: &Unit<'_>,
     forms: &[LoopForm<'_>],
-    isa: &Isa,
+    cranelift: &Cranelift,
 ) {
-    let mut signature = Signature::new(isa.isa.default_call_conv());
+    let mut signature = Signature::new(cranelift.isa.default_call_conv());
     signature.params.extend([AbiParam::new(types::I64); 3]);
     func.signature = signature;
     let mut e = Emitter {
         b: FunctionBuilder::new(func, context),
         libs: Libs::default(),
-        features: isa.features,
+        features: cranelift.features,
         nonfinite: None,
     };
     let entry = e.b.create_block();
@@ -229,7 +247,7 @@ fn build(
     e.raise_flag(table);
     e.b.ins().return_(&[]);
     e.b.seal_all_blocks();
-    e.b.finalize(isa.isa.frontend_config());
+    e.b.finalize(cranelift.isa.frontend_config());
 }
 
 fn relocate(bytes: &mut [u8], reloc: &FinalizedMachReloc, func: &Function) -> Result<()> {

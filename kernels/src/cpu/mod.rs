@@ -61,12 +61,13 @@ impl Function {
 }
 
 impl Unit<'_> {
-    /// All that the code depends on; the range of a flat nest called for ranges and the lengths of buffers are not.
-    fn key(&self, isa: &str) -> Hash32 {
+    /// All that the code depends on beside the machine; the range of a flat nest called for ranges and the lengths of
+    /// buffers are not.
+    fn key(&self) -> Hash32 {
         let whole = run_whole(&self.nests);
         let part = |nest: &&Nest| (nest.traversal, nest.unroll, wide::may_store_past(nest), coded(nest, whole));
         let parts: Vec<_> = self.nests.iter().map(part).collect();
-        hash_value(&(isa, self.trap, whole, parts))
+        hash_value(&(self.trap, whole, parts))
     }
 }
 
@@ -91,8 +92,7 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
 ///
 /// Fails if Cranelift does not support the machine, a kernel has calls left, or the system refuses the memory.
 pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
-    let isa = compile::isa()?;
-    let keys: Vec<Hash32> = units.iter().map(|unit| unit.key(&isa.name)).collect();
+    let keys: Vec<Hash32> = units.iter().map(Unit::key).collect();
     let mut first_of = HashMap::new();
     // A unit of each key, and for each unit the one of its key.
     let mut distinct: Vec<usize> = vec![];
@@ -107,7 +107,7 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let missing: Vec<usize> = (0..distinct.len()).filter(|&number| functions[number].is_none()).collect();
     let slots: Vec<Mutex<Option<Result<Vec<u8>>>>> = missing.iter().map(|_| Mutex::new(None)).collect();
     parallel_for(missing.len(), &|n| {
-        let code = compile::machine_code(&units[distinct[missing[n]]], isa);
+        let code = compile::machine_code(&units[distinct[missing[n]]], compile::isa());
         *lock(&slots[n]) = Some(code);
     });
     let mut bytes = Vec::new();
@@ -135,8 +135,8 @@ pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
 /// # Errors
 ///
 /// Fails if no code can be made for this machine.
-pub fn machine() -> Result<&'static str> {
-    compile::isa().map(|isa| isa.name.as_str())
+pub fn machine() -> Result<String> {
+    compile::isa().name()
 }
 
 /// The CLIF text of the functions that a verified kernel becomes, before optimisation.

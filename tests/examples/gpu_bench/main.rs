@@ -133,7 +133,7 @@ fn loss_of(work: &mut dyn Work) -> Result<f64, AnyError> {
 
 fn five_more(work: &mut dyn Work) -> Result<(), AnyError> {
     for _ in 0..5 {
-        work.update();
+        work.update()?;
         work.step()?;
     }
     Ok(())
