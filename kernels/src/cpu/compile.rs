@@ -27,8 +27,8 @@ use crate::schedule::LoopForm;
 pub(super) struct Isa {
     /// The level of nests at the full width of vectors, if the machine has one.
     level: Option<WideIsa>,
-    /// What Cranelift makes of the machine. It is asked by the first function that it compiles: programs of which none
-    /// does leave its tables and their pages alone.
+    /// The machine for Cranelift, made for the first function that it compiles: programs without one leave its tables,
+    /// and their pages, alone.
     cranelift: OnceLock<Result<Cranelift>>,
 }
 
