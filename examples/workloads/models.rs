@@ -21,7 +21,9 @@ pub(crate) trait Work {
     fn loss(&mut self) -> Result<f64>;
 
     /// The untimed update of workloads that only compute gradients.
-    fn update(&mut self) -> Result<()>;
+    fn update(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A step as a closure over what it carries from call to call, and how its loss and update follow from that.
