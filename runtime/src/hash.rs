@@ -1,7 +1,7 @@
 //! Hashes of keys.
 //!
-//! Guarantees that [`hash_words`] is the same on every machine and in every process; [`hash_value`] holds within one. Different keys may have equal
-//! hashes: a hash finds candidates and decides nothing.
+//! Guarantees that [`hash_words`] is the same on every machine and in every process; [`hash_value`] holds within one.
+//! Different keys may have equal hashes: a hash finds candidates and decides nothing.
 
 use std::hash::{Hash, Hasher};
 
