@@ -40,7 +40,7 @@ peer() {
 }
 burn() {
   quiet
-  timeout 300 taskset --cpu-list "$cores" "$folder/burn/release/peer-burn" "$1" --repeat 20 --max-seconds 4 | keep burn "$@"
+  timeout 300 taskset --cpu-list "$cores" "$folder/burn/release/peer-burn" "$1" --repeat 20 --max-seconds 4 | keep burn "$@" || true
 }
 
 for round in $(seq "$rounds"); do

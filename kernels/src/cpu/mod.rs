@@ -90,7 +90,8 @@ fn coded(nest: &Nest, whole: bool) -> Kernel {
 ///
 /// # Errors
 ///
-/// Fails if Cranelift does not support the machine, a kernel has calls left, or the system refuses the memory.
+/// Fails if Cranelift is needed and does not support the machine, a kernel has calls left, or the system refuses the
+/// memory.
 pub(crate) fn compile(units: &[Unit<'_>]) -> Result<Vec<Arc<Function>>> {
     let keys: Vec<Hash32> = units.iter().map(Unit::key).collect();
     let mut first_of = HashMap::new();

@@ -43,6 +43,8 @@ pub(super) struct WideEmitter {
     pub(super) block: Vec<Code>,
     /// The width of what is emitted: whole vectors, except where lanes are combined.
     pub(super) len: Len,
+    /// Vectors that may take turns.
+    pub(super) most_chains: usize,
 }
 
 pub(super) const fn is_wide(dtype: DType) -> bool {

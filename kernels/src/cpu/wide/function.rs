@@ -24,8 +24,24 @@ const ALIGN: i32 = 64;
 /// The code of one nest that is called for ranges of its items, or of nests that run whole, in order; with at most
 /// `limit` registers of each class.
 pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa, limit: u32) -> Option<Assembled> {
+    // A frame has places for all vectors that take turns; one vector needs fewer.
+    match emitted(nests, forms, level, limit, usize::MAX)? {
+        Some(code) => Some(code),
+        None => emitted(nests, forms, level, limit, 1)?,
+    }
+}
+
+/// The same with at most `most_chains` vectors that take turns: `None` if there is no code for something, and none in it
+/// if a frame has no room.
+pub(super) fn emitted(
+    nests: &[&Nest],
+    forms: &[LoopForm<'_>],
+    level: WideIsa,
+    limit: u32,
+    most_chains: usize,
+) -> Option<Option<Assembled>> {
     let regs = Registers::new(level.has_masks(), level.len(), limit);
-    let mut e = WideEmitter { level, regs, block: vec![], len: level.len() };
+    let mut e = WideEmitter { level, regs, block: vec![], len: level.len(), most_chains };
     let [saved, table] = [(); 2].map(|()| e.regs.place(8));
     let asm = &mut e.regs.asm;
     SAVED.iter().for_each(|&r| asm.push(r));
@@ -81,5 +97,5 @@ pub(super) fn assembled(nests: &[&Nest], forms: &[LoopForm<'_>], level: WideIsa,
     let mut displace = |at: usize, by: i32| e.regs.asm.code[at..at + 4].copy_from_slice(&(-by).to_le_bytes());
     displace(frame_at, frame);
     (PAGE..).step_by(PAGE as usize).zip(probes).for_each(|(below, at)| displace(at, below.min(frame)));
-    (frame + ALIGN <= MAX_FRAME).then(|| e.regs.asm.finish()).flatten()
+    Some((frame + ALIGN <= MAX_FRAME).then(|| e.regs.asm.finish()).flatten())
 }

@@ -53,7 +53,7 @@ impl WideIsa {
         }
     }
 
-    /// The name in keys, behind others.
+    /// The level in the name of the machine, behind others.
     pub(super) const fn name(self) -> &'static str {
         match self {
             WideIsa::Avx2 => " nests=256",

@@ -38,7 +38,7 @@ impl WideLoops<'_> {
         if self.form.kept == self.n_axes() || self.form.reductions.is_empty() {
             return self.kernel_groups();
         }
-        groups_of_sums(self.form, self.e.level)
+        groups_of_sums(self.form, self.e.level).min(self.e.most_chains)
     }
 
     /// Vectors of an iteration of rows: those that have registers for their sums, or as many as there should be where all

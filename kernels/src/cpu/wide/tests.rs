@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use retape_runtime::DType;
 
 use super::WideIsa;
 use super::encode::Assembled;
-use super::function::assembled;
+use super::function::{assembled, emitted};
 use super::strip::strips;
 #[cfg(unix)]
 use crate::cpu::tests::run_guarded;
@@ -411,13 +411,39 @@ fn elements_behind_pointers_of_the_frame_are_read_again() {
     assert_eq!(check(&kernel, &random_inputs(&kernel, 1), "many buffers"), 2 * levels().len());
 }
 
+/// Where a frame has no room for several vectors that take turns, one is written at a time.
+#[test]
+fn formulas_of_many_live_values_have_code() {
+    let k = KernelBuilder::new();
+    let n_values = 130;
+    k.axis(1000, false);
+    let at = Affine::new(0, &[1]);
+    let x = k.load(k.param(DType::F32, 1000, false), at.clone());
+    let values: Vec<Value<'_>> = (0..n_values).map(|n| x * k.constant((1.0 + n as f32).into())).collect();
+    let product = |n: usize| values[n] * values[(n + n_values / 2) % n_values];
+    let sum = (1..n_values).fold(product(0), |sum, n| sum + product(n));
+    k.store(k.param(DType::F32, 1000, true), at, sum);
+    let kernel = k.finish();
+    let schedule = schedule(&kernel);
+    let (nest, form) = (&schedule.nests[0], LoopForm::of_nest(&schedule.nests[0]));
+    let of = |most_chains| emitted(&[nest], &[form.clone()], WideIsa::Avx512, u32::MAX, most_chains);
+    assert!(matches!(of(usize::MAX), Some(None)), "several vectors fit");
+    assert!(matches!(of(1), Some(Some(_))), "one vector fits");
+    // With few registers, not even one vector may fit.
+    assert!(check(&kernel, &random_inputs(&kernel, 1), "many values") >= levels().len());
+}
+
 /// Stores past the caches that the code of a kernel has, which are as wide as a vector; the fewest of all levels.
 fn n_past(kernel: &Kernel) -> usize {
     let of_nest = |nest: &Nest, level: WideIsa| {
         let code = assembled(&[nest], &[LoopForm::of_nest(nest)], level, u32::MAX).unwrap();
         let instructions = Decoder::with_ip(64, &code.bytes[..code.n_code], 0, DecoderOptions::NONE);
         let is_past = |inst: &Instruction| inst.mnemonic() == Mnemonic::Vmovntps;
-        instructions.into_iter().filter(is_past).inspect(|inst| assert_eq!(inst.op_kind(0), OpKind::Memory)).count()
+        let whole = match level {
+            WideIsa::Avx2 => Code::VEX_Vmovntps_m256_ymm,
+            WideIsa::Avx512 => Code::EVEX_Vmovntps_m512_zmm,
+        };
+        instructions.into_iter().filter(is_past).inspect(|inst| assert_eq!(inst.code(), whole)).count()
     };
     let nests = schedule(kernel).nests;
     let of_level = |level| nests.iter().map(|nest| of_nest(nest, level)).sum();

@@ -30,8 +30,8 @@ pub(super) fn chains(form: &LoopForm<'_>, level: WideIsa) -> usize {
         // code takes as many times longer to make.
         WideIsa::Avx2 if n <= 200 => 4,
         WideIsa::Avx2 => 1,
-        // Of longer ones, three hold all that the registers and the schedulers of a machine have room for.
         WideIsa::Avx512 if n <= 100 => 4,
+        // More of these find no registers, and of still longer ones the code would take long to make.
         WideIsa::Avx512 if n <= 400 => 3,
         WideIsa::Avx512 => 1,
     }
@@ -59,7 +59,8 @@ impl<'a> WideLoops<'a> {
 
     /// Vectors of an iteration: as many as the schedule has elements for, or as chains hide latencies.
     pub(super) fn kernel_groups(&self) -> usize {
-        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(chains(self.form, self.e.level))
+        let chains = chains(self.form, self.e.level).min(self.e.most_chains);
+        (self.nest.unroll * REDUCTION_LANES / self.e.level.lanes()).max(chains)
     }
 
     /// All points from the position on to the end in a cell: several vectors at once, single ones, and the rest.

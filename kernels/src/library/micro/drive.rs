@@ -3,8 +3,8 @@
 //! Tasks are cut by shape alone. Three ways, by shape: a small product runs at once on its operands; a result that is
 //! small beside its depth is cut along k, into partial results that are summed in order; everything else is cut into
 //! tiles of C. Tiles share column panels where several of them want the same, and row panels where each packs few columns
-//! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks on short vectors copy panels of
-//! both operands while they multiply (ADR 63).
+//! of its own; a B that the second-level cache holds is not packed at all (ADR 42). Tasks copy row panels while they
+//! multiply, and on short vectors column panels as well (ADR 63, 69).
 
 use std::ops::Range;
 
@@ -125,11 +125,12 @@ pub(crate) fn split_depth(m: usize, n: usize, k: usize) -> usize {
 /// Row panels that read B too few times to pay for packing it.
 const FEW_PANELS: usize = 4;
 
-/// Elements of A, and of column panels of B, that are packed at a time for all tasks: of B no more than caches hold while
-/// all rows of A pass over them.
+/// Elements that are packed at a time for all tasks: of A, and of column panels of B, fewer than of A, as caches hold these
+/// while all rows pass over them.
 const STRIP: [usize; 2] = [4 << 20, 1 << 20];
 
-/// Columns of a strip at least: row panels are copied once more for each strip.
+/// Columns of a strip at least, if these are no more elements than are packed of A: rows are copied once more for each
+/// strip.
 const LEAST_STRIP: usize = 512;
 
 /// Whether tasks read a B with so many elements to a row where it lies, by the distance of the ends of a block of steps:
@@ -291,7 +292,7 @@ impl Engine {
             return;
         }
         let depth = x.k.next_multiple_of(CHUNK);
-        let strip = (STRIP[1] / depth).max(LEAST_STRIP);
+        let strip = (STRIP[1] / depth).max(LEAST_STRIP.min(STRIP[0] / depth)).max(width);
         let strip = x.n.div_ceil(x.n.div_ceil(strip)).next_multiple_of(width);
         for start in (0..x.n).step_by(strip) {
             let cols = start..(start + strip).min(x.n);
@@ -550,9 +551,11 @@ impl<T: Real> ProductTask<'_, T> {
                 let (a, a_from, a_from_row) = match self.source {
                     Some((data, row)) => {
                         let (across, along) = if x.a.layout() == Layout::Chunked { (row, 1) } else { (1, row) };
-                        (&*a, data.wrapping_add(rows.start * across + start * along), row)
+                        // Written through this pointer, and read.
+                        let panels = a.as_mut_ptr().cast_const();
+                        (panels, data.wrapping_add(rows.start * across + start * along), row)
                     }
-                    None => (self.row_panels(rows, &steps, a), std::ptr::null(), 0),
+                    None => (self.row_panels(rows, &steps, a).as_ptr(), std::ptr::null(), 0),
                 };
                 let first = (cols.start - columns.cols.start) / width * columns.panel + start * columns.block;
                 let (c, c_row) = if steps.end < x.k { (before, before_row) } else { (c, c_row) };
@@ -562,7 +565,7 @@ impl<T: Real> ProductTask<'_, T> {
                     rows: rows.len(),
                     cols: whole - cols.start,
                     depth: steps.len(),
-                    a: a.as_ptr(),
+                    a,
                     layout: x.a.layout(),
                     a_from,
                     a_from_row,

@@ -162,8 +162,8 @@ impl<T> Kernels<T> {
         is_vector || cols.is_multiple_of(self.width)
     }
 
-    /// Whether tasks copy panels while they multiply. Tiles of vectors of whole cache lines multiply so much for each line
-    /// that they can read the right operand in place, and wait for the next cache.
+    /// Whether tasks copy panels of both operands while they multiply. Tiles of vectors of whole cache lines multiply so
+    /// much for each line that they can read the right operand in place, and wait for the next cache.
     fn copies(&self) -> bool {
         self.lanes * size_of::<T>() < LINE
     }
