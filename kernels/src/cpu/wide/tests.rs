@@ -426,7 +426,7 @@ fn formulas_of_many_live_values_have_code() {
     let kernel = k.finish();
     let schedule = schedule(&kernel);
     let (nest, form) = (&schedule.nests[0], LoopForm::of_nest(&schedule.nests[0]));
-    let of = |most_chains| emitted(&[nest], &[form.clone()], WideIsa::Avx512, u32::MAX, most_chains);
+    let of = |most_chains| emitted(&[nest], std::slice::from_ref(&form), WideIsa::Avx512, u32::MAX, most_chains);
     assert!(matches!(of(usize::MAX), Some(None)), "several vectors fit");
     assert!(matches!(of(1), Some(Some(_))), "one vector fits");
     // With few registers, not even one vector may fit.
