@@ -1,7 +1,8 @@
 //! Hashes of keys.
 //!
 //! Guarantees that [`hash_words`] is the same on every machine and in every process; [`hash_value`] holds within one.
-//! Different keys may have equal hashes: a hash finds candidates and decides nothing.
+//! Keys of words are kept and compared: their hash finds candidates and decides nothing. A value hashed as a whole is not
+//! kept, and all 32 bytes of its blake3 hash stand for it.
 
 use std::hash::{Hash, Hasher};
 

@@ -1,21 +1,15 @@
 //! Numbers from the formula of the workloads, as tensors of burn.
 
+#[path = "../../../../examples/workloads/stream.rs"]
+mod stream;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-fn unit(i: u32, k: u32) -> f64 {
-    let mut x = i.wrapping_mul(2_654_435_761).wrapping_add(k.wrapping_mul(40_503)).wrapping_add(12_345);
-    for _ in 0..2 {
-        x ^= x >> 16;
-        x = x.wrapping_mul(0x45d_9f3b);
-    }
-    x ^= x >> 16;
-    f64::from(x) / 2_147_483_648.0 - 1.0
-}
+use self::stream::stream;
 
 /// A tensor of stream `k`, row-major.
 pub(crate) fn tensor<const D: usize>(shape: [usize; D], k: u32, scale: f64, base: f64, device: &Device) -> Tensor<D> {
-    let n: usize = shape.iter().product();
-    let elements: Vec<f32> = (0..n as u32).map(|i| (base + scale * unit(i, k)) as f32).collect();
+    let elements = stream(shape.iter().product(), k, scale, base);
     Tensor::from_data(TensorData::new(elements, shape.to_vec()), device)
 }
 
